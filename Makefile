@@ -1,0 +1,60 @@
+# The front door. Everything runs in .venv, whatever environment is active in your shell.
+#   make demo PORT=9000 PYTHON=/path/to/python3.12
+PORT ?= $(or $(REPLYLINE_GATEWAY__PORT),8080)
+PYTHON ?=
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+export PYTHON
+
+BIN := .venv/bin
+CODE := gateway ops shared workers tests
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo doctor test check fmt bench up lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: ## .venv with what the demo needs, and the model
+	@ops/setup-venv demo
+	@$(BIN)/replyline model prepare
+
+demo: setup ## everything in one process tree: no Java, no container, no root. Ctrl-C ends it
+	@exec env REPLYLINE_GATEWAY__PORT=$(PORT) $(BIN)/replyline up
+
+doctor: ## what is missing on this machine, each with the command to type
+	@ops/setup-venv demo
+	@$(BIN)/replyline doctor
+
+test: ## all tests, against real Kafka, Redis and Chromium
+	@ops/setup-venv test
+	@ops/setup-test-services
+	@$(BIN)/replyline model prepare
+	@exec $(BIN)/pytest $(PYTEST_ARGS)
+
+check: ## formatting, lint, types, import rules
+	@ops/setup-venv test
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: ## format, and fix what can be fixed
+	@ops/setup-venv test
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+bench: ## measure this machine: latency, throughput, overload, outage
+	@ops/setup-venv test
+	@$(BIN)/replyline model prepare
+	@exec $(BIN)/replyline bench $(BENCH_ARGS)
+
+up: ## the production layout in containers (docker compose)
+	@PORT=$(PORT) exec docker compose up --build
+
+lock: ## write requirements/*.txt anew (UPGRADE=1: newest versions)
+	@ops/lock-requirements
+
+clean: ## remove everything that was generated, the model too
+	rm -rf .venv .cache .models .run .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,254 @@
+"""The WebSocket front end: bytes to messages, messages to as few writes as possible.
+
+Sending goes through the connection's sans-I/O protocol straight into its transport, as websockets' own `broadcast`
+does: no task, lock or await a message, and everything that is due for a socket leaves in one system call. How much the
+transport holds tells a slow client.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed, NegotiationError
+from websockets.http11 import Request, Response
+from websockets.protocol import State
+from websockets.typing import Origin, Subprotocol
+
+from gateway.gateway import Gateway
+from gateway.outbox import Outbox, Shown
+from gateway.session import CloseCode, Session, SessionLimits
+from gateway.static import StaticFiles
+from shared import metrics
+from shared.clock import now_unix_ms
+from shared.codec import GATEWAY_CODECS, Codec, event_id_of
+from shared.errors import ProtocolError
+from shared.logs import get_logger
+from shared.messages import ClientMessage, ServerMessage, SessionClosing
+from shared.settings import GatewaySettings
+from shared.status import Readiness, http_response, status_page
+
+DEFAULT_SUBPROTOCOL = "chat.v1.json"
+
+_SWEEP_S = 1.0
+_CONGESTION_S = 0.05
+_MAX_RECONNECT_MS = 5_000
+
+log = get_logger()
+
+
+class WebSocketConnection:
+    """A client's socket (`gateway.connection.Connection`)."""
+
+    __slots__ = (
+        "_closing",
+        "_codec",
+        "_merge_bytes",
+        "_outbox",
+        "_over_since",
+        "_socket",
+        "num_inflight",
+        "session",
+        "tenant",
+    )
+
+    def __init__(
+        self,
+        socket: ServerConnection,
+        codec: Codec[ClientMessage],
+        session: Session,
+        *,
+        tenant: str,
+        merge_bytes: int,
+    ) -> None:
+        self._merge_bytes = merge_bytes
+        self._socket = socket
+        self._codec = codec
+        self._outbox = Outbox()
+        self._over_since: float | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self.session = session
+        self.tenant = tenant
+        self.num_inflight = 0
+
+    def put(self, item: ServerMessage | Shown) -> None:
+        self._outbox.put(item)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What the client has not taken yet: in the transport and, merged, before it."""
+        return self._socket.transport.get_write_buffer_size() + self._outbox.size_chars
+
+    @property
+    def congested(self) -> bool:
+        return bool(self._outbox)
+
+    def flush(self) -> None:
+        """Write all that waits in one call, unless the transport still holds `merge_bytes` of earlier writes."""
+        if not self._outbox or self._closing is not None:
+            return
+        socket = self._socket
+        if socket.protocol.state is not State.OPEN:
+            self._outbox.take()
+            return
+        if socket.transport.get_write_buffer_size() > self._merge_bytes:
+            return
+        send = socket.protocol.send_text if self._codec.is_text else socket.protocol.send_binary
+        for message in self._outbox.take():
+            send(self._codec.encode(message))
+        socket.transport.write(b"".join(socket.protocol.data_to_send()))
+        if self._outbox.merged:
+            metrics.deltas_merged.inc(self._outbox.merged)
+            self._outbox.merged = 0
+
+    def over_limit_for(self, limit_bytes: int, now: float) -> float:
+        """Seconds since the client is over the limit without a break."""
+        if self.buffered_bytes <= limit_bytes:
+            self._over_since = None
+            return 0.0
+        self._over_since = self._over_since if self._over_since is not None else now
+        return now - self._over_since
+
+    def close(self, code: int, reason: str) -> None:
+        if self._closing is None:
+            metrics.closes.labels(str(code)).inc()
+            self.flush()
+            self._closing = asyncio.create_task(self._socket.close(code, reason))
+
+    async def closed(self) -> None:
+        await self._socket.wait_closed()
+        if self._closing is not None:
+            await self._closing
+
+
+@dataclass(slots=True, kw_only=True)
+class WebSocketFrontend:
+    gateway: Gateway
+    settings: GatewaySettings
+    session_limits: SessionLimits
+    tenant: str
+    readiness: Readiness
+    files: StaticFiles
+    _connections: set[WebSocketConnection] = field(default_factory=set)
+
+    async def listen(self) -> Server:
+        """Raises `OSError` when the address cannot be bound."""
+        return await serve(
+            self._handle,
+            self.settings.host,
+            self.settings.port,
+            process_request=self._respond,
+            select_subprotocol=_select_subprotocol,
+            compression=None,
+            max_size=self.settings.max_message_bytes,
+            max_queue=4,
+            ping_interval=None,
+            open_timeout=self.settings.hello_timeout_s,
+            close_timeout=2,
+            server_header=None,
+            write_limit=self.settings.buffer_close_bytes,
+        )
+
+    def _respond(self, socket: ServerConnection, request: Request) -> Response | None:
+        """A page, or None to go on with the handshake at `/ws`."""
+        path = request.path.partition("?")[0]
+        if path == "/ws":
+            origin = request.headers.get("Origin")
+            allowed = self.settings.allowed_origins
+            if allowed and origin is not None and Origin(origin) not in allowed:
+                return http_response(HTTPStatus.FORBIDDEN, "text/plain", b"this origin may not connect\n")
+            return None
+        del socket
+        page = status_page(path, self.readiness) or self.files.get(path)
+        return page or http_response(HTTPStatus.NOT_FOUND, "text/plain", b"not found; the chat is at /\n")
+
+    async def _handle(self, socket: ServerConnection) -> None:
+        codec = GATEWAY_CODECS[socket.subprotocol or DEFAULT_SUBPROTOCOL]
+        session = Session(
+            connection_id=f"conn_{secrets.token_hex(8)}",
+            fresh_session_id=f"sess_{secrets.token_hex(16)}",
+            limits=self.session_limits,
+            now_unix_ms=now_unix_ms(),
+        )
+        connection = WebSocketConnection(
+            socket, codec, session, tenant=self.tenant, merge_bytes=self.settings.buffer_merge_bytes
+        )
+        if len(self._connections) >= self.settings.max_connections:
+            connection.close(CloseCode.CONNECTION_LIMIT, "too many connections")
+            await connection.closed()
+            return
+        self._connections.add(connection)
+        self.gateway.opened(connection)
+        try:
+            await self._receive(connection, socket, codec)
+        except ConnectionClosed:
+            pass  # however it ended, the finally below settles it
+        finally:
+            self._connections.discard(connection)
+            self.gateway.closed(connection)
+
+    async def _receive(
+        self, connection: WebSocketConnection, socket: ServerConnection, codec: Codec[ClientMessage]
+    ) -> None:
+        async for data in socket:
+            try:
+                message = self._decode(connection, codec, data)
+            except ProtocolError as error:
+                self.gateway.refuse(connection, error, event_id_of(data, text=codec.is_text))
+                connection.flush()
+                continue
+            self.gateway.received(connection, message)
+
+    def _decode(self, connection: WebSocketConnection, codec: Codec[ClientMessage], data: str | bytes) -> ClientMessage:
+        """Raises `ProtocolError`; what cannot be decoded counts against the rate too."""
+        try:
+            if isinstance(data, str) is not codec.is_text:
+                frame = "text" if codec.is_text else "binary"
+                raise ProtocolError("wrong_frame_type", f"{codec.name} is spoken in {frame} frames")
+            return codec.decode(data)
+        except ProtocolError:
+            connection.session.spend(now_unix_ms())
+            raise
+
+    async def sweep(self) -> None:
+        """Once a second: hellos, pings, pongs."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            for connection in list(self._connections):
+                self.gateway.tick(connection)
+
+    async def relieve(self) -> None:
+        """Write on to clients that were slow; close those that stay slow."""
+        while True:
+            await asyncio.sleep(_CONGESTION_S)
+            now = asyncio.get_running_loop().time()
+            for connection in [connection for connection in self._connections if connection.congested]:
+                connection.flush()
+                if connection.over_limit_for(self.settings.buffer_close_bytes, now) > self.settings.slow_consumer_s:
+                    connection.close(CloseCode.SLOW_CONSUMER, "the client reads too slowly")
+
+    def announce_shutdown(self) -> None:
+        """Tell every client when to come back, each at another time."""
+        for connection in self._connections:
+            wait_ms = 100 + secrets.randbelow(_MAX_RECONNECT_MS)
+            connection.put(SessionClosing(reason="shutdown", reconnect_after_ms=wait_ms))
+            connection.flush()
+
+    async def close_all(self) -> None:
+        connections = list(self._connections)
+        for connection in connections:
+            connection.close(CloseCode.SHUTDOWN, "shutdown")
+        await asyncio.gather(*(connection.closed() for connection in connections), return_exceptions=True)
+
+
+def _select_subprotocol(socket: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    """None offered is JSON; of several the first that is known; only unknown ones are refused (HTTP 400)."""
+    del socket
+    if not offered:
+        return None
+    for name in offered:
+        if name in GATEWAY_CODECS:
+            return name
+    raise NegotiationError(f"unknown subprotocol; known: {', '.join(GATEWAY_CODECS)}")

@@ -1,0 +1,38 @@
+"""Replies from this gateway's own partition of `chat.replies`, in batches as they come."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from shared import metrics
+from shared.codec import decode_reply
+from shared.errors import BrokerUnavailable
+from shared.kafka import PartitionReader, Record
+from shared.logs import get_logger
+from shared.messages import Reply
+
+_RETRY_S = 0.2
+
+
+async def consume_replies(reader: PartitionReader, replied: Callable[[list[Reply]], None]) -> None:
+    """Read until cancelled. What is not a reply is counted and skipped."""
+    while True:
+        try:
+            records = await reader.read()
+        except BrokerUnavailable as error:
+            get_logger().warning("unavailable", what="kafka replies", cause=str(error), action="retrying")
+            await asyncio.sleep(_RETRY_S)
+            continue
+        if records:
+            replied(_decoded(records))
+
+
+def _decoded(records: list[Record]) -> list[Reply]:
+    replies: list[Reply] = []
+    for record in records:
+        try:
+            replies.append(decode_reply(record.value or b""))
+        except msgspec.DecodeError:
+            metrics.replies_dropped.labels("undecodable").inc()
+    return replies

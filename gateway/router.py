@@ -1,0 +1,112 @@
+"""From the inbox `chat.requests`, for producers that do not count tokens, to the buckets.
+
+A record is committed after its copy in a bucket (or in the dead letters) is acknowledged: it may be forwarded twice,
+never lost.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+import msgspec
+
+from shared import metrics
+from shared.clock import now_unix_ms
+from shared.codec import MSGPACK, decode_request, msgpack_encode
+from shared.deadletters import dead_letter
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import GroupReader, Outgoing, Producer, Record
+from shared.logs import get_logger
+from shared.requests import Defaults, Order, request_headers, settle
+from shared.tokenizer import Tokenizer
+from shared.topics import CONTENT_TYPE, BucketEdges, TopicNames, session_key
+
+_READ_MS = 500
+_MAX_RECORDS = 200
+_RETRY_S = 0.2
+
+
+@dataclass(slots=True, kw_only=True)
+class Router:
+    reader: GroupReader
+    producer: Producer
+    topics: TopicNames
+    tokenizer: Tokenizer
+    edges: BucketEdges
+    defaults: Defaults
+    max_input_tokens: int
+    source: str
+
+    async def run(self) -> None:
+        while True:
+            try:
+                records = await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS)
+                await self._forward_all(records)
+            except BrokerUnavailable as error:
+                get_logger().warning("unavailable", what="kafka inbox", cause=str(error), action="retrying")
+                await asyncio.sleep(_RETRY_S)
+
+    async def _forward_all(self, records: list[Record]) -> None:
+        """Forward until every record is acknowledged, then commit. Order within a session is kept by the producer."""
+        waiting = records
+        while waiting:
+            outcomes = await asyncio.gather(*(self._forward(record) for record in waiting), return_exceptions=True)
+            failed = [
+                record
+                for record, outcome in zip(waiting, outcomes, strict=True)
+                if isinstance(outcome, BrokerUnavailable)
+            ]
+            unforeseen = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+            if len(unforeseen) > len(failed):
+                raise next(error for error in unforeseen if not isinstance(error, BrokerUnavailable))
+            waiting = failed
+            if waiting:
+                await asyncio.sleep(_RETRY_S)
+        ends: dict[tuple[str, int], int] = {}
+        for record in records:
+            ends[record.topic, record.partition] = record.offset + 1
+        if not await self.reader.commit(ends):
+            metrics.commits_failed.inc()
+
+    async def _forward(self, record: Record) -> None:
+        """Raises `BrokerUnavailable`."""
+        try:
+            content_type = record.headers.get(CONTENT_TYPE, MSGPACK.encode()).decode("ascii", "replace")
+            order = settle(decode_request(record.value, content_type), self.defaults, now_unix_ms())
+            num_tokens = await self._count(order.request.input)
+        except ProtocolError as error:
+            await dead_letter(self.producer, self.topics, record, error)
+            return
+        bucket = self.edges.bucket_of(num_tokens)
+        await self.producer.publish(
+            Outgoing(
+                self.topics.requests(bucket),
+                msgpack_encode(_complete(order)),
+                key=session_key(order.tenant, order.request.session_id),
+                headers={**record.headers, **request_headers(order, source=self.source)},
+            )
+        )
+        metrics.routed.labels(bucket).inc()
+
+    async def _count(self, text: str) -> int:
+        if self.edges.surely_short(text):
+            return 0
+        num_tokens = await asyncio.to_thread(self.tokenizer.count, text)
+        if num_tokens > self.max_input_tokens:
+            raise ProtocolError(
+                "input_too_long",
+                f"the input has {num_tokens} tokens, {self.max_input_tokens} are allowed",
+                param="input",
+            )
+        return num_tokens
+
+
+def _complete(order: Order) -> msgspec.Struct:
+    """The request with its clock started: the deadline runs from the moment the inbox was read."""
+    return msgspec.structs.replace(
+        order.request,
+        tenant=order.tenant,
+        created_unix_ms=order.created_unix_ms,
+        deadline_unix_ms=order.deadline.deadline_unix_ms,
+        first_token_unix_ms=order.deadline.first_token_unix_ms,
+        reply_topic=order.reply_topic,
+    )

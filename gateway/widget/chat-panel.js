@@ -1,0 +1,347 @@
+/** The chat itself: the conversation, the input, and where the connection stands. */
+
+import { Announcer } from "./chat-announcer.js";
+import { AnswerView } from "./chat-answer.js";
+import { h, icon } from "./chat-dom.js";
+import { chooseLanguage } from "./chat-strings.js";
+import { ReplylineClient, tabStorage } from "./replyline-client.js";
+
+const NEAR_THE_END_PX = 48;
+const MAX_INPUT_CHARACTERS = 4000;
+
+/** @typedef {import("./chat-strings.js").Strings} Strings */
+/** @typedef {import("./replyline-client.js").Response} Response */
+/** @typedef {import("./replyline-client.js").ErrorDetail} ErrorDetail */
+/** @typedef {{ event_id: string, question: string, response?: Response }} SavedTurn what a reload restores */
+/** @typedef {SavedTurn & { view: AnswerView, question_element: HTMLElement, settled: boolean }} Turn */
+
+export class ChatPanel {
+  #client;
+  #announcer = new Announcer();
+  /** @type {Map<string, Turn>} by event_id, oldest first */ #turns = new Map();
+  #strings = chooseLanguage([]).strings;
+  #storage = tabStorage();
+  #storageKey;
+  #closeCode = 0;
+  /** the reader is at the end and wants to stay there */ #following = true;
+
+  // Words are set in `localize`.
+  #heading = h("h2", { id: "heading" });
+  #status = h("span", { class: "status", role: "status" });
+  #newChat = h("button", { type: "button", class: "tool", onclick: () => this.#startOver() });
+  #greeting = h("p", { class: "greeting" });
+  #suggestions = h("ul", { class: "suggestions" });
+  #empty = h("div", { class: "empty" }, this.#greeting, this.#suggestions);
+  #log = h(
+    "div",
+    { class: "log", role: "log", "aria-live": "off", tabindex: "0", onscroll: () => this.#onScroll() },
+    this.#empty,
+  );
+  #latest = h(
+    "button",
+    { type: "button", class: "latest", hidden: true, onclick: () => this.#scrollToEnd() },
+    icon("down"),
+  );
+  #notice = h("div", { class: "notice", hidden: true });
+  #label = h("label", { class: "visually-hidden", for: "input" });
+  #input = h("textarea", {
+    id: "input",
+    rows: "1",
+    maxlength: String(MAX_INPUT_CHARACTERS),
+    enterkeyhint: "send",
+    autocomplete: "off",
+    oninput: () => this.#fitInput(),
+    onkeydown: (/** @type {any} */ event) => this.#onInputKey(event),
+  });
+  #send = h("button", { type: "submit", class: "send" }, icon("send"));
+  #stop = h(
+    "button",
+    { type: "button", class: "send", hidden: true, onclick: () => this.#stopAnswer() },
+    icon("stop"),
+  );
+  #form = h(
+    "form",
+    {
+      onsubmit: (/** @type {Event} */ event) => {
+        event.preventDefault();
+        this.#submit();
+      },
+    },
+    this.#label,
+    this.#input,
+    this.#send,
+    this.#stop,
+  );
+
+  #header = h("header", {}, h("div", { class: "title" }, this.#heading, this.#status), this.#newChat);
+  element = h(
+    "section",
+    {
+      class: "panel",
+      "aria-labelledby": "heading",
+      onkeydown: (/** @type {any} */ event) => this.#onKey(event),
+    },
+    this.#header,
+    h("div", { class: "middle" }, this.#log, this.#latest),
+    this.#notice,
+    this.#form,
+    h("slot", { name: "note" }),
+    this.#announcer.element,
+  );
+
+  /** @param {{ url: string, tools: HTMLElement[] }} options `tools` are further buttons for the head */
+  constructor({ url, tools }) {
+    this.#header.append(...tools);
+    this.#storageKey = `replyline:turns:${url}`;
+    this.#client = new ReplylineClient({ url });
+    /** @param {string} type @param {(detail: any) => void} handle */
+    const on = (type, handle) =>
+      this.#client.addEventListener(type, (event) => handle(/** @type {CustomEvent} */ (event).detail));
+    on("state", ({ code }) => this.#showState(code));
+    on("delta", ({ event_id, text }) => this.#onText(event_id, text));
+    on("done", ({ event_id, response }) => this.#onDone(event_id, response));
+    on("error", ({ event_id, error }) => this.#onError(event_id, error));
+    this.#restore();
+    this.#showActivity();
+    new ResizeObserver(() => this.#keepAtEnd()).observe(this.#log);
+  }
+
+  connect() {
+    this.#client.connect();
+  }
+
+  disconnect() {
+    this.#client.close();
+  }
+
+  focus() {
+    this.#input.focus();
+  }
+
+  /** @param {string} language @param {Strings} strings @param {string | null} heading the host's own title */
+  localize(language, strings, heading) {
+    this.#strings = strings;
+    this.element.lang = language;
+    this.#heading.textContent = heading ?? strings.heading;
+    this.#log.setAttribute("aria-label", strings.conversation);
+    this.#greeting.textContent = strings.greeting;
+    this.#suggestions.setAttribute("aria-label", strings.suggestions);
+    this.#suggestions.replaceChildren(...strings.suggested.map((question) => this.#suggestion(question)));
+    this.#label.textContent = strings.input;
+    this.#input.placeholder = strings.placeholder;
+    this.#newChat.textContent = strings.newChat;
+    name(this.#latest, strings.latest);
+    name(this.#send, strings.send);
+    name(this.#stop, strings.stop);
+    for (const { view, question_element } of this.#turns.values()) {
+      question_element.setAttribute("aria-label", strings.you);
+      view.localize(strings);
+    }
+    this.#showState();
+  }
+
+  // --- asking and answering ----------------------------------------------------------------------------------
+
+  get #active() {
+    return [...this.#turns.values()].find((turn) => !turn.settled);
+  }
+
+  #submit() {
+    const question = this.#input.value.trim();
+    if (!question || this.#active) return;
+    this.#input.value = "";
+    this.#fitInput();
+    this.#ask(question);
+  }
+
+  /** @param {string} question */
+  #ask(question) {
+    this.#announcer.reset();
+    const event_id = this.#client.create(question);
+    this.#addTurn({ event_id, question });
+    this.#scrollToEnd();
+    this.#save();
+  }
+
+  /** @param {SavedTurn} saved */
+  #addTurn({ event_id, question, response }) {
+    const view = new AnswerView(this.#strings, () => this.#askAgain(event_id));
+    const question_element = h(
+      "article",
+      { class: "question", "aria-label": this.#strings.you },
+      h("p", { dir: "auto" }, question),
+    );
+    this.#turns.set(event_id, {
+      event_id,
+      question,
+      response,
+      view,
+      question_element,
+      settled: Boolean(response),
+    });
+    if (response) view.finish(response);
+    this.#empty.remove();
+    this.#log.append(question_element, view.element);
+    this.#showActivity();
+  }
+
+  /** A new attempt takes the failed one's place at the end of the conversation. */
+  #askAgain(/** @type {string} */ event_id) {
+    const turn = this.#turns.get(event_id);
+    if (!turn || this.#active) return;
+    this.#turns.delete(event_id);
+    turn.question_element.remove();
+    turn.view.element.remove();
+    this.#ask(turn.question);
+    this.#input.focus();
+  }
+
+  #stopAnswer() {
+    if (this.#active) this.#client.cancel(this.#active.event_id);
+  }
+
+  #onText(/** @type {string} */ event_id, /** @type {string} */ text) {
+    const turn = this.#turns.get(event_id);
+    if (!turn) return;
+    turn.view.show(text);
+    this.#keepAtEnd();
+    this.#announcer.progress(text);
+  }
+
+  #onDone(/** @type {string} */ event_id, /** @type {Response} */ response) {
+    const turn = this.#turns.get(event_id);
+    if (!turn) return;
+    turn.response = response;
+    turn.view.finish(response);
+    this.#settle(turn);
+    this.#announcer.finish(response.output_text, turn.view.label);
+    this.#save();
+  }
+
+  /** @param {string | undefined} event_id @param {import("./replyline-client.js").ErrorDetail} error */
+  #onError(event_id, error) {
+    const turn = this.#turns.get(event_id ?? "");
+    if (!turn) return console.warn(`replyline: ${error.code}: ${error.message}`);
+    turn.view.fail(error);
+    this.#settle(turn);
+    this.#announcer.say(turn.view.label);
+    this.#save();
+  }
+
+  /** @param {Turn} turn */
+  #settle(turn) {
+    turn.settled = true;
+    this.#keepAtEnd();
+    this.#showActivity();
+  }
+
+  #startOver() {
+    this.#client.deleteSession();
+    this.#turns.clear();
+    this.#announcer.reset();
+    this.#log.replaceChildren(this.#empty);
+    this.#save();
+    this.#showActivity();
+    this.#scrollToEnd();
+    this.#input.focus();
+  }
+
+  // --- a reload keeps the conversation -----------------------------------------------------------------------
+
+  #save() {
+    const failed = (/** @type {Turn} */ turn) => turn.settled && !turn.response;
+    const turns = [...this.#turns.values()].filter((turn) => !failed(turn));
+    const saved = turns.map(({ event_id, question, response }) => ({ event_id, question, response }));
+    this.#storage?.setItem(this.#storageKey, JSON.stringify(saved));
+  }
+
+  #restore() {
+    for (const turn of JSON.parse(this.#storage?.getItem(this.#storageKey) ?? "[]")) {
+      this.#addTurn(turn);
+      if (!turn.response) this.#client.create(turn.question, { event_id: turn.event_id });
+    }
+    this.#scrollToEnd();
+  }
+
+  // --- keys --------------------------------------------------------------------------------------------------
+
+  /** Enter sends, Shift+Enter breaks the line; while an input method composes, Enter belongs to it. */
+  #onInputKey(/** @type {KeyboardEvent} */ event) {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    this.#submit();
+  }
+
+  #onKey(/** @type {KeyboardEvent} */ event) {
+    if (event.key !== "Escape" || event.isComposing || !this.#active) return;
+    event.preventDefault();
+    this.#stopAnswer();
+  }
+
+  // --- what is shown -----------------------------------------------------------------------------------------
+
+  /** Send or stop, whichever applies. Focus never falls into the void when a button goes. */
+  #showActivity() {
+    const active = Boolean(this.#active);
+    this.#newChat.hidden = this.#turns.size === 0;
+    const hadFocus = this.#stop.matches(":focus");
+    this.#send.hidden = active;
+    this.#stop.hidden = !active;
+    if (hadFocus && !active) this.#input.focus();
+  }
+
+  #showState(code = this.#closeCode) {
+    this.#closeCode = code;
+    const { state } = this.#client;
+    this.#status.textContent = this.#strings.state[state];
+    this.#status.dataset.state = state;
+    this.#notice.hidden = state !== "reconnecting" && state !== "closed";
+    if (state === "reconnecting") this.#notice.replaceChildren(this.#strings.reconnecting);
+    if (state === "closed") {
+      this.#notice.replaceChildren(
+        h("span", {}, this.#strings.closed(code)),
+        h(
+          "button",
+          { type: "button", class: "quiet", onclick: () => this.#client.connect() },
+          this.#strings.connectAgain,
+        ),
+      );
+    }
+  }
+
+  /** @param {string} question */
+  #suggestion(question) {
+    const ask = () => {
+      this.#ask(question);
+      this.#input.focus();
+    };
+    return h("li", {}, h("button", { type: "button", onclick: ask }, question));
+  }
+
+  #fitInput() {
+    this.#input.style.height = "auto";
+    this.#input.style.height = `${this.#input.scrollHeight}px`;
+  }
+
+  #onScroll() {
+    const { scrollHeight, scrollTop, clientHeight } = this.#log;
+    this.#following = scrollHeight - scrollTop - clientHeight < NEAR_THE_END_PX;
+    this.#latest.hidden = this.#following;
+  }
+
+  /** Follows the text, unless the reader has scrolled back. */
+  #keepAtEnd() {
+    if (this.#following) this.#log.scrollTop = this.#log.scrollHeight;
+  }
+
+  #scrollToEnd() {
+    this.#following = true;
+    this.#keepAtEnd();
+  }
+}
+
+/** Names a button that shows only an icon. @param {HTMLElement} button @param {string} words */
+export function name(button, words) {
+  button.setAttribute("aria-label", words);
+  button.title = words;
+}

@@ -1,0 +1,192 @@
+/** The chat's looks. A constructed style sheet needs no inline style, so the strictest style-src holds. */
+
+export const styles = new CSSStyleSheet();
+
+styles.replaceSync(`
+:host {
+  color-scheme: light dark;
+  --surface: light-dark(#fffefb, #171d1a);
+  --ink: light-dark(#1b2420, #e8eeea);
+  --muted: light-dark(#59645d, #9fada5);
+  --line: light-dark(#e5e0d5, #2c3632);
+  --accent: var(--replyline-accent, light-dark(#1f5c47, #8ad0b2));
+  --on-accent: var(--replyline-on-accent, light-dark(#ffffff, #0d1a14));
+  --tint: light-dark(#eef3ee, #202a26);
+  --danger: light-dark(#9a3022, #f2a194);
+  display: block;
+  height: 100%;
+}
+:host([theme="light"]) { color-scheme: light; }
+:host([theme="dark"]) { color-scheme: dark; }
+:host([hidden]), [hidden] { display: none !important; }
+
+/* The host page's rules reach the element itself, and by inheritance no further than here. */
+.panel, .launcher {
+  all: initial;
+  color-scheme: inherit;
+  box-sizing: border-box;
+  font: 400 1rem/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "PingFang SC", "Hiragino Sans GB",
+    "Microsoft YaHei", "Noto Sans CJK SC", sans-serif;
+  color: var(--ink);
+}
+
+*, ::before, ::after { box-sizing: border-box; }
+h2, p, ul, dl, dd { margin: 0; padding: 0; }
+ul { list-style: none; }
+button, textarea { font: inherit; color: inherit; }
+button { border: 0; background: none; padding: 0; cursor: pointer; -webkit-tap-highlight-color: transparent; }
+button:disabled { opacity: 0.5; cursor: default; }
+:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
+.icon {
+  width: 1.25em; height: 1.25em; flex: none;
+  fill: none; stroke: currentColor; stroke-width: 1.5; stroke-linecap: round; stroke-linejoin: round;
+}
+.icon-stop { fill: currentColor; }
+.visually-hidden {
+  position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap;
+}
+
+.panel {
+  container-type: inline-size;
+  position: relative;
+  display: flex; flex-direction: column;
+  height: 100%; min-height: 0;
+  background: var(--surface);
+}
+
+/* Head */
+header { display: flex; align-items: center; gap: 4px; padding: 18px 16px 14px 28px; border-bottom: 1px solid var(--line); }
+.title { flex: 1; min-width: 0; display: flex; align-items: center; gap: 4px 14px; flex-wrap: wrap; }
+h2 { font-size: 1.0625rem; font-weight: 600; letter-spacing: -0.01em; line-height: 1.3; }
+.status { display: inline-flex; align-items: center; gap: 7px; font-size: 0.8125rem; color: var(--muted); }
+.status::before { content: ""; width: 7px; height: 7px; border-radius: 50%; border: 1.5px solid var(--muted); }
+.status[data-state="online"]::before { background: var(--accent); border-color: var(--accent); }
+.tool { display: grid; place-items: center; min-width: 44px; height: 44px; padding-inline: 12px; border-radius: 12px; font-size: 0.875rem; font-weight: 500; color: var(--muted); }
+.tool:hover { background: var(--tint); color: var(--ink); }
+
+/* Conversation */
+.middle { position: relative; flex: 1; min-height: 0; display: flex; }
+.log {
+  flex: 1; min-width: 0; overflow-y: auto; overscroll-behavior: contain;
+  padding: 28px; scrollbar-width: thin; scrollbar-color: var(--line) transparent;
+}
+.log:focus-visible { outline-offset: -2px; }
+.empty { min-height: 100%; display: flex; flex-direction: column; justify-content: flex-end; gap: 20px; }
+.greeting { font-size: 1.375rem; font-weight: 600; letter-spacing: -0.02em; line-height: 1.3; text-wrap: balance; }
+.suggestions { border-top: 1px solid var(--line); }
+.suggestions li { border-bottom: 1px solid var(--line); }
+.suggestions button { display: block; width: 100%; min-height: 48px; padding: 11px 0; text-align: start; transition: padding 160ms ease; }
+.suggestions button:hover { color: var(--accent); padding-inline-start: 8px; }
+
+.question { display: flex; justify-content: flex-end; margin-block: 32px 20px; }
+.question:first-child { margin-block-start: 0; }
+.question p {
+  max-width: min(85%, 34rem); padding: 10px 16px; border-radius: 18px 18px 4px 18px;
+  background: var(--tint); white-space: pre-wrap; overflow-wrap: anywhere;
+}
+.answer { max-width: 40rem; }
+.prose { display: grid; gap: 0.75em; overflow-wrap: anywhere; }
+.prose:empty { display: none; }
+.prose p { white-space: pre-wrap; }
+.waiting { display: flex; gap: 5px; height: 1.6em; align-items: center; }
+.waiting i { width: 6px; height: 6px; border-radius: 50%; background: var(--muted); animation: breathe 1.2s ease-in-out infinite; }
+.waiting i:nth-of-type(2) { animation-delay: 150ms; }
+.waiting i:nth-of-type(3) { animation-delay: 300ms; }
+@keyframes breathe { 0%, 60%, 100% { opacity: 0.25; } 30% { opacity: 1; } }
+
+/* Where an answer came from */
+.foot { font-size: 0.8125rem; line-height: 1.5; color: var(--muted); }
+.foot:not(:empty) { margin-top: 14px; }
+.basis { margin-bottom: 10px; padding-inline-start: 12px; border-inline-start: 2px solid var(--accent); overflow-wrap: anywhere; }
+p.basis { padding-block: 4px; font-weight: 500; color: var(--ink); }
+.basis summary { display: flex; align-items: flex-start; gap: 4px; color: var(--ink); }
+.basis summary { min-height: 28px; padding-block: 4px; cursor: pointer; list-style: none; font-weight: 500; }
+.basis summary::-webkit-details-marker { display: none; }
+.basis summary .icon { color: var(--muted); transition: rotate 160ms ease; margin-block-start: 1px; }
+.basis[open] summary .icon { rotate: 90deg; }
+.basis > p { padding: 4px 0 8px; font-size: 0.875rem; line-height: 1.6; white-space: pre-wrap; }
+.meta { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 14px; min-height: 32px; }
+.badge { display: inline-flex; align-items: center; gap: 6px; font-weight: 500; }
+.badge.model, .badge.faq { color: var(--accent); }
+.mark { padding-inline-start: 14px; border-inline-start: 1px solid var(--line); }
+.facts-button { display: inline-flex; align-items: center; min-height: 32px; margin-inline-start: auto; padding-inline: 10px 4px; border-radius: 8px; font-variant-numeric: tabular-nums; }
+.facts-button:hover { background: var(--tint); color: var(--ink); }
+.facts-button .icon { transition: rotate 160ms ease; }
+.facts-button[aria-expanded="true"] .icon { rotate: 90deg; }
+.facts { margin-top: 8px; padding: 16px 18px; border-radius: 12px; background: var(--tint); color: var(--ink); }
+.timeline { display: flex; gap: 2px; height: 4px; margin-bottom: 14px; }
+.timeline span { min-width: 2px; border-radius: 2px; background: var(--accent); }
+.timeline .queue { opacity: 0.25; }
+.timeline .prefill { opacity: 0.55; }
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(11.5rem, 1fr)); gap: 4px 32px; }
+dl > div { display: flex; justify-content: space-between; gap: 16px; }
+dt { color: light-dark(#525d56, #a6b3ac); }
+dd { text-align: end; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+.error { display: flex; flex-wrap: wrap; align-items: center; gap: 8px 16px; margin-bottom: 8px; font-size: 0.9375rem; color: var(--danger); }
+.quiet {
+  min-height: 36px; padding: 4px 14px; border: 1px solid var(--line); border-radius: 10px;
+  font-size: 0.875rem; font-weight: 500; color: var(--ink);
+}
+.quiet:hover:enabled { border-color: var(--muted); }
+.latest {
+  position: absolute; inset: auto auto 12px 50%; translate: -50%; display: grid; place-items: center;
+  width: 40px; height: 40px; border: 1px solid var(--line); border-radius: 50%; background: var(--surface);
+}
+
+/* Asking */
+.notice {
+  display: flex; align-items: center; justify-content: space-between; gap: 16px; margin: 0 20px 12px; padding: 10px 16px;
+  border-radius: 12px; background: var(--tint); font-size: 0.875rem;
+}
+form {
+  display: flex; align-items: flex-end; gap: 8px; margin: 0 20px; padding: 5px 5px 5px 18px;
+  border: 1px solid var(--line); border-radius: 22px;
+}
+form:focus-within { border-color: var(--accent); box-shadow: 0 0 0 1px var(--accent); }
+textarea {
+  flex: 1; min-width: 0; max-height: 9.5rem; padding: 7px 0; border: 0; outline: 0; resize: none;
+  background: none; font-size: max(1rem, 16px); line-height: 1.5; /* below 16px, iOS zooms in */
+}
+textarea:focus-visible { outline: 0; } /* the form wears the ring */
+textarea::placeholder { color: var(--muted); opacity: 1; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.send { display: grid; place-items: center; flex: none; width: 38px; height: 38px; border-radius: 50%; background: var(--accent); color: var(--on-accent); }
+.send:hover { opacity: 0.9; }
+slot {
+  display: block; padding: 10px 28px max(14px, env(safe-area-inset-bottom));
+  font-size: 0.8125rem; line-height: 1.5; color: var(--muted);
+}
+::slotted(*) { margin: 0; }
+
+@container (max-width: 30rem) {
+  header { padding: 12px 8px 10px 20px; }
+  .log { padding: 20px; }
+  form { margin-inline: 12px; }
+  slot { padding-inline: 20px; }
+  .notice { margin-inline: 12px; }
+}
+
+/* The button in the corner */
+.launcher, .closer { display: none; }
+:host([floating]) { position: fixed; z-index: 2147483000; inset: auto max(20px, env(safe-area-inset-right)) max(20px, env(safe-area-inset-bottom)) auto; height: auto; }
+:host([floating]) .closer { display: grid; }
+:host([floating]) .launcher {
+  display: grid; place-items: center; cursor: pointer; width: 58px; height: 58px; border-radius: 50%; font-size: 1.25rem;
+  background: var(--accent); color: var(--on-accent); box-shadow: 0 6px 24px rgb(0 0 0 / 0.2);
+}
+:host([floating]) .panel {
+  width: min(420px, 100vw - 40px); height: min(680px, 100dvh - 40px); overflow: hidden;
+  border: 1px solid var(--line); border-radius: 20px; box-shadow: 0 16px 64px rgb(0 0 0 / 0.2);
+}
+:host([floating][open]) .launcher, :host([floating]:not([open])) .panel { display: none; }
+@media (max-width: 30rem) {
+  :host([floating][open]) { inset: 0; }
+  :host([floating]) .panel { width: 100%; height: 100dvh; border: 0; border-radius: 0; }
+}
+
+@media (prefers-reduced-motion: reduce) {
+  *, ::before, ::after { animation: none !important; transition: none !important; }
+}
+@media (forced-colors: active) {
+  .send, .launcher { border: 1px solid ButtonText; }
+}
+`);

@@ -1,0 +1,99 @@
+/**
+ * `<replyline-chat>`: the chat that any site embeds with one script tag.
+ *
+ *     <script type="module" src="https://shop.example/widget/replyline-chat.js"></script>
+ *     <replyline-chat></replyline-chat>
+ *
+ * The element fills the box it is given. With the attribute `floating` it is a button in the corner that opens a
+ * panel; a script tag with `data-auto` inserts that one by itself.
+ *
+ * Attributes: `url` (the gateway's WebSocket; by default the host that served this script), `lang` ("en", "zh"; by
+ * default the page's, then the browser's), `heading`, `theme` ("light", "dark"; by default the system's), `floating`.
+ * Slot `note`: the host's words under the input. Custom properties: `--replyline-accent`, `--replyline-on-accent`.
+ */
+
+import { h, icon } from "./chat-dom.js";
+import { ChatPanel, name } from "./chat-panel.js";
+import { chooseLanguage } from "./chat-strings.js";
+import { styles } from "./chat-styles.js";
+
+/** The gateway that served this script. */
+function ownGateway() {
+  const url = new URL("../ws", import.meta.url);
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  return url.href;
+}
+
+export class ReplylineChat extends HTMLElement {
+  static observedAttributes = ["lang", "heading"];
+
+  /** @type {ChatPanel | null} made when the element enters a document, which is when its attributes are known */
+  #panel = null;
+  #closer = h(
+    "button",
+    { type: "button", class: "tool closer", onclick: () => this.#close() },
+    icon("close"),
+  );
+  #launcher = h("button", { type: "button", class: "launcher", onclick: () => this.#open() }, icon("chat"));
+
+  constructor() {
+    super();
+    this.attachShadow({ mode: "open" }).adoptedStyleSheets = [styles];
+  }
+
+  connectedCallback() {
+    this.#panel ??= this.#createPanel();
+    this.#localize();
+    // In the corner of every page of a site, a chat that nobody opens should cost no connection.
+    if (!this.hasAttribute("floating") || this.hasAttribute("open")) this.#panel.connect();
+  }
+
+  disconnectedCallback() {
+    this.#panel?.disconnect();
+  }
+
+  attributeChangedCallback() {
+    this.#localize();
+  }
+
+  #createPanel() {
+    const panel = new ChatPanel({ url: this.getAttribute("url") ?? ownGateway(), tools: [this.#closer] });
+    panel.element.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+      const unused = event.key === "Escape" && !event.isComposing && !event.defaultPrevented;
+      if (unused && this.hasAttribute("floating")) this.#close();
+    });
+    this.shadowRoot?.append(panel.element, this.#launcher);
+    return panel;
+  }
+
+  #localize() {
+    const page = /** @type {HTMLElement | null} */ (this.parentElement?.closest("[lang]"));
+    const wishes = [this.getAttribute("lang"), page?.lang, ...navigator.languages];
+    const { language, strings } = chooseLanguage(wishes);
+    this.#panel?.localize(language, strings, this.getAttribute("heading"));
+    name(this.#closer, strings.closeChat);
+    name(this.#launcher, strings.openChat);
+  }
+
+  // --- folded to a button in the corner, or open (attribute `floating`) ----------------------------------------
+
+  #open() {
+    this.toggleAttribute("open", true);
+    this.#panel?.connect();
+    this.#panel?.focus();
+  }
+
+  #close() {
+    this.toggleAttribute("open", false);
+    this.#launcher.focus();
+  }
+}
+
+if (!customElements.get("replyline-chat")) customElements.define("replyline-chat", ReplylineChat);
+
+const ownTags = [...document.querySelectorAll("script[data-auto]")].filter(
+  (tag) => /** @type {HTMLScriptElement} */ (tag).src === import.meta.url,
+);
+if (ownTags.length > 0 && !document.querySelector("replyline-chat")) {
+  document.body.append(h("replyline-chat", { floating: true }));
+}

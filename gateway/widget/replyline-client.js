@@ -1,0 +1,364 @@
+/**
+ * Replyline's protocol in a browser: one WebSocket, subprotocol `chat.v1.json`, no dependency.
+ *
+ * A question outlives its socket. It is kept until its `response.done` arrives; after a reconnect the session is
+ * resumed from the last cursor and every unfinished question is sent again under its own `event_id`. The server
+ * reattaches to the answer that it is already computing, and `seq` tells repeated text from new text.
+ *
+ *     const client = new ReplylineClient({ url: "wss://shop.example/ws" });
+ *     client.addEventListener("delta", (event) => show(event.detail.text));
+ *     client.connect();
+ *     client.create("Do you ship abroad?");
+ *
+ * Events, each a CustomEvent with this `detail`:
+ *     state    { state, code? }             where the connection stands
+ *     created  { event_id }                 the answer is assured
+ *     delta    { event_id, text }           the whole text so far
+ *     done     { event_id, response }       the answer, once
+ *     error    { event_id?, error }         with an event_id: that question will get no answer
+ *
+ * @typedef {"idle" | "connecting" | "online" | "reconnecting" | "closed"} State
+ * @typedef {{ id: string, question: string, answer: string }} Grounding
+ * @typedef {{ type: string, code: string, message: string, param?: string, retryable: boolean,
+ *     retry_after_ms?: number }} ErrorDetail
+ * @typedef {{ input_tokens?: number, cached_tokens?: number, output_tokens?: number }} Usage
+ * @typedef {{ admission_ms?: number, queue_ms?: number, prefill_ms?: number, ttft_ms?: number,
+ *     total_ms?: number }} Timings
+ * @typedef {{ id: string, status: "completed" | "incomplete" | "cancelled" | "failed",
+ *     reason: "stop" | "max_output_tokens" | "deadline" | "client" | "internal", source: "model" | "faq" | "busy",
+ *     output_text: string, usage: Usage, timings: Timings, model?: string, error?: ErrorDetail,
+ *     grounding?: Grounding[] }} Response
+ * @typedef {{ event_id: string, input: string, response_id: string | null, text: string, next_seq: number,
+ *     characters: number, sent: boolean, cancelled: boolean, had_gap: boolean }} Question
+ */
+
+const SUBPROTOCOL = "chat.v1.json";
+const CLIENT = { name: "replyline-widget", version: "0.1.0" };
+const BACKOFF_BASE_MS = 500;
+const BACKOFF_CAP_MS = 30_000;
+const HEARTBEAT_UNTIL_TOLD_MS = 5_000;
+const MESSAGE_TOO_BIG = 1009; // sent again it would be refused again
+
+/** @param {number} code a WebSocket close code */
+const isTerminal = (code) => (code >= 4500 && code < 4600) || code === MESSAGE_TOO_BIG;
+
+/** `crypto.randomUUID` exists only on pages served securely; a phone that tries a laptop's demo has no such page. */
+const newEventId = () =>
+  crypto.randomUUID?.() ??
+  Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join(
+    "",
+  );
+
+/** sessionStorage, or null where the embedding page's privacy settings forbid it. */
+export function tabStorage() {
+  try {
+    return window.sessionStorage;
+  } catch {
+    return null;
+  }
+}
+
+export class ReplylineClient extends EventTarget {
+  #url;
+  #token;
+  #storage = tabStorage();
+  #storageKey;
+
+  /** @type {State} */ #state = "idle";
+  /** @type {WebSocket | null} */ #socket = null;
+  /** @type {string | null} */ #sessionId;
+  /** @type {string | null} */ #cursor = null;
+  /** @type {Map<string, Question>} unfinished questions by event_id, oldest first */ #questions = new Map();
+
+  #attempt = 0;
+  /** @type {number | null} what `session.closing` asked for */ #reconnectAfterMs = null;
+  #heartbeatMs = HEARTBEAT_UNTIL_TOLD_MS;
+  /** @type {number | undefined} */ #retryTimer;
+  /** @type {number | undefined} */ #watchdog;
+  #erasing = false;
+  #reconnectAtOnce = () => this.#state === "reconnecting" && !this.#socket && this.#open();
+
+  /** @param {{ url: string, token?: () => string | Promise<string> }} options `token` is asked at each connect. */
+  constructor({ url, token }) {
+    super();
+    this.#url = url;
+    this.#token = token;
+    this.#storageKey = `replyline:session:${url}`;
+    this.#sessionId = this.#storage?.getItem(this.#storageKey) ?? null;
+  }
+
+  get state() {
+    return this.#state;
+  }
+
+  connect() {
+    if (this.#state !== "idle" && this.#state !== "closed") return;
+    window.addEventListener("online", this.#reconnectAtOnce);
+    this.#setState("connecting");
+    this.#open();
+  }
+
+  /** Hangs up. Not a cancel: unfinished answers go on, and `connect` finds them again. */
+  close() {
+    window.removeEventListener("online", this.#reconnectAtOnce);
+    this.#drop();
+    this.#setState("idle");
+  }
+
+  /**
+   * Asks. Works offline too: the question is sent as soon as there is a session.
+   * @param {string} input
+   * @param {{ event_id?: string }} [options] an earlier question's id reattaches to its answer
+   * @returns {string} the event_id that all events of this answer carry
+   */
+  create(input, { event_id = newEventId() } = {}) {
+    const question = {
+      event_id,
+      input,
+      response_id: null,
+      text: "",
+      next_seq: 0,
+      characters: 0,
+      sent: false,
+      cancelled: false,
+      had_gap: false,
+    };
+    this.#questions.set(event_id, question);
+    this.#submit(question);
+    return event_id;
+  }
+
+  /** Asks the server to stop; `done` follows with status "cancelled" (or "completed", if that was quicker). */
+  cancel(/** @type {string} */ event_id) {
+    const question = this.#questions.get(event_id);
+    if (!question) return;
+    question.cancelled = true;
+    if (question.sent) {
+      this.#sendCancel(question);
+    } else {
+      this.#questions.delete(event_id);
+      this.#emit("done", { event_id, response: cancelledUnsent(event_id) });
+    }
+  }
+
+  /** Erases the conversation at the server, then starts an empty one. Unfinished questions are forgotten. */
+  deleteSession() {
+    this.#questions.clear();
+    if (!this.#sessionId) return;
+    this.#erasing = true;
+    if (this.#state === "online") this.#send({ type: "session.delete" });
+  }
+
+  // --- the socket --------------------------------------------------------------------------------------------
+
+  #open() {
+    clearTimeout(this.#retryTimer);
+    const socket = new WebSocket(this.#url, SUBPROTOCOL);
+    this.#socket = socket;
+    this.#heartbeatMs = HEARTBEAT_UNTIL_TOLD_MS;
+    this.#restartWatchdog();
+    socket.onopen = async () => {
+      const token = await this.#token?.();
+      if (socket === this.#socket) this.#startSession(token);
+    };
+    socket.onmessage = (event) => {
+      this.#restartWatchdog();
+      this.#receive(JSON.parse(event.data));
+    };
+    socket.onclose = (event) => this.#lost(event.code);
+  }
+
+  /** Lets go of the socket without waiting for its closing handshake, which a dead network never finishes. */
+  #drop() {
+    clearTimeout(this.#retryTimer);
+    clearTimeout(this.#watchdog);
+    const socket = this.#socket;
+    this.#socket = null;
+    if (!socket) return;
+    socket.onopen = socket.onmessage = socket.onclose = null;
+    socket.close();
+  }
+
+  /** @param {number} [code] the close code; none where we hung up ourselves */
+  #lost(code = 0) {
+    this.#drop();
+    if (isTerminal(code)) {
+      window.removeEventListener("online", this.#reconnectAtOnce);
+      this.#setState("closed", { code });
+      return;
+    }
+    const ceiling = Math.min(BACKOFF_CAP_MS, BACKOFF_BASE_MS * 2 ** this.#attempt);
+    const delay = this.#reconnectAfterMs ?? Math.random() * ceiling;
+    this.#reconnectAfterMs = null;
+    this.#attempt += 1;
+    this.#retryTimer = setTimeout(() => this.#open(), delay);
+    this.#setState("reconnecting");
+  }
+
+  /** The server speaks at least once a heartbeat; after two silent ones the line is dead, whatever TCP believes. */
+  #restartWatchdog() {
+    clearTimeout(this.#watchdog);
+    this.#watchdog = setTimeout(() => this.#lost(), 2 * this.#heartbeatMs);
+  }
+
+  // --- client → server ---------------------------------------------------------------------------------------
+
+  /** @param {object} message */
+  #send(message) {
+    if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(message));
+  }
+
+  /** @param {string} [token] undefined fields stay off the wire */
+  #startSession(token) {
+    this.#send({
+      type: "session.start",
+      token,
+      session_id: this.#sessionId ?? undefined,
+      resume: this.#sessionId && this.#cursor ? { cursor: this.#cursor } : undefined,
+      client: CLIENT,
+    });
+  }
+
+  /** @param {Question} question */
+  #submit(question) {
+    if (this.#state !== "online" || this.#erasing) return;
+    question.sent = true;
+    this.#send({ type: "response.create", event_id: question.event_id, input: question.input });
+    if (question.cancelled) this.#sendCancel(question);
+  }
+
+  /** @param {Question} question */
+  #sendCancel({ response_id, event_id }) {
+    if (this.#state !== "online") return;
+    this.#send({
+      type: "response.cancel",
+      ...(response_id ? { response_id } : { target_event_id: event_id }),
+    });
+  }
+
+  // --- server → client ---------------------------------------------------------------------------------------
+
+  /** Unknown types are ignored: the protocol grows by adding them. */
+  #receive(/** @type {any} */ message) {
+    switch (message.type) {
+      case "session.created":
+        return this.#onSession(message);
+      case "session.deleted":
+        return this.#forgetSession();
+      case "session.closing":
+        this.#reconnectAfterMs = message.reconnect_after_ms;
+        return;
+      case "response.created":
+        return this.#onCreated(message);
+      case "response.output_text.delta":
+        return this.#onDelta(message);
+      case "response.done":
+        return this.#onDone(message);
+      case "error":
+        return this.#onError(message);
+      case "ping":
+        return this.#send({ type: "pong" });
+    }
+  }
+
+  /** @param {{ session_id: string, heartbeat_s: number }} message */
+  #onSession({ session_id, heartbeat_s }) {
+    this.#attempt = 0;
+    this.#heartbeatMs = heartbeat_s * 1000;
+    this.#restartWatchdog();
+    if (this.#sessionId !== session_id) this.#cursor = null;
+    this.#sessionId = session_id;
+    this.#storage?.setItem(this.#storageKey, session_id);
+    this.#setState("online");
+    if (this.#erasing) this.#send({ type: "session.delete" });
+    for (const question of this.#questions.values()) this.#submit(question);
+  }
+
+  /** A session starts once a connection, so an empty one needs a new connection. */
+  #forgetSession() {
+    this.#erasing = false;
+    this.#sessionId = null;
+    this.#cursor = null;
+    this.#storage?.removeItem(this.#storageKey);
+    this.#drop();
+    this.#setState("connecting");
+    this.#open();
+  }
+
+  /** @param {{ response_id: string, event_id: string }} message */
+  #onCreated({ response_id, event_id }) {
+    const question = this.#questions.get(event_id);
+    if (!question || question.response_id === response_id) return;
+    // A second id means that the first answer is lost for good and another one begins.
+    Object.assign(question, { response_id, text: "", next_seq: 0, characters: 0 });
+    this.#emit("created", { event_id });
+  }
+
+  /** @param {{ response_id: string, seq: number, offset: number, delta: string, cursor: string }} message */
+  #onDelta({ response_id, seq, offset, delta, cursor }) {
+    const question = this.#byResponse(response_id);
+    if (!question || seq < question.next_seq) return;
+    if (seq > question.next_seq || offset !== question.characters) return this.#onGap(question);
+    question.text += delta;
+    question.characters += [...delta].length; // the wire counts code points, `length` counts UTF-16 units
+    question.next_seq += 1;
+    this.#cursor = cursor;
+    this.#emit("delta", { event_id: question.event_id, text: question.text });
+  }
+
+  /** Text is missing: resume from the last good cursor, once. If it stays missing, `done` brings the whole text. */
+  #onGap(/** @type {Question} */ question) {
+    if (question.had_gap) return;
+    question.had_gap = true;
+    this.#lost();
+  }
+
+  /** @param {{ response: Response, cursor: string }} message */
+  #onDone({ response, cursor }) {
+    this.#cursor = cursor;
+    const question = this.#byResponse(response.id);
+    if (!question) return;
+    this.#questions.delete(question.event_id);
+    this.#emit("done", { event_id: question.event_id, response });
+  }
+
+  /** @param {{ event_id?: string, error: ErrorDetail }} message */
+  #onError({ event_id, error }) {
+    if (event_id) {
+      if (!this.#questions.delete(event_id)) return;
+    } else if (this.#erasing) {
+      this.#forgetSession(); // not erased now, but it expires there, and nothing here points to it any more
+    }
+    this.#emit("error", { event_id, error });
+  }
+
+  /** @param {string} response_id */
+  #byResponse(response_id) {
+    for (const question of this.#questions.values()) {
+      if (question.response_id === response_id) return question;
+    }
+    return undefined;
+  }
+
+  /** @param {State} state @param {{ code?: number }} [detail] */
+  #setState(state, detail = {}) {
+    this.#state = state;
+    this.#emit("state", { state, ...detail });
+  }
+
+  /** @param {string} type @param {object} detail */
+  #emit(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+}
+
+/** The answer to a question that was withdrawn before it left the browser. @returns {Response} */
+const cancelledUnsent = (/** @type {string} */ id) => ({
+  id,
+  status: "cancelled",
+  reason: "client",
+  source: "model",
+  output_text: "",
+  usage: {},
+  timings: {},
+});

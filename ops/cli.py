@@ -1,0 +1,182 @@
+"""`replyline`: what an operator and a developer type."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from shared.errors import ModelError, ReplylineError, SettingsError
+from shared.logs import configure_logs
+from shared.model_folder import Precision
+from shared.process import BAD_INPUT_STATUS, fail, run_until_signal
+from shared.settings import Settings, describe, load_settings
+
+app = typer.Typer(
+    name="replyline",
+    help="Streaming chat answers over Kafka, each by its deadline.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+topics_app = typer.Typer(help="Create or describe the Kafka topics.", no_args_is_help=True)
+model_app = typer.Typer(help="The model's folder.", no_args_is_help=True)
+app.add_typer(topics_app, name="topics")
+app.add_typer(model_app, name="model")
+
+Url = Annotated[str, typer.Option("--url", envvar="REPLYLINE_URL", help="the gateway's WebSocket address")]
+DEFAULT_URL = "ws://127.0.0.1:8080/ws"
+
+
+@app.command()
+def up() -> None:
+    """Run everything on this machine: embedded Kafka and Redis, one gateway, one worker. Ctrl-C drains and ends it."""
+    from ops.prepare import ensure_model
+    from ops.up import up as run
+
+    settings = _settings("up")
+    if settings.worker.engine == "onnx":
+        ensure_model(settings.model.dir, Console(stderr=True))
+    raise typer.Exit(run_until_signal(lambda stop: run(settings, stop)))
+
+
+@app.command()
+def gateway() -> None:
+    """Run one gateway against the configured Kafka and Redis."""
+    from gateway.__main__ import main as run
+
+    raise typer.Exit(run())
+
+
+@app.command()
+def worker() -> None:
+    """Run one inference worker against the configured Kafka and Redis."""
+    from workers.__main__ import main as run
+
+    raise typer.Exit(run())
+
+
+@app.command()
+def ask(
+    question: Annotated[str, typer.Argument(help="what to ask")],
+    url: Url = DEFAULT_URL,
+    session: Annotated[str | None, typer.Option(help="go on with this conversation")] = None,
+    max_output_tokens: Annotated[int | None, typer.Option(min=1, help="the answer's length at most")] = None,
+    deadline_ms: Annotated[int | None, typer.Option(min=1, help="the whole answer's deadline")] = None,
+    first_token_ms: Annotated[int | None, typer.Option(min=1, help="the first token's deadline")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, max=2, help="0 is greedy")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="of the sampling")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the whole response as JSON")] = False,
+) -> None:
+    """Ask one question and print the answer as it streams."""
+    from ops.chat import ask_once
+    from ops.client import new_event_id
+    from shared.messages import ResponseCreate
+
+    request = ResponseCreate(
+        event_id=new_event_id(),
+        input=question,
+        max_output_tokens=max_output_tokens,
+        deadline_ms=deadline_ms,
+        first_token_ms=first_token_ms,
+        temperature=temperature,
+        seed=seed,
+    )
+    raise typer.Exit(asyncio.run(ask_once(url, request, session_id=session, as_json=as_json)))
+
+
+@app.command()
+def chat(
+    url: Url = DEFAULT_URL,
+    session: Annotated[str | None, typer.Option(help="go on with this conversation")] = None,
+) -> None:
+    """Talk to the assistant in this terminal. /new starts over, /quit ends, Ctrl-C stops an answer."""
+    from ops.chat import converse
+
+    raise typer.Exit(asyncio.run(converse(url, session_id=session)))
+
+
+@app.command()
+def doctor() -> None:
+    """Say what is missing on this machine, each with the command to type."""
+    from ops.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(_settings("doctor")))
+
+
+@app.command("settings")
+def show_settings() -> None:
+    """List every setting: its variable, its value here, what it means."""
+    settings = _settings("settings")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("variable", "value", "meaning"):
+        table.add_column(title, overflow="fold")
+    for variable, value, meaning in describe(settings):
+        table.add_row(variable, value, meaning)
+    Console().print(table)
+
+
+@topics_app.command("create")
+def create() -> None:
+    """Create the topics that are missing."""
+    from shared.kafka import create_topics
+
+    settings = _settings("topics")
+    kafka = settings.kafka
+    topics = kafka.topics.all(request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions)
+    for name, outcome in asyncio.run(create_topics(kafka, topics)).items():
+        Console().print(f"{name}: {outcome}, {topics[name]} partitions")
+
+
+@topics_app.command("describe")
+def describe_() -> None:
+    """Say which topics there are, with how many partitions, and which are missing."""
+    from shared.kafka import describe_topics
+
+    settings = _settings("topics")
+    kafka = settings.kafka
+    wanted = kafka.topics.all(request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions)
+    found = asyncio.run(describe_topics(kafka))
+    missing = [name for name in wanted if name not in found]
+    for name in wanted:
+        Console().print(f"{name}: {found[name]} partitions" if name in found else f"{name}: missing")
+    if missing:
+        Console(stderr=True).print("create them: replyline topics create")
+        raise typer.Exit(1)
+
+
+@model_app.command("prepare")
+def prepare(
+    source: Annotated[
+        Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (none: the demo's model)")
+    ] = None,
+    precision: Annotated[Precision, typer.Option(help="of the weights")] = "int8",
+    directory: Annotated[Path, typer.Option("--dir", help="where the model's folder is put")] = Path(".models"),
+) -> None:
+    """Write a model's folder from its weights; nothing to do when it is there already."""
+    from ops.prepare import prepare_with_progress
+
+    prepare_with_progress(directory, precision, source, Console(stderr=True))
+
+
+def _settings(process: str) -> Settings:
+    settings = load_settings()
+    configure_logs(settings.log, process=process)
+    return settings
+
+
+def main() -> None:
+    """Run the command line. Bad input is one line and status 2, another failure one line and status 1."""
+    try:
+        app()
+    except (SettingsError, ModelError) as error:
+        sys.exit(fail(str(error), BAD_INPUT_STATUS))
+    except ReplylineError as error:
+        sys.exit(fail(str(error), 1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""What was said, in Redis: the last turns of each conversation.
+
+A cache: every call is bounded by a timeout, and after a failure Redis is left alone for a while, so a Redis that is
+gone or hangs costs one timeout now and then and never an answer. Keys hold the conversation in a hash tag, so that a
+Redis Cluster keeps all of a session together.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import msgspec
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from shared import metrics
+from shared.clock import now_unix_ms
+from shared.errors import SettingsError, StoreUnavailable
+from shared.logs import get_logger
+from shared.messages import Message, Source
+from shared.settings import RedisSettings
+
+T = TypeVar("T")
+
+_MAX_TURNS = 50
+
+
+class Turn(Message, frozen=True):
+    """One question and its answer, whoever gave it."""
+
+    request_id: str
+    user: str
+    assistant: str
+    source: Source
+
+
+_decode = msgspec.msgpack.Decoder(Turn).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class History:
+    """The conversations' turns. Methods return nothing useful rather than raise when Redis is away, except `delete`
+    and `ping`, whose callers must know."""
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self._settings = settings
+        self._away_until_ms = 0.0
+        self._seen = False
+        try:
+            self._redis: Redis = Redis.from_url(
+                settings.url,
+                socket_timeout=settings.timeout_ms / 1_000,
+                socket_connect_timeout=settings.timeout_ms / 1_000,
+                retry=Retry(NoBackoff(), 0),
+                max_connections=64,
+            )
+        except ValueError as error:
+            raise SettingsError(f"REPLYLINE_REDIS__URL={settings.url!r}: {error}") from None
+
+    @property
+    def seen(self) -> bool:
+        """Whether Redis has ever answered this process."""
+        return self._seen
+
+    async def turns(self, tenant: str, session_id: str, *, limit: int) -> list[Turn]:
+        """The last turns, oldest first; none where Redis is away. A turn written twice counts once."""
+        if limit <= 0:
+            return []
+        try:
+            values = await self._bounded(self._redis.lrange(_key(tenant, session_id), -2 * limit, -1))
+        except StoreUnavailable:
+            metrics.history_unavailable.inc()
+            return []
+        turns: dict[str, Turn] = {}
+        for value in values:
+            try:
+                turn = _decode(value)  # type: ignore[arg-type]  # without decode_responses redis-py hands out bytes
+            except msgspec.DecodeError:
+                continue  # written by another version: this turn is forgotten
+            turns.setdefault(turn.request_id, turn)
+        return list(turns.values())[-limit:]
+
+    async def append(self, tenant: str, session_id: str, turn: Turn) -> bool:
+        """Remember a turn; False where Redis is away."""
+        key = _key(tenant, session_id)
+        pipeline = self._redis.pipeline(transaction=False)
+        pipeline.rpush(key, _encode(turn))
+        pipeline.ltrim(key, -_MAX_TURNS, -1)
+        pipeline.expire(key, self._settings.history_ttl_s)
+        try:
+            await self._bounded(pipeline.execute())
+        except StoreUnavailable:
+            return False
+        return True
+
+    async def delete(self, tenant: str, session_id: str) -> None:
+        """Forget a conversation. Raises `StoreUnavailable`."""
+        await self._bounded(self._redis.delete(_key(tenant, session_id)))
+
+    async def ping(self) -> None:
+        """Ask now, even if Redis is being left alone. Raises `StoreUnavailable`."""
+        self._away_until_ms = min(self._away_until_ms, 1.0)
+        await self._bounded(self._redis.ping())
+
+    async def await_first_answer(self) -> None:
+        """Ask until Redis answers for the first time."""
+        while not self._seen:
+            try:
+                await self.ping()
+            except StoreUnavailable:
+                await asyncio.sleep(self._settings.retry_after_ms / 1_000)
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+    async def _bounded(self, call: Awaitable[T]) -> T:
+        now = now_unix_ms()
+        if now < self._away_until_ms:
+            if asyncio.iscoroutine(call):
+                call.close()
+            raise StoreUnavailable("Redis is left alone after a failure")
+        try:
+            async with asyncio.timeout(self._settings.timeout_ms / 1_000):
+                value = await call
+        except (RedisError, OSError, TimeoutError) as error:
+            if self._away_until_ms == 0.0:
+                get_logger().warning("unavailable", what="redis", cause=str(error) or "no answer in time")
+            self._away_until_ms = now + self._settings.retry_after_ms
+            raise StoreUnavailable(f"Redis: {error!r}") from error
+        if self._away_until_ms:
+            get_logger().info("available", what="redis")
+        self._away_until_ms, self._seen = 0.0, True
+        return value
+
+
+def _key(tenant: str, session_id: str) -> str:
+    return f"replyline:{{{tenant}/{session_id}}}:turns"

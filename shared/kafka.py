@@ -1,0 +1,349 @@
+"""Kafka as the rest of Replyline sees it: the only module that imports aiokafka.
+
+Producing is idempotent with `acks=all` and no linger: aiokafka has one produce request in flight per broker and sends
+what has gathered meanwhile as the next batch, so a lone record leaves at once and a burst is batched by itself.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import stamina
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import (
+    CommitFailedError,
+    IllegalStateError,
+    KafkaError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from structlog.contextvars import bound_contextvars
+
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.settings import KafkaSettings
+
+T = TypeVar("T")
+
+_MAX_RECORD_BYTES = 1_048_576
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A consumed record. Times travel in headers and values: the embedded broker's timestamps are not to be trusted."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record to be produced."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+    headers: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Producer:
+    """Idempotent producer. `start` waits for the broker as long as it takes."""
+
+    def __init__(self, settings: KafkaSettings, *, client_id: str) -> None:
+        self._settings = settings
+        self._client_id = client_id
+        self._producer: AIOKafkaProducer | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._producer is not None
+
+    async def start(self) -> None:
+        self._producer = await _until_connected("kafka producer", self._connect)
+
+    async def _connect(self) -> AIOKafkaProducer:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._settings.bootstrap_servers,
+            client_id=self._client_id,
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=0,
+            request_timeout_ms=self._settings.request_timeout_ms,
+            max_request_size=_MAX_RECORD_BYTES,
+            retry_backoff_ms=50,
+        )
+        await _start_or_stop(producer)
+        return producer
+
+    async def enqueue(self, record: Outgoing) -> "asyncio.Future[object]":
+        """Put a record into the next batch; the future is done when the broker has acknowledged it.
+
+        Order is kept within a partition. Raises `BrokerUnavailable` when it cannot be queued, `ProtocolError`
+        (`unknown_topic`) where the topic or partition does not exist.
+        """
+        if self._producer is None:
+            raise BrokerUnavailable("Kafka is not connected yet")
+        try:
+            future: asyncio.Future[object] = await self._producer.send(
+                record.topic,
+                value=record.value,
+                key=record.key,
+                partition=record.partition,
+                headers=list(record.headers.items()),
+            )
+        except (UnknownTopicOrPartitionError, AssertionError) as error:  # aiokafka asserts that the partition exists
+            raise ProtocolError("unknown_topic", f"no partition {record.partition} of {record.topic}") from error
+        except KafkaError as error:
+            raise BrokerUnavailable(f"cannot produce to {record.topic}: {error!r}") from error
+        return future
+
+    async def publish(self, record: Outgoing) -> None:
+        """Produce and wait for the acknowledgement. Raises `BrokerUnavailable`."""
+        try:
+            await (await self.enqueue(record))
+        except KafkaError as error:
+            raise BrokerUnavailable(f"{record.topic} was not acknowledged: {error!r}") from error
+
+    async def flush(self) -> None:
+        if self._producer is not None:
+            await self._producer.flush()
+
+    async def stop(self) -> None:
+        if self._producer is not None:
+            await self._producer.stop()
+            self._producer = None
+
+
+class PartitionReader:
+    """Reads given partitions (all of a topic when none are named) from their end, outside any group."""
+
+    def __init__(
+        self, settings: KafkaSettings, *, client_id: str, topic: str, partitions: Sequence[int] | None = None
+    ) -> None:
+        self._settings = settings
+        self._client_id = client_id
+        self._topic = topic
+        self._partitions = partitions
+        self._consumer: AIOKafkaConsumer | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._consumer is not None
+
+    async def start(self) -> None:
+        """Wait for the broker, then for the partitions' ends: what is produced after this returns is read."""
+        self._consumer = await _until_connected(f"kafka topic {self._topic}", self._connect)
+
+    async def _connect(self) -> AIOKafkaConsumer:
+        # A consumer of a topic without a group is given all its partitions, once the broker has named them.
+        consumer = AIOKafkaConsumer(self._topic, **_consumer_options(self._settings, self._client_id))
+        await _start_or_stop(consumer)
+        try:
+            assigned = self._assign(consumer)
+            await consumer.seek_to_end(*assigned)
+            for partition in assigned:
+                await consumer.position(partition)
+        except BaseException:
+            await consumer.stop()
+            raise
+        return consumer
+
+    def _assign(self, consumer: AIOKafkaConsumer) -> list[TopicPartition]:
+        known = {partition.partition for partition in consumer.assignment()}
+        wanted = set(self._partitions) if self._partitions is not None else known
+        if not wanted or wanted - known:
+            raise UnknownTopicOrPartitionError(
+                f"{self._topic} has partitions {sorted(known)}, wanted {sorted(wanted)}; run: replyline topics create"
+            )
+        assigned = [TopicPartition(self._topic, number) for number in sorted(wanted)]
+        if self._partitions is not None:
+            consumer.unsubscribe()
+            consumer.assign(assigned)
+        return assigned
+
+    async def read(self, *, timeout_ms: int = 500, max_records: int | None = None) -> list[Record]:
+        """What has arrived, or nothing after the timeout."""
+        assert self._consumer is not None, "read before start"
+        try:
+            batches = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
+        except KafkaError as error:
+            raise BrokerUnavailable(f"cannot read {self._topic}: {error!r}") from error
+        return _records(batches)
+
+    async def stop(self) -> None:
+        if self._consumer is not None:
+            await self._consumer.stop()
+            self._consumer = None
+
+
+class GroupReader:
+    """Reads topics as a member of a consumer group; offsets are committed by hand."""
+
+    def __init__(
+        self, settings: KafkaSettings, *, client_id: str, topics: Sequence[str], group: str, instance_id: str = ""
+    ) -> None:
+        self._settings = settings
+        self._client_id = client_id
+        self._topics = topics
+        self._group = group
+        self._instance_id = instance_id
+        self._consumer: AIOKafkaConsumer | None = None
+        self._lost: list[tuple[str, int]] = []
+
+    @property
+    def connected(self) -> bool:
+        return self._consumer is not None
+
+    async def start(self) -> None:
+        self._consumer = await _until_connected(f"kafka group {self._group}", self._connect)
+
+    async def _connect(self) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(
+            **_consumer_options(self._settings, self._client_id),
+            group_id=self._group,
+            group_instance_id=self._instance_id or None,
+            session_timeout_ms=self._settings.session_timeout_ms,
+            heartbeat_interval_ms=self._settings.session_timeout_ms // 4,
+        )
+        await _start_or_stop(consumer)
+        consumer.subscribe(list(self._topics), listener=_Losses(self._lost))
+        return consumer
+
+    async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
+        assert self._consumer is not None, "read before start"
+        try:
+            batches = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
+        except KafkaError as error:
+            raise BrokerUnavailable(f"cannot read {', '.join(self._topics)}: {error!r}") from error
+        return _records(batches)
+
+    def take_lost(self) -> list[tuple[str, int]]:
+        """Partitions that went to another member since the last call."""
+        lost, self._lost[:] = list(self._lost), []
+        return lost
+
+    def pause(self) -> None:
+        if self._consumer is not None:
+            self._consumer.pause(*self._consumer.assignment())
+
+    def resume(self) -> None:
+        if self._consumer is not None:
+            self._consumer.resume(*self._consumer.paused())
+
+    async def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
+        """Commit the next offset to read of each partition; False where a rebalance took a partition away."""
+        if self._consumer is None or not offsets:
+            return True
+        assigned = self._consumer.assignment()
+        ours = {TopicPartition(*key): offset for key, offset in offsets.items() if TopicPartition(*key) in assigned}
+        if not ours:
+            return False
+        try:
+            await self._consumer.commit(ours)
+        except (CommitFailedError, IllegalStateError):
+            return False
+        except KafkaError as error:
+            raise BrokerUnavailable(f"cannot commit: {error!r}") from error
+        return True
+
+    async def stop(self) -> None:
+        if self._consumer is not None:
+            await self._consumer.stop()
+            self._consumer = None
+
+
+class _Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+    """Remembers which partitions were taken away; a partition given back is not lost."""
+
+    def __init__(self, lost: list[tuple[str, int]]) -> None:
+        self._lost = lost
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self._lost.extend((partition.topic, partition.partition) for partition in revoked)
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        back = {(partition.topic, partition.partition) for partition in assigned}
+        self._lost[:] = [lost for lost in self._lost if lost not in back]
+
+
+async def create_topics(settings: KafkaSettings, topics: Mapping[str, int]) -> dict[str, str]:
+    """Create what is missing; topic → "created" or "exists". Raises `BrokerUnavailable`."""
+    admin = AIOKafkaAdminClient(
+        bootstrap_servers=settings.bootstrap_servers, request_timeout_ms=settings.request_timeout_ms
+    )
+    outcome: dict[str, str] = {}
+    try:
+        await admin.start()
+        for name, partitions in topics.items():
+            new = NewTopic(name, num_partitions=partitions, replication_factor=settings.replication_factor)
+            response = await admin.create_topics([new])
+            code, message = response.topic_errors[0][1], response.topic_errors[0][2]
+            if code not in (0, TopicAlreadyExistsError.errno):
+                raise BrokerUnavailable(f"cannot create {name}: {message or f'error {code}'}")
+            outcome[name] = "exists" if code else "created"
+    except KafkaError as error:
+        raise BrokerUnavailable(f"no Kafka at {settings.bootstrap_servers}: {error}") from error
+    finally:
+        await admin.close()
+    return outcome
+
+
+async def describe_topics(settings: KafkaSettings) -> dict[str, int]:
+    """Topic → number of partitions, of every topic on the broker. Raises `BrokerUnavailable`."""
+    admin = AIOKafkaAdminClient(
+        bootstrap_servers=settings.bootstrap_servers, request_timeout_ms=settings.request_timeout_ms
+    )
+    try:
+        await admin.start()
+        return {row["topic"]: len(row["partitions"]) for row in await admin.describe_topics()}
+    except KafkaError as error:
+        raise BrokerUnavailable(f"no Kafka at {settings.bootstrap_servers}: {error}") from error
+    finally:
+        await admin.close()
+
+
+def _consumer_options(settings: KafkaSettings, client_id: str) -> dict[str, object]:
+    return {
+        "bootstrap_servers": settings.bootstrap_servers,
+        "client_id": client_id,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "fetch_max_wait_ms": settings.fetch_max_wait_ms,
+        "request_timeout_ms": settings.request_timeout_ms + settings.fetch_max_wait_ms,
+        "retry_backoff_ms": 50,
+        "check_crcs": False,
+    }
+
+
+async def _until_connected(what: str, connect: Callable[[], Awaitable[T]]) -> T:
+    """Try until it works; the log gets one line when it does not (`shared.logs`)."""
+    with bound_contextvars(what=what):
+        async for attempt in stamina.retry_context(
+            on=(KafkaError, OSError), attempts=None, timeout=None, wait_initial=0.1, wait_max=2.0, wait_jitter=0.2
+        ):
+            with attempt:
+                return await connect()
+    raise AssertionError("retries without end came to an end")
+
+
+def _records(batches: Mapping[TopicPartition, Sequence[object]]) -> list[Record]:
+    return [
+        Record(item.topic, item.partition, item.offset, item.key, item.value, dict(item.headers))  # type: ignore[attr-defined]
+        for batch in batches.values()
+        for item in batch
+    ]
+
+
+async def _start_or_stop(client: "AIOKafkaProducer | AIOKafkaConsumer") -> None:
+    """A client that did not start still holds sockets: close them."""
+    try:
+        await client.start()
+    except BaseException:
+        await client.stop()
+        raise

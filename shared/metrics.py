@@ -1,0 +1,53 @@
+"""Every metric, declared once. Cores return facts; shells count them here.
+
+No request, session or user ids in labels. Durations are seconds, as Prometheus wants them; concepts and buckets follow
+vLLM's and OpenTelemetry's GenAI metrics.
+"""
+
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
+
+_LATENCY_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30, 60)
+_STEP_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1)
+
+# --- gateway
+connections = Gauge("replyline_gateway_connections", "WebSocket connections held")
+closes = Counter("replyline_gateway_closes_total", "Connections closed by the gateway", ["code"])
+inflight = Gauge("replyline_gateway_inflight", "Requests without their terminal event")
+accepted = Counter("replyline_gateway_requests_total", "Requests accepted", ["bucket"])
+refused = Counter("replyline_gateway_refused_total", "Messages answered with an error", ["code"])
+answers = Counter("replyline_gateway_answers_total", "Terminal events", ["source", "status", "reason"])
+ttft = Histogram(
+    "replyline_gateway_ttft_seconds", "Receipt to first text sent, model answers", ["bucket"], buckets=_LATENCY_S
+)
+e2e = Histogram("replyline_gateway_e2e_seconds", "Receipt to terminal event", ["source"], buckets=_LATENCY_S)
+publish = Histogram("replyline_gateway_publish_seconds", "Produce to acknowledgement", buckets=_LATENCY_S)
+replies_dropped = Counter("replyline_gateway_replies_dropped_total", "Replies nobody waits for, or repeated", ["why"])
+deltas_merged = Counter("replyline_gateway_deltas_merged_total", "Deltas joined to another for a slow client")
+handler_errors = Counter("replyline_gateway_handler_errors_total", "Our own faults, caught at the process's edge")
+routed = Counter("replyline_gateway_routed_total", "Records of chat.requests forwarded", ["bucket"])
+
+# --- worker
+steps = Counter("replyline_worker_steps_total", "Engine steps", ["kind"])
+step_time = Histogram("replyline_worker_step_seconds", "Engine time of a step", ["kind"], buckets=_STEP_S)
+batch_rows = Histogram("replyline_worker_batch_rows", "Rows in a decode step", buckets=(1, 2, 4, 8, 16, 32, 64))
+waiting = Gauge("replyline_worker_waiting", "Requests read and not yet in a slot")
+slots_used = Gauge("replyline_worker_slots_used", "Slots that hold a sequence")
+prompt_tokens = Counter("replyline_worker_prompt_tokens_total", "Prompt tokens computed")
+output_tokens = Counter("replyline_worker_output_tokens_total", "Tokens generated")
+served = Counter("replyline_worker_requests_total", "Requests that got a terminal event", ["status", "reason"])
+queue_time = Histogram("replyline_worker_queue_seconds", "Intake to first engine step", buckets=_LATENCY_S)
+wrong_bucket = Counter("replyline_worker_wrong_bucket_total", "Requests found in another bucket than their length's")
+partitions_paused = Gauge("replyline_worker_intake_paused", "1 while intake waits for the scheduler")
+history_unavailable = Counter("replyline_history_unavailable_total", "Answers given without Redis")
+
+# --- both
+dead_letters = Counter("replyline_dead_letters_total", "Records that could not be decoded or served", ["reason"])
+commits_failed = Counter("replyline_commits_failed_total", "Offset commits refused (a rebalance)")
+publish_retries = Counter("replyline_publish_retries_total", "Terminal events sent again after a failed produce")
+
+
+def exposition() -> tuple[str, bytes]:
+    """(content type, body) for `/metrics`."""
+    return CONTENT_TYPE_LATEST, generate_latest()

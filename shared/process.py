@@ -1,0 +1,44 @@
+"""How a process begins and ends: signals, uvloop, exit status."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+import uvloop
+
+from shared.errors import ModelError, ReplylineError, SettingsError
+
+BAD_INPUT_STATUS = 2
+
+
+def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
+    """Run `serve(stop)` on uvloop; SIGINT and SIGTERM set `stop`. Returns the exit status.
+
+    A wrong setting or model is one line on stderr and status 2; another `ReplylineError`, or an address that cannot be
+    bound, one line and status 1.
+    """
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        await serve(stop)
+
+    try:
+        uvloop.run(main())
+    except (SettingsError, ModelError) as error:
+        return fail(str(error), BAD_INPUT_STATUS)
+    except ReplylineError as error:
+        return fail(str(error), 1)
+    except OSError as error:
+        return fail(str(error), 1)
+    return 0
+
+
+def fail(message: str, status: int) -> int:
+    """Say what is wrong, a line a fault, and return the exit status."""
+    for line in message.splitlines():
+        sys.stderr.write(f"replyline: {line}\n")
+    return status

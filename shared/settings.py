@@ -1,0 +1,282 @@
+"""Every setting of every process, in one frozen object, read once.
+
+From the environment (`REPLYLINE_` and two underscores a level: `REPLYLINE_GATEWAY__PORT=8080`) and, below it, from a
+TOML file (`REPLYLINE_CONFIG`, else `replyline.toml` in the working directory). A value out of range stops the
+process: exit status 2 and a line a variable.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, Literal, Self, get_origin
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from shared.errors import SettingsError
+from shared.topics import TopicNames
+
+PREFIX = "REPLYLINE_"
+
+SYSTEM_PROMPT = (
+    "You are the assistant of the shop Harbor & Pine. Answer the customer's question in one to three short sentences, "
+    "using only the help entries below. If they do not answer it, say so and offer to connect a person."
+)
+
+
+class Group(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _split_lists(cls, value: Any, info: ValidationInfo) -> Any:
+        """A list in the environment is comma-separated."""
+        field = cls.model_fields[info.field_name or ""]
+        if get_origin(field.annotation) is tuple and isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+
+class KafkaSettings(Group):
+    """The broker and the topics on it."""
+
+    bootstrap_servers: str = Field("127.0.0.1:9092", description="host:port, comma-separated")
+    topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="put before every topic's name")
+    request_partitions: int = Field(12, ge=1, le=1000, description="partitions of each chat.requests topic")
+    reply_partitions: int = Field(8, ge=1, le=1000, description="partitions of chat.replies: at most so many gateways")
+    replication_factor: int = Field(1, ge=1, le=9, description="of topics that `replyline topics create` makes")
+    reply_topics: tuple[str, ...] = Field(
+        ("chat.replies", "chat.replies.*"), description="topics that producers may have answers sent to (patterns)"
+    )
+    request_timeout_ms: int = Field(5_000, ge=100, le=120_000, description="a produce or fetch request's limit")
+    fetch_max_wait_ms: int = Field(100, ge=1, le=5_000, description="a fetch waits so long at the broker for records")
+    session_timeout_ms: int = Field(6_000, ge=500, le=300_000, description="a silent consumer is replaced after this")
+
+    @property
+    def topics(self) -> TopicNames:
+        return TopicNames(self.topic_prefix)
+
+
+class RedisSettings(Group):
+    """The conversation's history. A cache: without it, answers come without what was said before."""
+
+    url: str = Field("redis://127.0.0.1:6379/0", description="redis://, rediss:// or unix://")
+    timeout_ms: int = Field(50, ge=1, le=10_000, description="how long an answer waits for Redis")
+    retry_after_ms: int = Field(1_000, ge=10, le=60_000, description="after a failure Redis is left alone so long")
+    history_ttl_s: int = Field(3_600, ge=1, description="a conversation is forgotten so long after its last turn")
+
+
+class ModelSettings(Group):
+    """The prepared model folder (`replyline model prepare`)."""
+
+    dir: Path = Field(Path(".models/smollm2-135m-instruct-int8"), description="folder with manifest.json")
+
+
+class PromiseSettings(Group):
+    """When an answer is due. The profile sets what is not set: `gpu` 200 ms and 1 s, `cpu` 3 s and 15 s."""
+
+    profile: Literal["cpu", "gpu"] = Field("cpu", description="defaults of the two deadlines")
+    first_token_ms: int = Field(0, ge=0, le=600_000, description="soft: then the FAQ answers (0: by profile)")
+    deadline_ms: int = Field(0, ge=0, le=600_000, description="hard: then the answer is cut (0: by profile)")
+    max_deadline_ms: int = Field(120_000, ge=1, le=3_600_000, description="the longest that a client may ask for")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_profile(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            soft, hard = (200, 1_000) if values.get("profile") == "gpu" else (3_000, 15_000)
+            values = {**values}
+            values["first_token_ms"] = values.get("first_token_ms") or soft
+            values["deadline_ms"] = values.get("deadline_ms") or hard
+        return values
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.deadline_ms > self.max_deadline_ms:
+            raise ValueError(
+                f"deadline_ms={self.deadline_ms} is above max_deadline_ms={self.max_deadline_ms}; raise it"
+            )
+        return self
+
+
+class LimitSettings(Group):
+    """What a request may ask for, and how inputs are split by length."""
+
+    max_input_tokens: int = Field(1_024, ge=1, le=1_000_000, description="a longer input is refused")
+    max_output_tokens: int = Field(512, ge=1, le=1_000_000, description="the most that a request may ask for")
+    default_output_tokens: int = Field(160, ge=1, le=1_000_000, description="when a request does not say")
+    short_max_tokens: int = Field(64, ge=1, description="inputs up to this go to chat.requests.short")
+    medium_max_tokens: int = Field(256, ge=1, description="up to this to .medium, longer ones to .long")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.short_max_tokens >= self.medium_max_tokens:
+            raise ValueError(
+                f"short_max_tokens={self.short_max_tokens} must be below medium_max_tokens={self.medium_max_tokens}"
+            )
+        if self.default_output_tokens > self.max_output_tokens:
+            raise ValueError(
+                f"default_output_tokens={self.default_output_tokens} is above "
+                f"max_output_tokens={self.max_output_tokens}"
+            )
+        return self
+
+
+class GatewaySettings(Group):
+    """The edge: WebSocket, page, health and metrics on one port."""
+
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8080, ge=0, le=65_535, description="0 picks a free port")
+    reply_partition: int = Field(0, ge=0, description="this gateway's own partition of chat.replies; no two alike")
+    allowed_origins: tuple[str, ...] = Field(
+        (), description="pages that may connect (empty: any; set it in production)"
+    )
+    max_connections: int = Field(10_000, ge=1, description="further ones are closed with 4504")
+    max_inflight: int = Field(2_000, ge=1, description="unanswered requests of all connections together")
+    max_inflight_per_connection: int = Field(4, ge=1, le=1_000, description="unanswered requests of one connection")
+    messages_per_minute: int = Field(100, ge=1, description="of one connection; pings and pongs are free")
+    max_message_bytes: int = Field(65_536, ge=256, le=16_777_216, description="a bigger frame closes with 1009")
+    hello_timeout_s: float = Field(5.0, gt=0, le=300, description="session.start must come within this (4502)")
+    heartbeat_s: float = Field(25.0, gt=0, le=3_600, description="between pings; two unanswered ones close with 4012")
+    buffer_merge_bytes: int = Field(65_536, ge=1_024, description="over this, deltas to a slow client are merged")
+    buffer_close_bytes: int = Field(262_144, ge=1_024, description="over this for slow_consumer_s: closed with 4008")
+    slow_consumer_s: float = Field(5.0, gt=0, le=300, description="how long a client may stay over buffer_close_bytes")
+    drain_s: float = Field(10.0, ge=0, le=300, description="how long shutdown waits for answers in flight")
+
+
+class WorkerSettings(Group):
+    """Inference: one engine, one scheduler, one consumer."""
+
+    engine: Literal["onnx", "fake"] = Field("onnx", description="onnx: the model on the CPU; fake: scripted, for tests")
+    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
+    metrics_port: int = Field(8081, ge=0, le=65_535, description="0 picks a free port")
+    group: str = Field("replyline-workers", min_length=1, description="Kafka consumer group")
+    instance_id: str = Field("", description="static membership (group.instance.id); empty: dynamic")
+    buckets: tuple[Literal["short", "medium", "long"], ...] = Field(
+        ("short", "medium", "long"), min_length=1, description="which request topics this worker serves"
+    )
+    slots: int = Field(8, ge=1, le=512, description="sequences decoded together")
+    max_length: int = Field(2_048, ge=64, le=1_048_576, description="tokens of prompt and answer a slot holds")
+    threads: int = Field(0, ge=0, le=256, description="engine threads (0: one a core)")
+    prefill_chunk_tokens: int = Field(128, ge=8, le=65_536, description="prompt tokens computed between decode steps")
+    max_waiting: int = Field(64, ge=1, le=100_000, description="requests read ahead; then partitions are paused")
+    delta_interval_ms: float = Field(0.0, ge=0, le=1_000, description="least time between two deltas of an answer")
+    system_prompt: str = Field(SYSTEM_PROMPT, description="stands first in every prompt")
+    grounding_entries: int = Field(2, ge=0, le=10, description="FAQ entries put into the prompt")
+    history_turns: int = Field(5, ge=0, le=50, description="earlier turns put into the prompt")
+    fake_prefill_ms_per_token: float = Field(0.0, ge=0, description="engine=fake: latency")
+    fake_decode_ms_per_step: float = Field(0.0, ge=0, description="engine=fake: latency")
+    drain_s: float = Field(10.0, ge=0, le=300, description="how long shutdown waits for sequences in flight")
+
+
+class FaqSettings(Group):
+    """The fallback, and what grounds the model."""
+
+    path: Path | None = Field(None, description="folder with the FAQ's files (none: the demo shop's)")
+    min_score: float = Field(0.0, ge=0, le=1, description="below it no entry answers (0: the fitted default)")
+
+
+class LogSettings(Group):
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level written")
+    format: Literal["auto", "json", "console"] = Field("auto", description="auto: console on a terminal, else JSON")
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", enable_decoding=False, frozen=True, extra="forbid"
+    )
+
+    tenant: str = Field("demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}$", description="of requests that name none")
+    kafka: KafkaSettings = KafkaSettings()
+    redis: RedisSettings = RedisSettings()
+    model: ModelSettings = ModelSettings()
+    promise: PromiseSettings = PromiseSettings()
+    limits: LimitSettings = LimitSettings()
+    gateway: GatewaySettings = GatewaySettings()
+    worker: WorkerSettings = WorkerSettings()
+    faq: FaqSettings = FaqSettings()
+    log: LogSettings = LogSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        del dotenv_settings, file_secret_settings
+        file = Path(os.environ.get(PREFIX + "CONFIG", "replyline.toml"))
+        return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file))
+
+    @model_validator(mode="after")
+    def _partition_exists(self) -> Self:
+        if self.gateway.reply_partition >= self.kafka.reply_partitions:
+            raise ValueError(
+                f"gateway.reply_partition={self.gateway.reply_partition} does not exist: "
+                f"chat.replies has {self.kafka.reply_partitions} partitions (kafka.reply_partitions)"
+            )
+        return self
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """The settings of this process. Raises `SettingsError`: one line a wrong setting, naming its variable."""
+    named = os.environ.get(PREFIX + "CONFIG")
+    if named and not Path(named).is_file():
+        raise SettingsError(f"{PREFIX}CONFIG={named}: no such file; name a TOML file or unset it")
+    unknown = _unknown_variables(os.environ)
+    if unknown:
+        raise SettingsError("\n".join(f"{name}: no such setting; `replyline settings` lists them" for name in unknown))
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_line(item) for item in error.errors())) from None
+    except (ValueError, OSError) as error:  # TOML that does not parse, JSON in a tuple's variable
+        cause = error.__cause__ or error
+        raise SettingsError(f"settings cannot be read: {error}: {cause}") from None
+
+
+def _line(item: Any) -> str:
+    place = [str(part) for part in item["loc"]]
+    variable = PREFIX + "__".join(place).upper() if place else "settings"
+    given = f"={item['input']!r}" if place and not isinstance(item["input"], dict) else ""
+    return f"{variable}{given}: {item['msg'].removeprefix('Value error, ')}"
+
+
+def _unknown_variables(environ: Any) -> list[str]:
+    known = {variable for variable, *_ in describe()} | {PREFIX + "CONFIG", PREFIX + "MODELS_DIR"}
+    return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
+
+
+def describe(settings: Settings | None = None) -> list[tuple[str, str, str]]:
+    """(variable, value or default, what it means) of every setting."""
+    rows: list[tuple[str, str, str]] = []
+    for name, field in Settings.model_fields.items():
+        annotation = field.annotation
+        if isinstance(annotation, type) and issubclass(annotation, Group):
+            group = getattr(settings, name) if settings else field.default
+            rows.extend(
+                (f"{PREFIX}{name}__{sub}".upper(), _show(getattr(group, sub)), part.description or "")
+                for sub, part in annotation.model_fields.items()
+            )
+        else:
+            value = getattr(settings, name) if settings else field.default
+            rows.append((f"{PREFIX}{name}".upper(), _show(value), field.description or ""))
+    return rows
+
+
+def _show(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)

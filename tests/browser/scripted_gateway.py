@@ -1,0 +1,340 @@
+"""A gateway that does what a test tells it: the real wire and the real static files, scripted answers.
+
+Messages are the Structs of `shared.messages`, so a script cannot say what the wire cannot.
+"""
+
+import asyncio
+import mimetypes
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+from websockets.typing import Subprotocol
+
+from shared.codec import GATEWAY_CODECS
+from shared.messages import (
+    ClientMessage,
+    ErrorDetail,
+    ErrorEvent,
+    Grounding,
+    Limits,
+    Reason,
+    ResponseCancel,
+    ResponseCreate,
+    ResponseCreated,
+    ResponseDelta,
+    ResponseDone,
+    ServerMessage,
+    SessionClosing,
+    SessionCreated,
+    SessionDelete,
+    SessionDeleted,
+    SessionStart,
+    Source,
+    Status,
+    Timings,
+    Usage,
+)
+from shared.messages import Response as Answer
+
+WIDGET = Path(__file__).parents[2] / "gateway" / "widget"
+CODEC = GATEWAY_CODECS["chat.v1.json"]
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+LIMITS = Limits(
+    max_message_bytes=65536,
+    max_input_tokens=1024,
+    max_output_tokens=256,
+    max_inflight=4,
+    messages_per_minute=100,
+    first_token_ms=2000,
+    deadline_ms=10000,
+)
+USAGE = Usage(input_tokens=212, cached_tokens=128, output_tokens=41)
+TIMINGS = Timings(admission_ms=0.4, queue_ms=18.2, prefill_ms=141.0, ttft_ms=187.3, total_ms=2314.0)
+M = TypeVar("M", bound=ClientMessage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """How one question is answered. Deltas are named by their `seq`."""
+
+    deltas: tuple[str, ...] = ()
+    source: Source = "model"
+    status: Status = "completed"
+    reason: Reason = "stop"
+    error: ErrorDetail | None = None
+    grounding: tuple[Grounding, ...] = ()
+    usage: Usage = USAGE
+    timings: Timings = TIMINGS
+    refusal: ErrorDetail | None = None
+    """Sent as `error` in place of an answer."""
+    pause_before: int | None = None
+    """Waits for `release` before this delta; `len(deltas)` is before the end."""
+    drop_before: int | None = None
+    """Cuts the socket before this delta; the answer goes on without it."""
+    lose: int | None = None
+    """Never sends this delta on the first socket, though a replay has it."""
+
+
+@dataclass(slots=True)
+class Session:
+    """A conversation: everything ever said in it, and who listens at the moment. A cursor is an index into `log`."""
+
+    id: str
+    log: list[ServerMessage] = field(default_factory=list)
+    connection: ServerConnection | None = None
+    running: dict[str, "Running"] = field(default_factory=dict)
+
+    async def say(self, message: ServerMessage, *, lose: bool = False) -> None:
+        self.log.append(message)
+        if not lose:
+            await self.send(message)
+
+    async def send(self, message: ServerMessage) -> None:
+        if self.connection is not None:
+            with suppress(ConnectionClosed):
+                await self.connection.send(CODEC.encode(message), text=True)
+
+    @property
+    def next_cursor(self) -> str:
+        return str(len(self.log) + 1)
+
+
+@dataclass(slots=True)
+class Running:
+    """A response being written."""
+
+    response_id: str
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: bool = False
+
+
+class ScriptedGateway:
+    """Serves `/`, `/widget/*` and `/ws` on a free port of 127.0.0.1."""
+
+    def __init__(self) -> None:
+        self.origin = ""
+        self.scripts: dict[str, Script] = {}
+        self.heartbeat_s = 25.0
+        self.can_resume = True
+        self.received: list[ClientMessage] = []
+        self.sessions: dict[str, Session] = {}
+        self.num_computed = 0
+        self._arrived = asyncio.Condition()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator["ScriptedGateway"]:
+        async with serve(
+            self._converse,
+            "127.0.0.1",
+            0,
+            process_request=serve_widget,
+            subprotocols=[Subprotocol(CODEC.name)],
+            compression=None,
+            ping_interval=None,
+            close_timeout=0.2,
+        ) as server:
+            port = server.sockets[0].getsockname()[1]
+            self.origin = f"http://127.0.0.1:{port}"
+            yield self
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- what a test does with it ---------------------------------------------------------------------------------
+
+    async def expect(self, kind: type[M], count: int = 1) -> list[M]:
+        """The messages of one kind, once there are `count`."""
+        async with self._arrived:
+            await self._arrived.wait_for(lambda: len(self.all(kind)) >= count)
+        return self.all(kind)
+
+    def all(self, kind: type[M]) -> list[M]:
+        return [message for message in self.received if isinstance(message, kind)]
+
+    @property
+    def starts(self) -> list[SessionStart]:
+        """One for each connection there has been."""
+        return self.all(SessionStart)
+
+    def release(self) -> None:
+        """Lets every paused answer go on."""
+        for session in self.sessions.values():
+            for running in session.running.values():
+                running.released.set()
+
+    async def broadcast(self, message: ServerMessage) -> None:
+        for session in self.sessions.values():
+            await session.send(message)
+
+    async def hang_up(self, code: int) -> None:
+        for session in self.sessions.values():
+            if session.connection is not None:
+                await session.connection.close(code)
+
+    async def close_for(self, code: int, reconnect_after_ms: int) -> None:
+        await self.broadcast(SessionClosing(reason="shutdown", reconnect_after_ms=reconnect_after_ms))
+        await self.hang_up(code)
+
+    # --- the protocol -----------------------------------------------------------------------------------------------
+
+    async def _converse(self, connection: ServerConnection) -> None:
+        session: Session | None = None
+        with suppress(ConnectionClosed):
+            while True:
+                message = CODEC.decode(await connection.recv())
+                if isinstance(message, SessionStart):
+                    session = await self._start(connection, message)
+                elif session is not None:
+                    await self._handle(session, message)
+                async with self._arrived:
+                    self.received.append(message)
+                    self._arrived.notify_all()
+        if session is not None and session.connection is connection:
+            session.connection = None
+
+    async def _start(self, connection: ServerConnection, hello: SessionStart) -> Session:
+        session_id = hello.session_id or f"session-{len(self.sessions) + 1}"
+        session = self.sessions.setdefault(session_id, Session(session_id))
+        missed = session.log[int(hello.resume.cursor) :] if hello.resume and self.can_resume else []
+        session.connection = connection
+        await session.send(
+            SessionCreated(
+                session_id=session_id,
+                connection_id=str(connection.id),
+                recovered=bool(hello.resume and self.can_resume),
+                replayed=len(missed),
+                limits=LIMITS,
+                heartbeat_s=self.heartbeat_s,
+            )
+        )
+        for event in missed:
+            await session.send(event)
+        return session
+
+    async def _handle(self, session: Session, message: ClientMessage) -> None:
+        if isinstance(message, ResponseCreate):
+            await self._create(session, message)
+        elif isinstance(message, ResponseCancel):
+            for event_id, running in session.running.items():
+                if message.response_id == running.response_id or message.target_event_id == event_id:
+                    running.cancelled = True
+                    running.released.set()
+        elif isinstance(message, SessionDelete):
+            await session.send(SessionDeleted(session_id=session.id))
+            del self.sessions[session.id]
+
+    async def _create(self, session: Session, message: ResponseCreate) -> None:
+        script = self.scripts.get(message.input, Script(deltas=(f"You asked: {message.input}",)))
+        if script.refusal is not None:
+            await session.send(ErrorEvent(event_id=message.event_id, error=script.refusal))
+        elif message.event_id in session.running:
+            # Reattach in the least helpful way that the protocol allows: everything again.
+            for event in [event for event in session.log if belongs(event, session.running[message.event_id])]:
+                await session.send(event)
+        else:
+            self.num_computed += 1
+            running = session.running[message.event_id] = Running(f"response-{self.num_computed}")
+            task = asyncio.create_task(answer(session, message.event_id, running, script))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+
+async def answer(session: Session, event_id: str, running: Running, script: Script) -> None:
+    """Plays a script to its end, whether anyone listens or not."""
+    await session.say(ResponseCreated(response_id=running.response_id, event_id=event_id, bucket="short"))
+    text = ""
+    for seq, delta in enumerate((*script.deltas, None)):
+        if seq == script.pause_before:
+            await running.released.wait()
+        if seq == script.drop_before and session.connection is not None:
+            session.connection.transport.abort()
+            session.connection = None
+        if delta is None or running.cancelled:
+            break
+        await session.say(
+            ResponseDelta(
+                response_id=running.response_id,
+                seq=seq,
+                offset=len(text),
+                delta=delta,
+                cursor=session.next_cursor,
+            ),
+            lose=seq == script.lose,
+        )
+        text += delta
+    await session.say(
+        ResponseDone(response=ending(running, script, text), cursor=session.next_cursor),
+    )
+
+
+def ending(running: Running, script: Script, text: str) -> Answer:
+    return Answer(
+        id=running.response_id,
+        status="cancelled" if running.cancelled else script.status,
+        reason="client" if running.cancelled else script.reason,
+        source=script.source,
+        output_text=text,
+        usage=script.usage,
+        timings=script.timings,
+        model="replyline/scripted-0.1b",
+        error=script.error,
+        grounding=script.grounding,
+    )
+
+
+def belongs(event: ServerMessage, running: Running) -> bool:
+    if isinstance(event, ResponseDone):
+        return event.response.id == running.response_id
+    return isinstance(event, ResponseCreated | ResponseDelta) and event.response_id == running.response_id
+
+
+# --- static files -----------------------------------------------------------------------------------------------------
+
+
+def serve_widget(connection: ServerConnection, request: Request) -> Response | None:
+    """The page at `/`, its files under `/widget/`; anything at `/ws` goes on to the WebSocket handshake."""
+    if request.path == "/ws":
+        return None
+    name = "index.html" if request.path == "/" else request.path.removeprefix("/widget/")
+    if name not in {path.name for path in WIDGET.iterdir()}:
+        return connection.respond(404, "not found\n")
+    content_type = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0]
+    headers = Headers({"Content-Type": f"{content_type}; charset=utf-8", "X-Content-Type-Options": "nosniff"})
+    headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
+    if request.path.startswith("/widget/"):
+        headers["Access-Control-Allow-Origin"] = "*"  # module scripts are always fetched with CORS
+        headers["Cross-Origin-Resource-Policy"] = "cross-origin"  # for embedders with COEP
+    return html_response((WIDGET / name).read_bytes(), headers)
+
+
+def html_response(body: bytes, headers: Headers) -> Response:
+    headers["Content-Length"] = str(len(body))
+    headers["Connection"] = "close"
+    return Response(200, "OK", headers, body)
+
+
+@asynccontextmanager
+async def foreign_site(html: str) -> AsyncIterator[str]:
+    """Another shop's page, on an origin of its own."""
+
+    def respond(connection: ServerConnection, request: Request) -> Response:
+        if request.path != "/":
+            return connection.respond(404, "not found\n")
+        return html_response(html.encode(), Headers({"Content-Type": "text/html; charset=utf-8"}))
+
+    async def refuse(connection: ServerConnection) -> None:
+        await connection.close()
+
+    async with serve(refuse, "127.0.0.1", 0, process_request=respond) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

@@ -1,0 +1,229 @@
+"""What a customer sees of one question and its answer."""
+
+import pytest
+from conftest import OpenChat
+from playwright.async_api import Page, expect
+from scripted_gateway import Script, ScriptedGateway
+
+from shared.messages import ErrorDetail, Grounding, Reason, ResponseCancel, ResponseCreate, SessionDelete, Source
+
+RETURNS = Grounding(
+    id="returns", question="How do I return an item?", answer="Within 30 days, unused, in its packaging."
+)
+QUEUE_FULL = ErrorDetail(type="overloaded_error", code="queue_full", message="the queue is full", retryable=True)
+TOO_LONG = ErrorDetail(
+    type="invalid_request_error", code="input_too_long", message="1,025 tokens; the limit is 1,024", retryable=False
+)
+INTERNAL = ErrorDetail(type="server_error", code="engine_failed", message="the device failed", retryable=True)
+
+
+async def ask(page: Page, question: str) -> None:
+    await page.get_by_label("Your question").fill(question)
+    await page.get_by_role("button", name="Send").click()
+
+
+async def test_text_is_shown_while_the_answer_is_still_being_written(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    gateway.scripts["Where is it?"] = Script(deltas=("Your parcel ", "is on ", "its way."), pause_before=2)
+    page = await open_chat()
+    await ask(page, "Where is it?")
+    answer = page.get_by_role("article", name="Answer")
+    await expect(answer).to_have_text("Your parcel is on ")
+    gateway.release()
+    await expect(answer).to_contain_text("Your parcel is on its way.")
+    await expect(answer).to_contain_text("AI answer")
+
+
+async def test_stop_cancels_the_answer_and_keeps_what_was_written(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    gateway.scripts["Tell me everything"] = Script(deltas=("First, ", "and so on"), pause_before=1)
+    page = await open_chat()
+    await ask(page, "Tell me everything")
+    answer = page.get_by_role("article", name="Answer")
+    await expect(answer).to_have_text("First, ")
+    await page.get_by_role("button", name="Stop answering").click()
+    (cancel,) = await gateway.expect(ResponseCancel)
+    assert cancel.response_id == "response-1"
+    await expect(answer).to_contain_text("Stopped")
+    await expect(answer).not_to_contain_text("and so on")
+    await expect(page.get_by_label("Your question")).to_be_focused()
+
+
+@pytest.mark.parametrize(
+    ("source", "badge"), [("model", "AI answer"), ("faq", "From our help pages"), ("busy", "Busy")]
+)
+async def test_a_badge_says_where_the_answer_came_from(
+    gateway: ScriptedGateway, open_chat: OpenChat, source: Source, badge: str
+) -> None:
+    gateway.scripts["?"] = Script(deltas=("An answer.",), source=source)
+    page = await open_chat()
+    await ask(page, "?")
+    await expect(page.get_by_role("article", name="Answer").get_by_text(badge, exact=True)).to_be_visible()
+
+
+async def test_the_help_entry_behind_an_answer_can_be_opened(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+    gateway.scripts["?"] = Script(deltas=("You have a month.",), grounding=(RETURNS,))
+    page = await open_chat()
+    await ask(page, "?")
+    await expect(page.get_by_text(RETURNS.answer)).to_be_hidden()
+    await page.get_by_text(f"Based on: {RETURNS.question}").click()
+    await expect(page.get_by_text(RETURNS.answer)).to_be_visible()
+
+
+async def test_a_help_entry_that_is_the_answer_is_not_shown_twice(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    gateway.scripts["?"] = Script(deltas=(RETURNS.answer,), source="faq", grounding=(RETURNS,))
+    page = await open_chat()
+    await ask(page, "?")
+    answer = page.get_by_role("article", name="Answer")
+    await expect(answer.get_by_text(RETURNS.question, exact=True)).to_be_visible()
+    await expect(answer.get_by_text(RETURNS.answer)).to_have_count(1)
+
+
+async def test_timings_are_there_on_demand(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+    gateway.scripts["?"] = Script(deltas=("An answer.",))
+    page = await open_chat()
+    await ask(page, "?")
+    facts = page.locator(".facts")
+    button = page.get_by_role("button", name="How this answer was made")
+    await expect(button).to_have_attribute("aria-expanded", "false")
+    await expect(facts).to_be_hidden()
+    await button.click()
+    await expect(button).to_have_attribute("aria-expanded", "true")
+    for fact in ("187 ms", "2.31 s", "18 ms", "141 ms", "212 (128 from cache)", "41", "replyline/scripted-0.1b"):
+        await expect(facts.get_by_text(fact, exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("reason", "mark"),
+    [("deadline", "Cut at the deadline"), ("max_output_tokens", "Cut at its length limit")],
+)
+async def test_an_incomplete_answer_says_what_cut_it(
+    gateway: ScriptedGateway, open_chat: OpenChat, reason: Reason, mark: str
+) -> None:
+    gateway.scripts["?"] = Script(deltas=("It is half",), status="incomplete", reason=reason)
+    page = await open_chat()
+    await ask(page, "?")
+    await expect(page.get_by_role("article", name="Answer").get_by_text(mark)).to_be_visible()
+
+
+async def test_a_refused_question_can_be_asked_again(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+    gateway.scripts["?"] = Script(refusal=QUEUE_FULL)
+    page = await open_chat()
+    await ask(page, "?")
+    answer = page.get_by_role("article", name="Answer")
+    await expect(answer).to_contain_text("Very many people are asking")
+    gateway.scripts["?"] = Script(deltas=("Now it works.",))
+    await answer.get_by_role("button", name="Try again").click()
+    await expect(answer).to_contain_text("Now it works.")
+    await expect(answer).to_have_count(1)
+    first, second = gateway.all(ResponseCreate)
+    assert first.event_id != second.event_id
+
+
+async def test_a_question_that_would_be_refused_again_offers_no_retry(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    gateway.scripts["?"] = Script(refusal=TOO_LONG)
+    page = await open_chat()
+    await ask(page, "?")
+    answer = page.get_by_role("article", name="Answer")
+    await expect(answer).to_contain_text("too long")
+    await expect(answer.get_by_role("button")).to_have_count(0)
+
+
+async def test_a_failed_answer_shows_the_error_and_retries(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+    gateway.scripts["?"] = Script(deltas=("It be",), status="failed", reason="internal", error=INTERNAL)
+    page = await open_chat()
+    await ask(page, "?")
+    answer = page.get_by_role("article", name="Answer")
+    await expect(answer).to_contain_text("the device failed")
+    await expect(answer).not_to_contain_text("AI answer")
+    await expect(answer.get_by_role("button", name="Try again")).to_be_enabled()
+
+
+async def test_a_new_chat_erases_the_old_one_at_the_server_and_starts_an_empty_session(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    page = await open_chat()
+    await ask(page, "Remember me")
+    await expect(page.get_by_role("article", name="Answer")).to_contain_text("You asked: Remember me")
+    await page.get_by_role("button", name="New chat").click()
+    await gateway.expect(SessionDelete)
+    await expect(page.get_by_role("article")).to_have_count(0)
+    await ask(page, "Who am I?")
+    await expect(page.get_by_role("article", name="Answer")).to_contain_text("You asked: Who am I?")
+    assert "session-1" not in {start.session_id for start in gateway.starts[1:]}
+
+
+async def test_a_suggested_question_is_asked_by_one_click(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+    page = await open_chat()
+    await page.get_by_role("button", name="Do you ship abroad?").click()
+    (question,) = await gateway.expect(ResponseCreate)
+    assert question.input == "Do you ship abroad?"
+    await expect(page.get_by_role("button", name="Do you ship abroad?")).to_be_hidden()
+
+
+async def test_a_reload_keeps_the_conversation_and_reattaches_to_an_unfinished_answer(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    gateway.scripts["second"] = Script(deltas=("Half ", "whole."), pause_before=1)
+    page = await open_chat()
+    await ask(page, "first")
+    answers = page.get_by_role("article", name="Answer")
+    await expect(answers.first).to_contain_text("You asked: first")
+    await expect(page.get_by_role("button", name="Send")).to_be_visible()
+    await ask(page, "second")
+    await expect(answers.nth(1)).to_have_text("Half ")
+    await page.reload()
+    await expect(answers.first).to_contain_text("You asked: first")
+    await expect(answers.nth(1)).to_have_text("Half ")
+    gateway.release()
+    await expect(answers.nth(1)).to_contain_text("Half whole.")
+    assert gateway.num_computed == 2
+
+
+PAYLOADS = (
+    "<script>window.pwned=1</script>",
+    "<img src=x onerror=window.pwned=1>",
+    "<svg onload=window.pwned=1>",
+    "<iframe srcdoc='<script>parent.pwned=1</script>'></iframe>",
+    "<a href='javascript:window.pwned=1'>click</a>",
+    "<details open ontoggle=window.pwned=1>",
+    "<style>@import 'javascript:window.pwned=1'</style>",
+    "<math><mtext></form><form><mglyph><style></math><img src onerror=window.pwned=1>",
+    "<template><script>window.pwned=1</script></template>",
+    "<input autofocus onfocus=window.pwned=1>",
+    "&lt;script&gt;window.pwned=1&lt;/script&gt;",
+    "[click](javascript:window.pwned=1)",
+    "</p></article><script>window.pwned=1</script>",
+    "<replyline-chat url='javascript:window.pwned=1'></replyline-chat>",
+    "\"'><script>window.pwned=1</script>",
+)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+async def test_markup_from_the_server_is_text(gateway: ScriptedGateway, open_chat: OpenChat, payload: str) -> None:
+    """In the answer, in the help entry and in the question alike."""
+    middle = len(payload) // 2
+    gateway.scripts[payload] = Script(
+        deltas=(payload[:middle], payload[middle:]),
+        grounding=(Grounding(id="x", question=payload, answer=f"Entry: {payload}"),),
+    )
+    page = await open_chat()
+    await ask(page, payload)
+    answer = page.get_by_role("article", name="Answer")
+    await expect(answer).to_contain_text("AI answer")
+    await answer.locator("summary").click()
+    for shown in (".question p", ".prose p", ".basis > p"):
+        await expect(page.locator(shown)).to_contain_text(payload)
+    assert await page.evaluate("window.pwned") is None
+    assert (
+        await page.locator(".log").evaluate(
+            "log => log.querySelectorAll('script, img, iframe, a, form, input, style, template').length"
+        )
+        == 0
+    )

@@ -1,0 +1,149 @@
+"""What a customer sees when the line is bad: nothing lost, nothing twice."""
+
+import pytest
+from conftest import OpenChat
+from playwright.async_api import Page, WebSocket, expect
+from scripted_gateway import Script, ScriptedGateway
+
+from shared.messages import Ping, Pong, ResponseCreate, SessionStart
+
+PARTS = ("The first part, ", "the second 🌲, ", "the third, ", "and the end.")
+QUESTION = "How does it go?"
+
+
+async def ask(page: Page) -> None:
+    await page.get_by_label("Your question").fill(QUESTION)
+    await page.get_by_role("button", name="Send").click()
+
+
+@pytest.mark.parametrize("can_resume", [True, False], ids=["resumed", "not-resumed"])
+async def test_after_a_lost_socket_the_same_answer_goes_on_and_is_shown_once(
+    gateway: ScriptedGateway, open_chat: OpenChat, *, can_resume: bool
+) -> None:
+    gateway.can_resume = can_resume
+    gateway.scripts[QUESTION] = Script(deltas=PARTS, drop_before=2, pause_before=3)
+    page = await open_chat()
+    await ask(page)
+    first, second = await gateway.expect(ResponseCreate, 2)
+    answer = page.get_by_role("article", name="Answer")
+    await expect(answer).to_have_text("".join(PARTS[:3]))
+    gateway.release()
+    await expect(answer).to_contain_text("AI answer")
+    await expect(answer.locator(".prose")).to_have_text("".join(PARTS))
+    assert first.event_id == second.event_id
+    assert gateway.num_computed == 1
+
+
+async def test_a_resumed_session_names_its_id_and_the_last_event_that_arrived(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    gateway.scripts[QUESTION] = Script(deltas=PARTS, drop_before=2)
+    page = await open_chat()
+    await ask(page)
+    first, second = await gateway.expect(SessionStart, 2)
+    assert first.session_id is None
+    assert first.resume is None
+    assert second.session_id == "session-1"
+    assert second.resume is not None
+    assert second.resume.cursor == "3"  # created and two deltas
+
+
+async def test_a_delta_that_never_arrived_is_fetched_by_resuming(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+    gateway.scripts[QUESTION] = Script(deltas=PARTS, lose=1, pause_before=3)
+    page = await open_chat()
+    await ask(page)
+    await gateway.expect(SessionStart, 2)
+    await expect(page.get_by_role("article", name="Answer")).to_have_text("".join(PARTS[:3]))
+
+
+async def test_a_silent_connection_is_replaced_after_two_heartbeats(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    gateway.heartbeat_s = 0.1
+    await open_chat()
+    await gateway.expect(SessionStart, 2)
+
+
+async def test_a_ping_is_answered(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+    page = await open_chat()
+    await expect(page.get_by_text("Connected")).to_be_visible()
+    await gateway.broadcast(Ping())
+    await gateway.expect(Pong)
+
+
+async def test_a_closing_gateway_is_left_alone_for_as_long_as_it_asks(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    page = await open_chat()
+    await expect(page.get_by_text("Connected")).to_be_visible()
+    await page.clock.install()
+    await gateway.close_for(4001, reconnect_after_ms=3_600_000)
+    await expect(page.get_by_text("your question is kept")).to_be_visible()
+    await page.clock.fast_forward(3_590_000)
+    assert len(gateway.starts) == 1
+    await page.clock.fast_forward(10_000)
+    await gateway.expect(SessionStart, 2)
+    await expect(page.get_by_text("Connected")).to_be_visible()
+
+
+@pytest.mark.parametrize("code", [4500, 4501, 4502, 4503, 4504])
+async def test_a_terminal_close_is_not_answered_by_reconnecting(
+    gateway: ScriptedGateway, open_chat: OpenChat, code: int
+) -> None:
+    page = await open_chat()
+    await expect(page.get_by_text("Connected")).to_be_visible()
+    sockets: list[WebSocket] = []
+    page.on("websocket", lambda socket: sockets.append(socket))  # noqa: PLW0108 - playwright marks the handler
+    await page.clock.install()
+    await gateway.hang_up(code)
+    await expect(page.get_by_text(f"closed by the server (code {code})")).to_be_visible()
+    await page.clock.fast_forward(3_600_000)
+    assert sockets == []
+    await page.get_by_role("button", name="Connect again").click()
+    await expect(page.get_by_text("Connected")).to_be_visible()
+
+
+async def test_a_question_asked_while_offline_is_sent_when_the_line_is_back(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    page = await open_chat()
+    await expect(page.get_by_text("Connected")).to_be_visible()
+    await page.clock.install()
+    await gateway.close_for(4001, reconnect_after_ms=3_600_000)
+    await expect(page.get_by_text("your question is kept")).to_be_visible()
+    await ask(page)
+    await page.clock.fast_forward(3_600_000)
+    await expect(page.get_by_role("article", name="Answer")).to_contain_text(f"You asked: {QUESTION}")
+
+
+async def test_a_question_withdrawn_while_offline_is_never_sent(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+    page = await open_chat()
+    await expect(page.get_by_text("Connected")).to_be_visible()
+    await page.clock.install()
+    await gateway.close_for(4001, reconnect_after_ms=3_600_000)
+    await expect(page.get_by_text("your question is kept")).to_be_visible()
+    await ask(page)
+    await page.get_by_role("button", name="Stop answering").click()
+    await expect(page.get_by_role("article", name="Answer")).to_contain_text("Stopped")
+    await page.clock.fast_forward(3_600_000)
+    await expect(page.get_by_text("Connected")).to_be_visible()
+    assert gateway.all(ResponseCreate) == []
+
+
+async def test_a_token_is_asked_for_at_each_connect_and_never_stands_in_the_url(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    page = await open_chat()
+    await expect(page.get_by_text("Connected")).to_be_visible()
+    await page.evaluate(
+        """async () => {
+            const { ReplylineClient } = await import('/widget/replyline-client.js');
+            let count = 0;
+            const token = async () => `token-${++count}`;
+            new ReplylineClient({ url: `ws://${location.host}/ws`, token }).connect();
+        }"""
+    )
+    await gateway.expect(SessionStart, 2)
+    await gateway.close_for(4005, reconnect_after_ms=1)
+    await gateway.expect(SessionStart, 4)
+    assert {start.token for start in gateway.starts} == {None, "token-1", "token-2"}

@@ -1,0 +1,85 @@
+"""What the tests share: the real services. Where one is missing the test fails with the command that installs it."""
+
+import itertools
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from ops.embedded import EmbeddedRedis
+from ops.kafka_broker import KafkaBroker
+from ops.processes import ServiceError
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[KafkaBroker]:
+    """Real Apache Kafka for the whole session: `bootstrap`. Topics are not made by being named.
+
+    Use `topic_prefix` to keep out of other tests' topics, and a broker of your own for outages.
+    """
+    broker = KafkaBroker()
+    try:
+        broker.start()
+    except ServiceError as error:
+        pytest.fail(f"{error}", pytrace=False)
+    yield broker
+    broker.stop()
+
+
+@dataclass(slots=True)
+class RedisServer:
+    """The system's redis-server. `stop`, `kill` and `start` make outages; `pause` and `resume` make it hang."""
+
+    _server: EmbeddedRedis
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def kill(self) -> None:
+        self._server.kill()
+
+    def pause(self) -> None:
+        self._server.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._server.signal(signal.SIGCONT)
+
+
+@pytest.fixture(scope="session")
+def _redis_server() -> Iterator[RedisServer]:
+    binary = shutil.which("redis-server")
+    if binary is None:
+        pytest.fail("redis-server is missing. Type: apt-get install redis-server", pytrace=False)
+    with EmbeddedRedis(binary=binary) as server:
+        yield RedisServer(server)
+
+
+@pytest.fixture
+def redis_server(_redis_server: RedisServer) -> Iterator[RedisServer]:
+    """A real Redis, up and answering when the test begins, whatever the test before did to it. Not emptied."""
+    _redis_server.start()
+    yield _redis_server
+    _redis_server.resume()
+
+
+@pytest.fixture(scope="session")
+def unique() -> Callable[[str], str]:
+    """`unique("group")` gives a name that no other test uses, in this run or another."""
+    numbers = itertools.count(1)
+    return lambda stem: f"{stem}-{os.getpid()}-{next(numbers)}"
+
+
+@pytest.fixture
+def topic_prefix(unique: Callable[[str], str]) -> str:
+    """For `KafkaSettings.topic_prefix`: topics that only this test uses."""
+    return unique("t") + "."

@@ -1,0 +1,158 @@
+"""The worker process: everything is built here and handed on. `replyline worker`."""
+
+import asyncio
+import os
+import sys
+
+from shared.errors import SettingsError
+from shared.fallback import DEFAULT_MIN_SCORE
+from shared.faq import FaqIndex
+from shared.history import History
+from shared.kafka import GroupReader, PartitionReader, Producer
+from shared.logs import configure_logs, get_logger
+from shared.process import BAD_INPUT_STATUS, fail, run_until_signal
+from shared.requests import Defaults
+from shared.settings import Settings, load_settings
+from shared.status import Readiness, serve_status
+from shared.tasks import TaskSet
+from shared.topics import BucketEdges
+from workers.commits import commit, commit_regularly
+from workers.engine.loading import LoadedModel, load_model
+from workers.intake import Intake, RecentIds, read_cancels
+from workers.offsets import OffsetTracker
+from workers.prepare import Preparer
+from workers.reply_publisher import ReplyPublisher
+from workers.scheduler import Scheduler, SchedulerLimits
+from workers.worker import Worker
+
+
+class WorkerProcess:
+    """startup → serve → shutdown."""
+
+    def __init__(self, settings: Settings, model: LoadedModel) -> None:
+        kafka, topics = settings.kafka, settings.kafka.topics
+        client_id = f"replyline-worker-{os.getpid()}"
+        info = model.engine.info
+        defaults = Defaults.of(settings)
+        self._settings = settings
+        self._model = model
+        self._offsets = OffsetTracker()
+        self._history = History(settings.redis)
+        self._producer = Producer(kafka, client_id=client_id)
+        self._requests = GroupReader(
+            kafka,
+            client_id=client_id,
+            topics=[topics.requests(bucket) for bucket in settings.worker.buckets],
+            group=settings.worker.group,
+            instance_id=settings.worker.instance_id,
+        )
+        self._cancels = PartitionReader(kafka, client_id=client_id, topic=topics.cancels)
+        self._cancelled = RecentIds()
+        limits = SchedulerLimits(
+            num_slots=info.num_slots,
+            prefill_chunk_tokens=settings.worker.prefill_chunk_tokens,
+            max_prefill_rows=info.max_prefill_rows,
+            stop_token_ids=info.stop_token_ids,
+        )
+        self._publisher = ReplyPublisher(self._producer)
+        self._worker = Worker(
+            engine=model.engine,
+            scheduler=Scheduler(limits),
+            publisher=self._publisher,
+            history=self._history,
+            offsets=self._offsets,
+            topics=topics,
+            max_waiting=settings.worker.max_waiting,
+            delta_interval_ms=settings.worker.delta_interval_ms,
+        )
+        self._publisher.settled = self._worker.settled
+        preparer = Preparer(
+            settings=settings.worker,
+            defaults=defaults,
+            tokenizer=model.tokenizer,
+            template=model.template,
+            faq=FaqIndex.load(settings.faq.path),
+            min_score=settings.faq.min_score or DEFAULT_MIN_SCORE,
+            history=self._history,
+            max_length=info.max_length,
+            edges=BucketEdges(settings.limits.short_max_tokens, settings.limits.medium_max_tokens),
+        )
+        self._intake = Intake(
+            reader=self._requests,
+            producer=self._producer,
+            topics=topics,
+            preparer=preparer,
+            defaults=defaults,
+            offsets=self._offsets,
+            worker=self._worker,
+            cancelled=self._cancelled,
+        )
+        self._tasks = TaskSet()
+
+    def not_connected(self) -> str | None:
+        connected = self._producer.connected and self._requests.connected and self._cancels.connected
+        return None if connected else f"no Kafka at {self._settings.kafka.bootstrap_servers}"
+
+    def history_not_seen(self) -> str | None:
+        return None if self._history.seen else f"no Redis at {self._settings.redis.url}"
+
+    async def run(self, stop: asyncio.Event) -> None:
+        self._tasks.start("startup", self._startup())
+        try:
+            await self._tasks.run_until(stop)
+        finally:
+            await self._shutdown()
+
+    async def _startup(self) -> None:
+        """Connect, as long as it takes; then serve."""
+        self._tasks.start("redis", self._history.await_first_answer())
+        await self._producer.start()
+        await self._cancels.start()
+        self._tasks.start("cancels", read_cancels(self._cancels, self._worker.cancel, self._cancelled))
+        self._tasks.start("worker", self._worker.run())
+        await self._requests.start()
+        self._tasks.start("intake", self._intake.run())
+        self._tasks.start("commits", commit_regularly(self._offsets, self._requests))
+        get_logger().info("worker_ready", buckets=self._settings.worker.buckets, engine=self._model.engine.info.name)
+
+    async def _shutdown(self) -> None:
+        """Stop intake, finish what is in flight within the limit, commit, close."""
+        await self._tasks.cancel("startup", "intake")
+        await self._intake.finish()
+        unfinished = await self._worker.drain(self._settings.worker.drain_s)
+        await commit(self._offsets, self._requests)
+        await self._tasks.cancel()
+        await self._publisher.stop()
+        await self._requests.stop()
+        await self._cancels.stop()
+        await self._producer.stop()
+        await self._history.close()
+        get_logger().info("worker_stopped", unfinished=unfinished)
+
+
+async def serve(settings: Settings, stop: asyncio.Event) -> None:
+    readiness = Readiness({"engine": lambda: "the model is loading"})
+    worker = settings.worker
+    async with await serve_status(worker.metrics_host, worker.metrics_port, readiness):
+        model = await asyncio.to_thread(load_model, settings)
+        info = model.engine.info
+        get_logger().info("engine_loaded", engine=info.name, model=info.model, precision=info.precision)
+        try:
+            process = WorkerProcess(settings, model)
+            readiness.checks = {"kafka": process.not_connected, "redis": process.history_not_seen}
+            await process.run(stop)
+        finally:
+            model.engine.close()
+
+
+def main() -> int:
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        return fail(str(error), BAD_INPUT_STATUS)
+    configure_logs(settings.log, process="worker")
+    return run_until_signal(lambda stop: serve(settings, stop))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

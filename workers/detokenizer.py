@@ -1,0 +1,43 @@
+"""Tokens to text, as it may be shown: never half a character, never the beginning of a stop string."""
+
+import codecs
+from collections.abc import Callable, Sequence
+
+
+class Detokenizer:
+    """Incremental. Byte-level BPE splits characters across tokens: bytes wait until their character is whole.
+    Text that may yet become a stop string waits too; the stop string itself is never shown."""
+
+    def __init__(self, token_bytes: Callable[[int], bytes], stops: Sequence[str] = ()) -> None:
+        self._token_bytes = token_bytes
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._stops = stops
+        self._held = ""
+        self.stopped = False
+
+    def feed(self, token_id: int) -> str:
+        """The text that this token releases. Nothing after a stop string was found (`stopped`)."""
+        return self._release(self._decode(self._token_bytes(token_id)))
+
+    def finish(self) -> str:
+        """What was held back, at the end of the sequence; a broken character becomes U+FFFD."""
+        text = self._release(self._decode(b"", True))
+        text, self._held = text + self._held, ""
+        return text
+
+    def _release(self, text: str) -> str:
+        if self.stopped or not self._stops:
+            return "" if self.stopped else text
+        text = self._held + text
+        found = min((at for stop in self._stops if (at := text.find(stop)) >= 0), default=-1)
+        if found >= 0:
+            self.stopped, self._held = True, ""
+            return text[:found]
+        keep = max(_overlap(text, stop) for stop in self._stops)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many characters at the end of `text` begin `stop`."""
+    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,0 +1,93 @@
+"""What an inference engine is to the worker.
+
+An engine owns `num_slots` slots. A slot holds the keys and values (KV) of one sequence, at most `max_length`
+tokens. The worker decides which slot does what; the engine only computes. Two conventions keep every engine fast:
+
+* **Active rows are compact.** `decode` gets rows for slots `0 .. n-1`, in that order: the engine binds one
+  contiguous view of its KV arrays (ONNX Runtime) or replays one captured graph a batch size (CUDA).
+  The worker keeps them compact with `move`.
+* **Sampling is stateless.** The random number of a token is a function of (seed, position), so that a sequence that
+  is computed again elsewhere, alone or in another batch, gives the same tokens.
+
+Engines are synchronous and owned by one thread.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineInfo:
+    """Facts about a loaded engine that never change while it lives."""
+
+    name: str
+    model: str
+    revision: str
+    precision: str
+    num_slots: int
+    max_length: int
+    max_prefill_rows: int
+    kv_bytes_per_token: int
+    stop_token_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How the next token is picked. `temperature == 0` is greedy; then `top_p` and `seed` play no part."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillChunk:
+    """A run of prompt tokens to be added to a slot that already holds `past` tokens.
+
+    `sampling` is given with the last chunk of a prompt, and only then is a token sampled.
+    """
+
+    slot: int
+    past: int
+    token_ids: Sequence[int]
+    sampling: Sampling | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeRow:
+    """One sequence's next step: `token_id` is added at `past` (tokens already in the slot), one token is sampled."""
+
+    slot: int
+    past: int
+    token_id: int
+    sampling: Sampling
+
+
+class Engine(Protocol):
+    """Computes tokens. Raises `shared.errors.EngineError` where the device fails; a wrong call is a `ValueError`."""
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
+        """Add each chunk to its slot; return the sampled token of each chunk that asks for one, else None.
+
+        More than one chunk (at most `info.max_prefill_rows`) may be given only where every one has `past == 0` and
+        the slots are consecutive and ascending. The result is the same as one call a chunk, token for token.
+        """
+
+    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
+        """One step for slots `0 .. len(rows)-1`, in that order. Returns the sampled token of each row."""
+
+    def move(self, *, source: int, target: int, length: int) -> None:
+        """Copy the first `length` tokens' KV of slot `source` over slot `target`."""
+
+    def export_kv(self, *, slot: int, start: int, stop: int) -> bytes:
+        """Return the KV of tokens `start .. stop-1` of a slot: `kv_bytes_per_token` bytes a token."""
+
+    def import_kv(self, *, slot: int, start: int, data: bytes) -> None:
+        """Write KV that `export_kv` returned (of the same model, revision and precision) at token `start`."""
+
+    def close(self) -> None:
+        """Give back memory and device. Idempotent."""

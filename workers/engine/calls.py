@@ -1,0 +1,48 @@
+"""Checks that every engine makes of its caller: a wrong call is a `ValueError` and changes nothing."""
+
+from collections.abc import Sequence
+
+from workers.engine import DecodeRow, EngineInfo, PrefillChunk
+
+
+def check_prefill(info: EngineInfo, chunks: Sequence[PrefillChunk]) -> None:
+    """One chunk anywhere, or several from empty for consecutive slots."""
+    if not 1 <= len(chunks) <= info.max_prefill_rows:
+        raise ValueError(f"prefill takes 1 to {info.max_prefill_rows} chunks, got {len(chunks)}")
+    for offset, chunk in enumerate(chunks):
+        if not chunk.token_ids:
+            raise ValueError(f"the chunk for slot {chunk.slot} is empty")
+        check_range(info, chunk.slot, chunk.past, chunk.past + len(chunk.token_ids))
+        if chunk.slot != chunks[0].slot + offset:
+            raise ValueError(f"slots of one prefill must be consecutive, got {[c.slot for c in chunks]}")
+        if len(chunks) > 1 and chunk.past:
+            raise ValueError(f"slot {chunk.slot} has a past of {chunk.past}: prefill it in a call of its own")
+
+
+def check_decode(info: EngineInfo, rows: Sequence[DecodeRow]) -> None:
+    """Slots 0 .. n-1 in that order, each with a past and room for one more token."""
+    if not 1 <= len(rows) <= info.num_slots:
+        raise ValueError(f"decode takes 1 to {info.num_slots} rows, got {len(rows)}")
+    for slot, row in enumerate(rows):
+        if row.slot != slot:
+            raise ValueError(f"decode takes slots 0 to {len(rows) - 1} in order, got {[r.slot for r in rows]}")
+        if row.past < 1:
+            raise ValueError(f"slot {slot} has no past: prefill it first")
+        check_range(info, slot, row.past, row.past + 1)
+
+
+def check_range(info: EngineInfo, slot: int, start: int, stop: int) -> None:
+    """Tokens `start .. stop-1` of `slot` exist."""
+    if not 0 <= slot < info.num_slots:
+        raise ValueError(f"slot {slot} does not exist, there are {info.num_slots}")
+    if not 0 <= start <= stop <= info.max_length:
+        raise ValueError(f"tokens {start} to {stop} do not fit a slot of {info.max_length}")
+
+
+def check_import(info: EngineInfo, slot: int, start: int, num_bytes: int) -> int:
+    """The number of tokens that `num_bytes` of KV stand for, which fit `slot` from `start`."""
+    num_tokens, rest = divmod(num_bytes, info.kv_bytes_per_token)
+    if rest:
+        raise ValueError(f"{num_bytes} bytes of KV are no multiple of {info.kv_bytes_per_token} a token")
+    check_range(info, slot, start, start + num_tokens)
+    return num_tokens

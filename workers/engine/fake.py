@@ -1,0 +1,135 @@
+"""An engine without a model: scripted latencies, and tokens that are a pure function of the sequence.
+
+It keeps a KV as real engines do: eight bytes a token, each depending on every token before it. The next token is
+drawn from a digest of all of them, so a slot that holds a stale, misplaced or missing piece answers differently.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.tokenizer import BYTE_LEVEL_SPECIALS
+from workers.engine import DecodeRow, EngineInfo, PrefillChunk, Sampling
+from workers.engine.calls import check_decode, check_import, check_prefill, check_range
+from workers.engine.sampling import split_mix
+
+# Lower-case letters and the space in the vocabulary of `Tokenizer.byte_level`, whose `<|im_end|>` ends an answer.
+BYTE_LEVEL_VOCABULARY: Final = tuple(len(BYTE_LEVEL_SPECIALS) + byte for byte in b"abcdefghijklmnopqrstuvwxyz ")
+BYTE_LEVEL_STOP: Final = BYTE_LEVEL_SPECIALS.index("<|im_end|>")
+
+_CELL: Final = np.dtype("<u8")
+_ODD: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+class FakeEngine:
+    """`Engine` that emits ids of `vocabulary`, and now and then `stop_token_id`.
+
+    Each step ends an answer with a chance of one in `mean_answer_tokens` (None: never), decided by the sequence's
+    content. A call sleeps its scripted milliseconds: a prefill by its tokens, a decode by the step and by its rows;
+    at zero it does not sleep at all.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_slots: int,
+        max_length: int,
+        max_prefill_rows: int = 8,
+        vocabulary: Sequence[int] = BYTE_LEVEL_VOCABULARY,
+        stop_token_id: int = BYTE_LEVEL_STOP,
+        mean_answer_tokens: int | None = None,
+        prefill_ms_per_token: float = 0.0,
+        decode_ms_per_step: float = 0.0,
+        decode_ms_per_row: float = 0.0,
+    ) -> None:
+        if not vocabulary:
+            raise ValueError("the fake engine needs at least one token to emit")
+        self._vocabulary = tuple(vocabulary)
+        self._stop_token_id = stop_token_id
+        self._mean_answer_tokens = mean_answer_tokens
+        self._prefill_ms_per_token = prefill_ms_per_token
+        self._decode_ms_per_step = decode_ms_per_step
+        self._decode_ms_per_row = decode_ms_per_row
+        self._kv: NDArray[np.uint64] = np.zeros((num_slots, max_length), _CELL)
+        self._info = EngineInfo(
+            name="fake",
+            model="fake",
+            revision="fake-1",
+            precision="none",
+            num_slots=num_slots,
+            max_length=max_length,
+            max_prefill_rows=min(max_prefill_rows, num_slots),
+            kv_bytes_per_token=_CELL.itemsize,
+            stop_token_ids=frozenset({stop_token_id}),
+        )
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._info
+
+    def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
+        check_prefill(self._info, chunks)
+        _sleep_ms(self._prefill_ms_per_token * sum(len(chunk.token_ids) for chunk in chunks))
+        return [self._prefill_one(chunk) for chunk in chunks]
+
+    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
+        check_decode(self._info, rows)
+        _sleep_ms(self._decode_ms_per_step + self._decode_ms_per_row * len(rows))
+        for row in rows:
+            self._append(row.slot, row.past, [row.token_id])
+        return [self._next_token(row.slot, row.past + 1, row.sampling) for row in rows]
+
+    def move(self, *, source: int, target: int, length: int) -> None:
+        check_range(self._info, source, 0, length)
+        check_range(self._info, target, 0, length)
+        self._kv[target, :length] = self._kv[source, :length]
+
+    def export_kv(self, *, slot: int, start: int, stop: int) -> bytes:
+        check_range(self._info, slot, start, stop)
+        return self._kv[slot, start:stop].tobytes()
+
+    def import_kv(self, *, slot: int, start: int, data: bytes) -> None:
+        num_tokens = check_import(self._info, slot, start, len(data))
+        self._kv[slot, start : start + num_tokens] = np.frombuffer(data, _CELL)
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+    def _prefill_one(self, chunk: PrefillChunk) -> int | None:
+        self._append(chunk.slot, chunk.past, chunk.token_ids)
+        if chunk.sampling is None:
+            return None
+        return self._next_token(chunk.slot, chunk.past + len(chunk.token_ids), chunk.sampling)
+
+    def _append(self, slot: int, past: int, token_ids: Sequence[int]) -> None:
+        """Write one cell a token: the sum over the tokens so far, each mixed with its place."""
+        stop = past + len(token_ids)
+        places: NDArray[np.uint64] = np.arange(past, stop, dtype=np.uint64)
+        tokens: NDArray[np.uint64] = np.array(token_ids, np.uint64)
+        mixed = _mix(np.multiply(tokens, _ODD, dtype=np.uint64) + places)
+        if past:
+            mixed[:1] += self._kv[slot, past - 1 : past]
+        self._kv[slot, past:stop] = np.cumsum(mixed)
+
+    def _next_token(self, slot: int, length: int, sampling: Sampling) -> int:
+        digest = split_mix(int(_mix(self._kv[slot, :length]).sum()))
+        if self._mean_answer_tokens is not None and split_mix(digest) % self._mean_answer_tokens == 0:
+            return self._stop_token_id
+        if sampling.temperature > 0:
+            digest = split_mix(digest ^ sampling.seed)
+        return self._vocabulary[digest % len(self._vocabulary)]
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's finaliser, for each value."""
+    mixed = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _sleep_ms(milliseconds: float) -> None:
+    if milliseconds > 0:
+        time.sleep(milliseconds / 1000)

@@ -1,0 +1,67 @@
+"""Which engine the settings ask for, and the tokenizer that goes with it."""
+
+import os
+from dataclasses import dataclass
+
+from shared.errors import ModelError
+from shared.model_folder import ChatTemplate as TemplateNames
+from shared.model_folder import ModelFolder
+from shared.settings import Settings
+from shared.tokenizer import Tokenizer
+from workers.conversation import ChatTemplate
+from workers.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    engine: Engine
+    tokenizer: Tokenizer
+    template: ChatTemplate
+
+
+def load_model(settings: Settings) -> LoadedModel:
+    """Load what `worker.engine` names. Raises `ModelError` with the command that prepares it."""
+    if settings.worker.engine == "fake":
+        return _load_fake(settings)
+    return _load_onnx(settings)
+
+
+def _load_onnx(settings: Settings) -> LoadedModel:
+    try:
+        from workers.engine.onnx import OnnxEngine
+    except ImportError as error:
+        raise ModelError(
+            f"the onnx engine is not installed ({error.name}); run: pip install 'replyline[onnx]'"
+        ) from None
+    folder = ModelFolder.open(settings.model.dir)
+    worker = settings.worker
+    engine = OnnxEngine(
+        folder,
+        num_slots=worker.slots,
+        max_length=worker.max_length,
+        threads=worker.threads or os.cpu_count() or 1,
+    )
+    tokenizer = Tokenizer.load(settings.model.dir)
+    return LoadedModel(engine, tokenizer, _template(tokenizer, folder.manifest.chat_template))
+
+
+def _load_fake(settings: Settings) -> LoadedModel:
+    from workers.engine.fake import FakeEngine
+
+    tokenizer = Tokenizer.byte_level()
+    worker = settings.worker
+    engine = FakeEngine(
+        num_slots=worker.slots,
+        max_length=worker.max_length,
+        prefill_ms_per_token=worker.fake_prefill_ms_per_token,
+        decode_ms_per_step=worker.fake_decode_ms_per_step,
+    )
+    return LoadedModel(engine, tokenizer, _template(tokenizer, TemplateNames()))
+
+
+def _template(tokenizer: Tokenizer, names: TemplateNames) -> ChatTemplate:
+    return ChatTemplate(
+        start_id=tokenizer.special_id(names.turn_start),
+        end_id=tokenizer.special_id(names.turn_end),
+        encode=tokenizer.encode_text,
+    )

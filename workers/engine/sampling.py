@@ -1,0 +1,80 @@
+"""Picks the next token of each row from its logits: greedy, by temperature, from the nucleus (top-p).
+
+The random number of a token is a function of (seed, position) alone, so a sequence that is computed again, elsewhere
+or in another batch, gets the same one.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.errors import EngineError
+from workers.engine import Sampling
+
+_MASK: Final = (1 << 64) - 1
+_GOLDEN_GAMMA: Final = 0x9E3779B97F4A7C15
+
+
+def sample(logits: NDArray[np.float32], samplings: Sequence[Sampling], positions: Sequence[int]) -> list[int]:
+    """One token for each row of `logits` `[rows, vocabulary]`.
+
+    `positions[i]` is the place that row i's token will have in its sequence, counted from 0. Of equal logits greedy
+    takes the smallest id. Raises `EngineError` where a row has no finite maximum.
+    """
+    best = logits.argmax(axis=1)
+    peaks = logits[np.arange(len(best)), best]
+    if not np.isfinite(peaks).all():
+        raise EngineError("the engine computed logits that are not finite; restart the worker")
+    tokens: list[int] = best.tolist()
+    for row, sampling in enumerate(samplings):
+        if sampling.temperature > 0:
+            draw = uniform(sampling.seed, positions[row])
+            tokens[row] = _draw(logits[row], float(peaks[row]), sampling, draw)
+    return tokens
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) that depends on nothing else. SplitMix64's finaliser (Steele et al., OOPSLA 2014), twice."""
+    return (split_mix(split_mix(seed) ^ position) >> 11) * 2.0**-53
+
+
+def split_mix(value: int) -> int:
+    """SplitMix64's step from state `value`: 64 well-mixed bits."""
+    mixed = (value + _GOLDEN_GAMMA) & _MASK
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+    return mixed ^ (mixed >> 31)
+
+
+def _draw(logits: NDArray[np.float32], peak: float, sampling: Sampling, draw: float) -> int:
+    """Invert the distribution's cumulative sum at `draw`."""
+    # A tiny temperature sends all but the peak to minus infinity: greedy, as it should be.
+    with np.errstate(over="ignore", under="ignore"):
+        weights = np.exp((logits - np.float64(peak)) / sampling.temperature)
+    if sampling.top_p >= 1.0:
+        return _invert(weights, draw)
+    tokens = _nucleus(weights, sampling.top_p)
+    return int(tokens[_invert(weights[tokens], draw)])
+
+
+def _nucleus(weights: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
+    """The fewest tokens that hold `top_p` of the mass, likeliest first; equal ones by id (Holtzman et al., 2020).
+
+    Sorting the whole vocabulary is not needed: tokens below `(1 - top_p) / n` of the mass hold less than `1 - top_p`
+    of it together, so the nucleus lies within the rest.
+    """
+    total = weights.sum()
+    candidates = np.flatnonzero(weights >= (1.0 - top_p) * total / weights.size)
+    order = np.argsort(-weights[candidates], kind="stable")
+    ranked: NDArray[np.int64] = candidates[order]
+    size = int(np.searchsorted(np.cumsum(weights[ranked]), top_p * total)) + 1
+    return ranked[:size]
+
+
+def _invert(weights: NDArray[np.float64], draw: float) -> int:
+    cumulative = np.cumsum(weights)
+    index = int(np.searchsorted(cumulative, draw * cumulative[-1], side="right"))
+    # Rounding can put `draw * total` on the total itself: then the last token that has any weight is meant.
+    return min(index, int(np.searchsorted(cumulative, cumulative[-1])))

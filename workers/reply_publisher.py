@@ -1,0 +1,132 @@
+"""Answers to Kafka. One lane a reply partition; one round of produce requests in flight a lane.
+
+What an answer writes while a round is in flight leaves as one delta with the next: nothing waits when the broker is
+quick, records grow instead of queues when it is slow, and what is held is bounded by the answers in flight. A lost
+delta is not sent again (the terminal event carries the whole text); a terminal event is, until it is acknowledged.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from shared import metrics
+from shared.codec import msgpack_encode
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing, Producer
+from shared.logs import get_logger
+from shared.messages import ReplyDelta, ReplyDone
+
+_RETRY_S = 0.2
+
+Target = tuple[str, int | None]
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What one answer has to say in the next round."""
+
+    delta: ReplyDelta | None = None
+    done: ReplyDone | None = None
+
+
+class _Lane:
+    """The replies to one partition, in order."""
+
+    def __init__(self, producer: Producer, target: Target, settled: Callable[[ReplyDone], None]) -> None:
+        self._producer = producer
+        self._target = target
+        self._settled = settled
+        self._pending: dict[str, _Entry] = {}
+        self._wake = asyncio.Event()
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    def put(self, request_id: str, *, delta: ReplyDelta | None = None, done: ReplyDone | None = None) -> None:
+        entry = self._pending.setdefault(request_id, _Entry())
+        if delta is not None:
+            earlier = entry.delta
+            entry.delta = (
+                delta if earlier is None else msgspec.structs.replace(earlier, delta=earlier.delta + delta.delta)
+            )
+        entry.done = done or entry.done
+        self.idle.clear()
+        self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            batch, self._pending = self._pending, {}
+            failed = await self._round(batch)
+            if failed:
+                metrics.publish_retries.inc(len(failed))
+                await asyncio.sleep(_RETRY_S)
+                for done in failed:
+                    self.put(done.request_id, done=done)
+            elif not self._pending:
+                self.idle.set()
+
+    async def _round(self, batch: dict[str, _Entry]) -> list[ReplyDone]:
+        """Produce a round; return the terminal events that were not acknowledged."""
+        messages = [message for entry in batch.values() for message in (entry.delta, entry.done) if message]
+        outcomes = await asyncio.gather(*[await self._enqueue(message) for message in messages], return_exceptions=True)
+        failed: list[ReplyDone] = []
+        for message, outcome in zip(messages, outcomes, strict=True):
+            if not isinstance(message, ReplyDone):
+                continue
+            if isinstance(outcome, ProtocolError):  # no such topic or partition: nobody can be answered there
+                metrics.dead_letters.labels(outcome.code).inc()
+                get_logger().warning("reply_undeliverable", request_id=message.request_id, cause=str(outcome))
+            elif isinstance(outcome, BaseException):
+                failed.append(message)
+                continue
+            self._settled(message)
+        return failed
+
+    async def _enqueue(self, message: ReplyDelta | ReplyDone) -> asyncio.Future[object]:
+        try:
+            return await self._producer.enqueue(self._record(message))
+        except (BrokerUnavailable, ProtocolError) as error:
+            refused: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+            refused.set_exception(error)
+            return refused
+
+    def _record(self, message: ReplyDelta | ReplyDone) -> Outgoing:
+        topic, partition = self._target
+        return Outgoing(topic, msgpack_encode(message), key=message.session_id.encode(), partition=partition)
+
+
+class ReplyPublisher:
+    """`settled` is told each terminal event that Kafka has acknowledged (or that has nowhere to go)."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self.settled: Callable[[ReplyDone], None] = lambda _: None
+        self._lanes: dict[Target, _Lane] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def delta(self, target: Target, delta: ReplyDelta) -> None:
+        self._lane(target).put(delta.request_id, delta=delta)
+
+    def done(self, target: Target, done: ReplyDone) -> None:
+        self._lane(target).put(done.request_id, done=done)
+
+    async def flush(self) -> None:
+        """Wait until every terminal event is acknowledged."""
+        for lane in list(self._lanes.values()):
+            await lane.idle.wait()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _lane(self, target: Target) -> _Lane:
+        lane = self._lanes.get(target)
+        if lane is None:
+            lane = self._lanes[target] = _Lane(self._producer, target, self.settled)
+            task = asyncio.create_task(lane.run(), name=f"replies to {target}")
+            self._tasks.add(task)
+        return lane

@@ -1,0 +1,76 @@
+"""One request inside a worker, from intake to its terminal event."""
+
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from shared.deadline import Deadline
+from shared.messages import Reason, Status
+from workers.engine import Sampling
+
+
+class Phase(Enum):
+    WAITING = auto()
+    PREFILL = auto()
+    DECODE = auto()
+    FINISHED = auto()
+
+
+_NEXT = {
+    Phase.WAITING: {Phase.PREFILL, Phase.FINISHED},
+    Phase.PREFILL: {Phase.DECODE, Phase.FINISHED},
+    Phase.DECODE: {Phase.FINISHED},
+    Phase.FINISHED: set[Phase](),
+}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Sequence:
+    """The tokens of one request and how far they are computed.
+
+    `computed` counts the tokens whose KV stands in the slot. After a decode step of `n` output tokens that is
+    `len(prompt_ids) + n - 1`: the newest token is still to be added.
+    """
+
+    request_id: str
+    prompt_ids: Ids[int]
+    max_output_tokens: int
+    sampling: Sampling
+    deadline: Deadline
+    arrived_unix_ms: float
+    phase: Phase = Phase.WAITING
+    computed: int = 0
+    output_ids: list[int] = field(default_factory=list)
+    first_step_unix_ms: float | None = None
+    first_token_unix_ms: float | None = None
+
+    def enter(self, phase: Phase) -> None:
+        """Change phase; an illegal transition is our own bug."""
+        if phase not in _NEXT[self.phase]:
+            raise AssertionError(f"{self.request_id}: {self.phase.name} → {phase.name}")
+        self.phase = phase
+
+    @property
+    def due_unix_ms(self) -> int:
+        """What the schedule is made by: the first token's deadline until there is one, then the answer's."""
+        return self.deadline.deadline_unix_ms if self.output_ids else self.deadline.first_token_unix_ms
+
+    def expired(self, now_unix_ms: float) -> bool:
+        return self.deadline.expired(now_unix_ms, started=bool(self.output_ids))
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A sequence left the scheduler."""
+
+    sequence: Sequence
+    status: Status
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A sequence grew by one token."""
+
+    sequence: Sequence
+    token_id: int
