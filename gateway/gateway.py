@@ -198,8 +198,8 @@ class Gateway:
             connection.flush()
 
     def _finish(self, entry: Entry, reply: ReplyDone, now: float) -> None:
-        if not entry.chars and not reply.output_text and reply.reason in {"deadline", "internal"}:
-            self._fall_back(entry)  # the worker gave up without a word
+        if not entry.chars and not reply.output_text:
+            self._fall_back(entry)  # the model had nothing to say, or the worker gave up
             return
         self._show(entry, self.inflight.finish(entry, reply, now))
 

@@ -13,7 +13,9 @@ from shared.errors import ModelError, ReplylineError, SettingsError
 from shared.logs import configure_logs
 from shared.model_folder import Precision
 from shared.process import BAD_INPUT_STATUS, fail, run_until_signal
+from shared.requests import Defaults
 from shared.settings import Settings, describe, load_settings
+from shared.topics import reply_topic_allowed
 
 app = typer.Typer(
     name="replyline",
@@ -120,13 +122,20 @@ def show_settings() -> None:
 
 
 @topics_app.command("create")
-def create() -> None:
+def create(
+    reply_topics: Annotated[list[str] | None, typer.Argument(help="further reply topics, of other services")] = None,
+) -> None:
     """Create the topics that are missing."""
     from shared.kafka import create_topics
 
     settings = _settings("topics")
     kafka = settings.kafka
     topics = kafka.topics.all(request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions)
+    for name in reply_topics or []:
+        if not reply_topic_allowed(name, Defaults.of(settings).reply_topics):
+            allowed = ",".join(kafka.reply_topics)
+            raise SettingsError(f"{name}: not a reply topic by REPLYLINE_KAFKA__REPLY_TOPICS={allowed}; choose another")
+        topics[name] = 1
     for name, outcome in asyncio.run(create_topics(kafka, topics)).items():
         Console().print(f"{name}: {outcome}, {topics[name]} partitions")
 

@@ -19,8 +19,10 @@ from ops.processes import Child, ServiceError, free_port
 from shared.logs import get_logger
 from shared.settings import PREFIX, Settings
 
-# A fetch waits at the embedded broker until its time is up, whatever arrives meanwhile.
-_EMBEDDED_FETCH_MS: Final = 5
+# At the embedded broker a fetch waits until its time is up, whatever arrives meanwhile: short, or every hop is slow.
+# There is one member in each group, and a fetch costs by the partition: one each.
+_FETCH_MAX_WAIT_MS: Final = 5
+_PARTITIONS: Final = 1
 _START_S: Final = 60.0
 _POLL_S: Final = 0.05
 
@@ -52,17 +54,16 @@ class EmbeddedSystem:
         if not can_listen(gateway.host, port):
             raise ServiceError(f"port {port} is taken on {gateway.host}; choose another: PORT={port + 1} make demo")
         kafka = self._services.enter_context(EmbeddedKafka())
-        settings = self._settings.kafka
-        kafka.create(
-            settings.topics.all(
-                request_partitions=settings.request_partitions, reply_partitions=settings.reply_partitions
-            )
-        )
+        topics = self._settings.kafka.topics
+        kafka.create(topics.all(request_partitions=_PARTITIONS, reply_partitions=_PARTITIONS))
         redis = self._services.enter_context(EmbeddedRedis())
         metrics_port = free_port()
         env = {
-            f"{PREFIX}KAFKA__FETCH_MAX_WAIT_MS": str(_EMBEDDED_FETCH_MS),
+            f"{PREFIX}KAFKA__FETCH_MAX_WAIT_MS": str(_FETCH_MAX_WAIT_MS),
             **self._env,
+            f"{PREFIX}KAFKA__REQUEST_PARTITIONS": str(_PARTITIONS),
+            f"{PREFIX}KAFKA__REPLY_PARTITIONS": str(_PARTITIONS),
+            f"{PREFIX}GATEWAY__REPLY_PARTITION": "0",
             f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap,
             f"{PREFIX}REDIS__URL": redis.url,
             f"{PREFIX}GATEWAY__PORT": str(port),

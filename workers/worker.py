@@ -166,8 +166,6 @@ class Worker:
     def _end(self, finished: Finished) -> None:
         job = self._jobs[finished.sequence.request_id]
         job.answer.finish()
-        if (delta := job.answer.take_delta(now_unix_ms())) is not None:
-            self.publisher.delta(job.target, delta)
         metrics.served.labels(finished.status, finished.reason).inc()
         sequence = job.sequence
         log.info(
@@ -189,6 +187,8 @@ class Worker:
         if done.output_text and done.status != "failed":
             turn = Turn(request_id=job.id, user=job.order.request.input, assistant=done.output_text, source=done.source)
             await self.history.append(job.order.tenant, job.order.request.session_id, turn)
+        if (delta := job.answer.take_delta(now_unix_ms())) is not None:
+            self.publisher.delta(job.target, delta)  # leaves in one batch with the terminal event
         self.publisher.done(job.target, done)
 
     def _terminal(self, job: Job, finished: Finished) -> ReplyDone:

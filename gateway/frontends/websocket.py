@@ -201,12 +201,14 @@ class WebSocketFrontend:
                 continue
             self.gateway.received(connection, message)
 
-    def _decode(self, connection: WebSocketConnection, codec: Codec[ClientMessage], data: str | bytes) -> ClientMessage:
+    @staticmethod
+    def _decode(connection: WebSocketConnection, codec: Codec[ClientMessage], data: str | bytes) -> ClientMessage:
         """Raises `ProtocolError`; what cannot be decoded counts against the rate too."""
+        if isinstance(data, str) is not codec.is_text:
+            connection.session.spend(now_unix_ms())
+            frame = "text" if codec.is_text else "binary"
+            raise ProtocolError("wrong_frame_type", f"{codec.name} is spoken in {frame} frames")
         try:
-            if isinstance(data, str) is not codec.is_text:
-                frame = "text" if codec.is_text else "binary"
-                raise ProtocolError("wrong_frame_type", f"{codec.name} is spoken in {frame} frames")
             return codec.decode(data)
         except ProtocolError:
             connection.session.spend(now_unix_ms())

@@ -145,5 +145,5 @@ async def test_a_token_is_asked_for_at_each_connect_and_never_stands_in_the_url(
     )
     await gateway.expect(SessionStart, 2)
     await gateway.close_for(4005, reconnect_after_ms=1)
-    await gateway.expect(SessionStart, 4)
-    assert {start.token for start in gateway.starts} == {None, "token-1", "token-2"}
+    await gateway.expect(SessionStart, 3)
+    assert [start.token for start in gateway.starts] == [None, "token-1", "token-2"]

@@ -30,7 +30,7 @@ samplings = st.one_of(
     ),
 )
 examples = settings(
-    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -127,9 +127,7 @@ def test_answers_depend_on_every_token_of_the_prompt(case: Case) -> None:
 
 @examples
 @given(st.lists(st.tuples(prompts, samplings), min_size=1, max_size=NUM_SLOTS))
-def test_a_batch_gives_each_row_what_it_gets_alone(
-    case: Case, requests: list[tuple[list[int], Sampling]]
-) -> None:
+def test_a_batch_gives_each_row_what_it_gets_alone(case: Case, requests: list[tuple[list[int], Sampling]]) -> None:
     expected = [alone(case.engine, prompt, sampling) for prompt, sampling in requests]
     fill_with_noise(case.engine)
     chunks = [
@@ -190,7 +188,9 @@ def test_a_prompt_in_chunks_gives_the_same_tokens(case: Case, prompt: list[int],
     token: int | None = None
     for begin, end in zip([0, *cuts], [*cuts, len(prompt)], strict=True):
         sampling = GREEDY if end == len(prompt) else None
-        [token] = case.engine.prefill([PrefillChunk(slot=0, past=begin, token_ids=prompt[begin:end], sampling=sampling)])
+        [token] = case.engine.prefill(
+            [PrefillChunk(slot=0, past=begin, token_ids=prompt[begin:end], sampling=sampling)]
+        )
         assert (token is None) == (sampling is None)
     assert token is not None
     conversation = Conversation(0, prompt, GREEDY, [token])
@@ -217,6 +217,18 @@ def test_another_engine_goes_on_from_exported_kv(
     while len(conversation.tokens) < NUM_TOKENS:
         step(case.other, [conversation])
     assert conversation.tokens == expected
+
+
+@examples
+@given(prompts, samplings, st.integers(1, NUM_TOKENS - 1))
+def test_a_sequence_computed_again_goes_on_the_same(
+    case: Case, prompt: list[int], sampling: Sampling, known: int
+) -> None:
+    """After a worker's death: prompt and known answer are prefilled elsewhere as one, and the next token is the same."""
+    expected = alone(case.engine, prompt, sampling)
+    again = [*prompt, *expected[:known]]
+    [token] = case.other.prefill([PrefillChunk(slot=4, past=0, token_ids=again, sampling=sampling)])
+    assert token == expected[known]
 
 
 def test_exported_blocks_join_and_are_the_stated_size(case: Case) -> None:
@@ -312,6 +324,6 @@ def test_a_wrong_call_is_refused(case: Case, wrong: Callable[[Engine], object]) 
         wrong(case.engine)
 
 
-def test_closing_twice_is_harmless(case: Case, tiny_source: Path) -> None:
+def test_closing_twice_is_harmless(case: Case) -> None:
     case.other.close()
     case.other.close()

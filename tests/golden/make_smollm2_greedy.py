@@ -50,9 +50,7 @@ def main(path: Path) -> None:
         ids = torch.tensor([prompt])
         with torch.inference_mode():
             output = model.generate(ids, attention_mask=torch.ones_like(ids))
-        cases.append(
-            {"question": question, "prompt_ids": prompt, "answer_ids": output[0, len(prompt) :].tolist()}
-        )
+        cases.append({"question": question, "prompt_ids": prompt, "answer_ids": output[0, len(prompt) :].tolist()})
     facts = {
         "source_sha256": sha256_of(path),
         "made_by": f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}, float32",

@@ -112,7 +112,9 @@ def test_volumes_are_declared_and_the_model_is_written_by_one_service() -> None:
     assert {mount.split(":")[0] for _, mount in mounts} == COMPOSE["volumes"].keys()
     writers = [name for name, mount in mounts if mount.startswith("models:") and not mount.endswith(":ro")]
     assert writers == ["model"]
-    assert SERVICES["worker"]["environment"]["REPLYLINE_MODEL__DIR"].startswith("/models/")
+    read_from = Path(SERVICES["worker"]["environment"]["REPLYLINE_MODEL__DIR"])
+    assert SERVICES["model"]["command"] == ["model", "prepare", "--dir", str(read_from.parent)]
+    assert read_from.name == Settings().model.dir.name
 
 
 def test_the_image_is_built_from_the_lock_and_does_not_run_as_root() -> None:

@@ -7,9 +7,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from shared.errors import ModelError
-from workers.graph.quantize import dequantize, quantize
+from workers.graph.quantize import quantize
 
-MATRICES = arrays(np.float32, st.tuples(st.integers(1, 4), st.sampled_from([32, 64])), elements=st.floats(-8, 8, width=32))
+MATRICES = arrays(
+    np.float32, st.tuples(st.integers(1, 4), st.sampled_from([32, 64])), elements=st.floats(-8, 8, width=32)
+)
+
+
+def dequantize(levels: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """As MatMulNBits documents it, with the implied zero point."""
+    return ((levels.astype(np.float32) - 128) * scales[..., np.newaxis]).reshape(levels.shape[0], -1)
 
 
 @given(MATRICES)

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from shared.errors import EngineError
 from workers.engine import Sampling
-from workers.engine.sampling import sample, uniform
+from workers.engine.sampling import _invert, sample, uniform
 
 SEEDS = st.integers(0, 2**63 - 1)
 LOGITS = arrays(np.float32, st.tuples(st.integers(1, 5), st.integers(1, 60)), elements=st.floats(-30, 30, width=32))
@@ -32,9 +32,7 @@ def test_a_row_is_sampled_as_if_it_were_alone(logits: np.ndarray, seed: int, tem
 
 
 @given(LOGITS, SEEDS, st.floats(0.05, 2), st.floats(0.01, 0.99))
-def test_no_token_outside_the_nucleus_is_drawn(
-    logits: np.ndarray, seed: int, temperature: float, top_p: float
-) -> None:
+def test_no_token_outside_the_nucleus_is_drawn(logits: np.ndarray, seed: int, temperature: float, top_p: float) -> None:
     [token] = sample(logits[:1], [Sampling(temperature=temperature, top_p=top_p, seed=seed)], [0])
     weights = np.exp((logits[0].astype(np.float64) - logits[0].max()) / temperature)
     likelier = weights[weights > weights[token]].sum()
@@ -60,6 +58,11 @@ def test_a_tiny_temperature_is_greedy(logits: np.ndarray, seed: int) -> None:
     assert logits[0][token] == logits[0].max()
 
 
+@pytest.mark.parametrize(("draw", "token"), [(0.0, 1), (0.5, 3), (np.nextafter(1, 0), 3), (1.0, 3)])
+def test_tokens_without_weight_are_never_drawn(draw: float, token: int) -> None:
+    assert _invert(np.array([0.0, 1.0, 0.0, 1.0, 0.0]), draw) == token
+
+
 @given(SEEDS, st.integers(0, 10_000))
 def test_random_numbers_depend_on_seed_and_position(seed: int, position: int) -> None:
     number = uniform(seed, position)
@@ -79,7 +82,7 @@ def test_random_numbers_are_even_along_a_sequence() -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_logits_that_are_not_finite_are_an_engine_error(bad: float) -> None:
-    logits = np.full((2, 4), bad if bad < 0 else 0, np.float32)
+    logits = np.full((2, 4), min(0, bad), np.float32)
     logits[1] = 0 if bad > 0 or np.isnan(bad) else bad
     logits[1, 2] = bad
     with pytest.raises(EngineError, match="not finite"):

@@ -57,7 +57,9 @@ def test_an_unknown_special_token_is_a_model_error() -> None:
         TOKENIZER.special_id("<|nobody|>")
 
 
-@pytest.mark.parametrize("definition", [b"", b"[]", b"{}", b'{"added_tokens": [], "model": {"type": "?", "vocab": {}}}'])
+@pytest.mark.parametrize(
+    "definition", [b"", b"[]", b"{}", b'{"added_tokens": [], "model": {"type": "?", "vocab": {}}}']
+)
 def test_a_damaged_definition_names_the_remedy(definition: bytes) -> None:
     with pytest.raises(ModelError, match="replyline model prepare"):
         Tokenizer(definition)

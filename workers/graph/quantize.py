@@ -32,9 +32,3 @@ def quantize(weight: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np
     np.rint(levels, out=levels)
     levels += ZERO_POINT
     return levels.astype(np.uint8), scales
-
-
-def dequantize(levels: NDArray[np.uint8], scales: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The matrix `[n, k]` that `quantize`'s result stands for."""
-    weight = (levels.astype(np.float32) - ZERO_POINT) * scales[..., np.newaxis]
-    return weight.reshape(levels.shape[0], -1)
