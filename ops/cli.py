@@ -121,6 +121,14 @@ def show_settings() -> None:
     Console().print(table)
 
 
+@app.command()
+def schema() -> None:
+    """Print the wire, WebSocket and Kafka, as an AsyncAPI 3 document."""
+    from ops.asyncapi import render
+
+    sys.stdout.write(render())
+
+
 @topics_app.command("create")
 def create(
     reply_topics: Annotated[list[str] | None, typer.Argument(help="further reply topics, of other services")] = None,

@@ -88,21 +88,27 @@ class Intake:
         task.add_done_callback(lambda _: self._preparing.pop(name, None))
 
     async def _prepare(self, record: Record, origin: tuple[Partition, int]) -> None:
+        """Make a job of a record. Whatever is wrong with it, the records after it are served and committed."""
         try:
-            content_type = record.headers.get(CONTENT_TYPE, MSGPACK.encode()).decode("ascii", "replace")
-            request = decode_request(record.value, content_type)
-            known = self.worker.find(request.id)
-            if known is not None:  # delivered again while it is being answered
-                known.origins.append(origin)
-                return
-            job = await self.preparer.prepare(request, now_unix_ms())
+            await self._accept(record, origin)
         except ProtocolError as error:
-            await dead_letter(self.producer, self.topics, record, error)
-            self.offsets.done(*origin)
+            await self._set_aside(record, origin, error)
+        except Exception as error:  # a fault of our own: counted, logged, and this one record set aside
+            log.exception("intake_failed", origin=f"{record.topic}/{record.partition}/{record.offset}")
+            await self._set_aside(record, origin, ProtocolError("internal", repr(error)))
+
+    async def _set_aside(self, record: Record, origin: tuple[Partition, int], error: ProtocolError) -> None:
+        await dead_letter(self.producer, self.topics, record, error)
+        self.offsets.done(*origin)
+
+    async def _accept(self, record: Record, origin: tuple[Partition, int]) -> None:
+        """Raises `ProtocolError`."""
+        content_type = record.headers.get(CONTENT_TYPE, MSGPACK.encode()).decode("ascii", "replace")
+        request = decode_request(record.value, content_type)
+        if self._delivered_again(request.id, origin):
             return
-        known = self.worker.find(request.id)
-        if known is not None:
-            known.origins.append(origin)
+        job = await self.preparer.prepare(request, now_unix_ms())
+        if self._delivered_again(request.id, origin):
             return
         if self.topics.bucket_of(record.topic) != job.bucket:
             metrics.wrong_bucket.inc()
@@ -110,6 +116,13 @@ class Intake:
         self.worker.accept(job)
         if self.cancelled.take(job.id):
             self.worker.cancel(job.id)
+
+    def _delivered_again(self, request_id: str, origin: tuple[Partition, int]) -> bool:
+        """Whether the request is being answered already; then this record is done when that is."""
+        known = self.worker.find(request_id)
+        if known is not None:
+            known.origins.append(origin)
+        return known is not None
 
     async def finish(self) -> None:
         """Hand over what has been read."""

@@ -1,11 +1,12 @@
 """From a request to a job: what was said before, which FAQ entries fit, the prompt, the sequence."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared.errors import ProtocolError
 from shared.fallback import choose_fallback
-from shared.faq import FaqIndex
+from shared.faq import FaqHit, FaqIndex
 from shared.history import History
 from shared.messages import Bucket, ChatRequest, Grounding
 from shared.requests import Defaults, Order, settle
@@ -16,7 +17,7 @@ from workers.answer import Answer
 from workers.conversation import ChatTemplate, build_prompt
 from workers.engine import Sampling
 from workers.job import Job
-from workers.sequence import Sequence
+from workers.sequence import Sequence as TokenSequence
 
 # Shorter texts are encoded in less time than a thread takes to be asked (about 50 µs).
 _INLINE_CHARS = 2_000
@@ -39,7 +40,7 @@ class Preparer:
         order = settle(request, self.defaults, now_unix_ms)
         turns = await self.history.turns(order.tenant, request.session_id, limit=self.settings.history_turns)
         hits = self.faq.search(request.input, k=max(self.settings.grounding_entries, 1))
-        entries = tuple(hit.entry.as_grounding() for hit in hits[: self.settings.grounding_entries])
+        entries = _grounding(hits, self.settings.grounding_entries)
         exchanged = [(turn.user, turn.assistant) for turn in turns]
         size = len(request.input) + sum(len(user) + len(assistant) for user, assistant in exchanged)
         if size <= _INLINE_CHARS:
@@ -49,7 +50,7 @@ class Preparer:
         return Job(
             order=order,
             bucket=bucket,
-            sequence=Sequence(
+            sequence=TokenSequence(
                 request_id=request.id,
                 prompt_ids=prompt_ids,
                 max_output_tokens=min(order.max_output_tokens, self.max_length - len(prompt_ids)),
@@ -88,5 +89,11 @@ class Preparer:
         return self.edges.bucket_of_text(question, self.tokenizer.count), prompt_ids
 
 
+def _grounding(hits: Sequence[FaqHit], most: int) -> tuple[Grounding, ...]:
+    """The best entries; one that fits much worse than the best would only lead a model astray."""
+    return tuple(hit.entry.as_grounding() for hit in hits[:most] if hit.score >= _LEAST_SHARE * hits[0].score)
+
+
 # No text is shorter in tokens than this: it spares the tokenizer what cannot fit anyhow.
 _MAX_CHARS_PER_TOKEN = 64
+_LEAST_SHARE = 0.7

@@ -179,7 +179,7 @@ class Worker:
         )
         task = asyncio.create_task(self._conclude(job, finished), name=f"conclude {job.id}")
         self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        task.add_done_callback(self._concluded)
 
     async def _conclude(self, job: Job, finished: Finished) -> None:
         """Remember the turn, then say that it is over: the next question must find this one in the history."""
@@ -190,6 +190,11 @@ class Worker:
         if (delta := job.answer.take_delta(now_unix_ms())) is not None:
             self.publisher.delta(job.target, delta)  # leaves in one batch with the terminal event
         self.publisher.done(job.target, done)
+
+    def _concluded(self, task: asyncio.Task[None]) -> None:
+        self._ending.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("conclude_failed", task=task.get_name(), exc_info=error)
 
     def _terminal(self, job: Job, finished: Finished) -> ReplyDone:
         late = finished.reason == "deadline" and not job.answer.text

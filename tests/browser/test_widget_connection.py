@@ -32,6 +32,7 @@ async def test_after_a_lost_socket_the_same_answer_goes_on_and_is_shown_once(
     await expect(answer.locator(".prose")).to_have_text("".join(PARTS))
     assert first.event_id == second.event_id
     assert gateway.num_computed == 1
+    assert len(gateway.starts) == 2  # repeated deltas are no gap, so nothing was asked for again
 
 
 async def test_a_resumed_session_names_its_id_and_the_last_event_that_arrived(

@@ -224,7 +224,7 @@ def test_another_engine_goes_on_from_exported_kv(
 def test_a_sequence_computed_again_goes_on_the_same(
     case: Case, prompt: list[int], sampling: Sampling, known: int
 ) -> None:
-    """After a worker's death: prompt and known answer are prefilled elsewhere as one, and the next token is the same."""
+    """After a worker's death: prompt and known answer, prefilled elsewhere as one, have the same next token."""
     expected = alone(case.engine, prompt, sampling)
     again = [*prompt, *expected[:known]]
     [token] = case.other.prefill([PrefillChunk(slot=4, past=0, token_ids=again, sampling=sampling)])
