@@ -153,8 +153,9 @@ class Gateway:
             if entry.response is None:
                 self._fall_back(entry)
             return
-        if entry.response is not None:  # cancelled or answered by the FAQ meanwhile: the worker need not start
-            await self._tell_workers(entry)
+        if entry.response is not None:
+            if not entry.published:  # cancelled or answered by the FAQ meanwhile: the worker need not start
+                await self._tell_workers(entry)
             return
         self._show(entry, self.inflight.acknowledge(entry))
 

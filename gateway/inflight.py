@@ -187,14 +187,13 @@ class InflightTable:
     def finish(self, entry: Entry, reply: ReplyDone, now_unix_ms: float) -> list[Item]:
         """The worker's terminal event. Where its text does not continue what was shown, the answer has failed: two
         texts are never spliced."""
+        if not entry.created:
+            _drop_unseen(entry)
+        items = self.acknowledge(entry)
         if not reply.output_text.startswith(entry.text):
             return self._end(entry, now_unix_ms, status="failed", reason="internal", source="model", reply=reply)
-        items = self.acknowledge(entry)
-        rest = (
-            self._show(entry, reply.output_text[entry.chars :], now_unix_ms)
-            if reply.output_text[entry.chars :]
-            else None
-        )
+        new = reply.output_text[entry.chars :]
+        rest = self._show(entry, new, now_unix_ms) if new else None
         return [
             *items,
             *([rest] if rest else []),
@@ -207,9 +206,8 @@ class InflightTable:
         """The FAQ answers. Only where nothing of the model's text was shown."""
         if entry.chars and entry.created:
             raise AssertionError(f"{entry.response_id} has text already")
-        entry.parts.clear()
-        entry.chars = 0
         items = [] if entry.created else [_created(entry)]
+        _drop_unseen(entry)
         entry.state = State.STREAMING
         shown = self._show(entry, fallback.text, now_unix_ms)
         ended = self._end(
@@ -228,8 +226,10 @@ class InflightTable:
 
     def cancel(self, entry: Entry, now_unix_ms: float) -> list[Item]:
         """The client does not want it any more."""
-        items: list[Item] = [] if entry.created else [_created(entry)]
-        entry.state = State.WAITING if not entry.created else entry.state
+        items: list[Item] = []
+        if not entry.created:
+            _drop_unseen(entry)
+            items.append(_created(entry))
         return [*items, *self._end(entry, now_unix_ms, status="cancelled", reason="client", source="model")]
 
     def _end(
@@ -298,6 +298,13 @@ class InflightTable:
             if entry.deadline.expired(now_unix_ms, started=started):
                 late[response_id] = entry
         return list(late.values())
+
+
+def _drop_unseen(entry: Entry) -> None:
+    """Text that came before the client heard of its answer: it is replaced, not continued."""
+    entry.parts.clear()
+    entry.chars = 0
+    entry.first_text_unix_ms = None
 
 
 def _event_key(entry: Entry) -> tuple[str, str]:

@@ -55,6 +55,8 @@ class Outbox:
         if isinstance(item, ResponseDone):
             self.size_chars += len(item.response.output_text)
             self._growing.pop(item.response.id, None)
+        elif isinstance(item, ResponseCreated):  # from here on the answer is told from its beginning
+            self._growing.pop(item.response_id, None)
         self._items.append(item)
 
     def take(self) -> list[ServerMessage]:

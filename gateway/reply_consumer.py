@@ -3,11 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-import msgspec
-
 from shared import metrics
 from shared.codec import decode_reply
-from shared.errors import BrokerUnavailable
+from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import PartitionReader, Record
 from shared.logs import get_logger
 from shared.messages import Reply
@@ -32,7 +30,7 @@ def _decoded(records: list[Record]) -> list[Reply]:
     replies: list[Reply] = []
     for record in records:
         try:
-            replies.append(decode_reply(record.value or b""))
-        except msgspec.DecodeError:
+            replies.append(decode_reply(record.value))
+        except ProtocolError:
             metrics.replies_dropped.labels("undecodable").inc()
     return replies

@@ -111,6 +111,8 @@ class Session:
 
     def receive(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
         """What a decoded message means. Raises `ProtocolError` where the client is to be told, and stays open."""
+        if self.state is State.CLOSED:  # what was on its way when the close was decided
+            return []
         if isinstance(message, Pong):
             self._unanswered_pings = 0
             return []

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ops.bench.commands import bench_app
 from shared.errors import ModelError, ReplylineError, SettingsError
 from shared.logs import configure_logs
 from shared.model_folder import Precision
@@ -28,6 +29,7 @@ topics_app = typer.Typer(help="Create or describe the Kafka topics.", no_args_is
 model_app = typer.Typer(help="The model's folder.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(model_app, name="model")
+app.add_typer(bench_app, name="bench")
 
 Url = Annotated[str, typer.Option("--url", envvar="REPLYLINE_URL", help="the gateway's WebSocket address")]
 DEFAULT_URL = "ws://127.0.0.1:8080/ws"

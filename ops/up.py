@@ -72,8 +72,8 @@ class EmbeddedSystem:
         self.gateway = self._run("gateway", env)
         self.worker = self._run("workers", env)
         pages = (f"http://{gateway.host}:{port}", f"http://{self._settings.worker.metrics_host}:{metrics_port}")
-        await _wait_ready(self.gateway, f"{pages[0]}/ready", "the gateway")
-        await _wait_ready(self.worker, f"{pages[1]}/ready", "the worker")
+        await wait_ready(self.gateway, f"{pages[0]}/ready", "the gateway")
+        await wait_ready(self.worker, f"{pages[1]}/ready", "the worker")
         return Addresses(
             page=f"{pages[0]}/",
             ws=f"ws://{gateway.host}:{port}/ws",
@@ -133,7 +133,7 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
         await system.watch(stop)
 
 
-async def _wait_ready(child: Child, url: str, name: str) -> None:
+async def wait_ready(child: Child, url: str, name: str) -> None:
     deadline_s = time.monotonic() + _START_S
     while not await asyncio.to_thread(_is_ready, url):
         if not child.running:

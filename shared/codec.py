@@ -16,7 +16,10 @@ T = TypeVar("T")
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
 
-_PATH = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$")
+
+# What msgspec raises for bytes that are no message: a wrong form, text that is not UTF-8, nesting without end.
+_UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 class _Head(Struct):
@@ -53,7 +56,7 @@ def client_decoder(*, text: bool) -> Callable[[bytes | str], ClientMessage]:
             return decode(data)
         except msgspec.ValidationError as error:
             raise _explain(error, head, data) from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except _UNREADABLE as error:
             form = "JSON" if text else "MessagePack"
             raise ProtocolError(malformed, f"not valid {form}: {error}; send one object a message") from None
 
@@ -64,7 +67,7 @@ def _explain(error: msgspec.ValidationError, head: Callable[[Any], _Head], data:
     """Turn msgspec's message into the protocol's: which field, what was expected."""
     try:
         kind = head(data).type
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except _UNREADABLE:
         return ProtocolError("invalid_field", "a message is one object with a `type`", param="type")
     if kind is None or (isinstance(kind, str) and kind not in CLIENT_TYPES):
         known = ", ".join(sorted(CLIENT_TYPES))
@@ -73,7 +76,8 @@ def _explain(error: msgspec.ValidationError, head: Callable[[Any], _Head], data:
     found = _PATH.search(message)
     missing = re.search(r"required field `(\w+)`", message)
     param = missing.group(1) if missing else found.group(1) if found and found.group(1) else None
-    return ProtocolError("invalid_field", f"{kind}: {_PATH.sub('', message)}", param=param)
+    name = kind if isinstance(kind, str) else "type"
+    return ProtocolError("invalid_field", f"{name}: {_PATH.sub('', message)}", param=param)
 
 
 def _short(value: object, limit: int = 40) -> str:
@@ -85,7 +89,7 @@ def event_id_of(data: bytes | str, *, text: bool) -> str | None:
     """The `event_id` of a message that could not be decoded, so that its error finds its sender's request."""
     try:
         value = (_head_from_json if text else _head_from_msgpack)(data).event_id  # type: ignore[arg-type]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except _UNREADABLE:
         return None
     return value if isinstance(value, str) and len(value) <= 64 else None  # noqa: PLR2004 - the protocol's bound
 
@@ -102,8 +106,8 @@ CLIENT_CODECS: Final[dict[str, Codec[ServerMessage]]] = {
     "chat.v1.msgpack": Codec("chat.v1.msgpack", False, msgpack_encode, msgspec.msgpack.Decoder(ServerMessage).decode),
 }
 
-decode_reply: Final = msgspec.msgpack.Decoder(Reply).decode
-decode_cancel: Final = msgspec.msgpack.Decoder(Cancel).decode
+_reply_from_msgpack: Callable[[bytes], Reply] = msgspec.msgpack.Decoder(Reply).decode
+_cancel_from_msgpack = msgspec.msgpack.Decoder(Cancel).decode
 _request_from_msgpack = msgspec.msgpack.Decoder(ChatRequest).decode
 _request_from_json = msgspec.json.Decoder(ChatRequest).decode
 
@@ -114,5 +118,21 @@ def decode_request(value: bytes | None, content_type: str = MSGPACK) -> ChatRequ
         raise ProtocolError("invalid_record", "the record has no value; write a chat.request")
     try:
         return (_request_from_json if content_type.startswith(JSON) else _request_from_msgpack)(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise ProtocolError("invalid_record", f"not a chat.request ({content_type}): {error}") from None
+
+
+def decode_reply(value: bytes | None) -> Reply:
+    """A record's reply. Raises `ProtocolError` for anything else."""
+    try:
+        return _reply_from_msgpack(value or b"")
+    except _UNREADABLE as error:
+        raise ProtocolError("invalid_record", f"not a reply: {error}") from None
+
+
+def decode_cancel(value: bytes | None) -> Cancel:
+    """A record's `Cancel`. Raises `ProtocolError` for anything else."""
+    try:
+        return _cancel_from_msgpack(value or b"")
+    except _UNREADABLE as error:
+        raise ProtocolError("invalid_record", f"not a chat.cancel: {error}") from None

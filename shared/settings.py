@@ -98,8 +98,9 @@ class PromiseSettings(Group):
         if isinstance(values, dict):
             soft, hard = (200, 1_000) if values.get("profile") == "gpu" else (3_000, 15_000)
             values = {**values}
-            values["first_token_ms"] = values.get("first_token_ms") or soft
-            values["deadline_ms"] = values.get("deadline_ms") or hard
+            for name, by_profile in {"first_token_ms": soft, "deadline_ms": hard}.items():
+                if values.get(name) in (None, 0, "", "0"):  # the environment hands out text
+                    values[name] = by_profile
         return values
 
     @model_validator(mode="after")
@@ -250,7 +251,7 @@ def load_settings(**overrides: Any) -> Settings:
 
 
 def _line(item: Any) -> str:
-    place = [str(part) for part in item["loc"]]
+    place = [part for part in item["loc"] if isinstance(part, str)]  # not the place within a list
     variable = PREFIX + "__".join(place).upper() if place else "settings"
     given = f"={item['input']!r}" if place and not isinstance(item["input"], dict) else ""
     return f"{variable}{given}: {item['msg'].removeprefix('Value error, ')}"

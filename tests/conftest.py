@@ -4,10 +4,14 @@ import itertools
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+import pytest_asyncio
+from system import MakeSystem, System, start_redis
 
 from ops.embedded import EmbeddedRedis
 from ops.kafka_broker import KafkaBroker
@@ -83,3 +87,28 @@ def unique() -> Callable[[str], str]:
 def topic_prefix(unique: Callable[[str], str]) -> str:
     """For `KafkaSettings.topic_prefix`: topics that only this test uses."""
     return unique("t") + "."
+
+
+@pytest_asyncio.fixture(scope="module")
+async def make_system(
+    kafka_broker: KafkaBroker, unique: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[MakeSystem]:
+    """`await make_system(worker__slots=4)`: the whole system without its services yet, its topics made.
+
+    `broker=` names another broker than the shared one; with None none is asked for topics.
+    """
+    with ExitStack() as systems:
+
+        async def make(*, broker: str | None = kafka_broker.bootstrap, **settings: Any) -> System:
+            system = System(
+                bootstrap=broker or "",
+                redis=start_redis(),
+                prefix=unique("s") + ".",
+                folder=tmp_path_factory.mktemp("system"),
+                settings=settings,
+            )
+            systems.callback(system.stop)
+            await system.create_topics()
+            return system
+
+        yield make

@@ -180,8 +180,8 @@ async def read_cancels(reader: PartitionReader, cancel: Callable[[str], bool], c
             continue
         for record in records:
             try:
-                request_id = decode_cancel(record.value or b"").request_id
-            except ValueError:
+                request_id = decode_cancel(record.value).request_id
+            except ProtocolError:
                 metrics.dead_letters.labels("bad_cancel").inc()
                 continue
             if not cancel(request_id):

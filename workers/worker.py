@@ -22,7 +22,7 @@ from workers.job import Job
 from workers.offsets import OffsetTracker, Partition
 from workers.reply_publisher import ReplyPublisher, Target
 from workers.scheduler import Scheduler, Step
-from workers.sequence import Finished, Token
+from workers.sequence import Finished, Phase, Token
 
 log = get_logger()
 
@@ -92,8 +92,12 @@ class Worker:
 
     def settled(self, done: ReplyDone) -> None:
         """A terminal event is acknowledged: its records may be committed."""
-        job = self._jobs.pop(done.request_id, None)
         origins = self._unread.pop(done.request_id, [])
+        job = self._jobs.get(done.request_id)
+        if job is not None and job.sequence.phase is Phase.FINISHED:
+            del self._jobs[done.request_id]
+        else:  # a late record of the same id was told apart from the job that is still being answered
+            job = None
         for partition, offset in [*origins, *(job.origins if job else ())]:
             self.offsets.done(partition, offset)
 
@@ -143,7 +147,8 @@ class Worker:
                 touched[job.id] = job
             else:
                 touched.pop(job.id, None)
-                self._end(event)
+                # The last token allowed may also complete a stop string.
+                self._end(Finished(job.sequence, "completed", "stop") if job.answer.stopped else event)
         for job in touched.values():
             if job.answer.stopped:
                 self.scheduler.finish(job.sequence)

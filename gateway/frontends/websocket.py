@@ -33,7 +33,8 @@ from shared.status import Readiness, http_response, status_page
 DEFAULT_SUBPROTOCOL = "chat.v1.json"
 
 _SWEEP_S = 1.0
-_CONGESTION_S = 0.05
+_SWEEP_AT_ONCE = 200
+_RELIEVE_S = 0.05
 _MAX_RECONNECT_MS = 5_000
 
 log = get_logger()
@@ -45,6 +46,7 @@ class WebSocketConnection:
     __slots__ = (
         "_closing",
         "_codec",
+        "_congested",
         "_merge_bytes",
         "_outbox",
         "_over_since",
@@ -62,7 +64,10 @@ class WebSocketConnection:
         *,
         tenant: str,
         merge_bytes: int,
+        congested: set["WebSocketConnection"],
     ) -> None:
+        """`congested` is the front end's: a connection is in it while something waits for its client."""
+        self._congested = congested
         self._merge_bytes = merge_bytes
         self._socket = socket
         self._codec = codec
@@ -81,10 +86,6 @@ class WebSocketConnection:
         """What the client has not taken yet: in the transport and, merged, before it."""
         return self._socket.transport.get_write_buffer_size() + self._outbox.size_chars
 
-    @property
-    def congested(self) -> bool:
-        return bool(self._outbox)
-
     def flush(self) -> None:
         """Write all that waits in one call, unless the transport still holds `merge_bytes` of earlier writes."""
         if not self._outbox or self._closing is not None:
@@ -94,7 +95,10 @@ class WebSocketConnection:
             self._outbox.take()
             return
         if socket.transport.get_write_buffer_size() > self._merge_bytes:
+            self._congested.add(self)
             return
+        self._congested.discard(self)
+        self._over_since = None
         send = socket.protocol.send_text if self._codec.is_text else socket.protocol.send_binary
         for message in self._outbox.take():
             send(self._codec.encode(message))
@@ -132,6 +136,7 @@ class WebSocketFrontend:
     readiness: Readiness
     files: StaticFiles
     _connections: set[WebSocketConnection] = field(default_factory=set)
+    _congested: set[WebSocketConnection] = field(default_factory=set)
 
     async def listen(self) -> Server:
         """Raises `OSError` when the address cannot be bound."""
@@ -173,7 +178,12 @@ class WebSocketFrontend:
             now_unix_ms=now_unix_ms(),
         )
         connection = WebSocketConnection(
-            socket, codec, session, tenant=self.tenant, merge_bytes=self.settings.buffer_merge_bytes
+            socket,
+            codec,
+            session,
+            tenant=self.tenant,
+            merge_bytes=self.settings.buffer_merge_bytes,
+            congested=self._congested,
         )
         if len(self._connections) >= self.settings.max_connections:
             connection.close(CloseCode.CONNECTION_LIMIT, "too many connections")
@@ -187,6 +197,7 @@ class WebSocketFrontend:
             pass  # however it ended, the finally below settles it
         finally:
             self._connections.discard(connection)
+            self._congested.discard(connection)
             self.gateway.closed(connection)
 
     async def _receive(
@@ -215,18 +226,21 @@ class WebSocketFrontend:
             raise
 
     async def sweep(self) -> None:
-        """Once a second: hellos, pings, pongs."""
+        """Hellos, pings, pongs: each connection about once a second, a few at a time so that no delta waits for it."""
         while True:
             await asyncio.sleep(_SWEEP_S)
-            for connection in list(self._connections):
-                self.gateway.tick(connection)
+            connections = list(self._connections)
+            for start in range(0, len(connections), _SWEEP_AT_ONCE):
+                await asyncio.sleep(0)
+                for connection in connections[start : start + _SWEEP_AT_ONCE]:
+                    self.gateway.tick(connection)
 
     async def relieve(self) -> None:
         """Write on to clients that were slow; close those that stay slow."""
         while True:
-            await asyncio.sleep(_CONGESTION_S)
+            await asyncio.sleep(_RELIEVE_S)
             now = asyncio.get_running_loop().time()
-            for connection in [connection for connection in self._connections if connection.congested]:
+            for connection in list(self._congested):
                 connection.flush()
                 if connection.over_limit_for(self.settings.buffer_close_bytes, now) > self.settings.slow_consumer_s:
                     connection.close(CloseCode.SLOW_CONSUMER, "the client reads too slowly")

@@ -3,7 +3,7 @@
  *
  * A question outlives its socket. It is kept until its `response.done` arrives; after a reconnect the session is
  * resumed from the last cursor and every unfinished question is sent again under its own `event_id`. The server
- * reattaches to the answer that it is already computing, and `seq` tells repeated text from new text.
+ * reattaches to the answer that it is already computing, and `offset` tells repeated text from new text.
  *
  *     const client = new ReplylineClient({ url: "wss://shop.example/ws" });
  *     client.addEventListener("delta", (event) => show(event.detail.text));
@@ -288,9 +288,11 @@ export class ReplylineClient extends EventTarget {
   /** @param {{ response_id: string, event_id: string }} message */
   #onCreated({ response_id, event_id }) {
     const question = this.#questions.get(event_id);
-    if (!question || question.response_id === response_id) return;
+    if (!question) return;
+    question.next_seq = 0; // a reattached answer is told from its beginning
+    if (question.response_id === response_id) return;
     // A second id means that the first answer is lost for good and another one begins.
-    Object.assign(question, { response_id, text: "", next_seq: 0, characters: 0 });
+    Object.assign(question, { response_id, text: "", characters: 0 });
     this.#emit("created", { event_id });
   }
 
@@ -298,11 +300,13 @@ export class ReplylineClient extends EventTarget {
   #onDelta({ response_id, seq, offset, delta, cursor }) {
     const question = this.#byResponse(response_id);
     if (!question || seq < question.next_seq) return;
-    if (seq > question.next_seq || offset !== question.characters) return this.#onGap(question);
-    question.text += delta;
-    question.characters += [...delta].length; // the wire counts code points, `length` counts UTF-16 units
+    if (seq > question.next_seq || offset > question.characters) return this.#onGap(question);
     question.next_seq += 1;
     this.#cursor = cursor;
+    const fresh = [...delta].slice(question.characters - offset); // the wire counts code points, not UTF-16 units
+    if (fresh.length === 0) return;
+    question.text += fresh.join("");
+    question.characters += fresh.length;
     this.#emit("delta", { event_id: question.event_id, text: question.text });
   }
 

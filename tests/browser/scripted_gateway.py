@@ -116,6 +116,9 @@ class Running:
     response_id: str
     released: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: bool = False
+    text: str = ""
+    next_seq: int = 0
+    done: ResponseDone | None = None
 
 
 class ScriptedGateway:
@@ -239,9 +242,7 @@ class ScriptedGateway:
         if script.refusal is not None:
             await session.send(ErrorEvent(event_id=message.event_id, error=script.refusal))
         elif message.event_id in session.running:
-            # Reattach in the least helpful way that the protocol allows: everything again.
-            for event in [event for event in session.log if belongs(event, session.running[message.event_id])]:
-                await session.send(event)
+            await reattach(session, message.event_id, session.running[message.event_id])
         else:
             self.num_computed += 1
             running = session.running[message.event_id] = Running(f"response-{self.num_computed}")
@@ -250,10 +251,25 @@ class ScriptedGateway:
             task.add_done_callback(self._tasks.discard)
 
 
+async def reattach(session: Session, event_id: str, running: Running) -> None:
+    """The answer from its beginning: what there is of it as one delta."""
+    running.next_seq = 0
+    await session.send(ResponseCreated(response_id=running.response_id, event_id=event_id, bucket="short"))
+    if running.text:
+        await session.send(delta_of(session, running, offset=0, text=running.text))
+    if running.done is not None:
+        await session.send(running.done)
+
+
+def delta_of(session: Session, running: Running, *, offset: int, text: str) -> ResponseDelta:
+    seq, running.next_seq = running.next_seq, running.next_seq + 1
+    cursor = session.next_cursor
+    return ResponseDelta(response_id=running.response_id, seq=seq, offset=offset, delta=text, cursor=cursor)
+
+
 async def answer(session: Session, event_id: str, running: Running, script: Script) -> None:
     """Plays a script to its end, whether anyone listens or not."""
     await session.say(ResponseCreated(response_id=running.response_id, event_id=event_id, bucket="short"))
-    text = ""
     for seq, delta in enumerate((*script.deltas, None)):
         if seq == script.pause_before:
             await running.released.wait()
@@ -262,20 +278,11 @@ async def answer(session: Session, event_id: str, running: Running, script: Scri
             session.connection = None
         if delta is None or running.cancelled:
             break
-        await session.say(
-            ResponseDelta(
-                response_id=running.response_id,
-                seq=seq,
-                offset=len(text),
-                delta=delta,
-                cursor=session.next_cursor,
-            ),
-            lose=seq == script.lose,
-        )
-        text += delta
-    await session.say(
-        ResponseDone(response=ending(running, script, text), cursor=session.next_cursor),
-    )
+        message = delta_of(session, running, offset=len(running.text), text=delta)
+        running.text += delta
+        await session.say(message, lose=seq == script.lose)
+    running.done = ResponseDone(response=ending(running, script, running.text), cursor=session.next_cursor)
+    await session.say(running.done)
 
 
 def ending(running: Running, script: Script, text: str) -> Answer:
@@ -291,12 +298,6 @@ def ending(running: Running, script: Script, text: str) -> Answer:
         error=script.error,
         grounding=script.grounding,
     )
-
-
-def belongs(event: ServerMessage, running: Running) -> bool:
-    if isinstance(event, ResponseDone):
-        return event.response.id == running.response_id
-    return isinstance(event, ResponseCreated | ResponseDelta) and event.response_id == running.response_id
 
 
 # --- static files -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from conftest import OpenChat
 from playwright.async_api import Page, WebSocket, expect
 from scripted_gateway import Script, ScriptedGateway
 
-from shared.messages import Ping, Pong, ResponseCreate, SessionStart
+from shared.messages import Ping, Pong, ResponseCreate, SessionDelete, SessionStart
 
 PARTS = ("The first part, ", "the second 🌲, ", "the third, ", "and the end.")
 QUESTION = "How does it go?"
@@ -14,6 +14,13 @@ QUESTION = "How does it go?"
 async def ask(page: Page) -> None:
     await page.get_by_label("Your question").fill(QUESTION)
     await page.get_by_role("button", name="Send").click()
+
+
+def watch_sockets(page: Page) -> list[WebSocket]:
+    """Fills with every socket that the page opens from now on."""
+    sockets: list[WebSocket] = []
+    page.on("websocket", lambda socket: sockets.append(socket))  # noqa: PLW0108 - playwright marks the handler
+    return sockets
 
 
 @pytest.mark.parametrize("can_resume", [True, False], ids=["resumed", "not-resumed"])
@@ -77,11 +84,12 @@ async def test_a_closing_gateway_is_left_alone_for_as_long_as_it_asks(
 ) -> None:
     page = await open_chat()
     await expect(page.get_by_text("Connected")).to_be_visible()
+    sockets = watch_sockets(page)
     await page.clock.install()
     await gateway.close_for(4001, reconnect_after_ms=3_600_000)
     await expect(page.get_by_text("your question is kept")).to_be_visible()
     await page.clock.fast_forward(3_590_000)
-    assert len(gateway.starts) == 1
+    assert sockets == []
     await page.clock.fast_forward(10_000)
     await gateway.expect(SessionStart, 2)
     await expect(page.get_by_text("Connected")).to_be_visible()
@@ -93,8 +101,7 @@ async def test_a_terminal_close_is_not_answered_by_reconnecting(
 ) -> None:
     page = await open_chat()
     await expect(page.get_by_text("Connected")).to_be_visible()
-    sockets: list[WebSocket] = []
-    page.on("websocket", lambda socket: sockets.append(socket))  # noqa: PLW0108 - playwright marks the handler
+    sockets = watch_sockets(page)
     await page.clock.install()
     await gateway.hang_up(code)
     await expect(page.get_by_text(f"closed by the server (code {code})")).to_be_visible()
@@ -129,6 +136,24 @@ async def test_a_question_withdrawn_while_offline_is_never_sent(gateway: Scripte
     await page.clock.fast_forward(3_600_000)
     await expect(page.get_by_text("Connected")).to_be_visible()
     assert gateway.all(ResponseCreate) == []
+
+
+async def test_a_chat_ended_while_offline_is_erased_before_anything_new_is_asked(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    page = await open_chat()
+    await ask(page)
+    await expect(page.get_by_role("article", name="Answer")).to_contain_text("AI answer")
+    await page.clock.install()
+    await gateway.close_for(4001, reconnect_after_ms=3_600_000)
+    await expect(page.get_by_text("your question is kept")).to_be_visible()
+    await page.get_by_role("button", name="New chat").click()
+    await ask(page)
+    await page.clock.fast_forward(3_600_000)
+    await expect(page.get_by_role("article", name="Answer")).to_contain_text("AI answer")
+    kinds = [type(message) for message in gateway.received]
+    assert kinds == [SessionStart, ResponseCreate, SessionStart, SessionDelete, SessionStart, ResponseCreate]
+    assert [start.session_id for start in gateway.starts] == [None, "session-1", None]
 
 
 async def test_a_token_is_asked_for_at_each_connect_and_never_stands_in_the_url(

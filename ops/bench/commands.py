@@ -1,0 +1,145 @@
+"""The options of `replyline bench` and its programs."""
+
+import shlex
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from shared.errors import SettingsError
+from shared.logs import configure_logs
+from shared.settings import Settings, load_settings
+
+_MOST = 100_000
+
+bench_app = typer.Typer(
+    help="Measure: a load of your own, or one of the programs that make the README's numbers.",
+    invoke_without_command=True,
+)
+
+JsonPath = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result, with stable keys")]
+
+
+@bench_app.callback()
+def load(
+    context: typer.Context,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REPLYLINE_URL",
+            help="a running gateway; without it the bench starts an embedded system of its own, and ends it",
+        ),
+    ] = None,
+    broker: Annotated[
+        Literal["embedded", "kafka"], typer.Option(help="of the system of its own: in memory, or Apache Kafka")
+    ] = "embedded",
+    clients: Annotated[
+        int | None, typer.Option(help="closed loop: so many clients, each asks when it is answered [default: 8]")
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="open loop: requests a second on a schedule fixed beforehand; latency from the schedule"),
+    ] = None,
+    arrivals: Annotated[Literal["poisson", "even"], typer.Option(help="of the open loop")] = "poisson",
+    requests: Annotated[int, typer.Option(help="how many are measured")] = 64,
+    warmup: Annotated[int, typer.Option(help="so many more before them, not measured")] = 8,
+    max_output_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
+    input_tokens: Annotated[int | None, typer.Option(help="length of each question, about")] = None,
+    mix: Annotated[
+        str | None, typer.Option(help="lengths by share: short=0.8,long=0.2 (short 24, medium 128, long 400 tokens)")
+    ] = None,
+    deadline_ms: Annotated[int | None, typer.Option(help="of each answer [default: the gateway's]")] = None,
+    connections: Annotated[int | None, typer.Option(help="how many sockets [default: as the limits demand]")] = None,
+    new_sessions: Annotated[
+        bool, typer.Option("--new-sessions", help="a conversation each; else a connection's questions are one")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="of arrivals and questions")] = 0,
+    json_path: JsonPath = None,
+) -> None:
+    """Drive questions over WebSockets and report TTFT, TPOT, end to end, tok/s, answers by source and goodput."""
+    if context.invoked_subcommand is not None:
+        return
+    from ops.bench.load_bench import LoadOptions, bench_load
+
+    options = LoadOptions(
+        url=url,
+        broker=broker,
+        clients=clients,
+        rate=rate,
+        arrivals=arrivals,
+        requests=requests,
+        warmup=warmup,
+        input_tokens=input_tokens,
+        mix=mix,
+        max_output_tokens=max_output_tokens,
+        deadline_ms=deadline_ms,
+        connections=connections,
+        new_sessions=new_sessions,
+        seed=seed,
+        json_path=json_path,
+    )
+    options.check()
+    settings = _settings() if url is None else Settings()
+    if url is None:
+        _ensure_model(settings)
+    _run(lambda: bench_load(options, settings, shlex.join(["replyline", *sys.argv[1:]]), Console(stderr=True)))
+
+
+@bench_app.command("path")
+def path(
+    rates: Annotated[str, typer.Option(help="requests a second, comma-separated")] = "200,500",
+    seconds: Annotated[float, typer.Option(help="measured at each rate")] = 15.0,
+    warmup: Annotated[float, typer.Option(help="seconds before, at each rate")] = 5.0,
+    arrivals: Annotated[Literal["poisson", "even"], typer.Option(help="of the requests")] = "poisson",
+    json_path: JsonPath = None,
+) -> None:
+    """The path's own cost: no engine time, Apache Kafka; beside a bare prototype of the same hops."""
+    from ops.bench.path import bench_path, parse_rates
+
+    parsed = parse_rates(rates)
+    _positive({"--seconds": seconds})
+    _positive({"--warmup": warmup}, or_zero=True)
+    settings = _settings()
+    _run(
+        lambda: bench_path(
+            settings,
+            Console(stderr=True),
+            rates=parsed,
+            seconds=seconds,
+            warmup_s=warmup,
+            arrivals=arrivals,
+            json_path=json_path,
+        )
+    )
+
+
+def _positive(options: Mapping[str, float], *, or_zero: bool = False) -> None:
+    """Raises `SettingsError`, one line a fault."""
+    wrong = [name for name, value in options.items() if not (0 <= value if or_zero else 0 < value) or value > _MOST]
+    bound = "0 or more" if or_zero else "above 0"
+    if wrong:
+        raise SettingsError(
+            "\n".join(f"{name} {options[name]:g}: must be {bound} and at most {_MOST}" for name in wrong)
+        )
+
+
+def _settings() -> Settings:
+    settings = load_settings()
+    configure_logs(settings.log, process="bench")
+    return settings
+
+
+def _ensure_model(settings: Settings) -> None:
+    if settings.worker.engine == "onnx":
+        from ops.prepare import ensure_model
+
+        ensure_model(settings.model.dir, Console(stderr=True))
+
+
+def _run(work: Callable[[], Awaitable[None]]) -> None:
+    from ops.bench.runner import run_bench
+
+    raise typer.Exit(run_bench(work))

@@ -1,0 +1,47 @@
+"""Percentiles, medians and a slope. Pure."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+
+class Quantiles(Struct, frozen=True, kw_only=True):
+    """Of one quantity; None where nothing was measured."""
+
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The smallest measured value that at least `share` of all are not above (nearest rank). `ordered` ascends."""
+    rank = max(1, math.ceil(share * len(ordered)))
+    return ordered[rank - 1]
+
+
+def quantiles(values: Iterable[float], *, digits: int = 3) -> Quantiles:
+    ordered = sorted(values)
+    if not ordered:
+        return Quantiles()
+    p50, p95, p99 = (round(percentile(ordered, share), digits) for share in (0.50, 0.95, 0.99))
+    return Quantiles(p50=p50, p95=p95, p99=p99)
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value; of an even number the mean of the two in the middle."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """The rise of y per unit of x, by least squares; 0 where x does not vary."""
+    if not points:
+        return 0.0
+    mean_x = math.fsum(x for x, _ in points) / len(points)
+    mean_y = math.fsum(y for _, y in points) / len(points)
+    spread = math.fsum((x - mean_x) ** 2 for x, _ in points)
+    if spread == 0.0:
+        return 0.0
+    return math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread

@@ -1,0 +1,88 @@
+"""How a bench runs and ends: on uvloop, its processes ended also by Ctrl-C, its result shown and written."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import uvloop
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from shared.errors import SettingsError
+
+INTERRUPTED_STATUS: Final = 130
+
+Cell = str | int | float | None
+
+
+def run_bench(work: Callable[[], Awaitable[None]]) -> int:
+    """Run it to its end and return the exit status; SIGINT and SIGTERM cancel it, and it cleans up."""
+
+    async def main() -> int:
+        task = asyncio.ensure_future(work())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        try:
+            await task
+        except asyncio.CancelledError:
+            return INTERRUPTED_STATUS
+        return 0
+
+    return uvloop.run(main())
+
+
+@contextmanager
+def progress_bar(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Tell what is given how many are done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+async def wait_showing(console: Console, title: str, seconds: float) -> None:
+    """Sleep with a progress bar."""
+    start_s = time.monotonic()
+    with progress_bar(console, title, round(seconds)) as progress:
+        while (past_s := time.monotonic() - start_s) < seconds:
+            progress(int(past_s))
+            await asyncio.sleep(min(0.5, seconds - past_s))
+
+
+def check_writable(path: Path | None) -> None:
+    """Raises `SettingsError` before an hour's measurement is lost for want of a directory."""
+    if path is not None and not path.parent.is_dir():
+        raise SettingsError(f"--json {path}: {path.parent} is no directory; make it first")
+
+
+def write_json(path: Path | None, result: object) -> None:
+    if path is not None:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """A table for docs/benchmarks.md."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(show(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def show(cell: Cell) -> str:
+    """A number as people read it; – for what was not measured."""
+    if cell is None:
+        return "–"
+    if isinstance(cell, float):
+        return f"{cell:,.0f}" if abs(cell) >= 1_000 else f"{cell:.3g}" if abs(cell) < 1 else f"{cell:.2f}"  # noqa: PLR2004
+    return f"{cell:,}" if isinstance(cell, int) else cell
+
+
+def verdict(value: float | None, target: float, *, at_least: bool = False) -> str:
+    """The target beside what was measured."""
+    sign = "≥" if at_least else "≤"
+    met = value is not None and (value >= target if at_least else value <= target)
+    return f"{sign} {show(target)} {'met' if met else 'missed'}"

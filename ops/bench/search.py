@@ -1,0 +1,37 @@
+"""The largest load that still passes, by steps: up by a factor until one fails, then between. Pure."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, kw_only=True)
+class StepSearch:
+    """Ask `next_load`, tell `passed` of it, until `next_load` is None; then `best` is the answer (0: none passed)."""
+
+    start: int
+    limit: int
+    growth: float = 1.5
+    resolution: float = 0.05
+    best: int = 0
+    lowest_failed: int | None = None
+    _asked: int = field(default=0, init=False)
+
+    def next_load(self) -> int | None:
+        self._asked = self._choose()
+        return self._asked if self._asked > self.best else None
+
+    def passed(self, *, passed: bool) -> None:
+        """The load that `next_load` gave has passed or failed."""
+        if passed:
+            self.best = self._asked
+        else:
+            self.lowest_failed = self._asked
+
+    def _choose(self) -> int:
+        """The next load worth trying; `best` itself when there is none."""
+        if self.lowest_failed is None:
+            grown = max(self.start, int(self.best * self.growth)) if self.best else self.start
+            return min(grown, self.limit)
+        gap = self.lowest_failed - self.best
+        if gap <= max(1, int(self.best * self.resolution)) or (not self.best and gap <= self.start // 8):
+            return self.best
+        return self.best + gap // 2

@@ -1,0 +1,156 @@
+"""The system that a bench measures: a broker, Redis, and the processes it wants of them, each ended with it."""
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from ops.bench.usage import running_on
+from ops.embedded import EmbeddedKafka, EmbeddedRedis
+from ops.kafka_broker import KafkaBroker
+from ops.processes import Child, ServiceError, free_port
+from ops.up import wait_ready
+from shared.kafka import create_topics
+from shared.settings import PREFIX, Settings
+
+Broker = Literal["embedded", "kafka"]
+
+READY: Final = "ready"
+_START_S: Final = 60.0
+_LOG_LINES: Final = 5
+# A fetch waits at the embedded broker until its time is up, whatever arrives meanwhile (as `replyline up` has it).
+_EMBEDDED_FETCH_MS: Final = "5"
+# A load is not a customer: what protects a gateway from a client is not what is measured.
+_UNLIMITED: Final = {
+    "GATEWAY__MESSAGES_PER_MINUTE": "1000000",
+    "GATEWAY__MAX_INFLIGHT": "100000",
+    "GATEWAY__MAX_CONNECTIONS": "100000",
+    "LOG__FORMAT": "json",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class System:
+    """Use as a context manager. `env` names settings without their prefix: `WORKER__ENGINE`."""
+
+    settings: Settings
+    broker: Broker
+    env: Mapping[str, str] = field(default_factory=dict)
+    service_cores: Sequence[int] | None = None
+    bootstrap: str = ""
+    _redis_url: str = ""
+    _logs: Path | None = None
+    _services: ExitStack = field(default_factory=ExitStack)
+    _children: list[Child] = field(default_factory=list)
+
+    async def start_services(self) -> None:
+        """The broker with its topics, and Redis. Raises `ServiceError` with the command to type."""
+        self._logs = Path(tempfile.mkdtemp(prefix="replyline-bench-"))
+        with running_on(self.service_cores):
+            redis = self._services.enter_context(EmbeddedRedis())
+            self._redis_url = redis.url
+            kafka = self.settings.kafka
+            topics = kafka.topics.all(
+                request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions
+            )
+            if self.broker == "embedded":
+                embedded = self._services.enter_context(EmbeddedKafka())
+                embedded.create(topics)
+                self.bootstrap = embedded.bootstrap
+                return
+            self.bootstrap = self._services.enter_context(KafkaBroker()).bootstrap
+        await self.create_topics(topics)
+
+    async def create_topics(self, topics: Mapping[str, int]) -> None:
+        await create_topics(self.settings.kafka.model_copy(update={"bootstrap_servers": self.bootstrap}), topics)
+
+    async def start_gateway(self, *, cores: Sequence[int] | None = None) -> tuple[Child, str]:
+        """(process, WebSocket address). Raises `ServiceError`."""
+        port = free_port()
+        env = {"GATEWAY__HOST": "127.0.0.1", "GATEWAY__PORT": str(port)}
+        child = self._start("gateway", env=env, cores=cores)
+        await self._until_ready(child, f"http://127.0.0.1:{port}/ready", "gateway")
+        return child, f"ws://127.0.0.1:{port}/ws"
+
+    async def start_worker(self) -> tuple[Child, str]:
+        """(process, address of its metrics). Raises `ServiceError`."""
+        port = free_port()
+        child = self._start("workers", env={"WORKER__METRICS_PORT": str(port)})
+        page = f"http://127.0.0.1:{port}"
+        await self._until_ready(child, f"{page}/ready", "workers")
+        return child, f"{page}/metrics"
+
+    async def start_program(
+        self, module: str, *args: str, name: str | None = None, cores: Sequence[int] | None = None
+    ) -> Child:
+        """`python -m module args`; returns when it has printed `ready`. `name` tells two of a module apart.
+
+        Raises `ServiceError`.
+        """
+        child = self._start(module, *args, name=name, cores=cores)
+        log = self._log(name or module)
+        for _ in range(int(_START_S / 0.05)):
+            if READY in log.read_text(errors="replace").splitlines():
+                return child
+            if not child.running:
+                break
+            await asyncio.sleep(0.05)
+        raise ServiceError(f"{module} did not start: {self._log_tail(name or module)}")
+
+    def end(self, child: Child) -> None:
+        """End one process before the rest."""
+        child.stop(timeout_s=15)
+        self._children.remove(child)
+
+    def _start(
+        self,
+        module: str,
+        *args: str,
+        env: Mapping[str, str] | None = None,
+        name: str | None = None,
+        cores: Sequence[int] | None = None,
+    ) -> Child:
+        named = {**_UNLIMITED, **self.env, **(env or {})}
+        named["KAFKA__BOOTSTRAP_SERVERS"] = self.bootstrap
+        named["REDIS__URL"] = self._redis_url
+        if self.broker == "embedded":
+            named["KAFKA__FETCH_MAX_WAIT_MS"] = _EMBEDDED_FETCH_MS
+        environ = {PREFIX + name: value for name, value in named.items()}
+        with running_on(cores):
+            child = Child.start([sys.executable, "-m", module, *args], env=environ, log=self._log(name or module))
+        self._children.append(child)
+        return child
+
+    async def _until_ready(self, child: Child, url: str, module: str) -> None:
+        try:
+            await wait_ready(child, url, f"the {module} process")
+        except ServiceError as error:
+            raise ServiceError(f"{error} {self._log_tail(module)}") from None
+
+    def _log(self, module: str) -> Path:
+        assert self._logs is not None, "start_services comes first"
+        return self._logs / f"{module}.log"
+
+    def _log_tail(self, module: str) -> str:
+        log = self._log(module)
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return " | ".join(lines[-_LOG_LINES:]) or "it said nothing"
+
+    def stop(self) -> None:
+        """Processes first, the last started first; then what they stood on. May be called again."""
+        while self._children:
+            self._children.pop().stop(timeout_s=15)
+        self._services.close()
+        if self._logs is not None:
+            shutil.rmtree(self._logs, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

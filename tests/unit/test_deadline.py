@@ -1,0 +1,33 @@
+"""One absolute deadline: soft until the first token, hard after it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.deadline import Deadline
+
+MOMENTS = st.floats(0, 2**43, allow_nan=False)
+SPANS = st.integers(1, 3_600_000)
+
+
+def test_a_deadline_is_counted_from_the_receipt() -> None:
+    deadline = Deadline.after(1_000.9, first_token_ms=200, whole_ms=1_000)
+    assert deadline == Deadline(first_token_unix_ms=1_200, deadline_unix_ms=2_000)
+
+
+def test_a_soft_deadline_beyond_the_hard_one_is_brought_back_to_it() -> None:
+    deadline = Deadline.after(0, first_token_ms=5_000, whole_ms=1_000)
+    assert deadline.first_token_unix_ms == deadline.deadline_unix_ms == 1_000
+
+
+def test_it_has_expired_at_its_very_millisecond() -> None:
+    deadline = Deadline(first_token_unix_ms=100, deadline_unix_ms=200)
+    assert [deadline.expired(now, started=False) for now in (99.999, 100, 200)] == [False, True, True]
+    assert [deadline.expired(now, started=True) for now in (100, 199.999, 200)] == [False, False, True]
+
+
+@given(MOMENTS, SPANS, SPANS, MOMENTS)
+def test_what_is_too_late_once_started_was_too_late_before(now: float, soft: int, hard: int, later: float) -> None:
+    deadline = Deadline.after(now, first_token_ms=soft, whole_ms=hard)
+    assert deadline.first_token_unix_ms <= deadline.deadline_unix_ms <= now + hard
+    assert deadline.expired(later, started=False) >= deadline.expired(later, started=True)
+    assert not deadline.expired(now - 1, started=False)

@@ -1,0 +1,252 @@
+"""What is on the wire is what the protocol's document says, and comes back as it went."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from message_strategies import any_of
+
+from shared.messages import (
+    CLIENT_TYPES,
+    Cancel,
+    ChatRequest,
+    ClientInfo,
+    ClientMessage,
+    ErrorDetail,
+    ErrorEvent,
+    Grounding,
+    Limits,
+    Message,
+    Ping,
+    Pong,
+    Reply,
+    ReplyDelta,
+    ReplyDone,
+    Response,
+    ResponseCancel,
+    ResponseCreate,
+    ResponseCreated,
+    ResponseDelta,
+    ResponseDone,
+    Resume,
+    ServerMessage,
+    SessionClosing,
+    SessionCreated,
+    SessionDelete,
+    SessionDeleted,
+    SessionRefresh,
+    SessionStart,
+    Timings,
+    Usage,
+)
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+UNIONS = (ClientMessage, ServerMessage, ChatRequest, Reply, Cancel)
+EVERYTHING = ClientMessage | ServerMessage | ChatRequest | Reply | Cancel
+
+
+@given(any_of(EVERYTHING))
+def test_every_message_comes_back_from_json_and_messagepack(message: Message) -> None:
+    for codec in (msgspec.json, msgspec.msgpack):
+        assert codec.decode(codec.encode(message), type=EVERYTHING) == message
+
+
+@given(any_of(EVERYTHING))
+def test_both_forms_carry_the_same_fields(message: Message) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(message)) == msgspec.msgpack.decode(msgspec.msgpack.encode(message))
+
+
+@given(any_of(EVERYTHING))
+def test_unknown_fields_are_ignored(message: Message) -> None:
+    for codec in (msgspec.json, msgspec.msgpack):
+        more = {**codec.decode(codec.encode(message)), "of_a_later_version": {"deep": [1, None]}}
+        assert codec.decode(codec.encode(more), type=EVERYTHING) == message
+
+
+def test_the_types_that_clients_may_send_are_those_of_the_union() -> None:
+    tags = {part.__struct_config__.tag for part in ClientMessage.__args__}
+    assert tags == CLIENT_TYPES
+
+
+DONE = Response(
+    id="resp_1",
+    status="incomplete",
+    reason="max_output_tokens",
+    source="model",
+    output_text="Hi 你好",
+    usage=Usage(input_tokens=9, cached_tokens=4, output_tokens=2),
+    timings=Timings(admission_ms=0.5, queue_ms=1.5, prefill_ms=2.0, ttft_ms=4.25, total_ms=8.0),
+    model="smollm2",
+    error=ErrorDetail(type="server_error", code="engine_failed", message="no", retryable=True),
+    grounding=(Grounding(id="refund", question="When?", answer="Soon."),),
+)
+DONE_FIELDS = (
+    '"status":"incomplete","reason":"max_output_tokens","source":"model","output_text":"Hi 你好",'
+    '"usage":{"input_tokens":9,"cached_tokens":4,"output_tokens":2},'
+    '"timings":{"admission_ms":0.5,"queue_ms":1.5,"prefill_ms":2.0,"ttft_ms":4.25,"total_ms":8.0},'
+    '"model":"smollm2",'
+    '"error":{"type":"server_error","code":"engine_failed","message":"no","retryable":true},'
+    '"grounding":[{"id":"refund","question":"When?","answer":"Soon."}]'
+)
+LIMITS = Limits(
+    max_message_bytes=65536,
+    max_input_tokens=1024,
+    max_output_tokens=512,
+    max_inflight=4,
+    messages_per_minute=100,
+    first_token_ms=200,
+    deadline_ms=1000,
+)
+GOLDEN: list[tuple[Message, str]] = [
+    (SessionStart(), '{"type":"session.start"}'),
+    (
+        SessionStart(token="t", session_id="s", resume=Resume(cursor="c"), client=ClientInfo(name="web", version="1")),
+        (
+            '{"type":"session.start","token":"t","session_id":"s","resume":{"cursor":"c"},'
+            '"client":{"name":"web","version":"1"}}'
+        ),
+    ),
+    (SessionRefresh(token="t"), '{"type":"session.refresh","token":"t"}'),
+    (SessionDelete(), '{"type":"session.delete"}'),
+    (ResponseCreate(event_id="e", input="hi"), '{"type":"response.create","event_id":"e","input":"hi"}'),
+    (
+        ResponseCreate(
+            event_id="e",
+            input="hi",
+            max_output_tokens=9,
+            temperature=0.5,
+            top_p=0.9,
+            seed=7,
+            stop=("\n",),
+            deadline_ms=900,
+            first_token_ms=100,
+            metadata={"k": "v"},
+            traceparent=TRACEPARENT,
+        ),
+        (
+            '{"type":"response.create","event_id":"e","input":"hi","max_output_tokens":9,"temperature":0.5,"top_p":0.9,'
+            '"seed":7,"stop":["\\n"],"deadline_ms":900,"first_token_ms":100,"metadata":{"k":"v"},'
+            f'"traceparent":"{TRACEPARENT}"}}'
+        ),
+    ),
+    (
+        ResponseCancel(response_id="r", target_event_id="e"),
+        '{"type":"response.cancel","response_id":"r","target_event_id":"e"}',
+    ),
+    (Pong(), '{"type":"pong"}'),
+    (
+        SessionCreated(
+            session_id="s",
+            connection_id="c",
+            recovered=False,
+            replayed=0,
+            limits=LIMITS,
+            heartbeat_s=25.0,
+            expires_at=99,
+        ),
+        (
+            '{"type":"session.created","session_id":"s","connection_id":"c","recovered":false,"replayed":0,'
+            '"limits":{"max_message_bytes":65536,"max_input_tokens":1024,"max_output_tokens":512,"max_inflight":4,'
+            '"messages_per_minute":100,"first_token_ms":200,"deadline_ms":1000},"heartbeat_s":25.0,"expires_at":99}'
+        ),
+    ),
+    (SessionDeleted(session_id="s"), '{"type":"session.deleted","session_id":"s"}'),
+    (
+        SessionClosing(reason="shutdown", reconnect_after_ms=5),
+        '{"type":"session.closing","reason":"shutdown","reconnect_after_ms":5}',
+    ),
+    (
+        ResponseCreated(response_id="r", event_id="e", bucket="short", eta_ms=3),
+        '{"type":"response.created","response_id":"r","event_id":"e","bucket":"short","eta_ms":3}',
+    ),
+    (
+        ResponseDelta(response_id="r", seq=0, offset=0, delta="Hi", cursor="r@2"),
+        '{"type":"response.output_text.delta","response_id":"r","seq":0,"offset":0,"delta":"Hi","cursor":"r@2"}',
+    ),
+    (
+        ResponseDone(response=DONE, cursor="r@5"),
+        f'{{"type":"response.done","response":{{"id":"resp_1",{DONE_FIELDS}}},"cursor":"r@5"}}',
+    ),
+    (
+        ErrorEvent(
+            event_id="e",
+            error=ErrorDetail(
+                type="rate_limit_error", code="c", message="m", retryable=False, param="p", retry_after_ms=1
+            ),
+        ),
+        (
+            '{"type":"error","error":{"type":"rate_limit_error","code":"c","message":"m","retryable":false,"param":"p",'
+            '"retry_after_ms":1},"event_id":"e"}'
+        ),
+    ),
+    (Ping(), '{"type":"ping"}'),
+    (
+        ChatRequest(id="r", session_id="s", input="hi"),
+        '{"type":"chat.request","id":"r","session_id":"s","input":"hi"}',
+    ),
+    (
+        ChatRequest(
+            id="r",
+            session_id="s",
+            input="hi",
+            tenant="t",
+            max_output_tokens=9,
+            temperature=1.0,
+            top_p=1.0,
+            seed=1,
+            stop=("x",),
+            created_unix_ms=1,
+            deadline_unix_ms=3,
+            first_token_unix_ms=2,
+            reply_topic="chat.replies",
+            reply_partition=0,
+            metadata={"k": "v"},
+            traceparent=TRACEPARENT,
+        ),
+        (
+            '{"type":"chat.request","id":"r","session_id":"s","input":"hi","tenant":"t","max_output_tokens":9,'
+            '"temperature":1.0,"top_p":1.0,"seed":1,"stop":["x"],"created_unix_ms":1,"deadline_unix_ms":3,'
+            '"first_token_unix_ms":2,"reply_topic":"chat.replies","reply_partition":0,"metadata":{"k":"v"},'
+            f'"traceparent":"{TRACEPARENT}"}}'
+        ),
+    ),
+    (
+        ReplyDelta(request_id="r", session_id="s", attempt=1, seq=2, offset=3, delta="x"),
+        '{"type":"chat.delta","request_id":"r","session_id":"s","attempt":1,"seq":2,"offset":3,"delta":"x"}',
+    ),
+    (
+        ReplyDone(
+            request_id="r",
+            session_id="s",
+            attempt=1,
+            status=DONE.status,
+            reason=DONE.reason,
+            source=DONE.source,
+            output_text=DONE.output_text,
+            usage=DONE.usage,
+            timings=DONE.timings,
+            model=DONE.model,
+            error=DONE.error,
+            grounding=DONE.grounding,
+        ),
+        f'{{"type":"chat.done","request_id":"r","session_id":"s","attempt":1,{DONE_FIELDS}}}',
+    ),
+    (Cancel(request_id="r"), '{"type":"chat.cancel","request_id":"r"}'),
+]
+
+
+@pytest.mark.parametrize(("message", "wire"), GOLDEN, ids=lambda value: type(value).__name__)
+def test_the_wire_has_the_names_of_the_protocol(message: Message, wire: str) -> None:
+    assert msgspec.json.encode(message).decode() == wire
+    assert msgspec.json.decode(wire, type=EVERYTHING) == message
+
+
+def test_every_message_has_its_golden_encoding() -> None:
+    every: set[Any] = {part for union in UNIONS for part in getattr(union, "__args__", (union,))}
+    assert {type(message) for message, _ in GOLDEN} == every
+
+
+def test_messages_are_immutable() -> None:
+    with pytest.raises(AttributeError):
+        Cancel(request_id="r").request_id = "other"  # type: ignore[misc]
