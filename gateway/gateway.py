@@ -272,7 +272,7 @@ class Gateway:
             self._background(self._remember(entry, turn))
 
     async def _remember(self, entry: Entry, turn: Turn) -> None:
-        await self.history.append(entry.tenant, entry.session_id, turn)
+        await self.history.append(entry.tenant, entry.session_id, turn, asked_unix_ms=entry.received_unix_ms)
 
     def _cancel(self, connection: Connection, cancel: CancelAsked) -> None:
         """Raises `ProtocolError` where there is no such answer in flight."""

@@ -145,7 +145,7 @@ class KafkaBroker:
         properties = data / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in self._properties(data).items()))
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
+        tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(properties)]
         command = [java, "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp", f"{libs}/*", *tool]
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False

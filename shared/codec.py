@@ -87,6 +87,8 @@ def _short(value: object, limit: int = 40) -> str:
 
 def event_id_of(data: bytes | str, *, text: bool) -> str | None:
     """The `event_id` of a message that could not be decoded, so that its error finds its sender's request."""
+    if isinstance(data, str) and not text:
+        return None  # a text frame where MessagePack is spoken
     try:
         value = (_head_from_json if text else _head_from_msgpack)(data).event_id  # type: ignore[arg-type]
     except _UNREADABLE:
@@ -108,16 +110,21 @@ CLIENT_CODECS: Final[dict[str, Codec[ServerMessage]]] = {
 
 _reply_from_msgpack: Callable[[bytes], Reply] = msgspec.msgpack.Decoder(Reply).decode
 _cancel_from_msgpack = msgspec.msgpack.Decoder(Cancel).decode
-_request_from_msgpack = msgspec.msgpack.Decoder(ChatRequest).decode
-_request_from_json = msgspec.json.Decoder(ChatRequest).decode
+_request_decoders: Final[dict[str, Callable[[bytes], ChatRequest]]] = {
+    MSGPACK: msgspec.msgpack.Decoder(ChatRequest).decode,
+    JSON: msgspec.json.Decoder(ChatRequest).decode,
+}
 
 
 def decode_request(value: bytes | None, content_type: str = MSGPACK) -> ChatRequest:
     """A record's `ChatRequest`, by its content type. Raises `ProtocolError` for anything else."""
     if value is None:
         raise ProtocolError("invalid_record", "the record has no value; write a chat.request")
+    decode = _request_decoders.get(content_type.partition(";")[0].strip().lower())
+    if decode is None:
+        raise ProtocolError("invalid_record", f"content-type {_short(content_type)}; write {MSGPACK} or {JSON}")
     try:
-        return (_request_from_json if content_type.startswith(JSON) else _request_from_msgpack)(value)
+        return decode(value)
     except _UNREADABLE as error:
         raise ProtocolError("invalid_record", f"not a chat.request ({content_type}): {error}") from None
 

@@ -17,8 +17,9 @@ async def dead_letter(producer: Producer, topics: TopicNames, record: Record, er
         DEAD_DETAIL: str(error).encode()[:1_000],
         DEAD_ORIGIN: origin.encode(),
     }
+    value = record.value if record.key is not None else record.value or b""  # aiokafka writes no record without both
     try:
-        await producer.publish(Outgoing(topics.dead_letters, record.value, key=record.key, headers=headers))
+        await producer.publish(Outgoing(topics.dead_letters, value, key=record.key, headers=headers))
     except (BrokerUnavailable, ProtocolError) as failure:
         get_logger().error("dead_letter_lost", origin=origin, reason=error.code, cause=str(failure))
     else:

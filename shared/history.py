@@ -26,6 +26,17 @@ T = TypeVar("T")
 
 _MAX_TURNS = 50
 
+# A turn that was asked before its conversation was erased stays out of it, whoever ends it and however late.
+_APPEND = """
+local erased = redis.call('GET', KEYS[2])
+if erased and tonumber(erased) >= tonumber(ARGV[2]) then return 0 end
+redis.call('RPUSH', KEYS[1], ARGV[1])
+redis.call('LTRIM', KEYS[1], ARGV[3], -1)
+redis.call('EXPIRE', KEYS[1], ARGV[4])
+return 1
+"""
+_ERASED_FOR_S = 3_600  # no request lives longer
+
 
 class Turn(Message, frozen=True):
     """One question and its answer, whoever gave it."""
@@ -56,6 +67,7 @@ class History:
                 retry=Retry(NoBackoff(), 0),
                 max_connections=64,
             )
+            self._append = self._redis.register_script(_APPEND)
         except ValueError as error:
             raise SettingsError(f"REPLYLINE_REDIS__URL={settings.url!r}: {error}") from None
 
@@ -82,22 +94,22 @@ class History:
             turns.setdefault(turn.request_id, turn)
         return list(turns.values())[-limit:]
 
-    async def append(self, tenant: str, session_id: str, turn: Turn) -> bool:
-        """Remember a turn; False where Redis is away."""
-        key = _key(tenant, session_id)
-        pipeline = self._redis.pipeline(transaction=False)
-        pipeline.rpush(key, _encode(turn))
-        pipeline.ltrim(key, -_MAX_TURNS, -1)
-        pipeline.expire(key, self._settings.history_ttl_s)
+    async def append(self, tenant: str, session_id: str, turn: Turn, *, asked_unix_ms: float) -> bool:
+        """Remember a turn; False where Redis is away or the conversation was erased after the question was asked."""
+        keys = (_key(tenant, session_id), _key(tenant, session_id, "erased"))
+        values = (_encode(turn), int(asked_unix_ms), -_MAX_TURNS, self._settings.history_ttl_s)
         try:
-            await self._bounded(pipeline.execute())
+            kept = await self._bounded(self._append(keys=keys, args=values))
         except StoreUnavailable:
             return False
-        return True
+        return bool(kept)
 
     async def delete(self, tenant: str, session_id: str) -> None:
-        """Forget a conversation. Raises `StoreUnavailable`."""
-        await self._bounded(self._redis.delete(_key(tenant, session_id)))
+        """Forget a conversation, and what is still being answered in it. Raises `StoreUnavailable`."""
+        pipeline = self._redis.pipeline(transaction=True)
+        pipeline.set(_key(tenant, session_id, "erased"), int(now_unix_ms()), ex=_ERASED_FOR_S)
+        pipeline.delete(_key(tenant, session_id))
+        await self._bounded(pipeline.execute())
 
     async def ping(self) -> None:
         """Ask now, even if Redis is being left alone. Raises `StoreUnavailable`."""
@@ -135,5 +147,5 @@ class History:
         return value
 
 
-def _key(tenant: str, session_id: str) -> str:
-    return f"replyline:{{{tenant}/{session_id}}}:turns"
+def _key(tenant: str, session_id: str, what: str = "turns") -> str:
+    return f"replyline:{{{tenant}/{session_id}}}:{what}"

@@ -253,6 +253,8 @@ def load_settings(**overrides: Any) -> Settings:
 def _line(item: Any) -> str:
     place = [part for part in item["loc"] if isinstance(part, str)]  # not the place within a list
     variable = PREFIX + "__".join(place).upper() if place else "settings"
+    if item["type"] == "extra_forbidden":
+        return f"{variable}: no such setting; `replyline settings` lists them"
     given = f"={item['input']!r}" if place and not isinstance(item["input"], dict) else ""
     return f"{variable}{given}: {item['msg'].removeprefix('Value error, ')}"
 

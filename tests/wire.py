@@ -1,12 +1,13 @@
 """A client of the WebSocket protocol as it is written down: plain dictionaries, none of the code under test."""
 
 import asyncio
-import itertools
 import json
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from socket import socket as Socket  # noqa: N812 - `socket` is the WebSocket here
 from typing import Any, Self
 
 import msgpack
@@ -64,7 +65,10 @@ class Answer:
 
 
 class Client:
-    """One connection. Every message is kept in `events`, in order; pings are answered unless `pong` is off."""
+    """One connection. Every message is kept in `events`, in order; pings are answered unless `pong` is off.
+
+    While `reading` is cleared nothing is read: with `sock` of small buffers, the gateway has to hold what it sends.
+    """
 
     def __init__(self, socket: ClientConnection, form: Form, *, pong: bool) -> None:
         self.socket = socket
@@ -73,20 +77,30 @@ class Client:
         self.times: list[float] = []
         self._asked: dict[str, float] = {}
         self._pong = pong
+        self.reading = asyncio.Event()
+        self.reading.set()
         self._news = asyncio.Condition()
-        self._ids = itertools.count(1)
 
     @classmethod
     @asynccontextmanager
     async def connect(
-        cls, url: str, form: Form = JSON, *, start: bool = True, session_id: str | None = None, pong: bool = True
+        cls,
+        url: str,
+        form: Form = JSON,
+        *,
+        start: bool = True,
+        session_id: str | None = None,
+        pong: bool = True,
+        sock: Socket | None = None,
     ) -> AsyncIterator[Self]:
         async with connect(
             url,
+            sock=sock,
             subprotocols=[Subprotocol(form.name)],
             compression=None,
             ping_interval=None,
             max_size=None,
+            max_queue=16 if sock is None else 1,
             proxy=None,
             close_timeout=1,
         ) as socket:
@@ -105,6 +119,7 @@ class Client:
     async def _read(self) -> None:
         try:
             async for data in self.socket:
+                await self.reading.wait()
                 event = self.form.load(data)
                 if event["type"] == "ping" and self._pong:
                     await self.send({"type": "pong"})
@@ -130,7 +145,7 @@ class Client:
         await self.socket.send(data)
 
     async def create(self, text: str, *, event_id: str | None = None, **fields: Any) -> str:
-        event_id = event_id or f"ev_{next(self._ids)}"
+        event_id = event_id or f"ev_{secrets.token_hex(6)}"
         self._asked[event_id] = time.monotonic()
         await self.send({"type": "response.create", "event_id": event_id, "input": text, **fields})
         return event_id

@@ -191,7 +191,8 @@ class Worker:
         done = self._terminal(job, finished)
         if done.output_text and done.status != "failed":
             turn = Turn(request_id=job.id, user=job.order.request.input, assistant=done.output_text, source=done.source)
-            await self.history.append(job.order.tenant, job.order.request.session_id, turn)
+            order = job.order
+            await self.history.append(order.tenant, order.request.session_id, turn, asked_unix_ms=order.created_unix_ms)
         if (delta := job.answer.take_delta(now_unix_ms())) is not None:
             self.publisher.delta(job.target, delta)  # leaves in one batch with the terminal event
         self.publisher.done(job.target, done)

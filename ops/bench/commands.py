@@ -101,7 +101,7 @@ def path(
 
     parsed = parse_rates(rates)
     _positive({"--seconds": seconds})
-    _positive({"--warmup": warmup}, or_zero=True)
+    _positive({"--warmup": warmup}, least=0)
     settings = _settings()
     _run(
         lambda: bench_path(
@@ -116,14 +116,11 @@ def path(
     )
 
 
-def _positive(options: Mapping[str, float], *, or_zero: bool = False) -> None:
+def _positive(options: Mapping[str, float], *, least: float = 0.001) -> None:
     """Raises `SettingsError`, one line a fault."""
-    wrong = [name for name, value in options.items() if not (0 <= value if or_zero else 0 < value) or value > _MOST]
-    bound = "0 or more" if or_zero else "above 0"
+    wrong = [f"{name} {value:g}" for name, value in options.items() if not least <= value <= _MOST]
     if wrong:
-        raise SettingsError(
-            "\n".join(f"{name} {options[name]:g}: must be {bound} and at most {_MOST}" for name in wrong)
-        )
+        raise SettingsError("\n".join(f"{given}: must be {least:g} to {_MOST}" for given in wrong))
 
 
 def _settings() -> Settings:

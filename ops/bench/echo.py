@@ -7,7 +7,6 @@ divided by: uvloop, aiokafka with the same producer and consumer options, one pa
 """
 
 import argparse
-import asyncio
 from typing import Any, Final
 
 import uvloop

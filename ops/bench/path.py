@@ -29,7 +29,10 @@ CONNECTIONS: Final = 64
 ANSWER_TOKENS: Final = (1, 8)
 P50_TARGET_MS: Final = {200: 2.5}
 P99_TARGET_MS: Final = {200: 12.0, 500: 15.0}
-_INPUT_TOKENS: Final = 8  # of the fake engine's, bytes: a question of eight words
+_QUESTION_WORDS: Final = 8
+# The fake engine's tokens are bytes: a chunk that holds the whole prompt (system text, FAQ entries, question: some 800
+# bytes, 170 tokens of the model's) makes it one step, as most prompts of the model are one or two.
+_ENV: Final = {"WORKER__ENGINE": "fake", "WORKER__SLOTS": "16", "WORKER__PREFILL_CHUNK_TOKENS": "2048"}
 _PAYLOAD: Final = bytes(200)
 
 
@@ -68,21 +71,21 @@ async def bench_path(
 ) -> None:
     check_writable(json_path)
     rows: list[PathRow] = []
-    env = {"WORKER__ENGINE": "fake", "WORKER__SLOTS": "16"}
     facts = environment(engine="fake, no latency", broker="kafka")
     console.print("starting Apache Kafka, Redis, a gateway and a worker")
-    with System(settings=settings, broker="kafka", env=env) as system:
+    with System(settings=settings, broker="kafka", env=_ENV) as system:
         await system.start_services()
         gateway, url = await system.start_gateway()
         worker, _ = await system.start_worker()
-        for tokens in ANSWER_TOKENS:
-            for rate in rates:
-                rows.append(await _whole(url, rate, tokens, seconds, warmup_s, arrivals, console))
+        rows += [
+            await _whole(url, rate, tokens, seconds, warmup_s, arrivals, console)
+            for tokens in ANSWER_TOKENS
+            for rate in rates
+        ]
         system.end(gateway)
         system.end(worker)
         bare_url = await _start_bare(system)
-        for rate in rates:
-            rows.append(await _bare(bare_url, rate, seconds, warmup_s, arrivals, console))
+        rows += [await _bare(bare_url, rate, seconds, warmup_s, arrivals, console) for rate in rates]
     _print(rows)
     write_json(json_path, {"rows": rows, "environment": facts})
 
@@ -96,7 +99,7 @@ async def _whole(
         limits = await load.open(CONNECTIONS)
         load.max_inflight = limits.max_inflight
         questions = [
-            Question(text=question(_INPUT_TOKENS, number), max_output_tokens=tokens, deadline_ms=limits.deadline_ms)
+            Question(text=question(_QUESTION_WORDS, number), max_output_tokens=tokens, deadline_ms=limits.deadline_ms)
             for number in range(warmup + count)
         ]
         times = schedule(arrivals, rate=rate, count=len(questions))

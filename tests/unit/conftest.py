@@ -1,5 +1,10 @@
-"""The models that the suites here run on."""
+"""The models that the suites here run on, and how Hypothesis runs."""
 
+from hypothesis import settings
 from model_fixtures import fp32_model_folder, model_folder, models_dir, tiny_source
 
 __all__ = ["fp32_model_folder", "model_folder", "models_dir", "tiny_source"]
+
+# An example has no time limit of its own: on a busy machine any may be slow once. Each test has one.
+settings.register_profile("steady", deadline=None)
+settings.load_profile("steady")

@@ -3,10 +3,10 @@
 import os
 from dataclasses import dataclass
 
-from shared.errors import ModelError
+from shared.errors import ModelError, SettingsError
 from shared.model_folder import ChatTemplate as TemplateNames
 from shared.model_folder import ModelFolder
-from shared.settings import Settings
+from shared.settings import PREFIX, Settings
 from shared.tokenizer import Tokenizer
 from workers.conversation import ChatTemplate
 from workers.engine import Engine
@@ -20,7 +20,7 @@ class LoadedModel:
 
 
 def load_model(settings: Settings) -> LoadedModel:
-    """Load what `worker.engine` names. Raises `ModelError` with the command that prepares it."""
+    """Load what `worker.engine` names. Raises `ModelError` with the command that prepares it, `SettingsError`."""
     if settings.worker.engine == "fake":
         return _load_fake(settings)
     return _load_onnx(settings)
@@ -35,6 +35,11 @@ def _load_onnx(settings: Settings) -> LoadedModel:
         ) from None
     folder = ModelFolder.open(settings.model.dir)
     worker = settings.worker
+    longest = folder.manifest.architecture.max_positions
+    if worker.max_length > longest:
+        raise SettingsError(
+            f"{PREFIX}WORKER__MAX_LENGTH={worker.max_length}: {folder.manifest.name} has {longest} positions"
+        )
     engine = OnnxEngine(
         folder,
         num_slots=worker.slots,

@@ -1,0 +1,89 @@
+"""An engine that knows whose token stands where, and small sequences for it."""
+
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass, field
+
+from shared.deadline import Deadline
+from workers.engine import EngineInfo, Sampling
+from workers.engine.calls import check_decode, check_prefill, check_range
+from workers.scheduler import Scheduler, SchedulerLimits, Step
+from workers.sequence import Finished, Sequence, Token
+
+STOP = -1
+MAX_LENGTH = 64
+
+
+@dataclass(slots=True)
+class ModelEngine:
+    """Knows whose token stands at each place of each slot. What a call leaves undefined is forgotten."""
+
+    info: EngineInfo
+    kv: list[list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kv = [[] for _ in range(self.info.num_slots)]
+
+    def run(self, step: Step) -> None:
+        """The worker's order: moves, decode, prefill."""
+        for move in step.moves:
+            check_range(self.info, move.source, 0, move.length)
+            check_range(self.info, move.target, 0, move.length)
+            self.kv[move.target] = self.kv[move.source][: move.length]
+        if step.decode:
+            check_decode(self.info, step.decode)
+            for row, sequence in zip(step.decode, step.decoded, strict=True):
+                assert row.token_id == sequence.output_ids[-1]
+                self._append(row.slot, row.past, [row.token_id], sequence)
+        if step.prefill:
+            check_prefill(self.info, step.prefill)
+            for chunk, sequence in zip(step.prefill, step.prefilled, strict=True):
+                self._append(chunk.slot, chunk.past, chunk.token_ids, sequence)
+
+    def _append(self, slot: int, past: int, token_ids: Tokens[int], sequence: Sequence) -> None:
+        self.kv[slot] = [*self.kv[slot][:past], *token_ids]
+        known = [*sequence.prompt_ids, *sequence.output_ids]
+        assert self.kv[slot] == known[: past + len(token_ids)], "the slot holds exactly the sequence's own tokens"
+
+
+def engine_info(num_slots: int, max_prefill_rows: int) -> EngineInfo:
+    return EngineInfo(
+        name="model",
+        model="model",
+        revision="1",
+        precision="none",
+        num_slots=num_slots,
+        max_length=MAX_LENGTH,
+        max_prefill_rows=max_prefill_rows,
+        kv_bytes_per_token=1,
+        stop_token_ids=frozenset({STOP}),
+    )
+
+
+def make_scheduler(num_slots: int = 2, chunk: int = 8, rows: int = 4) -> Scheduler:
+    return Scheduler(
+        SchedulerLimits(
+            num_slots=num_slots,
+            prefill_chunk_tokens=chunk,
+            max_prefill_rows=rows,
+            stop_token_ids=frozenset({STOP}),
+        )
+    )
+
+
+def make_sequence(
+    name: str, *, prompt: int = 4, output: int = 3, soft: int = 1_000, hard: int = 2_000, arrived: float = 0.0
+) -> Sequence:
+    start = 1_000 * int(name[1:])
+    return Sequence(
+        request_id=name,
+        prompt_ids=range(start, start + prompt),
+        max_output_tokens=output,
+        sampling=Sampling(),
+        deadline=Deadline(first_token_unix_ms=soft, deadline_unix_ms=hard),
+        arrived_unix_ms=arrived,
+    )
+
+
+def complete(scheduler: Scheduler, step: Step, token_id: int = 7, now: float = 0.0) -> list[Token | Finished]:
+    prefilled = [None if chunk.sampling is None else token_id for chunk in step.prefill]
+    return scheduler.complete(step, prefilled, [token_id] * len(step.decode), now)
