@@ -268,11 +268,17 @@ class Gateway:
         fallback = choose_fallback(entry.input, self.faq.search(entry.input), min_score=self.min_score)
         self._show(entry, self.inflight.fall_back(entry, fallback, now_unix_ms()))
         if fallback.source == "faq":
-            turn = Turn(request_id=entry.response_id, user=entry.input, assistant=fallback.text, source=fallback.source)
+            turn = Turn(
+                request_id=entry.response_id,
+                user=entry.input,
+                assistant=fallback.text,
+                source=fallback.source,
+                asked_unix_ms=int(entry.received_unix_ms),
+            )
             self._background(self._remember(entry, turn))
 
     async def _remember(self, entry: Entry, turn: Turn) -> None:
-        await self.history.append(entry.tenant, entry.session_id, turn, asked_unix_ms=entry.received_unix_ms)
+        await self.history.append(entry.tenant, entry.session_id, turn)
 
     def _cancel(self, connection: Connection, cancel: CancelAsked) -> None:
         """Raises `ProtocolError` where there is no such answer in flight."""

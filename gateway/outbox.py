@@ -38,8 +38,9 @@ class Outbox:
         self.size_chars = 0
         self.merged = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._items)
+    def __len__(self) -> int:
+        """Messages that wait."""
+        return len(self._items)
 
     def put(self, item: ServerMessage | Shown) -> None:
         if isinstance(item, Shown):

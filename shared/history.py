@@ -45,6 +45,7 @@ class Turn(Message, frozen=True):
     user: str
     assistant: str
     source: Source
+    asked_unix_ms: int = 0
 
 
 _decode = msgspec.msgpack.Decoder(Turn).decode
@@ -76,8 +77,9 @@ class History:
         """Whether Redis has ever answered this process."""
         return self._seen
 
-    async def turns(self, tenant: str, session_id: str, *, limit: int) -> list[Turn]:
-        """The last turns, oldest first; none where Redis is away. A turn written twice counts once."""
+    async def turns(self, tenant: str, session_id: str, *, limit: int, before_unix_ms: float) -> list[Turn]:
+        """The last turns asked before that moment, oldest first; none where Redis is away. A turn written twice counts
+        once. What was asked later may be answered sooner: an answer begun anew after a crash must not see it."""
         if limit <= 0:
             return []
         try:
@@ -91,13 +93,14 @@ class History:
                 turn = _decode(value)  # type: ignore[arg-type]  # without decode_responses redis-py hands out bytes
             except msgspec.DecodeError:
                 continue  # written by another version: this turn is forgotten
-            turns.setdefault(turn.request_id, turn)
+            if turn.asked_unix_ms < before_unix_ms:
+                turns.setdefault(turn.request_id, turn)
         return list(turns.values())[-limit:]
 
-    async def append(self, tenant: str, session_id: str, turn: Turn, *, asked_unix_ms: float) -> bool:
+    async def append(self, tenant: str, session_id: str, turn: Turn) -> bool:
         """Remember a turn; False where Redis is away or the conversation was erased after the question was asked."""
         keys = (_key(tenant, session_id), _key(tenant, session_id, "erased"))
-        values = (_encode(turn), int(asked_unix_ms), -_MAX_TURNS, self._settings.history_ttl_s)
+        values = (_encode(turn), turn.asked_unix_ms, -_MAX_TURNS, self._settings.history_ttl_s)
         try:
             kept = await self._bounded(self._append(keys=keys, args=values))
         except StoreUnavailable:

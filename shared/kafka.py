@@ -62,6 +62,7 @@ class Producer:
 
     @property
     def connected(self) -> bool:
+        """Whether the broker has been there: an idle producer lets its connection go."""
         return self._producer is not None
 
     async def start(self) -> None:
@@ -134,7 +135,8 @@ class PartitionReader:
 
     @property
     def connected(self) -> bool:
-        return self._consumer is not None
+        """Whether the broker is there now."""
+        return _has_connection(self._consumer)
 
     async def start(self) -> None:
         """Wait for the broker, then for the partitions' ends: what is produced after this returns is read."""
@@ -198,7 +200,8 @@ class GroupReader:
 
     @property
     def connected(self) -> bool:
-        return self._consumer is not None
+        """Whether the broker is there now."""
+        return _has_connection(self._consumer)
 
     async def start(self) -> None:
         self._consumer = await _until_connected(f"kafka group {self._group}", self._connect)
@@ -319,6 +322,12 @@ def _consumer_options(settings: KafkaSettings, client_id: str) -> dict[str, obje
         "retry_backoff_ms": 50,
         "check_crcs": False,
     }
+
+
+def _has_connection(consumer: AIOKafkaConsumer | None) -> bool:
+    """A consumer fetches or sends heartbeats all the time, so it has a connection while there is a broker. aiokafka
+    tells of it by no public name."""
+    return consumer is not None and any(connection.connected() for connection in consumer._client._conns.values())  # noqa: SLF001
 
 
 async def _until_connected(what: str, connect: Callable[[], Awaitable[T]]) -> T:

@@ -173,7 +173,9 @@ class WorkerSettings(Group):
     threads: int = Field(0, ge=0, le=256, description="engine threads (0: one a core)")
     prefill_chunk_tokens: int = Field(128, ge=8, le=65_536, description="prompt tokens computed between decode steps")
     max_waiting: int = Field(64, ge=1, le=100_000, description="requests read ahead; then partitions are paused")
-    delta_interval_ms: float = Field(0.0, ge=0, le=1_000, description="least time between two deltas of an answer")
+    reply_interval_ms: float = Field(
+        25.0, ge=0, le=1_000, description="deltas go out together so often; an answer's first and its end at once"
+    )
     system_prompt: str = Field(SYSTEM_PROMPT, description="stands first in every prompt")
     grounding_entries: int = Field(2, ge=0, le=10, description="FAQ entries put into the prompt")
     history_turns: int = Field(5, ge=0, le=50, description="earlier turns put into the prompt")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from redis.asyncio import Redis
 
 from ops.embedded import EmbeddedRedis
+from ops.model import prepare_model
 from ops.processes import Child, free_port
 from shared.history import Turn
 from shared.kafka import create_topics
@@ -289,3 +291,10 @@ def start_redis() -> EmbeddedRedis:
     if binary is None:
         pytest.fail("redis-server is missing. Type: apt-get install redis-server", pytrace=False)
     return EmbeddedRedis(binary=binary)
+
+
+def model_dir() -> Path:
+    """SmolLM2-135M-Instruct in int8, prepared at first use, where `make demo` keeps it too."""
+    configured = os.environ.get("REPLYLINE_MODELS_DIR")
+    models = Path(configured) if configured else Path(__file__).parents[1] / ".models"
+    return prepare_model(models, "int8").path

@@ -54,7 +54,7 @@ class WorkerProcess:
             max_prefill_rows=info.max_prefill_rows,
             stop_token_ids=info.stop_token_ids,
         )
-        self._publisher = ReplyPublisher(self._producer)
+        self._publisher = ReplyPublisher(self._producer, interval_s=settings.worker.reply_interval_ms / 1_000)
         self._worker = Worker(
             engine=model.engine,
             scheduler=Scheduler(limits),
@@ -63,7 +63,6 @@ class WorkerProcess:
             offsets=self._offsets,
             topics=topics,
             max_waiting=settings.worker.max_waiting,
-            delta_interval_ms=settings.worker.delta_interval_ms,
         )
         self._publisher.settled = self._worker.settled
         preparer = Preparer(

@@ -26,7 +26,6 @@ class Answer:
         self._pending: list[str] = []
         self._seq = 0
         self._offset = 0
-        self._last_delta_unix_ms = float("-inf")
 
     @property
     def stopped(self) -> bool:
@@ -44,9 +43,9 @@ class Answer:
         """The sequence has ended: what was held back is text after all."""
         self._grow(self._detokenizer.finish())
 
-    def take_delta(self, now_unix_ms: float, *, interval_ms: float = 0.0) -> ReplyDelta | None:
-        """The text since the last delta, unless that was less than `interval_ms` ago."""
-        if not self._pending or now_unix_ms - self._last_delta_unix_ms < interval_ms:
+    def take_delta(self) -> ReplyDelta | None:
+        """The text since the last delta; None where there is none."""
+        if not self._pending:
             return None
         delta = "".join(self._pending)
         self._pending.clear()
@@ -60,7 +59,6 @@ class Answer:
         )
         self._seq += 1
         self._offset += len(delta)
-        self._last_delta_unix_ms = now_unix_ms
         return message
 
     def done(

@@ -38,7 +38,12 @@ class Preparer:
     async def prepare(self, request: ChatRequest, now_unix_ms: float) -> Job:
         """Raises `ProtocolError` for a request that cannot be served."""
         order = settle(request, self.defaults, now_unix_ms)
-        turns = await self.history.turns(order.tenant, request.session_id, limit=self.settings.history_turns)
+        turns = await self.history.turns(
+            order.tenant,
+            request.session_id,
+            limit=self.settings.history_turns,
+            before_unix_ms=order.created_unix_ms,
+        )
         hits = self.faq.search(request.input, k=max(self.settings.grounding_entries, 1))
         entries = _grounding(hits, self.settings.grounding_entries)
         exchanged = [(turn.user, turn.assistant) for turn in turns]

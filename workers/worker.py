@@ -60,7 +60,6 @@ class Worker:
     offsets: OffsetTracker
     topics: TopicNames
     max_waiting: int
-    delta_interval_ms: float
     room_again: asyncio.Event = field(default_factory=asyncio.Event)
     _jobs: dict[str, Job] = field(default_factory=dict)
     _unread: dict[str, list[tuple[Partition, int]]] = field(default_factory=dict)
@@ -153,7 +152,7 @@ class Worker:
             if job.answer.stopped:
                 self.scheduler.finish(job.sequence)
                 self._end(Finished(job.sequence, "completed", "stop"))
-            elif (delta := job.answer.take_delta(now, interval_ms=self.delta_interval_ms)) is not None:
+            elif (delta := job.answer.take_delta()) is not None:
                 self.publisher.delta(job.target, delta)
 
     def _fail(self, step: Step, error: EngineError) -> None:
@@ -190,10 +189,16 @@ class Worker:
         """Remember the turn, then say that it is over: the next question must find this one in the history."""
         done = self._terminal(job, finished)
         if done.output_text and done.status != "failed":
-            turn = Turn(request_id=job.id, user=job.order.request.input, assistant=done.output_text, source=done.source)
             order = job.order
-            await self.history.append(order.tenant, order.request.session_id, turn, asked_unix_ms=order.created_unix_ms)
-        if (delta := job.answer.take_delta(now_unix_ms())) is not None:
+            turn = Turn(
+                request_id=job.id,
+                user=order.request.input,
+                assistant=done.output_text,
+                source=done.source,
+                asked_unix_ms=order.created_unix_ms,
+            )
+            await self.history.append(order.tenant, order.request.session_id, turn)
+        if (delta := job.answer.take_delta()) is not None:
             self.publisher.delta(job.target, delta)  # leaves in one batch with the terminal event
         self.publisher.done(job.target, done)
 

@@ -35,6 +35,7 @@ DEFAULT_SUBPROTOCOL = "chat.v1.json"
 _SWEEP_S = 1.0
 _SWEEP_AT_ONCE = 200
 _RELIEVE_S = 0.05
+_MESSAGE_BYTES = 200  # of a message about its text
 _MAX_RECONNECT_MS = 5_000
 
 log = get_logger()
@@ -84,7 +85,8 @@ class WebSocketConnection:
     @property
     def buffered_bytes(self) -> int:
         """What the client has not taken yet: in the transport and, merged, before it."""
-        return self._socket.transport.get_write_buffer_size() + self._outbox.size_chars
+        waiting = self._outbox.size_chars + _MESSAGE_BYTES * len(self._outbox)
+        return self._socket.transport.get_write_buffer_size() + waiting
 
     def flush(self) -> None:
         """Write all that waits in one call, unless the transport still holds `merge_bytes` of earlier writes."""
@@ -209,8 +211,10 @@ class WebSocketFrontend:
             except ProtocolError as error:
                 self.gateway.refuse(connection, error, event_id_of(data, text=codec.is_text))
                 connection.flush()
-                continue
-            self.gateway.received(connection, message)
+            else:
+                self.gateway.received(connection, message)
+            while connection.buffered_bytes > self.settings.buffer_close_bytes and socket.protocol.state is State.OPEN:
+                await asyncio.sleep(_RELIEVE_S)  # who does not take its answers is not asked for more questions
 
     @staticmethod
     def _decode(connection: WebSocketConnection, codec: Codec[ClientMessage], data: str | bytes) -> ClientMessage:

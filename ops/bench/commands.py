@@ -116,6 +116,69 @@ def path(
     )
 
 
+@bench_app.command("stream")
+def stream(
+    clients: Annotated[int, typer.Option(help="closed loop, and the engine's batch")] = 8,
+    requests: Annotated[int, typer.Option(help="measured in each round")] = 96,
+    max_output_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
+    rounds: Annotated[int, typer.Option(help="of the system, the engine alone before and after each")] = 3,
+    json_path: JsonPath = None,
+) -> None:
+    """The whole system's tokens a second, beside those of the engine alone in the same run."""
+    from ops.bench.stream import bench_stream
+
+    counts = {"--clients": clients, "--requests": requests, "--max-output-tokens": max_output_tokens}
+    _positive({**counts, "--rounds": rounds}, least=1)
+    settings = _settings()
+    _ensure_model(settings)
+    _run(
+        lambda: bench_stream(
+            settings,
+            Console(stderr=True),
+            clients=clients,
+            requests=requests,
+            max_output_tokens=max_output_tokens,
+            rounds=rounds,
+            json_path=json_path,
+        )
+    )
+
+
+@bench_app.command("gateway")
+def gateway(
+    start: Annotated[int, typer.Option(help="streams at first")] = 200,
+    limit: Annotated[int, typer.Option(help="streams at most")] = 4_000,
+    seconds: Annotated[float, typer.Option(help="measured at each step")] = 4.0,
+    rounds: Annotated[int, typer.Option(help="searches of each server; medians count")] = 1,
+    held: Annotated[int, typer.Option(help="idle connections held (0: leave it out)")] = 5_000,
+    json_path: JsonPath = None,
+) -> None:
+    """Streams, CPU and memory of one gateway process on one core, beside a bare websockets server."""
+    from ops.bench.gateway_capacity import CapacityOptions, bench_gateway
+
+    _positive({"--start": start, "--limit": limit, "--seconds": seconds, "--rounds": rounds}, least=1)
+    _positive({"--held": held}, least=0)
+    if start > limit:
+        raise SettingsError(f"--start {start}: is above --limit {limit}")
+    options = CapacityOptions(start=start, limit=limit, seconds=seconds, rounds=rounds, held=held, json_path=json_path)
+    settings = _settings()
+    _run(lambda: bench_gateway(settings, options, Console(stderr=True)))
+
+
+@bench_app.command("memory")
+def memory(
+    minutes: Annotated[float, typer.Option(help="of load")] = 10.0,
+    json_path: JsonPath = None,
+) -> None:
+    """A worker's memory with every slot full, and whether it stays flat under load."""
+    from ops.bench.memory import bench_memory
+
+    _positive({"--minutes": minutes})
+    settings = _settings()
+    _ensure_model(settings)
+    _run(lambda: bench_memory(settings, Console(stderr=True), minutes=minutes, json_path=json_path))
+
+
 def _positive(options: Mapping[str, float], *, least: float = 0.001) -> None:
     """Raises `SettingsError`, one line a fault."""
     wrong = [f"{name} {value:g}" for name, value in options.items() if not least <= value <= _MOST]

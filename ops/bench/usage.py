@@ -20,6 +20,18 @@ def cpu_s(pid: int) -> float:
     return (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS_PER_S
 
 
+def busy_s(some: Sequence[int]) -> float:
+    """Seconds that these cores have worked so far, for whomever."""
+    names = {f"cpu{core}" for core in some}
+    total = 0
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *ticks = line.split()
+        if name in names:
+            user, nice, system, _idle, _iowait, *rest = map(int, ticks[:8])
+            total += user + nice + system + sum(rest)
+    return total / _TICKS_PER_S
+
+
 def rss_bytes(pid: int) -> int:
     """Resident memory now."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES

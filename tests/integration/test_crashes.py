@@ -20,6 +20,7 @@ async def system(make_system: MakeSystem) -> System:
         worker__fake_decode_ms_per_step=STEP_MS,
         worker__slots=4,
         kafka__session_timeout_ms=2_000,
+        gateway__messages_per_minute=100_000,
         promise__first_token_ms=10_000,
         promise__deadline_ms=20_000,
     )
@@ -119,9 +120,7 @@ async def test_a_worker_killed_between_answer_and_commit_answers_twice_and_the_c
         assert client.count("response.done") == client.count("response.created") == 3
 
 
-async def test_another_worker_takes_over_from_a_dead_one(
-    system: System, gateway: Service, workers: Workers
-) -> None:
+async def test_another_worker_takes_over_from_a_dead_one(system: System, gateway: Service, workers: Workers) -> None:
     """Two share the partitions; one dies for good, and after the session timeout the other answers for it."""
     other = await system.worker().ready()
     clients = 6

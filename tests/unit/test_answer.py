@@ -33,25 +33,19 @@ def assert_gapless(deltas: list[ReplyDelta], text: str) -> None:
 @given(
     st.text("ab你😀", max_size=20),
     st.lists(st.text("ab", min_size=1, max_size=3), max_size=2),
-    st.lists(st.floats(0, 5), max_size=90),
-    st.floats(0, 10),
+    st.lists(st.booleans(), max_size=90),
 )
-def test_deltas_make_up_the_text_however_often_they_are_taken(
-    text: str, stops: list[str], pauses: list[float], interval_ms: float
-) -> None:
-    written, deltas, now, last = answer(*stops), [], 0.0, float("-inf")
-    waits = iter(pauses)
+def test_deltas_make_up_the_text_however_often_they_are_taken(text: str, stops: list[str], taken: list[bool]) -> None:
+    written, deltas = answer(*stops), []
+    takes = iter(taken)
     for token_id in TOKENIZER.encode_text(text):
         written.add(token_id)
-        now += next(waits, 0.0)
-        if (delta := written.take_delta(now, interval_ms=interval_ms)) is not None:
-            assert now - last >= interval_ms
-            last = now
+        if next(takes, True) and (delta := written.take_delta()) is not None:
             deltas.append(delta)
         if written.stopped:
             break
     written.finish()
-    if (delta := written.take_delta(now)) is not None:
+    if (delta := written.take_delta()) is not None:
         deltas.append(delta)
     assert_gapless(deltas, written.text)
     done = written.done(status="completed", reason="stop", usage=Usage(), timings=Timings(), model="m")
@@ -62,24 +56,12 @@ def test_deltas_make_up_the_text_however_often_they_are_taken(
 
 def test_nothing_new_is_no_delta() -> None:
     written = answer()
-    assert written.take_delta(0) is None
+    assert written.take_delta() is None
     write(written, "a")
-    assert written.take_delta(0) is not None
-    assert written.take_delta(0) is None
+    assert written.take_delta() is not None
+    assert written.take_delta() is None
     written.add(TOKENIZER.encode_text("你")[0])
-    assert written.take_delta(0) is None, "half a character is not shown"
-
-
-def test_deltas_keep_their_distance_and_lose_nothing() -> None:
-    written = answer()
-    write(written, "a")
-    assert written.take_delta(100, interval_ms=10) is not None
-    write(written, "b")
-    assert written.take_delta(109.9, interval_ms=10) is None
-    write(written, "c")
-    delta = written.take_delta(110, interval_ms=10)
-    assert delta is not None
-    assert (delta.delta, delta.seq, delta.offset) == ("bc", 1, 1)
+    assert written.take_delta() is None, "half a character is not shown"
 
 
 def test_what_was_held_for_a_stop_string_is_text_in_the_end() -> None:

@@ -1,0 +1,198 @@
+"""`replyline bench stream`: how much of the engine's speed the whole system keeps.
+
+Streaming clients in a closed loop on the onnx engine, with embedded Kafka, gateway, worker and client on this machine;
+and the engine alone in a loop, with nothing else running, before, between and after. Both greedy, the same prompts.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from rich.console import Console
+
+from ops.bench.bare_engine import BareRun
+from ops.bench.environment import environment
+from ops.bench.load import Load, Question
+from ops.bench.outcome import Outcome, steady_tokens_per_s
+from ops.bench.program import run_program
+from ops.bench.prompts import fit
+from ops.bench.quantiles import median
+from ops.bench.report import LoadReport, summarise
+from ops.bench.runner import check_writable, markdown, progress_bar, verdict, write_json
+from ops.bench.system import System
+from shared.errors import SettingsError
+from shared.settings import PREFIX, Settings
+from shared.tokenizer import Tokenizer
+
+RATIO_TARGET: Final = 0.90
+# llama-server, SmolLM2-135M-Instruct Q4_0, 8 clients, ~93-token prompts, 64 new tokens: measured once, elsewhere, on
+# the same type of machine (2 vCPU, Zen 5). It is printed for comparison, not measured here.
+LLAMA_SERVER: Final = {"tok_s": 354.0, "ttft_p50_ms": 456.0}
+_OPENING: Final = "Write a long and detailed guide for the staff of our shop. Explain each of these words in full:"
+_QUESTION_TOKENS: Final = 80  # and nine of the chat template
+_BARE_BATCHES: Final = 4
+_BARE_S: Final = 300.0
+
+
+class StreamRound(Struct, frozen=True, kw_only=True):
+    """`tok_s` is the steady rate, while every client has work; `wall_tok_s` counts start and end too."""
+
+    tok_s: float
+    wall_tok_s: float
+    report: LoadReport
+    same_text: int
+    compared: int
+
+
+async def bench_stream(
+    settings: Settings,
+    console: Console,
+    *,
+    clients: int,
+    requests: int,
+    max_output_tokens: int,
+    rounds: int,
+    json_path: Path | None,
+) -> None:
+    if settings.worker.engine != "onnx":
+        raise SettingsError(
+            f"{PREFIX}WORKER__ENGINE={settings.worker.engine}: this bench is of the onnx engine; unset it"
+        )
+    check_writable(json_path)
+    facts = environment(engine=f"onnx {settings.model.dir.name}", broker="embedded")
+    count = Tokenizer.load(settings.model.dir).count
+    texts = [fit(_OPENING, _QUESTION_TOKENS, number, count) for number in range(requests + 2 * clients)]
+    env = _env(clients)
+    bare = [await _bare(texts, env, clients, max_output_tokens, console)]
+    measured: list[StreamRound] = []
+    for number in range(rounds):
+        console.print(f"round {number + 1} of {rounds}")
+        measured.append(await _round(settings, env, texts, clients, max_output_tokens, bare[0].answers, console))
+        bare.append(await _bare(texts, env, clients, max_output_tokens, console))
+    _print(measured, bare, clients)
+    write_json(json_path, {**_result(measured, bare), "rounds": measured, "bare": bare, "environment": facts})
+
+
+def _env(clients: int) -> dict[str, str]:
+    """The prompt is the question alone, and no deadline cuts a slow machine short."""
+    return {
+        "WORKER__SLOTS": str(clients),
+        "WORKER__SYSTEM_PROMPT": "",
+        "WORKER__GROUNDING_ENTRIES": "0",
+        "WORKER__HISTORY_TURNS": "0",
+        "PROMISE__FIRST_TOKEN_MS": "60000",
+        "PROMISE__DEADLINE_MS": "60000",
+    }
+
+
+async def _bare(texts: Sequence[str], env: dict[str, str], batch: int, new_tokens: int, console: Console) -> BareRun:
+    console.print("the engine alone")
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        file.write(msgspec.json.encode(texts[: batch * _BARE_BATCHES]))
+        file.flush()
+        sizes = ["--batch", str(batch), "--new-tokens", str(new_tokens)]
+        named = {PREFIX + name: value for name, value in env.items()}
+        said = await run_program("ops.bench.bare_engine", "--prompts", file.name, *sizes, env=named, timeout_s=_BARE_S)
+    return msgspec.json.decode(said, type=BareRun)
+
+
+async def _round(
+    settings: Settings,
+    env: dict[str, str],
+    texts: Sequence[str],
+    clients: int,
+    max_output_tokens: int,
+    expected: Sequence[str],
+    console: Console,
+) -> StreamRound:
+    with System(settings=settings, broker="embedded", env=env) as system:
+        await system.start_services()
+        _, url = await system.start_gateway()
+        await system.start_worker()
+        load = Load(url=url, max_inflight=1)
+        try:
+            limits = await load.open(len(texts))  # a connection each: a conversation each
+            questions = [
+                Question(text=text, max_output_tokens=max_output_tokens, deadline_ms=limits.deadline_ms)
+                for text in texts
+            ]
+            with progress_bar(console, "answers", len(questions)) as progress:
+                await load.closed_loop(questions, clients, progress)
+        finally:
+            load.close()
+        await asyncio.sleep(0)
+    return _measure(load.outcomes, warmup=2 * clients, expected=expected)
+
+
+def _measure(outcomes: Sequence[Outcome], *, warmup: int, expected: Sequence[str]) -> StreamRound:
+    report = summarise(outcomes[warmup:])
+    pairs = list(zip(outcomes, expected, strict=False))
+    return StreamRound(
+        tok_s=round(steady_tokens_per_s(outcomes, warmup), 2),
+        wall_tok_s=report.output_tok_s,
+        report=report,
+        same_text=sum(outcome.text == text for outcome, text in pairs),
+        compared=len(pairs),
+    )
+
+
+def _result(measured: Sequence[StreamRound], bare: Sequence[BareRun]) -> dict[str, object]:
+    """Each round's ratio is to the mean of the bare runs just before and after it; the median of them counts."""
+    ratios = [
+        one.tok_s / ((before.tok_s + after.tok_s) / 2)
+        for one, before, after in zip(measured, bare, bare[1:], strict=False)
+    ]
+    return {
+        "ratio": round(median(ratios), 4),
+        "ratios": [round(ratio, 4) for ratio in ratios],
+        "output_tok_s": round(median([one.tok_s for one in measured]), 2),
+        "bare_tok_s": round(median([run.tok_s for run in bare]), 2),
+        "ttft_ms": {
+            "p50": round(median([one.report.ttft_ms.p50 or 0.0 for one in measured]), 2),
+            "p99": round(median([one.report.ttft_ms.p99 or 0.0 for one in measured]), 2),
+        },
+        "e2e_ms": {"p50": round(median([one.report.e2e_ms.p50 or 0.0 for one in measured]), 2)},
+        "prompt_tokens": median([float(tokens) for run in bare for tokens in run.prompt_tokens]),
+        "llama_server_elsewhere": LLAMA_SERVER,
+    }
+
+
+def _print(measured: Sequence[StreamRound], bare: Sequence[BareRun], clients: int) -> None:
+    result = msgspec.convert(_result(measured, bare), type=_Shown)
+    ended = sum(run.stopped for run in bare)
+    same, compared = sum(one.same_text for one in measured), sum(one.compared for one in measured)
+    failed = sum(one.report.requests - one.report.by_source["model"] for one in measured)
+    header = ("", "tok/s", "TTFT p50 ms", "TTFT p99 ms", "end to end p50 ms")
+    ttft, e2e = result.ttft_ms, result.e2e_ms
+    rows = [
+        (f"whole system, {clients} clients", result.output_tok_s, ttft["p50"], ttft["p99"], e2e["p50"]),
+        (f"engine alone, batch {clients}", result.bare_tok_s, None, None, None),
+        (
+            "llama-server Q4_0 (measured earlier, elsewhere)",
+            LLAMA_SERVER["tok_s"],
+            LLAMA_SERVER["ttft_p50_ms"],
+            None,
+            None,
+        ),
+    ]
+    print(markdown(header, rows))
+    target = verdict(result.ratio, RATIO_TARGET, at_least=True)
+    print(f"of the engine alone: {result.ratio:.3f} ({target}), rounds {result.ratios}")
+    print(f"prompts of {result.prompt_tokens:.0f} tokens; not by the model: {failed}")
+    print(f"the engine alone stopped early: {ended}; same text from both: {same} of {compared}")
+
+
+class _Shown(Struct, frozen=True):
+    """What is printed of the result."""
+
+    ratio: float
+    ratios: list[float]
+    output_tok_s: float
+    bare_tok_s: float
+    ttft_ms: dict[str, float]
+    e2e_ms: dict[str, float]
+    prompt_tokens: float

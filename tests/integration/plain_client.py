@@ -1,0 +1,33 @@
+"""Asks one question, as someone would who has read docs/protocol.md and nothing else: plain_client.py URL QUESTION
+
+Prints each delta as it comes, and then the response as JSON.
+"""
+
+import json
+import sys
+
+from websockets.sync.client import connect
+
+
+def main(url: str, question: str) -> None:
+    with connect(url, subprotocols=["chat.v1.json"]) as socket:
+
+        def send(message: dict) -> None:
+            socket.send(json.dumps(message))
+
+        send({"type": "session.start"})
+        send({"type": "response.create", "event_id": "question-1", "input": question, "max_output_tokens": 30})
+        for data in socket:
+            message = json.loads(data)
+            if message["type"] == "ping":
+                send({"type": "pong"})
+            elif message["type"] == "response.output_text.delta":
+                print("delta", json.dumps(message["delta"]), flush=True)
+            elif message["type"] == "response.done":
+                print("done", json.dumps(message["response"]))
+                return
+            elif message["type"] == "error":
+                sys.exit(message["error"]["message"])
+
+
+main(*sys.argv[1:])

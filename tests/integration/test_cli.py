@@ -1,0 +1,290 @@
+"""`replyline` as it is typed."""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import pytest_asyncio
+from system import MakeSystem, System, eventually
+from wire import Client
+
+from ops.processes import Child, free_port
+from shared.settings import describe
+
+REPLYLINE = Path(sys.executable).with_name("replyline")
+COMMANDS = [
+    [],
+    ["up"],
+    ["gateway"],
+    ["worker"],
+    ["ask"],
+    ["chat"],
+    ["doctor"],
+    ["settings"],
+    ["topics"],
+    ["topics", "create"],
+    ["topics", "describe"],
+    ["model"],
+    ["model", "prepare"],
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    status: int
+    out: str
+    err: str
+
+
+async def replyline(*arguments: str, limit_s: float = 30, **env: str) -> Done:
+    """Type a command and wait for its end."""
+    process = await asyncio.create_subprocess_exec(
+        "/usr/bin/env",
+        *(f"{name}={value}" for name, value in {"COLUMNS": "200", **env}.items()),
+        str(REPLYLINE),
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(limit_s):
+            out, err = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        raise
+    assert process.returncode is not None
+    return Done(process.returncode, out.decode(), err.decode())
+
+
+@dataclass(slots=True)
+class Up:
+    """`replyline up`, running."""
+
+    child: Child
+    log: Path
+    port: int
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    async def ready(self) -> dict[str, Any]:
+        def line() -> dict[str, Any] | None:
+            assert self.child.running, self.log.read_text()
+            return next((line for line in self.lines() if line["event"] == "ready"), None)
+
+        found: dict[str, Any] = await eventually(line, limit_s=60)
+        return found
+
+
+@pytest_asyncio.fixture
+async def up(tmp_path: Path) -> AsyncIterator[Up]:
+    """On a free port, with the scripted engine."""
+    port, log = free_port(), tmp_path / "up.log"
+    env = {"REPLYLINE_GATEWAY__PORT": str(port), "REPLYLINE_WORKER__ENGINE": "fake"}
+    child = Child.start([REPLYLINE, "up"], env=env, log=log)
+    yield Up(child, log, port)
+    children = psutil.Process(child.process.pid).children(recursive=True) if child.running else []
+    child.stop(timeout_s=30)
+    for left in children:
+        if left.is_running() and left.status() != psutil.STATUS_ZOMBIE:
+            left.kill()
+
+
+async def test_up_says_where_everything_is_and_answers(up: Up) -> None:
+    """One line `ready` with all addresses; `ask` streams an answer from there; the second has the first before it."""
+    ready = await up.ready()
+    assert ready["page"] == f"http://127.0.0.1:{up.port}/"
+    assert ready["ws"] == f"ws://127.0.0.1:{up.port}/ws"
+    assert ready["kafka"].startswith("127.0.0.1:")
+    assert ready["redis"].startswith("redis://")
+    assert len(ready["metrics"]) == 2
+    assert all(address.endswith("/metrics") for address in ready["metrics"])
+    asked = await replyline("ask", "How do I return an item?", "--url", ready["ws"], "--max-output-tokens", "12")
+    assert asked.status == 0
+    assert len(asked.out.strip("\n")) == 12
+    assert "AI answer" in asked.err
+    assert "based on" in asked.err
+    whole = await replyline("ask", "Where is it?", "--url", ready["ws"], "--max-output-tokens", "12", "--json")
+    response = json.loads(whole.out)
+    assert (response["source"], len(response["output_text"])) == ("model", 12)
+
+
+async def test_an_interrupt_ends_up_and_leaves_nothing(up: Up) -> None:
+    """Ctrl-C while an answer is written: it is written to its end; status 0, every process gone, every port free."""
+    ready = await up.ready()
+    children = psutil.Process(up.child.process.pid).children(recursive=True)
+    assert len(children) >= 3  # gateway, worker, redis
+    async with Client.connect(ready["ws"]) as client:
+        event_id = await client.create("Tell me", max_output_tokens=500)
+        await client.created(event_id)
+        up.child.signal(signal.SIGINT)
+        assert len((await client.answer(event_id)).text) == 500
+        assert await client.closed() == 4001
+    assert await asyncio.to_thread(up.child.process.wait, 30) == 0
+    assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
+    with socket.create_server(("127.0.0.1", up.port)):
+        pass
+    assert "Traceback" not in up.log.read_text()
+
+
+async def test_up_ends_when_a_part_of_it_dies(up: Up) -> None:
+    """One line says which; nothing is left."""
+    await up.ready()
+    children = psutil.Process(up.child.process.pid).children(recursive=True)
+    worker = next(child for child in children if "workers" in child.cmdline())
+    worker.kill()
+    assert await asyncio.to_thread(up.child.process.wait, 30) == 1
+    assert "the worker ended with status -9" in up.log.read_text()
+    assert "Traceback" not in up.log.read_text()
+    assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
+
+
+@pytest.mark.parametrize("command", ["up", "gateway"])
+async def test_a_port_that_is_taken_is_one_line(command: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = await replyline(command, REPLYLINE_GATEWAY__PORT=port, REPLYLINE_WORKER__ENGINE="fake")
+    assert done.status == 1
+    (line,) = done.err.splitlines()
+    assert port in line
+    assert "Traceback" not in done.out
+
+
+@pytest.mark.parametrize("command", ["up", "gateway", "worker", "doctor", "settings", "topics describe"])
+async def test_a_bad_setting_is_one_line_that_names_it(command: str) -> None:
+    done = await replyline(*command.split(), REPLYLINE_GATEWAY__PORT="70000")
+    assert done.status == 2
+    (line,) = done.err.splitlines()
+    assert "REPLYLINE_GATEWAY__PORT" in line
+    assert "70000" in line
+    assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("REPLYLINE_KAFKA__TOPIC_PREFIX", "no spaces"),
+        ("REPLYLINE_WORKER__SLOTS", "many"),
+        ("REPLYLINE_REDIS__URL", "http://example"),
+        ("REPLYLINE_PROMISE__DEADLINE_MS", "-1"),
+        ("REPLYLINE_GATEWAY__REPLY_PARTITION", "99"),
+        ("REPLYLINE_WROKER__SLOTS", "4"),
+        ("REPLYLINE_CONFIG", "/nowhere/replyline.toml"),
+        ("REPLYLINE_MODEL__DIR", "/nowhere"),
+    ],
+)
+async def test_whatever_is_wrong_stops_the_process_before_it_serves(name: str, value: str) -> None:
+    """With status 2, and one line that says what to change."""
+    done = await replyline("gateway", **{name: value, "REPLYLINE_GATEWAY__PORT": "0"})
+    assert done.status == 2, done
+    (line,) = done.err.splitlines()
+    assert name.removeprefix("REPLYLINE_").lower().split("__")[-1] in line.lower() or value in line
+
+
+async def test_ask_without_a_gateway_is_one_line(unused_port: int) -> None:
+    done = await replyline("ask", "Hello?", "--url", f"ws://127.0.0.1:{unused_port}/ws")
+    assert done.status == 1
+    (line,) = done.err.splitlines()
+    assert "replyline up" in line
+
+
+@pytest.fixture
+def unused_port() -> int:
+    return free_port()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "replyline")
+async def test_help_says_what_a_command_does(command: list[str]) -> None:
+    done = await replyline(*command, "--help")
+    assert (done.status, done.err) == (0, "")
+    assert "Usage: replyline" in done.out
+    sentences = [line for line in done.out.splitlines() if line.strip().endswith(".")]
+    assert sentences
+
+
+async def test_settings_lists_every_setting_with_its_value_here() -> None:
+    done = await replyline("settings", REPLYLINE_GATEWAY__PORT="8123")
+    assert (done.status, done.err) == (0, "")
+    for variable, _, _ in describe():
+        assert variable in done.out
+    (port,) = [line for line in done.out.splitlines() if line.startswith("REPLYLINE_GATEWAY__PORT ")]
+    assert "8123" in port
+
+
+async def test_doctor_finds_what_the_demo_needs() -> None:
+    done = await replyline("doctor")
+    assert (done.status, done.err) == (0, "")
+    for name in ("Python", "CPU engine", "embedded Kafka", "embedded Redis", "Java", "Chromium"):
+        assert name in done.out
+    assert "make demo can run." in done.out
+
+
+async def test_doctor_says_what_to_type_where_a_port_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = await replyline("doctor", REPLYLINE_GATEWAY__PORT=str(port))
+    assert done.status == 1
+    assert f"make demo PORT={port + 1}" in done.out
+
+
+async def test_topics_are_created_once_and_described(make_system: MakeSystem) -> None:
+    """On the real broker: what is there stays, and what is missing has the command that makes it."""
+    system = await make_system()
+    prefix = {**system.environment(), "REPLYLINE_KAFKA__TOPIC_PREFIX": f"{system.prefix}cli."}
+    described = await replyline("topics", "describe", **prefix)
+    assert described.status == 1
+    assert described.out.count("missing") == 8
+    assert "replyline topics create" in described.err
+    for outcome in ("created", "exists"):
+        created = await replyline("topics", "create", **prefix)
+        assert (created.status, created.err) == (0, "")
+        assert created.out.count(outcome) == 8
+        assert f"{system.prefix}cli.chat.requests.short: {outcome}, 3 partitions" in created.out
+    described = await replyline("topics", "describe", **prefix)
+    assert (described.status, described.err) == (0, "")
+    assert f"{system.prefix}cli.chat.replies: 3 partitions" in described.out
+
+
+async def test_topics_without_kafka_is_one_line(unused_port: int) -> None:
+    done = await replyline("topics", "describe", REPLYLINE_KAFKA__BOOTSTRAP_SERVERS=f"127.0.0.1:{unused_port}")
+    assert done.status == 1
+    (line,) = done.err.splitlines()
+    assert f"127.0.0.1:{unused_port}" in line
+
+
+async def test_a_gateway_and_a_worker_are_started_by_their_commands(system: System) -> None:
+    """`replyline gateway` and `replyline worker` are the very processes."""
+    port, metrics_port = free_port(), free_port()
+    env = system.environment(gateway__port=port, worker__metrics_port=metrics_port)
+    children = [
+        Child.start([REPLYLINE, command], env=env, log=system.folder / f"{command}.log")
+        for command in ("gateway", "worker")
+    ]
+    try:
+        replies = await eventually(lambda: _answer_of(f"ws://127.0.0.1:{port}/ws"), limit_s=60)
+        assert len(replies) == 7
+        for child in children:
+            child.signal(signal.SIGINT)
+        assert [await asyncio.to_thread(child.process.wait, 20) for child in children] == [0, 0]
+    finally:
+        for child in children:
+            child.stop()
+
+
+@pytest_asyncio.fixture
+async def system(make_system: MakeSystem) -> System:
+    return await make_system()
+
+
+async def _answer_of(url: str) -> str | None:
+    done = await replyline("ask", "Hello?", "--url", url, "--max-output-tokens", "7")
+    return done.out.strip("\n") if done.status == 0 and "AI answer" in done.err else None

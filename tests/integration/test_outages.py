@@ -1,0 +1,203 @@
+"""Kafka or Redis absent at start, or gone for a while: clients are answered all the same, and service resumes."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+from system import MakeSystem, Service, System, eventually
+from wire import Answer, Client
+
+from ops.kafka_broker import KafkaBroker
+from ops.processes import ServiceError
+
+GRACE_S = 0.25
+RETURNS = "How do I return an item?"
+
+
+@pytest.fixture(scope="module")
+def own_broker() -> Iterator[KafkaBroker]:
+    """A broker that the tests here may stop."""
+    try:
+        with KafkaBroker() as broker:
+            yield broker
+    except ServiceError as error:
+        pytest.fail(f"{error}", pytrace=False)
+
+
+@pytest_asyncio.fixture
+async def system(make_system: MakeSystem, own_broker: KafkaBroker) -> AsyncIterator[System]:
+    """Both services to be, on that broker."""
+    if not own_broker.running:
+        own_broker.start()
+    system = await make_system(
+        broker=own_broker.bootstrap,
+        worker__fake_decode_ms_per_step=10,
+        kafka__session_timeout_ms=3_000,
+        kafka__request_timeout_ms=2_000,
+        redis__timeout_ms=100,
+        gateway__messages_per_minute=100_000,
+    )
+    yield system
+    system.stop()
+
+
+async def started(system: System) -> tuple[Service, Service]:
+    gateway, worker = system.gateway(), system.worker()
+    return await gateway.ready(), await worker.ready()
+
+
+async def until_the_model_answers(client: Client, *, limit_s: float = 30) -> Answer:
+    """Ask until it does; every answer on the way is in time."""
+
+    async def ask() -> Answer | None:
+        answer = await client.ask(RETURNS, first_token_ms=1_000, max_output_tokens=5)
+        assert answer.took_s < 1 + GRACE_S
+        return answer if answer.outcome[2] == "model" else None
+
+    answer: Answer = await eventually(ask, limit_s=limit_s)
+    return answer
+
+
+def lines_about(service: Service, what: str) -> list[str]:
+    """How often its log says that it is away."""
+    return [str(line) for line in service.logged("unavailable") if what in str(line.get("what", ""))]
+
+
+async def test_without_kafka_the_faq_answers_and_with_it_the_model(system: System, own_broker: KafkaBroker) -> None:
+    """Absent at start: the page is served, /ready names what is missing, one line says it. Then it comes."""
+    own_broker.halt()
+    gateway, worker = system.gateway(), system.worker()
+    await eventually(lambda: _is_healthy(gateway))
+    await eventually(lambda: _is_healthy(worker))
+    for service in (gateway, worker):
+        await eventually(lambda: lines_about(service, "kafka"))  # noqa: B023
+    assert await gateway.status_of("/") == 200
+    for service in (gateway, worker):
+        page = await service.get("/ready")
+        assert page is not None
+        assert page.status == 503
+        assert b'"kafka":"no Kafka at ' + own_broker.bootstrap.encode() in page.body
+    async with Client.connect(gateway.ws) as client:
+        answer = await client.ask(RETURNS, first_token_ms=500)
+        assert answer.outcome == ("completed", "stop", "faq")
+        assert answer.took_s < 0.5 + GRACE_S
+        for service in (gateway, worker):
+            assert len(lines_about(service, "kafka")) == 1
+            assert not service.logged("raw")
+        own_broker.start()
+        await asyncio.gather(gateway.ready(), worker.ready())
+        assert (await until_the_model_answers(client)).outcome == ("incomplete", "max_output_tokens", "model")
+        assert client.count("error") == 0
+
+
+async def test_processes_that_still_wait_for_kafka_end_when_asked(system: System, own_broker: KafkaBroker) -> None:
+    own_broker.halt()
+    gateway, worker = system.gateway(), system.worker()
+    await eventually(lambda: _is_healthy(gateway))
+    await eventually(lambda: lines_about(gateway, "kafka"))
+    await eventually(lambda: lines_about(worker, "kafka"))
+    start = time.monotonic()
+    assert (await gateway.stop(), await worker.stop()) == (0, 0)
+    assert time.monotonic() - start < 8
+    assert not gateway.logged("raw")
+    assert not worker.logged("raw")
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+async def test_kafka_goes_and_comes_back(system: System, own_broker: KafkaBroker, kill: bool) -> None:
+    """The answer in flight ends by its deadline, new ones come from the FAQ in time, then the model again."""
+    gateway, worker = await started(system)
+    async with Client.connect(gateway.ws) as client:
+        assert (await client.ask(RETURNS, max_output_tokens=5)).outcome[2] == "model"
+        running = await client.create(RETURNS, max_output_tokens=500, deadline_ms=2_000)
+        await client.text_of(running, chars=5)
+        own_broker.halt(kill=kill)
+        during = [await client.ask(RETURNS, first_token_ms=400, deadline_ms=1_000) for _ in range(5)]
+        cut = await client.answer(running)
+        assert {answer.outcome for answer in during} == {("completed", "stop", "faq")}
+        assert max(answer.took_s for answer in during) < 0.4 + GRACE_S
+        assert cut.outcome == ("incomplete", "deadline", "model")
+        assert (await gateway.status_of("/ready"), await gateway.status_of("/health")) == (503, 200)
+        own_broker.start()
+        await until_the_model_answers(client)
+        await gateway.ready()
+        assert (await client.ask(RETURNS, max_output_tokens=20)).outcome == (
+            "incomplete",
+            "max_output_tokens",
+            "model",
+        )
+        assert client.count("response.done") == client.count("response.created")
+        assert client.count("error") == 0
+    for service in (gateway, worker):
+        assert not service.logged("raw")
+        assert len(lines_about(service, "kafka")) <= 6
+        assert await service.stop() == 0
+
+
+async def test_without_redis_the_model_answers_and_with_it_it_remembers(system: System) -> None:
+    """Absent at start: /ready names it, one line says it, nobody's answer is later for it."""
+    system.redis.stop()
+    gateway, worker = system.gateway(), system.worker()
+    await eventually(lambda: _is_missing_redis_only(gateway))
+    async with Client.connect(gateway.ws) as client:
+        for _ in range(3):
+            answer = await client.ask(RETURNS, max_output_tokens=5)
+            assert answer.outcome[2] == "model"
+            assert answer.took_s < 2
+        await client.send({"type": "session.delete"})
+        error = await client.error()
+        assert (error["type"], error["code"], error["retryable"]) == ("server_error", "history_unavailable", True)
+        assert [len(lines_about(service, "redis")) for service in (gateway, worker)] == [1, 1]
+        system.redis.start()
+        await asyncio.gather(gateway.ready(), worker.ready())
+        await _until_remembered(system, client)
+        assert [len(service.logged("available", what="redis")) for service in (gateway, worker)] == [1, 1]
+        await client.send({"type": "session.delete"})
+        await client.of_type("session.deleted")
+        assert await system.turns(client.session_id) == []
+
+
+@pytest.mark.parametrize("how", ["killed", "hanging"])
+async def test_redis_goes_and_comes_back(system: System, how: str) -> None:
+    """A cache: the model answers as before, without what was said. Both processes say it once."""
+    gateway, worker = await started(system)
+    async with Client.connect(gateway.ws) as client:
+        first = await client.ask(RETURNS, max_output_tokens=5)
+        if how == "killed":
+            system.redis.kill()
+        else:
+            system.redis.signal(19)  # SIGSTOP
+        try:
+            for _ in range(3):
+                answer = await client.ask(RETURNS, max_output_tokens=5)
+                assert answer.outcome[2] == "model"
+                assert answer.took_s < 1
+                assert answer.response["usage"]["input_tokens"] == first.response["usage"]["input_tokens"]
+            assert len(lines_about(worker, "redis")) == 1
+            assert await worker.metric("replyline_history_unavailable_total") >= 1
+            assert (await gateway.status_of("/ready"), await worker.status_of("/ready")) == (200, 200)
+        finally:
+            system.redis.signal(18)  # SIGCONT
+            system.redis.start()
+        await _until_remembered(system, client)
+        assert len(lines_about(worker, "redis")) == 1
+        assert len(worker.logged("available", what="redis")) == 1
+
+
+async def _is_healthy(service: Service) -> bool:
+    return await service.status_of("/health") == 200
+
+
+async def _is_missing_redis_only(gateway: Service) -> bool:
+    page = await gateway.get("/ready")
+    return page is not None and page.status == 503 and b"kafka" not in page.body and b"redis" in page.body
+
+
+async def _until_remembered(system: System, client: Client) -> None:
+    async def is_remembered() -> bool:
+        answer = await client.ask(RETURNS, max_output_tokens=5)
+        return answer.response["id"] in [turn.request_id for turn in await system.turns(client.session_id)]
+
+    await eventually(is_remembered)

@@ -1,0 +1,315 @@
+"""Each accepted request is answered once; what its client is shown is in order, whatever the replies do."""
+
+import pytest
+
+from gateway.inflight import Entry, InflightTable, Item, State
+from gateway.outbox import Shown
+from shared.deadline import Deadline
+from shared.fallback import Fallback
+from shared.messages import (
+    Grounding,
+    Reason,
+    ReplyDelta,
+    ReplyDone,
+    ResponseCreated,
+    ResponseDone,
+    Status,
+    Timings,
+    Usage,
+)
+
+FAQ = Fallback(
+    source="faq", text="Within 5 days.", language="en", grounding=(Grounding(id="g", question="q", answer="a"),)
+)
+
+
+def make_entry(number: int = 1, *, soft: int = 200, hard: int = 1_000, received: float = 0.0) -> Entry:
+    return Entry(
+        response_id=f"r{number}",
+        event_id=f"e{number}",
+        tenant="t",
+        session_id="s",
+        connection_id="c",
+        input="hi",
+        received_unix_ms=received,
+        deadline=Deadline(first_token_unix_ms=soft, deadline_unix_ms=hard),
+    )
+
+
+def delta(text: str, offset: int = 0, *, attempt: int = 1, request_id: str = "r1") -> ReplyDelta:
+    return ReplyDelta(request_id=request_id, session_id="s", attempt=attempt, seq=0, offset=offset, delta=text)
+
+
+def done(
+    text: str, *, attempt: int = 1, status: Status = "completed", reason: Reason = "stop", request_id: str = "r1"
+) -> ReplyDone:
+    return ReplyDone(
+        request_id=request_id,
+        session_id="s",
+        attempt=attempt,
+        status=status,
+        reason=reason,
+        source="model",
+        output_text=text,
+        usage=Usage(output_tokens=3),
+        timings=Timings(queue_ms=1.0, total_ms=99.0),
+        model="m",
+    )
+
+
+@pytest.fixture
+def table() -> InflightTable:
+    return InflightTable()
+
+
+def publishing(table: InflightTable, number: int = 1) -> Entry:
+    entry = make_entry(number)
+    table.accept(entry)
+    table.admit(entry, "medium", 5.0)
+    return entry
+
+
+def waiting(table: InflightTable) -> Entry:
+    entry = publishing(table)
+    table.acknowledge(entry)
+    return entry
+
+
+def created(number: int = 1) -> ResponseCreated:
+    return ResponseCreated(response_id=f"r{number}", event_id=f"e{number}", bucket="medium")
+
+
+def texts(items: list[Item]) -> list[object]:
+    """What is shown, briefly: the created event, shown text, the terminal event's status and text."""
+    brief: list[object] = []
+    for item in items:
+        if isinstance(item, Shown):
+            brief.append((item.offset, item.text))
+        elif isinstance(item, ResponseDone):
+            brief.append((item.response.status, item.response.reason, item.response.output_text))
+        else:
+            brief.append(item)
+    return brief
+
+
+# --- the usual way
+
+
+def test_an_answer_is_assured_then_shown_then_done(table: InflightTable) -> None:
+    entry = publishing(table)
+    assert table.acknowledge(entry) == [created()]
+    assert table.delta(delta("He"), 50) == Shown("r1", 0, "He")
+    assert table.delta(delta("y", 2), 60) == Shown("r1", 2, "y")
+    items = table.finish(entry, done("Hey you"), 90)
+    assert texts(items) == [(3, " you"), ("completed", "stop", "Hey you")]
+    response = items[-1].response  # type: ignore[union-attr]
+    assert (response.usage.output_tokens, response.model, response.source) == (3, "m", "model")
+    assert response.timings == Timings(admission_ms=5.0, queue_ms=1.0, ttft_ms=50.0, total_ms=90.0)
+    assert (len(table), entry.done) == (0, True)
+
+
+def test_a_request_that_is_refused_is_forgotten(table: InflightTable) -> None:
+    entry = make_entry()
+    table.accept(entry)
+    table.refuse(entry)
+    assert (len(table), table.find("t", "s", "e1"), table.get("r1")) == (0, None, None)
+    assert table.next_due_unix_ms() is None
+
+
+# --- replies and Kafka's acknowledgement cross
+
+
+def test_replies_before_the_acknowledgement_wait_for_it(table: InflightTable) -> None:
+    entry = publishing(table)
+    assert table.delta(delta("He"), 1) is None
+    assert table.delta(delta("y", 2), 2) is None
+    assert texts(table.acknowledge(entry)) == [created(), (0, "Hey")]
+    assert table.delta(delta("!", 3), 3) == Shown("r1", 3, "!")
+
+
+def test_a_terminal_event_before_the_acknowledgement_assures_the_answer_itself(table: InflightTable) -> None:
+    entry = publishing(table)
+    table.delta(delta("He"), 1)
+    assert texts(table.finish(entry, done("Hey"), 2)) == [created(), (0, "Hey"), ("completed", "stop", "Hey")]
+    assert table.acknowledge(entry) == [], "the acknowledgement says nothing new"
+    assert entry.published
+
+
+def test_another_text_before_the_acknowledgement_replaces_what_nobody_saw(table: InflightTable) -> None:
+    entry = publishing(table)
+    table.delta(delta("Hello", attempt=1), 1)
+    items = table.finish(entry, done("Good day", attempt=2), 2)
+    assert texts(items) == [created(), (0, "Good day"), ("completed", "stop", "Good day")]
+
+
+def test_a_cancel_before_the_acknowledgement_shows_no_half_text(table: InflightTable) -> None:
+    entry = publishing(table)
+    table.delta(delta("He"), 1)
+    assert texts(table.cancel(entry, 2)) == [created(), ("cancelled", "client", "")]
+
+
+def test_the_fallback_before_the_acknowledgement_replaces_what_nobody_saw(table: InflightTable) -> None:
+    entry = publishing(table)
+    table.delta(delta("He"), 1)
+    items = table.fall_back(entry, FAQ, 2)
+    assert texts(items) == [created(), (0, FAQ.text), ("completed", "stop", FAQ.text)]
+    response = items[-1].response  # type: ignore[union-attr]
+    assert (response.source, response.grounding, response.model) == ("faq", FAQ.grounding, None)
+    assert response.timings.ttft_ms == 2.0
+
+
+def test_a_request_may_be_cancelled_while_it_is_counted(table: InflightTable) -> None:
+    entry = make_entry()
+    table.accept(entry)
+    assert [type(item) for item in table.cancel(entry, 2)] == [ResponseCreated, ResponseDone]
+    table.admit(entry, "long", 3)
+    assert (entry.state, entry.bucket) == (State.DONE, "short")
+
+
+# --- replies come late, twice, with gaps, from two workers
+
+
+def test_a_repeated_delta_is_shown_once(table: InflightTable) -> None:
+    waiting(table)
+    table.delta(delta("Hello"), 1)
+    assert table.delta(delta("Hello"), 2) is None
+    assert table.delta(delta("ello", 1), 3) is None
+    assert table.delta(delta("llo you", 2), 4) == Shown("r1", 5, " you")
+
+
+def test_behind_a_gap_nothing_is_shown_until_the_end_fills_it(table: InflightTable) -> None:
+    entry = waiting(table)
+    table.delta(delta("He"), 1)
+    assert table.delta(delta("you", 4), 2) is None
+    assert texts(table.finish(entry, done("Hey you"), 3)) == [(2, "y you"), ("completed", "stop", "Hey you")]
+
+
+def test_a_second_worker_with_the_same_text_goes_on_where_the_first_was(table: InflightTable) -> None:
+    waiting(table)
+    table.delta(delta("Hello", attempt=1), 1)
+    assert table.delta(delta("Hell", attempt=2), 2) is None
+    assert table.delta(delta("o you", 4, attempt=2), 3) == Shown("r1", 5, " you")
+    assert table.delta(delta("XX", 9, attempt=1), 4) is None, "the first worker is not listened to any more"
+
+
+def test_two_texts_are_never_spliced(table: InflightTable) -> None:
+    entry = waiting(table)
+    table.delta(delta("Hello", attempt=1), 1)
+    assert table.delta(delta("Good day", attempt=2), 2) is None
+    assert table.delta(delta(" you", 5, attempt=2), 3) is None
+    items = table.finish(entry, done("Good day you", attempt=2), 4)
+    assert texts(items) == [("failed", "internal", "Hello")]
+
+
+def test_the_first_workers_end_stands_even_after_the_second_began_otherwise(table: InflightTable) -> None:
+    entry = waiting(table)
+    table.delta(delta("Hello", attempt=1), 1)
+    table.delta(delta("Good", attempt=2), 2)
+    items = table.finish(entry, done("Hello you", attempt=1), 3)
+    assert texts(items) == [(5, " you"), ("completed", "stop", "Hello you")]
+
+
+def test_replies_to_what_is_over_or_unknown_are_dropped(table: InflightTable) -> None:
+    entry = waiting(table)
+    table.finish(entry, done("Hi"), 1)
+    assert table.delta(delta("more", 2), 2) is None
+    assert table.delta(delta("x", request_id="nobody"), 2) is None
+    assert table.get("r1") is None, "a second terminal event finds nothing to end"
+
+
+# --- the deadlines
+
+
+def test_without_text_the_soft_deadline_is_missed_and_with_text_the_hard(table: InflightTable) -> None:
+    silent, streaming = publishing(table, 1), publishing(table, 2)
+    table.acknowledge(streaming)
+    table.delta(delta("x", request_id="r2"), 1)
+    assert table.next_due_unix_ms() == 200
+    assert table.late(199.9) == []
+    assert table.late(200) == [silent]
+    table.fall_back(silent, FAQ, 200)
+    assert table.next_due_unix_ms() == 1_000
+    assert table.late(999.9) == []
+    assert table.late(1_000) == [streaming]
+    assert texts(table.cut(streaming, 1_000)) == [("incomplete", "deadline", "x")]
+    assert table.next_due_unix_ms() is None
+
+
+def test_text_that_nobody_saw_does_not_hold_the_soft_deadline(table: InflightTable) -> None:
+    entry = publishing(table)
+    table.delta(delta("He"), 1)
+    assert table.late(200) == [entry]
+    assert texts(table.fall_back(entry, FAQ, 200))[1] == (0, FAQ.text)
+
+
+def test_shown_text_is_never_replaced_by_the_fallback(table: InflightTable) -> None:
+    entry = waiting(table)
+    table.delta(delta("He"), 1)
+    with pytest.raises(AssertionError, match="has text already"):
+        table.fall_back(entry, FAQ, 2)
+
+
+def test_one_that_missed_both_deadlines_is_late_once(table: InflightTable) -> None:
+    entry = publishing(table)
+    assert table.late(5_000) == [entry]
+
+
+# --- the client asks again, or is gone
+
+
+def test_a_repeated_event_finds_its_answer_and_hears_all_of_it_again(table: InflightTable) -> None:
+    entry = publishing(table)
+    assert table.find("t", "s", "e1") is entry
+    assert table.reattach(entry, "c2") == []
+    assert texts(table.acknowledge(entry)) == [created()]
+    table.delta(delta("He"), 1)
+    assert texts(table.reattach(entry, "c3")) == [created(), (0, "He")]
+    assert entry.connection_id == "c3"
+    table.finish(entry, done("Hey"), 2)
+    assert table.find("t", "s", "e1") is entry
+    assert texts(table.reattach(entry, "c4")) == [created(), (0, "Hey"), ("completed", "stop", "Hey")]
+
+
+def test_another_tenants_or_sessions_event_finds_nothing(table: InflightTable) -> None:
+    publishing(table)
+    assert table.find("other", "s", "e1") is None
+    assert table.find("t", "other", "e1") is None
+
+
+def test_a_lost_connection_loses_no_answer(table: InflightTable) -> None:
+    entry, other = waiting(table), publishing(table, 2)
+    other.connection_id = "c2"
+    table.detach("c")
+    assert (entry.connection_id, other.connection_id) == (None, "c2")
+    table.delta(delta("Hey"), 1)
+    assert texts(table.reattach(entry, "c3")) == [created(), (0, "Hey")]
+
+
+def test_a_deleted_session_is_forgotten_and_no_other(table: InflightTable) -> None:
+    entry, other = waiting(table), publishing(table, 2)
+    other.session_id = "s2"
+    assert table.of_session("t", "s") == [entry]
+    table.finish(entry, done("Hi"), 1)
+    table.forget_session("t", "s")
+    assert table.find("t", "s", "e1") is None
+    assert table.of_session("t", "s2") == [other]
+
+
+# --- memory
+
+
+def test_only_so_many_answers_are_remembered(table: InflightTable) -> None:
+    for number in range(1, 2_502):
+        table.cancel(publishing(table, number), now_unix_ms=1.0)
+    assert table.find("t", "s", "e501") is None
+    assert table.find("t", "s", "e502") is not None
+    assert len(table._done) == len(table._by_event) == 2_000
+
+
+def test_answers_are_remembered_for_two_minutes(table: InflightTable) -> None:
+    table.cancel(publishing(table, 1), now_unix_ms=0.0)
+    table.cancel(publishing(table, 2), now_unix_ms=120_000.0)
+    assert table.find("t", "s", "e1") is not None
+    table.cancel(publishing(table, 3), now_unix_ms=120_000.1)
+    assert table.find("t", "s", "e1") is None
+    assert table.find("t", "s", "e2") is not None

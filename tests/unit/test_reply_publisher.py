@@ -1,0 +1,273 @@
+"""Replies leave in order, grow while a round is in flight, and a terminal event is sent until it is acknowledged."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import pytest
+import pytest_asyncio
+
+from shared.codec import decode_reply
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing
+from shared.messages import Reply, ReplyDelta, ReplyDone, Timings, Usage
+from workers import reply_publisher
+from workers.reply_publisher import ReplyPublisher, Target
+
+HOME: Target = ("chat.replies", 3)
+ELSEWHERE: Target = ("chat.replies.crm", None)
+
+
+@dataclass
+class FakeProducer:
+    """Takes records as `shared.kafka.Producer` does; while `held` it acknowledges none."""
+
+    taken: list[Outgoing] = field(default_factory=list)
+    held: bool = False
+    fails: Callable[[Reply], Exception | None] = lambda _: None
+    refuses: Callable[[Outgoing], Exception | None] = lambda _: None
+    _open: list[tuple[asyncio.Future[object], Reply]] = field(default_factory=list)
+
+    async def enqueue(self, record: Outgoing) -> asyncio.Future[object]:
+        if (refusal := self.refuses(record)) is not None:
+            raise refusal
+        self.taken.append(record)
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._open.append((future, decode_reply(record.value)))
+        if not self.held:
+            self.acknowledge()
+        return future
+
+    def acknowledge(self) -> None:
+        """Answer for all that is open, as `fails` says."""
+        for future, reply in self._open:
+            if (failure := self.fails(reply)) is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(None)
+        self._open.clear()
+
+    def take(self) -> list[Reply]:
+        """What was produced since the last time."""
+        taken, self.taken = self.taken, []
+        return [decode_reply(record.value) for record in taken]
+
+
+@dataclass
+class Desk:
+    producer: FakeProducer
+    publisher: ReplyPublisher
+    settled: list[str] = field(default_factory=list)
+
+
+async def quiet() -> None:
+    """Let every task run until it waits."""
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+def make_desk(interval_s: float) -> Desk:
+    producer = FakeProducer()
+    desk = Desk(producer, ReplyPublisher(producer, interval_s=interval_s))  # type: ignore[arg-type]
+    desk.publisher.settled = lambda done: desk.settled.append(done.request_id)
+    return desk
+
+
+@pytest_asyncio.fixture
+async def desk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
+    """A round follows the other at once, a failed one too."""
+    monkeypatch.setattr(reply_publisher, "_RETRY_S", 0)
+    desk = make_desk(interval_s=0.0)
+    yield desk
+    await desk.publisher.stop()
+
+
+@pytest_asyncio.fixture
+async def patient() -> AsyncIterator[Desk]:
+    """Rounds gather for an hour unless there is reason to hurry."""
+    desk = make_desk(interval_s=3_600.0)
+    yield desk
+    await desk.publisher.stop()
+
+
+def delta(text: str, offset: int, seq: int = 0, request_id: str = "r") -> ReplyDelta:
+    return ReplyDelta(request_id=request_id, session_id="s", attempt=1, seq=seq, offset=offset, delta=text)
+
+
+def done(text: str, request_id: str = "r") -> ReplyDone:
+    return ReplyDone(
+        request_id=request_id,
+        session_id="s",
+        attempt=1,
+        status="completed",
+        reason="stop",
+        source="model",
+        output_text=text,
+        usage=Usage(),
+        timings=Timings(),
+    )
+
+
+async def test_when_the_broker_is_quick_each_delta_leaves_at_once(desk: Desk) -> None:
+    for seq, text in enumerate("abc"):
+        desk.publisher.delta(HOME, delta(text, seq, seq))
+        await quiet()
+    desk.publisher.done(HOME, done("abc"))
+    await desk.publisher.flush()
+    assert desk.producer.take() == [delta("a", 0, 0), delta("b", 1, 1), delta("c", 2, 2), done("abc")]
+    assert desk.settled == ["r"]
+
+
+async def test_the_first_text_and_the_end_leave_at_once_and_what_is_between_gathers(patient: Desk) -> None:
+    patient.publisher.delta(HOME, delta("a", 0, 0))
+    await quiet()
+    assert patient.producer.take() == [delta("a", 0, 0)]
+    for seq, text in enumerate("bc", start=1):
+        patient.publisher.delta(HOME, delta(text, seq, seq))
+        await quiet()
+    assert patient.producer.take() == []
+    patient.publisher.done(HOME, done("abc"))
+    await patient.publisher.flush()
+    assert patient.producer.take() == [delta("bc", 1, 1), done("abc")]
+
+
+async def test_a_round_that_hurries_takes_along_what_waits(patient: Desk) -> None:
+    for offset, request_id in enumerate("pq"):
+        patient.publisher.delta(HOME, delta("a", 0, 0, request_id))
+        await quiet()
+        patient.publisher.delta(HOME, delta("b", 1, 1, request_id))
+        await quiet()
+        assert len(patient.producer.take()) == 1 + offset
+    patient.publisher.done(HOME, done("ab", "p"))
+    await patient.publisher.flush()
+    assert patient.producer.take() == [delta("b", 1, 1, "q"), done("ab", "p")]
+
+
+async def test_what_gathered_leaves_when_it_is_due(desk: Desk) -> None:
+    desk.publisher.delta(HOME, delta("b", 1, 1))
+    await quiet()
+    assert desk.producer.take() == [delta("b", 1, 1)]
+
+
+async def test_records_go_to_the_target_with_the_sessions_key(desk: Desk) -> None:
+    desk.publisher.done(HOME, done("x"))
+    desk.publisher.done(ELSEWHERE, done("y", "q"))
+    await desk.publisher.flush()
+    assert {(record.topic, record.partition, record.key) for record in desk.producer.taken} == {
+        ("chat.replies", 3, b"s"),
+        ("chat.replies.crm", None, b"s"),
+    }
+
+
+async def test_what_is_written_while_a_round_is_in_flight_leaves_as_one_delta(desk: Desk) -> None:
+    desk.producer.held = True
+    desk.publisher.delta(HOME, delta("a", 0))
+    await quiet()
+    for offset, text in enumerate(["b", "c", "d"], start=1):
+        desk.publisher.delta(HOME, delta(text, offset, offset))
+        await quiet()
+    desk.publisher.delta(HOME, delta("x", 0, request_id="q"))
+    desk.publisher.done(HOME, done("abcd"))
+    await quiet()
+    assert desk.producer.take() == [delta("a", 0)]
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.producer.take() == [delta("bcd", 1, 1), done("abcd"), delta("x", 0, request_id="q")]
+    assert desk.settled == [], "not before the broker has it"
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.settled == ["r"]
+
+
+async def test_a_slow_partition_holds_up_no_other(desk: Desk) -> None:
+    desk.producer.held = True
+    desk.publisher.done(HOME, done("x"))
+    await quiet()
+    desk.producer.held = False
+    desk.publisher.done(ELSEWHERE, done("y", "q"))
+    desk.producer._open.pop()[0].add_done_callback(lambda _: None)
+    await quiet()
+    assert desk.settled == ["q"]
+
+
+async def test_after_a_failed_round_only_terminal_events_are_sent_again(desk: Desk) -> None:
+    desk.producer.held = True
+    desk.publisher.delta(HOME, delta("half", 0, request_id="p"))
+    desk.publisher.delta(HOME, delta("a", 0))
+    desk.publisher.done(HOME, done("a"))
+    await quiet()
+    desk.producer.take()
+    desk.producer.fails = lambda _: BrokerUnavailable("away")
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.producer.take() == [done("a")]
+    assert desk.settled == []
+    desk.producer.fails = lambda _: None
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.settled == ["r"]
+    assert desk.producer.take() == []
+
+
+async def test_a_terminal_event_is_sent_until_it_is_acknowledged_and_settled_once(desk: Desk) -> None:
+    failures = iter([True] * 5)
+    desk.producer.fails = lambda _: BrokerUnavailable("away") if next(failures, False) else None
+    desk.publisher.done(HOME, done("a"))
+    await desk.publisher.flush()
+    assert desk.producer.take() == [done("a")] * 6
+    assert desk.settled == ["r"]
+
+
+async def test_only_what_failed_is_sent_again(desk: Desk) -> None:
+    broken = {"q"}
+    desk.producer.fails = lambda reply: BrokerUnavailable("x") if reply.request_id in broken else None
+    desk.publisher.done(HOME, done("a", "p"))
+    desk.publisher.done(HOME, done("b", "q"))
+    desk.publisher.done(HOME, done("c", "r"))
+    await quiet()
+    assert desk.settled == ["p", "r"]
+    broken.clear()
+    await desk.publisher.flush()
+    assert desk.settled == ["p", "r", "q"]
+    assert [reply.request_id for reply in desk.producer.take()].count("p") == 1
+
+
+async def test_a_broker_that_takes_nothing_loses_no_terminal_event(desk: Desk) -> None:
+    desk.producer.refuses = lambda _: BrokerUnavailable("not connected")
+    desk.publisher.delta(HOME, delta("a", 0))
+    desk.publisher.done(HOME, done("a"))
+    await quiet()
+    desk.producer.refuses = lambda _: None
+    await desk.publisher.flush()
+    assert desk.producer.take() == [done("a")]
+    assert desk.settled == ["r"]
+
+
+async def test_a_topic_that_does_not_exist_settles_its_answers(desk: Desk) -> None:
+    """Nobody can be answered there: the request is over, and others are served."""
+    desk.producer.refuses = lambda record: (
+        ProtocolError("unknown_topic", "no such") if record.topic == ELSEWHERE[0] else None
+    )
+    desk.publisher.delta(ELSEWHERE, delta("a", 0, request_id="q"))
+    desk.publisher.done(ELSEWHERE, done("a", "q"))
+    desk.publisher.done(HOME, done("b"))
+    await desk.publisher.flush()
+    assert sorted(desk.settled) == ["q", "r"]
+    assert desk.producer.take() == [done("b")]
+
+
+async def test_flush_waits_for_every_terminal_event(desk: Desk) -> None:
+    desk.producer.held = True
+    desk.publisher.done(HOME, done("a"))
+    flushed = asyncio.create_task(desk.publisher.flush())
+    await quiet()
+    assert not flushed.done()
+    desk.producer.acknowledge()
+    await quiet()
+    assert flushed.done()
+    await flushed
+
+
+async def test_with_nothing_written_flush_and_stop_return_at_once(desk: Desk) -> None:
+    await desk.publisher.flush()
+    await desk.publisher.stop()
