@@ -72,19 +72,18 @@ class Router:
         try:
             content_type = record.headers.get(CONTENT_TYPE, MSGPACK.encode()).decode("ascii", "replace")
             order = settle(decode_request(record.value, content_type), self.defaults, now_unix_ms())
-            num_tokens = await self._count(order.request.input)
+            bucket = self.edges.bucket_of(await self._count(order.request.input))
+            await self.producer.publish(
+                Outgoing(
+                    self.topics.requests(bucket),
+                    msgpack_encode(_complete(order)),
+                    key=session_key(order.tenant, order.request.session_id),
+                    headers={**record.headers, **request_headers(order, source=self.source)},
+                )
+            )
         except ProtocolError as error:
             await dead_letter(self.producer, self.topics, record, error)
             return
-        bucket = self.edges.bucket_of(num_tokens)
-        await self.producer.publish(
-            Outgoing(
-                self.topics.requests(bucket),
-                msgpack_encode(_complete(order)),
-                key=session_key(order.tenant, order.request.session_id),
-                headers={**record.headers, **request_headers(order, source=self.source)},
-            )
-        )
         metrics.routed.labels(bucket).inc()
 
     async def _count(self, text: str) -> int:

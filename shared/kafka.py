@@ -16,6 +16,7 @@ from aiokafka.errors import (
     CommitFailedError,
     IllegalStateError,
     KafkaError,
+    MessageSizeTooLargeError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -86,7 +87,7 @@ class Producer:
         """Put a record into the next batch; the future is done when the broker has acknowledged it.
 
         Order is kept within a partition. Raises `BrokerUnavailable` when it cannot be queued, `ProtocolError`
-        (`unknown_topic`) where the topic or partition does not exist.
+        where it never can: `unknown_topic` where the topic or partition does not exist, `record_too_large`.
         """
         if self._producer is None:
             raise BrokerUnavailable("Kafka is not connected yet")
@@ -100,14 +101,18 @@ class Producer:
             )
         except (UnknownTopicOrPartitionError, AssertionError) as error:  # aiokafka asserts that the partition exists
             raise ProtocolError("unknown_topic", f"no partition {record.partition} of {record.topic}") from error
+        except MessageSizeTooLargeError as error:
+            raise ProtocolError("record_too_large", f"{record.topic} takes no record of this size: {error}") from error
         except KafkaError as error:
             raise BrokerUnavailable(f"cannot produce to {record.topic}: {error!r}") from error
         return future
 
     async def publish(self, record: Outgoing) -> None:
-        """Produce and wait for the acknowledgement. Raises `BrokerUnavailable`."""
+        """Produce and wait for the acknowledgement. Raises `BrokerUnavailable`, `ProtocolError`."""
         try:
             await (await self.enqueue(record))
+        except MessageSizeTooLargeError as error:
+            raise ProtocolError("record_too_large", f"{record.topic} takes no record of this size: {error}") from error
         except KafkaError as error:
             raise BrokerUnavailable(f"{record.topic} was not acknowledged: {error!r}") from error
 
@@ -253,7 +258,7 @@ class GroupReader:
             return False
         except KafkaError as error:
             raise BrokerUnavailable(f"cannot commit: {error!r}") from error
-        return True
+        return len(ours) == len(offsets)
 
     async def stop(self) -> None:
         if self._consumer is not None:

@@ -166,7 +166,7 @@ async def _search(
             for _ in range(_TRIES):  # a machine's hiccup is no server's limit
                 step = await _measure(pool, child, streams, options.seconds, load_cores)
                 steps.append(step)
-                console.print(f"{name}: {_line(step)}")
+                console.print(f"{name}: {_line(step)}", soft_wrap=True, highlight=False)
                 if step.passed:
                     break
             search.passed(passed=steps[-1].passed)

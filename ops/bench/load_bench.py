@@ -151,7 +151,8 @@ async def _target(
         yield options.url, "unknown (--url)", "unknown"
         return
     engine = settings.worker.engine
-    console.print(f"no --url: starting a system of our own ({options.broker} Kafka, Redis, gateway, worker, {engine})")
+    parts = f"{options.broker} Kafka, Redis, gateway, worker, {engine}"
+    console.print(f"no --url: starting a system of our own ({parts})", soft_wrap=True)
     with System(settings=settings, broker=options.broker) as system:
         await system.start_services()
         _, url = await system.start_gateway()

@@ -84,5 +84,7 @@ def show(cell: Cell) -> str:
 def verdict(value: float | None, target: float, *, at_least: bool = False) -> str:
     """The target beside what was measured."""
     sign = "≥" if at_least else "≤"
-    met = value is not None and (value >= target if at_least else value <= target)
+    if value is None:
+        return f"{sign} {show(target)} not measured"
+    met = value >= target if at_least else value <= target
     return f"{sign} {show(target)} {'met' if met else 'missed'}"

@@ -29,7 +29,7 @@ class StepSearch:
     def _choose(self) -> int:
         """The next load worth trying; `best` itself when there is none."""
         if self.lowest_failed is None:
-            grown = max(self.start, int(self.best * self.growth)) if self.best else self.start
+            grown = max(self.best + 1, int(self.best * self.growth)) if self.best else self.start
             return min(grown, self.limit)
         gap = self.lowest_failed - self.best
         if gap <= max(1, int(self.best * self.resolution)) or (not self.best and gap <= self.start // 8):

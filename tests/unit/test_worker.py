@@ -1,0 +1,199 @@
+"""A step's tokens become deltas and ends; a record is done when the end of its own answer is acknowledged."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from shared.clock import now_unix_ms
+from shared.fallback import Fallback
+from shared.history import Turn
+from shared.messages import ChatRequest, Reply, ReplyDelta, ReplyDone, Timings, Usage
+from shared.requests import Defaults, settle
+from shared.tokenizer import Tokenizer
+from shared.topics import TopicNames
+from workers.answer import Answer
+from workers.engine import Sampling
+from workers.engine.fake import FakeEngine
+from workers.job import Job
+from workers.offsets import OffsetTracker, Partition
+from workers.reply_publisher import Target
+from workers.scheduler import Scheduler, SchedulerLimits
+from workers.sequence import Sequence
+from workers.worker import Worker, run_step
+
+TOKENIZER = Tokenizer.byte_level()
+TOPIC: Partition = ("chat.requests.short", 0)
+HOME: Target = ("chat.replies", 0)
+LETTER_A = 3 + ord("a")
+
+
+@dataclass
+class FakePublisher:
+    said: list[Reply] = field(default_factory=list)
+
+    def delta(self, target: Target, delta: ReplyDelta) -> None:
+        self.said.append(delta)
+
+    def done(self, target: Target, done: ReplyDone) -> None:
+        self.said.append(done)
+
+
+@dataclass
+class FakeHistory:
+    turns: list[Turn] = field(default_factory=list)
+
+    async def append(self, tenant: str, session_id: str, turn: Turn) -> bool:
+        self.turns.append(turn)
+        return True
+
+
+@dataclass
+class Bench:
+    """A worker whose model says "a" without end, stepped by hand."""
+
+    publisher: FakePublisher = field(default_factory=FakePublisher)
+    history: FakeHistory = field(default_factory=FakeHistory)
+    offsets: OffsetTracker = field(default_factory=OffsetTracker)
+    worker: Worker = field(init=False)
+
+    def __post_init__(self) -> None:
+        engine = FakeEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
+        limits = SchedulerLimits(
+            num_slots=2,
+            prefill_chunk_tokens=16,
+            max_prefill_rows=2,
+            stop_token_ids=engine.info.stop_token_ids,
+        )
+        self.worker = Worker(
+            engine=engine,
+            scheduler=Scheduler(limits),
+            publisher=self.publisher,  # type: ignore[arg-type]
+            history=self.history,  # type: ignore[arg-type]
+            offsets=self.offsets,
+            topics=TopicNames(),
+            max_waiting=4,
+        )
+
+    def accept(self, offset: int, *, output: int = 3, stops: tuple[str, ...] = ()) -> Job:
+        request = ChatRequest(id=f"r{offset}", session_id="s", input="hi", reply_topic="chat.replies")
+        now = now_unix_ms()
+        order = settle(request, DEFAULTS, now)
+        job = Job(
+            order=order,
+            bucket="short",
+            sequence=Sequence(
+                request_id=request.id,
+                prompt_ids=[5, 6, 7],
+                max_output_tokens=output,
+                sampling=Sampling(),
+                deadline=order.deadline,
+                arrived_unix_ms=now,
+            ),
+            answer=Answer(
+                request_id=request.id, session_id="s", attempt=1, token_bytes=TOKENIZER.token_bytes, stops=stops
+            ),
+            grounding=(),
+            fallback=Fallback(source="busy", text="busy", language="en"),
+            origins=[(TOPIC, offset)],
+        )
+        self.offsets.begin(TOPIC, offset)
+        self.worker.accept(job)
+        return job
+
+    async def run(self) -> None:
+        """Step until nothing is left to compute."""
+        while (step := self.worker._next_step()) is not None:
+            self.worker._take_in(step, run_step(self.worker.engine, step))
+        await asyncio.gather(*self.worker._ending)
+
+    def ends(self) -> list[ReplyDone]:
+        return [reply for reply in self.publisher.said if isinstance(reply, ReplyDone)]
+
+
+DEFAULTS = Defaults(
+    tenant="demo",
+    output_tokens=16,
+    max_output_tokens=16,
+    first_token_ms=60_000,
+    deadline_ms=60_000,
+    max_deadline_ms=60_000,
+    reply_topic="chat.replies.external",
+    reply_topics=("chat.replies*",),
+)
+
+
+def too_late(request_id: str) -> ReplyDone:
+    """The terminal event of a record that was never opened."""
+    return ReplyDone(
+        request_id=request_id,
+        session_id="s",
+        attempt=1,
+        status="incomplete",
+        reason="deadline",
+        source="model",
+        output_text="",
+        usage=Usage(),
+        timings=Timings(),
+    )
+
+
+async def test_an_answer_is_told_in_deltas_and_remembered_before_its_end() -> None:
+    bench = Bench()
+    bench.accept(0)
+    await bench.run()
+    [end] = bench.ends()
+    assert (end.status, end.reason, end.output_text) == ("incomplete", "max_output_tokens", "aaa")
+    assert "".join(reply.delta for reply in bench.publisher.said if isinstance(reply, ReplyDelta)) == "aaa"
+    assert [turn.assistant for turn in bench.history.turns] == ["aaa"]
+
+
+async def test_a_stop_string_at_the_last_token_allowed_is_a_stop() -> None:
+    bench = Bench()
+    bench.accept(0, output=3, stops=("aaa",))
+    await bench.run()
+    [end] = bench.ends()
+    assert (end.status, end.reason, end.output_text) == ("completed", "stop", "")
+
+
+async def test_a_record_is_done_only_after_its_end_is_acknowledged() -> None:
+    bench = Bench()
+    bench.accept(0)
+    bench.accept(1)
+    await bench.run()
+    assert bench.offsets.committable() == {}
+    first, second = bench.ends()
+    bench.worker.settled(second)
+    assert bench.offsets.committable() == {}
+    bench.worker.settled(first)
+    assert bench.offsets.committable() == {TOPIC: 2}
+    assert bench.worker.idle
+
+
+async def test_the_end_of_a_late_record_does_not_end_a_running_answer_of_the_same_id() -> None:
+    """A producer that uses an id twice, or a record that was delivered again, must not bring the worker down."""
+    bench = Bench()
+    bench.accept(0, output=5)
+    step = bench.worker._next_step()
+    assert step is not None
+    bench.offsets.begin(TOPIC, 1)
+    bench.worker.answer_unread(HOME, too_late("r0"), (TOPIC, 1))
+    bench.worker.settled(too_late("r0"))
+    assert bench.offsets.committable() == {}, "the first record's answer is still being written"
+    bench.worker._take_in(step, run_step(bench.worker.engine, step))
+    await bench.run()
+    end = bench.ends()[-1]
+    assert end.output_text == "aaaaa"
+    bench.worker.settled(end)
+    assert bench.offsets.committable() == {TOPIC: 2}
+
+
+async def test_a_cancelled_answer_ends_before_the_next_step() -> None:
+    bench = Bench()
+    bench.accept(0, output=9)
+    step = bench.worker._next_step()
+    assert step is not None
+    assert bench.worker.cancel("r0")
+    bench.worker._take_in(step, run_step(bench.worker.engine, step))
+    await bench.run()
+    [end] = bench.ends()
+    assert (end.status, end.reason, end.output_text) == ("cancelled", "client", "a")
+    assert not bench.worker.cancel("r0")
