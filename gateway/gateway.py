@@ -199,7 +199,7 @@ class Gateway:
             connection.flush()
 
     def _finish(self, entry: Entry, reply: ReplyDone, now: float) -> None:
-        if not entry.chars and not reply.output_text:
+        if not (entry.created and entry.chars) and not reply.output_text:
             self._fall_back(entry)  # the model had nothing to say, or the worker gave up
             return
         self._show(entry, self.inflight.finish(entry, reply, now))
@@ -254,14 +254,16 @@ class Gateway:
     def _deadline_came(self) -> None:
         self._timer = None
         now = now_unix_ms()
-        for entry in self.inflight.late(now):
-            if entry.created and entry.chars:
-                self._show(entry, self.inflight.cut(entry, now))
-            else:
-                self._fall_back(entry)
-            if entry.published:
-                self._background(self._tell_workers(entry))
-        self._set_timer()
+        try:
+            for entry in self.inflight.late(now):
+                if entry.created and entry.chars:
+                    self._show(entry, self.inflight.cut(entry, now))
+                else:
+                    self._fall_back(entry)
+                if entry.published:
+                    self._background(self._tell_workers(entry))
+        finally:
+            self._set_timer()
 
     def _fall_back(self, entry: Entry) -> None:
         """The FAQ answers in the model's stead, and the conversation remembers it."""

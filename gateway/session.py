@@ -158,7 +158,7 @@ class Session:
         per_ms = self._limits.messages_per_minute / 60_000
         elapsed_ms = max(0.0, now_unix_ms - self._allowance_unix_ms)
         self._allowance = min(self._limits.messages_per_minute, self._allowance + elapsed_ms * per_ms)
-        self._allowance_unix_ms = now_unix_ms
+        self._allowance_unix_ms = max(now_unix_ms, self._allowance_unix_ms)  # a clock set back refills nothing
         if self._allowance < 1:
             wait_ms = int((1 - self._allowance) / per_ms) + 1
             raise ProtocolError(

@@ -44,6 +44,8 @@ class Group(BaseModel):
     def _split_lists(cls, value: Any, info: ValidationInfo) -> Any:
         """A list in the environment is comma-separated."""
         field = cls.model_fields[info.field_name or ""]
+        if value == "" and field.default is None:
+            return None
         if get_origin(field.annotation) is tuple and isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value

@@ -7,16 +7,21 @@ from collections.abc import Coroutine
 class TaskSet:
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._started = asyncio.Event()
 
     def start(self, name: str, work: Coroutine[object, object, None]) -> None:
         self._tasks[name] = asyncio.create_task(work, name=name)
+        self._started.set()
 
     async def run_until(self, stop: asyncio.Event) -> None:
         """Wait for `stop`. A task that fails meanwhile raises its error here; one that ends by itself is forgotten."""
         stopping = asyncio.create_task(stop.wait(), name="stop")
         try:
             while not stop.is_set():
-                await asyncio.wait({stopping, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
+                self._started.clear()
+                started = asyncio.create_task(self._started.wait(), name="started")
+                await asyncio.wait({stopping, started, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
+                started.cancel()
                 for name, task in list(self._tasks.items()):
                     if task.done():
                         del self._tasks[name]

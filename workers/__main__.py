@@ -108,6 +108,7 @@ class WorkerProcess:
         await self._producer.start()
         await self._cancels.start()
         self._tasks.start("cancels", read_cancels(self._cancels, self._worker.cancel, self._cancelled))
+        self._tasks.start("replies", self._publisher.watch())
         self._tasks.start("worker", self._worker.run())
         await self._requests.start()
         self._tasks.start("intake", self._intake.run())

@@ -21,6 +21,7 @@ from shared.logs import get_logger
 from shared.messages import ReplyDelta, ReplyDone
 
 _RETRY_S = 0.2
+_IDLE_S = 60.0
 
 Target = tuple[str, int | None]
 
@@ -37,9 +38,17 @@ class _Lane:
     """The replies to one partition, in order."""
 
     def __init__(
-        self, producer: Producer, target: Target, settled: Callable[[ReplyDone], None], *, interval_s: float
+        self,
+        producer: Producer,
+        target: Target,
+        *,
+        settled: Callable[[ReplyDone], None],
+        retire: Callable[[Target], None],
+        interval_s: float,
     ) -> None:
         self._interval_s = interval_s
+        self._retire = retire
+        self._next_seq: dict[str, int] = {}
         self._urgent = asyncio.Event()
         self._producer = producer
         self._target = target
@@ -63,10 +72,10 @@ class _Lane:
         self._wake.set()
 
     async def run(self) -> None:
+        """Until nothing has been said for a while."""
         loop = asyncio.get_running_loop()
         due_s = loop.time()
-        while True:
-            await self._wake.wait()
+        while await self._woken():
             await self._until(due_s)
             due_s = loop.time() + self._interval_s
             self._wake.clear()
@@ -79,6 +88,15 @@ class _Lane:
                     self.put(done.request_id, done=done)
             elif not self._pending:
                 self.idle.set()
+        self._retire(self._target)
+
+    async def _woken(self) -> bool:
+        try:
+            async with asyncio.timeout(_IDLE_S):
+                await self._wake.wait()
+        except TimeoutError:
+            return bool(self._pending)
+        return True
 
     async def _until(self, due_s: float) -> None:
         """Let a round gather until it is due or something urgent has come."""
@@ -92,7 +110,12 @@ class _Lane:
 
     async def _round(self, batch: dict[str, _Entry]) -> list[ReplyDone]:
         """Produce a round; return the terminal events that were not acknowledged."""
-        messages = [message for entry in batch.values() for message in (entry.delta, entry.done) if message]
+        messages = [
+            message
+            for request_id, entry in batch.items()
+            for message in (self._numbered(request_id, entry), entry.done)
+            if message is not None
+        ]
         outcomes = await asyncio.gather(*[await self._enqueue(message) for message in messages], return_exceptions=True)
         failed: list[ReplyDone] = []
         for message, outcome in zip(messages, outcomes, strict=True):
@@ -106,6 +129,16 @@ class _Lane:
                 continue
             self._settled(message)
         return failed
+
+    def _numbered(self, request_id: str, entry: _Entry) -> ReplyDelta | None:
+        """The entry's delta with the `seq` that it leaves with: merged deltas count as one."""
+        delta = entry.delta
+        if delta is not None:
+            delta = msgspec.structs.replace(delta, seq=self._next_seq.get(request_id, delta.seq))
+            self._next_seq[request_id] = delta.seq + 1
+        if entry.done is not None:
+            self._next_seq.pop(request_id, None)
+        return delta
 
     async def _enqueue(self, message: ReplyDelta | ReplyDone) -> asyncio.Future[object]:
         try:
@@ -129,6 +162,12 @@ class ReplyPublisher:
         self.settled: Callable[[ReplyDone], None] = lambda _: None
         self._lanes: dict[Target, _Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.failed = asyncio.Event()
+
+    async def watch(self) -> None:
+        """Returns never; raises when a lane has failed for a reason of our own."""
+        await self.failed.wait()
+        raise AssertionError("a reply lane failed; its reason is in the log")
 
     def delta(self, target: Target, delta: ReplyDelta) -> None:
         self._lane(target).put(delta.request_id, delta=delta)
@@ -149,7 +188,20 @@ class ReplyPublisher:
     def _lane(self, target: Target) -> _Lane:
         lane = self._lanes.get(target)
         if lane is None:
-            lane = self._lanes[target] = _Lane(self._producer, target, self.settled, interval_s=self._interval_s)
+            lane = self._lanes[target] = _Lane(
+                self._producer, target, settled=self.settled, retire=self._retire, interval_s=self._interval_s
+            )
             task = asyncio.create_task(lane.run(), name=f"replies to {target}")
             self._tasks.add(task)
+            task.add_done_callback(self._ended)
         return lane
+
+    def _retire(self, target: Target) -> None:
+        del self._lanes[target]
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A lane retires when it is idle; one that failed takes the process with it, or its partition would hang."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            get_logger().error("replies_failed", lane=task.get_name(), exc_info=error)
+            self.failed.set()

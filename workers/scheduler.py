@@ -17,7 +17,7 @@ from workers.slots import Move, SlotTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One engine step: moves first, then one prefill call, then one decode call. Any part may be empty."""
+    """One engine step: moves first, then one decode call, then one prefill call. Any part may be empty."""
 
     moves: tuple[Move, ...]
     prefill: tuple[PrefillChunk, ...]
@@ -52,6 +52,10 @@ class Scheduler:
     @property
     def num_running(self) -> int:
         return len(self._running)
+
+    def slot_of(self, sequence: Sequence) -> int:
+        """Where a running sequence stands."""
+        return self._slots.slot_of(sequence)
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._waiting or request_id in self._running
@@ -114,6 +118,14 @@ class Scheduler:
             self._moves += self._slots.promote(sequence)
             self._append(sequence, sampled, events)
         return events
+
+    def finish_running(self) -> list[Sequence]:
+        """The engine failed: what stands in its slots is not to be trusted, so every sequence there ends."""
+        running = list(self._running.values())
+        for sequence in running:
+            self._remove(sequence)
+        self._moves.clear()
+        return running
 
     def finish(self, sequence: Sequence) -> None:
         """A sequence ends for a reason that tokens do not show: a stop string, an engine that failed."""

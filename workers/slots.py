@@ -54,17 +54,19 @@ class SlotTable:
     def promote(self, sequence: Sequence) -> list[Move]:
         """The sequence's prompt is computed: put it among the decoding rows.
 
-        A row that overtook an older prefilling row changes places with it by way of a free slot; `may_overtake` says
-        whether there is one.
+        A row that overtook an older prefilling row changes places with it: by one move where that has nothing computed
+        yet, else by way of a free slot; `may_overtake` says whether it can.
         """
         slot, target = self.slot_of(sequence), self._num_decoding
         self._num_decoding += 1
         if slot == target:
             return []
-        if not self.free:
-            raise AssertionError("a row overtook another with no slot free to change places")
         other, spare = self._rows[target], len(self._rows)
         self._rows[target], self._rows[slot] = sequence, other
+        if not other.computed:
+            return [Move(slot, target, sequence.computed)]
+        if not self.free:
+            raise AssertionError("a row overtook another with no slot free to change places")
         return [
             Move(target, spare, other.computed),
             Move(slot, target, sequence.computed),
@@ -73,7 +75,8 @@ class SlotTable:
 
     @property
     def may_overtake(self) -> bool:
-        return self.free > 0
+        """Whether a row behind the first prefilling one may be computed before it."""
+        return self.free > 0 or not any(row.computed for row in self.prefilling[:1])
 
     def release(self, sequence: Sequence) -> list[Move]:
         """Take a sequence out and close the gap: from the decoding rows' end, then from the prefilling rows' end."""

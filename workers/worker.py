@@ -119,7 +119,7 @@ class Worker:
                 try:
                     result = await loop.run_in_executor(thread, run_step, self.engine, step)
                 except EngineError as error:
-                    self._fail(step, error)
+                    self._fail(error)
                     continue
                 self._failures = 0
                 self._take_in(step, result)
@@ -155,15 +155,15 @@ class Worker:
             elif (delta := job.answer.take_delta()) is not None:
                 self.publisher.delta(job.target, delta)
 
-    def _fail(self, step: Step, error: EngineError) -> None:
-        """The device failed: the step's sequences end, the others get their turn."""
+    def _fail(self, error: EngineError) -> None:
+        """The device failed: what stands in it ends, what waits gets its turn."""
         self._failures += 1
-        log.error("engine_failed", cause=str(error), sequences=len(step.prefilled) + len(step.decoded))
+        ended = self.scheduler.finish_running()
+        log.error("engine_failed", cause=str(error), sequences=len(ended), failures_in_a_row=self._failures)
+        for sequence in ended:
+            self._end(Finished(sequence, "failed", "internal"))
         if self._failures >= _MAX_ENGINE_FAILURES:
             raise error
-        for sequence in {*step.prefilled, *step.decoded}:
-            self.scheduler.finish(sequence)
-            self._end(Finished(sequence, "failed", "internal"))
 
     # --- the end of an answer
 

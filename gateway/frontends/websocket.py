@@ -213,8 +213,13 @@ class WebSocketFrontend:
                 connection.flush()
             else:
                 self.gateway.received(connection, message)
-            while connection.buffered_bytes > self.settings.buffer_close_bytes and socket.protocol.state is State.OPEN:
-                await asyncio.sleep(_RELIEVE_S)  # who does not take its answers is not asked for more questions
+            await self._until_taken(connection, socket)
+
+    async def _until_taken(self, connection: WebSocketConnection, socket: ServerConnection) -> None:
+        """Who does not take its answers is not asked for more questions."""
+        most = self.settings.buffer_close_bytes
+        while connection.buffered_bytes > most and socket.protocol.state is State.OPEN:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(_RELIEVE_S)
 
     @staticmethod
     def _decode(connection: WebSocketConnection, codec: Codec[ClientMessage], data: str | bytes) -> ClientMessage:

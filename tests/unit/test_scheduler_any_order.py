@@ -105,12 +105,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert all(one.due_unix_ms <= other.due_unix_ms for other in left)
 
     def assert_prefill_goes_to_the_most_urgent(self, step: Step) -> None:
-        """Unless every slot is taken: then the row next to the decoding ones, which needs no room to change places."""
+        """Unless every slot is taken and the row next to the decoding ones is begun: that could not change places."""
         prefilling = [s for s in self.here.values() if s.phase is Phase.PREFILL]
         assert bool(prefilling) == bool(step.prefill), "a prompt that has a slot never waits without reason"
         if not prefilling:
             return
-        if self.scheduler.num_running < self.num_slots:
+        first = min(prefilling, key=self.scheduler.slot_of)
+        if self.scheduler.num_running < self.num_slots or not first.computed:
             assert step.prefilled[0].due_unix_ms == min(s.due_unix_ms for s in prefilling)
         else:
             assert step.prefill[0].slot == len(step.decode)
@@ -149,12 +150,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.under_way is not None)
     @rule()
     def fail(self) -> None:
-        """The device failed somewhere in the step: what it worked on ends, the rest is unharmed."""
-        step, self.under_way = self.under_way, None
-        assert step is not None
-        for sequence in {*step.prefilled, *step.decoded}:
-            self.scheduler.finish(sequence)
+        """The device failed somewhere in the step: what stood in a slot ends, what waits is unharmed."""
+        self.under_way = None
+        waiting = [s for s in self.here.values() if s.phase is Phase.WAITING]
+        for sequence in self.scheduler.finish_running():
             self.end(sequence)
+        assert list(self.here.values()) == waiting
 
     # --- always
 
