@@ -17,7 +17,7 @@ from shared.errors import SettingsError
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq import FaqIndex
 from shared.history import History
-from shared.kafka import GroupReader, PartitionReader, Producer
+from shared.kafka import GroupReader, PartitionReader, Producer, report_outages
 from shared.logs import configure_logs, get_logger
 from shared.messages import Limits
 from shared.process import BAD_INPUT_STATUS, fail, run_until_signal
@@ -42,7 +42,9 @@ class GatewayProcess:
         self._history = History(settings.redis)
         self._producer = Producer(kafka, client_id=source)
         self._replies = PartitionReader(kafka, client_id=source, topic=topics.replies, partitions=[partition])
-        self._inbox = GroupReader(kafka, client_id=source, topics=[topics.inbox], group="replyline-router")
+        self._inbox = GroupReader(
+            kafka, client_id=source, topics=[topics.inbox], group=f"{kafka.topic_prefix}replyline-router"
+        )
         self._router = Router(
             reader=self._inbox,
             producer=self._producer,
@@ -103,6 +105,7 @@ class GatewayProcess:
         self._tasks.start("redis", self._history.await_first_answer())
         await self._replies.start()
         self._tasks.start("replies", consume_replies(self._replies, self._gateway.replied))
+        self._tasks.start("outages", report_outages(lambda: self._replies.connected))
         await self._producer.start()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)
         await self._inbox.start()

@@ -7,6 +7,7 @@ what has gathered meanwhile as the next batch, so a lone record leaves at once a
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import stamina
@@ -23,10 +24,12 @@ from aiokafka.errors import (
 from structlog.contextvars import bound_contextvars
 
 from shared.errors import BrokerUnavailable, ProtocolError
+from shared.logs import get_logger
 from shared.settings import KafkaSettings
 
 T = TypeVar("T")
 
+_OUTAGE_POLL_S = 0.25
 _MAX_RECORD_BYTES = 1_048_576
 
 
@@ -54,12 +57,18 @@ class Outgoing:
 
 
 class Producer:
-    """Idempotent producer. `start` waits for the broker as long as it takes."""
+    """Idempotent producer. `start` waits for the broker as long as it takes.
+
+    aiokafka numbers a record even when it gives it up (its time is over while the partition has no leader, or the
+    broker refuses it); the broker, which never saw that number, then refuses every later record of the partition. So
+    after a failed delivery another producer, with an id of its own, takes over.
+    """
 
     def __init__(self, settings: KafkaSettings, *, client_id: str) -> None:
         self._settings = settings
         self._client_id = client_id
         self._producer: AIOKafkaProducer | None = None
+        self._renewal: asyncio.Task[None] | None = None
 
     @property
     def connected(self) -> bool:
@@ -100,12 +109,35 @@ class Producer:
                 headers=list(record.headers.items()),
             )
         except (UnknownTopicOrPartitionError, AssertionError) as error:  # aiokafka asserts that the partition exists
+            if not _has_connection(self._producer):
+                raise BrokerUnavailable(f"nobody tells whether {record.topic} exists") from error
             raise ProtocolError("unknown_topic", f"no partition {record.partition} of {record.topic}") from error
         except MessageSizeTooLargeError as error:
             raise ProtocolError("record_too_large", f"{record.topic} takes no record of this size: {error}") from error
         except KafkaError as error:
             raise BrokerUnavailable(f"cannot produce to {record.topic}: {error!r}") from error
+        future.add_done_callback(partial(self._delivered, self._producer))
         return future
+
+    def _delivered(self, producer: AIOKafkaProducer | None, delivery: "asyncio.Future[object]") -> None:
+        if delivery.cancelled() or delivery.exception() is None or producer is not self._producer or producer is None:
+            return
+        self._producer = None
+        self._renewal = asyncio.create_task(self._renew(producer), name="renew the producer")
+
+    async def _renew(self, broken: AIOKafkaProducer) -> None:
+        try:
+            await self.start()
+        finally:
+            await self._close(broken)
+
+    async def _close(self, producer: AIOKafkaProducer) -> None:
+        """Send what waits, within a request's time: without a broker aiokafka would try for ever."""
+        stopping = asyncio.create_task(producer.stop())
+        done, _ = await asyncio.wait([stopping], timeout=self._settings.request_timeout_ms / 1_000)
+        if not done:
+            producer._sender.sender_task.cancel()  # noqa: SLF001 - `stop` goes on when its sender has ended
+        await stopping
 
     async def publish(self, record: Outgoing) -> None:
         """Produce and wait for the acknowledgement. Raises `BrokerUnavailable`, `ProtocolError`."""
@@ -121,9 +153,12 @@ class Producer:
             await self._producer.flush()
 
     async def stop(self) -> None:
-        if self._producer is not None:
-            await self._producer.stop()
-            self._producer = None
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.gather(self._renewal, return_exceptions=True)
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await self._close(producer)
 
 
 class PartitionReader:
@@ -157,7 +192,7 @@ class PartitionReader:
             for partition in assigned:
                 await consumer.position(partition)
         except BaseException:
-            await consumer.stop()
+            await _stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
             raise
         return consumer
 
@@ -184,9 +219,9 @@ class PartitionReader:
         return _records(batches)
 
     async def stop(self) -> None:
-        if self._consumer is not None:
-            await self._consumer.stop()
-            self._consumer = None
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await _stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
 
 
 class GroupReader:
@@ -261,9 +296,9 @@ class GroupReader:
         return len(ours) == len(offsets)
 
     async def stop(self) -> None:
-        if self._consumer is not None:
-            await self._consumer.stop()
-            self._consumer = None
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await _stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
 
 
 class _Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
@@ -329,10 +364,26 @@ def _consumer_options(settings: KafkaSettings, client_id: str) -> dict[str, obje
     }
 
 
-def _has_connection(consumer: AIOKafkaConsumer | None) -> bool:
-    """A consumer fetches or sends heartbeats all the time, so it has a connection while there is a broker. aiokafka
-    tells of it by no public name."""
-    return consumer is not None and any(connection.connected() for connection in consumer._client._conns.values())  # noqa: SLF001
+async def report_outages(connected: Callable[[], bool]) -> None:
+    """One line in the log when the broker goes, one when it is back."""
+    was = connected()
+    while True:
+        await asyncio.sleep(_OUTAGE_POLL_S)
+        now = connected()
+        if was and not now:
+            get_logger().warning("unavailable", what="kafka", action="retrying")
+        elif now and not was:
+            get_logger().info("available", what="kafka")
+        was = now
+
+
+def _has_connection(client: "AIOKafkaConsumer | AIOKafkaProducer | None") -> bool:
+    """Whether it has a connection to a broker: a consumer fetches or sends heartbeats all the time. aiokafka has no
+    public name for it."""
+    if client is None:
+        return False
+    inner = client._client if isinstance(client, AIOKafkaConsumer) else client.client  # noqa: SLF001
+    return any(connection.connected() for connection in inner._conns.values())  # noqa: SLF001
 
 
 async def _until_connected(what: str, connect: Callable[[], Awaitable[T]]) -> T:
@@ -352,6 +403,16 @@ def _records(batches: Mapping[TopicPartition, Sequence[object]]) -> list[Record]
         for batch in batches.values()
         for item in batch
     ]
+
+
+async def _stop_consumer(consumer: AIOKafkaConsumer, *, limit_s: float) -> None:
+    """aiokafka's `stop` raises the cancellation of a fetch that was waiting to be tried again, and then leaves its
+    connections open."""
+    stopping = asyncio.create_task(consumer.stop())
+    done, _ = await asyncio.wait([stopping], timeout=limit_s)
+    stopping.cancel()
+    if not done or stopping.cancelled() or stopping.exception() is not None:
+        await consumer._client.close()  # noqa: SLF001
 
 
 async def _start_or_stop(client: "AIOKafkaProducer | AIOKafkaConsumer") -> None:

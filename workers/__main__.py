@@ -8,7 +8,7 @@ from shared.errors import SettingsError
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq import FaqIndex
 from shared.history import History
-from shared.kafka import GroupReader, PartitionReader, Producer
+from shared.kafka import GroupReader, PartitionReader, Producer, report_outages
 from shared.logs import configure_logs, get_logger
 from shared.process import BAD_INPUT_STATUS, fail, run_until_signal
 from shared.requests import Defaults
@@ -107,6 +107,7 @@ class WorkerProcess:
         self._tasks.start("redis", self._history.await_first_answer())
         await self._producer.start()
         await self._cancels.start()
+        self._tasks.start("outages", report_outages(lambda: self._cancels.connected))
         self._tasks.start("cancels", read_cancels(self._cancels, self._worker.cancel, self._cancelled))
         self._tasks.start("replies", self._publisher.watch())
         self._tasks.start("worker", self._worker.run())

@@ -9,6 +9,11 @@ import sys
 from websockets.sync.client import connect
 
 
+def say(name: str, value: object) -> None:
+    sys.stdout.write(f"{name} {json.dumps(value)}\n")
+    sys.stdout.flush()
+
+
 def main(url: str, question: str) -> None:
     with connect(url, subprotocols=["chat.v1.json"]) as socket:
 
@@ -22,9 +27,9 @@ def main(url: str, question: str) -> None:
             if message["type"] == "ping":
                 send({"type": "pong"})
             elif message["type"] == "response.output_text.delta":
-                print("delta", json.dumps(message["delta"]), flush=True)
+                say("delta", message["delta"])
             elif message["type"] == "response.done":
-                print("done", json.dumps(message["response"]))
+                say("done", message["response"])
                 return
             elif message["type"] == "error":
                 sys.exit(message["error"]["message"])

@@ -1,4 +1,4 @@
-"""Clients in other hands: scripts that know the protocol and none of this code get streamed answers, of the real model."""
+"""Scripts that know the protocol and none of this code get streamed answers of the real model."""
 
 import asyncio
 import json
