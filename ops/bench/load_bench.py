@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -126,6 +127,9 @@ async def bench_load(options: LoadOptions, settings: Settings, command: str, con
     measured = load.outcomes[options.warmup :]
     if not measured:
         raise SettingsError(f"{url} went away in the warm-up; nothing was measured")
+    if options.url is not None:
+        models = {outcome.model for outcome in measured if outcome.model}
+        facts = msgspec.structs.replace(facts, engine=", ".join(sorted(models)) or "unknown (--url)")
     report = summarise(measured)
     run = _describe(options, command, num_connections, questions[0].deadline_ms)
     print_report(report, Console(), deadline_ms=run.deadline_ms)
