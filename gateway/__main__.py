@@ -43,7 +43,11 @@ class GatewayProcess:
         self._producer = Producer(kafka, client_id=source)
         self._replies = PartitionReader(kafka, client_id=source, topic=topics.replies, partitions=[partition])
         self._inbox = GroupReader(
-            kafka, client_id=source, topics=[topics.inbox], group=f"{kafka.topic_prefix}replyline-router"
+            kafka,
+            client_id=source,
+            topics=[topics.inbox],
+            group=f"{kafka.topic_prefix}replyline-router",
+            unhurried=True,
         )
         self._router = Router(
             reader=self._inbox,

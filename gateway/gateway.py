@@ -277,10 +277,7 @@ class Gateway:
                 source=fallback.source,
                 asked_unix_ms=int(entry.received_unix_ms),
             )
-            self._background(self._remember(entry, turn))
-
-    async def _remember(self, entry: Entry, turn: Turn) -> None:
-        await self.history.append(entry.tenant, entry.session_id, turn)
+            self.history.remember(entry.tenant, entry.session_id, turn)
 
     def _cancel(self, connection: Connection, cancel: CancelAsked) -> None:
         """Raises `ProtocolError` where there is no such answer in flight."""

@@ -7,7 +7,7 @@ Redis Cluster keeps all of a session together.
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from redis.asyncio import Redis
@@ -60,6 +60,8 @@ class History:
         self._settings = settings
         self._away_until_ms = 0.0
         self._seen = False
+        self._writing: dict[str, list[Turn]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         try:
             self._redis: Redis = Redis.from_url(
                 settings.url,
@@ -82,20 +84,36 @@ class History:
         once. What was asked later may be answered sooner: an answer begun anew after a crash must not see it."""
         if limit <= 0:
             return []
+        on_their_way = self._writing.get(_key(tenant, session_id), [])
+        values: list[Any] = []  # without decode_responses redis-py hands out bytes, and says str
         try:
             values = await self._bounded(self._redis.lrange(_key(tenant, session_id), -2 * limit, -1))
         except StoreUnavailable:
             metrics.history_unavailable.inc()
-            return []
         turns: dict[str, Turn] = {}
-        for value in values:
-            try:
-                turn = _decode(value)  # type: ignore[arg-type]  # without decode_responses redis-py hands out bytes
-            except msgspec.DecodeError:
-                continue  # written by another version: this turn is forgotten
+        for turn in [*_decoded(values), *on_their_way]:
             if turn.asked_unix_ms < before_unix_ms:
                 turns.setdefault(turn.request_id, turn)
         return list(turns.values())[-limit:]
+
+    def remember(self, tenant: str, session_id: str, turn: Turn) -> None:
+        """Append without waiting. Whoever asks this process meanwhile gets the turn already: a conversation's requests
+        come to one worker while the group is stable, so its next question finds it."""
+        key = _key(tenant, session_id)
+        self._writing.setdefault(key, []).append(turn)
+        task = asyncio.create_task(self._write(key, tenant, session_id, turn), name=f"remember {turn.request_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _write(self, key: str, tenant: str, session_id: str, turn: Turn) -> None:
+        try:
+            await self.append(tenant, session_id, turn)
+        finally:
+            turns = self._writing.get(key, [])
+            if turn in turns:
+                turns.remove(turn)
+            if not turns:
+                self._writing.pop(key, None)
 
     async def append(self, tenant: str, session_id: str, turn: Turn) -> bool:
         """Remember a turn; False where Redis is away or the conversation was erased after the question was asked."""
@@ -109,6 +127,7 @@ class History:
 
     async def delete(self, tenant: str, session_id: str) -> None:
         """Forget a conversation, and what is still being answered in it. Raises `StoreUnavailable`."""
+        self._writing.pop(_key(tenant, session_id), None)
         pipeline = self._redis.pipeline(transaction=True)
         pipeline.set(_key(tenant, session_id, "erased"), int(now_unix_ms()), ex=_ERASED_FOR_S)
         pipeline.delete(_key(tenant, session_id))
@@ -128,6 +147,8 @@ class History:
                 await asyncio.sleep(self._settings.retry_after_ms / 1_000)
 
     async def close(self) -> None:
+        """Write what is on its way, each within its timeout."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._redis.aclose()
 
     async def _bounded(self, call: Awaitable[T]) -> T:
@@ -148,6 +169,16 @@ class History:
             get_logger().info("available", what="redis")
         self._away_until_ms, self._seen = 0.0, True
         return value
+
+
+def _decoded(values: list[bytes]) -> list[Turn]:
+    turns: list[Turn] = []
+    for value in values:
+        try:
+            turns.append(_decode(value))
+        except msgspec.DecodeError:
+            continue  # written by another version: this turn is forgotten
+    return turns
 
 
 def _key(tenant: str, session_id: str, what: str = "turns") -> str:

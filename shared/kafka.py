@@ -30,6 +30,7 @@ from shared.settings import KafkaSettings
 T = TypeVar("T")
 
 _OUTAGE_POLL_S = 0.25
+_UNHURRIED = 5
 _MAX_RECORD_BYTES = 1_048_576
 
 
@@ -165,8 +166,16 @@ class PartitionReader:
     """Reads given partitions (all of a topic when none are named) from their end, outside any group."""
 
     def __init__(
-        self, settings: KafkaSettings, *, client_id: str, topic: str, partitions: Sequence[int] | None = None
+        self,
+        settings: KafkaSettings,
+        *,
+        client_id: str,
+        topic: str,
+        partitions: Sequence[int] | None = None,
+        unhurried: bool = False,
     ) -> None:
+        """`unhurried`: what comes here may be read a little later than elsewhere, and costs less meanwhile."""
+        self._unhurried = unhurried
         self._settings = settings
         self._client_id = client_id
         self._topic = topic
@@ -184,7 +193,8 @@ class PartitionReader:
 
     async def _connect(self) -> AIOKafkaConsumer:
         # A consumer of a topic without a group is given all its partitions, once the broker has named them.
-        consumer = AIOKafkaConsumer(self._topic, **_consumer_options(self._settings, self._client_id))
+        options = _consumer_options(self._settings, self._client_id, unhurried=self._unhurried)
+        consumer = AIOKafkaConsumer(self._topic, **options)
         await _start_or_stop(consumer)
         try:
             assigned = self._assign(consumer)
@@ -228,8 +238,16 @@ class GroupReader:
     """Reads topics as a member of a consumer group; offsets are committed by hand."""
 
     def __init__(
-        self, settings: KafkaSettings, *, client_id: str, topics: Sequence[str], group: str, instance_id: str = ""
+        self,
+        settings: KafkaSettings,
+        *,
+        client_id: str,
+        topics: Sequence[str],
+        group: str,
+        instance_id: str = "",
+        unhurried: bool = False,
     ) -> None:
+        self._unhurried = unhurried
         self._settings = settings
         self._client_id = client_id
         self._topics = topics
@@ -248,7 +266,7 @@ class GroupReader:
 
     async def _connect(self) -> AIOKafkaConsumer:
         consumer = AIOKafkaConsumer(
-            **_consumer_options(self._settings, self._client_id),
+            **_consumer_options(self._settings, self._client_id, unhurried=self._unhurried),
             group_id=self._group,
             group_instance_id=self._instance_id or None,
             session_timeout_ms=self._settings.session_timeout_ms,
@@ -351,14 +369,15 @@ async def describe_topics(settings: KafkaSettings) -> dict[str, int]:
         await admin.close()
 
 
-def _consumer_options(settings: KafkaSettings, client_id: str) -> dict[str, object]:
+def _consumer_options(settings: KafkaSettings, client_id: str, *, unhurried: bool) -> dict[str, object]:
+    fetch_max_wait_ms = settings.fetch_max_wait_ms * (_UNHURRIED if unhurried else 1)
     return {
         "bootstrap_servers": settings.bootstrap_servers,
         "client_id": client_id,
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
-        "fetch_max_wait_ms": settings.fetch_max_wait_ms,
-        "request_timeout_ms": settings.request_timeout_ms + settings.fetch_max_wait_ms,
+        "fetch_max_wait_ms": fetch_max_wait_ms,
+        "request_timeout_ms": settings.request_timeout_ms + fetch_max_wait_ms,
         "retry_backoff_ms": 50,
         "check_crcs": False,
     }

@@ -63,7 +63,9 @@ class KafkaSettings(Group):
         ("chat.replies", "chat.replies.*"), description="topics that producers may have answers sent to (patterns)"
     )
     request_timeout_ms: int = Field(5_000, ge=100, le=120_000, description="a produce or fetch request's limit")
-    fetch_max_wait_ms: int = Field(100, ge=1, le=5_000, description="a fetch waits so long at the broker for records")
+    fetch_max_wait_ms: int = Field(
+        100, ge=1, le=5_000, description="a fetch waits so long for records (cancels, inbox: 5x)"
+    )
     session_timeout_ms: int = Field(6_000, ge=500, le=300_000, description="a silent consumer is replaced after this")
 
     @property
@@ -264,7 +266,7 @@ def _line(item: Any) -> str:
 
 
 def _unknown_variables(environ: Any) -> list[str]:
-    known = {variable for variable, *_ in describe()} | {PREFIX + "CONFIG", PREFIX + "MODELS_DIR"}
+    known = {variable for variable, *_ in describe()} | {PREFIX + "CONFIG", PREFIX + "MODELS_DIR", PREFIX + "URL"}
     return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
 
 

@@ -17,6 +17,7 @@ from shared.status import Readiness, serve_status
 from shared.tasks import TaskSet
 from shared.topics import BucketEdges
 from workers.commits import commit, commit_regularly
+from workers.conversation import PromptBuilder
 from workers.engine.loading import LoadedModel, load_model
 from workers.intake import Intake, RecentIds, read_cancels
 from workers.offsets import OffsetTracker
@@ -46,7 +47,7 @@ class WorkerProcess:
             group=settings.worker.group,
             instance_id=settings.worker.instance_id,
         )
-        self._cancels = PartitionReader(kafka, client_id=client_id, topic=topics.cancels)
+        self._cancels = PartitionReader(kafka, client_id=client_id, topic=topics.cancels, unhurried=True)
         self._cancelled = RecentIds()
         limits = SchedulerLimits(
             num_slots=info.num_slots,
@@ -69,7 +70,7 @@ class WorkerProcess:
             settings=settings.worker,
             defaults=defaults,
             tokenizer=model.tokenizer,
-            template=model.template,
+            prompts=PromptBuilder(model.template, system=settings.worker.system_prompt),
             faq=FaqIndex.load(settings.faq.path),
             min_score=settings.faq.min_score or DEFAULT_MIN_SCORE,
             history=self._history,

@@ -14,7 +14,7 @@ from shared.settings import WorkerSettings
 from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges
 from workers.answer import Answer
-from workers.conversation import ChatTemplate, build_prompt
+from workers.conversation import PromptBuilder
 from workers.engine import Sampling
 from workers.job import Job
 from workers.sequence import Sequence as TokenSequence
@@ -28,7 +28,7 @@ class Preparer:
     settings: WorkerSettings
     defaults: Defaults
     tokenizer: Tokenizer
-    template: ChatTemplate
+    prompts: PromptBuilder
     faq: FaqIndex
     min_score: float
     history: History
@@ -38,14 +38,18 @@ class Preparer:
     async def prepare(self, request: ChatRequest, now_unix_ms: float) -> Job:
         """Raises `ProtocolError` for a request that cannot be served."""
         order = settle(request, self.defaults, now_unix_ms)
-        turns = await self.history.turns(
-            order.tenant,
-            request.session_id,
-            limit=self.settings.history_turns,
-            before_unix_ms=order.created_unix_ms,
+        remembering = asyncio.create_task(
+            self.history.turns(
+                order.tenant,
+                request.session_id,
+                limit=self.settings.history_turns,
+                before_unix_ms=order.created_unix_ms,
+            )
         )
+        await asyncio.sleep(0)  # Redis is asked now, and answers while the FAQ is searched
         hits = self.faq.search(request.input, k=max(self.settings.grounding_entries, 1))
         entries = _grounding(hits, self.settings.grounding_entries)
+        turns = await remembering
         exchanged = [(turn.user, turn.assistant) for turn in turns]
         size = len(request.input) + sum(len(user) + len(assistant) for user, assistant in exchanged)
         if size <= _INLINE_CHARS:
@@ -83,9 +87,7 @@ class Preparer:
             raise ProtocolError("input_too_long", f"an input of {len(question)} characters does not fit", param="input")
         # An answer may be shorter than asked where the conversation is long, never shorter than a quarter of the slot.
         reserved = min(order.max_output_tokens, self.max_length // 4)
-        prompt_ids = build_prompt(
-            self.template,
-            system=self.settings.system_prompt,
+        prompt_ids = self.prompts.build(
             grounding=entries,
             turns=turns,
             question=question,

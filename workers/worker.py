@@ -64,7 +64,6 @@ class Worker:
     _jobs: dict[str, Job] = field(default_factory=dict)
     _unread: dict[str, list[tuple[Partition, int]]] = field(default_factory=dict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _ending: set[asyncio.Task[None]] = field(default_factory=set)
     _failures: int = 0
 
     # --- what intake and the reply publisher tell
@@ -181,31 +180,24 @@ class Worker:
             output_tokens=len(sequence.output_ids),
             slack_ms=round(sequence.deadline.deadline_unix_ms - now_unix_ms()),
         )
-        task = asyncio.create_task(self._conclude(job, finished), name=f"conclude {job.id}")
-        self._ending.add(task)
-        task.add_done_callback(self._concluded)
-
-    async def _conclude(self, job: Job, finished: Finished) -> None:
-        """Remember the turn, then say that it is over: the next question must find this one in the history."""
         done = self._terminal(job, finished)
-        if done.output_text and done.status != "failed":
-            order = job.order
-            turn = Turn(
-                request_id=job.id,
-                user=order.request.input,
-                assistant=done.output_text,
-                source=done.source,
-                asked_unix_ms=order.created_unix_ms,
-            )
-            await self.history.append(order.tenant, order.request.session_id, turn)
+        self._remember(job, done)
         if (delta := job.answer.take_delta()) is not None:
             self.publisher.delta(job.target, delta)  # leaves in one batch with the terminal event
         self.publisher.done(job.target, done)
 
-    def _concluded(self, task: asyncio.Task[None]) -> None:
-        self._ending.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("conclude_failed", task=task.get_name(), exc_info=error)
+    def _remember(self, job: Job, done: ReplyDone) -> None:
+        if not done.output_text or done.status == "failed":
+            return
+        order = job.order
+        turn = Turn(
+            request_id=job.id,
+            user=order.request.input,
+            assistant=done.output_text,
+            source=done.source,
+            asked_unix_ms=order.created_unix_ms,
+        )
+        self.history.remember(order.tenant, order.request.session_id, turn)
 
     def _terminal(self, job: Job, finished: Finished) -> ReplyDone:
         late = finished.reason == "deadline" and not job.answer.text

@@ -16,7 +16,7 @@ from msgspec import Struct
 from shared.errors import ReplylineError
 from shared.process import BAD_INPUT_STATUS, fail
 from shared.settings import load_settings
-from workers.conversation import build_prompt
+from workers.conversation import PromptBuilder
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.engine.loading import LoadedModel, load_model
 
@@ -85,14 +85,8 @@ def generate(engine: Engine, prompts: Sequence[Sequence[int]], new_tokens: int) 
 
 def _prompt(model: LoadedModel, question: str) -> list[int]:
     """As the worker builds it with neither system text nor FAQ entries nor history."""
-    return build_prompt(
-        model.template,
-        system="",
-        grounding=(),
-        turns=(),
-        question=question,
-        max_tokens=model.engine.info.max_length,
-    )
+    prompts = PromptBuilder(model.template, system="")
+    return prompts.build(grounding=(), turns=(), question=question, max_tokens=model.engine.info.max_length)
 
 
 def main() -> int:

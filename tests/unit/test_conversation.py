@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from shared.errors import ProtocolError
 from shared.messages import Grounding
 from shared.tokenizer import BYTE_LEVEL_SPECIALS, Tokenizer
-from workers.conversation import ChatTemplate, build_prompt
+from workers.conversation import ChatTemplate, PromptBuilder
 
 TOKENIZER = Tokenizer.byte_level()
 START, END = (TOKENIZER.special_id(name) for name in ("<|im_start|>", "<|im_end|>"))
@@ -34,8 +34,8 @@ def prompt_of(
     turns: list[tuple[str, str]] | None = None,
     max_tokens: int = 10_000,
 ) -> list[int]:
-    return build_prompt(
-        TEMPLATE, system=system, grounding=grounding or [], turns=turns or [], question=question, max_tokens=max_tokens
+    return PromptBuilder(TEMPLATE, system=system).build(
+        grounding=grounding or [], turns=turns or [], question=question, max_tokens=max_tokens
     )
 
 
