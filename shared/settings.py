@@ -167,7 +167,9 @@ class WorkerSettings(Group):
     engine: Literal["onnx", "fake"] = Field("onnx", description="onnx: the model on the CPU; fake: scripted, for tests")
     metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
     metrics_port: int = Field(8081, ge=0, le=65_535, description="0 picks a free port")
-    group: str = Field("replyline-workers", min_length=1, description="Kafka consumer group")
+    group: str = Field(
+        "replyline-workers", min_length=1, description="Kafka consumer group (behind kafka.topic_prefix)"
+    )
     instance_id: str = Field("", description="static membership (group.instance.id); empty: dynamic")
     buckets: tuple[Literal["short", "medium", "long"], ...] = Field(
         ("short", "medium", "long"), min_length=1, description="which request topics this worker serves"

@@ -44,7 +44,7 @@ class WorkerProcess:
             kafka,
             client_id=client_id,
             topics=[topics.requests(bucket) for bucket in settings.worker.buckets],
-            group=settings.worker.group,
+            group=kafka.topic_prefix + settings.worker.group,
             instance_id=settings.worker.instance_id,
         )
         self._cancels = PartitionReader(kafka, client_id=client_id, topic=topics.cancels, unhurried=True)
@@ -55,7 +55,7 @@ class WorkerProcess:
             max_prefill_rows=info.max_prefill_rows,
             stop_token_ids=info.stop_token_ids,
         )
-        self._publisher = ReplyPublisher(self._producer, interval_s=settings.worker.reply_interval_ms / 1_000)
+        self._publisher = ReplyPublisher(self._producer)
         self._worker = Worker(
             engine=model.engine,
             scheduler=Scheduler(limits),
@@ -64,6 +64,7 @@ class WorkerProcess:
             offsets=self._offsets,
             topics=topics,
             max_waiting=settings.worker.max_waiting,
+            reply_interval_s=settings.worker.reply_interval_ms / 1_000,
         )
         self._publisher.settled = self._worker.settled
         preparer = Preparer(

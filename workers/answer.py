@@ -33,6 +33,11 @@ class Answer:
         return self._detokenizer.stopped
 
     @property
+    def told(self) -> bool:
+        """Whether any of the text has been handed out."""
+        return self._seq > 0
+
+    @property
     def text(self) -> str:
         return "".join(self._text)
 

@@ -26,6 +26,7 @@ from workers.worker import Worker
 
 _READ_MS = 200
 _RETRY_S = 0.2
+_PAUSE_POLL_S = 0.01
 _REMEMBERED_CANCELS = 10_000
 
 log = get_logger()
@@ -62,15 +63,11 @@ class Intake:
                 self._take(record)
 
     async def _pause(self) -> None:
-        """Back-pressure: the partitions rest until the worker has room again."""
+        """Back-pressure: the partitions rest until half the look-ahead is free again."""
         self.reader.pause()
         metrics.partitions_paused.set(1)
-        self.worker.room_again.clear()
-        try:
-            async with asyncio.timeout(1.0):
-                await self.worker.room_again.wait()
-        except TimeoutError:
-            pass
+        while self.worker.room() - len(self._preparing) <= self.worker.max_waiting // 2:  # noqa: ASYNC110 - a thread makes room
+            await asyncio.sleep(_PAUSE_POLL_S)
         self.reader.resume()
         metrics.partitions_paused.set(0)
 

@@ -1,9 +1,7 @@
 """Answers to Kafka. One lane a reply partition; one round of produce requests in flight a lane.
 
-An answer's first text and its end leave at once. In between, what all answers of a lane write leaves together every
-`interval_s`, one delta an answer: a round costs every process on the path by the request, hardly by the record, and
-no reader sees a difference between 80 and 40 writes a second. When the broker is slow records grow instead of queues;
-what is held is bounded by the answers in flight. A lost
+What an answer writes while a round is in flight leaves as one delta with the next: nothing waits when the broker is
+quick, records grow instead of queues when it is slow, and what is held is bounded by the answers in flight. A lost
 delta is not sent again (the terminal event carries the whole text); a terminal event is, until it is acknowledged.
 """
 
@@ -44,12 +42,9 @@ class _Lane:
         *,
         settled: Callable[[ReplyDone], None],
         retire: Callable[[Target], None],
-        interval_s: float,
     ) -> None:
-        self._interval_s = interval_s
         self._retire = retire
         self._next_seq: dict[str, int] = {}
-        self._urgent = asyncio.Event()
         self._producer = producer
         self._target = target
         self._settled = settled
@@ -66,18 +61,12 @@ class _Lane:
                 delta if earlier is None else msgspec.structs.replace(earlier, delta=earlier.delta + delta.delta)
             )
         entry.done = done or entry.done
-        if done is not None or (delta is not None and delta.seq == 0):
-            self._urgent.set()
         self.idle.clear()
         self._wake.set()
 
     async def run(self) -> None:
         """Until nothing has been said for a while."""
-        loop = asyncio.get_running_loop()
-        due_s = loop.time()
         while await self._woken():
-            await self._until(due_s)
-            due_s = loop.time() + self._interval_s
             self._wake.clear()
             batch, self._pending = self._pending, {}
             failed = await self._round(batch)
@@ -97,16 +86,6 @@ class _Lane:
         except TimeoutError:
             return bool(self._pending)
         return True
-
-    async def _until(self, due_s: float) -> None:
-        """Let a round gather until it is due or something urgent has come."""
-        if not self._urgent.is_set():
-            try:
-                async with asyncio.timeout_at(due_s):
-                    await self._urgent.wait()
-            except TimeoutError:
-                pass
-        self._urgent.clear()
 
     async def _round(self, batch: dict[str, _Entry]) -> list[ReplyDone]:
         """Produce a round; return the terminal events that were not acknowledged."""
@@ -156,9 +135,8 @@ class _Lane:
 class ReplyPublisher:
     """`settled` is told each terminal event that Kafka has acknowledged (or that has nowhere to go)."""
 
-    def __init__(self, producer: Producer, *, interval_s: float) -> None:
+    def __init__(self, producer: Producer) -> None:
         self._producer = producer
-        self._interval_s = interval_s
         self.settled: Callable[[ReplyDone], None] = lambda _: None
         self._lanes: dict[Target, _Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -188,9 +166,7 @@ class ReplyPublisher:
     def _lane(self, target: Target) -> _Lane:
         lane = self._lanes.get(target)
         if lane is None:
-            lane = self._lanes[target] = _Lane(
-                self._producer, target, settled=self.settled, retire=self._retire, interval_s=self._interval_s
-            )
+            lane = self._lanes[target] = _Lane(self._producer, target, settled=self.settled, retire=self._retire)
             task = asyncio.create_task(lane.run(), name=f"replies to {target}")
             self._tasks.add(task)
             task.add_done_callback(self._ended)

@@ -66,9 +66,9 @@ async def quiet() -> None:
         await asyncio.sleep(0)
 
 
-def make_desk(interval_s: float) -> Desk:
+def make_desk() -> Desk:
     producer = FakeProducer()
-    desk = Desk(producer, ReplyPublisher(producer, interval_s=interval_s))  # type: ignore[arg-type]
+    desk = Desk(producer, ReplyPublisher(producer))  # type: ignore[arg-type]
     desk.publisher.settled = lambda done: desk.settled.append(done.request_id)
     return desk
 
@@ -77,15 +77,7 @@ def make_desk(interval_s: float) -> Desk:
 async def desk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
     """A round follows the other at once, a failed one too."""
     monkeypatch.setattr(reply_publisher, "_RETRY_S", 0)
-    desk = make_desk(interval_s=0.0)
-    yield desk
-    await desk.publisher.stop()
-
-
-@pytest_asyncio.fixture
-async def patient() -> AsyncIterator[Desk]:
-    """Rounds gather for an hour unless there is reason to hurry."""
-    desk = make_desk(interval_s=3_600.0)
+    desk = make_desk()
     yield desk
     await desk.publisher.stop()
 
@@ -116,37 +108,6 @@ async def test_when_the_broker_is_quick_each_delta_leaves_at_once(desk: Desk) ->
     await desk.publisher.flush()
     assert desk.producer.take() == [delta("a", 0, 0), delta("b", 1, 1), delta("c", 2, 2), done("abc")]
     assert desk.settled == ["r"]
-
-
-async def test_the_first_text_and_the_end_leave_at_once_and_what_is_between_gathers(patient: Desk) -> None:
-    patient.publisher.delta(HOME, delta("a", 0, 0))
-    await quiet()
-    assert patient.producer.take() == [delta("a", 0, 0)]
-    for seq, text in enumerate("bc", start=1):
-        patient.publisher.delta(HOME, delta(text, seq, seq))
-        await quiet()
-    assert patient.producer.take() == []
-    patient.publisher.done(HOME, done("abc"))
-    await patient.publisher.flush()
-    assert patient.producer.take() == [delta("bc", 1, 1), done("abc")]
-
-
-async def test_a_round_that_hurries_takes_along_what_waits(patient: Desk) -> None:
-    for offset, request_id in enumerate("pq"):
-        patient.publisher.delta(HOME, delta("a", 0, 0, request_id))
-        await quiet()
-        patient.publisher.delta(HOME, delta("b", 1, 1, request_id))
-        await quiet()
-        assert len(patient.producer.take()) == 1 + offset
-    patient.publisher.done(HOME, done("ab", "p"))
-    await patient.publisher.flush()
-    assert patient.producer.take() == [delta("b", 1, 1, "q"), done("ab", "p")]
-
-
-async def test_what_gathered_leaves_when_it_is_due(desk: Desk) -> None:
-    desk.publisher.delta(HOME, delta("b", 1, 1))
-    await quiet()
-    assert desk.producer.take() == [delta("b", 1, 1)]
 
 
 async def test_records_go_to_the_target_with_the_sessions_key(desk: Desk) -> None:

@@ -1,9 +1,11 @@
 """A step's tokens become deltas and ends; a record is done when the end of its own answer is acknowledged."""
 
-import asyncio
 from dataclasses import dataclass, field
 
+import pytest
+
 from shared.clock import now_unix_ms
+from shared.errors import EngineError
 from shared.fallback import Fallback
 from shared.history import Turn
 from shared.messages import ChatRequest, Reply, ReplyDelta, ReplyDone, Timings, Usage
@@ -13,12 +15,13 @@ from shared.topics import TopicNames
 from workers.answer import Answer
 from workers.engine import Sampling
 from workers.engine.fake import FakeEngine
+from workers.engine_loop import EngineLoop, run_step
 from workers.job import Job
 from workers.offsets import OffsetTracker, Partition
 from workers.reply_publisher import Target
 from workers.scheduler import Scheduler, SchedulerLimits
 from workers.sequence import Sequence
-from workers.worker import Worker, run_step
+from workers.worker import Worker
 
 TOKENIZER = Tokenizer.byte_level()
 TOPIC: Partition = ("chat.requests.short", 0)
@@ -41,9 +44,8 @@ class FakePublisher:
 class FakeHistory:
     turns: list[Turn] = field(default_factory=list)
 
-    async def append(self, tenant: str, session_id: str, turn: Turn) -> bool:
+    def remember(self, tenant: str, session_id: str, turn: Turn) -> None:
         self.turns.append(turn)
-        return True
 
 
 @dataclass
@@ -53,7 +55,9 @@ class Bench:
     publisher: FakePublisher = field(default_factory=FakePublisher)
     history: FakeHistory = field(default_factory=FakeHistory)
     offsets: OffsetTracker = field(default_factory=OffsetTracker)
+    interval_s: float = 0.0
     worker: Worker = field(init=False)
+    engine_loop: EngineLoop = field(init=False)
 
     def __post_init__(self) -> None:
         engine = FakeEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
@@ -71,7 +75,10 @@ class Bench:
             offsets=self.offsets,
             topics=TopicNames(),
             max_waiting=4,
+            reply_interval_s=self.interval_s,
         )
+        self.engine_loop = self.worker.engine_loop
+        self.engine_loop.tell = self.worker.hear
 
     def accept(self, offset: int, *, output: int = 3, stops: tuple[str, ...] = ()) -> Job:
         request = ChatRequest(id=f"r{offset}", session_id="s", input="hi", reply_topic="chat.replies")
@@ -99,11 +106,21 @@ class Bench:
         self.worker.accept(job)
         return job
 
-    async def run(self) -> None:
-        """Step until nothing is left to compute."""
-        while (step := self.worker._next_step()) is not None:
-            self.worker._take_in(step, run_step(self.worker.engine, step))
-        await asyncio.gather(*self.worker._ending)
+    def step(self) -> bool:
+        """One step as the engine's thread makes it; False when there is nothing left to compute."""
+        step = self.engine_loop.next_step()
+        if step is None:
+            self.engine_loop._tell_all()
+            return False
+        self.engine_loop.take_in(step, run_step(self.engine_loop.engine, step))
+        return True
+
+    def run(self) -> None:
+        while self.step():
+            pass
+
+    def deltas(self) -> list[str]:
+        return [reply.delta for reply in self.publisher.said if isinstance(reply, ReplyDelta)]
 
     def ends(self) -> list[ReplyDone]:
         return [reply for reply in self.publisher.said if isinstance(reply, ReplyDone)]
@@ -136,29 +153,29 @@ def too_late(request_id: str) -> ReplyDone:
     )
 
 
-async def test_an_answer_is_told_in_deltas_and_remembered_before_its_end() -> None:
+def test_an_answer_is_told_in_deltas_and_remembered() -> None:
     bench = Bench()
     bench.accept(0)
-    await bench.run()
+    bench.run()
     [end] = bench.ends()
     assert (end.status, end.reason, end.output_text) == ("incomplete", "max_output_tokens", "aaa")
-    assert "".join(reply.delta for reply in bench.publisher.said if isinstance(reply, ReplyDelta)) == "aaa"
+    assert bench.deltas() == ["a", "a", "a"]
     assert [turn.assistant for turn in bench.history.turns] == ["aaa"]
 
 
-async def test_a_stop_string_at_the_last_token_allowed_is_a_stop() -> None:
+def test_a_stop_string_at_the_last_token_allowed_is_a_stop() -> None:
     bench = Bench()
     bench.accept(0, output=3, stops=("aaa",))
-    await bench.run()
+    bench.run()
     [end] = bench.ends()
     assert (end.status, end.reason, end.output_text) == ("completed", "stop", "")
 
 
-async def test_a_record_is_done_only_after_its_end_is_acknowledged() -> None:
+def test_a_record_is_done_only_after_its_end_is_acknowledged() -> None:
     bench = Bench()
     bench.accept(0)
     bench.accept(1)
-    await bench.run()
+    bench.run()
     assert bench.offsets.committable() == {}
     first, second = bench.ends()
     bench.worker.settled(second)
@@ -168,32 +185,61 @@ async def test_a_record_is_done_only_after_its_end_is_acknowledged() -> None:
     assert bench.worker.idle
 
 
-async def test_the_end_of_a_late_record_does_not_end_a_running_answer_of_the_same_id() -> None:
+def test_the_end_of_a_late_record_does_not_end_a_running_answer_of_the_same_id() -> None:
     """A producer that uses an id twice, or a record that was delivered again, must not bring the worker down."""
     bench = Bench()
     bench.accept(0, output=5)
-    step = bench.worker._next_step()
-    assert step is not None
+    assert bench.step()
     bench.offsets.begin(TOPIC, 1)
     bench.worker.answer_unread(HOME, too_late("r0"), (TOPIC, 1))
     bench.worker.settled(too_late("r0"))
     assert bench.offsets.committable() == {}, "the first record's answer is still being written"
-    bench.worker._take_in(step, run_step(bench.worker.engine, step))
-    await bench.run()
+    bench.run()
     end = bench.ends()[-1]
     assert end.output_text == "aaaaa"
     bench.worker.settled(end)
     assert bench.offsets.committable() == {TOPIC: 2}
 
 
-async def test_a_cancelled_answer_ends_before_the_next_step() -> None:
+def test_a_cancelled_answer_ends_before_the_next_step() -> None:
     bench = Bench()
     bench.accept(0, output=9)
-    step = bench.worker._next_step()
-    assert step is not None
+    assert bench.step()
     assert bench.worker.cancel("r0")
-    bench.worker._take_in(step, run_step(bench.worker.engine, step))
-    await bench.run()
+    bench.run()
     [end] = bench.ends()
     assert (end.status, end.reason, end.output_text) == ("cancelled", "client", "a")
     assert not bench.worker.cancel("r0")
+
+
+def test_the_first_text_and_the_end_are_told_at_once_and_the_rest_together() -> None:
+    bench = Bench(interval_s=3_600)
+    bench.accept(0, output=5)
+    assert bench.step()
+    assert bench.deltas() == ["a"]
+    assert bench.step()
+    assert bench.step()
+    assert bench.deltas() == ["a"], "gathered"
+    bench.accept(1, output=2)
+    assert bench.step()
+    assert bench.deltas() == ["a", "aaa", "a"], "another answer's first text takes along what was gathered"
+    bench.run()
+    assert sorted(end.output_text for end in bench.ends()) == ["aa", "aaaaa"]
+
+
+class BrokenEngine(FakeEngine):
+    """Its device fails at every decode."""
+
+    def decode(self, rows: object) -> list[int]:
+        raise EngineError("out of memory")
+
+
+def test_an_engine_that_keeps_failing_ends_its_answers_and_then_the_worker() -> None:
+    bench = Bench()
+    bench.engine_loop.engine = BrokenEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
+    for offset in range(6):
+        bench.accept(offset)
+    with pytest.raises(EngineError):
+        bench.engine_loop.run()
+    assert [(end.status, end.reason) for end in bench.ends()] == [("failed", "internal")] * len(bench.ends())
+    assert all(end.error is not None and end.error.retryable for end in bench.ends())

@@ -185,6 +185,7 @@ def _load(folder: ModelFolder, threads: int, *, spinning: bool) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.dynamic_block_base", "4")
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
     try:
         return onnxruntime.InferenceSession(str(folder.graph_path), options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,198 @@
+"""The engine's thread: steps as long as there is something to compute.
+
+It owns the engine, the scheduler and the answers being written; nothing else touches them until an answer has ended.
+What comes in (sequences, cancels) lies in a mailbox that is emptied before each step, so it takes effect within one.
+What goes out is told in batches: an answer's first text and its end at once, all other text together every
+`interval_s`, for on the way to the client each telling costs by itself, hardly by what is in it. No step waits for
+the event loop, and no lock is needed: a deque's append and popleft are atomic.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from shared import metrics
+from shared.clock import now_unix_ms
+from shared.errors import EngineError
+from shared.logs import get_logger
+from shared.messages import ReplyDelta
+from workers.engine import Engine
+from workers.job import Job
+from workers.scheduler import Scheduler, Step
+from workers.sequence import Finished, Token
+
+_MAX_FAILURES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer grew."""
+
+    job: Job
+    delta: ReplyDelta
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An answer ended; from now on its job is the hearer's."""
+
+    job: Job
+    finished: Finished
+
+
+News = Said | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What the engine sampled, and how long each part of the step took."""
+
+    prefill_tokens: list[int | None]
+    decode_tokens: list[int]
+    prefill_s: float
+    decode_s: float
+
+
+def run_step(engine: Engine, step: Step) -> StepResult:
+    """Compute a step: moves, decode, prefill. Raises `EngineError`."""
+    for move in step.moves:
+        engine.move(source=move.source, target=move.target, length=move.length)
+    start = time.perf_counter()
+    decoded = engine.decode(step.decode) if step.decode else []
+    middle = time.perf_counter()
+    prefilled = engine.prefill(step.prefill) if step.prefill else []
+    return StepResult(prefilled, decoded, prefill_s=time.perf_counter() - middle, decode_s=middle - start)
+
+
+@dataclass(slots=True, kw_only=True)
+class EngineLoop:
+    """`tell` is called on the engine's thread. `add`, `cancel`, `stop` and `num_waiting` may be used on any."""
+
+    engine: Engine
+    scheduler: Scheduler
+    tell: Callable[[list[News]], None]
+    interval_s: float
+    _mail: deque[Job | str] = field(default_factory=deque)
+    _wake: threading.Event = field(default_factory=threading.Event)
+    _stopped: bool = False
+    _jobs: dict[str, Job] = field(default_factory=dict)
+    _touched: dict[str, Job] = field(default_factory=dict)
+    _news: list[News] = field(default_factory=list)
+    _told_s: float = float("-inf")
+    _failures: int = 0
+
+    # --- from any thread
+
+    def add(self, job: Job) -> None:
+        self._mail.append(job)
+        self._wake.set()
+
+    def cancel(self, request_id: str) -> None:
+        self._mail.append(request_id)
+        self._wake.set()
+
+    def stop(self) -> None:
+        """`run` returns after its step."""
+        self._stopped = True
+        self._wake.set()
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences without a slot, those still in the mailbox included."""
+        return self.scheduler.num_waiting + len(self._mail)
+
+    # --- on the engine's thread
+
+    def run(self) -> None:
+        """Until `stop`. Raises `EngineError` when the engine keeps failing, without an answer in between."""
+        while not self._stopped:
+            step = self.next_step()
+            if step is None:
+                self._tell_all()
+                self._wake.wait()
+                self._wake.clear()
+                continue
+            try:
+                result = run_step(self.engine, step)
+            except EngineError as error:
+                self._fail(error)
+                continue
+            self.take_in(step, result)
+
+    def next_step(self) -> Step | None:
+        """Read the mail, take out what is cancelled or too late, and plan."""
+        while self._mail:
+            mail = self._mail.popleft()
+            if isinstance(mail, Job):
+                self._jobs[mail.id] = mail
+                self.scheduler.add(mail.sequence)
+            else:
+                self.scheduler.cancel(mail)
+        now = now_unix_ms()
+        for finished in self.scheduler.sweep(now):
+            self._end(finished)
+        step = self.scheduler.next_step(now)
+        metrics.waiting.set(self.scheduler.num_waiting)
+        metrics.slots_used.set(self.scheduler.num_running)
+        return step
+
+    def take_in(self, step: Step, result: StepResult) -> None:
+        """What the engine sampled becomes text; what is due is told."""
+        _count(step, result)
+        events = self.scheduler.complete(step, result.prefill_tokens, result.decode_tokens, now_unix_ms())
+        for event in events:
+            job = self._jobs[event.sequence.request_id]
+            if isinstance(event, Token):
+                job.answer.add(event.token_id)
+                self._touched[job.id] = job
+            else:
+                self._failures = 0  # an answer came to its own end: the device works
+                # The last token allowed may also complete a stop string.
+                self._end(Finished(job.sequence, "completed", "stop") if job.answer.stopped else event)
+        for job in [job for job in self._touched.values() if job.answer.stopped]:
+            self.scheduler.finish(job.sequence)
+            self._end(Finished(job.sequence, "completed", "stop"))
+        urgent = bool(self._news) or any(not job.answer.told for job in self._touched.values())
+        if urgent or time.monotonic() - self._told_s >= self.interval_s:
+            self._tell_all()
+
+    def _end(self, finished: Finished) -> None:
+        job = self._jobs.pop(finished.sequence.request_id)
+        self._touched.pop(job.id, None)
+        job.answer.finish()
+        self._news.append(Ended(job, finished))
+
+    def _fail(self, error: EngineError) -> None:
+        """The device failed: what stands in it ends, what waits gets its turn."""
+        self._failures += 1
+        ended = self.scheduler.finish_running()
+        get_logger().error("engine_failed", cause=str(error), sequences=len(ended), failures_in_a_row=self._failures)
+        for sequence in ended:
+            self._end(Finished(sequence, "failed", "internal"))
+        self._tell_all()
+        if self._failures >= _MAX_FAILURES:
+            raise error
+
+    def _tell_all(self) -> None:
+        deltas = [(job, job.answer.take_delta()) for job in self._touched.values()]
+        news: list[News] = [Said(job, delta) for job, delta in deltas if delta is not None]
+        news += self._news
+        self._touched.clear()
+        self._news = []
+        if news:
+            self._told_s = time.monotonic()
+            self.tell(news)
+
+
+def _count(step: Step, result: StepResult) -> None:
+    if step.prefill:
+        metrics.steps.labels("prefill").inc()
+        metrics.step_time.labels("prefill").observe(result.prefill_s)
+        metrics.prompt_tokens.inc(sum(len(chunk.token_ids) for chunk in step.prefill))
+    if step.decode:
+        metrics.steps.labels("decode").inc()
+        metrics.step_time.labels("decode").observe(result.decode_s)
+        metrics.batch_rows.observe(len(step.decode))
+    metrics.output_tokens.inc(len(step.decode) + sum(token is not None for token in result.prefill_tokens))
