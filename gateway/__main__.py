@@ -20,7 +20,7 @@ from shared.history import History
 from shared.kafka import GroupReader, PartitionReader, Producer, report_outages
 from shared.logs import configure_logs, get_logger
 from shared.messages import Limits
-from shared.process import BAD_INPUT_STATUS, fail, run_until_signal
+from shared.process import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.requests import Defaults
 from shared.settings import Settings, load_settings
 from shared.status import Readiness
@@ -111,6 +111,7 @@ class GatewayProcess:
         self._tasks.start("replies", consume_replies(self._replies, self._gateway.replied))
         self._tasks.start("outages", report_outages(lambda: self._replies.connected))
         await self._producer.start()
+        settle_heap()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)
         await self._inbox.start()
         self._tasks.start("router", self._router.run())

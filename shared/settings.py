@@ -56,7 +56,7 @@ class KafkaSettings(Group):
 
     bootstrap_servers: str = Field("127.0.0.1:9092", description="host:port, comma-separated")
     topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="put before every topic's name")
-    request_partitions: int = Field(12, ge=1, le=1000, description="partitions of each chat.requests topic")
+    request_partitions: int = Field(4, ge=1, le=1000, description="partitions of each chat.requests topic")
     reply_partitions: int = Field(8, ge=1, le=1000, description="partitions of chat.replies: at most so many gateways")
     replication_factor: int = Field(1, ge=1, le=9, description="of topics that `replyline topics create` makes")
     reply_topics: tuple[str, ...] = Field(

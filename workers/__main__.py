@@ -10,7 +10,7 @@ from shared.faq import FaqIndex
 from shared.history import History
 from shared.kafka import GroupReader, PartitionReader, Producer, report_outages
 from shared.logs import configure_logs, get_logger
-from shared.process import BAD_INPUT_STATUS, fail, run_until_signal
+from shared.process import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.requests import Defaults
 from shared.settings import Settings, load_settings
 from shared.status import Readiness, serve_status
@@ -116,6 +116,7 @@ class WorkerProcess:
         await self._requests.start()
         self._tasks.start("intake", self._intake.run())
         self._tasks.start("commits", commit_regularly(self._offsets, self._requests))
+        settle_heap()
         get_logger().info("worker_ready", buckets=self._settings.worker.buckets, engine=self._model.engine.info.name)
 
     async def _shutdown(self) -> None:

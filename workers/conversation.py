@@ -11,6 +11,7 @@ from shared.errors import ProtocolError
 from shared.messages import Grounding
 
 _REMEMBERED_OPENINGS = 512
+_REMEMBERED_TURNS = 1_024
 
 
 class ChatTemplate:
@@ -28,13 +29,14 @@ class ChatTemplate:
 
 
 class PromptBuilder:
-    """Prompts with one system text. What opens a prompt is encoded once for each set of FAQ entries: few sets are asked
-    for often, and they are a prompt's larger half."""
+    """Prompts with one system text. What is in most prompts is encoded once: the opening for each set of FAQ entries (few
+    sets are asked for often), and a turn for the questions that follow it. The caches are bounded, in memory only."""
 
     def __init__(self, template: ChatTemplate, *, system: str) -> None:
         self._template = template
         self._system = system
         self._opening = lru_cache(_REMEMBERED_OPENINGS)(self._encode_opening)
+        self._turn = lru_cache(_REMEMBERED_TURNS)(self._encode_turn)
 
     def build(
         self, *, grounding: Sequence[Grounding], turns: Sequence[tuple[str, str]], question: str, max_tokens: int
@@ -62,11 +64,14 @@ class PromptBuilder:
         """As many of the last turns as fit, each whole."""
         ids: list[int] = []
         for user, assistant in reversed(turns):
-            turn = [*self._template.message("user", user), *self._template.message("assistant", assistant)]
+            turn = self._turn(user, assistant)
             if len(turn) + len(ids) > room:
                 break
-            ids = turn + ids
+            ids = [*turn, *ids]
         return ids
+
+    def _encode_turn(self, user: str, assistant: str) -> tuple[int, ...]:
+        return (*self._template.message("user", user), *self._template.message("assistant", assistant))
 
     def _encode_opening(self, entries: tuple[Grounding, ...]) -> tuple[int, ...]:
         parts = [self._system] if self._system else []
