@@ -207,14 +207,13 @@ class Gateway:
     def _show(self, entry: Entry, items: Iterable[Item]) -> None:
         """Hand items to the client, and settle the books when the answer has ended."""
         connection = self._connection_of(entry)
+        if connection is not None:
+            for item in items:
+                connection.put(item)
+            connection.flush()
         if entry.done:
             self._count_out(entry)
             self._ended(entry)
-        if connection is None:
-            return
-        for item in items:
-            connection.put(item)
-        connection.flush()
 
     def _ended(self, entry: Entry) -> None:
         response = entry.response

@@ -29,8 +29,8 @@ class ChatTemplate:
 
 
 class PromptBuilder:
-    """Prompts with one system text. What is in most prompts is encoded once: the opening for each set of FAQ entries (few
-    sets are asked for often), and a turn for the questions that follow it. The caches are bounded, in memory only."""
+    """Prompts with one system text. What is in many prompts is encoded once: the opening for each set of FAQ entries
+    (few sets are asked for often), a turn for the questions after it. The caches are bounded, in memory only."""
 
     def __init__(self, template: ChatTemplate, *, system: str) -> None:
         self._template = template
