@@ -169,7 +169,7 @@ class System:
             "redis__url": self.redis.url,
             "worker__engine": "fake",
             "worker__max_length": 4_096,
-            "worker__group": f"{self.prefix}workers",
+            "worker__group": "workers",
             "log__format": "json",
             # The default suits a local Redis on an idle machine.
             "redis__timeout_ms": 1_000,

@@ -1,0 +1,18 @@
+"""Kafka as the rest of Replyline sees it: the only package that imports aiokafka."""
+
+from shared.kafka.administration import create_topics, describe_topics
+from shared.kafka.connection import report_outages
+from shared.kafka.producer import Producer
+from shared.kafka.readers import GroupReader, PartitionReader
+from shared.kafka.records import Outgoing, Record
+
+__all__ = [
+    "GroupReader",
+    "Outgoing",
+    "PartitionReader",
+    "Producer",
+    "Record",
+    "create_topics",
+    "describe_topics",
+    "report_outages",
+]

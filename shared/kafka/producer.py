@@ -1,0 +1,123 @@
+"""Producing: idempotent, `acks=all`, no linger.
+
+aiokafka has one produce request in flight per broker and sends what has gathered meanwhile as the next batch, so a lone
+record leaves at once and a burst is batched by itself.
+"""
+
+import asyncio
+from functools import partial
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, UnknownTopicOrPartitionError
+
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka.connection import has_connection, start_or_stop, until_connected
+from shared.kafka.records import Outgoing
+from shared.settings import KafkaSettings
+
+_MAX_RECORD_BYTES = 1_048_576
+
+
+class Producer:
+    """Idempotent producer. `start` waits for the broker as long as it takes.
+
+    aiokafka numbers a record even when it gives it up (its time is over while the partition has no leader, or the
+    broker refuses it); the broker, which never saw that number, then refuses every later record of the partition. So
+    after a failed delivery another producer, with an id of its own, takes over.
+    """
+
+    def __init__(self, settings: KafkaSettings, *, client_id: str) -> None:
+        self._settings = settings
+        self._client_id = client_id
+        self._producer: AIOKafkaProducer | None = None
+        self._renewal: asyncio.Task[None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker has been there: an idle producer lets its connection go."""
+        return self._producer is not None
+
+    async def start(self) -> None:
+        self._producer = await until_connected("kafka producer", self._connect)
+
+    async def _connect(self) -> AIOKafkaProducer:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._settings.bootstrap_servers,
+            client_id=self._client_id,
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=0,
+            request_timeout_ms=self._settings.request_timeout_ms,
+            max_request_size=_MAX_RECORD_BYTES,
+            retry_backoff_ms=50,
+        )
+        await start_or_stop(producer)
+        return producer
+
+    async def enqueue(self, record: Outgoing) -> "asyncio.Future[object]":
+        """Put a record into the next batch; the future is done when the broker has acknowledged it.
+
+        Order is kept within a partition. Raises `BrokerUnavailable` when it cannot be queued, `ProtocolError`
+        where it never can: `unknown_topic` where the topic or partition does not exist, `record_too_large`.
+        """
+        if self._producer is None:
+            raise BrokerUnavailable("Kafka is not connected yet")
+        try:
+            future: asyncio.Future[object] = await self._producer.send(
+                record.topic,
+                value=record.value,
+                key=record.key,
+                partition=record.partition,
+                headers=list(record.headers.items()),
+            )
+        except (UnknownTopicOrPartitionError, AssertionError) as error:  # aiokafka asserts that the partition exists
+            if not has_connection(self._producer):
+                raise BrokerUnavailable(f"nobody tells whether {record.topic} exists") from error
+            raise ProtocolError("unknown_topic", f"no partition {record.partition} of {record.topic}") from error
+        except MessageSizeTooLargeError as error:
+            raise ProtocolError("record_too_large", f"{record.topic} takes no record of this size: {error}") from error
+        except KafkaError as error:
+            raise BrokerUnavailable(f"cannot produce to {record.topic}: {error!r}") from error
+        future.add_done_callback(partial(self._delivered, self._producer))
+        return future
+
+    def _delivered(self, producer: AIOKafkaProducer | None, delivery: "asyncio.Future[object]") -> None:
+        if delivery.cancelled() or delivery.exception() is None or producer is not self._producer or producer is None:
+            return
+        self._producer = None
+        self._renewal = asyncio.create_task(self._renew(producer), name="renew the producer")
+
+    async def _renew(self, broken: AIOKafkaProducer) -> None:
+        try:
+            await self.start()
+        finally:
+            await self._close(broken)
+
+    async def _close(self, producer: AIOKafkaProducer) -> None:
+        """Send what waits, within a request's time: without a broker aiokafka would try for ever."""
+        stopping = asyncio.create_task(producer.stop())
+        done, _ = await asyncio.wait([stopping], timeout=self._settings.request_timeout_ms / 1_000)
+        if not done:
+            producer._sender.sender_task.cancel()  # noqa: SLF001 - `stop` goes on when its sender has ended
+        await stopping
+
+    async def publish(self, record: Outgoing) -> None:
+        """Produce and wait for the acknowledgement. Raises `BrokerUnavailable`, `ProtocolError`."""
+        try:
+            await (await self.enqueue(record))
+        except MessageSizeTooLargeError as error:
+            raise ProtocolError("record_too_large", f"{record.topic} takes no record of this size: {error}") from error
+        except KafkaError as error:
+            raise BrokerUnavailable(f"{record.topic} was not acknowledged: {error!r}") from error
+
+    async def flush(self) -> None:
+        if self._producer is not None:
+            await self._producer.flush()
+
+    async def stop(self) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.gather(self._renewal, return_exceptions=True)
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await self._close(producer)

@@ -1,0 +1,206 @@
+"""Reading: given partitions from their end, or topics as a member of a group."""
+
+from collections.abc import Mapping, Sequence
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, UnknownTopicOrPartitionError
+
+from shared.errors import BrokerUnavailable
+from shared.kafka.connection import has_connection, start_or_stop, stop_consumer, until_connected
+from shared.kafka.records import Record
+from shared.settings import KafkaSettings
+
+_UNHURRIED = 5
+
+
+class PartitionReader:
+    """Reads given partitions (all of a topic when none are named) from their end, outside any group."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        client_id: str,
+        topic: str,
+        partitions: Sequence[int] | None = None,
+        unhurried: bool = False,
+    ) -> None:
+        """`unhurried`: what comes here may be read a little later than elsewhere, and costs less meanwhile."""
+        self._unhurried = unhurried
+        self._settings = settings
+        self._client_id = client_id
+        self._topic = topic
+        self._partitions = partitions
+        self._consumer: AIOKafkaConsumer | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker is there now."""
+        return has_connection(self._consumer)
+
+    async def start(self) -> None:
+        """Wait for the broker, then for the partitions' ends: what is produced after this returns is read."""
+        self._consumer = await until_connected(f"kafka topic {self._topic}", self._connect)
+
+    async def _connect(self) -> AIOKafkaConsumer:
+        # A consumer of a topic without a group is given all its partitions, once the broker has named them.
+        options = _consumer_options(self._settings, self._client_id, unhurried=self._unhurried)
+        consumer = AIOKafkaConsumer(self._topic, **options)
+        await start_or_stop(consumer)
+        try:
+            assigned = self._assign(consumer)
+            await consumer.seek_to_end(*assigned)
+            for partition in assigned:
+                await consumer.position(partition)
+        except BaseException:
+            await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
+            raise
+        return consumer
+
+    def _assign(self, consumer: AIOKafkaConsumer) -> list[TopicPartition]:
+        known = {partition.partition for partition in consumer.assignment()}
+        wanted = set(self._partitions) if self._partitions is not None else known
+        if not wanted or wanted - known:
+            raise UnknownTopicOrPartitionError(
+                f"{self._topic} has partitions {sorted(known)}, wanted {sorted(wanted)}; run: replyline topics create"
+            )
+        assigned = [TopicPartition(self._topic, number) for number in sorted(wanted)]
+        if self._partitions is not None:
+            consumer.unsubscribe()
+            consumer.assign(assigned)
+        return assigned
+
+    async def read(self, *, timeout_ms: int = 500, max_records: int | None = None) -> list[Record]:
+        """What has arrived, or nothing after the timeout."""
+        assert self._consumer is not None, "read before start"
+        try:
+            batches = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
+        except KafkaError as error:
+            raise BrokerUnavailable(f"cannot read {self._topic}: {error!r}") from error
+        return _records(batches)
+
+    async def stop(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
+
+
+class GroupReader:
+    """Reads topics as a member of a consumer group; offsets are committed by hand."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        client_id: str,
+        topics: Sequence[str],
+        group: str,
+        instance_id: str = "",
+        unhurried: bool = False,
+    ) -> None:
+        self._unhurried = unhurried
+        self._settings = settings
+        self._client_id = client_id
+        self._topics = topics
+        self._group = group
+        self._instance_id = instance_id
+        self._consumer: AIOKafkaConsumer | None = None
+        self._lost: list[tuple[str, int]] = []
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker is there now."""
+        return has_connection(self._consumer)
+
+    async def start(self) -> None:
+        self._consumer = await until_connected(f"kafka group {self._group}", self._connect)
+
+    async def _connect(self) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(
+            **_consumer_options(self._settings, self._client_id, unhurried=self._unhurried),
+            group_id=self._group,
+            group_instance_id=self._instance_id or None,
+            session_timeout_ms=self._settings.session_timeout_ms,
+            heartbeat_interval_ms=self._settings.session_timeout_ms // 4,
+        )
+        await start_or_stop(consumer)
+        consumer.subscribe(list(self._topics), listener=_Losses(self._lost))
+        return consumer
+
+    async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
+        assert self._consumer is not None, "read before start"
+        try:
+            batches = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
+        except KafkaError as error:
+            raise BrokerUnavailable(f"cannot read {', '.join(self._topics)}: {error!r}") from error
+        return _records(batches)
+
+    def take_lost(self) -> list[tuple[str, int]]:
+        """Partitions that went to another member since the last call."""
+        lost, self._lost[:] = list(self._lost), []
+        return lost
+
+    def pause(self) -> None:
+        if self._consumer is not None:
+            self._consumer.pause(*self._consumer.assignment())
+
+    def resume(self) -> None:
+        if self._consumer is not None:
+            self._consumer.resume(*self._consumer.paused())
+
+    async def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
+        """Commit the next offset to read of each partition; False where a rebalance took a partition away."""
+        if self._consumer is None or not offsets:
+            return True
+        assigned = self._consumer.assignment()
+        ours = {TopicPartition(*key): offset for key, offset in offsets.items() if TopicPartition(*key) in assigned}
+        if not ours:
+            return False
+        try:
+            await self._consumer.commit(ours)
+        except (CommitFailedError, IllegalStateError):
+            return False
+        except KafkaError as error:
+            raise BrokerUnavailable(f"cannot commit: {error!r}") from error
+        return len(ours) == len(offsets)
+
+    async def stop(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
+
+
+class _Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+    """Remembers which partitions were taken away; a partition given back is not lost."""
+
+    def __init__(self, lost: list[tuple[str, int]]) -> None:
+        self._lost = lost
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self._lost.extend((partition.topic, partition.partition) for partition in revoked)
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        back = {(partition.topic, partition.partition) for partition in assigned}
+        self._lost[:] = [lost for lost in self._lost if lost not in back]
+
+
+def _consumer_options(settings: KafkaSettings, client_id: str, *, unhurried: bool) -> dict[str, object]:
+    fetch_max_wait_ms = settings.fetch_max_wait_ms * (_UNHURRIED if unhurried else 1)
+    return {
+        "bootstrap_servers": settings.bootstrap_servers,
+        "client_id": client_id,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "fetch_max_wait_ms": fetch_max_wait_ms,
+        "request_timeout_ms": settings.request_timeout_ms + fetch_max_wait_ms,
+        "retry_backoff_ms": 50,
+        "check_crcs": False,
+    }
+
+
+def _records(batches: Mapping[TopicPartition, Sequence[object]]) -> list[Record]:
+    return [
+        Record(item.topic, item.partition, item.offset, item.key, item.value, dict(item.headers))  # type: ignore[attr-defined]
+        for batch in batches.values()
+        for item in batch
+    ]
