@@ -21,8 +21,10 @@ from ops.processes import ServiceError
 
 TIMEOUT_S = 10.0
 
+# Whoever runs the tests in the background has SIGINT ignored, and so would we.
 HOLDER = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from ops.embedded import EmbeddedKafka, EmbeddedRedis
 with EmbeddedKafka() as kafka, EmbeddedRedis() as redis:
     print(redis.port, redis._child.process.pid, flush=True)
