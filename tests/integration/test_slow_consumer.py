@@ -14,6 +14,7 @@ NUM_TOKENS = 3_000
 async def system(make_system: MakeSystem) -> System:
     return await make_system(
         worker__max_length=8_192,
+        worker__fake_decode_ms_per_step=1,  # slower than a round to Kafka, or deltas are merged before the gateway
         worker__reply_interval_ms=0,
         limits__max_output_tokens=4_000,
         limits__max_input_tokens=4_000,
