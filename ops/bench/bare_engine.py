@@ -50,7 +50,8 @@ def run(model: LoadedModel, questions: Sequence[str], *, batch: int, new_tokens:
     stops = model.engine.info.stop_token_ids
     ended = [next((at for at, token in enumerate(row) if token in stops), len(row)) for row in outputs]
     num_tokens = sum(ended)
-    texts = [model.tokenizer.decode_bytes(row[:end]).decode(errors="replace") for row, end in zip(outputs, ended)]  # noqa: B905
+    written = [row[:end] for row, end in zip(outputs, ended, strict=True)]
+    texts = [model.tokenizer.decode_bytes(row).decode(errors="replace") for row in written]
     return BareRun(
         tok_s=num_tokens / seconds,
         seconds=seconds,
