@@ -23,6 +23,15 @@ from ops.processes import Child, ServiceError, free_port
 
 INSTALL_COMMAND: Final = "pip install 'replyline[embedded]'"
 REDIS_INSTALL_COMMAND: Final = f"{INSTALL_COMMAND} (or: apt-get install redis-server)"
+# What its broker asks of those who use it. It wakes no fetch: a record that comes while one waits is handed out by the
+# next, so a fetch waits briefly (each costs its reader about 0.1 ms). There is one member in each group, and a fetch
+# costs by the partition: one each.
+EMBEDDED_PARTITIONS: Final = 1
+EMBEDDED_KAFKA_SETTINGS: Final = {
+    "KAFKA__FETCH_MAX_WAIT_MS": "10",
+    "KAFKA__REQUEST_PARTITIONS": str(EMBEDDED_PARTITIONS),
+    "KAFKA__REPLY_PARTITIONS": str(EMBEDDED_PARTITIONS),
+}
 _PRODUCER: Final = 0  # RD_KAFKA_PRODUCER: the mock cluster needs a client to live in, any
 _NO_ERROR: Final = 0
 _REDIS_STARTS: Final = 5

@@ -14,15 +14,11 @@ from http import HTTPStatus
 from typing import Final, Self
 
 from ops.doctor import can_listen
-from ops.embedded import EmbeddedKafka, EmbeddedRedis
+from ops.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
 from ops.processes import Child, ServiceError, free_port
 from shared.logs import get_logger
 from shared.settings import PREFIX, Settings
 
-# The embedded broker hands out what arrives at once, save now and then, when a fetch sits its time out.
-# There is one member in each group, and a fetch costs by the partition: one each.
-_FETCH_MAX_WAIT_MS: Final = 25
-_PARTITIONS: Final = 1
 _START_S: Final = 60.0
 _POLL_S: Final = 0.05
 
@@ -55,14 +51,12 @@ class EmbeddedSystem:
             raise ServiceError(f"port {port} is taken on {gateway.host}; choose another: PORT={port + 1} make demo")
         kafka = self._services.enter_context(EmbeddedKafka())
         topics = self._settings.kafka.topics
-        kafka.create(topics.all(request_partitions=_PARTITIONS, reply_partitions=_PARTITIONS))
+        kafka.create(topics.all(request_partitions=EMBEDDED_PARTITIONS, reply_partitions=EMBEDDED_PARTITIONS))
         redis = self._services.enter_context(EmbeddedRedis())
         metrics_port = free_port()
         env = {
-            f"{PREFIX}KAFKA__FETCH_MAX_WAIT_MS": str(_FETCH_MAX_WAIT_MS),
             **self._env,
-            f"{PREFIX}KAFKA__REQUEST_PARTITIONS": str(_PARTITIONS),
-            f"{PREFIX}KAFKA__REPLY_PARTITIONS": str(_PARTITIONS),
+            **{PREFIX + name: value for name, value in EMBEDDED_KAFKA_SETTINGS.items()},
             f"{PREFIX}GATEWAY__REPLY_PARTITION": "0",
             f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap,
             f"{PREFIX}REDIS__URL": redis.url,

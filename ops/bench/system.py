@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 from ops.bench.usage import running_on
-from ops.embedded import EmbeddedKafka, EmbeddedRedis
+from ops.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
 from ops.kafka_broker import KafkaBroker
 from ops.processes import Child, ServiceError, free_port
 from ops.up import wait_ready
@@ -23,8 +23,6 @@ Broker = Literal["embedded", "kafka"]
 READY: Final = "ready"
 _START_S: Final = 60.0
 _LOG_LINES: Final = 5
-# A fetch waits at the embedded broker until its time is up, whatever arrives meanwhile (as `replyline up` has it).
-_EMBEDDED_FETCH_MS: Final = "5"
 # A load is not a customer: what protects a gateway from a client is not what is measured.
 _UNLIMITED: Final = {
     "GATEWAY__MESSAGES_PER_MINUTE": "1000000",
@@ -55,16 +53,16 @@ class System:
             redis = self._services.enter_context(EmbeddedRedis())
             self._redis_url = redis.url
             kafka = self.settings.kafka
-            topics = kafka.topics.all(
-                request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions
-            )
-            if self.broker == "embedded":
+            if self.broker == "embedded":  # as `replyline up` has it
                 embedded = self._services.enter_context(EmbeddedKafka())
-                embedded.create(topics)
+                one = EMBEDDED_PARTITIONS
+                embedded.create(kafka.topics.all(request_partitions=one, reply_partitions=one))
                 self.bootstrap = embedded.bootstrap
                 return
             self.bootstrap = self._services.enter_context(KafkaBroker()).bootstrap
-        await self.create_topics(topics)
+        await self.create_topics(
+            kafka.topics.all(request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions)
+        )
 
     async def create_topics(self, topics: Mapping[str, int]) -> None:
         await create_topics(self.settings.kafka.model_copy(update={"bootstrap_servers": self.bootstrap}), topics)
@@ -119,7 +117,7 @@ class System:
         named["KAFKA__BOOTSTRAP_SERVERS"] = self.bootstrap
         named["REDIS__URL"] = self._redis_url
         if self.broker == "embedded":
-            named["KAFKA__FETCH_MAX_WAIT_MS"] = _EMBEDDED_FETCH_MS
+            named.update(EMBEDDED_KAFKA_SETTINGS)
         environ = {PREFIX + name: value for name, value in named.items()}
         with running_on(cores):
             child = Child.start([sys.executable, "-m", module, *args], env=environ, log=self._log(name or module))
