@@ -16,7 +16,7 @@ from shared.deadletters import dead_letter
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, Outgoing, Producer, Record
 from shared.logs import get_logger
-from shared.requests import Defaults, Order, request_headers, settle
+from shared.requests import Defaults, Order, heed_header, request_headers, settle
 from shared.tokenizer import Tokenizer
 from shared.topics import CONTENT_TYPE, BucketEdges, TopicNames, session_key
 
@@ -71,7 +71,8 @@ class Router:
         """Raises `BrokerUnavailable`."""
         try:
             content_type = record.headers.get(CONTENT_TYPE, MSGPACK.encode()).decode("ascii", "replace")
-            order = settle(decode_request(record.value, content_type), self.defaults, now_unix_ms())
+            request = heed_header(decode_request(record.value, content_type), record.headers)
+            order = settle(request, self.defaults, now_unix_ms())
             bucket = self.edges.bucket_of(await self._count(order.request.input))
             await self.producer.publish(
                 Outgoing(

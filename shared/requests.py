@@ -1,8 +1,11 @@
 """A `ChatRequest` as it came becomes one with nothing left open: defaults, limits and the deadline, decided once."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.deadline import Deadline
+import msgspec
+
+from shared.deadline import Deadline, parse_unix_ms, reads_as_seconds
 from shared.errors import ProtocolError
 from shared.messages import ChatRequest
 from shared.settings import Settings
@@ -18,6 +21,8 @@ from shared.topics import (
 )
 from shared.topics import DEADLINE as DEADLINE_HEADER
 from shared.topics import TRACEPARENT as TRACEPARENT_HEADER
+
+_SHOWN_BYTES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +72,11 @@ class Order:
 def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Order:
     """Fill in what is open. An absent seed follows from the request's id, so that a second worker draws the same.
 
-    Raises `ProtocolError` for a reply topic that is not on the allow-list. Asking for more tokens or time than the
-    limits allow is not an error: the limits apply.
+    Raises `ProtocolError` for a reply topic that is not on the allow-list and for a time in seconds. Asking for more
+    tokens or time than the limits allow is not an error: the limits apply. What each bad deadline comes to stands in
+    docs/deadlines.md.
     """
+    _refuse_seconds(request)
     reply_topic = request.reply_topic or defaults.reply_topic
     if not reply_topic_allowed(reply_topic, defaults.reply_topics):
         allowed = ", ".join(defaults.reply_topics)
@@ -81,7 +88,7 @@ def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Orde
         temperature=request.temperature if request.temperature is not None else 0.0,
         top_p=request.top_p if request.top_p is not None else 1.0,
         seed=request.seed if request.seed is not None else _seed_of(request.id),
-        created_unix_ms=request.created_unix_ms if request.created_unix_ms is not None else int(now_unix_ms),
+        created_unix_ms=min(_created(request, now_unix_ms), int(now_unix_ms)),
         deadline=_deadline(request, defaults, now_unix_ms),
         reply_topic=reply_topic,
         reply_partition=request.reply_partition,
@@ -106,14 +113,56 @@ def request_headers(order: Order, *, source: str) -> dict[str, bytes]:
     return headers
 
 
+def heed_header(request: ChatRequest, headers: Mapping[str, bytes]) -> ChatRequest:
+    """The request with the deadline of its header where that is the earlier one, or the only one: who read no more
+    than the header has already gone by it.
+
+    Raises `ProtocolError` for a header that is no time in milliseconds.
+    """
+    told = headers.get(DEADLINE_HEADER)
+    if told is None:
+        return request
+    deadline = parse_unix_ms(told)
+    if deadline is None:
+        given = told[:_SHOWN_BYTES].decode("ascii", "replace")
+        raise ProtocolError(
+            "invalid_field", f"header {DEADLINE_HEADER}={given!r}: write Unix milliseconds", param=DEADLINE_HEADER
+        )
+    _refuse_if_seconds(DEADLINE_HEADER, deadline)
+    if request.deadline_unix_ms is not None and request.deadline_unix_ms <= deadline:
+        return request
+    return msgspec.structs.replace(request, deadline_unix_ms=deadline)
+
+
+def _refuse_seconds(request: ChatRequest) -> None:
+    for name in ("created_unix_ms", "deadline_unix_ms", "first_token_unix_ms"):
+        _refuse_if_seconds(name, getattr(request, name))
+
+
+def _refuse_if_seconds(name: str, unix_ms: int | None) -> None:
+    if unix_ms is not None and reads_as_seconds(unix_ms):
+        raise ProtocolError(
+            "invalid_field", f"{name}={unix_ms} is a Unix time in seconds; write milliseconds", param=name
+        )
+
+
+def _created(request: ChatRequest, now_unix_ms: float) -> int:
+    return request.created_unix_ms if request.created_unix_ms is not None else int(now_unix_ms)
+
+
 def _deadline(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Deadline:
-    created = request.created_unix_ms if request.created_unix_ms is not None else int(now_unix_ms)
-    latest = int(now_unix_ms) + defaults.max_deadline_ms
-    asked = request.deadline_unix_ms if request.deadline_unix_ms is not None else created + defaults.deadline_ms
-    hard = min(asked, latest)
-    soft = request.first_token_unix_ms
-    if soft is None:
-        soft = created + defaults.first_token_ms
+    """What was created in the future shows a clock ahead of ours by at least so much: the promise keeps its length and
+    runs from now. A clock behind ours cannot be told from a request that has waited: its deadline stands."""
+    created, now = _created(request, now_unix_ms), int(now_unix_ms)
+    ahead = max(0, created - now)
+
+    def by_our_clock(unix_ms: int | None, default_ms: int) -> int:
+        if unix_ms is None:
+            return created - ahead + default_ms
+        return unix_ms - ahead if unix_ms >= created else unix_ms  # earlier than its creation: then that is wrong
+
+    hard = min(by_our_clock(request.deadline_unix_ms, defaults.deadline_ms), now + defaults.max_deadline_ms)
+    soft = by_our_clock(request.first_token_unix_ms, defaults.first_token_ms)
     return Deadline(first_token_unix_ms=min(soft, hard), deadline_unix_ms=hard)
 
 

@@ -1,7 +1,7 @@
 """From topics to jobs: reads ahead a bounded number of requests, and cancels.
 
 A record that cannot be decoded or served goes to the dead letters, with its reason, and the next one is served. One
-whose deadline has passed by its header alone is answered without being decoded.
+whose deadline has passed by its headers alone is answered, or passed over, without being decoded: it takes no room.
 """
 
 import asyncio
@@ -16,17 +16,25 @@ from shared.deadletters import dead_letter
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, PartitionReader, Producer, Record
 from shared.logs import get_logger
-from shared.messages import ReplyDone, Timings, Usage
-from shared.requests import Defaults
-from shared.topics import CE_ID, CONTENT_TYPE, DEADLINE, REPLY_PARTITION, REPLY_TOPIC, TopicNames, reply_topic_allowed
+from shared.messages import Bucket
+from shared.requests import Defaults, heed_header
+from shared.topics import BUCKETS, CE_SOURCE, CONTENT_TYPE, TopicNames
+from workers.job import Job
+from workers.lookahead import Lookahead
 from workers.offsets import OffsetTracker, Partition
 from workers.prepare import Preparer
-from workers.reply_publisher import Target
+from workers.sequence import Phase
+from workers.skew import SkewWatch, skew_ms
+from workers.triage import Fate, Late, Triage, deadline_in
 from workers.worker import Worker
 
 _READ_MS = 200
 _RETRY_S = 0.2
-_PAUSE_POLL_S = 0.01
+# While something is parked or not yet acknowledged, room may come at any moment.
+_POLL_MS = 10
+# One read holds the event loop for about 5 µs a record.
+_READ_RECORDS = 1_000
+_MAX_OPEN = 10_000
 _REMEMBERED_CANCELS = 10_000
 
 log = get_logger()
@@ -44,45 +52,123 @@ class Intake:
     offsets: OffsetTracker
     worker: Worker
     cancelled: "RecentIds"
-    _preparing: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _buckets: dict[str, Bucket] = field(init=False)
+    _lookahead: Lookahead[Record] = field(init=False)
+    _triage: Triage = field(init=False)
+    _clocks: SkewWatch = field(default_factory=SkewWatch)
+    _preparing: dict[asyncio.Task[None], Bucket] = field(default_factory=dict)
+    _begun: dict[Bucket, list[Job]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        named = {self.topics.requests(bucket): bucket for bucket in BUCKETS}
+        self._buckets = {topic: bucket for topic, bucket in named.items() if topic in self.reader.topics}
+        self._lookahead = Lookahead(list(self._buckets.values()), max_waiting=self.worker.max_waiting)
+        self._triage = Triage(self.topics.replies, self.defaults.reply_topics)
+        self._begun = {bucket: [] for bucket in self._lookahead.buckets}
 
     async def run(self) -> None:
         while True:
-            room = self.worker.room() - len(self._preparing)
-            if room <= 0:
-                await self._pause()
+            self._begin_what_fits()
+            self._rest()
+            if self.offsets.num_open >= _MAX_OPEN:
+                await asyncio.sleep(_POLL_MS / 1_000)
                 continue
             try:
-                records = await self.reader.read(timeout_ms=_READ_MS, max_records=room)
+                timeout_ms = _POLL_MS if self._lookahead.num_parked else _READ_MS
+                records = await self.reader.read(timeout_ms=timeout_ms, max_records=_READ_RECORDS)
             except BrokerUnavailable as error:
                 log.warning("unavailable", what="kafka", cause=str(error), action="retrying")
                 await asyncio.sleep(_RETRY_S)
                 continue
-            self.offsets.lose(self.reader.take_lost())
-            for record in records:
-                self._take(record)
+            self._forget_revoked()
+            self._sort(records)
+            if len(records) == _READ_RECORDS:
+                await asyncio.sleep(0)  # a read of what has been fetched already lets nobody else in
 
-    async def _pause(self) -> None:
-        """Back-pressure: the partitions rest until half the look-ahead is free again."""
-        self.reader.pause()
-        metrics.partitions_paused.set(1)
-        while self.worker.room() - len(self._preparing) <= self.worker.max_waiting // 2:  # noqa: ASYNC110 - a thread makes room
-            await asyncio.sleep(_PAUSE_POLL_S)
-        self.reader.resume()
-        metrics.partitions_paused.set(0)
+    def _rest(self) -> None:
+        """Back-pressure: the partitions of a bucket rest while enough of it is parked."""
+        resting = self._lookahead.resting()
+        self.reader.rest({topic for topic, bucket in self._buckets.items() if bucket in resting})
+        metrics.partitions_paused.set(bool(resting))
 
-    def _take(self, record: Record) -> None:
-        origin = ((record.topic, record.partition), record.offset)
-        self.offsets.begin(*origin)
-        late = expired_reply(record, self.defaults, now_unix_ms())
-        if late is not None:
-            target, done = late
-            self.worker.answer_unread(target, done, origin)
+    def _forget_revoked(self) -> None:
+        """What a rebalance took is read again from what was committed, here or elsewhere."""
+        revoked = set(self.reader.take_revoked())
+        if revoked:
+            self._lookahead.drop(lambda record: (record.topic, record.partition) in revoked)
+        self.offsets.lose(self.reader.take_lost())
+
+    # --- by the headers
+
+    def _sort(self, records: list[Record]) -> None:
+        """Pass over what is too late; park the rest."""
+        now, skipped = now_unix_ms(), 0
+        for record in records:
+            fate = self._triage.fate(record.headers, record.key, now)
+            partition = (record.topic, record.partition)
+            if fate is Fate.SKIP:
+                self.offsets.skip(partition, record.offset)
+                skipped += 1
+            else:
+                self.offsets.begin(partition, record.offset)
+                if isinstance(fate, Late):
+                    self._answer_unread(fate, (partition, record.offset))
+                else:
+                    self._lookahead.park(self._buckets[record.topic], record)
+            if fate is not Fate.OPEN and record.arrived_unix_ms is not None:
+                # Past when the broker took it in: then its producer's clock is behind.
+                self._check_clock(record, deadline_in(record.headers), now)
+        if skipped:
+            metrics.skipped.inc(skipped)
+            log.info("expired_skipped", records=skipped)
+
+    def _answer_unread(self, late: Late, origin: tuple[Partition, int]) -> None:
+        self.worker.answer_unread((late.topic, late.partition), late.done, origin)
+
+    def _check_clock(self, record: Record, told_unix_ms: int | None, now: float) -> None:
+        if told_unix_ms is None:
             return
-        name = f"{record.topic}/{record.partition}/{record.offset}"
-        task = asyncio.create_task(self._prepare(record, origin), name=name)
-        self._preparing[name] = task
-        task.add_done_callback(lambda _: self._preparing.pop(name, None))
+        report = self._clocks.notice(skew_ms(told_unix_ms, now, record.arrived_unix_ms), now)
+        if report is not None:
+            metrics.clock_skewed.inc(report.records)
+            log.warning(
+                "clock_skew",
+                records=report.records,
+                widest_ms=round(report.widest_ms),
+                source=record.headers.get(CE_SOURCE, b"").decode("utf-8", "replace"),
+                action="deadlines are kept as docs/deadlines.md says; synchronise the clocks of producers and workers",
+            )
+
+    # --- those that are served
+
+    def _begin_what_fits(self) -> None:
+        if not self._lookahead.num_parked:
+            return
+        waiting = self._waiting()
+        while (found := self._lookahead.next(waiting)) is not None:
+            bucket, record = found
+            origin = ((record.topic, record.partition), record.offset)
+            fate = self._triage.fate(record.headers, record.key, now_unix_ms())
+            if fate is Fate.SKIP:
+                self.offsets.done(*origin)
+            elif isinstance(fate, Late):
+                self._answer_unread(fate, origin)
+            else:
+                waiting[bucket] += 1
+                name = f"{record.topic}/{record.partition}/{record.offset}"
+                task = asyncio.create_task(self._prepare(record, origin), name=name)
+                self._preparing[task] = bucket
+                task.add_done_callback(self._preparing.__delitem__)
+
+    def _waiting(self) -> dict[Bucket, int]:
+        """By bucket: requests being prepared, and those without a slot; the engine's thread gives them one."""
+        waiting = dict.fromkeys(self._lookahead.buckets, 0)
+        for bucket in self._preparing.values():
+            waiting[bucket] += 1
+        for bucket, jobs in self._begun.items():
+            self._begun[bucket] = [job for job in jobs if job.sequence.phase is Phase.WAITING]
+            waiting[bucket] += len(self._begun[bucket])
+        return waiting
 
     async def _prepare(self, record: Record, origin: tuple[Partition, int]) -> None:
         """Make a job of a record. Whatever is wrong with it, the records after it are served and committed."""
@@ -101,15 +187,19 @@ class Intake:
     async def _accept(self, record: Record, origin: tuple[Partition, int]) -> None:
         """Raises `ProtocolError`."""
         content_type = record.headers.get(CONTENT_TYPE, MSGPACK.encode()).decode("ascii", "replace")
-        request = decode_request(record.value, content_type)
+        request = heed_header(decode_request(record.value, content_type), record.headers)
         if self._delivered_again(request.id, origin):
             return
-        job = await self.preparer.prepare(request, now_unix_ms())
+        now = now_unix_ms()
+        job = await self.preparer.prepare(request, now)
+        self._check_clock(record, request.created_unix_ms, now)
         if self._delivered_again(request.id, origin):
             return
-        if self.topics.bucket_of(record.topic) != job.bucket:
+        bucket = self._buckets[record.topic]
+        if bucket != job.bucket:
             metrics.wrong_bucket.inc()
         job.origins.append(origin)
+        self._begun[bucket].append(job)
         self.worker.accept(job)
         if self.cancelled.take(job.id):
             self.worker.cancel(job.id)
@@ -122,32 +212,8 @@ class Intake:
         return known is not None
 
     async def finish(self) -> None:
-        """Hand over what has been read."""
-        await asyncio.gather(*self._preparing.values(), return_exceptions=True)
-
-
-def expired_reply(record: Record, defaults: Defaults, now: float) -> tuple[Target, ReplyDone] | None:
-    """The terminal event of a record that is too late, by its headers alone; None where they do not say so."""
-    headers = record.headers
-    deadline, request_id = headers.get(DEADLINE, b""), headers.get(CE_ID, b"")
-    if not deadline.isdigit() or int(deadline) > now or not request_id:
-        return None
-    topic = headers.get(REPLY_TOPIC, defaults.reply_topic.encode()).decode("utf-8", "replace")
-    partition = headers.get(REPLY_PARTITION, b"")
-    if not reply_topic_allowed(topic, defaults.reply_topics):
-        return None
-    done = ReplyDone(
-        request_id=request_id.decode("utf-8", "replace"),
-        session_id=(record.key or b"").decode("utf-8", "replace").partition("/")[2],
-        attempt=int(now),
-        status="incomplete",
-        reason="deadline",
-        source="model",
-        output_text="",
-        usage=Usage(),
-        timings=Timings(),
-    )
-    return (topic, int(partition) if partition.isdigit() else None), done
+        """Hand over what has been begun. What is parked is not committed: another worker reads it."""
+        await asyncio.gather(*self._preparing, return_exceptions=True)
 
 
 class RecentIds:

@@ -1,4 +1,4 @@
-"""Which offsets may be committed: up to the highest contiguous record whose terminal event is acknowledged."""
+"""Which offsets may be committed: up to the first record whose terminal event is not acknowledged."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,10 +8,18 @@ Partition = tuple[str, int]
 
 @dataclass(slots=True)
 class _Window:
-    """Offsets taken and not yet committable, in order; `True` once done."""
+    """A partition from the first offset taken: those not done, in order, and the next after the last one taken.
 
-    open: dict[int, bool] = field(default_factory=dict)
-    position: int | None = None
+    What is done leaves no trace, so a backlog skipped behind one slow answer costs nothing.
+    """
+
+    start: int
+    end: int
+    open: dict[int, None] = field(default_factory=dict)
+
+    @property
+    def position(self) -> int:
+        return next(iter(self.open), self.end)
 
 
 class OffsetTracker:
@@ -22,27 +30,29 @@ class OffsetTracker:
         self._committed: dict[Partition, int] = {}
 
     def begin(self, partition: Partition, offset: int) -> None:
-        window = self._windows.setdefault(partition, _Window())
-        if offset in window.open or (window.position is not None and offset < window.position):
-            return  # read again after a rebalance: it keeps its place
-        window.open[offset] = False
+        window = self._window(partition, offset)
+        if offset >= window.end:  # else read again after a rebalance: it keeps its place
+            window.open[offset] = None
+            window.end = offset + 1
+
+    def skip(self, partition: Partition, offset: int) -> None:
+        """Begun and done in one: nobody is owed anything for this record. One that is open stays so."""
+        window = self._window(partition, offset)
+        window.end = max(window.end, offset + 1)
 
     def done(self, partition: Partition, offset: int) -> None:
         """The record's terminal event is acknowledged. Unknown where the partition was lost meanwhile."""
         window = self._windows.get(partition)
-        if window is None or offset not in window.open:
-            return
-        window.open[offset] = True
-        while window.open and window.open[first := next(iter(window.open))]:
-            del window.open[first]
-            window.position = first + 1
+        if window is not None:
+            window.open.pop(offset, None)
 
     def committable(self) -> dict[Partition, int]:
         """Partition → next offset to read, of those that moved since they were last said to be committed."""
+        positions = {partition: window.position for partition, window in self._windows.items()}
         return {
-            partition: window.position
-            for partition, window in self._windows.items()
-            if window.position is not None and self._committed.get(partition) != window.position
+            partition: position
+            for partition, position in positions.items()
+            if position != self._committed.get(partition, self._windows[partition].start)
         }
 
     def committed(self, offsets: dict[Partition, int]) -> None:
@@ -56,4 +66,11 @@ class OffsetTracker:
 
     @property
     def num_open(self) -> int:
-        return sum(len(window.open) for window in self._windows.values())
+        """Records begun and not done."""
+        return sum([len(window.open) for window in self._windows.values()])
+
+    def _window(self, partition: Partition, offset: int) -> _Window:
+        window = self._windows.get(partition)
+        if window is None:
+            window = self._windows[partition] = _Window(start=offset, end=offset)
+        return window

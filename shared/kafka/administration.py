@@ -18,7 +18,12 @@ async def create_topics(settings: KafkaSettings, topics: Mapping[str, int]) -> d
     try:
         await admin.start()
         for name, partitions in topics.items():
-            new = NewTopic(name, num_partitions=partitions, replication_factor=settings.replication_factor)
+            new = NewTopic(
+                name,
+                num_partitions=partitions,
+                replication_factor=settings.replication_factor,
+                topic_configs=settings.topics.config(name),
+            )
             response = await admin.create_topics([new])
             code, message = response.topic_errors[0][1], response.topic_errors[0][2]
             if code not in (0, TopicAlreadyExistsError.errno):

@@ -1,6 +1,7 @@
 """Reading: given partitions from their end, or topics as a member of a group."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, UnknownTopicOrPartitionError
@@ -11,6 +12,7 @@ from shared.kafka.records import Record
 from shared.settings import KafkaSettings
 
 _UNHURRIED = 5
+_LOG_APPEND_TIME = 1
 
 
 class PartitionReader:
@@ -101,11 +103,12 @@ class GroupReader:
         self._unhurried = unhurried
         self._settings = settings
         self._client_id = client_id
-        self._topics = topics
+        self.topics = topics
         self._group = group
         self._instance_id = instance_id
         self._consumer: AIOKafkaConsumer | None = None
-        self._lost: list[tuple[str, int]] = []
+        self._losses = _Losses()
+        self._resting = False
 
     @property
     def connected(self) -> bool:
@@ -124,7 +127,7 @@ class GroupReader:
             heartbeat_interval_ms=self._settings.session_timeout_ms // 4,
         )
         await start_or_stop(consumer)
-        consumer.subscribe(list(self._topics), listener=_Losses(self._lost))
+        consumer.subscribe(list(self.topics), listener=self._losses)
         return consumer
 
     async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
@@ -132,21 +135,31 @@ class GroupReader:
         try:
             batches = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
         except KafkaError as error:
-            raise BrokerUnavailable(f"cannot read {', '.join(self._topics)}: {error!r}") from error
+            raise BrokerUnavailable(f"cannot read {', '.join(self.topics)}: {error!r}") from error
         return _records(batches)
 
     def take_lost(self) -> list[tuple[str, int]]:
         """Partitions that went to another member since the last call."""
-        lost, self._lost[:] = list(self._lost), []
+        lost, self._losses.lost = self._losses.lost, []
         return lost
 
-    def pause(self) -> None:
-        if self._consumer is not None:
-            self._consumer.pause(*self._consumer.assignment())
+    def take_revoked(self) -> list[tuple[str, int]]:
+        """Partitions that a rebalance took since the last call, those it gave back too: each is read again from what
+        was committed."""
+        revoked, self._losses.revoked = self._losses.revoked, []
+        return revoked
 
-    def resume(self) -> None:
-        if self._consumer is not None:
-            self._consumer.resume(*self._consumer.paused())
+    def rest(self, topics: Collection[str]) -> None:
+        """Read nothing of these topics until told otherwise, and all others."""
+        if self._consumer is None or not (topics or self._resting):
+            return
+        self._resting = bool(topics)
+        paused = self._consumer.paused()
+        wanted = {partition for partition in self._consumer.assignment() if partition.topic in topics}
+        if wanted - paused:
+            self._consumer.pause(*(wanted - paused))
+        if paused - wanted:
+            self._consumer.resume(*(paused - wanted))
 
     async def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
         """Commit the next offset to read of each partition; False where a rebalance took a partition away."""
@@ -173,15 +186,18 @@ class GroupReader:
 class _Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
     """Remembers which partitions were taken away; a partition given back is not lost."""
 
-    def __init__(self, lost: list[tuple[str, int]]) -> None:
-        self._lost = lost
+    def __init__(self) -> None:
+        self.lost: list[tuple[str, int]] = []
+        self.revoked: list[tuple[str, int]] = []
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        self._lost.extend((partition.topic, partition.partition) for partition in revoked)
+        taken = [(partition.topic, partition.partition) for partition in revoked]
+        self.lost += taken
+        self.revoked += taken
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         back = {(partition.topic, partition.partition) for partition in assigned}
-        self._lost[:] = [lost for lost in self._lost if lost not in back]
+        self.lost = [lost for lost in self.lost if lost not in back]
 
 
 def _consumer_options(settings: KafkaSettings, client_id: str, *, unhurried: bool) -> dict[str, object]:
@@ -198,9 +214,17 @@ def _consumer_options(settings: KafkaSettings, client_id: str, *, unhurried: boo
     }
 
 
-def _records(batches: Mapping[TopicPartition, Sequence[object]]) -> list[Record]:
+def _records(batches: Mapping[TopicPartition, Sequence[Any]]) -> list[Record]:
     return [
-        Record(item.topic, item.partition, item.offset, item.key, item.value, dict(item.headers))  # type: ignore[attr-defined]
+        Record(
+            item.topic,
+            item.partition,
+            item.offset,
+            item.key,
+            item.value,
+            {name: value for name, value in item.headers if value is not None},  # Kafka knows headers without value
+            item.timestamp if item.timestamp_type == _LOG_APPEND_TIME else None,
+        )
         for batch in batches.values()
         for item in batch
     ]

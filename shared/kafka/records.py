@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A consumed record. Times travel in headers and values: the embedded broker's timestamps are not to be trusted."""
+    """A consumed record. Times travel in headers and values; `arrived_unix_ms` is the broker's own clock, where a topic
+    is stamped by it (`message.timestamp.type=LogAppendTime`), and shows what is wrong with the others."""
 
     topic: str
     partition: int
@@ -14,6 +15,7 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: Mapping[str, bytes] = field(default_factory=dict)
+    arrived_unix_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

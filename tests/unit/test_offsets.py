@@ -30,7 +30,7 @@ def test_gaps_in_the_log_are_no_gaps() -> None:
     """Transaction markers and compaction leave offsets out."""
     offsets = tracker(5, 9)
     offsets.done(P, 5)
-    assert offsets.committable() == {P: 6}
+    assert offsets.committable() == {P: 9}, "up to the one that is open"
     offsets.done(P, 9)
     assert offsets.committable() == {P: 10}
 
@@ -65,6 +65,19 @@ def test_a_record_read_again_keeps_its_place() -> None:
     assert offsets.committable() == {P: 2}
 
 
+def test_what_is_skipped_is_committable_up_to_what_is_open() -> None:
+    offsets = OffsetTracker()
+    for offset in range(3):
+        offsets.skip(P, offset)
+    assert offsets.committable() == {P: 3}
+    offsets.begin(P, 3)
+    offsets.skip(P, 4)
+    offsets.skip(P, 3)
+    assert (offsets.committable(), offsets.num_open) == ({P: 3}, 1), "one that is open stays so"
+    offsets.done(P, 3)
+    assert offsets.committable() == {P: 5}
+
+
 def test_a_lost_partition_is_forgotten_and_begins_anew() -> None:
     offsets = tracker(3, 4)
     offsets.begin(Q, 0)
@@ -93,6 +106,12 @@ class Partitions(RuleBasedStateMachine):
         self.tracker.begin(partition, offset)
         self.undone[partition].add(offset)
         self.next_read[partition] = offset + 1
+
+    @rule(partition=st.sampled_from([P, Q]), count=st.integers(1, 3))
+    def skip(self, partition: Partition, count: int) -> None:
+        for offset in range(self.next_read[partition], self.next_read[partition] + count):
+            self.tracker.skip(partition, offset)
+        self.next_read[partition] += count
 
     @rule(data=st.data(), partition=st.sampled_from([P, Q]))
     def done(self, data: st.DataObject, partition: Partition) -> None:
@@ -130,6 +149,7 @@ class Partitions(RuleBasedStateMachine):
 
     @invariant()
     def all_that_may_be_committed_is(self) -> None:
+        assert self.tracker.num_open == sum(map(len, self.undone.values()))
         ready = {**self.broker, **self.tracker.committable()}
         for partition in (P, Q):
             if not self.undone[partition] and self.next_read[partition] > self.broker[partition]:

@@ -1,14 +1,14 @@
 """A request as it came becomes one with nothing left open."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from message_strategies import any_of
 
 from shared.codec import msgpack_encode
 from shared.errors import ProtocolError
 from shared.messages import MAX_SEED, ChatRequest
-from shared.requests import Defaults, request_headers, settle
+from shared.requests import Defaults, heed_header, request_headers, settle
 from shared.settings import KafkaSettings, Settings
 
 NOW = 1_000_000.75
@@ -95,18 +95,91 @@ def test_every_request_is_settled_or_its_reply_topic_is_refused(asked: ChatReque
     try:
         order = settle(asked, DEFAULTS, NOW)
     except ProtocolError as error:
-        assert asked.reply_topic
+        times = (asked.created_unix_ms, asked.deadline_unix_ms, asked.first_token_unix_ms)
+        assert asked.reply_topic or any(10**9 <= (time or 0) < 10**10 for time in times)
         code = error.code
     else:
         code = ""
         assert order.deadline.first_token_unix_ms <= order.deadline.deadline_unix_ms <= NOW + DEFAULTS.max_deadline_ms
         assert 1 <= order.max_output_tokens <= DEFAULTS.max_output_tokens
         assert 0 <= order.seed <= MAX_SEED
+        assert order.created_unix_ms <= NOW
         headers = request_headers(order, source="test")
+        assert heed_header(asked, headers).deadline_unix_ms is not None
         assert headers["deadline-unix-ms"] == str(order.deadline.deadline_unix_ms).encode()
         assert headers["ce_id"] == asked.id.encode()
         msgpack_encode(order.request)
-    assert code in {"", "reply_topic_not_allowed"}
+    assert code in {"", "reply_topic_not_allowed", "invalid_field"}
+
+
+SECONDS = 1_795_000_000
+
+
+@pytest.mark.parametrize("name", ["created_unix_ms", "deadline_unix_ms", "first_token_unix_ms"])
+def test_a_time_in_seconds_is_refused_and_the_unit_named(name: str) -> None:
+    """As milliseconds it would be a day of 1970, and the request too late before it began."""
+    with pytest.raises(ProtocolError, match=rf"{name}={SECONDS} is a Unix time in seconds; write milli") as caught:
+        settle(request(**{name: SECONDS}), DEFAULTS, NOW)
+    assert (caught.value.code, caught.value.param) == ("invalid_field", name)
+
+
+def test_what_is_created_in_the_future_keeps_its_promises_length_from_now() -> None:
+    """The producer's clock is five minutes ahead."""
+    ahead = 300_000
+    asked = request(
+        created_unix_ms=1_000_000 + ahead, first_token_unix_ms=1_000_300 + ahead, deadline_unix_ms=1_005_000 + ahead
+    )
+    order = settle(asked, DEFAULTS, NOW)
+    assert (order.deadline.first_token_unix_ms, order.deadline.deadline_unix_ms) == (1_000_300, 1_005_000)
+    assert order.created_unix_ms == 1_000_000
+    by_default = settle(request(created_unix_ms=1_000_000 + ahead), DEFAULTS, NOW)
+    assert (by_default.deadline.first_token_unix_ms, by_default.deadline.deadline_unix_ms) == (1_000_200, 1_001_000)
+
+
+def test_a_deadline_before_its_own_creation_stands_as_given() -> None:
+    """Then it is the creation that is wrong: in microseconds, say."""
+    order = settle(request(created_unix_ms=2**50, deadline_unix_ms=1_005_000), DEFAULTS, NOW)
+    assert (order.created_unix_ms, order.deadline.deadline_unix_ms) == (1_000_000, 1_005_000)
+
+
+def test_a_clock_that_is_behind_shortens_the_promise() -> None:
+    """It cannot be told from a request that has waited."""
+    order = settle(request(created_unix_ms=700_000, deadline_unix_ms=701_000), DEFAULTS, NOW)
+    assert (order.created_unix_ms, order.deadline.deadline_unix_ms) == (700_000, 701_000)
+
+
+@given(st.integers(0, 2**44), st.integers(0, 2**44), st.integers(0, 600_000))
+def test_no_clock_gives_more_time_than_was_asked_for(created: int, now: int, span: int) -> None:
+    """And one that is right or ahead takes none away."""
+    assume(not any(10**9 <= time < 10**10 for time in (created, created + span)))
+    deadline = settle(request(created_unix_ms=created, deadline_unix_ms=created + span), DEFAULTS, now).deadline
+    assert deadline.deadline_unix_ms <= max(created, now) + span
+    if created >= now:
+        assert deadline.deadline_unix_ms == now + min(span, DEFAULTS.max_deadline_ms)
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "heeded"),
+    [
+        (None, 5_000, 5_000),
+        (b"4000", None, 4_000),
+        (b"4000", 5_000, 4_000),
+        (b"6000", 5_000, 5_000),
+        (None, None, None),
+    ],
+)
+def test_of_two_deadlines_the_earlier_counts(header: bytes | None, value: int | None, heeded: int | None) -> None:
+    """One in the header, one in the value: whoever read only the header has gone by it already."""
+    headers = {} if header is None else {"deadline-unix-ms": header}
+    assert heed_header(request(deadline_unix_ms=value), headers).deadline_unix_ms == heeded
+
+
+@pytest.mark.parametrize("header", [b"", b"soon", b"-1", b"1.5e12", b"9" * 5_000, b"1795000000", b"\xff"])
+def test_a_header_that_is_no_time_in_milliseconds_is_refused_by_name(header: bytes) -> None:
+    with pytest.raises(ProtocolError, match=r"deadline-unix-ms=.*milliseconds") as caught:
+        heed_header(request(), {"deadline-unix-ms": header})
+    assert (caught.value.code, caught.value.param) == ("invalid_field", "deadline-unix-ms")
+    assert len(str(caught.value)) < 200
 
 
 def test_a_reply_topic_off_the_allow_list_is_refused_by_name() -> None:

@@ -1,0 +1,40 @@
+"""What a consumer group has committed, as an operator asks."""
+
+from typing import Self
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
+
+from shared.errors import BrokerUnavailable
+from shared.settings import KafkaSettings
+
+
+class GroupWatcher:
+    """One connection for many looks. Use as an async context manager."""
+
+    def __init__(self, settings: KafkaSettings, group: str) -> None:
+        self._settings = settings
+        self._group = group
+        self._admin = AIOKafkaAdminClient(
+            bootstrap_servers=settings.bootstrap_servers, request_timeout_ms=settings.request_timeout_ms
+        )
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._admin.start()
+        except KafkaError as error:
+            raise BrokerUnavailable(f"no Kafka at {self._settings.bootstrap_servers}: {error}") from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._admin.close()
+
+    async def committed(self) -> dict[tuple[str, int], int]:
+        """(topic, partition) → next offset to read, where one is committed. Raises `BrokerUnavailable`."""
+        try:
+            offsets = await self._admin.list_consumer_group_offsets(self._group)
+        except GroupCoordinatorNotAvailableError:
+            return {}  # no group has committed anything on this broker yet
+        except KafkaError as error:
+            raise BrokerUnavailable(f"nobody tells what {self._group} has committed: {error}") from error
+        return {(partition.topic, partition.partition): found.offset for partition, found in offsets.items()}

@@ -1,0 +1,114 @@
+"""What is too late takes no room; what is served is begun bucket by bucket; what fits nowhere rests."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.clock import now_unix_ms
+from shared.kafka import Record
+from shared.messages import ReplyDone
+from shared.requests import Defaults
+from shared.settings import Settings
+from shared.topics import BUCKETS, TopicNames
+from workers.intake import Intake, RecentIds
+from workers.offsets import OffsetTracker, Partition
+from workers.reply_publisher import Target
+
+TOPICS = TopicNames()
+SHORT, LONG = TOPICS.requests("short"), TOPICS.requests("long")
+
+
+@dataclass
+class FakeReader:
+    topics: list[str] = field(default_factory=lambda: [TOPICS.requests(bucket) for bucket in BUCKETS])
+    revoked: list[Partition] = field(default_factory=list)
+    lost: list[Partition] = field(default_factory=list)
+    at_rest: Collection[str] = ()
+
+    def rest(self, topics: Collection[str]) -> None:
+        self.at_rest = topics
+
+    def take_revoked(self) -> list[Partition]:
+        return self.revoked
+
+    def take_lost(self) -> list[Partition]:
+        return self.lost
+
+
+@dataclass
+class FakeWorker:
+    max_waiting: int = 8
+    answered: list[tuple[Target, ReplyDone, tuple[Partition, int]]] = field(default_factory=list)
+
+    def answer_unread(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> None:
+        self.answered.append((target, done, origin))
+
+
+@dataclass
+class Bench:
+    reader: FakeReader = field(default_factory=FakeReader)
+    worker: FakeWorker = field(default_factory=FakeWorker)
+    offsets: OffsetTracker = field(default_factory=OffsetTracker)
+    intake: Intake = field(init=False)
+
+    def __post_init__(self) -> None:
+        nothing: Any = None
+        self.intake = Intake(
+            reader=self.reader,  # type: ignore[arg-type]
+            producer=nothing,
+            topics=TOPICS,
+            preparer=nothing,
+            defaults=Defaults.of(Settings()),
+            offsets=self.offsets,
+            worker=self.worker,  # type: ignore[arg-type]
+            cancelled=RecentIds(),
+        )
+
+    @property
+    def parked(self) -> int:
+        return self.intake._lookahead.num_parked
+
+
+def record(offset: int, *, topic: str = SHORT, late_ms: int | None = None, replies: str = "chat.replies") -> Record:
+    """One to be served where it is not late."""
+    headers = {"ce_id": f"r{offset}".encode(), "reply-topic": replies.encode()}
+    if late_ms is not None:
+        headers["deadline-unix-ms"] = str(int(now_unix_ms()) - late_ms).encode()
+    return Record(topic, 0, offset, b"demo/s", b"\xc1 never opened", headers)
+
+
+def test_a_backlog_of_gateways_late_records_is_committable_at_once_and_takes_no_room() -> None:
+    bench = Bench()
+    bench.intake._sort([record(offset, late_ms=5_000) for offset in range(1_000)])
+    assert bench.offsets.committable() == {(SHORT, 0): 1_000}
+    assert (bench.parked, bench.worker.answered, bench.offsets.num_open) == (0, [], 0)
+
+
+def test_what_is_passed_over_is_not_committed_before_what_is_owed_an_answer() -> None:
+    bench = Bench()
+    late = {"late_ms": 5_000}
+    bench.intake._sort([record(0, **late), record(1), record(2, **late), record(3, replies="chat.replies.crm", **late)])
+    assert bench.offsets.committable() == {(SHORT, 0): 1}
+    [(target, done, origin)] = bench.worker.answered
+    assert (target, done.request_id, origin) == (("chat.replies.crm", None), "r3", ((SHORT, 0), 3))
+    bench.offsets.done((SHORT, 0), 1)
+    assert bench.offsets.committable() == {(SHORT, 0): 3}
+    bench.offsets.done(*origin)
+    assert bench.offsets.committable() == {(SHORT, 0): 4}
+
+
+def test_only_the_flooded_topic_rests() -> None:
+    bench = Bench()
+    bench.intake._sort([*(record(offset) for offset in range(8)), record(0, topic=LONG)])
+    bench.intake._rest()
+    assert bench.reader.at_rest == {SHORT}
+
+
+def test_what_a_rebalance_took_is_no_longer_parked_nor_committable() -> None:
+    bench = Bench()
+    bench.intake._sort([record(0, late_ms=5_000), record(1), record(0, topic=LONG)])
+    bench.reader.revoked = [(SHORT, 0), (LONG, 0)]
+    bench.reader.lost = [(SHORT, 0)]
+    bench.intake._forget_revoked()
+    assert (bench.parked, bench.offsets.committable()) == (0, {})
+    assert bench.offsets.num_open == 1, "the one that was given back keeps its place"

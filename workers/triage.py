@@ -1,0 +1,83 @@
+"""What becomes of a record whose deadline has passed, by its headers alone: pure.
+
+A gateway that asked has answered by itself: its timer stands behind every request it holds, and gives the FAQ's answer
+or cuts the model's at the deadline, whatever the workers do. If it died its clients lost their sockets, and whoever
+asks again is a new request. So `ANSWERED_MS` after the deadline nobody waits for a gateway's record any more, and it is
+passed over; until then its terminal event is written, for a gateway whose timer is late. Any other producer's record
+gets its terminal event, however late.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from shared.deadline import parse_unix_ms, reads_as_seconds
+from shared.messages import ReplyDone, Timings, Usage
+from shared.topics import CE_ID, DEADLINE, REPLY_PARTITION, REPLY_TOPIC, reply_topic_allowed
+
+ANSWERED_MS: Final = 1_000
+_MAX_PARTITION_DIGITS: Final = 9
+
+
+class Fate(Enum):
+    """`OPEN`: read on, the headers do not settle it. `SKIP`: done, nobody is owed anything."""
+
+    OPEN = auto()
+    SKIP = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """The terminal event of a record that is never opened, and where it goes."""
+
+    topic: str
+    partition: int | None
+    done: ReplyDone
+
+
+def deadline_in(headers: Mapping[str, bytes]) -> int | None:
+    """The hard deadline by the headers, in Unix milliseconds; None where they do not say one that can be gone by."""
+    told = headers.get(DEADLINE)
+    deadline = parse_unix_ms(told) if told else None
+    return None if deadline is None or reads_as_seconds(deadline) else deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Triage:
+    """`gateways` is the gateways' own reply topic, `allowed` what other producers may name."""
+
+    gateways: str
+    allowed: Sequence[str]
+
+    def fate(self, headers: Mapping[str, bytes], key: bytes | None, now_unix_ms: float) -> Fate | Late:
+        deadline = deadline_in(headers)
+        if deadline is None or deadline > now_unix_ms:
+            return Fate.OPEN
+        topic = headers.get(REPLY_TOPIC, b"").decode("utf-8", "replace")
+        if topic == self.gateways and deadline + ANSWERED_MS <= now_unix_ms:
+            return Fate.SKIP
+        request_id = headers.get(CE_ID, b"").decode("utf-8", "replace")
+        if not topic or not request_id or not reply_topic_allowed(topic, self.allowed):
+            return Fate.OPEN
+        partition = headers.get(REPLY_PARTITION, b"")
+        return Late(
+            topic,
+            int(partition) if partition.isdigit() and len(partition) <= _MAX_PARTITION_DIGITS else None,
+            _cut(request_id, key, attempt=int(now_unix_ms)),
+        )
+
+
+def _cut(request_id: str, key: bytes | None, *, attempt: int) -> ReplyDone:
+    """Nothing was written: the input, which the FAQ could have answered, stands in the value."""
+    return ReplyDone(
+        request_id=request_id,
+        session_id=(key or b"").decode("utf-8", "replace").partition("/")[2],
+        attempt=attempt,
+        status="incomplete",
+        reason="deadline",
+        source="model",
+        output_text="",
+        usage=Usage(),
+        timings=Timings(),
+    )
