@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ops.bench.commands import bench_app
+from ops.simulate.commands import simulate
+from ops.usage_errors import run_app
 from shared.errors import ModelError, ReplylineError, SettingsError
 from shared.logs import configure_logs
 from shared.model_folder import Precision
@@ -30,6 +32,7 @@ model_app = typer.Typer(help="The model's folder.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(model_app, name="model")
 app.add_typer(bench_app, name="bench")
+app.command()(simulate)
 
 Url = Annotated[str, typer.Option("--url", envvar="REPLYLINE_URL", help="the gateway's WebSocket address")]
 DEFAULT_URL = "ws://127.0.0.1:8080/ws"
@@ -190,11 +193,12 @@ def _settings(process: str) -> Settings:
 def main() -> None:
     """Run the command line. Bad input is one line and status 2, another failure one line and status 1."""
     try:
-        app()
+        status = run_app(app)
     except (SettingsError, ModelError) as error:
         sys.exit(fail(str(error), BAD_INPUT_STATUS))
     except ReplylineError as error:
         sys.exit(fail(str(error), 1))
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from ops.owned_directory import OwnedDirectory
 from ops.processes import Child, ServiceError, free_port
 
 POM: Final = Path(__file__).parent / "kafka" / "pom.xml"
@@ -93,7 +94,8 @@ def node_at(host: str, port: int, *, timeout_s: float = 1.0) -> int | None:
 
 @dataclass(slots=True)
 class KafkaBroker:
-    """One KRaft node on two free ports of 127.0.0.1, with its log in a temporary directory.
+    """One KRaft node on two free ports of 127.0.0.1, with its log in a temporary directory; where its holder was killed
+    before it could remove that, the next one does.
 
     `settings` overrides any line of server.properties. Topics are not created by being named.
     """
@@ -104,7 +106,7 @@ class KafkaBroker:
     # Random, so that whoever else answers on our port is not taken for us.
     node_id: int = field(default_factory=lambda: 1 + secrets.randbelow(_MAX_NODE_ID))
     _controller_port: int = 0
-    _data: Path | None = None
+    _data: OwnedDirectory | None = None
     _child: Child | None = None
 
     @property
@@ -123,9 +125,9 @@ class KafkaBroker:
         try:
             if self._data is None:
                 self.port, self._controller_port = self.port or free_port(), free_port()
-                self._data = Path(tempfile.mkdtemp(prefix="replyline-kafka-"))
-                self._format(java, libs, self._data)
-            self._run(java, libs, self._data, timeout_s)
+                self._data = OwnedDirectory("replyline-kafka-")
+                self._format(java, libs, self._data.path)
+            self._run(java, libs, self._data.path, timeout_s)
         except BaseException:
             self.stop()
             raise
@@ -179,7 +181,7 @@ class KafkaBroker:
 
     def log_tail(self, *, lines: int = 5) -> str:
         """The end of what the broker logged, for an error message."""
-        log = None if self._data is None else self._data / "broker.log"
+        log = None if self._data is None else self._data.path / "broker.log"
         if log is None or not log.exists():
             return "it logged nothing"
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
@@ -202,7 +204,7 @@ class KafkaBroker:
         """Stop the process and remove its data. May be called again."""
         self.halt()
         if self._data is not None:
-            shutil.rmtree(self._data, ignore_errors=True)
+            self._data.remove()
             self._data = None
 
     def __enter__(self) -> Self:

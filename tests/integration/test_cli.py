@@ -34,6 +34,12 @@ COMMANDS = [
     ["topics", "describe"],
     ["model"],
     ["model", "prepare"],
+    ["bench"],
+    ["bench", "path"],
+    ["bench", "stream"],
+    ["bench", "gateway"],
+    ["bench", "memory"],
+    ["bench", "backlog"],
 ]
 
 
@@ -188,6 +194,32 @@ async def test_whatever_is_wrong_stops_the_process_before_it_serves(name: str, v
     assert done.status == 2, done
     (line,) = done.err.splitlines()
     assert name.removeprefix("REPLYLINE_").lower().split("__")[-1] in line.lower() or value in line
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        ("bench --rate abc", "--rate abc"),
+        ("bench --broker postgres", "'embedded', 'kafka'"),
+        ("bench backlog --records 1.5", "--records 1.5"),
+        ("bench backlog --records 0", "--records 0"),
+        ("ask Hello? --deadline-ms 0", "--deadline-ms 0"),
+        ("ask", "question"),
+        ("ask Hello? and more", "and more"),
+        ("bech", "'bench'"),
+        ("--no-such", "--no-such"),
+        ("bench --rate", "--rate"),
+    ],
+)
+async def test_a_command_line_that_is_wrong_is_one_line_with_the_value_and_where_to_look(
+    typed: str, named: str
+) -> None:
+    done = await replyline(*typed.split())
+    assert (done.status, done.out) == (2, "")
+    (line,) = done.err.splitlines()
+    assert line.startswith("replyline: ")
+    assert named in line
+    assert "--help" in line or "must be" in line
 
 
 async def test_ask_without_a_gateway_is_one_line(unused_port: int) -> None:

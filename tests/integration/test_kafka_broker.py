@@ -75,10 +75,10 @@ def test_stop_removes_the_data(own_broker: KafkaBroker) -> None:
     """The temporary directory goes with the process; stopping again is allowed."""
     data = own_broker._data
     assert data is not None
-    assert data.is_dir()
+    assert data.path.is_dir()
     own_broker.stop()
     own_broker.stop()
-    assert not data.exists()
+    assert not data.path.exists()
 
 
 def test_a_broker_that_cannot_start_says_why(own_broker: KafkaBroker) -> None:

@@ -1,0 +1,50 @@
+"""A temporary directory goes with its owner, however that ends."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ops.owned_directory import OwnedDirectory
+
+HOLDER = """
+import sys
+from pathlib import Path
+from ops.owned_directory import OwnedDirectory
+owned = OwnedDirectory("here-", parent=Path(sys.argv[1]))
+(owned.path / "data").write_text("large")
+print(owned.path, flush=True)
+sys.stdin.read()
+"""
+
+
+def hold(parent: Path) -> tuple["subprocess.Popen[str]", Path]:
+    """A process that owns one."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(parent)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    return holder, Path(holder.stdout.readline().strip())
+
+
+def test_what_a_killed_owner_left_is_removed_by_the_next_and_a_living_ones_is_not(tmp_path: Path) -> None:
+    living, kept = hold(tmp_path)
+    killed, left = hold(tmp_path)
+    with living, killed:
+        killed.kill()
+        killed.wait()
+        assert (left / "data").exists()
+        with OwnedDirectory("here-", parent=tmp_path) as own:
+            assert not left.exists()
+            assert (kept / "data").exists()
+            assert own.path.is_dir()
+        assert not own.path.exists()
+        own.remove()
+        living.kill()
+
+
+def test_a_directory_of_that_name_that_nobody_locked_is_left_alone(tmp_path: Path) -> None:
+    """It may be somebody's who knows of no locks."""
+    other = tmp_path / "here-other"
+    other.mkdir()
+    with OwnedDirectory("here-", parent=tmp_path):
+        assert other.is_dir()
