@@ -1,0 +1,64 @@
+"""What every suite over the front ends runs on: one system a suite, and someone who is served throughout."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from front_ends import FRONT_ENDS, PAGE, STEP_MS, FrontEnd
+from system import MakeSystem, Service, System
+from wire import Bystander, Client
+
+
+@pytest.fixture(params=FRONT_ENDS, ids=lambda front: front.name)
+def front(request: pytest.FixtureRequest) -> FrontEnd:
+    found: FrontEnd = request.param
+    return found
+
+
+@pytest_asyncio.fixture(scope="module")
+async def system(make_system: MakeSystem) -> System:
+    return await make_system(
+        worker__fake_decode_ms_per_step=STEP_MS, worker__slots=8, promise__first_token_ms=8_000, worker__max_waiting=8
+    )
+
+
+@pytest_asyncio.fixture(scope="module")
+async def worker(system: System) -> Service:
+    return await system.worker().ready()
+
+
+@pytest_asyncio.fixture(scope="module")
+async def gateway(system: System, worker: Service) -> Service:
+    return await system.gateway(gateway__messages_per_minute=100_000, gateway__hello_timeout_s=30).ready()
+
+
+@pytest_asyncio.fixture(scope="module")
+async def strict(system: System, worker: Service) -> Service:
+    """A gateway with narrow limits."""
+    return await system.gateway(
+        gateway__reply_partition=1,
+        gateway__allowed_origins=PAGE,
+        gateway__max_connections=3,
+        gateway__max_inflight=5,
+        gateway__messages_per_minute=12,
+        gateway__max_message_bytes=2_048,
+        gateway__hello_timeout_s=1,
+        gateway__heartbeat_s=0.5,
+    ).ready()
+
+
+@pytest_asyncio.fixture(scope="module", autouse=True)
+async def bystander(gateway: Service) -> AsyncIterator[Bystander]:
+    """Someone is served on the same gateway throughout, whatever the others do."""
+    async with Bystander.beside(gateway.ws) as bystander:
+        yield bystander
+    assert bystander.answers
+
+
+@pytest_asyncio.fixture
+async def client(gateway: Service, front: FrontEnd) -> AsyncIterator[Client]:
+    """A connection that must still be served when the test ends."""
+    async with Client.connect(gateway.ws, front.form) as client:
+        yield client
+        if client.socket.close_code is None:
+            assert (await client.ask("Still there?", event_id="at-the-end", max_output_tokens=2)).text

@@ -1,0 +1,58 @@
+"""The front ends, and what the suites over them have in common. A front end joins by being listed in `FRONT_ENDS`."""
+
+from dataclasses import dataclass
+
+import msgpack
+from wire import JSON, MSGPACK, Form
+
+PAGE = "https://shop.example"
+STEP_MS = 10
+LONG = 500  # tokens: five seconds
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """A way in, and what its parser cannot read."""
+
+    form: Form
+    malformed: tuple[str | bytes, ...]
+    malformed_code: str
+    not_an_object: tuple[str | bytes, ...]
+    wrong_frame: str | bytes
+
+    @property
+    def name(self) -> str:
+        return self.form.name
+
+
+FRONT_ENDS = [
+    FrontEnd(
+        form=JSON,
+        malformed=(
+            "",
+            "{",
+            "nonsense",
+            '{"type":"pong"}}',
+            '{"type":"pong","type',
+            '{"type":"pong","x":' + "[" * 20_000,
+            '{"type":"response.create","event_id":"e","input":"\\ud800"}',
+        ),
+        malformed_code="bad_json",
+        not_an_object=("[]", '"pong"', "null", "1", "[" * 20_000),
+        wrong_frame=b'{"type":"session.delete"}',
+    ),
+    FrontEnd(
+        form=MSGPACK,
+        malformed=(
+            b"",
+            b"\xc1",
+            msgpack.packb({"type": "pong"})[:-1],
+            msgpack.packb({"type": "pong"}) + b"\x00",
+            b"\x82" + msgpack.packb("type") + msgpack.packb("pong") + msgpack.packb("x") + b"\x91" * 20_000,
+            b"\x81" + msgpack.packb("type") + b"\xa4\xff\xff\xff\xff",
+        ),
+        malformed_code="bad_msgpack",
+        not_an_object=(b"\x90", msgpack.packb("pong"), b"\xc0", b"\x01", b"\x91" * 20_000),
+        wrong_frame='{"type":"session.delete"}',
+    ),
+]

@@ -1,0 +1,78 @@
+"""An event asked again is the same response, wherever and whenever."""
+
+from front_ends import FrontEnd
+from system import Service
+from wire import Bystander, Client
+
+
+async def test_an_event_repeated_in_flight_is_the_same_response(
+    client: Client, worker: Service, bystander: Bystander
+) -> None:
+    """From its beginning, to its end, and it is computed once."""
+    async with bystander.paused:
+        before = await _asked(worker)
+        await client.create("Tell me all", event_id="twice", max_output_tokens=60)
+        name = await client.text_of("twice", chars=5)
+        seen = len(client.events)
+        await client.create("Tell me all", event_id="twice", max_output_tokens=60)
+        answer = await client.answer("twice", since=seen)
+        assert answer.response["id"] == name
+        assert len(answer.text) == 60
+        assert await _asked(worker) == before + 1
+    assert client.count("response.done") == 1
+
+
+async def test_an_event_repeated_at_once_is_one_response(client: Client, worker: Service, bystander: Bystander) -> None:
+    """Before Kafka has acknowledged the first."""
+    async with bystander.paused:
+        before = await _asked(worker)
+        for _ in range(3):
+            await client.create("Tell me", event_id="at-once", max_output_tokens=10)
+        await client.of_type("response.done")
+        assert await _asked(worker) == before + 1
+    names = {event["response_id"] for event in client.events if event["type"] == "response.created"}
+    assert len(names) == 1
+    assert client.count("error") == 0
+
+
+async def test_an_event_repeated_after_the_end_is_the_same_answer(
+    client: Client, worker: Service, bystander: Bystander
+) -> None:
+    async with bystander.paused:
+        first = await client.ask("Tell me", event_id="again", max_output_tokens=10)
+        before = await _asked(worker)
+        seen = len(client.events)
+        await client.create("Tell me", event_id="again", max_output_tokens=10)
+        second = await client.answer("again", since=seen)
+        assert second.done == first.done
+        assert await _asked(worker) == before
+
+
+async def test_a_client_that_lost_its_socket_gets_its_answer_by_asking_again(
+    gateway: Service, front: FrontEnd, worker: Service, bystander: Bystander
+) -> None:
+    """A dropped socket is not a cancel: in the same session, the same event finds the answer, running or done."""
+    async with bystander.paused:
+        before = await _asked(worker)
+        async with Client.connect(gateway.ws, front.form) as client:
+            session_id = client.session_id
+            await client.create("Tell me all", event_id="kept", max_output_tokens=80)
+            name = await client.text_of("kept", chars=3)
+            client.socket.transport.abort()
+        for _ in range(2):
+            async with Client.connect(gateway.ws, front.form, session_id=session_id) as back:
+                answer = await back.ask("Tell me all", event_id="kept", max_output_tokens=80)
+                assert (answer.response["id"], len(answer.text)) == (name, 80)
+        assert await _asked(worker) == before + 1
+
+
+async def test_another_sessions_event_of_that_name_is_another_response(gateway: Service, front: FrontEnd) -> None:
+    async with Client.connect(gateway.ws, front.form) as one, Client.connect(gateway.ws, front.form) as other:
+        mine = await one.ask("Tell me", event_id="mine", max_output_tokens=5)
+        yours = await other.ask("Tell me", event_id="mine", max_output_tokens=5)
+    assert mine.response["id"] != yours.response["id"]
+
+
+async def _asked(worker: Service) -> float:
+    """Requests that the worker has answered."""
+    return await worker.metric("replyline_worker_requests_total")

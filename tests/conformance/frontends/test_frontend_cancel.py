@@ -1,0 +1,124 @@
+"""Cancelling ends an answer, and forgetting a session leaves nothing of it."""
+
+import asyncio
+
+import pytest
+from front_ends import LONG, FrontEnd
+from system import Service, System, eventually
+from wire import Bystander, Client
+
+# --- cancel
+
+
+@pytest.mark.parametrize("by", ["response_id", "target_event_id"])
+async def test_a_cancel_ends_the_answer_and_frees_its_slot(
+    client: Client, worker: Service, bystander: Bystander, by: str
+) -> None:
+    """The client keeps what it has; the worker stops within a step or two."""
+    async with bystander.paused:
+        cancelled = await worker.metric("replyline_worker_requests_total", status="cancelled")
+        event_id = await client.create("Tell me all", max_output_tokens=LONG)
+        name = await client.text_of(event_id, chars=5)
+        assert await worker.metric("replyline_worker_slots_used") == 1
+        await client.send({"type": "response.cancel", by: name if by == "response_id" else event_id})
+        answer = await client.answer(event_id, limit_s=2)
+        assert answer.outcome == ("cancelled", "client", "model")
+        assert 5 <= len(answer.text) < LONG
+        await eventually(lambda: _is_free(worker), limit_s=2)
+        assert await worker.metric("replyline_worker_requests_total", status="cancelled") == cancelled + 1
+        tokens = await worker.metric("replyline_worker_output_tokens_total")
+        await asyncio.sleep(0)
+        assert await worker.metric("replyline_worker_output_tokens_total") == tokens
+    assert client.count("error") == 0
+
+
+async def _is_free(worker: Service) -> bool:
+    return await worker.metric("replyline_worker_slots_used") == 0
+
+
+async def test_cancels_make_room_for_others_at_once(gateway: Service, front: FrontEnd, client: Client) -> None:
+    """Eight slots are taken for five seconds; given up, they serve the next within one."""
+    async with Client.connect(gateway.ws, front.form) as other:
+        events = [(who, await who.create("Tell me all", max_output_tokens=LONG)) for who in [client, other] * 4]
+        for who, event_id in events:
+            await who.created(event_id)
+        for who, event_id in events:
+            await who.send({"type": "response.cancel", "target_event_id": event_id})
+        for who, event_id in events:
+            assert (await who.answer(event_id)).outcome[0] == "cancelled"
+        assert (await client.ask("And now?", max_output_tokens=5)).took_s < 2
+
+
+async def test_a_cancel_right_behind_its_question_takes_effect(client: Client) -> None:
+    """Even before the response has an id: exactly one created and one done."""
+    event_id = await client.create("Tell me all", max_output_tokens=LONG)
+    await client.send({"type": "response.cancel", "target_event_id": event_id})
+    answer = await client.answer(event_id, limit_s=3)
+    assert answer.outcome == ("cancelled", "client", "model")
+
+
+async def test_a_cancel_of_nothing_is_an_error(client: Client) -> None:
+    for target in ({"response_id": "resp_none"}, {"target_event_id": "ev_none"}):
+        seen = len(client.events)
+        await client.send({"type": "response.cancel", **target})
+        assert (await client.error(since=seen))["code"] == "unknown_response"
+    seen = len(client.events)
+    await client.send({"type": "response.cancel"})
+    assert (await client.error(since=seen))["code"] == "invalid_field"
+
+
+async def test_another_sessions_answer_cannot_be_cancelled(gateway: Service, front: FrontEnd, client: Client) -> None:
+    async with Client.connect(gateway.ws, front.form) as stranger:
+        event_id = await client.create("Tell me", max_output_tokens=50)
+        name = (await client.created(event_id))["response_id"]
+        await stranger.send({"type": "response.cancel", "response_id": name})
+        assert (await stranger.error())["code"] == "unknown_response"
+        assert len((await client.answer(event_id)).text) == 50
+
+
+async def test_a_cancel_after_the_end_changes_nothing(client: Client) -> None:
+    """The answer may have ended while the cancel was on its way: by event that is no error, and there is one done."""
+    event_id = await client.create("Tell me", max_output_tokens=3)
+    await client.answer(event_id)
+    await client.send({"type": "response.cancel", "target_event_id": event_id})
+    await client.ask("And now?", max_output_tokens=3)
+    assert client.count("response.done") == 2
+
+
+# --- forgetting
+
+
+async def test_a_deleted_session_is_forgotten(client: Client, system: System) -> None:
+    first = await client.ask("Remember 4711", event_id="before", max_output_tokens=10)
+    assert len(await system.turns(client.session_id)) == 1
+    await client.send({"type": "session.delete"})
+    assert (await client.of_type("session.deleted"))["session_id"] == client.session_id
+    assert await system.turns(client.session_id) == []
+    seen = len(client.events)
+    await client.create("Remember 4711", event_id="before", max_output_tokens=10)
+    again = await client.answer("before", since=seen)
+    assert again.response["id"] != first.response["id"]
+    assert again.response["usage"] == first.response["usage"]
+
+
+async def test_an_answer_in_flight_when_its_session_is_deleted_leaves_nothing(
+    client: Client, system: System, worker: Service
+) -> None:
+    """It is cancelled, and what the worker had written of it is not remembered afterwards."""
+    cancelled = await worker.metric("replyline_worker_requests_total", status="cancelled")
+    event_id = await client.create("Remember 4711", max_output_tokens=LONG)
+    await client.text_of(event_id, chars=5)
+    await client.send({"type": "session.delete"})
+    assert (await client.answer(event_id)).outcome == ("cancelled", "client", "model")
+    await client.of_type("session.deleted")
+    assert [e["type"] for e in client.events].index("response.done") < [e["type"] for e in client.events].index(
+        "session.deleted"
+    )
+
+    async def worker_is_done() -> bool:
+        return await worker.metric("replyline_worker_requests_total", status="cancelled") > cancelled
+
+    await eventually(worker_is_done)
+    fresh = await client.ask("Anything?", max_output_tokens=2)
+    turns = await system.turns(client.session_id)
+    assert [turn.request_id for turn in turns] == [fresh.response["id"]]

@@ -1,0 +1,169 @@
+"""How a connection begins: the subprotocol, the page it comes from, the hello; and what else the port serves."""
+
+import json
+from typing import Any
+
+import pytest
+from front_ends import PAGE, FrontEnd
+from system import Service
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Origin, Subprotocol
+from wire import Client
+
+
+async def test_the_hello_is_answered_with_the_sessions_limits(gateway: Service, front: FrontEnd) -> None:
+    async with Client.connect(gateway.ws, front.form) as client:
+        (created,) = client.events
+    assert client.socket.subprotocol == front.name
+    assert created.keys() == {
+        "type",
+        "session_id",
+        "connection_id",
+        "recovered",
+        "replayed",
+        "limits",
+        "heartbeat_s",
+    }
+    assert (created["recovered"], created["replayed"], created["heartbeat_s"]) == (False, 0, 25.0)
+    assert created["limits"] == {
+        "max_message_bytes": 65_536,
+        "max_input_tokens": 1_024,
+        "max_output_tokens": 512,
+        "max_inflight": 4,
+        "messages_per_minute": 100_000,
+        "first_token_ms": 8_000,
+        "deadline_ms": 15_000,
+    }
+
+
+async def test_no_two_sessions_or_connections_are_alike(gateway: Service, front: FrontEnd) -> None:
+    async with Client.connect(gateway.ws, front.form) as one, Client.connect(gateway.ws, front.form) as other:
+        assert one.events[0]["session_id"] != other.events[0]["session_id"]
+        assert one.events[0]["connection_id"] != other.events[0]["connection_id"]
+
+
+async def test_without_a_subprotocol_it_is_json(gateway: Service) -> None:
+    async with connect(gateway.ws, proxy=None) as socket:
+        assert socket.subprotocol is None
+        await socket.send('{"type":"session.start"}')
+        assert json.loads(await socket.recv())["type"] == "session.created"
+
+
+async def test_an_unknown_subprotocol_is_refused_with_400(gateway: Service) -> None:
+    with pytest.raises(InvalidStatus) as refusal:
+        await connect(gateway.ws, subprotocols=[Subprotocol("chat.v9.xml")], proxy=None)
+    assert refusal.value.response.status_code == 400
+
+
+async def test_of_several_subprotocols_a_known_one_is_taken(gateway: Service, front: FrontEnd) -> None:
+    async with connect(
+        gateway.ws, subprotocols=[Subprotocol("chat.v9.xml"), Subprotocol(front.name)], proxy=None
+    ) as socket:
+        assert socket.subprotocol == front.name
+
+
+async def test_compression_is_not_negotiated(gateway: Service, front: FrontEnd) -> None:
+    """It costs 40 KiB a connection."""
+    async with connect(gateway.ws, subprotocols=[Subprotocol(front.name)], compression="deflate", proxy=None) as socket:
+        assert socket.protocol.extensions == []
+
+
+async def test_a_page_that_is_not_allowed_is_refused_with_403(strict: Service, front: FrontEnd) -> None:
+    """Before the upgrade. The allowed page, and a client that is no page, may connect."""
+    options: dict[str, Any] = {"subprotocols": [Subprotocol(front.name)], "proxy": None}
+    for origin in ("https://elsewhere.example", "null", "https://shop.example.evil.example"):
+        with pytest.raises(InvalidStatus) as refusal:
+            await connect(strict.ws, origin=Origin(origin), **options)
+        assert refusal.value.response.status_code == 403
+    async with connect(strict.ws, origin=Origin(PAGE), **options):
+        pass
+    async with connect(strict.ws, **options):
+        pass
+
+
+async def test_no_hello_in_time_closes_with_4502(strict: Service, front: FrontEnd) -> None:
+    async with Client.connect(strict.ws, front.form, start=False) as client:
+        assert await client.closed(limit_s=5) == 4502
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"type": "response.create", "event_id": "e", "input": "Hello"},
+        {"type": "response.cancel", "response_id": "r"},
+        {"type": "session.delete"},
+        {"type": "session.refresh", "token": "t"},
+    ],
+    ids=lambda first: first["type"],
+)
+async def test_a_first_message_that_is_not_the_hello_closes_with_4502(
+    gateway: Service, front: FrontEnd, first: dict[str, str]
+) -> None:
+    async with Client.connect(gateway.ws, front.form, start=False) as client:
+        await client.send(first)
+        assert await client.closed(limit_s=5) == 4502
+        assert client.events == []
+
+
+async def test_a_second_hello_is_an_error_and_changes_nothing(client: Client) -> None:
+    await client.send({"type": "session.start", "session_id": "another"})
+    assert (await client.error())["code"] == "already_started"
+    assert client.count("session.created") == 1
+
+
+@pytest.mark.parametrize("kind", ["session.start", "session.refresh"])
+async def test_a_token_is_refused_clearly(gateway: Service, front: FrontEnd, kind: str) -> None:
+    """This gateway does not check tokens: it does not say yes to one. Without it the session can start."""
+    async with Client.connect(gateway.ws, front.form, start=kind == "session.refresh") as client:
+        await client.send({"type": kind, "token": "not-checked"})
+        error = await client.error()
+        assert (error["type"], error["code"]) == ("authentication_error", "tokens_not_supported")
+        assert error["retryable"] is False
+        if kind == "session.start":
+            await client.send({"type": "session.start"})
+            await client.of_type("session.created")
+
+
+@pytest.mark.parametrize("session_id", ["", " ", "a b", "x" * 65, "demo/other", "{tag}", 7, None])
+async def test_a_sessions_name_is_checked(gateway: Service, front: FrontEnd, session_id: object) -> None:
+    async with Client.connect(gateway.ws, front.form, start=False) as client:
+        await client.send({"type": "session.start", "session_id": session_id})
+        if session_id is None:  # as good as none
+            await client.of_type("session.created")
+            return
+        error = await client.error()
+        assert (error["code"], error["param"]) == ("invalid_field", "session_id")
+
+
+async def test_asking_to_resume_is_answered_with_recovered_false(gateway: Service, front: FrontEnd) -> None:
+    """The session goes on by its id; what was missed is not replayed, and the client is told so."""
+    async with Client.connect(gateway.ws, front.form, start=False) as client:
+        await client.send({"type": "session.start", "session_id": "kept", "resume": {"cursor": "resp_1@12"}})
+        created = await client.of_type("session.created")
+    assert (created["session_id"], created["recovered"], created["replayed"]) == ("kept", False, 0)
+
+
+# --- everything else on the port
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "kind"),
+    [
+        ("/", 200, "text/html; charset=utf-8"),
+        ("/health", 200, "application/json"),
+        ("/ready", 200, "application/json"),
+        ("/widget/replyline-chat.js", 200, "text/javascript; charset=utf-8"),
+        ("/nothing", 404, "text/plain"),
+        ("/widget/../__main__.py", 404, "text/plain"),
+    ],
+)
+async def test_pages_are_served_beside_the_socket(gateway: Service, path: str, status: int, kind: str) -> None:
+    page = await gateway.get(path)
+    assert page is not None
+    assert (page.status, page.headers["Content-Type"]) == (status, kind)
+    assert page.body
+
+
+async def test_a_plain_get_of_the_sockets_path_is_told_to_upgrade(gateway: Service) -> None:
+    assert await gateway.status_of("/ws") == 426

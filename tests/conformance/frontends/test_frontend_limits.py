@@ -1,0 +1,91 @@
+"""What is too much is refused with when to come back, and costs nobody else; a connection that is dead is closed."""
+
+from front_ends import FrontEnd
+from system import Service, eventually
+from wire import Client
+
+# --- limits
+
+
+async def test_one_more_than_the_connection_may_have_in_flight_is_refused(client: Client) -> None:
+    """The others are answered; then there is room again."""
+    events = [await client.create(f"Number {number}", max_output_tokens=40) for number in range(4)]
+    fifth = await client.create("One too many", max_output_tokens=40)
+    error = await client.error()
+    assert (error["type"], error["code"], error["event_id"]) == ("rate_limit_error", "too_many_inflight", fifth)
+    assert error["retryable"] is True
+    for event_id in events:
+        assert len((await client.answer(event_id)).text) == 40
+    assert len((await client.ask("Now?", event_id=fifth, max_output_tokens=3)).text) == 3
+
+
+async def test_more_than_the_gateway_may_have_in_flight_is_refused(strict: Service, front: FrontEnd) -> None:
+    async with Client.connect(strict.ws, front.form) as one, Client.connect(strict.ws, front.form) as other:
+        events = [await one.create(f"Number {number}", max_output_tokens=60) for number in range(4)]
+        last = await other.create("Number 4", max_output_tokens=60)
+        await other.created(last)
+        await other.create("Number 5", event_id="too-many")
+        error = await other.error()
+        assert (error["type"], error["code"], error["event_id"]) == ("overloaded_error", "queue_full", "too-many")
+        assert error["retry_after_ms"] > 0
+        for event_id in events:
+            await one.answer(event_id)
+        await other.answer(last)
+
+
+async def test_too_many_messages_a_minute_are_refused_with_the_time_to_wait(strict: Service, front: FrontEnd) -> None:
+    """What cannot be read counts as well; pongs do not."""
+    async with Client.connect(strict.ws, front.form) as client:
+        for _ in range(5):
+            await client.send_raw(front.malformed[1])
+        for _ in range(5):
+            await client.send({"type": "response.cancel", "response_id": "none"})
+        await eventually(lambda: client.count("error") == 10)
+        for _ in range(30):
+            await client.send({"type": "pong"})
+        seen = len(client.events)
+        for _ in range(4):
+            await client.send({"type": "response.cancel", "response_id": "none"})
+        error = await client.until(
+            lambda event: event["type"] == "error" and event["error"]["code"] == "rate_limited", since=seen
+        )
+        assert error["error"]["type"] == "rate_limit_error"
+        assert error["error"]["retryable"] is True
+        assert 0 < error["error"]["retry_after_ms"] <= 5_000
+        assert client.socket.close_code is None
+
+
+async def test_one_connection_too_many_is_closed_with_4504(strict: Service, front: FrontEnd) -> None:
+    """Those that were there stay, and one that goes makes room."""
+    await eventually(lambda: _nobody_on(strict))
+    async with Client.connect(strict.ws, front.form) as one, Client.connect(strict.ws, front.form) as two:
+        async with Client.connect(strict.ws, front.form):
+            async with Client.connect(strict.ws, front.form, start=False) as fourth:
+                assert await fourth.closed(limit_s=5) == 4504
+            assert (one.socket.close_code, two.socket.close_code) == (None, None)
+        await eventually(lambda: _is_held(strict, 2))
+        async with Client.connect(strict.ws, front.form) as again:
+            assert len((await again.ask("Hello", max_output_tokens=2)).text) == 2
+
+
+async def _nobody_on(gateway: Service) -> bool:
+    return await _is_held(gateway, 0)
+
+
+async def _is_held(gateway: Service, number: int) -> bool:
+    return await gateway.metric("replyline_gateway_connections") == number
+
+
+# --- heartbeat
+
+
+async def test_pings_come_and_a_client_that_answers_them_stays(strict: Service, front: FrontEnd) -> None:
+    async with Client.connect(strict.ws, front.form) as client:
+        await eventually(lambda: client.count("ping") >= 4, limit_s=10)
+        assert client.socket.close_code is None
+
+
+async def test_a_client_that_answers_no_ping_is_closed_with_4012(strict: Service, front: FrontEnd) -> None:
+    async with Client.connect(strict.ws, front.form, pong=False) as client:
+        assert await client.closed(limit_s=10) == 4012
+        assert client.count("ping") == 2
