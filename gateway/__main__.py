@@ -5,8 +5,10 @@ import sys
 
 from websockets.asyncio.server import Server
 
-from gateway.admission import AdmissionLimits
+from gateway.admission import Admission, AdmissionLimits, AdmissionPolicy
+from gateway.capacity_reader import read_reports
 from gateway.frontends.websocket import WebSocketFrontend
+from gateway.gatekeeper import Gatekeeper
 from gateway.gateway import Gateway
 from gateway.reply_consumer import consume_replies
 from gateway.request_publisher import RequestPublisher
@@ -42,6 +44,7 @@ class GatewayProcess:
         self._history = History(settings.redis)
         self._producer = Producer(kafka, client_id=source)
         self._replies = PartitionReader(kafka, client_id=source, topic=topics.replies, partitions=[partition])
+        self._reports = PartitionReader(kafka, client_id=source, topic=topics.workers, unhurried=True)
         self._inbox = GroupReader(
             kafka,
             client_id=source,
@@ -59,7 +62,9 @@ class GatewayProcess:
             max_input_tokens=settings.limits.max_input_tokens,
             source=source,
         )
+        self._gatekeeper = Gatekeeper(Admission(AdmissionPolicy.of(settings)))
         self._gateway = Gateway(
+            gatekeeper=self._gatekeeper,
             limits=AdmissionLimits.of(settings),
             edges=edges,
             tokenizer=tokenizer,
@@ -96,6 +101,7 @@ class GatewayProcess:
         server = await self._frontend.listen()
         host, port = server.sockets[0].getsockname()[:2]
         get_logger().info("gateway_listening", host=host, port=port)
+        self._tasks.start("gatekeeper", self._gatekeeper.watch())
         self._tasks.start("sweep", self._frontend.sweep())
         self._tasks.start("relieve", self._frontend.relieve())
         self._tasks.start("startup", self._startup())
@@ -110,6 +116,7 @@ class GatewayProcess:
         await self._replies.start()
         self._tasks.start("replies", consume_replies(self._replies, self._gateway.replied))
         self._tasks.start("outages", report_outages(lambda: self._replies.connected))
+        self._tasks.start("reports", read_reports(self._reports, self._gatekeeper.reported))
         await self._producer.start()
         settle_heap()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)
@@ -132,6 +139,7 @@ class GatewayProcess:
         await self._tasks.cancel()
         await self._inbox.stop()
         await self._replies.stop()
+        await self._reports.stop()
         await self._producer.stop()
         await self._history.close()
         await server.wait_closed()

@@ -1,13 +1,28 @@
-"""Whether a request is taken: pure. What cannot be taken is refused at once, with the reason and when to come back."""
+"""Whether a request is taken, and whether the workers get it: pure.
 
+What cannot be taken is refused at once, with the reason and when to come back. What is taken and the workers cannot
+meet goes the light path: the fallback answers at once, and Kafka never sees it.
+"""
+
+import heapq
 from dataclasses import dataclass
+from typing import Final, Literal
 
+from gateway.breaker import Breaker, BreakerPolicy
+from gateway.capacity import Fleet
+from gateway.concurrency import ConcurrencyBounds, ConcurrencyLimit
 from shared.deadline import Deadline
 from shared.errors import ProtocolError
-from shared.messages import ResponseCreate
+from shared.messages import Bucket, ResponseCreate
 from shared.settings import Settings
 
 _RETRY_AFTER_MS = 1_000
+# A worker that gives up at the deadline, or is told to by the cancel, has said so this much later.
+_LATE_MS: Final = 250.0
+_LEAST_BREAKER_MS: Final = 1_500.0
+
+LightPath = Literal["infeasible", "overload", "breaker"]
+FallbackReason = LightPath | Literal["deadline", "worker", "broker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +95,155 @@ def promise(request: ResponseCreate, limits: AdmissionLimits, now_unix_ms: float
         )
     soft_ms = request.first_token_ms if request.first_token_ms is not None else limits.first_token_ms
     return Deadline.after(now_unix_ms, first_token_ms=soft_ms, whole_ms=whole_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionPolicy:
+    enabled: bool
+    worker_ttl_ms: float
+    infeasible_ratio: float
+    probe_interval_ms: float
+    breaker_p99_ms: float
+    breaker: BreakerPolicy
+    concurrency: ConcurrencyBounds
+
+    @classmethod
+    def of(cls, settings: Settings) -> "AdmissionPolicy":
+        given, highest = settings.admission, settings.gateway.max_inflight
+        return cls(
+            enabled=given.enabled,
+            worker_ttl_ms=given.worker_ttl_ms,
+            infeasible_ratio=given.infeasible_ratio,
+            probe_interval_ms=given.probe_interval_ms,
+            breaker_p99_ms=given.breaker_p99_ms,
+            breaker=BreakerPolicy(
+                window_ms=given.breaker_window_s * 1_000,
+                fewest_words=given.breaker_fewest_words,
+                open_ms=given.breaker_open_s * 1_000,
+                num_probes=given.breaker_probes,
+                close_ratio=given.breaker_close_ratio,
+            ),
+            concurrency=ConcurrencyBounds(lowest=min(given.min_concurrency, highest), highest=highest),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`light`: why the fallback answers at once; None where the workers get the request. `eta_ms` is the predicted time
+    from receipt to first token; None where no worker is known that serves the bucket."""
+
+    light: LightPath | None
+    eta_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A request on which no worker has said a word yet."""
+
+    received_unix_ms: float
+    soft_ms: float
+    threshold_ms: float
+    probe: int | None
+
+
+class Admission:
+    """Owned by the gateway's event loop. Each request: `decide`; if the workers get it then also `heard` with the first
+    reply, `ended` with the client's answer, and `withdrawn` if it could not be published."""
+
+    def __init__(self, policy: AdmissionPolicy) -> None:
+        self._policy = policy
+        self.fleet = Fleet(ttl_ms=policy.worker_ttl_ms)
+        self.breaker = Breaker(policy.breaker)
+        self.limit = ConcurrencyLimit(policy.concurrency)
+        self._inflight: set[str] = set()
+        self._silent: dict[str, _Sent] = {}
+        self._overdue: list[tuple[float, str]] = []
+        self._trickled_unix_ms: dict[Bucket, float] = {}
+
+    @property
+    def inflight(self) -> int:
+        """Requests that the workers got and whose client has no whole answer yet."""
+        return len(self._inflight)
+
+    @property
+    def inflight_limit(self) -> int:
+        """What the workers can decode together is never above the limit."""
+        return max(self.limit.value, self.fleet.slots)
+
+    def decide(
+        self, request_id: str, bucket: Bucket, deadline: Deadline, *, received_unix_ms: float, now_unix_ms: float
+    ) -> Decision:
+        """Whether the workers get a request now; one that they get is in the books from here on."""
+        self._give_up_waiting(now_unix_ms)
+        wait_ms = self.fleet.eta_ms(bucket, now_unix_ms)
+        eta_ms = None if wait_ms is None else now_unix_ms - received_unix_ms + wait_ms
+        light = self._light_path(bucket, deadline, wait_ms, now_unix_ms) if self._policy.enabled else None
+        if light is not None:
+            return Decision(light, eta_ms)
+        soft_ms = deadline.first_token_unix_ms - received_unix_ms
+        sent = _Sent(
+            received_unix_ms,
+            soft_ms,
+            self._policy.breaker_p99_ms or max(_LEAST_BREAKER_MS, 2 * soft_ms),
+            self.breaker.sent() if self._policy.enabled else None,
+        )
+        self._inflight.add(request_id)
+        self._silent[request_id] = sent
+        heapq.heappush(self._overdue, (received_unix_ms + sent.threshold_ms, request_id))
+        self.fleet.sent(bucket, now_unix_ms)
+        return Decision(None, eta_ms)
+
+    def heard(self, request_id: str, now_unix_ms: float) -> float | None:
+        """A worker said something of a request, be it that it gives up. The time since its receipt for a first word,
+        None for any other."""
+        sent = self._silent.pop(request_id, None)
+        if sent is None:
+            return None
+        took_ms = max(0.0, now_unix_ms - sent.received_unix_ms)
+        self._measured(sent, took_ms, now_unix_ms)
+        return took_ms
+
+    def ended(self, request_id: str) -> None:
+        """The client has its whole answer, whoever gave it."""
+        self._inflight.discard(request_id)
+
+    def withdrawn(self, request_id: str) -> None:
+        """Kafka did not take the request: that says nothing of the workers."""
+        sent = self._silent.pop(request_id, None)
+        if sent is not None:
+            self.breaker.withdrawn(sent.probe)
+
+    def _light_path(
+        self, bucket: Bucket, deadline: Deadline, wait_ms: float | None, now_unix_ms: float
+    ) -> LightPath | None:
+        if not self.breaker.allows(now_unix_ms):
+            return "breaker"
+        if self.inflight >= self.inflight_limit:
+            return "overload"
+        left_ms = deadline.first_token_unix_ms - now_unix_ms
+        if wait_ms is not None and wait_ms > left_ms * self._policy.infeasible_ratio:
+            return None if self._trickles(bucket, now_unix_ms) else "infeasible"
+        return None
+
+    def _trickles(self, bucket: Bucket, now_unix_ms: float) -> bool:
+        """Now and then one goes to the workers against the prediction: a wrong one would never be found out."""
+        last = self._trickled_unix_ms.get(bucket)
+        if last is not None and abs(now_unix_ms - last) < self._policy.probe_interval_ms:
+            return False
+        self._trickled_unix_ms[bucket] = now_unix_ms
+        return True
+
+    def _give_up_waiting(self, now_unix_ms: float) -> None:
+        """Requests without a word for so long that they count as late."""
+        while self._overdue and self._overdue[0][0] < now_unix_ms:
+            _, request_id = heapq.heappop(self._overdue)
+            sent = self._silent.pop(request_id, None)
+            if sent is not None:
+                self._measured(sent, now_unix_ms - sent.received_unix_ms, now_unix_ms)
+
+    def _measured(self, sent: _Sent, took_ms: float, now_unix_ms: float) -> None:
+        self.breaker.measured(
+            took_ms=took_ms, threshold_ms=sent.threshold_ms, probe=sent.probe, now_unix_ms=now_unix_ms
+        )
+        late = took_ms > sent.soft_ms + _LATE_MS
+        self.limit.measured(late=late, inflight=self.inflight, now_unix_ms=now_unix_ms)

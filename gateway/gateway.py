@@ -1,6 +1,7 @@
 """The gateway's heart, and the only file that touches every step of a request at the edge.
 
-    session → admission → inflight → request_publisher ⇒ Kafka ⇒ reply_consumer → inflight → outbox → socket
+    session → inflight → gatekeeper (admission) → request_publisher ⇒ Kafka
+    Kafka ⇒ reply_consumer → inflight → outbox → socket
 
 One event loop owns all state. What waits (counting tokens, Kafka's acknowledgement, Redis) runs in a task of its own;
 everything that changes the in-flight table is plain synchronous code.
@@ -8,13 +9,14 @@ everything that changes the in-flight table is plain synchronous code.
 
 import asyncio
 import secrets
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from gateway.admission import AdmissionLimits, check_inflight, check_length, promise
+from gateway.admission import AdmissionLimits, FallbackReason, check_inflight, check_length, promise
 from gateway.connection import Connection
+from gateway.gatekeeper import Gatekeeper
 from gateway.inflight import Entry, InflightTable, Item
 from gateway.request_publisher import RequestPublisher
 from gateway.session import Ask, CancelAsked, Close, Effect, Forget, Send, error_event
@@ -44,6 +46,7 @@ class Gateway:
     min_score: float
     history: History
     publisher: RequestPublisher
+    gatekeeper: Gatekeeper
     inflight: InflightTable = field(default_factory=InflightTable)
     connections: dict[str, Connection] = field(default_factory=dict)
     draining: bool = False
@@ -133,7 +136,7 @@ class Gateway:
             connection.put(item)
 
     async def _admit(self, entry: Entry, asked: ResponseCreate) -> None:
-        """Count, route, publish. Whatever Kafka does, the deadline's timer stands behind."""
+        """Count, decide, publish. Whatever Kafka does, the deadline's timer stands behind."""
         try:
             num_tokens = await self._count(entry.input)
             check_length(self.limits, num_tokens)
@@ -144,14 +147,19 @@ class Gateway:
             return
         self.inflight.admit(entry, self.edges.bucket_of(num_tokens), now_unix_ms())
         metrics.accepted.labels(entry.bucket).inc()
+        light = self.gatekeeper.light_path(entry, now_unix_ms())
+        if light is not None:
+            self._fall_back(entry, light)
+            return
         if asked.traceparent is None:
             asked = _with_trace(asked)
         try:
             await self.publisher.publish(entry, asked)
         except (BrokerUnavailable, ProtocolError) as error:
             log.warning("publish_failed", request_id=entry.response_id, cause=str(error))
+            self.gatekeeper.withdrawn(entry)
             if entry.response is None:
-                self._fall_back(entry)
+                self._fall_back(entry, "broker")
             return
         if entry.response is not None:
             if not entry.published:  # cancelled or answered by the FAQ meanwhile: the worker need not start
@@ -178,7 +186,7 @@ class Gateway:
 
     # --- an answer's way out
 
-    def replied(self, replies: Iterable[Reply]) -> None:
+    def replied(self, replies: Sequence[Reply]) -> None:
         """What the workers say, a batch at a time: each client touched is written to once."""
         now = now_unix_ms()
         touched: dict[str, Connection] = {}
@@ -197,10 +205,11 @@ class Gateway:
             self._finish(entry, reply, now)
         for connection in touched.values():
             connection.flush()
+        self.gatekeeper.heard(replies, now)
 
     def _finish(self, entry: Entry, reply: ReplyDone, now: float) -> None:
         if not (entry.created and entry.chars) and not reply.output_text:
-            self._fall_back(entry)  # the model had nothing to say, or the worker gave up
+            self._fall_back(entry, "worker")  # the model had nothing to say, or the worker gave up
             return
         self._show(entry, self.inflight.finish(entry, reply, now))
 
@@ -218,6 +227,7 @@ class Gateway:
     def _ended(self, entry: Entry) -> None:
         response = entry.response
         assert response is not None
+        self.gatekeeper.ended(entry, response)
         metrics.inflight.set(len(self.inflight))
         metrics.answers.labels(response.source, response.status, response.reason).inc()
         timings = response.timings
@@ -232,6 +242,7 @@ class Gateway:
             source=response.source,
             status=response.status,
             reason=response.reason,
+            fallback=entry.fallback,
             ttft_ms=timings.ttft_ms,
             total_ms=timings.total_ms,
             output_tokens=response.usage.output_tokens,
@@ -258,14 +269,16 @@ class Gateway:
                 if entry.created and entry.chars:
                     self._show(entry, self.inflight.cut(entry, now))
                 else:
-                    self._fall_back(entry)
+                    self._fall_back(entry, "deadline")
                 if entry.published:
                     self._background(self._tell_workers(entry))
         finally:
             self._set_timer()
 
-    def _fall_back(self, entry: Entry) -> None:
+    def _fall_back(self, entry: Entry, why: FallbackReason) -> None:
         """The FAQ answers in the model's stead, and the conversation remembers it."""
+        entry.fallback = why
+        metrics.fallbacks.labels(why).inc()
         fallback = choose_fallback(entry.input, self.faq.search(entry.input), min_score=self.min_score)
         self._show(entry, self.inflight.fall_back(entry, fallback, now_unix_ms()))
         if fallback.source == "faq":

@@ -14,6 +14,7 @@ from enum import Enum, auto
 
 import msgspec
 
+from gateway.admission import FallbackReason
 from gateway.outbox import Shown, cursor
 from shared.deadline import Deadline
 from shared.fallback import Fallback
@@ -49,7 +50,8 @@ class State(Enum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Entry:
-    """One request. `connection_id` is the connection that hears of it; None after that was lost."""
+    """One request. `connection_id` is the connection that hears of it; None after that was lost. `eta_ms` is the first
+    text's predicted time from receipt; None where nothing is known, or the workers do not get the request."""
 
     response_id: str
     event_id: str
@@ -61,6 +63,8 @@ class Entry:
     deadline: Deadline
     state: State = State.COUNTING
     bucket: Bucket = "short"
+    fallback: FallbackReason | None = None
+    eta_ms: float | None = None
     published: bool = False
     admitted_unix_ms: float | None = None
     first_text_unix_ms: float | None = None
@@ -312,7 +316,12 @@ def _event_key(entry: Entry) -> tuple[str, str]:
 
 
 def _created(entry: Entry) -> ResponseCreated:
-    return ResponseCreated(response_id=entry.response_id, event_id=entry.event_id, bucket=entry.bucket)
+    return ResponseCreated(
+        response_id=entry.response_id,
+        event_id=entry.event_id,
+        bucket=entry.bucket,
+        eta_ms=round(entry.eta_ms) if entry.eta_ms is not None else None,
+    )
 
 
 def _done(entry: Entry, response: Response) -> ResponseDone:

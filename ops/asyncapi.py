@@ -16,12 +16,13 @@ from shared.messages import (
     ReplyDelta,
     ReplyDone,
     ServerMessage,
+    WorkerReport,
 )
 from shared.topics import BUCKETS, TopicNames
 
 Document = dict[str, Any]
 
-_KAFKA_MESSAGES: tuple[type[Message], ...] = (ChatRequest, ReplyDelta, ReplyDone, Cancel)
+_KAFKA_MESSAGES: tuple[type[Message], ...] = (ChatRequest, ReplyDelta, ReplyDone, Cancel, WorkerReport)
 
 
 def asyncapi() -> Document:
@@ -72,6 +73,7 @@ def _topics() -> Document:
         **{topic: _topic(topic, (ChatRequest,)) for topic in requests},
         **{topic: _topic(topic, (ReplyDelta, ReplyDone)) for topic in replies},
         names.cancels: _topic(names.cancels, (Cancel,)),
+        names.workers: _topic(names.workers, (WorkerReport,)),
     }
 
 

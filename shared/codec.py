@@ -9,7 +9,16 @@ import msgspec
 from msgspec import Struct
 
 from shared.errors import ProtocolError
-from shared.messages import CLIENT_TYPES, Cancel, ChatRequest, ClientMessage, Message, Reply, ServerMessage
+from shared.messages import (
+    CLIENT_TYPES,
+    Cancel,
+    ChatRequest,
+    ClientMessage,
+    Message,
+    Reply,
+    ServerMessage,
+    WorkerReport,
+)
 
 T = TypeVar("T")
 
@@ -110,6 +119,7 @@ CLIENT_CODECS: Final[dict[str, Codec[ServerMessage]]] = {
 
 _reply_from_msgpack: Callable[[bytes], Reply] = msgspec.msgpack.Decoder(Reply).decode
 _cancel_from_msgpack = msgspec.msgpack.Decoder(Cancel).decode
+_report_from_msgpack = msgspec.msgpack.Decoder(WorkerReport).decode
 _request_decoders: Final[dict[str, Callable[[bytes], ChatRequest]]] = {
     MSGPACK: msgspec.msgpack.Decoder(ChatRequest).decode,
     JSON: msgspec.json.Decoder(ChatRequest).decode,
@@ -143,3 +153,11 @@ def decode_cancel(value: bytes | None) -> Cancel:
         return _cancel_from_msgpack(value or b"")
     except _UNREADABLE as error:
         raise ProtocolError("invalid_record", f"not a chat.cancel: {error}") from None
+
+
+def decode_report(value: bytes) -> WorkerReport:
+    """A record's `WorkerReport`. Raises `ProtocolError` for anything else."""
+    try:
+        return _report_from_msgpack(value)
+    except _UNREADABLE as error:
+        raise ProtocolError("invalid_record", f"not a chat.worker: {error}") from None

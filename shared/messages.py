@@ -15,6 +15,7 @@ MAX_ID_CHARS: Final = 64
 MAX_SEED: Final = 2**63 - 1
 # What every JSON and MessagePack reader holds exactly.
 MAX_INTEGER: Final = 2**53 - 1
+MAX_PREDICTED_MS: Final = 1e9
 
 # `(?!\n)`: Python's `$` would let one newline follow.
 Identifier = Annotated[
@@ -27,6 +28,7 @@ Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
 TopP = Annotated[float, Meta(gt=0.0, le=1.0)]
 Seed = Annotated[int, Meta(ge=0, le=MAX_SEED)]
 Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+PredictedMs = Annotated[float, Meta(ge=0.0, le=MAX_PREDICTED_MS)]
 MaxOutputTokens = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 Stop = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=4)]
 Metadata = Annotated[
@@ -36,7 +38,7 @@ Metadata = Annotated[
 Traceparent = Annotated[str, Meta(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?!\n)$")]
 
 Status = Literal["completed", "incomplete", "cancelled", "failed"]
-Reason = Literal["stop", "max_output_tokens", "deadline", "client", "internal"]
+Reason = Literal["stop", "max_output_tokens", "deadline", "client", "infeasible", "internal"]
 Source = Literal["model", "faq", "busy"]
 Bucket = Literal["short", "medium", "long"]
 
@@ -283,6 +285,23 @@ class ReplyDone(Message, frozen=True, tag="chat.done"):
 
 class Cancel(Message, frozen=True, tag="chat.cancel"):
     request_id: Identifier
+
+
+class WorkerReport(Message, frozen=True, tag="chat.worker"):
+    """What a worker can still take on; its newest report counts, and a record without a value says that it leaves.
+
+    By bucket served: `first_token_ms`, predicted from the arrival of a request now to its first token, and
+    `service_ms`, the machine time of one request. `backlog_ms` is that of the waiting requests which are kept."""
+
+    worker_id: Identifier
+    unix_ms: Count
+    buckets: tuple[Bucket, ...]
+    slots: Count
+    running: Count = 0
+    waiting: Count = 0
+    backlog_ms: PredictedMs = 0.0
+    first_token_ms: dict[Bucket, PredictedMs] = {}
+    service_ms: dict[Bucket, PredictedMs] = {}
 
 
 Reply = ReplyDelta | ReplyDone

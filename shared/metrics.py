@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, ge
 
 _LATENCY_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30, 60)
 _STEP_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1)
+_ERROR_S: Final = (-6, -3, -1.5, -0.8, -0.4, -0.2, -0.1, -0.05, -0.02, 0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6)
 
 # --- gateway
 connections = Gauge("replyline_gateway_connections", "WebSocket connections held")
@@ -28,6 +29,26 @@ deltas_merged = Counter("replyline_gateway_deltas_merged_total", "Deltas joined 
 handler_errors = Counter("replyline_gateway_handler_errors_total", "Our own faults, caught at the process's edge")
 routed = Counter("replyline_gateway_routed_total", "Records of chat.requests forwarded", ["bucket"])
 
+breaker_state = Gauge("replyline_gateway_breaker_state", "0 closed, 1 half-open, 2 open: only the fallback answers")
+concurrency_limit = Gauge("replyline_gateway_concurrency_limit", "Requests that may be at the workers at once")
+fallbacks = Counter("replyline_gateway_fallbacks_total", "Answers given in the model's stead", ["reason"])
+first_word = Histogram(
+    "replyline_gateway_first_word_seconds", "Receipt to a worker's first word, a refusal too", buckets=_LATENCY_S
+)
+eta = Histogram("replyline_gateway_eta_seconds", "Predicted receipt to first text", ["bucket"], buckets=_LATENCY_S)
+eta_error = Histogram(
+    "replyline_gateway_eta_error_seconds",
+    "By how much the first text came later than predicted, model answers",
+    ["bucket"],
+    buckets=_ERROR_S,
+)
+workers_known = Gauge("replyline_gateway_workers", "Workers that have reported lately")
+worker_clock_skew = Histogram(
+    "replyline_gateway_worker_clock_skew_seconds",
+    "By how much a worker's clock is behind, its report's way included",
+    buckets=(-60, -10, -1, -0.1, 0, 0.01, 0.05, 0.1, 0.5, 1, 10, 60),
+)
+
 # --- worker
 steps = Counter("replyline_worker_steps_total", "Engine steps", ["kind"])
 step_time = Histogram("replyline_worker_step_seconds", "Engine time of a step", ["kind"], buckets=_STEP_S)
@@ -41,6 +62,15 @@ queue_time = Histogram("replyline_worker_queue_seconds", "Intake to first engine
 wrong_bucket = Counter("replyline_worker_wrong_bucket_total", "Requests found in another bucket than their length's")
 partitions_paused = Gauge("replyline_worker_intake_paused", "1 while intake waits for the scheduler")
 history_unavailable = Counter("replyline_history_unavailable_total", "Answers given without Redis")
+
+skipped = Counter("replyline_worker_skipped_total", "Expired records passed over: their gateway had answered")
+clock_skewed = Counter("replyline_worker_clock_skewed_total", "Requests whose producer's clock was off, as logged")
+cost_ratio = Histogram(
+    "replyline_worker_cost_ratio",
+    "Actual by predicted time of an engine call",
+    ["kind"],
+    buckets=(0.5, 0.7, 0.8, 0.9, 0.95, 1.05, 1.1, 1.2, 1.5, 2, 4),
+)
 
 # --- both
 dead_letters = Counter("replyline_dead_letters_total", "Records that could not be decoded or served", ["reason"])

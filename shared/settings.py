@@ -30,6 +30,8 @@ from shared.topics import TopicNames
 
 PREFIX = "REPLYLINE_"
 
+Policy = Literal["goodput", "edf", "sjf", "fcfs-shed", "fcfs-continuous", "sorted-budget", "static"]
+
 SYSTEM_PROMPT = (
     "You are the assistant of the shop Harbor & Pine. Answer the customer's question in one to three short sentences, "
     "using only the help entries below. If they do not answer it, say so and offer to connect a person."
@@ -161,6 +163,35 @@ class GatewaySettings(Group):
     drain_s: float = Field(10.0, ge=0, le=300, description="how long shutdown waits for answers in flight")
 
 
+class AdmissionSettings(Group):
+    """What the gateway sends to the workers, and what it has the fallback answer at once."""
+
+    enabled: bool = Field(True, description="false: every request goes to the workers, whatever they report")
+    worker_ttl_ms: int = Field(3_000, ge=100, le=600_000, description="a worker silent for longer is forgotten")
+    infeasible_ratio: float = Field(
+        1.25,
+        ge=1,
+        le=100,
+        description="fallback at once where the first token is predicted at over so much of the wait",
+    )
+    probe_interval_ms: int = Field(
+        1_000, ge=10, le=600_000, description="one infeasible request a bucket is tried so often all the same"
+    )
+    min_concurrency: int = Field(
+        16, ge=1, description="the adaptive limit of requests at the workers is never lower (at most: max_inflight)"
+    )
+    breaker_p99_ms: int = Field(
+        0, ge=0, le=600_000, description="opens above it (0: 1500, or twice the request's first_token_ms where more)"
+    )
+    breaker_window_s: float = Field(30.0, gt=0, le=3_600, description="the P99 is that of the last so many seconds")
+    breaker_fewest_words: int = Field(20, ge=1, description="of fewer requests there is no P99")
+    breaker_open_s: float = Field(5.0, gt=0, le=3_600, description="only the fallback answers for so long; then probes")
+    breaker_probes: int = Field(5, ge=1, le=1_000, description="all of them in time close it; one late opens it again")
+    breaker_close_ratio: float = Field(
+        0.8, gt=0, le=1, description="a probe is in time within so much of breaker_p99_ms"
+    )
+
+
 class WorkerSettings(Group):
     """Inference: one engine, one scheduler, one consumer."""
 
@@ -177,10 +208,21 @@ class WorkerSettings(Group):
     slots: int = Field(8, ge=1, le=512, description="sequences decoded together")
     max_length: int = Field(2_048, ge=64, le=1_048_576, description="tokens of prompt and answer a slot holds")
     threads: int = Field(0, ge=0, le=256, description="engine threads (0: one a core)")
-    prefill_chunk_tokens: int = Field(128, ge=8, le=65_536, description="prompt tokens computed between decode steps")
+    policy: Policy = Field("goodput", description="whom to serve next; the others are there to be compared with")
+    prefill_chunk_tokens: int = Field(256, ge=8, le=65_536, description="prompt tokens computed in one step, at most")
+    decode_stall_ms: float = Field(
+        80.0, ge=0, le=60_000, description="a chunk of prompt is small enough not to hold up decoding longer (0: any)"
+    )
+    max_running_tokens: int = Field(
+        1_000_000, ge=64, description="prompts and answers in the slots together: no request starts above it"
+    )
+    costs_dir: Path = Field(Path(".models/costs"), description="what an engine's steps take is kept here")
     max_waiting: int = Field(64, ge=1, le=100_000, description="requests read ahead; then partitions are paused")
     reply_interval_ms: float = Field(
-        25.0, ge=0, le=1_000, description="deltas go out together so often; an answer's first and its end at once"
+        50.0, ge=0, le=1_000, description="deltas go out together so often; an answer's first and its end at once"
+    )
+    report_interval_ms: int = Field(
+        500, ge=50, le=60_000, description="the gateways hear so often what this worker can take on (or at a change)"
     )
     system_prompt: str = Field(SYSTEM_PROMPT, description="stands first in every prompt")
     grounding_entries: int = Field(2, ge=0, le=10, description="FAQ entries put into the prompt")
@@ -214,6 +256,7 @@ class Settings(BaseSettings):
     promise: PromiseSettings = PromiseSettings()
     limits: LimitSettings = LimitSettings()
     gateway: GatewaySettings = GatewaySettings()
+    admission: AdmissionSettings = AdmissionSettings()
     worker: WorkerSettings = WorkerSettings()
     faq: FaqSettings = FaqSettings()
     log: LogSettings = LogSettings()
@@ -237,6 +280,15 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"gateway.reply_partition={self.gateway.reply_partition} does not exist: "
                 f"chat.replies has {self.kafka.reply_partitions} partitions (kafka.reply_partitions)"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _reports_outlive_their_interval(self) -> Self:
+        if self.admission.worker_ttl_ms < 2 * self.worker.report_interval_ms:
+            raise ValueError(
+                f"admission.worker_ttl_ms={self.admission.worker_ttl_ms} is below twice worker.report_interval_ms="
+                f"{self.worker.report_interval_ms}: workers would be forgotten between two reports"
             )
         return self
 

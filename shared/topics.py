@@ -53,6 +53,11 @@ class TopicNames:
         return f"{self.prefix}chat.cancels"
 
     @property
+    def workers(self) -> str:
+        """What each worker can still take on; the key is the worker's id."""
+        return f"{self.prefix}chat.workers"
+
+    @property
     def dead_letters(self) -> str:
         return f"{self.prefix}chat.dead-letters"
 
@@ -64,8 +69,18 @@ class TopicNames:
             self.replies: reply_partitions,
             self.external_replies: 1,
             self.cancels: 1,
+            self.workers: 1,
             self.dead_letters: 1,
         }
+
+    def config(self, topic: str) -> dict[str, str]:
+        """What a topic is created with beside the broker's defaults. Of a worker only the newest report is kept, and
+        that of one that died without a word for an hour; an open segment is not compacted, so each is short."""
+        if topic == self.inbox or self.bucket_of(topic) is not None:
+            return {"message.timestamp.type": "LogAppendTime"}  # a producer's clock that is behind is noticed by it
+        if topic != self.workers:
+            return {}
+        return {"cleanup.policy": "compact,delete", "retention.ms": "3600000", "segment.ms": "600000"}
 
     def bucket_of(self, topic: str) -> Bucket | None:
         return next((bucket for bucket in BUCKETS if topic == self.requests(bucket)), None)

@@ -1,11 +1,29 @@
-"""What cannot be taken is refused at once, with the reason and when to come back."""
+"""What cannot be taken is refused at once, with the reason and when to come back; what the workers cannot meet goes the
+light path at once."""
+
+from collections import Counter
+from typing import Any
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.admission import AdmissionLimits, check_inflight, check_length, promise
+from gateway.admission import (
+    Admission,
+    AdmissionLimits,
+    AdmissionPolicy,
+    Decision,
+    check_inflight,
+    check_length,
+    promise,
+)
+from gateway.breaker import BreakerState
+from shared.deadline import Deadline
 from shared.errors import ProtocolError
-from shared.messages import ResponseCreate
-from shared.settings import Settings
+from shared.messages import Bucket, ResponseCreate, WorkerReport
+from shared.settings import AdmissionSettings, Settings
+from shared.topics import BUCKETS
 
 LIMITS = AdmissionLimits(
     max_input_tokens=10,
@@ -73,11 +91,267 @@ def test_a_deadline_beyond_the_longest_is_refused() -> None:
 
 
 def test_the_limits_are_those_of_the_settings() -> None:
-    settings = Settings()
-    limits = AdmissionLimits.of(settings)
-    assert limits.max_inflight == settings.gateway.max_inflight
-    assert limits.max_inflight_per_connection == settings.gateway.max_inflight_per_connection
-    assert limits.max_input_tokens == settings.limits.max_input_tokens
-    assert limits.first_token_ms == settings.promise.first_token_ms
-    assert limits.deadline_ms == settings.promise.deadline_ms
-    assert limits.max_deadline_ms == settings.promise.max_deadline_ms
+    given = Settings()
+    limits = AdmissionLimits.of(given)
+    assert limits.max_inflight == given.gateway.max_inflight
+    assert limits.max_inflight_per_connection == given.gateway.max_inflight_per_connection
+    assert limits.max_input_tokens == given.limits.max_input_tokens
+    assert limits.first_token_ms == given.promise.first_token_ms
+    assert limits.deadline_ms == given.promise.deadline_ms
+    assert limits.max_deadline_ms == given.promise.max_deadline_ms
+
+
+# --- whether the workers get it
+
+NOW = 1_000_000.0
+
+
+def make_admission(**given: Any) -> Admission:
+    return Admission(AdmissionPolicy.of(Settings(admission=AdmissionSettings(**given))))
+
+
+def report(*, first_token_ms: float, slots: int = 8) -> WorkerReport:
+    return WorkerReport(
+        worker_id="w",
+        unix_ms=int(NOW),
+        buckets=BUCKETS,
+        slots=slots,
+        running=slots,
+        first_token_ms=dict.fromkeys(BUCKETS, first_token_ms),
+        service_ms=dict.fromkeys(BUCKETS, 10.0),
+    )
+
+
+def decide(
+    admission: Admission,
+    name: str,
+    *,
+    now: float = NOW,
+    waited: float = 0.0,
+    soft: int = 3_000,
+    bucket: Bucket = "short",
+) -> Decision:
+    received = now - waited
+    deadline = Deadline.after(received, first_token_ms=soft, whole_ms=15_000)
+    return admission.decide(name, bucket, deadline, received_unix_ms=received, now_unix_ms=now)
+
+
+def test_without_a_report_every_request_goes_to_the_workers() -> None:
+    assert decide(make_admission(), "r") == Decision(light=None, eta_ms=None)
+
+
+def test_the_prediction_runs_from_the_receipt() -> None:
+    admission = make_admission()
+    admission.fleet.observe(report(first_token_ms=400.0), NOW)
+    assert decide(admission, "r", waited=30.0) == Decision(light=None, eta_ms=430.0)
+
+
+def test_what_cannot_be_met_goes_the_light_path() -> None:
+    """Beyond 1.25 times what is left of the first token's time, the time already spent counted; save one a second."""
+    admission = make_admission()
+    admission.fleet.observe(report(first_token_ms=3_750.0), NOW)
+    assert decide(admission, "r1").light is None
+    assert decide(admission, "r2", waited=10.0, now=NOW).light is None  # tried against the prediction
+    assert decide(admission, "r3", waited=10.0).light == "infeasible"
+    assert decide(admission, "r4", soft=15_000).light is None
+
+
+def test_a_prediction_of_doom_is_put_to_the_test_once_a_second_and_bucket() -> None:
+    """Ten seconds of a hundred requests a second and bucket; the reports say that none can be met, the worker too."""
+    admission = make_admission()
+    sent: Counter[Bucket] = Counter()
+    for tick in range(1_000):
+        now = NOW + tick * 10
+        if tick % 50 == 0:
+            admission.fleet.observe(report(first_token_ms=60_000.0), now)
+        for bucket in BUCKETS:
+            name = f"{bucket}{tick}"
+            sent[bucket] += decide(admission, name, now=now, bucket=bucket).light is None
+            admission.heard(name, now)
+            admission.ended(name)
+    assert sent == dict.fromkeys(BUCKETS, 10)
+
+
+def test_a_wrong_prediction_recovers_with_the_next_report() -> None:
+    admission = make_admission()
+    admission.fleet.observe(report(first_token_ms=60_000.0), NOW)
+    assert [decide(admission, f"r{number}").light for number in range(3)] == [None, "infeasible", "infeasible"]
+    admission.fleet.observe(report(first_token_ms=50.0), NOW)
+    assert decide(admission, "r").light is None
+
+
+def test_above_the_limit_the_fallback_answers_at_once() -> None:
+    """And what the workers have slots for is never above it."""
+    admission = make_admission()
+    admission.limit.value = 2
+    assert [decide(admission, f"r{number}").light for number in range(3)] == [None, None, "overload"]
+    admission.ended("r0")
+    assert decide(admission, "r3").light is None
+    admission.fleet.observe(report(first_token_ms=1.0, slots=3), NOW)
+    assert [decide(admission, f"s{number}").light for number in range(2)] == [None, "overload"]
+
+
+def silence(admission: Admission, *, requests: int = 30) -> None:
+    for number in range(requests):
+        decide(admission, f"silent{number}", now=NOW + number)
+        admission.ended(f"silent{number}")  # by the fallback
+
+
+def test_workers_that_say_nothing_open_the_breaker_and_quick_probes_close_it() -> None:
+    """By default after twice the promise: six seconds here."""
+    admission = make_admission()
+    silence(admission)
+    assert decide(admission, "r", now=NOW + 6_000).light is None
+    late = NOW + 6_030
+    assert decide(admission, "r", now=late).light == "breaker"
+    assert decide(admission, "r", now=late + 4_999).light == "breaker"
+    probing = late + 5_000
+    lights = [decide(admission, f"probe{number}", now=probing).light for number in range(6)]
+    assert lights == [None] * 5 + ["breaker"]
+    for number in range(5):
+        admission.heard(f"probe{number}", probing + 100)
+    assert decide(admission, "r", now=probing + 100).light is None
+
+
+def test_probes_without_a_word_open_it_again() -> None:
+    admission = make_admission()
+    silence(admission)
+    decide(admission, "r", now=NOW + 6_030)
+    probing = NOW + 11_030
+    assert [decide(admission, f"probe{number}", now=probing).light for number in range(6)] == [None] * 5 + ["breaker"]
+    assert decide(admission, "r", now=probing + 6_001).light == "breaker"
+    assert admission.breaker.state is BreakerState.OPEN
+
+
+def test_refusing_in_time_is_no_fault() -> None:
+    """Under ten times the load nine in ten are refused, each by its deadline: the breaker and the limit stay."""
+    admission = make_admission()
+    for number in range(2_000):
+        now = NOW + number * 10
+        assert decide(admission, f"r{number}", now=now).light is None
+        if number >= 310:  # each after 3.1 seconds: refused at its deadline, and a little on the way
+            admission.heard(f"r{number - 310}", now)
+            admission.ended(f"r{number - 310}")
+    assert admission.breaker.state is BreakerState.CLOSED
+    assert admission.limit.value == 2_000
+
+
+@pytest.mark.parametrize(("given", "soft", "threshold"), [(0, 200, 1_500), (0, 3_000, 6_000), (700, 3_000, 700)])
+def test_the_breakers_threshold_follows_the_promise_unless_it_is_set(given: int, soft: int, threshold: int) -> None:
+    for took_ms, state in ((threshold, BreakerState.CLOSED), (threshold + 1, BreakerState.OPEN)):
+        admission = make_admission(breaker_p99_ms=given)
+        for number in range(20):
+            decide(admission, f"r{number}", soft=soft)
+        for number in range(20):
+            assert admission.heard(f"r{number}", NOW + took_ms) == took_ms
+        assert admission.breaker.state is state
+
+
+def test_only_the_first_word_on_a_request_counts() -> None:
+    admission = make_admission()
+    decide(admission, "r")
+    assert [admission.heard("r", NOW + 5), admission.heard("r", NOW + 9), admission.heard("other", NOW)] == [
+        5,
+        None,
+        None,
+    ]
+
+
+def test_what_kafka_did_not_take_says_nothing_of_the_workers() -> None:
+    admission = make_admission()
+    for number in range(30):
+        decide(admission, f"r{number}")
+        admission.withdrawn(f"r{number}")
+        admission.ended(f"r{number}")
+    decide(admission, "later", now=NOW + 60_000)
+    assert (admission.breaker.words, admission.inflight) == (0, 1)
+
+
+def test_late_workers_lower_the_limit() -> None:
+    admission = make_admission(min_concurrency=4)
+    for number in range(40):
+        decide(admission, f"r{number}")
+    for number in range(40):
+        admission.heard(f"r{number}", NOW + 3_300 + 50 * number)
+        admission.ended(f"r{number}")
+    assert 4 <= admission.limit.value < 40
+
+
+def test_switched_off_everything_goes_to_the_workers() -> None:
+    admission = make_admission(enabled=False)
+    admission.fleet.observe(report(first_token_ms=60_000.0), NOW)
+    admission.limit.value = 1
+    silence(admission)
+    assert [decide(admission, f"r{number}", now=NOW + 60_000).light for number in range(50)] == [None] * 50
+
+
+class AnyTraffic(RuleBasedStateMachine):
+    """Requests, words, answers and reports in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.admission = make_admission(min_concurrency=2, breaker_fewest_words=5, breaker_probes=2)
+        self.now = NOW
+        self.number = 0
+        self.inflight: set[str] = set()
+        self.silent: set[str] = set()
+
+    @rule(later=st.sampled_from([0.0, 10.0, 500.0, 3_100.0, 6_100.0]))
+    def time_passes(self, later: float) -> None:
+        self.now += later
+
+    @rule(first_token_ms=st.sampled_from([0.0, 100.0, 3_000.0, 60_000.0]))
+    def hear_of_the_worker(self, first_token_ms: float) -> None:
+        self.admission.fleet.observe(report(first_token_ms=first_token_ms), self.now)
+
+    @rule(bucket=st.sampled_from(BUCKETS), times=st.integers(1, 20))
+    def ask(self, bucket: Bucket, times: int) -> None:
+        for _ in range(times):
+            self.number += 1
+            name = f"r{self.number}"
+            decision = decide(self.admission, name, now=self.now, bucket=bucket)
+            if decision.light is None:
+                self.inflight.add(name)
+                self.silent.add(name)
+            assert decision.light != "overload" or len(self.inflight) >= self.admission.inflight_limit
+            assert decision.light != "infeasible" or decision.eta_ms is not None
+
+    @precondition(lambda self: self.silent)
+    @rule(data=st.data(), withdrawn=st.booleans())
+    def hear(self, data: st.DataObject, withdrawn: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.silent)))
+        self.silent.discard(name)
+        if withdrawn:
+            self.admission.withdrawn(name)
+        else:
+            self.admission.heard(name, self.now)
+
+    @precondition(lambda self: self.inflight)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.inflight)))
+        self.inflight.discard(name)
+        self.admission.ended(name)
+
+    @invariant()
+    def the_books_are_right(self) -> None:
+        assert self.admission.inflight == len(self.inflight)
+        assert set(self.admission._silent) <= self.silent
+
+    def teardown(self) -> None:
+        """Nothing is refused for ever: once all is answered and the workers are quick, a minute sets all right."""
+        for name in self.inflight:
+            self.admission.ended(name)
+        for second in range(60):
+            now = self.now + second * 1_000
+            self.admission.fleet.observe(report(first_token_ms=10.0), now)
+            light = decide(self.admission, f"late{second}", now=now).light
+            if light is None:
+                self.admission.heard(f"late{second}", now + 10)
+                self.admission.ended(f"late{second}")
+        assert light is None
+        assert self.admission.breaker.state is BreakerState.CLOSED
+
+
+AnyTraffic.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestAnyTraffic = AnyTraffic.TestCase

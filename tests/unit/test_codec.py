@@ -16,6 +16,7 @@ from shared.codec import (
     client_decoder,
     decode_cancel,
     decode_reply,
+    decode_report,
     decode_request,
     event_id_of,
     json_encode,
@@ -32,6 +33,7 @@ from shared.messages import (
     Reply,
     ResponseCreate,
     ServerMessage,
+    WorkerReport,
 )
 
 from_json = client_decoder(text=True)
@@ -102,8 +104,11 @@ def test_a_request_record_is_read_in_either_form(request: ChatRequest) -> None:
     assert decode_request(json_encode(request), JSON + "; charset=utf-8") == request
 
 
-@given(any_of(Reply), any_of(Cancel))
-def test_replies_and_cancels_are_read_as_they_were_written(reply: Reply, cancel: Cancel) -> None:
+@given(any_of(Reply), any_of(Cancel), any_of(WorkerReport))
+def test_what_the_processes_tell_each_other_is_read_as_it_was_written(
+    reply: Reply, cancel: Cancel, report: WorkerReport
+) -> None:
+    assert decode_report(msgpack_encode(report)) == report
     assert decode_reply(msgpack_encode(reply)) == reply
     assert decode_cancel(msgpack_encode(cancel)) == cancel
 
@@ -237,7 +242,7 @@ def test_nesting_without_end_is_refused(data: bytes) -> None:
 def test_nesting_without_end_is_refused_in_messagepack(opening: bytes) -> None:
     data = opening + b"\x91" * NESTED
     assert refused(from_msgpack, data).code in CODES
-    for decode in (decode_request, decode_reply, decode_cancel):
+    for decode in (decode_request, decode_reply, decode_cancel, decode_report):
         assert refused(decode, data).code == "invalid_record"
 
 
@@ -249,7 +254,14 @@ def test_nesting_without_end_is_refused_in_messagepack(opening: bytes) -> None:
 @example(b"\x82\xa4type\xaachat.delta\xaarequest_id\xa1\xff")
 @example(b"\x81\xa4type\xa1\xff")
 def test_arbitrary_bytes_are_a_message_or_a_protocol_error(data: bytes) -> None:
-    decoders: list[Callable[[bytes], object]] = [from_json, from_msgpack, decode_request, decode_reply, decode_cancel]
+    decoders: list[Callable[[bytes], object]] = [
+        from_json,
+        from_msgpack,
+        decode_request,
+        decode_reply,
+        decode_cancel,
+        decode_report,
+    ]
     decoders.append(lambda value: decode_request(value, JSON))
     for decode in decoders:
         assert code_of(decode, data) in {None, "invalid_record", *CODES}

@@ -75,6 +75,14 @@ def waiting(table: InflightTable) -> Entry:
     return entry
 
 
+def test_the_predicted_time_is_told_with_the_promise_of_an_answer(table: InflightTable) -> None:
+    entry = publishing(table)
+    entry.eta_ms = 12.6
+    assert table.acknowledge(entry) == [
+        ResponseCreated(response_id="r1", event_id="e1", bucket="medium", eta_ms=13),
+    ]
+
+
 def created(number: int = 1) -> ResponseCreated:
     return ResponseCreated(response_id=f"r{number}", event_id=f"e{number}", bucket="medium")
 

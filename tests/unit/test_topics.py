@@ -77,6 +77,7 @@ def test_topics_have_the_names_of_the_protocol() -> None:
         "chat.replies": 8,
         "chat.replies.external": 1,
         "chat.cancels": 1,
+        "chat.workers": 1,
         "chat.dead-letters": 1,
     }
     assert all(name.startswith("x.") for name in TopicNames("x.").all(request_partitions=1, reply_partitions=1))
@@ -100,3 +101,14 @@ def test_answers_go_only_to_topics_on_the_allow_list(topic: str, patterns: tuple
 
 def test_a_conversation_has_one_key() -> None:
     assert session_key("demo", "sess_1") == b"demo/sess_1"
+
+
+@pytest.mark.parametrize("prefix", ["", "test."])
+def test_of_each_worker_only_the_newest_report_is_kept_and_requests_bear_the_brokers_time(prefix: str) -> None:
+    """Every other topic is as the broker makes them."""
+    topics = TopicNames(prefix)
+    configured = {name for name in topics.all(request_partitions=1, reply_partitions=1) if topics.config(name)}
+    requests = {topics.inbox, *(topics.requests(bucket) for bucket in BUCKETS)}
+    assert configured == {topics.workers, *requests}
+    assert {topics.config(name)["message.timestamp.type"] for name in requests} == {"LogAppendTime"}
+    assert "compact" in topics.config(topics.workers)["cleanup.policy"]

@@ -1,0 +1,133 @@
+"""The circuit breaker between a gateway and its workers: pure.
+
+    CLOSED → OPEN → HALF_OPEN → CLOSED or OPEN
+
+It measures the time to a worker's first word on a request, from the request's receipt: the first text, or a terminal
+event without any. Not the time of whole answers, which depends on the length asked for; and not that of first texts
+alone: the fallback cuts it off at the deadline, so it is never far above that, and a request that a worker refuses in
+time, as it has to under load, is no fault. A request whose word never comes counts once it has waited for too long.
+
+The P99 is above its threshold where more than one word in a hundred of the window is late (M. Nygard, Release It!; the
+states are his). Closing asks more than staying closed: every probe's word within `close_ratio` of the threshold.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+_PER_HUNDRED: Final = 100
+# One straggler among fifty words is no P99.
+_FEWEST_LATE: Final = 5
+_SLICES: Final = 30
+
+
+class BreakerState(Enum):
+    CLOSED = "closed"
+    HALF_OPEN = "half-open"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerPolicy:
+    window_ms: float
+    fewest_words: int
+    open_ms: float
+    num_probes: int
+    close_ratio: float
+
+
+@dataclass(slots=True)
+class _Slice:
+    """A thirtieth of the window."""
+
+    start_unix_ms: float
+    words: int = 0
+    late: int = 0
+
+
+class Breaker:
+    """`words` and `late` are the window's counts; after it has opened, those that made it open."""
+
+    def __init__(self, policy: BreakerPolicy) -> None:
+        self._policy = policy
+        self.state = BreakerState.CLOSED
+        self.words = 0
+        self.late = 0
+        self._slices: deque[_Slice] = deque()
+        self._opened_unix_ms = 0.0
+        self._episode = 0
+        self._probes_out = 0
+        self._probes_good = 0
+
+    def allows(self, now_unix_ms: float) -> bool:
+        """Whether a request may be sent now. An open breaker half-opens by this when its time is over."""
+        if self.state is BreakerState.CLOSED:
+            return True
+        if self.state is BreakerState.OPEN:
+            if 0 <= now_unix_ms - self._opened_unix_ms < self._policy.open_ms:
+                return False
+            self.state = BreakerState.HALF_OPEN
+            self._episode += 1
+            self._probes_out = self._probes_good = 0
+        return self._probes_out + self._probes_good < self._policy.num_probes
+
+    def sent(self) -> int | None:
+        """A request is sent, as `allows` allowed it. Where it is a probe: which half-opening's."""
+        if self.state is BreakerState.CLOSED:
+            return None
+        if self.state is BreakerState.OPEN:
+            raise AssertionError("an open breaker lets nothing through")
+        self._probes_out += 1
+        return self._episode
+
+    def withdrawn(self, probe: int | None) -> None:
+        """A request did not reach the workers after all."""
+        if self._counts(probe):
+            self._probes_out -= 1
+
+    def measured(self, *, took_ms: float, threshold_ms: float, probe: int | None, now_unix_ms: float) -> None:
+        """A request's first word came after so long, or has not come for longer than the threshold."""
+        if self._counts(probe):
+            self._probes_out -= 1
+            self._judge_probe(took_ms <= threshold_ms * self._policy.close_ratio, now_unix_ms)
+        elif self.state is BreakerState.CLOSED:  # else it was sent before the breaker opened: that is known
+            self._count(took_ms > threshold_ms, now_unix_ms)
+            enough = self.words >= self._policy.fewest_words and self.late >= _FEWEST_LATE
+            if enough and self.late * _PER_HUNDRED > self.words:
+                self._open(now_unix_ms)
+
+    def _counts(self, probe: int | None) -> bool:
+        return self.state is BreakerState.HALF_OPEN and probe == self._episode
+
+    def _judge_probe(self, good: bool, now_unix_ms: float) -> None:
+        if not good:
+            self._open(now_unix_ms)
+            return
+        self._probes_good += 1
+        if self._probes_good == self._policy.num_probes:
+            self.state = BreakerState.CLOSED
+            self.words = self.late = 0
+
+    def _open(self, now_unix_ms: float) -> None:
+        self.state = BreakerState.OPEN
+        self._opened_unix_ms = now_unix_ms
+        self._slices.clear()
+
+    def _count(self, late: bool, now_unix_ms: float) -> None:
+        window_ms = self._policy.window_ms
+        last = self._slices[-1].start_unix_ms if self._slices else None
+        if last is not None and now_unix_ms < last - window_ms:  # the clock was set back
+            self._slices.clear()
+            self.words = self.late = 0
+            last = None
+        if last is None or now_unix_ms >= last + window_ms / _SLICES:
+            self._slices.append(_Slice(now_unix_ms))
+        self._slices[-1].words += 1
+        self._slices[-1].late += late
+        self.words += 1
+        self.late += late
+        while self._slices[0].start_unix_ms <= now_unix_ms - window_ms:
+            gone = self._slices.popleft()
+            self.words -= gone.words
+            self.late -= gone.late

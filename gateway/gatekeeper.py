@@ -1,0 +1,108 @@
+"""Admission's shell: counts what it decides and tells the log what changes."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.admission import Admission, LightPath
+from gateway.breaker import BreakerState
+from gateway.inflight import Entry
+from shared import metrics
+from shared.clock import now_unix_ms
+from shared.logs import get_logger
+from shared.messages import Reply, Response, WorkerReport
+
+log = get_logger()
+
+_STATE_NUMBERS: Final = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
+_WATCH_S: Final = 1.0
+# Less is the report's way here, and a network that stumbles.
+_SKEW_MS: Final = 1_000.0
+
+
+@dataclass(slots=True)
+class Gatekeeper:
+    admission: Admission
+    _breaker: BreakerState = BreakerState.CLOSED
+    _limit: int = 0
+    _skewed: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._limit = self.admission.limit.value
+        metrics.concurrency_limit.set(self._limit)
+
+    # --- requests
+
+    def light_path(self, entry: Entry, now: float) -> LightPath | None:
+        """Why the fallback is to answer at once; None where the workers get the request."""
+        decision = self.admission.decide(
+            entry.response_id, entry.bucket, entry.deadline, received_unix_ms=entry.received_unix_ms, now_unix_ms=now
+        )
+        self._notice()
+        if decision.light is None and decision.eta_ms is not None:
+            entry.eta_ms = decision.eta_ms
+            metrics.eta.labels(entry.bucket).observe(decision.eta_ms / 1_000)
+        return decision.light
+
+    def heard(self, replies: Iterable[Reply], now: float) -> None:
+        for reply in replies:
+            took_ms = self.admission.heard(reply.request_id, now)
+            if took_ms is not None:
+                metrics.first_word.observe(took_ms / 1_000)
+                self._notice()
+
+    def withdrawn(self, entry: Entry) -> None:
+        self.admission.withdrawn(entry.response_id)
+
+    def ended(self, entry: Entry, response: Response) -> None:
+        self.admission.ended(entry.response_id)
+        ttft_ms = response.timings.ttft_ms
+        if response.source == "model" and ttft_ms is not None and entry.eta_ms is not None:
+            metrics.eta_error.labels(entry.bucket).observe((ttft_ms - entry.eta_ms) / 1_000)
+
+    # --- workers
+
+    def reported(self, worker_id: str, report: WorkerReport | None) -> None:
+        """A worker's newest report; None: it leaves."""
+        fleet, now = self.admission.fleet, now_unix_ms()
+        if report is None:
+            if fleet.forget(worker_id):
+                log.info("worker_left", worker=worker_id)
+        else:
+            if worker_id not in fleet:
+                log.info("worker_found", worker=worker_id, slots=report.slots, buckets=report.buckets)
+            behind_ms = fleet.observe(report, now)
+            metrics.worker_clock_skew.observe(behind_ms / 1_000)
+            self._compare_clocks(worker_id, behind_ms)
+        metrics.workers_known.set(len(fleet))
+
+    def _compare_clocks(self, worker_id: str, behind_ms: float) -> None:
+        if abs(behind_ms) < _SKEW_MS:
+            self._skewed.discard(worker_id)
+        elif worker_id not in self._skewed:
+            self._skewed.add(worker_id)
+            log.warning("clocks_differ", worker=worker_id, behind_ms=round(behind_ms), action="set both by NTP")
+
+    async def watch(self) -> None:
+        """Until cancelled: workers that fall silent."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            for name in self.admission.fleet.expire(now_unix_ms()):
+                self._skewed.discard(name)
+                log.warning("worker_silent", worker=name)
+            metrics.workers_known.set(len(self.admission.fleet))
+
+    # --- what changes
+
+    def _notice(self) -> None:
+        """One line a change."""
+        breaker, limit = self.admission.breaker, self.admission.limit.value
+        if breaker.state is not self._breaker:
+            self._breaker = breaker.state
+            metrics.breaker_state.set(_STATE_NUMBERS[breaker.state])
+            log.warning("breaker", state=breaker.state.value, words=breaker.words, late=breaker.late)
+        if limit != self._limit:
+            log.info("concurrency_limit", was=self._limit, now=limit)
+            self._limit = limit
+            metrics.concurrency_limit.set(limit)
