@@ -1,0 +1,164 @@
+"""Predicted answer lengths: the quantiles of what was seen, also where much of it was cut."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.lengths import MIN_OBSERVED, OutputLengths, prior_quantile
+
+QUANTILES = st.floats(0.001, 0.999)
+ANSWERS = st.lists(st.tuples(st.integers(0, 6_000), st.booleans()), max_size=120)
+LIMITS = st.integers(1, 5_000)
+
+
+def learned(answers: list[tuple[int, bool]], *, memory: int = 500) -> OutputLengths:
+    lengths = OutputLengths(memory=memory)
+    for output_tokens, ended in answers:
+        lengths.observe("short", output_tokens, ended_by_itself=ended)
+    return lengths
+
+
+def quantile_of(values: list[int], quantile: float) -> int:
+    return sorted(values)[int(quantile * len(values))]
+
+
+# --- what was seen
+
+
+@given(length=st.integers(1, 31), quantile=st.floats(0.1, 0.9), count=st.integers(MIN_OBSERVED, 200))
+def test_answers_all_alike_are_predicted_exactly(length: int, quantile: float, count: int) -> None:
+    lengths = learned([(length, True)] * count)
+    assert lengths.predict("short", 512, quantile) == length
+
+
+@pytest.mark.parametrize("quantile", [0.1, 0.25, 0.5, 0.75, 0.9])
+def test_quantiles_are_those_of_the_answers_seen(quantile: float) -> None:
+    random = Random(1)
+    seen = [max(1, round(random.lognormvariate(4, 0.6))) for _ in range(500)]
+    lengths = learned([(length, True) for length in seen], memory=1_000_000)
+    assert lengths.predict("short", 4_096, quantile) == pytest.approx(quantile_of(seen, quantile), rel=0.08)
+
+
+@pytest.mark.parametrize("quantile", [0.25, 0.5, 0.75, 0.9])
+def test_cut_answers_do_not_pull_the_prediction_down(quantile: float) -> None:
+    """Cut anywhere from 30 tokens on: the whole lengths are found all the same."""
+    random = Random(2)
+    whole = [max(1, round(random.lognormvariate(4, 0.6))) for _ in range(3_000)]
+    cuts = [random.choice((30, 60, 160, 512)) for _ in whole]
+    answers = [(min(length, cut), length < cut) for length, cut in zip(whole, cuts, strict=True)]
+    lengths = learned(answers, memory=1_000_000)
+    assert lengths.predict("short", 4_096, quantile) == pytest.approx(quantile_of(whole, quantile), rel=0.08)
+
+
+@pytest.mark.parametrize("generated", [1, 20, 50, 100])
+def test_what_is_still_to_come_is_learned_from_those_that_got_as_far(generated: int) -> None:
+    random = Random(3)
+    seen = [max(1, round(random.lognormvariate(4, 0.6))) for _ in range(5_000)]
+    lengths = learned([(length, True) for length in seen], memory=1_000_000)
+    further = [length - generated for length in seen if length > generated]
+    predicted = lengths.remaining("short", generated, 4_096, 0.5)
+    assert predicted == pytest.approx(quantile_of(further, 0.5), rel=0.1, abs=2)
+
+
+def test_an_answer_longer_than_any_before_goes_on_for_a_mean_answer() -> None:
+    """Its median: ln 2 of the mean."""
+    lengths = learned([(40, True)] * 200)
+    assert 22 <= lengths.remaining("short", 300, 4_096, 0.5) <= 32
+
+
+def test_where_every_answer_was_cut_the_whole_limit_is_expected() -> None:
+    lengths = learned([(20, False)] * 100)
+    assert lengths.predict("short", 160, 0.5) == 160
+    assert lengths.remaining("short", 50, 160, 0.5) == 110
+
+
+def test_old_answers_are_forgotten() -> None:
+    lengths = learned([(300, True)] * 500 + [(20, True)] * 200, memory=50)
+    assert lengths.predict("short", 512, 0.9) == 20
+
+
+def test_a_long_history_weighs_as_much_as_its_latest_part() -> None:
+    """Beyond the range of the growing weights too."""
+    recent = [(length, True) for length in range(1, 31)] * 4
+    long, short = learned([(200, True)] * 400 + recent, memory=5), learned(recent, memory=5)
+    for quantile in (0.1, 0.5, 0.9):
+        assert long.predict("short", 512, quantile) == short.predict("short", 512, quantile)
+        assert long.remaining("short", 300, 4_096, quantile) == short.remaining("short", 300, 4_096, quantile)
+
+
+def test_classes_do_not_mix() -> None:
+    lengths = learned([(10, True)] * 50)
+    for _ in range(50):
+        lengths.observe(("long", "tenant"), 30, ended_by_itself=True)
+    assert lengths.predict("short", 512, 0.5) == 10
+    assert lengths.predict(("long", "tenant"), 512, 0.5) == 30
+
+
+def test_the_class_longest_without_an_answer_makes_room() -> None:
+    lengths = learned([(10, True)] * 50)
+    for number in range(255):
+        lengths.observe(number, 5, ended_by_itself=True)
+    lengths.observe("short", 10, ended_by_itself=True)
+    lengths.observe("one more", 5, ended_by_itself=True)
+    assert lengths.predict("short", 512, 0.5) == 10
+    assert len(lengths._classes) == 256
+    assert 0 not in lengths._classes
+
+
+# --- before enough was seen
+
+
+def test_until_enough_answers_are_known_half_or_all_of_the_limit_is_expected() -> None:
+    lengths = learned([(10, True)] * (MIN_OBSERVED - 1))
+    assert lengths.predict("short", 160, 0.5) == 80
+    assert lengths.predict("short", 160, 0.9) == 160
+    assert lengths.remaining("short", 60, 160, 0.5) == 50
+    lengths.observe("short", 10, ended_by_itself=True)
+    assert lengths.predict("short", 160, 0.5) == 10
+
+
+@given(limit=LIMITS, quantile=QUANTILES)
+def test_the_prior_is_conservative(limit: int, quantile: float) -> None:
+    assert 1 <= prior_quantile(limit, quantile) <= limit
+    assert prior_quantile(limit, quantile) >= min(quantile, 1.0) * limit * 0.999
+    assert OutputLengths().predict("unknown", limit, quantile) == prior_quantile(limit, quantile)
+
+
+# --- whatever was seen
+
+
+@given(answers=ANSWERS, limit=LIMITS, generated=st.integers(0, 6_000), quantile=QUANTILES)
+def test_predictions_stay_within_the_limit(
+    answers: list[tuple[int, bool]], limit: int, generated: int, quantile: float
+) -> None:
+    lengths = learned(answers)
+    assert 1 <= lengths.predict("short", limit, quantile) <= limit
+    remaining = lengths.remaining("short", generated, limit, quantile)
+    assert (1 <= remaining <= limit - generated) if generated < limit else remaining == 0
+
+
+@given(answers=ANSWERS, limit=LIMITS, generated=st.integers(0, 6_000), quantile=QUANTILES, other=QUANTILES)
+def test_a_higher_quantile_is_never_shorter(
+    answers: list[tuple[int, bool]], limit: int, generated: int, quantile: float, other: float
+) -> None:
+    lengths = learned(answers)
+    low, high = sorted((quantile, other))
+    assert lengths.remaining("short", generated, limit, low) <= lengths.remaining("short", generated, limit, high)
+
+
+@given(answers=ANSWERS, quantile=QUANTILES, generated=st.integers(0, 5_000), more=st.integers(1, 100))
+def test_writing_on_never_makes_the_predicted_end_come_earlier(
+    answers: list[tuple[int, bool]], quantile: float, generated: int, more: int
+) -> None:
+    lengths = learned(answers)
+    end = generated + lengths.remaining("short", generated, 8_192, quantile)
+    later = generated + more
+    assert later + lengths.remaining("short", later, 8_192, quantile) >= end
+
+
+@given(quantile=st.sampled_from([0.0, 1.0, -0.5, 2.0]))
+def test_a_quantile_lies_between_0_and_1(quantile: float) -> None:
+    with pytest.raises(AssertionError, match="quantile"):
+        OutputLengths().predict("short", 10, quantile)

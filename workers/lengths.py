@@ -1,0 +1,157 @@
+"""How many tokens an answer will have: learned from those of its class that have ended. Pure.
+
+An answer that was cut (deadline, cancel, the limit it asked for) says only that it would have been at least so long.
+Leaving such answers out, or taking them for whole, would predict too little, so the lengths' law is estimated by the
+hazard (Kaplan and Meier, J. Am. Stat. Assoc. 53, 1958): of the answers known to have got so far, how many ended here?
+Where few or none got so far the hazard is the class's mean one: a geometric tail.
+
+Older answers count for less. A class holds three numbers a bin, however many answers it has seen.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Final
+
+MIN_OBSERVED: Final = 20
+"""A class of fewer answers is predicted by the prior."""
+
+_EXACT_LENGTHS: Final = 32  # below it a bin a length; from it on a bin is a sixteenth of its lengths wide
+_REFRESH_EVERY: Final = 8
+_TAIL_ANSWERS: Final = 1.0  # how many answers at risk the mean hazard counts for
+_MAX_CLASSES: Final = 256
+_MAX_WEIGHT: Final = 1e12
+_ROUNDING: Final = 1e-9
+
+
+def prior_quantile(max_output_tokens: int, quantile: float) -> int:
+    """While nothing is known: half of what was asked for at the median, all of it from the quantile 0.75 on."""
+    share = quantile if quantile <= 0.5 else min(2 * quantile - 0.5, 1.0)  # noqa: PLR2004 - the median
+    return max(1, math.ceil(share * max_output_tokens))
+
+
+@dataclass(slots=True)
+class _Class:
+    """`ended[i]` and `cut[i]` weigh the answers in bin `i`; the newest answer weighs `weight`, older ones less.
+
+    `at_risk` and `tokens` are the weighed numbers of all answers and of their tokens. `hazard` is cumulative, with
+    `hazard[i]` taken before bin `i`; `unread` answers came since it was summed up.
+    """
+
+    ended: list[float]
+    cut: list[float]
+    weight: float = 1.0
+    num_answers: int = 0
+    at_risk: float = 0.0
+    tokens: float = 0.0
+    unread: int = 0
+    hazard: list[float] = field(default_factory=list)
+
+
+class OutputLengths:
+    """`longest` bounds the bins: longer answers count as so long. `memory` answers back, one counts for 1/e."""
+
+    def __init__(self, *, longest: int = 4_096, memory: int = 500) -> None:
+        self._first_of_bin = _bins(longest)  # and one past the last
+        self._longest = longest
+        self._growth = math.exp(1 / memory)
+        self._classes: dict[Hashable, _Class] = {}
+
+    def observe(self, key: Hashable, output_tokens: int, ended_by_itself: bool) -> None:
+        """An answer is over after `output_tokens`; not `ended_by_itself`: it was cut there."""
+        known = self._classes.pop(key, None)
+        if known is None:
+            if len(self._classes) == _MAX_CLASSES:
+                del self._classes[next(iter(self._classes))]
+            num_bins = len(self._first_of_bin) - 1
+            known = _Class([0.0] * num_bins, [0.0] * num_bins)
+        self._classes[key] = known  # last: the class longest without an answer is forgotten first
+        length = min(max(output_tokens, 1), self._longest)
+        known.weight *= self._growth
+        known.num_answers += 1
+        known.at_risk += known.weight
+        known.tokens += known.weight * length
+        known.unread += 1
+        counts = known.ended if ended_by_itself else known.cut
+        counts[self._bin_of(length)] += known.weight
+        if known.weight > _MAX_WEIGHT:
+            _rescale(known)
+
+    def knows(self, key: Hashable) -> bool:
+        """Whether enough answers of the class have ended; else predictions are the prior's."""
+        known = self._classes.get(key)
+        return known is not None and known.num_answers >= MIN_OBSERVED
+
+    def predict(self, key: Hashable, max_output_tokens: int, quantile: float) -> int:
+        """The length that a share of `quantile` of such answers does not exceed: 1 to `max_output_tokens`."""
+        return self.remaining(key, 0, max_output_tokens, quantile)
+
+    def remaining(self, key: Hashable, generated: int, max_output_tokens: int, quantile: float) -> int:
+        """How many tokens are still to come at that quantile, given that `generated` were written and more follow.
+
+        1 to `max_output_tokens - generated`, and 0 only where the limit is reached.
+        """
+        assert 0 < quantile < 1, "a quantile lies between 0 and 1"
+        left = max_output_tokens - generated
+        if left <= 0:
+            return 0
+        known = self._classes.get(key)
+        if known is None or known.num_answers < MIN_OBSERVED:
+            return prior_quantile(left, quantile)
+        if known.unread >= _REFRESH_EVERY or not known.hazard:
+            self._refresh(known)
+        length = self._length_at(known.hazard, generated, quantile)
+        return left if length is None else min(max(length - generated, 1), left)
+
+    def _length_at(self, hazard: list[float], generated: int, quantile: float) -> int | None:
+        """The shortest length by which a share `quantile` of those that got beyond `generated` has ended."""
+        firsts = self._first_of_bin
+        if generated + 1 > self._longest:
+            return None
+        start = self._bin_of(generated + 1)
+        within = (generated + 1 - firsts[start]) / (firsts[start + 1] - firsts[start])
+        before = hazard[start] + (hazard[start + 1] - hazard[start]) * within
+        target = before - math.log1p(-quantile) - _ROUNDING
+        end = bisect_left(hazard, target, start + 1)
+        if end == len(hazard):
+            return None
+        low, high, first = hazard[end - 1], hazard[end], firsts[end - 1]
+        tokens = math.ceil((target - low) / (high - low) * (firsts[end] - first) - _ROUNDING)
+        return first + max(tokens, 1) - 1
+
+    def _refresh(self, known: _Class) -> None:
+        """Sum up the hazard over the bins. An answer cut in a bin is not known to have got through it."""
+        known.unread = 0
+        ended = sum(known.ended)
+        mean_hazard = -math.log1p(-ended / (known.tokens + ended))
+        tail = _TAIL_ANSWERS * known.weight
+        at_risk, total = known.at_risk, 0.0
+        known.hazard = [0.0]
+        for i, (ends, cuts) in enumerate(zip(known.ended, known.cut, strict=True)):
+            at_risk = max(at_risk - cuts, ends)
+            width = self._first_of_bin[i + 1] - self._first_of_bin[i]
+            total += -math.log1p(-ends / (at_risk + tail)) + tail / (at_risk + tail) * mean_hazard * width
+            known.hazard.append(total)
+            at_risk -= ends
+
+    def _bin_of(self, length: int) -> int:
+        return bisect_left(self._first_of_bin, length + 1) - 1
+
+
+def _bins(longest: int) -> list[int]:
+    """The first length of each bin, and one past the last."""
+    firsts = [1]
+    while firsts[-1] <= longest:
+        firsts.append(firsts[-1] + max(1, firsts[-1] // (_EXACT_LENGTHS // 2)))
+    firsts[-1] = longest + 1
+    return firsts
+
+
+def _rescale(known: _Class) -> None:
+    """Weights grow instead of the old ones shrinking; before they overflow all are divided by the newest."""
+    weight, known.weight = known.weight, 1.0
+    known.ended = [value / weight for value in known.ended]
+    known.cut = [value / weight for value in known.cut]
+    known.at_risk /= weight
+    known.tokens /= weight
