@@ -32,6 +32,8 @@ PREFIX = "REPLYLINE_"
 
 Policy = Literal["goodput", "edf", "sjf", "fcfs-shed", "fcfs-continuous", "sorted-budget", "static"]
 
+WindowKind = Literal["off", "adaptive", "fixed", "learned"]
+
 SYSTEM_PROMPT = (
     "You are the assistant of the shop Harbor & Pine. Answer the customer's question in one to three short sentences, "
     "using only the help entries below. If they do not answer it, say so and offer to connect a person."
@@ -208,7 +210,12 @@ class WorkerSettings(Group):
     slots: int = Field(8, ge=1, le=512, description="sequences decoded together")
     max_length: int = Field(2_048, ge=64, le=1_048_576, description="tokens of prompt and answer a slot holds")
     threads: int = Field(0, ge=0, le=256, description="engine threads (0: one a core)")
-    policy: Policy = Field("goodput", description="whom to serve next; the others are there to be compared with")
+    policy: Policy = Field("goodput", description="whom to serve next; the others are to be compared with")
+    window: WindowKind = Field(
+        "off", description="hold the first of the waiting so that others share its prefill call (docs/window.md)"
+    )
+    window_busy_ms: float = Field(10.0, ge=0, le=10_000, description="no window is longer while others run")
+    window_quiet_ms: float = Field(50.0, ge=0, le=10_000, description="no window is longer while the engine is quiet")
     prefill_chunk_tokens: int = Field(256, ge=8, le=65_536, description="prompt tokens computed in one step, at most")
     decode_stall_ms: float = Field(
         80.0, ge=0, le=60_000, description="a chunk of prompt is small enough not to hold up decoding longer (0: any)"

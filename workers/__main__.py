@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from contextlib import suppress
 
 from shared.errors import SettingsError
 from shared.fallback import DEFAULT_MIN_SCORE
@@ -16,24 +17,30 @@ from shared.settings import Settings, load_settings
 from shared.status import Readiness, serve_status
 from shared.tasks import TaskSet
 from shared.topics import BucketEdges
+from workers.calibration import costs_key, load_or_calibrate
+from workers.capacity import CapacityPublisher, worker_name
 from workers.commits import commit, commit_regularly
 from workers.conversation import PromptBuilder
+from workers.costs import CostModel
 from workers.engine.loading import LoadedModel, load_model
 from workers.intake import Intake, RecentIds, read_cancels
+from workers.lengths import OutputLengths
 from workers.offsets import OffsetTracker
+from workers.policies import build_scheduler, make_window
 from workers.prepare import Preparer
 from workers.reply_publisher import ReplyPublisher
-from workers.scheduler import Scheduler, SchedulerLimits
+from workers.scheduler import SchedulerLimits
 from workers.worker import Worker
 
 
 class WorkerProcess:
     """startup → serve → shutdown."""
 
-    def __init__(self, settings: Settings, model: LoadedModel) -> None:
+    def __init__(self, settings: Settings, model: LoadedModel, costs: CostModel) -> None:
         kafka, topics = settings.kafka, settings.kafka.topics
         client_id = f"replyline-worker-{os.getpid()}"
         info = model.engine.info
+        worker_id = worker_name(settings.worker.instance_id)
         defaults = Defaults.of(settings)
         self._settings = settings
         self._model = model
@@ -54,11 +61,24 @@ class WorkerProcess:
             prefill_chunk_tokens=settings.worker.prefill_chunk_tokens,
             max_prefill_rows=info.max_prefill_rows,
             stop_token_ids=info.stop_token_ids,
+            max_running_tokens=settings.worker.max_running_tokens,
+            decode_stall_ms=settings.worker.decode_stall_ms,
+        )
+        lengths = OutputLengths(longest=info.max_length)
+        window = make_window(
+            settings.worker.window,
+            limits=limits,
+            costs=costs,
+            busy_ms=settings.worker.window_busy_ms,
+            quiet_ms=settings.worker.window_quiet_ms,
         )
         self._publisher = ReplyPublisher(self._producer)
         self._worker = Worker(
             engine=model.engine,
-            scheduler=Scheduler(limits),
+            scheduler=build_scheduler(
+                settings.worker.policy, limits=limits, costs=costs, lengths=lengths, window=window
+            ),
+            costs=costs,
             publisher=self._publisher,
             history=self._history,
             offsets=self._offsets,
@@ -88,6 +108,14 @@ class WorkerProcess:
             worker=self._worker,
             cancelled=self._cancelled,
         )
+        self._capacity = CapacityPublisher(
+            producer=self._producer,
+            topics=topics,
+            worker_id=worker_id,
+            buckets=settings.worker.buckets,
+            interval_s=settings.worker.report_interval_ms / 1_000,
+            outlook=lambda: self._worker.engine_loop.outlook,
+        )
         self._tasks = TaskSet()
 
     def not_connected(self) -> str | None:
@@ -116,15 +144,19 @@ class WorkerProcess:
         await self._requests.start()
         self._tasks.start("intake", self._intake.run())
         self._tasks.start("commits", commit_regularly(self._offsets, self._requests))
+        self._tasks.start("capacity", self._capacity.run())
         settle_heap()
         get_logger().info("worker_ready", buckets=self._settings.worker.buckets, engine=self._model.engine.info.name)
 
     async def _shutdown(self) -> None:
         """Stop intake, finish what is in flight within the limit, commit, close."""
-        await self._tasks.cancel("startup", "intake")
+        await self._tasks.cancel("startup", "intake", "capacity")
+        await self._capacity.leave()
         await self._intake.finish()
         unfinished = await self._worker.drain(self._settings.worker.drain_s)
-        await commit(self._offsets, self._requests)
+        with suppress(TimeoutError):  # without a broker it would try for ever; what is not committed is answered again
+            async with asyncio.timeout(self._settings.kafka.request_timeout_ms / 1_000):
+                await commit(self._offsets, self._requests)
         await self._tasks.cancel()
         await self._publisher.stop()
         await self._requests.stop()
@@ -142,7 +174,12 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         info = model.engine.info
         get_logger().info("engine_loaded", engine=info.name, model=info.model, precision=info.precision)
         try:
-            process = WorkerProcess(settings, model)
+            key = costs_key(info, threads=worker.threads or os.cpu_count() or 1)
+            # What the fake engine takes is scripted anew at each start.
+            kept = worker.costs_dir / f"{info.name}-{info.model}-{info.num_slots}.json" if info.name != "fake" else None
+            costs, how = await asyncio.to_thread(load_or_calibrate, kept, key, model.engine)
+            get_logger().info("costs_known", how=how, decode_ms=round(costs.decode_ms(info.num_slots, 0), 2))
+            process = WorkerProcess(settings, model, costs)
             readiness.checks = {"kafka": process.not_connected, "redis": process.history_not_seen}
             await process.run(stop)
         finally:

@@ -18,12 +18,15 @@ from shared.clock import now_unix_ms
 from shared.errors import EngineError
 from shared.logs import get_logger
 from shared.messages import ReplyDelta
+from workers.costs import CostModel
 from workers.engine import Engine
 from workers.job import Job
+from workers.outlook import Outlook
 from workers.scheduler import Scheduler, Step
 from workers.sequence import Finished, Token
 
 _MAX_FAILURES = 3
+_OUTLOOK_EVERY_MS = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +71,11 @@ def run_step(engine: Engine, step: Step) -> StepResult:
 
 @dataclass(slots=True, kw_only=True)
 class EngineLoop:
-    """`tell` is called on the engine's thread. `add`, `cancel`, `stop` and `num_waiting` may be used on any."""
+    """`tell` is called on the engine's thread. `add`, `cancel`, `stop`, `num_waiting`, `outlook` may be used on any."""
 
     engine: Engine
     scheduler: Scheduler
+    costs: CostModel
     tell: Callable[[list[News]], None]
     interval_s: float
     _mail: deque[Job | str] = field(default_factory=deque)
@@ -82,6 +86,8 @@ class EngineLoop:
     _news: list[News] = field(default_factory=list)
     _told_s: float = float("-inf")
     _failures: int = 0
+    _outlook: Outlook | None = None
+    _outlook_unix_ms: float = float("-inf")
 
     # --- from any thread
 
@@ -103,6 +109,11 @@ class EngineLoop:
         """Sequences without a slot, those still in the mailbox included."""
         return self.scheduler.num_waiting + len(self._mail)
 
+    @property
+    def outlook(self) -> Outlook | None:
+        """What a request that came now could expect, as of a moment ago."""
+        return self._outlook
+
     # --- on the engine's thread
 
     def run(self) -> None:
@@ -111,7 +122,7 @@ class EngineLoop:
             step = self.next_step()
             if step is None:
                 self._tell_all()
-                self._wake.wait()
+                self._wake.wait(self._wait_s())
                 self._wake.clear()
                 continue
             try:
@@ -122,25 +133,33 @@ class EngineLoop:
             self.take_in(step, result)
 
     def next_step(self) -> Step | None:
-        """Read the mail, take out what is cancelled or too late, and plan."""
+        """Read the mail, take out what is cancelled, too late or given up, and plan."""
+        now = now_unix_ms()
         while self._mail:
             mail = self._mail.popleft()
             if isinstance(mail, Job):
                 self._jobs[mail.id] = mail
-                self.scheduler.add(mail.sequence)
+                self.scheduler.add(mail.sequence, now)
             else:
                 self.scheduler.cancel(mail)
-        now = now_unix_ms()
         for finished in self.scheduler.sweep(now):
             self._end(finished)
         step = self.scheduler.next_step(now)
         metrics.waiting.set(self.scheduler.num_waiting)
         metrics.slots_used.set(self.scheduler.num_running)
+        if step is None or now - self._outlook_unix_ms >= _OUTLOOK_EVERY_MS:
+            self._outlook, self._outlook_unix_ms = self.scheduler.outlook(now), now
         return step
+
+    def _wait_s(self) -> float | None:
+        """Until the scheduler may have a step though nothing comes; None: for as long as nothing comes."""
+        wake_unix_ms = self.scheduler.wake_unix_ms()
+        return None if wake_unix_ms is None else max(0.0, (wake_unix_ms - now_unix_ms()) / 1_000)
 
     def take_in(self, step: Step, result: StepResult) -> None:
         """What the engine sampled becomes text; what is due is told."""
         _count(step, result)
+        self._learn(step, result)
         events = self.scheduler.complete(step, result.prefill_tokens, result.decode_tokens, now_unix_ms())
         for event in events:
             job = self._jobs[event.sequence.request_id]
@@ -157,6 +176,21 @@ class EngineLoop:
         urgent = bool(self._news) or any(not job.answer.told for job in self._touched.values())
         if urgent or time.monotonic() - self._told_s >= self.interval_s:
             self._tell_all()
+
+    def _learn(self, step: Step, result: StepResult) -> None:
+        """What the calls took, against what was predicted."""
+        if step.decode:
+            ms = result.decode_s * 1_000
+            predicted_ms = self.costs.observe_decode(
+                ms, rows=len(step.decode), context=sum([row.past for row in step.decode])
+            )
+            metrics.cost_ratio.labels("decode").observe(ms / predicted_ms)
+        if step.prefill:
+            ms = result.prefill_s * 1_000
+            rows = len(step.prefill)
+            tokens = rows * max([len(chunk.token_ids) for chunk in step.prefill])
+            predicted_ms = self.costs.observe_prefill(ms, tokens=tokens, past=step.prefill[0].past, rows=rows)
+            metrics.cost_ratio.labels("prefill").observe(ms / predicted_ms)
 
     def _end(self, finished: Finished) -> None:
         job = self._jobs.pop(finished.sequence.request_id)

@@ -66,6 +66,8 @@ class Preparer:
                 sampling=Sampling(temperature=order.temperature, top_p=order.top_p, seed=order.seed),
                 deadline=order.deadline,
                 arrived_unix_ms=now_unix_ms,
+                bucket=bucket,
+                tenant=order.tenant,
             ),
             answer=Answer(
                 request_id=request.id,

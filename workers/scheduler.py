@@ -1,48 +1,76 @@
 """What the engine does next: pure, one owner, `now` a parameter.
 
-Continuous batching over fixed slots: a sequence joins and leaves at any step. A step prefills at most
-`prefill_chunk_tokens` prompt tokens and decodes one token of every decoding row, so decoding never waits for a long
-prompt longer than one chunk (chunked prefill: Sarathi, arXiv 2308.16369). Slots and prefill go to the earliest deadline
-first; what is cancelled or too late is out before the next step.
+Continuous batching over fixed slots: a sequence joins and leaves at any step. A step decodes one token of every
+decoding row and prefills a chunk of prompt small enough that decoding stalls no longer than its budget (chunked
+prefill: Sarathi, arXiv 2308.16369). Who gets a slot, and who is given up, is the policy's choice; what is cancelled,
+too late or given up is out before the next step. A slot is given no sooner than its prompt can be computed, so that
+the choice is made with all that is known by then.
 """
 
-from collections.abc import Iterable
+import heapq
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
+from itertools import count
+from typing import Final
 
 from workers.engine import DecodeRow, PrefillChunk
+from workers.outlook import Outlook
+from workers.policy import Costs, Lengths, Load, Policy
 from workers.sequence import Finished, Phase, Sequence, Token
 from workers.slots import Move, SlotTable
+
+_CHUNK_GRAIN: Final = 16
+# Of the length of an answer, as it is planned with: nineteen in twenty turn out shorter. While a class is unknown its
+# answers are hoped to be short: of a class that seems to be out of reach nothing would ever be learned.
+_LENGTH_QUANTILE: Final = 0.95
+_HOPED_QUANTILE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One engine step: moves first, then one decode call, then one prefill call. Any part may be empty."""
+    """One engine step: moves first, then one decode call, then one prefill call. Any part may be empty.
+
+    `decoded` are the sequences of the decode rows, `None` where a row's sequence has ended and only its batch has not.
+    """
 
     moves: tuple[Move, ...]
     prefill: tuple[PrefillChunk, ...]
     decode: tuple[DecodeRow, ...]
     prefilled: tuple[Sequence, ...]
-    decoded: tuple[Sequence, ...]
+    decoded: tuple[Sequence | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerLimits:
+    """`max_running_tokens` bounds prompts and answers in the slots together; `decode_stall_ms` what a prefill chunk may
+    take while others decode (0: a whole chunk)."""
+
     num_slots: int
     prefill_chunk_tokens: int
     max_prefill_rows: int
     stop_token_ids: frozenset[int]
+    max_running_tokens: int = 2**31
+    decode_stall_ms: float = 0.0
 
 
 class Scheduler:
     """Owns every sequence of a worker between intake and its terminal event."""
 
-    def __init__(self, limits: SchedulerLimits) -> None:
+    def __init__(self, limits: SchedulerLimits, policy: Policy, *, costs: Costs, lengths: Lengths) -> None:
         self._limits = limits
+        self._policy = policy
+        self._costs = costs
+        self._lengths = lengths
         self._slots = SlotTable(limits.num_slots)
         self._waiting: dict[str, Sequence] = {}
         self._running: dict[str, Sequence] = {}
-        self._cancelled: set[str] = set()
+        self._running_tokens = 0
+        self._load = Load(limits.num_slots, self._running.values())
+        self._due: list[tuple[int, int, Sequence]] = []
+        self._order = count()
+        self._next: Sequence | None = None  # taken, and too big for the tokens that are free
+        self._held: list[Sequence] = []  # ended, in a batch that has not
+        self._cancelled: dict[str, None] = {}  # in order: the same events give the same steps
         self._moves: list[Move] = []
 
     @property
@@ -53,6 +81,10 @@ class Scheduler:
     def num_running(self) -> int:
         return len(self._running)
 
+    @property
+    def honours_deadlines(self) -> bool:
+        return self._policy.honours_deadlines
+
     def slot_of(self, sequence: Sequence) -> int:
         """Where a running sequence stands."""
         return self._slots.slot_of(sequence)
@@ -60,56 +92,82 @@ class Scheduler:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._waiting or request_id in self._running
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: Sequence, now_unix_ms: float) -> None:
         if sequence.request_id in self:
             raise AssertionError(f"{sequence.request_id} is here already")
+        quantile = _LENGTH_QUANTILE if self._lengths.knows(sequence.bucket) else _HOPED_QUANTILE
+        sequence.expected_output_tokens = sequence.output_hint or self._lengths.predict(
+            sequence.bucket, sequence.max_output_tokens, quantile
+        )
         self._waiting[sequence.request_id] = sequence
+        heapq.heappush(self._due, (sequence.deadline.first_token_unix_ms, next(self._order), sequence))
+        self._policy.add(sequence, now_unix_ms)
 
     def cancel(self, request_id: str) -> bool:
         """Have a sequence out before the next step; False where it is not here."""
         if request_id not in self:
             return False
-        self._cancelled.add(request_id)
+        self._cancelled[request_id] = None
         return True
 
     def sweep(self, now_unix_ms: float) -> list[Finished]:
-        """Take out what is cancelled or too late. Call before `next_step`."""
-        out: list[Finished] = []
-        for sequence in [*self._waiting.values(), *self._running.values()]:
-            if sequence.request_id in self._cancelled:
-                out.append(Finished(sequence, "cancelled", "client"))
-            elif sequence.expired(now_unix_ms):
-                out.append(Finished(sequence, "incomplete", "deadline"))
+        """Take out what is cancelled, too late, or given up. Call before `next_step`."""
+        out = [Finished(self._find(request_id), "cancelled", "client") for request_id in self._cancelled]
         for finished in out:
             self._remove(finished.sequence)
+        if self._policy.honours_deadlines:
+            late = [Finished(sequence, "incomplete", "deadline") for sequence in self._late(now_unix_ms)]
+            for finished in late:
+                self._remove(finished.sequence, missed=True)
+            given_up = self._policy.give_up(now_unix_ms, self._load)
+            for sequence in given_up:
+                self._remove(sequence, missed=True)
+            out += late
+            out += [Finished(sequence, "incomplete", "infeasible") for sequence in given_up]
         return out
 
     def next_step(self, now_unix_ms: float) -> Step | None:
         """The next engine step, or None when there is nothing to compute."""
         self._admit(now_unix_ms)
         chunks, prefilled = self._plan_prefill()
-        decoded = self._slots.decoding
-        if not chunks and not decoded:
+        decoding = self._slots.decoding
+        if not chunks and not decoding:
             return None
         rows = tuple(
-            DecodeRow(slot=slot, past=row.computed, token_id=row.output_ids[-1], sampling=row.sampling)
-            for slot, row in enumerate(decoded)
+            [
+                DecodeRow(
+                    slot=slot,
+                    past=row.computed,
+                    token_id=row.output_ids[-1] if row.output_ids else 0,
+                    sampling=row.sampling,
+                )
+                for slot, row in enumerate(decoding)
+            ]
         )
         moves, self._moves = tuple(self._moves), []
+        decoded: Tokens[Sequence | None] = decoding
+        if self._held:
+            decoded = [None if row.phase is Phase.FINISHED else row for row in decoding]
         return Step(moves=moves, prefill=chunks, decode=rows, prefilled=prefilled, decoded=tuple(decoded))
+
+    def wake_unix_ms(self) -> float | None:
+        """When `next_step` may have a step though it had none and nothing has happened since."""
+        return self._policy.wake_unix_ms() if self._waiting else None
 
     def complete(
         self, step: Step, prefill_tokens: Tokens[int | None], decode_tokens: Tokens[int], now_unix_ms: float
     ) -> list[Token | Finished]:
         """Take in what the engine sampled. A stop token ends a sequence and is not part of its output."""
         for sequence in step.decoded:
-            sequence.computed += 1
+            if sequence is not None:
+                sequence.computed += 1
         for sequence, chunk in zip(step.prefilled, step.prefill, strict=True):
             sequence.computed += len(chunk.token_ids)
         # Only now, with every row's length right, may rows end and others be moved.
         events: list[Token | Finished] = []
         for sequence, token_id in zip(step.decoded, decode_tokens, strict=True):
-            self._append(sequence, token_id, events)
+            if sequence is not None:
+                self._append(sequence, token_id, events)
         for sequence, sampled in zip(step.prefilled, prefill_tokens, strict=True):
             if sampled is None:
                 continue
@@ -118,6 +176,10 @@ class Scheduler:
             self._moves += self._slots.promote(sequence)
             self._append(sequence, sampled, events)
         return events
+
+    def outlook(self, now_unix_ms: float) -> Outlook | None:
+        """What a request that came now could expect; None where the policy does not look ahead."""
+        return self._policy.outlook(now_unix_ms, self._load)
 
     def finish_running(self) -> list[Sequence]:
         """The engine failed: what stands in its slots is not to be trusted, so every sequence there ends."""
@@ -128,53 +190,116 @@ class Scheduler:
         return running
 
     def finish(self, sequence: Sequence) -> None:
-        """A sequence ends for a reason that tokens do not show: a stop string, an engine that failed."""
-        self._remove(sequence)
+        """A sequence ends for a reason that tokens do not show: a stop string."""
+        self._remove(sequence, ended_by_itself=True)
+
+    # --- who leaves
+
+    def _find(self, request_id: str) -> Sequence:
+        return self._waiting.get(request_id) or self._running[request_id]
+
+    def _late(self, now_unix_ms: float) -> list[Sequence]:
+        late = [row for row in self._running.values() if row.expired(now_unix_ms)]
+        while self._due and self._due[0][0] <= now_unix_ms:
+            _, _, sequence = heapq.heappop(self._due)
+            if sequence.phase is Phase.WAITING:
+                late.append(sequence)
+        return late
 
     def _append(self, sequence: Sequence, token_id: int, events: list[Token | Finished]) -> None:
         if token_id in self._limits.stop_token_ids:
-            self._remove(sequence)
+            self._remove(sequence, ended_by_itself=True)
             events.append(Finished(sequence, "completed", "stop"))
             return
-        sequence.output_ids.append(token_id)
+        output_ids = sequence.output_ids
+        output_ids.append(token_id)
         events.append(Token(sequence, token_id))
-        if len(sequence.output_ids) >= sequence.max_output_tokens:
+        if len(output_ids) >= sequence.max_output_tokens:
             self._remove(sequence)
             events.append(Finished(sequence, "incomplete", "max_output_tokens"))
 
-    def _remove(self, sequence: Sequence) -> None:
-        self._cancelled.discard(sequence.request_id)
+    def _remove(self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool = False) -> None:
+        self._cancelled.pop(sequence.request_id, None)
+        was = sequence.phase
         sequence.enter(Phase.FINISHED)
-        if self._waiting.pop(sequence.request_id, None) is None:
-            del self._running[sequence.request_id]
+        if self._waiting.pop(sequence.request_id, None) is not None:
+            if sequence is self._next:
+                self._next = None
+            else:
+                self._policy.discard(sequence)
+            return
+        del self._running[sequence.request_id]
+        self._running_tokens -= _tokens(sequence)
+        self._policy.ended(sequence, missed=missed)
+        if sequence.output_ids or ended_by_itself:
+            num_output = len(sequence.output_ids) + ended_by_itself
+            self._lengths.observe(sequence.bucket, num_output, ended_by_itself=ended_by_itself)
+        if self._policy.run_to_completion and was is Phase.DECODE:
+            self._held.append(sequence)
+        else:
             self._moves += self._slots.release(sequence)
+        if not self._running:
+            for ended in self._held:
+                self._moves += self._slots.release(ended)
+            self._held.clear()
+
+    # --- who comes in
 
     def _admit(self, now_unix_ms: float) -> None:
-        """Waiting sequences take the free slots, earliest deadline first."""
-        if not self._waiting or not self._slots.free:
+        """Free slots are taken as long as one step can compute what is not begun; a begun prompt may be overtaken."""
+        if not self._waiting:
             return
-        for sequence in _by_deadline(self._waiting.values())[: self._slots.free]:
+        whole_batch = self._policy.run_to_completion
+        unread = sum([len(row.prompt_ids) for row in self._slots.prefilling if not row.computed])
+        while self._slots.free and (whole_batch or unread < self._limits.prefill_chunk_tokens):
+            sequence = self._next or self._policy.take(now_unix_ms, self._load)
+            self._next = sequence
+            if sequence is None:
+                return
+            if self._running and self._running_tokens + _tokens(sequence) > self._limits.max_running_tokens:
+                return
+            self._next = None
             del self._waiting[sequence.request_id]
             self._running[sequence.request_id] = sequence
+            self._running_tokens += _tokens(sequence)
             sequence.enter(Phase.PREFILL)
             sequence.first_step_unix_ms = now_unix_ms
             self._slots.take(sequence)
+            unread += len(sequence.prompt_ids)
+
+    # --- what is computed of the prompts
 
     def _plan_prefill(self) -> tuple[tuple[PrefillChunk, ...], tuple[Sequence, ...]]:
         """The most urgent prompt's next chunk; when it is a whole prompt, its neighbours' too while they fit."""
         prefilling = self._slots.prefilling
         if not prefilling:
             return (), ()
-        budget = self._limits.prefill_chunk_tokens
-        first = _by_deadline(prefilling)[0] if self._slots.may_overtake else prefilling[0]
-        rows, used = [first], len(first.prompt_ids)
-        if first.computed == 0 and used <= budget:
-            for row in prefilling[prefilling.index(first) + 1 :]:
+        first = min(prefilling, key=self._policy.urgency) if self._slots.may_overtake else prefilling[0]
+        budget = self._budget(first.computed)
+        rows, used, place = [first], len(first.prompt_ids), prefilling.index(first)
+        if first.computed == 0 and used <= budget and self._slots.may_overtake_all(place):
+            for row in prefilling[place + 1 :]:
                 used += len(row.prompt_ids)
                 if row.computed or used > budget or len(rows) == self._limits.max_prefill_rows:
                     break
                 rows.append(row)
-        return tuple(self._chunk(row, budget) for row in rows), tuple(rows)
+        return tuple([self._chunk(row, budget) for row in rows]), tuple(rows)
+
+    def _budget(self, past: int) -> int:
+        """How many prompt tokens may be computed in this step."""
+        limits = self._limits
+        if self._policy.run_to_completion:
+            return limits.max_running_tokens
+        if not limits.decode_stall_ms or not self._slots.decoding:
+            return limits.prefill_chunk_tokens
+        low, high = 1, max(limits.prefill_chunk_tokens // _CHUNK_GRAIN, 1)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._costs.prefill_ms(middle * _CHUNK_GRAIN, past=past) <= limits.decode_stall_ms:
+                low = middle
+            else:
+                high = middle - 1
+        return min(low * _CHUNK_GRAIN, limits.prefill_chunk_tokens)
 
     def _chunk(self, sequence: Sequence, budget: int) -> PrefillChunk:
         past = sequence.computed
@@ -188,5 +313,5 @@ class Scheduler:
         )
 
 
-def _by_deadline(sequences: Iterable[Sequence]) -> list[Sequence]:
-    return sorted(sequences, key=lambda sequence: (sequence.due_unix_ms, sequence.arrived_unix_ms))
+def _tokens(sequence: Sequence) -> int:
+    return len(sequence.prompt_ids) + sequence.max_output_tokens

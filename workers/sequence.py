@@ -4,8 +4,10 @@ from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+import msgspec
+
 from shared.deadline import Deadline
-from shared.messages import Reason, Status
+from shared.messages import Bucket, Reason, Status
 from workers.engine import Sampling
 
 
@@ -29,7 +31,8 @@ class Sequence:
     """The tokens of one request and how far they are computed.
 
     `computed` counts the tokens whose KV stands in the slot. After a decode step of `n` output tokens that is
-    `len(prompt_ids) + n - 1`: the newest token is still to be added.
+    `len(prompt_ids) + n - 1`: the newest token is still to be added. `output_hint` is an output length known
+    beforehand; without it the scheduler predicts one.
     """
 
     request_id: str
@@ -38,6 +41,11 @@ class Sequence:
     sampling: Sampling
     deadline: Deadline
     arrived_unix_ms: float
+    bucket: Bucket = "short"
+    tenant: str = ""
+    weight: float = 1.0
+    output_hint: int | None = None
+    expected_output_tokens: int = 0
     phase: Phase = Phase.WAITING
     computed: int = 0
     output_ids: list[int] = field(default_factory=list)
@@ -59,8 +67,7 @@ class Sequence:
         return self.deadline.expired(now_unix_ms, started=bool(self.output_ids))
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True, gc=False):
     """A sequence left the scheduler."""
 
     sequence: Sequence
@@ -68,8 +75,7 @@ class Finished:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True, gc=False):
     """A sequence grew by one token."""
 
     sequence: Sequence

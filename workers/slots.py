@@ -76,7 +76,11 @@ class SlotTable:
     @property
     def may_overtake(self) -> bool:
         """Whether a row behind the first prefilling one may be computed before it."""
-        return self.free > 0 or not any(row.computed for row in self.prefilling[:1])
+        return self.may_overtake_all(1)
+
+    def may_overtake_all(self, count: int) -> bool:
+        """Whether several rows may be computed before the first `count` prefilling ones."""
+        return self.free > 0 or not any(row.computed for row in self.prefilling[:count])
 
     def release(self, sequence: Sequence) -> list[Move]:
         """Take a sequence out and close the gap: from the decoding rows' end, then from the prefilling rows' end."""

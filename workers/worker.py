@@ -15,6 +15,7 @@ from shared.history import History, Turn
 from shared.logs import get_logger
 from shared.messages import ErrorDetail, ReplyDone
 from shared.topics import TopicNames
+from workers.costs import CostModel
 from workers.engine import Engine
 from workers.engine_loop import EngineLoop, News, Said
 from workers.job import Job
@@ -26,6 +27,7 @@ from workers.sequence import Finished
 log = get_logger()
 
 _IDLE_POLL_S = 0.02
+_UNMET = ("deadline", "infeasible")
 
 
 class Worker:
@@ -34,6 +36,7 @@ class Worker:
         *,
         engine: Engine,
         scheduler: Scheduler,
+        costs: CostModel,
         publisher: ReplyPublisher,
         history: History,
         offsets: OffsetTracker,
@@ -51,7 +54,9 @@ class Worker:
         self._ended: set[str] = set()
         self._unread: dict[str, list[tuple[Partition, int]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.engine_loop = EngineLoop(engine=engine, scheduler=scheduler, tell=self._tell, interval_s=reply_interval_s)
+        self.engine_loop = EngineLoop(
+            engine=engine, scheduler=scheduler, costs=costs, tell=self._tell, interval_s=reply_interval_s
+        )
 
     # --- what intake and the reply publisher tell
 
@@ -66,10 +71,6 @@ class Worker:
 
     def find(self, request_id: str) -> Job | None:
         return self._jobs.get(request_id)
-
-    def room(self) -> int:
-        """How many more requests may be read ahead."""
-        return self.max_waiting - self.engine_loop.num_waiting
 
     def cancel(self, request_id: str) -> bool:
         """Have an answer end before the next step; False where it is not being written."""
@@ -151,9 +152,9 @@ class Worker:
         self._history.remember(order.tenant, order.request.session_id, turn)
 
     def _terminal(self, job: Job, finished: Finished) -> ReplyDone:
-        late = finished.reason == "deadline" and not job.answer.text
+        late = finished.reason in _UNMET and not job.answer.text
         if late and job.order.reply_topic != self._topics.replies:
-            # A gateway has answered its client from the FAQ by now; for other services the worker does.
+            # A gateway answers its client from the FAQ itself, or has by now; for other services the worker does.
             fallback = job.fallback
             return job.answer.replaced(
                 text=fallback.text,

@@ -4,8 +4,11 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
 from shared.deadline import Deadline
+from shared.messages import Bucket
 from workers.engine import EngineInfo, Sampling
 from workers.engine.calls import check_decode, check_prefill, check_range
+from workers.lengths import OutputLengths
+from workers.policies import build_scheduler
 from workers.scheduler import Scheduler, SchedulerLimits, Step
 from workers.sequence import Finished, Sequence, Token
 
@@ -32,6 +35,9 @@ class ModelEngine:
         if step.decode:
             check_decode(self.info, step.decode)
             for row, sequence in zip(step.decode, step.decoded, strict=True):
+                if sequence is None:  # it has ended, and is computed on as a part of its batch
+                    self.kv[row.slot] = [*self.kv[row.slot][: row.past], row.token_id]
+                    continue
                 assert row.token_id == sequence.output_ids[-1]
                 self._append(row.slot, row.past, [row.token_id], sequence)
         if step.prefill:
@@ -59,19 +65,39 @@ def engine_info(num_slots: int, max_prefill_rows: int) -> EngineInfo:
     )
 
 
-def make_scheduler(num_slots: int = 2, chunk: int = 8, rows: int = 4) -> Scheduler:
-    return Scheduler(
-        SchedulerLimits(
-            num_slots=num_slots,
-            prefill_chunk_tokens=chunk,
-            max_prefill_rows=rows,
-            stop_token_ids=frozenset({STOP}),
-        )
+class FlatCosts:
+    """A prompt token takes a hundredth of a millisecond, a decode step a tenth."""
+
+    def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float:
+        return 0.01 * tokens
+
+    def decode_ms(self, rows: int, context: int) -> float:
+        return 0.1
+
+
+def make_scheduler(
+    num_slots: int = 2, chunk: int = 8, rows: int = 4, *, policy: str = "goodput", max_running_tokens: int = 10_000
+) -> Scheduler:
+    limits = SchedulerLimits(
+        num_slots=num_slots,
+        prefill_chunk_tokens=chunk,
+        max_prefill_rows=rows,
+        stop_token_ids=frozenset({STOP}),
+        max_running_tokens=max_running_tokens,
     )
+    return build_scheduler(policy, limits=limits, costs=FlatCosts(), lengths=OutputLengths())
 
 
 def make_sequence(
-    name: str, *, prompt: int = 4, output: int = 3, soft: int = 1_000, hard: int = 2_000, arrived: float = 0.0
+    name: str,
+    *,
+    prompt: int = 4,
+    output: int = 3,
+    soft: int = 1_000,
+    hard: int = 2_000,
+    arrived: float = 0.0,
+    bucket: Bucket = "short",
+    tenant: str = "t",
 ) -> Sequence:
     start = 1_000 * int(name[1:])
     return Sequence(
@@ -81,6 +107,8 @@ def make_sequence(
         sampling=Sampling(),
         deadline=Deadline(first_token_unix_ms=soft, deadline_unix_ms=hard),
         arrived_unix_ms=arrived,
+        bucket=bucket,
+        tenant=tenant,
     )
 
 

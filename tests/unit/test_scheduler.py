@@ -25,7 +25,7 @@ def test_nothing_to_do_is_no_step() -> None:
 
 def test_a_sequence_goes_from_prompt_to_its_last_token() -> None:
     scheduler, sequence = make_scheduler(), make_sequence("s1", output=2)
-    scheduler.add(sequence)
+    scheduler.add(sequence, 0)
     step, events = advance(scheduler, now=5)
     assert [chunk.token_ids for chunk in step.prefill] == [range(1_000, 1_004)]
     assert events == [Token(sequence, 7)]
@@ -39,7 +39,7 @@ def test_a_sequence_goes_from_prompt_to_its_last_token() -> None:
 
 def test_a_stop_token_ends_an_answer_and_is_no_part_of_it() -> None:
     scheduler, sequence = make_scheduler(), make_sequence("s1")
-    scheduler.add(sequence)
+    scheduler.add(sequence, 0)
     advance(scheduler)
     _, events = advance(scheduler, token_id=STOP)
     assert events == [Finished(sequence, "completed", "stop")]
@@ -48,7 +48,7 @@ def test_a_stop_token_ends_an_answer_and_is_no_part_of_it() -> None:
 
 def test_an_answer_may_stop_before_its_first_token() -> None:
     scheduler, sequence = make_scheduler(), make_sequence("s1")
-    scheduler.add(sequence)
+    scheduler.add(sequence, 0)
     _, events = advance(scheduler, token_id=STOP)
     assert events == [Finished(sequence, "completed", "stop")]
     assert (scheduler.num_running, sequence.phase) == (0, Phase.FINISHED)
@@ -56,7 +56,7 @@ def test_an_answer_may_stop_before_its_first_token() -> None:
 
 def test_a_long_prompt_is_computed_in_chunks_and_samples_once() -> None:
     scheduler, sequence = make_scheduler(chunk=8), make_sequence("s1", prompt=20)
-    scheduler.add(sequence)
+    scheduler.add(sequence, 0)
     steps = [advance(scheduler) for _ in range(3)]
     assert [(step.prefill[0].past, len(step.prefill[0].token_ids)) for step, _ in steps] == [(0, 8), (8, 8), (16, 4)]
     assert [step.prefill[0].sampling is None for step, _ in steps] == [True, True, False]
@@ -65,9 +65,9 @@ def test_a_long_prompt_is_computed_in_chunks_and_samples_once() -> None:
 
 def test_decoding_never_waits_for_a_long_prompt() -> None:
     scheduler = make_scheduler(chunk=8)
-    scheduler.add(make_sequence("s1", output=9))
+    scheduler.add(make_sequence("s1", output=9), 0)
     advance(scheduler)
-    scheduler.add(make_sequence("s2", prompt=30))
+    scheduler.add(make_sequence("s2", prompt=30), 0)
     for _ in range(4):
         step, _ = advance(scheduler)
         assert len(step.decode) == 1
@@ -77,7 +77,7 @@ def test_decoding_never_waits_for_a_long_prompt() -> None:
 def test_short_prompts_share_a_step_while_they_fit() -> None:
     scheduler = make_scheduler(num_slots=5, chunk=8, rows=3)
     for number, length in enumerate([3, 3, 3, 2, 2], start=1):
-        scheduler.add(make_sequence(f"s{number}", prompt=length, arrived=number))
+        scheduler.add(make_sequence(f"s{number}", prompt=length, arrived=number), number)
     assert [[row.request_id for row in advance(scheduler)[0].prefilled] for _ in range(2)] == [
         ["s1", "s2"],
         ["s3", "s4", "s5"],
@@ -87,30 +87,30 @@ def test_short_prompts_share_a_step_while_they_fit() -> None:
 def test_no_more_prompts_share_a_step_than_the_engine_takes() -> None:
     scheduler = make_scheduler(num_slots=4, chunk=100, rows=3)
     for number in range(1, 5):
-        scheduler.add(make_sequence(f"s{number}", arrived=number))
+        scheduler.add(make_sequence(f"s{number}", arrived=number), 0)
     assert len(advance(scheduler)[0].prefill) == 3
 
 
 def test_the_earliest_deadline_gets_the_free_slot() -> None:
     scheduler = make_scheduler(num_slots=1)
     for name, soft in [("s1", 900), ("s2", 300), ("s3", 600)]:
-        scheduler.add(make_sequence(name, soft=soft, output=1))
+        scheduler.add(make_sequence(name, soft=soft, output=1), 0)
     order = [advance(scheduler)[0].prefilled[0].request_id for _ in range(3)]
     assert order == ["s2", "s3", "s1"]
 
 
 def test_of_equal_deadlines_the_first_to_come_goes_first() -> None:
     scheduler = make_scheduler(num_slots=1)
-    for name, arrived in [("s1", 20), ("s2", 10)]:
-        scheduler.add(make_sequence(name, arrived=arrived, output=1))
+    for name in ("s2", "s1"):
+        scheduler.add(make_sequence(name, output=1), 0)
     assert advance(scheduler)[0].prefilled[0].request_id == "s2"
 
 
 def test_an_urgent_prompt_overtakes_a_long_one_that_is_begun() -> None:
     scheduler = make_scheduler(num_slots=3, chunk=8)
-    scheduler.add(make_sequence("s1", prompt=30, soft=900))
+    scheduler.add(make_sequence("s1", prompt=30, soft=900), 0)
     advance(scheduler)
-    scheduler.add(make_sequence("s2", soft=100))
+    scheduler.add(make_sequence("s2", soft=100), 0)
     step, events = advance(scheduler)
     assert [row.request_id for row in step.prefilled] == ["s2"]
     assert len(events) == 1
@@ -121,30 +121,30 @@ def test_an_urgent_prompt_overtakes_a_long_one_that_is_begun() -> None:
 
 def test_a_cancelled_sequence_is_out_before_the_next_step() -> None:
     scheduler, waiting, running = make_scheduler(num_slots=1), make_sequence("s2", soft=1_500), make_sequence("s1")
-    scheduler.add(running)
+    scheduler.add(running, 0)
     advance(scheduler)
-    scheduler.add(waiting)
+    scheduler.add(waiting, 0)
     assert scheduler.cancel("s1")
     assert scheduler.cancel("s2")
     assert "s1" in scheduler, "a step may be under way"
-    assert scheduler.sweep(0) == [Finished(waiting, "cancelled", "client"), Finished(running, "cancelled", "client")]
+    assert scheduler.sweep(0) == [Finished(running, "cancelled", "client"), Finished(waiting, "cancelled", "client")]
     assert scheduler.next_step(0) is None
 
 
 def test_what_was_cancelled_may_be_asked_again() -> None:
     scheduler = make_scheduler()
-    scheduler.add(make_sequence("s1"))
+    scheduler.add(make_sequence("s1"), 0)
     scheduler.cancel("s1")
     scheduler.sweep(0)
-    scheduler.add(make_sequence("s1"))
+    scheduler.add(make_sequence("s1"), 0)
     assert scheduler.sweep(0) == []
 
 
 def test_without_a_token_the_soft_deadline_ends_it_and_with_one_the_hard() -> None:
     scheduler, early, late = make_scheduler(num_slots=1), make_sequence("s1", output=9), make_sequence("s2")
-    scheduler.add(early)
+    scheduler.add(early, 0)
     advance(scheduler)
-    scheduler.add(late)
+    scheduler.add(late, 0)
     assert scheduler.sweep(999) == []
     assert scheduler.sweep(1_000) == [Finished(late, "incomplete", "deadline")]
     assert scheduler.sweep(1_999) == []
@@ -153,14 +153,14 @@ def test_without_a_token_the_soft_deadline_ends_it_and_with_one_the_hard() -> No
 
 def test_one_id_is_never_here_twice() -> None:
     scheduler = make_scheduler()
-    scheduler.add(make_sequence("s1"))
+    scheduler.add(make_sequence("s1"), 0)
     with pytest.raises(AssertionError, match="here already"):
-        scheduler.add(make_sequence("s1"))
+        scheduler.add(make_sequence("s1"), 0)
 
 
 def test_an_ended_sequence_cannot_end_again() -> None:
     scheduler, sequence = make_scheduler(), make_sequence("s1")
-    scheduler.add(sequence)
+    scheduler.add(sequence, 0)
     scheduler.finish(sequence)
     with pytest.raises(AssertionError, match="FINISHED"):
         scheduler.finish(sequence)

@@ -13,13 +13,16 @@ from shared.requests import Defaults, settle
 from shared.tokenizer import Tokenizer
 from shared.topics import TopicNames
 from workers.answer import Answer
+from workers.costs import CostModel
 from workers.engine import Sampling
 from workers.engine.fake import FakeEngine
 from workers.engine_loop import EngineLoop, run_step
 from workers.job import Job
+from workers.lengths import OutputLengths
 from workers.offsets import OffsetTracker, Partition
+from workers.policies import build_scheduler
 from workers.reply_publisher import Target
-from workers.scheduler import Scheduler, SchedulerLimits
+from workers.scheduler import SchedulerLimits
 from workers.sequence import Sequence
 from workers.worker import Worker
 
@@ -67,9 +70,11 @@ class Bench:
             max_prefill_rows=2,
             stop_token_ids=engine.info.stop_token_ids,
         )
+        costs = CostModel.prior()
         self.worker = Worker(
             engine=engine,
-            scheduler=Scheduler(limits),
+            scheduler=build_scheduler("goodput", limits=limits, costs=costs, lengths=OutputLengths()),
+            costs=costs,
             publisher=self.publisher,  # type: ignore[arg-type]
             history=self.history,  # type: ignore[arg-type]
             offsets=self.offsets,

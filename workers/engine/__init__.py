@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import Struct
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
@@ -54,8 +56,7 @@ class PrefillChunk:
     sampling: Sampling | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeRow:
+class DecodeRow(Struct, frozen=True, kw_only=True, gc=False):
     """One sequence's next step: `token_id` is added at `past` (tokens already in the slot), one token is sampled."""
 
     slot: int

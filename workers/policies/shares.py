@@ -1,0 +1,80 @@
+"""Who was offered, is kept and was served how much machine time lately: what floors and fairness are measured by."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+_HALF_LIFE_MS: Final = 20_000.0
+_NOTHING_MS: Final = 0.001
+
+
+@dataclass(slots=True)
+class _Group:
+    """Machine time in milliseconds; `offered` and `served` halve every half-life, `kept` is what waits now."""
+
+    offered_ms: float = 0.0
+    served_ms: float = 0.0
+    kept_ms: float = 0.0
+    count: float = 0.0
+
+
+@dataclass(slots=True)
+class Shares:
+    """Groups are classes or tenants."""
+
+    _groups: dict[str, _Group] = field(default_factory=dict)
+    _decayed_unix_ms: float = float("-inf")
+
+    def offer(self, group: str, cost_ms: float, now_unix_ms: float) -> None:
+        """A request came, and is kept until `keep` says otherwise."""
+        self._decay(now_unix_ms)
+        books = self._groups.setdefault(group, _Group())
+        books.offered_ms += cost_ms
+        books.kept_ms += cost_ms
+        books.count += 1
+
+    def keep(self, group: str, cost_ms: float) -> None:
+        self._groups[group].kept_ms += cost_ms
+
+    def serve(self, group: str, cost_ms: float) -> None:
+        self._groups[group].served_ms += cost_ms
+
+    def mean_cost(self, group: str) -> float | None:
+        """Milliseconds of machine time of a request of the group, lately."""
+        books = self._groups.get(group)
+        return books.offered_ms / books.count if books is not None and books.count > 0 else None
+
+    def at_floor(self, floor: float, now_unix_ms: float) -> set[str]:
+        """Groups that have, with what they keep, no more than `floor` of their share of what was offered."""
+        self._decay(now_unix_ms)
+        offered = sum([books.offered_ms for books in self._groups.values()])
+        served = sum([books.served_ms + books.kept_ms for books in self._groups.values()])
+        if len(self._groups) <= 1 or not offered:
+            return set()
+        return {
+            name
+            for name, books in self._groups.items()
+            if books.served_ms + books.kept_ms < floor * served * books.offered_ms / offered
+        }
+
+    def excess(self, now_unix_ms: float) -> dict[str, float]:
+        """How many times its fair share each group has that has more: equal shares, of those who ask."""
+        if len(self._groups) <= 1:
+            return {}
+        self._decay(now_unix_ms)
+        has = {name: books.served_ms + books.kept_ms for name, books in self._groups.items()}
+        fair = sum(has.values()) / len(has)
+        return {name: ms / fair for name, ms in has.items() if fair and ms > fair}
+
+    def _decay(self, now_unix_ms: float) -> None:
+        """Once a tenth of a half-life; groups that have nothing left are forgotten."""
+        since_ms = now_unix_ms - self._decayed_unix_ms
+        if since_ms < _HALF_LIFE_MS / 10:
+            return
+        factor = 0.5 ** (since_ms / _HALF_LIFE_MS)
+        self._decayed_unix_ms = now_unix_ms
+        for name, books in list(self._groups.items()):
+            books.offered_ms *= factor
+            books.served_ms *= factor
+            books.count *= factor
+            if books.kept_ms <= 0 and books.offered_ms < _NOTHING_MS:
+                del self._groups[name]
