@@ -1,0 +1,181 @@
+"""The options of `replyline simulate`."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+from rich.console import Console
+
+from shared.errors import SettingsError
+from shared.logs import configure_logs
+from shared.process import settle_heap
+from shared.settings import load_settings
+
+if TYPE_CHECKING:
+    from ops.simulate.experiment import Experiment
+
+_MOST_LOAD: Final = 1_000.0
+_MOST_SECONDS: Final = 86_400.0
+_MOST_SLOTS: Final = 4_096
+_MOST_NOISE: Final = 1.0
+_DEFAULT_LOAD: Final = 1.5
+
+
+def simulate(
+    traces: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trace",
+            help="poisson, bimodal, burst, surge, diurnal, heavy, or a JSONL file; repeatable [default: bimodal]",
+        ),
+    ] = None,
+    loads: Annotated[
+        list[float] | None,
+        typer.Option("--load", help="in multiples of capacity; repeatable [default: 1.5, of a file: as recorded]"),
+    ] = None,
+    policies: Annotated[
+        list[str] | None, typer.Option("--policy", help="by name, or all; repeatable [default: all]")
+    ] = None,
+    windows: Annotated[
+        str | None,
+        typer.Option(help="micro-batch windows besides: ms, adaptive, learned; comma-separated: their front"),
+    ] = None,
+    slots: Annotated[int, typer.Option(help="sequences decoded together")] = 16,
+    seconds: Annotated[float, typer.Option(help="of arrivals; then all are served to their ends")] = 120.0,
+    seed: Annotated[int, typer.Option(help="the same seed, the same result")] = 1,
+    lengths: Annotated[
+        Literal["known", "predicted"], typer.Option(help="whether the scheduler is told the answers' lengths")
+    ] = "predicted",
+    costs: Annotated[
+        str, typer.Option(help="cpu (measured), gpu (given), or the file of a worker's calibration")
+    ] = "cpu",
+    profile: Annotated[
+        Literal["cpu", "gpu"] | None, typer.Option(help="the product's deadlines [default: by the costs]")
+    ] = None,
+    noise: Annotated[float, typer.Option(help="standard deviation of each call's time, as a share of it")] = 0.0,
+    admission: Annotated[bool, typer.Option(help="put the gateway's admission before our policy")] = True,
+    train_path: Annotated[
+        Path | None,
+        typer.Option("--train", metavar="FILE", help="train the learned window, write its table, compare the windows"),
+    ] = None,
+    report_path: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="write a page with plots: one file, works offline")
+    ] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="write the rows, with stable keys")
+    ] = None,
+) -> None:
+    """Run traces through the worker's own scheduler in virtual time, beside other policies and the offline bound."""
+    from ops.bench.runner import check_writable, progress_bar, write_json
+    from ops.simulate.costs import read_costs
+    from ops.simulate.experiment import Experiment
+    from ops.simulate.summary import table
+    from ops.simulate.windows import read_windows, windows_table
+
+    settings = load_settings()
+    configure_logs(settings.log, process="simulate")
+    _within({"--slots": slots}, least=1, most=_MOST_SLOTS)
+    _within({"--seconds": seconds}, least=1, most=_MOST_SECONDS)
+    _within({"--noise": noise}, least=0, most=_MOST_NOISE)
+    for load in loads or []:
+        _within({"--load": load}, least=0.01, most=_MOST_LOAD)
+    check_writable(json_path)
+    _check_writable("--report", report_path)
+    experiment = Experiment(
+        traces=_traces(traces),
+        loads=_loads(traces, loads),
+        policies=_policies(policies),
+        windows=read_windows(windows) if windows is not None else (),
+        slots=slots,
+        seconds=seconds,
+        seed=seed,
+        lengths=lengths,
+        costs=read_costs(costs, profile),
+        noise=noise,
+        admission=admission,
+        settings=settings,
+    )
+    settle_heap()
+    console = Console(stderr=True)
+    if train_path is not None:
+        _train(train_path, experiment, console, given=any([traces, loads, policies, windows, report_path, json_path]))
+        return
+    with progress_bar(console, "simulating", experiment.num_runs) as progress:
+        rows = experiment.run(progress)
+    typer.echo(table(rows))
+    if experiment.windows:
+        typer.echo("\n" + windows_table(rows))
+    write_json(json_path, rows)
+    if report_path is not None:
+        from ops.simulate.page import page
+
+        command = shlex.join(["replyline", *sys.argv[1:]])
+        report_path.write_text(page(rows, experiment, command), encoding="utf-8")
+        console.print(f"report: {report_path}")
+
+
+def _train(path: Path, experiment: "Experiment", console: Console, *, given: bool) -> None:
+    """The table goes into the file, the comparison to stdout. Machines and traces are its own."""
+    from itertools import count
+
+    from ops.bench.runner import progress_bar, write_json
+    from ops.simulate.held_out import HELD_OUT, compare, trials_table, verdict
+    from ops.simulate.learn import MACHINES, TRAINING, train
+
+    if given:
+        raise SettingsError("--train: has traces of its own; leave out --trace, --load, --policy, --windows and files")
+    _check_writable("--train", path)
+    done = count(1)
+    total = len(MACHINES) * (TRAINING.num_traces + HELD_OUT.num_traces)
+    with progress_bar(console, "training", total) as progress:
+        learned = train(experiment, lambda: progress(next(done)))
+        write_json(path, learned)
+        trials = compare(experiment, learned, lambda: progress(next(done)))
+    typer.echo(f"{trials_table(trials)}\n\n{verdict(trials)}")
+
+
+def _traces(given: list[str] | None) -> tuple[str, ...]:
+    from ops.simulate.traces import KINDS
+
+    names = tuple(dict.fromkeys(given or ["bimodal"]))
+    for name in names:
+        if name not in KINDS and not Path(name).is_file():
+            raise SettingsError(f"--trace {name}: is no file, and none of {', '.join(KINDS)}")
+    return names
+
+
+def _loads(traces: list[str] | None, given: list[float] | None) -> tuple[float | None, ...]:
+    from ops.simulate.traces import KINDS
+
+    if given:
+        return tuple(dict.fromkeys(given))
+    made = [name in KINDS for name in traces or ["bimodal"]]
+    if any(made) and not all(made):
+        raise SettingsError("--trace: a recorded file beside others needs a --load")
+    return (_DEFAULT_LOAD,) if all(made) else (None,)
+
+
+def _policies(given: list[str] | None) -> tuple[str, ...]:
+    from ops.simulate.experiment import ALL_POLICIES
+
+    names = tuple(dict.fromkeys(given or ["all"]))
+    if "all" in names:
+        return ALL_POLICIES
+    for name in names:
+        if name not in ALL_POLICIES:
+            raise SettingsError(f"--policy {name}: none of all, {', '.join(ALL_POLICIES)}")
+    return names
+
+
+def _within(options: dict[str, float], *, least: float, most: float) -> None:
+    """Raises `SettingsError`, one line a fault."""
+    wrong = [f"{name} {value:g}" for name, value in options.items() if not least <= value <= most]
+    if wrong:
+        raise SettingsError("\n".join(f"{given}: must be {least:g} to {most:g}" for given in wrong))
+
+
+def _check_writable(option: str, path: Path | None) -> None:
+    if path is not None and not path.parent.is_dir():
+        raise SettingsError(f"{option} {path}: {path.parent} is no directory; make it first")

@@ -1,0 +1,147 @@
+"""Traces under policies, one simulation after the other."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from ops.simulate.bound import Bound, upper_bound
+from ops.simulate.costs import EngineCosts
+from ops.simulate.gate import Gate
+from ops.simulate.least_work import LeastWork
+from ops.simulate.recorded import read_trace
+from ops.simulate.rows import Row, Subject, bound_row, row_of
+from ops.simulate.simulator import Simulator
+from ops.simulate.trace import Trace
+from ops.simulate.traces import KINDS, make_trace
+from ops.simulate.virtual_engine import STOP, VirtualEngine
+from ops.simulate.windows import Choice
+from shared.settings import Settings
+from workers.costs import CostModel
+from workers.lengths import OutputLengths
+from workers.policies import POLICIES, build_scheduler
+from workers.scheduler import SchedulerLimits
+
+Lengths = Literal["known", "predicted"]
+
+OURS: Final = "goodput"
+BOUND: Final = "bound"
+ALL_POLICIES: Final = (BOUND, *POLICIES)
+_MAX_PREFILL_ROWS: Final = 8
+_EARLIER_LOAD: Final = 0.5
+_EARLIER_S: Final = 120.0
+_EARLIER_SEED: Final = 1_000_003
+
+
+class Experiment(Struct, frozen=True, kw_only=True):
+    """What is to be simulated. `loads` may hold None: a recorded trace as it was recorded.
+
+    `noise` is the standard deviation of each call's time, as a share; the scheduler's cost model then learns from the
+    calls, else it knows the table. `admission`: the gateway's admission code stands before our policy. `windows`: those
+    that our policy is run with besides.
+    """
+
+    traces: tuple[str, ...]
+    loads: tuple[float | None, ...]
+    policies: tuple[str, ...]
+    windows: tuple[Choice, ...] = ()
+    slots: int
+    seconds: float
+    seed: int
+    lengths: Lengths
+    costs: EngineCosts
+    noise: float = 0.0
+    admission: bool = True
+    settings: Settings
+
+    @property
+    def least(self) -> LeastWork:
+        chunk = self.settings.worker.prefill_chunk_tokens
+        return LeastWork(costs=self.costs, num_slots=self.slots, prefill_chunk_tokens=chunk)
+
+    @property
+    def num_runs(self) -> int:
+        return len(self.traces) * len(self.loads) * (len(self.policies) + len(self.windows))
+
+    def run(self, tell: Callable[[int], None]) -> list[Row]:
+        """The rows by trace, load and policy; `tell` hears how many there are after each."""
+        rows: list[Row] = []
+        for name in self.traces:
+            for load in self.loads:
+                for row in self._rows(name, load):
+                    rows.append(row)
+                    tell(len(rows))
+        return rows
+
+    def _rows(self, name: str, load: float | None) -> Iterator[Row]:
+        trace = self._trace(name, load)
+        bound: Bound | None = None
+        for policy in sorted(self.policies, key=ALL_POLICIES.index):
+            if policy == BOUND:
+                bound = upper_bound(trace, self.least)
+                yield bound_row(self._subject(trace, BOUND, bound))
+            else:
+                yield self._simulate(self._subject(trace, policy, bound))
+        for choice in self.windows:
+            yield self._simulate(self._subject(trace, OURS, bound, choice.name), choice)
+
+    def _trace(self, name: str, load: float | None) -> Trace:
+        if name not in KINDS:
+            return read_trace(Path(name), load=load, seed=self.seed, least=self.least)
+        assert load is not None
+        return make_trace(name, load=load, seconds=self.seconds, seed=self.seed, least=self.least)
+
+    def _subject(self, trace: Trace, policy: str, bound: Bound | None, window: str | None = None) -> Subject:
+        return Subject(trace=trace, policy=policy, lengths=self.lengths, least=self.least, bound=bound, window=window)
+
+    def _simulate(self, subject: Subject, choice: Choice | None = None) -> Row:
+        simulator = self.simulator(subject.trace, subject.policy, choice)
+        start_s = time.perf_counter()
+        run = simulator.run()
+        real_s = time.perf_counter() - start_s
+        return row_of(subject, run, honours_deadlines=simulator.scheduler.honours_deadlines, real_s=real_s)
+
+    def simulator(self, trace: Trace, policy: str, choice: Choice | None = None) -> Simulator:
+        """Of one trace under one policy, with a window where one is named."""
+        model = CostModel.from_state(self.costs.table)
+        limits = self._limits
+        random = Random(f"engine/{self.seed}")  # noqa: S311 - a load, not a secret
+        return Simulator(
+            trace=trace,
+            scheduler=build_scheduler(
+                policy,
+                limits=limits,
+                costs=model,
+                lengths=self._history(trace.name),
+                window=choice.window(limits, model) if choice is not None else None,
+            ),
+            engine=VirtualEngine(self.costs, self.noise, random),
+            gate=Gate.of(self.settings) if self.admission and policy == OURS else None,
+            learns=model if self.noise else None,
+            hints=self.lengths == "known",
+        )
+
+    def _history(self, name: str) -> OutputLengths:
+        """What a worker that has run for a while knows of lengths: those of another, earlier trace of the kind."""
+        lengths = OutputLengths()
+        if name in KINDS:
+            earlier = make_trace(
+                name, load=_EARLIER_LOAD, seconds=_EARLIER_S, seed=self.seed + _EARLIER_SEED, least=self.least
+            )
+            for request in earlier.requests:
+                whole = request.output_tokens < request.max_output_tokens
+                lengths.observe(request.bucket, request.num_decodes + 1, ended_by_itself=whole)
+        return lengths
+
+    @property
+    def _limits(self) -> SchedulerLimits:
+        return SchedulerLimits(
+            num_slots=self.slots,
+            prefill_chunk_tokens=self.settings.worker.prefill_chunk_tokens,
+            max_prefill_rows=_MAX_PREFILL_ROWS,
+            stop_token_ids=frozenset({STOP}),
+            decode_stall_ms=self.settings.worker.decode_stall_ms,
+        )

@@ -1,0 +1,70 @@
+"""The gateway before the simulated worker: its own admission code, fed as the processes feed it. Pure."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from gateway.admission import Admission, AdmissionLimits, AdmissionPolicy, check_inflight
+from ops.simulate.trace import Request
+from shared.deadline import Deadline
+from shared.errors import ProtocolError
+from shared.settings import Settings
+from shared.topics import BUCKETS
+from workers.outlook import Outlook
+from workers.scheduler import Scheduler
+
+Verdict = Literal["accept", "fallback", "refuse"]
+
+_WORKER: Final = "simulated"
+_POLL_MS: Final = 50.0  # as `workers/capacity.py` looks for changes
+
+
+@dataclass(slots=True)
+class Gate:
+    """`decide` for each request; for one that is accepted, `heard` with the worker's first word and `ended` at last."""
+
+    admission: Admission
+    limits: AdmissionLimits
+    report_interval_ms: float
+    _told: Outlook | None = None
+    _told_ms: float = float("-inf")
+    _polled_ms: float = float("-inf")
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Gate":
+        return cls(
+            admission=Admission(AdmissionPolicy.of(settings)),
+            limits=AdmissionLimits.of(settings),
+            report_interval_ms=settings.worker.report_interval_ms,
+        )
+
+    def decide(self, request_id: str, request: Request, deadline: Deadline) -> Verdict:
+        """At the request's arrival, whatever the engine is at."""
+        inflight, now_ms = self.admission.inflight, request.arrival_ms
+        try:
+            check_inflight(self.limits, inflight=inflight, of_connection=0, draining=False)
+        except ProtocolError:
+            return "refuse"
+        decision = self.admission.decide(
+            request_id, request.bucket, deadline, received_unix_ms=now_ms, now_unix_ms=now_ms
+        )
+        return "accept" if decision.light is None else "fallback"
+
+    def heard(self, request_id: str, now_ms: float) -> None:
+        self.admission.heard(request_id, now_ms)
+
+    def ended(self, request_id: str, now_ms: float) -> None:
+        self.admission.heard(request_id, now_ms)
+        self.admission.ended(request_id)
+
+    def report(self, scheduler: Scheduler, now_ms: float) -> None:
+        """What the worker tells between two steps: when it is due, or much has changed."""
+        if now_ms - self._polled_ms < _POLL_MS:
+            return
+        self._polled_ms = now_ms
+        outlook = scheduler.outlook(now_ms)
+        if outlook is None:
+            return
+        due = now_ms - self._told_ms >= self.report_interval_ms
+        if due or self._told is None or outlook.differs_much(self._told):
+            self._told, self._told_ms = outlook, now_ms
+            self.admission.fleet.observe(outlook.report(_WORKER, BUCKETS, now_ms), now_ms)

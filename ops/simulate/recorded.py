@@ -1,0 +1,52 @@
+"""Recorded traces: a line of JSON a request."""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from ops.simulate.least_work import LeastWork
+from ops.simulate.trace import Request, Trace
+from shared.errors import SettingsError
+
+_MAX_REQUESTS: Final = 5_000_000
+
+
+def read_trace(path: Path, *, load: float | None, seed: int, least: LeastWork) -> Trace:
+    """The file's requests by arrival, the first at 0; sped up or slowed down to `load`, None as recorded.
+
+    Raises `SettingsError`, which names the file, the line and what is wrong with it.
+    """
+    requests = sorted(_read(path), key=lambda request: request.arrival_ms)
+    start_ms = requests[0].arrival_ms
+    span_ms = requests[-1].arrival_ms - start_ms
+    if load is not None and span_ms <= 0:
+        raise SettingsError(f"{path}: all requests arrive at once, so no --load can be given; leave it out")
+    work_ms = sum(least.ms(request) for request in requests)
+    stretch = 1.0 if load is None else work_ms / (load * span_ms)
+    moved = (
+        msgspec.structs.replace(request, arrival_ms=(request.arrival_ms - start_ms) * stretch) for request in requests
+    )
+    return Trace(name=path.stem, load=load, seed=seed, requests=tuple(moved))
+
+
+def _read(path: Path) -> list[Request]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise SettingsError(f"--trace {path}: {error.strerror}; give a name or a JSONL file") from error
+    decoder = msgspec.json.Decoder(Request)
+    requests: list[Request] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            request = decoder.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{path}, line {number}: {error}") from error
+        if request.output_tokens > request.max_output_tokens:
+            raise SettingsError(f"{path}, line {number}: output_tokens is above max_output_tokens")
+        requests.append(request)
+    if not 0 < len(requests) <= _MAX_REQUESTS:
+        raise SettingsError(f"--trace {path}: holds {len(requests)} requests; 1 to {_MAX_REQUESTS} can be simulated")
+    return requests

@@ -1,0 +1,219 @@
+"""Virtual time: the worker's loop over the very same scheduler, with an engine that only says how long it took.
+
+What comes while a step is computed is decided upon by the gateway as it comes, and seen by the worker before its next
+step, as in `workers/engine_loop.py`. The gateway's timers end an answer at its deadline, whenever the worker notices.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, Protocol
+
+from ops.simulate.gate import Gate
+from ops.simulate.trace import Request, Trace
+from ops.simulate.virtual_engine import Computed, SimulatedSequence, VirtualEngine
+from shared.deadline import Deadline
+from workers.engine import Sampling
+from workers.scheduler import Scheduler, Step
+from workers.sequence import Finished
+
+_GREEDY: Final = Sampling()
+_MOST_IDLE_STEPS: Final = 1_000
+
+
+class Learns(Protocol):
+    """A cost model that is told what calls took."""
+
+    def observe_prefill(self, ms: float, *, tokens: int, past: int, rows: int) -> float: ...
+
+    def observe_decode(self, ms: float, *, rows: int, context: int) -> float: ...
+
+
+class Outcome(Enum):
+    """What became of a request. `LATE`: a model's answer that was cut at, or ended after, one of its deadlines."""
+
+    IN_DEADLINE = auto()
+    LATE = auto()
+    FALLBACK = auto()
+    REFUSED = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """One request's end. Times in ms from the trace's start; `num_rows` counts the rows of steps spent on it.
+
+    `released_ms` is when the worker let go of it: for one that was too late, how late the worker noticed.
+    """
+
+    request: Request
+    outcome: Outcome
+    first_token_ms: float | None
+    released_ms: float
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A trace's endings in its order, and what the engine did."""
+
+    endings: Sequence[Ending]
+    num_steps: int
+    busy_ms: float
+    rows_histogram: dict[int, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Simulator:
+    """One worker, and its gateway where `gate` is given; else the worker gets every request.
+
+    `learns` is told what the calls took. `hints`: the scheduler is told each answer's true length.
+    """
+
+    trace: Trace
+    scheduler: Scheduler
+    engine: VirtualEngine
+    gate: Gate | None = None
+    learns: Learns | None = None
+    hints: bool = True
+    _endings: list[Ending | None] = field(default_factory=list)
+    _mail: list[SimulatedSequence] = field(default_factory=list)
+    _offered: int = 0
+    _now_ms: float = 0.0
+    _busy_ms: float = 0.0
+    _num_steps: int = 0
+
+    def run(self) -> Run:
+        """Until every request has ended."""
+        self._endings = [None] * len(self.trace.requests)
+        self._take_arrivals()
+        idle_steps = 0
+        while True:
+            step = self._next_step()
+            if step is not None:
+                self._compute(step)
+                idle_steps = 0
+                continue
+            wake_ms = self._wake_ms()
+            if wake_ms is None:
+                break
+            idle_steps += 1
+            assert idle_steps < _MOST_IDLE_STEPS, "the scheduler has work, and does none of it"
+            self._now_ms = wake_ms
+            self._take_arrivals()
+        return self._result()
+
+    def _take_arrivals(self) -> None:
+        """What has arrived by now: the gateway decides at each one's arrival; what it accepts lies in the mailbox."""
+        requests = self.trace.requests
+        while self._offered < len(requests) and requests[self._offered].arrival_ms <= self._now_ms:
+            index, request = self._offered, requests[self._offered]
+            self._offered += 1
+            deadline = Deadline.after(
+                request.arrival_ms, first_token_ms=request.first_token_ms, whole_ms=request.deadline_ms
+            )
+            verdict = self.gate.decide(str(index), request, deadline) if self.gate is not None else "accept"
+            if verdict == "accept":
+                self._mail.append(self._sequence(index, request, deadline))
+                continue
+            self._endings[index] = Ending(
+                request=request,
+                outcome=Outcome.FALLBACK if verdict == "fallback" else Outcome.REFUSED,
+                first_token_ms=None,
+                released_ms=request.arrival_ms,
+                num_rows=0,
+            )
+
+    def _next_step(self) -> Step | None:
+        for sequence in self._mail:
+            self.scheduler.add(sequence, self._now_ms)
+        self._mail.clear()
+        for finished in self.scheduler.sweep(self._now_ms):
+            self._end(finished)
+        step = self.scheduler.next_step(self._now_ms)
+        if self.gate is not None:
+            self.gate.report(self.scheduler, self._now_ms)
+        return step
+
+    def _sequence(self, index: int, request: Request, deadline: Deadline) -> SimulatedSequence:
+        return SimulatedSequence(
+            request_id=str(index),
+            prompt_ids=range(request.prompt_tokens),
+            max_output_tokens=request.max_output_tokens,
+            sampling=_GREEDY,
+            deadline=deadline,
+            arrived_unix_ms=request.arrival_ms,
+            bucket=request.bucket,
+            tenant=request.tenant,
+            weight=request.weight,
+            output_hint=request.num_decodes + 1 if self.hints else None,
+            request=request,
+            index=index,
+            num_sampled=request.num_decodes + 1,
+        )
+
+    def _compute(self, step: Step) -> None:
+        computed = self.engine.run(step)
+        took_ms = computed.prefill_ms + computed.decode_ms + self.engine.costs.step_overhead_ms
+        self._now_ms += took_ms
+        self._busy_ms += took_ms
+        self._num_steps += 1
+        if self.learns is not None:
+            _teach(self.learns, step, computed)
+        self._take_arrivals()
+        events = self.scheduler.complete(step, computed.prefill_tokens, computed.decode_tokens, self._now_ms)
+        for event in events:
+            if isinstance(event, Finished):
+                self._end(event)
+        if self.gate is not None:
+            for sequence, sampled in zip(step.prefilled, computed.prefill_tokens, strict=True):
+                if sampled is not None:
+                    self.gate.heard(sequence.request_id, self._now_ms)
+
+    def _end(self, finished: Finished) -> None:
+        sequence = finished.sequence
+        assert isinstance(sequence, SimulatedSequence)
+        if self.gate is not None:
+            self.gate.ended(sequence.request_id, self._now_ms)
+        self._endings[sequence.index] = Ending(
+            request=sequence.request,
+            outcome=_outcome(sequence, finished, self._now_ms),
+            first_token_ms=sequence.first_token_unix_ms,
+            released_ms=self._now_ms,
+            num_rows=sequence.num_chunks + max(0, sequence.computed - sequence.request.prompt_tokens),
+        )
+
+    def _wake_ms(self) -> float | None:
+        """The next arrival, or the time that the scheduler wants to be asked again; None: nothing is left."""
+        requests = self.trace.requests
+        arrival_ms = requests[self._offered].arrival_ms if self._offered < len(requests) else None
+        window_ms = self.scheduler.wake_unix_ms()
+        coming = [max(at, self._now_ms) for at in (arrival_ms, window_ms) if at is not None]
+        return min(coming, default=None)
+
+    def _result(self) -> Run:
+        endings = [ending for ending in self._endings if ending is not None]
+        assert len(endings) == len(self.trace.requests), "the scheduler holds requests and does not say until when"
+        return Run(
+            endings=endings,
+            num_steps=self._num_steps,
+            busy_ms=self._busy_ms,
+            rows_histogram=dict(sorted(self.engine.rows_histogram.items())),
+        )
+
+
+def _outcome(sequence: SimulatedSequence, finished: Finished, now_ms: float) -> Outcome:
+    if finished.reason in {"stop", "max_output_tokens"}:
+        deadline, first_ms = sequence.deadline, sequence.first_token_unix_ms
+        assert first_ms is not None
+        in_time = now_ms < deadline.deadline_unix_ms and first_ms < deadline.first_token_unix_ms
+        return Outcome.IN_DEADLINE if in_time else Outcome.LATE
+    return Outcome.FALLBACK if sequence.first_token_unix_ms is None else Outcome.LATE
+
+
+def _teach(learns: Learns, step: Step, computed: Computed) -> None:
+    if step.decode:
+        learns.observe_decode(computed.decode_ms, rows=len(step.decode), context=sum([row.past for row in step.decode]))
+    if step.prefill:
+        chunks = step.prefill
+        tokens = len(chunks) * max([len(chunk.token_ids) for chunk in chunks])
+        learns.observe_prefill(computed.prefill_ms, tokens=tokens, past=chunks[0].past, rows=len(chunks))

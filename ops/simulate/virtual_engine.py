@@ -1,0 +1,76 @@
+"""An engine that takes virtual time and ends each answer where its request says. Randomness is a parameter."""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from ops.simulate.costs import EngineCosts
+from ops.simulate.trace import Request
+from workers.scheduler import Step
+from workers.sequence import Sequence
+
+STOP: Final = 0
+_WORD: Final = 1
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SimulatedSequence(Sequence):
+    """A sequence whose answer's length is settled: `num_sampled` tokens are sampled for it, a stop token included."""
+
+    request: Request
+    index: int
+    num_sampled: int
+    num_chunks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What a step sampled, and how long each of its calls took."""
+
+    prefill_tokens: list[int | None]
+    decode_tokens: list[int]
+    prefill_ms: float
+    decode_ms: float
+
+
+@dataclass(slots=True)
+class VirtualEngine:
+    """`noise` is the standard deviation of a factor of mean 1 that each call's time is multiplied by."""
+
+    costs: EngineCosts
+    noise: float
+    random: Random
+    rows_histogram: dict[int, int] = field(default_factory=dict)
+
+    def run(self, step: Step) -> Computed:
+        """Every sequence of the step is a `SimulatedSequence`."""
+        decode_tokens: list[int] = []
+        decode_ms = prefill_ms = 0.0
+        if step.decode:
+            rows = len(step.decode)
+            self.rows_histogram[rows] = self.rows_histogram.get(rows, 0) + 1
+            decode_ms = self._noisy(self.costs.decode_ms(rows, sum([row.past for row in step.decode])))
+            decode_tokens = [_next(row) for row in step.decoded]
+        prefill_tokens: list[int | None] = []
+        if step.prefill:
+            chunks = step.prefill
+            # A call is a rectangle: shorter rows are padded.
+            tokens = len(chunks) * max([len(chunk.token_ids) for chunk in chunks])
+            prefill_ms = self._noisy(self.costs.prefill_ms(tokens, past=chunks[0].past, rows=len(chunks)))
+            for sequence, chunk in zip(step.prefilled, chunks, strict=True):
+                assert isinstance(sequence, SimulatedSequence)
+                sequence.num_chunks += 1
+                prefill_tokens.append(None if chunk.sampling is None else _next(sequence))
+        return Computed(prefill_tokens, decode_tokens, prefill_ms, decode_ms)
+
+    def _noisy(self, ms: float) -> float:
+        return ms * max(0.1, self.random.gauss(1.0, self.noise)) if self.noise else ms
+
+
+def _next(sequence: Sequence | None) -> int:
+    """The stop token after the answer's last; also in the rows of a batch whose own sequence has ended."""
+    if sequence is None:
+        return STOP
+    assert isinstance(sequence, SimulatedSequence)
+    sampled = len(sequence.output_ids) + 1
+    return _WORD if sampled < sequence.num_sampled or sampled == sequence.max_output_tokens else STOP
