@@ -179,6 +179,57 @@ def memory(
     _run(lambda: bench_memory(settings, Console(stderr=True), minutes=minutes, json_path=json_path))
 
 
+@bench_app.command("backlog")
+def backlog(
+    records: Annotated[int, typer.Option(help="expired requests that wait")] = 100_000,
+    json_path: JsonPath = None,
+) -> None:
+    """How long a worker takes to get through a backlog of requests that are all too late, on Apache Kafka."""
+    from ops.bench.backlog import bench_backlog
+
+    _positive({"--records": records}, least=1)
+    settings = _settings()
+    _run(lambda: bench_backlog(settings, Console(stderr=True), records=records, json_path=json_path))
+
+
+@bench_app.command("policies")
+def policies(
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--policy", help="repeatable [default: goodput, edf, fcfs-continuous, static]"),
+    ] = None,
+    trace: Annotated[str, typer.Option(help="poisson, bimodal, burst, surge, diurnal or heavy")] = "bimodal",
+    load_: Annotated[float, typer.Option("--load", help="in multiples of capacity")] = 1.5,
+    seconds: Annotated[float, typer.Option(help="of arrivals, under each policy")] = 60.0,
+    seed: Annotated[int, typer.Option(help="of the trace")] = 1,
+    slots: Annotated[int, typer.Option(help="sequences decoded together")] = 16,
+    engine: Annotated[
+        Literal["onnx", "fake"], typer.Option(help="fake: scripted latencies, for a quick look")
+    ] = "onnx",
+    broker: Annotated[Literal["embedded", "kafka"], typer.Option(help="in memory, or Apache Kafka")] = "embedded",
+    json_path: JsonPath = None,
+) -> None:
+    """The same trace through the real worker under each policy, and simulated: answers in time, side by side."""
+    from ops.bench.policies import DEFAULT_POLICIES, PoliciesOptions, bench_policies
+
+    options = PoliciesOptions(
+        policies=tuple(names or DEFAULT_POLICIES),
+        trace=trace,
+        load=load_,
+        seconds=seconds,
+        seed=seed,
+        slots=slots,
+        engine=engine,
+        broker=broker,
+        json_path=json_path,
+    )
+    options.check()
+    settings = _settings()
+    if engine == "onnx":
+        _ensure_model(settings)
+    _run(lambda: bench_policies(settings, options, Console(stderr=True)))
+
+
 def _positive(options: Mapping[str, float], *, least: float = 0.001) -> None:
     """Raises `SettingsError`, one line a fault."""
     wrong = [f"{name} {value:g}" for name, value in options.items() if not least <= value <= _MOST]

@@ -1,0 +1,250 @@
+"""`replyline bench policies`: one trace through the real worker under each policy, beside the same trace simulated.
+
+For each policy a broker, a Redis and a worker of their own, no gateway: the requests are written to the bucket topics
+at their times, the answers read from a reply topic. The engine's costs are measured once, before; every worker starts
+with them, the trace's load is by them, and they are what is simulated with.
+"""
+
+import asyncio
+import tempfile
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Final, Literal
+
+from rich.console import Console
+
+from ops.bench.environment import environment
+from ops.bench.others_cpu import OthersCpu
+from ops.bench.policy_client import ask_all
+from ops.bench.policy_engine import EngineFacts, MeteredEngine, facts_of_metrics
+from ops.bench.policy_outcome import Counts, LiveAnswer, count_simulated
+from ops.bench.policy_table import QUIET_ERROR, PolicyRow, row_of, show_rows
+from ops.bench.policy_trace import Script, script_of
+from ops.bench.runner import check_writable, progress_bar, write_json
+from ops.bench.system import Broker, System
+from ops.embedded import EMBEDDED_KAFKA_SETTINGS
+from ops.simulate.costs import EngineCosts, read_costs
+from ops.simulate.least_work import LeastWork
+from ops.simulate.simulator import Simulator
+from ops.simulate.trace import Trace
+from ops.simulate.traces import KINDS, make_trace
+from ops.simulate.virtual_engine import STOP
+from shared.clock import now_unix_ms
+from shared.errors import SettingsError
+from shared.model_folder import ChatTemplate as TemplateNames
+from shared.model_folder import ModelFolder
+from shared.settings import Settings
+from shared.tokenizer import Tokenizer
+from shared.topics import BucketEdges
+from workers.calibration import costs_key, load_or_calibrate
+from workers.conversation import ChatTemplate, PromptBuilder
+from workers.costs import CostModel
+from workers.engine.loading import load_model
+from workers.lengths import OutputLengths
+from workers.policies import POLICIES, build_scheduler
+from workers.scheduler import SchedulerLimits
+
+DEFAULT_POLICIES: Final = ("goodput", "edf", "fcfs-continuous", "static")
+_MOST_SECONDS: Final = 3_600.0
+_MOST_LOAD: Final = 100.0
+_MOST_SLOTS: Final = 512
+_MAX_LENGTH: Final = 2_048
+_MAX_PREFILL_ROWS: Final = 8
+# Nobody's prompt is looked at; only its length counts.
+_WHOLE_QUEUE: Final = 100_000
+_CALIBRATIONS: Final = 3
+_FAKE_PREFILL_MS_PER_TOKEN: Final = 0.5
+_FAKE_DECODE_MS_PER_STEP: Final = 12.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoliciesOptions:
+    policies: tuple[str, ...]
+    trace: str
+    load: float
+    seconds: float
+    seed: int
+    slots: int
+    engine: Literal["onnx", "fake"]
+    broker: Broker
+    json_path: Path | None
+
+    def check(self) -> None:
+        """Raises `SettingsError`, one line a fault."""
+        faults = [f"--policy {name}: none of {', '.join(POLICIES)}" for name in self.policies if name not in POLICIES]
+        if self.trace not in KINDS:
+            faults.append(f"--trace {self.trace}: none of {', '.join(KINDS)}")
+        for name, value, most in (
+            ("--load", self.load, _MOST_LOAD),
+            ("--seconds", self.seconds, _MOST_SECONDS),
+            ("--slots", self.slots, _MOST_SLOTS),
+        ):
+            least = 1 if name == "--slots" else 0.1
+            if not least <= value <= most:
+                faults.append(f"{name} {value:g}: must be {least:g} to {most:g}")
+        if faults:
+            raise SettingsError("\n".join(faults))
+        check_writable(self.json_path)
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What one live run gave."""
+
+    answers: Sequence[LiveAnswer]
+    engine: EngineFacts
+    others_cpu: float
+
+
+async def bench_policies(settings: Settings, options: PoliciesOptions, console: Console) -> None:
+    with tempfile.TemporaryDirectory(prefix="replyline-costs-") as costs_dir:
+        settings, env = _worker(settings, options, Path(costs_dir))
+        facts = environment(engine=f"{options.engine} {settings.model.dir.name}", broker=options.broker)
+        console.print("measuring what the engine's steps take")
+        costs = await _costs(settings, options, env)
+        script = _script(settings, options, costs)
+        rows: list[PolicyRow] = []
+        for policy in dict.fromkeys(options.policies):
+            live = await _live(settings, options, {**env, "WORKER__POLICY": policy}, policy, script, console)
+            counts, engine = _simulate(settings, policy, script.trace, costs)
+            rows.append(row_of(policy, live.answers, live.engine, counts, engine, others_cpu=live.others_cpu))
+    print(show_rows(options.trace, options.load, rows, costs_error=_error(costs)))
+    asked = {"trace": options.trace, "load": options.load, "seconds": options.seconds, "seed": options.seed}
+    asked |= {"slots": options.slots, "engine": options.engine}
+    write_json(options.json_path, {**asked, "rows": rows, "costs": costs, "environment": facts})
+
+
+def _worker(settings: Settings, options: PoliciesOptions, costs_dir: Path) -> tuple[Settings, dict[str, str]]:
+    """The worker's settings, and the variables that give it them: the prompt is the question alone, the policy sees
+    the whole queue, and what is left in it at the end is dropped."""
+    changes: dict[str, object] = {
+        "engine": options.engine,
+        "slots": options.slots,
+        "max_length": _MAX_LENGTH,
+        "max_waiting": _WHOLE_QUEUE,
+        "system_prompt": "",
+        "grounding_entries": 0,
+        "history_turns": 0,
+        "drain_s": 0.0,
+        "costs_dir": costs_dir,
+    }
+    if options.engine == "fake":
+        changes["fake_prefill_ms_per_token"] = settings.worker.fake_prefill_ms_per_token or _FAKE_PREFILL_MS_PER_TOKEN
+        changes["fake_decode_ms_per_step"] = settings.worker.fake_decode_ms_per_step or _FAKE_DECODE_MS_PER_STEP
+    worker = settings.worker.model_copy(update=changes)
+    env = {f"WORKER__{name.upper()}": str(value) for name, value in changes.items()}
+    return settings.model_copy(update={"worker": worker}), env
+
+
+# --- the engine's costs, and the trace by them
+
+
+async def _costs(settings: Settings, options: PoliciesOptions, env: dict[str, str]) -> EngineCosts:
+    """A worker measures them at its first start and keeps them; but for the fake engine's, which it measures anew at
+    each start: those are measured here. Where the law fits badly something else ran: then again, and the best is kept.
+
+    Raises `ServiceError`.
+    """
+    found: list[tuple[float, bytes]] = []
+    for _ in range(_CALIBRATIONS):
+        if options.engine == "fake":
+            await asyncio.to_thread(_calibrate_fake, settings)
+        else:
+            with System(settings=settings, broker="embedded", env=env) as system:
+                await system.start_services()
+                await system.start_worker()
+        (kept,) = settings.worker.costs_dir.glob("*.json")
+        found.append((_error(read_costs(str(kept))), kept.read_bytes()))
+        if found[-1][0] <= QUIET_ERROR:
+            break
+        kept.unlink()
+    kept.write_bytes(min(found)[1])
+    return read_costs(str(kept))
+
+
+def _error(costs: EngineCosts) -> float:
+    return max(costs.table.error_decode, costs.table.error_prefill)
+
+
+def _calibrate_fake(settings: Settings) -> None:
+    engine = load_model(settings).engine
+    try:
+        load_or_calibrate(settings.worker.costs_dir / "fake.json", costs_key(engine.info, threads=1), engine)
+    finally:
+        engine.close()
+
+
+def _script(settings: Settings, options: PoliciesOptions, costs: EngineCosts) -> Script:
+    worker = settings.worker
+    least = LeastWork(costs=costs, num_slots=worker.slots, prefill_chunk_tokens=worker.prefill_chunk_tokens)
+    trace = make_trace(options.trace, load=options.load, seconds=options.seconds, seed=options.seed, least=least)
+    if not trace.requests:
+        raise SettingsError(f"--seconds {options.seconds:g}: nothing arrives in so short a time; give more")
+    if options.engine == "fake":
+        tokenizer, names = Tokenizer.byte_level(), TemplateNames()
+    else:
+        tokenizer = Tokenizer.load(settings.model.dir)
+        names = ModelFolder.open(settings.model.dir).manifest.chat_template
+    template = ChatTemplate(
+        start_id=tokenizer.special_id(names.turn_start),
+        end_id=tokenizer.special_id(names.turn_end),
+        encode=tokenizer.encode_text,
+    )
+    prompts = PromptBuilder(template, system=worker.system_prompt)
+    return script_of(
+        trace,
+        count=tokenizer.count,
+        count_prompt=lambda text: len(prompts.build(grounding=(), turns=(), question=text, max_tokens=_MAX_LENGTH)),
+        edges=BucketEdges(settings.limits.short_max_tokens, settings.limits.medium_max_tokens),
+    )
+
+
+# --- a run
+
+
+async def _live(
+    settings: Settings, options: PoliciesOptions, env: dict[str, str], policy: str, script: Script, console: Console
+) -> Live:
+    with System(settings=settings, broker=options.broker, env=env) as system:
+        await system.start_services()
+        worker, metrics_url = await system.start_worker()
+        kafka: dict[str, object] = {"bootstrap_servers": system.bootstrap}
+        if options.broker == "embedded":
+            kafka["fetch_max_wait_ms"] = int(EMBEDDED_KAFKA_SETTINGS["KAFKA__FETCH_MAX_WAIT_MS"])
+        asking = settings.model_copy(update={"kafka": settings.kafka.model_copy(update=kafka)})
+        others = OthersCpu(worker.process.pid)
+        with progress_bar(console, f"{policy}: answers", len(script.texts)) as progress:
+            answers = await ask_all(asking, script, progress)
+        share = others.share()
+        span_s = (now_unix_ms() - answers[0].due_unix_ms) / 1_000
+        page = await asyncio.to_thread(_fetch, metrics_url)
+    return Live(answers, facts_of_metrics(page, span_s), share)
+
+
+def _fetch(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310 - an http address of our own making
+        page: bytes = response.read()
+    return page.decode()
+
+
+def _simulate(settings: Settings, policy: str, trace: Trace, costs: EngineCosts) -> tuple[Counts, EngineFacts]:
+    """The same requests through the same scheduler, as `workers/__main__.py` builds it."""
+    worker = settings.worker
+    limits = SchedulerLimits(
+        num_slots=worker.slots,
+        prefill_chunk_tokens=worker.prefill_chunk_tokens,
+        max_prefill_rows=min(_MAX_PREFILL_ROWS, worker.slots),
+        stop_token_ids=frozenset({STOP}),
+        max_running_tokens=worker.max_running_tokens,
+        decode_stall_ms=worker.decode_stall_ms,
+    )
+    lengths = OutputLengths(longest=worker.max_length)
+    model = CostModel.from_state(costs.table)
+    engine = MeteredEngine(costs, 0.0, Random(0))  # noqa: S311 - no noise is drawn
+    scheduler = build_scheduler(policy, limits=limits, costs=model, lengths=lengths)
+    run = Simulator(trace=trace, scheduler=scheduler, engine=engine, hints=False).run()
+    end_ms = max(ending.released_ms for ending in run.endings)
+    return count_simulated(run.endings), engine.facts(max(1.0, end_ms - trace.requests[0].arrival_ms) / 1_000)
