@@ -199,7 +199,11 @@ class Scheduler:
         return self._waiting.get(request_id) or self._running[request_id]
 
     def _late(self, now_unix_ms: float) -> list[Sequence]:
-        late = [row for row in self._running.values() if row.expired(now_unix_ms)]
+        late: list[Sequence] = []
+        for row in self._running.values():  # `Sequence.expired`, without the calls: 64 rows a step
+            deadline = row.deadline
+            if now_unix_ms >= (deadline.deadline_unix_ms if row.output_ids else deadline.first_token_unix_ms):
+                late.append(row)
         while self._due and self._due[0][0] <= now_unix_ms:
             _, _, sequence = heapq.heappop(self._due)
             if sequence.phase is Phase.WAITING:

@@ -192,6 +192,20 @@ def backlog(
     _run(lambda: bench_backlog(settings, Console(stderr=True), records=records, json_path=json_path))
 
 
+@bench_app.command("scheduler")
+def scheduler(
+    slots: Annotated[int, typer.Option(help="sequences decoded together")] = 64,
+    waiting: Annotated[int, typer.Option(help="requests without a slot, all of which can be met")] = 1_000,
+    steps: Annotated[int, typer.Option(help="measured")] = 3_000,
+    json_path: JsonPath = None,
+) -> None:
+    """What the scheduler itself takes of a step; no engine, no broker."""
+    from ops.bench.scheduler import bench_scheduler
+
+    _positive({"--slots": slots, "--waiting": waiting, "--steps": steps}, least=1)
+    bench_scheduler(slots=slots, waiting=waiting, steps=steps, json_path=json_path)
+
+
 @bench_app.command("policies")
 def policies(
     names: Annotated[

@@ -28,7 +28,7 @@ _MARGIN_MISSED: Final = 1.03
 _MARGIN_MET: Final = 0.998
 _CLASS_FLOOR: Final = 0.57
 _PLAN_EVERY_MS: Final = 10.0
-_PLAN_MS_PER_WAITING: Final = 0.05
+_PLAN_MS_PER_WAITING: Final = 0.3
 _LIKELY: Final = 0.5
 _AT_LEAST: Final = 0.05
 _FORGET: Final = 0.98
@@ -47,6 +47,8 @@ class _Item:
     num_output: int
     least_output: int
     cost_ms: float
+    first_token_unix_ms: int
+    deadline_unix_ms: int
     latest_start_unix_ms: float
     order: int
 
@@ -207,10 +209,17 @@ class Goodput:
         spare = self._spare(load)
         ahead_ms = 0.0  # what has been given up so far brings the rest forward
         kept: list[_Item] = []
-        for item in queue:
-            start = max(free_unix_ms[0], prompts_unix_ms) - ahead_ms
-            start = max(start, now_unix_ms)
-            if self._late(item, start, step_ms, spare=spare):
+        margin, slow_ms = self._margin, step_ms * self._margin
+        for item in queue:  # `_late` and `max` without the calls: a thousand may wait
+            start = free_unix_ms[0]
+            if prompts_unix_ms > start:  # noqa: PLR1730 - a call would cost more than the comparison
+                start = prompts_unix_ms
+            start -= ahead_ms
+            if start < now_unix_ms:  # noqa: PLR1730
+                start = now_unix_ms
+            first = start + item.prefill_ms * margin
+            num_output = item.least_output if spare else item.num_output
+            if first > item.first_token_unix_ms or first + num_output * slow_ms > item.deadline_unix_ms:
                 victim = self._dearest(kept, item, now_unix_ms)
                 self._classes.keep(victim.sequence.bucket, -victim.cost_ms)
                 self._tenants.keep(victim.sequence.tenant, -victim.cost_ms)
@@ -305,6 +314,8 @@ class Goodput:
             least_output=sequence.output_hint
             or self._lengths.predict(sequence.bucket, sequence.max_output_tokens, _AT_LEAST),
             cost_ms=prefill_ms + num_output * share_ms,
+            first_token_unix_ms=deadline.first_token_unix_ms,
+            deadline_unix_ms=deadline.deadline_unix_ms,
             latest_start_unix_ms=min(
                 deadline.first_token_unix_ms - prefill_ms,
                 deadline.deadline_unix_ms - prefill_ms - num_output * step_ms,
@@ -315,13 +326,9 @@ class Goodput:
     def _late(self, item: _Item, start_unix_ms: float, step_ms: float, *, spare: bool) -> bool:
         """Whether an answer that starts then ends too late. Where slots are to spare, only if even a short one does:
         trying costs nobody anything, and is how lengths are learned."""
-        deadline = item.sequence.deadline
         num_output = item.least_output if spare else item.num_output
         first = start_unix_ms + item.prefill_ms * self._margin
-        return (
-            first > deadline.first_token_unix_ms
-            or first + num_output * step_ms * self._margin > deadline.deadline_unix_ms
-        )
+        return first > item.first_token_unix_ms or first + num_output * step_ms * self._margin > item.deadline_unix_ms
 
     def _spare(self, load: Load) -> bool:
         """Whether those who wait take nobody's place, and most of the machine is idle."""
