@@ -26,6 +26,7 @@ _LEAST_MARGIN: Final = 1.1
 _MOST_MARGIN: Final = 1.3
 _MARGIN_MISSED: Final = 1.03
 _MARGIN_MET: Final = 0.998
+# Half of its share is what a class is promised; what it keeps and loses later is counted here, and there it is not.
 _CLASS_FLOOR: Final = 0.57
 _PLAN_EVERY_MS: Final = 10.0
 _PLAN_MS_PER_WAITING: Final = 0.3
