@@ -221,6 +221,9 @@ def policies(
         Literal["onnx", "fake"], typer.Option(help="fake: scripted latencies, for a quick look")
     ] = "onnx",
     broker: Annotated[Literal["embedded", "kafka"], typer.Option(help="in memory, or Apache Kafka")] = "embedded",
+    costs: Annotated[
+        Path | None, typer.Option(help="a worker's file of costs, for runs in pieces [default: measured anew]")
+    ] = None,
     json_path: JsonPath = None,
 ) -> None:
     """The same trace through the real worker under each policy, and simulated: answers in time, side by side."""
@@ -235,6 +238,7 @@ def policies(
         slots=slots,
         engine=engine,
         broker=broker,
+        costs=costs,
         json_path=json_path,
     )
     options.check()

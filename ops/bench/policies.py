@@ -19,14 +19,15 @@ from rich.console import Console
 from ops.bench.environment import environment
 from ops.bench.others_cpu import OthersCpu
 from ops.bench.policy_client import ask_all
+from ops.bench.policy_costs import given_costs, measured_costs
 from ops.bench.policy_engine import EngineFacts, MeteredEngine, facts_of_metrics
 from ops.bench.policy_outcome import Counts, LiveAnswer, count_simulated
-from ops.bench.policy_table import QUIET, PolicyRow, row_of, show_rows
+from ops.bench.policy_table import PolicyRow, row_of, show_rows
 from ops.bench.policy_trace import Script, script_of
 from ops.bench.runner import check_writable, progress_bar, write_json
 from ops.bench.system import Broker, System
 from ops.embedded import EMBEDDED_KAFKA_SETTINGS
-from ops.simulate.costs import EngineCosts, read_costs
+from ops.simulate.costs import EngineCosts
 from ops.simulate.least_work import LeastWork
 from ops.simulate.simulator import Simulator
 from ops.simulate.trace import Trace
@@ -39,10 +40,8 @@ from shared.model_folder import ModelFolder
 from shared.settings import Settings
 from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges
-from workers.calibration import costs_key, load_or_calibrate
 from workers.conversation import ChatTemplate, PromptBuilder
 from workers.costs import CostModel
-from workers.engine.loading import load_model
 from workers.lengths import OutputLengths
 from workers.policies import POLICIES, build_scheduler
 from workers.scheduler import SchedulerLimits
@@ -53,9 +52,7 @@ _MOST_LOAD: Final = 100.0
 _MOST_SLOTS: Final = 512
 _MAX_LENGTH: Final = 2_048
 _MAX_PREFILL_ROWS: Final = 8
-# Nobody's prompt is looked at; only its length counts.
 _WHOLE_QUEUE: Final = 100_000
-_CALIBRATIONS: Final = 3
 _FAKE_PREFILL_MS_PER_TOKEN: Final = 0.5
 _FAKE_DECODE_MS_PER_STEP: Final = 12.0
 
@@ -70,6 +67,7 @@ class PoliciesOptions:
     slots: int
     engine: Literal["onnx", "fake"]
     broker: Broker
+    costs: Path | None
     json_path: Path | None
 
     def check(self) -> None:
@@ -103,21 +101,28 @@ async def bench_policies(settings: Settings, options: PoliciesOptions, console: 
     with tempfile.TemporaryDirectory(prefix="replyline-costs-") as costs_dir:
         settings, env = _worker(settings, options, Path(costs_dir))
         facts = environment(engine=f"{options.engine} {settings.model.dir.name}", broker=options.broker)
-        console.print("measuring what the engine's steps take")
-        costs, noise = await _costs(settings, options, env)
-        script = _script(settings, options, costs)
+        if options.costs is None:
+            console.print("measuring what the engine's steps take")
+            kept = await measured_costs(settings, env)
+        else:
+            kept = given_costs(settings, options.costs)
+        script = _script(settings, options, kept.costs)
         rows: list[PolicyRow] = []
         for policy in dict.fromkeys(options.policies):
             live = await _live(settings, options, {**env, "WORKER__POLICY": policy}, policy, script, console)
-            counts, engine = _simulate(settings, policy, script.trace, costs)
+            kept.check_kept()
+            counts, engine = _simulate(settings, policy, script.trace, kept.costs)
             rows.append(row_of(policy, live.answers, live.engine, counts, engine, others_cpu=live.others_cpu))
-    print(show_rows(options.trace, options.load, rows, costs_others_cpu=noise))
-    asked = {"trace": options.trace, "load": options.load, "seconds": options.seconds, "seed": options.seed}
+    print(show_rows(options.trace, options.load, rows, costs_others_cpu=kept.others_cpu))
+    asked: dict[str, object] = {
+        "trace": options.trace,
+        "load": options.load,
+        "seconds": options.seconds,
+        "seed": options.seed,
+    }
     asked |= {"slots": options.slots, "engine": options.engine}
-    write_json(
-        options.json_path,
-        {**asked, "rows": rows, "costs": costs, "costs_others_cpu": round(noise, 4), "environment": facts},
-    )
+    asked |= {"costs": kept.costs, "costs_others_cpu": round(kept.others_cpu, 4)}
+    write_json(options.json_path, {**asked, "rows": rows, "environment": facts})
 
 
 def _worker(settings: Settings, options: PoliciesOptions, costs_dir: Path) -> tuple[Settings, dict[str, str]]:
@@ -140,50 +145,6 @@ def _worker(settings: Settings, options: PoliciesOptions, costs_dir: Path) -> tu
     worker = settings.worker.model_copy(update=changes)
     env = {f"WORKER__{name.upper()}": str(value) for name, value in changes.items()}
     return settings.model_copy(update={"worker": worker}), env
-
-
-# --- the engine's costs, and the trace by them
-
-
-async def _costs(settings: Settings, options: PoliciesOptions, env: dict[str, str]) -> tuple[EngineCosts, float]:
-    """A worker measures them at its first start and keeps them; but for the fake engine's, which it measures anew at
-    each start: those are measured here. While something else runs it is tried again, and the quietest is taken.
-
-    Raises `ServiceError`.
-    """
-    found: list[tuple[float, bytes]] = []
-    path = settings.worker.costs_dir
-    for _ in range(_CALIBRATIONS):
-        noise = await _calibrate(settings, options, env)
-        (kept,) = path.glob("*.json")
-        found.append((noise, kept.read_bytes()))
-        if noise <= QUIET:
-            break
-        kept.unlink()
-    noise, table = min(found)
-    kept.write_bytes(table)
-    return read_costs(str(kept)), noise
-
-
-async def _calibrate(settings: Settings, options: PoliciesOptions, env: dict[str, str]) -> float:
-    """Measure into the folder of costs. Returns the share of the cores that others had meanwhile."""
-    if options.engine == "fake":
-        others = OthersCpu()
-        await asyncio.to_thread(_calibrate_fake, settings)
-        return others.share()
-    with System(settings=settings, broker="embedded", env=env) as system:
-        await system.start_services()
-        others = OthersCpu()
-        worker, _ = await system.start_worker()
-        return others.share(worker.process.pid)
-
-
-def _calibrate_fake(settings: Settings) -> None:
-    engine = load_model(settings).engine
-    try:
-        load_or_calibrate(settings.worker.costs_dir / "fake.json", costs_key(engine.info, threads=1), engine)
-    finally:
-        engine.close()
 
 
 def _script(settings: Settings, options: PoliciesOptions, costs: EngineCosts) -> Script:

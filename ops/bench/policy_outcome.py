@@ -20,6 +20,8 @@ TARGETS: Final[Mapping[tuple[str, float], Mapping[str, float]]] = {
 }
 MOST_APART: Final = 0.15
 """Of the simulated count from the live one."""
+QUIET: Final = 0.05
+"""Where processes that are no part of a run take more than this of the cores, it says nothing."""
 
 
 @dataclass(slots=True, kw_only=True)

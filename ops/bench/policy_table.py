@@ -1,17 +1,13 @@
 """What is said of a comparison of policies: a line each, what the engine did, the ratios beside their targets. Pure."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from msgspec import Struct
 
 from ops.bench.policy_engine import EngineFacts
-from ops.bench.policy_outcome import MOST_APART, OURS, TARGETS, Counts, LiveAnswer, count_live, quotient, ratio
+from ops.bench.policy_outcome import MOST_APART, OURS, QUIET, TARGETS, Counts, LiveAnswer, count_live, quotient, ratio
 from ops.bench.quantiles import Quantiles, quantiles
 from ops.bench.runner import Cell, markdown, show, verdict
-
-QUIET: Final = 0.05
-"""Where processes that are no part of a run take more than this of the cores, it says nothing."""
 
 
 class PolicyRow(Struct, frozen=True, kw_only=True):

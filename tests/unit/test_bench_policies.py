@@ -39,6 +39,7 @@ OPTIONS = PoliciesOptions(
     slots=16,
     engine="onnx",
     broker="embedded",
+    costs=None,
     json_path=None,
 )
 FACTS = EngineFacts(
