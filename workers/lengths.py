@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 MIN_OBSERVED: Final = 20
@@ -23,10 +24,12 @@ _TAIL_ANSWERS: Final = 1.0  # how many answers at risk the mean hazard counts fo
 _MAX_CLASSES: Final = 256
 _MAX_WEIGHT: Final = 1e12
 _ROUNDING: Final = 1e-9
+_QUANTILE: Final = "a quantile lies between 0 and 1"
 
 
 def prior_quantile(max_output_tokens: int, quantile: float) -> int:
     """While nothing is known: half of what was asked for at the median, all of it from the quantile 0.75 on."""
+    assert 0 < quantile < 1, _QUANTILE
     share = quantile if quantile <= 0.5 else min(2 * quantile - 0.5, 1.0)  # noqa: PLR2004 - the median
     return max(1, math.ceil(share * max_output_tokens))
 
@@ -36,7 +39,8 @@ class _Class:
     """`ended[i]` and `cut[i]` weigh the answers in bin `i`; the newest answer weighs `weight`, older ones less.
 
     `at_risk` and `tokens` are the weighed numbers of all answers and of their tokens. `hazard` is cumulative, with
-    `hazard[i]` taken before bin `i`; `unread` answers came since it was summed up.
+    `hazard[i]` taken before bin `i`; `unread` answers came since it was summed up. `found` are the lengths that were
+    read from it, by tokens generated and quantile.
     """
 
     ended: list[float]
@@ -47,6 +51,7 @@ class _Class:
     tokens: float = 0.0
     unread: int = 0
     hazard: list[float] = field(default_factory=list)
+    found: dict[tuple[int, float], int | None] = field(default_factory=dict)
 
 
 class OutputLengths:
@@ -54,6 +59,7 @@ class OutputLengths:
 
     def __init__(self, *, longest: int = 4_096, memory: int = 500) -> None:
         self._first_of_bin = _bins(longest)  # and one past the last
+        self._widths = [after - first for first, after in pairwise(self._first_of_bin)]
         self._longest = longest
         self._growth = math.exp(1 / memory)
         self._classes: dict[Hashable, _Class] = {}
@@ -92,7 +98,6 @@ class OutputLengths:
 
         1 to `max_output_tokens - generated`, and 0 only where the limit is reached.
         """
-        assert 0 < quantile < 1, "a quantile lies between 0 and 1"
         left = max_output_tokens - generated
         if left <= 0:
             return 0
@@ -101,11 +106,17 @@ class OutputLengths:
             return prior_quantile(left, quantile)
         if known.unread >= _REFRESH_EVERY or not known.hazard:
             self._refresh(known)
-        length = self._length_at(known.hazard, generated, quantile)
-        return left if length is None else min(max(length - generated, 1), left)
+        try:
+            length = known.found[generated, quantile]
+        except KeyError:
+            length = known.found[generated, quantile] = self._length_at(known.hazard, generated, quantile)
+        if length is None or length >= max_output_tokens:
+            return left
+        return length - generated if length > generated else 1
 
     def _length_at(self, hazard: list[float], generated: int, quantile: float) -> int | None:
         """The shortest length by which a share `quantile` of those that got beyond `generated` has ended."""
+        assert 0 < quantile < 1, _QUANTILE
         firsts = self._first_of_bin
         if generated + 1 > self._longest:
             return None
@@ -123,16 +134,19 @@ class OutputLengths:
     def _refresh(self, known: _Class) -> None:
         """Sum up the hazard over the bins. An answer cut in a bin is not known to have got through it."""
         known.unread = 0
+        known.found.clear()
         ended = sum(known.ended)
         mean_hazard = -math.log1p(-ended / (known.tokens + ended))
         tail = _TAIL_ANSWERS * known.weight
         at_risk, total = known.at_risk, 0.0
-        known.hazard = [0.0]
-        for i, (ends, cuts) in enumerate(zip(known.ended, known.cut, strict=True)):
-            at_risk = max(at_risk - cuts, ends)
-            width = self._first_of_bin[i + 1] - self._first_of_bin[i]
-            total += -math.log1p(-ends / (at_risk + tail)) + tail / (at_risk + tail) * mean_hazard * width
-            known.hazard.append(total)
+        known.hazard = hazard = [0.0]
+        for ends, cuts, width in zip(known.ended, known.cut, self._widths, strict=True):  # every eighth answer
+            at_risk -= cuts
+            if at_risk < ends:  # noqa: PLR1730 - a call would cost more than the comparison
+                at_risk = ends
+            within = tail / (at_risk + tail) * mean_hazard * width
+            total += within - math.log1p(-ends / (at_risk + tail)) if ends else within
+            hazard.append(total)
             at_risk -= ends
 
     def _bin_of(self, length: int) -> int:

@@ -161,9 +161,8 @@ class Simulator:
             _teach(self.learns, step, computed)
         self._take_arrivals()
         events = self.scheduler.complete(step, computed.prefill_tokens, computed.decode_tokens, self._now_ms)
-        for event in events:
-            if isinstance(event, Finished):
-                self._end(event)
+        for finished in [event for event in events if isinstance(event, Finished)]:
+            self._end(finished)
         if self.gate is not None:
             for sequence, sampled in zip(step.prefilled, computed.prefill_tokens, strict=True):
                 if sampled is not None:

@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 from scheduler_model import FlatCosts, make_sequence
 
 from workers.lengths import OutputLengths
+from workers.policies.books import Prices
+from workers.policies.candidates import Candidates
+from workers.policies.forecast import Forecast
 from workers.policies.goodput import Goodput
 from workers.policy import Load
 from workers.sequence import Phase, Sequence
@@ -37,6 +40,19 @@ def asked(name: str, *, deadline: int, output: int = 10, prompt: int = 10, **fie
 def add(policy: Goodput, sequences: Iterable[Sequence], now: float = 0.0) -> None:
     for sequence in sequences:
         policy.add(sequence, now)
+
+
+def forecast(num_slots: int = 1) -> Forecast:
+    return Forecast(Machine(), OutputLengths(), num_slots=num_slots)
+
+
+def running(name: str, *, output: int, written: int = 1) -> Sequence:
+    sequence = asked(name, deadline=60_000, output=output)
+    sequence.enter(Phase.PREFILL)
+    sequence.enter(Phase.DECODE)
+    sequence.computed = len(sequence.prompt_ids) + written - 1
+    sequence.output_ids += [7] * written
+    return sequence
 
 
 def names(sequences: Iterable[Sequence]) -> list[str]:
@@ -178,3 +194,73 @@ def test_everybody_is_served_or_given_up_and_none_after_its_deadline(
     for given_up in policy.give_up(now, Load(num_slots)):
         left.remove(given_up.request_id)
     assert not left
+
+
+# --- what a plan is made of
+
+KINDS = st.tuples(
+    st.integers(1, 4), st.integers(1, 4), st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from("ab"), st.booleans()
+)
+
+
+@given(
+    kinds=st.lists(KINDS, min_size=1, max_size=30),
+    excess=st.dictionaries(st.sampled_from("ab"), st.sampled_from([1.5, 3.0])),
+    floors=st.sets(st.sampled_from(["short", "long"])),
+)
+def test_the_dearest_is_the_one_that_a_look_at_all_finds(
+    kinds: list[tuple[int, int, float, str, bool]], excess: dict[str, float], floors: set[str]
+) -> None:
+    """And of equals the first, whatever classes and tenants they are of; until none is left that is as dear."""
+    prices, items, forecasts = Prices(floors, excess), [], forecast()
+    for number, (prompt, output, weight, tenant, is_long) in enumerate(kinds):
+        bucket = "long" if is_long else "short"
+        sequence = asked(f"s{number}", deadline=1_000, prompt=prompt, output=output, tenant=tenant, bucket=bucket)
+        sequence.weight = weight
+        items.append(forecasts.item(sequence))
+    *left, last = sorted(items)
+    candidates = Candidates(left[::2])
+    for item in left[1::2]:
+        candidates.add(item)
+    while True:
+        every = [
+            (prices.of(item.sequence.bucket, item.sequence.tenant, item.cost_ms / item.sequence.weight), item)
+            for item in [*left, last]
+        ]
+        dearest = max(every, key=lambda priced: priced[0])[1]
+        found = candidates.pop_dearer(last, prices)
+        if dearest is last:
+            assert found is None
+            return
+        assert found is dearest
+        left.remove(dearest)
+
+
+def test_slots_become_free_when_those_that_run_are_predicted_to_end() -> None:
+    load = Load(3, [running("s1", output=5, written=1), running("s2", output=9, written=2)])
+    free, prompts = forecast(3).releases(100.0, load, 10.0, num_starts=2)
+    assert sorted(free) == [100.0, 140.0, 170.0]
+    assert prompts == 100.0
+
+
+def test_a_prompt_that_is_being_computed_delays_the_next_and_its_own_end() -> None:
+    """Thirty tokens of forty are still to be computed, a millisecond each."""
+    sequence = asked("s1", deadline=60_000, prompt=40, output=5)
+    sequence.enter(Phase.PREFILL)
+    sequence.computed = 10
+    free, prompts = forecast(2).releases(100.0, Load(2, [sequence]), 10.0, num_starts=2)
+    assert sorted(free) == [100.0, 180.0]
+    assert prompts == 130.0
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(2, 30), st.integers(1, 30)), max_size=4),
+    num_starts=st.integers(0, 8),
+)
+def test_whose_end_matters_to_nobody_is_left_out(rows: list[tuple[int, int]], num_starts: int) -> None:
+    """As many starts come at the same times as from all slots."""
+    load = Load(6, [running(f"s{n}", output=output, written=written) for n, (output, written) in enumerate(rows)])
+    every, prompts = forecast(6).releases(0.0, load, 10.0, num_starts=100)
+    asked_for, same = forecast(6).releases(0.0, load, 10.0, num_starts=num_starts)
+    assert sorted(asked_for)[:num_starts] == sorted(every)[:num_starts]
+    assert same == prompts

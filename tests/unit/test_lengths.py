@@ -79,6 +79,14 @@ def test_old_answers_are_forgotten() -> None:
     assert lengths.predict("short", 512, 0.9) == 20
 
 
+def test_a_prediction_that_was_asked_for_before_follows_what_is_seen_later() -> None:
+    lengths = learned([(30, True)] * 100, memory=50)
+    assert lengths.remaining("short", 10, 512, 0.5) == 20
+    for _ in range(300):
+        lengths.observe("short", 25, ended_by_itself=True)
+    assert lengths.remaining("short", 10, 512, 0.5) == 15
+
+
 def test_a_long_history_weighs_as_much_as_its_latest_part() -> None:
     """Beyond the range of the growing weights too."""
     recent = [(length, True) for length in range(1, 31)] * 4

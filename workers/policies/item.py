@@ -1,0 +1,36 @@
+"""A waiting sequence, and what it is predicted to take."""
+
+from dataclasses import dataclass, field
+
+from workers.sequence import Sequence
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """`cost_ms` is its share of the machine in a full batch; `least_output` is what nearly every answer has, for those
+    that take nobody's place. Items stand in the order of their latest starts, equal ones in that of `order`."""
+
+    sequence: Sequence
+    prefill_ms: float
+    num_output: int
+    least_output: int
+    cost_ms: float
+    first_token_unix_ms: int
+    deadline_unix_ms: int
+    latest_start_unix_ms: float
+    order: int
+    key: tuple[float, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.key = (self.latest_start_unix_ms, self.order)
+
+    def __lt__(self, other: "Item") -> bool:
+        return self.key < other.key
+
+    def late(self, start_unix_ms: float, step_ms: float, margin: float, *, spare: bool) -> bool:
+        """Whether an answer that starts then ends too late, with all that it takes `margin` times as long as predicted.
+        Where slots are to spare, only if even a short one does: trying costs nobody anything, and is how lengths are
+        learned."""
+        num_output = self.least_output if spare else self.num_output
+        first = start_unix_ms + self.prefill_ms * margin
+        return first > self.first_token_unix_ms or first + num_output * step_ms * margin > self.deadline_unix_ms
