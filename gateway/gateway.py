@@ -25,12 +25,13 @@ from shared.clock import now_unix_ms
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.fallback import choose_fallback
 from shared.faq import FaqIndex
-from shared.history import History, Turn
+from shared.history import History
 from shared.logs import get_logger
 from shared.messages import ClientMessage, Reply, ReplyDelta, ReplyDone, ResponseCreate, SessionDeleted
 from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges
 from shared.tracing import make_traceparent
+from shared.turn import Turn
 
 log = get_logger()
 
@@ -315,14 +316,15 @@ class Gateway:
             log.warning("cancel_not_published", request_id=entry.response_id, cause=str(error))
 
     async def _forget(self, connection: Connection) -> None:
-        """`session.delete`: what is in flight is cancelled, the history erased."""
+        """`session.delete`: what is in flight is cancelled, the history erased, and what was computed of it."""
         tenant, session_id = connection.tenant, connection.session.session_id
         for entry in self.inflight.of_session(tenant, session_id):
             self._cancel_entry(entry)
         self.inflight.forget_session(tenant, session_id)
         try:
             await self.history.delete(tenant, session_id)
-        except StoreUnavailable:
+            await self.publisher.erase(tenant, session_id)
+        except (StoreUnavailable, BrokerUnavailable):
             error = ProtocolError(
                 "history_unavailable",
                 "the history cannot be erased now; try again",

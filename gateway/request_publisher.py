@@ -7,7 +7,7 @@ from gateway.inflight import Entry
 from shared import metrics
 from shared.codec import msgpack_encode
 from shared.kafka import Outgoing, Producer
-from shared.messages import Cancel, ChatRequest, ResponseCreate
+from shared.messages import Cancel, ChatRequest, Erase, ResponseCreate
 from shared.requests import Defaults, request_headers, settle
 from shared.topics import TopicNames, session_key
 
@@ -55,3 +55,8 @@ class RequestPublisher:
     async def cancel(self, response_id: str) -> None:
         """Raises `BrokerUnavailable`, `ProtocolError`."""
         await self.producer.publish(Outgoing(self.topics.cancels, msgpack_encode(Cancel(request_id=response_id))))
+
+    async def erase(self, tenant: str, session_id: str) -> None:
+        """Have every worker forget a conversation. Raises `BrokerUnavailable`, `ProtocolError`."""
+        erase = Erase(tenant=tenant, session_id=session_id)
+        await self.producer.publish(Outgoing(self.topics.cancels, msgpack_encode(erase)))

@@ -12,6 +12,7 @@ from shared.messages import (
     Cancel,
     ChatRequest,
     ClientMessage,
+    Erase,
     Message,
     ReplyDelta,
     ReplyDone,
@@ -22,7 +23,7 @@ from shared.topics import BUCKETS, TopicNames
 
 Document = dict[str, Any]
 
-_KAFKA_MESSAGES: tuple[type[Message], ...] = (ChatRequest, ReplyDelta, ReplyDone, Cancel, WorkerReport)
+_KAFKA_MESSAGES: tuple[type[Message], ...] = (ChatRequest, ReplyDelta, ReplyDone, Cancel, Erase, WorkerReport)
 
 
 def asyncapi() -> Document:
@@ -72,7 +73,7 @@ def _topics() -> Document:
     return {
         **{topic: _topic(topic, (ChatRequest,)) for topic in requests},
         **{topic: _topic(topic, (ReplyDelta, ReplyDone)) for topic in replies},
-        names.cancels: _topic(names.cancels, (Cancel,)),
+        names.cancels: _topic(names.cancels, (Cancel, Erase)),
         names.workers: _topic(names.workers, (WorkerReport,)),
     }
 

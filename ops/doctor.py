@@ -22,6 +22,7 @@ from rich.table import Table
 
 from ops.embedded import find_librdkafka, find_redis_server
 from ops.kafka_broker import find_java
+from ops.kv_memory import SESSION_TOKENS, KvFacts, RedisMemory, kv_facts, redis_memory
 from shared.settings import Settings
 
 OLDEST_PYTHON: Final = (3, 11)
@@ -73,11 +74,13 @@ class Facts:
     chromium: str | None = None
     kafka: Mapping[str, bool] = field(default_factory=dict)
     redis: Mapping[str, bool] = field(default_factory=dict)
+    kv: KvFacts | None = None
+    redis_memory: RedisMemory | None = None
 
 
 def judge(facts: Facts) -> list[Row]:
     """The rows, those that `make demo` needs first."""
-    return [*_for_the_demo(facts), *_for_the_tests(facts), *_for_production(facts)]
+    return [*_for_the_demo(facts), *_for_the_tests(facts), *_for_production(facts), *_for_kv(facts)]
 
 
 def demo_can_run(rows: Sequence[Row]) -> bool:
@@ -152,6 +155,34 @@ def _for_production(facts: Facts) -> list[Row]:
     ]
 
 
+def _for_kv(facts: Facts) -> list[Row]:
+    """How many sessions' KV fits where; nothing where no model is prepared or none is kept."""
+    if facts.kv is None:
+        return []
+    session_bytes = facts.kv.session_bytes[facts.kv.precision]
+    by_precision = ", ".join(
+        f"{name} {size / SESSION_TOKENS:,.0f}" for name, size in sorted(facts.kv.session_bytes.items())
+    )
+    needs = f"{facts.kv.precision}: {session_bytes / 1e6:.1f} MB for {SESSION_TOKENS:,} tokens"
+    host_fits = f"{facts.kv.host_mib} MiB of host memory: {(facts.kv.host_mib << 20) // session_bytes} sessions"
+    rows = [Row("session KV", Status.OK, f"{needs} (bytes a token: {by_precision}); {host_fits}")]
+    if facts.redis_memory is not None:
+        rows.append(_redis_room(facts.redis_memory, session_bytes))
+    return rows
+
+
+def _redis_room(memory: RedisMemory, session_bytes: int) -> Row:
+    remedy = "redis-cli config set maxmemory-policy allkeys-lru"
+    if memory.max_bytes == 0:
+        room, remedy = "maxmemory: unlimited, as many sessions as the machine holds", f"set maxmemory, then: {remedy}"
+    else:
+        fits = memory.max_bytes // session_bytes
+        room = f"maxmemory {memory.max_bytes / 2**20:,.0f} MiB: {fits:,} sessions of {SESSION_TOKENS:,} tokens"
+    return _row(
+        "Redis memory", memory.policy != "noeviction", f"{room}, {memory.policy}", remedy, otherwise=Status.WARN
+    )
+
+
 def _listed(lacking: Sequence[str]) -> str:
     return f"missing: {', '.join(lacking)}" if lacking else "installed"
 
@@ -187,6 +218,8 @@ def gather(settings: Settings) -> Facts:
         chromium=find_chromium(),
         kafka={address: _answers(address) for address in kafka},
         redis={redis_address: _answers(redis_address)},
+        kv=kv_facts(settings.model.dir, settings.kv) if settings.kv.enabled else None,
+        redis_memory=redis_memory(settings.redis, timeout_s=CONNECT_TIMEOUT_S),
     )
 
 

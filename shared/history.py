@@ -1,8 +1,7 @@
 """What was said, in Redis: the last turns of each conversation.
 
 A cache: every call is bounded by a timeout, and after a failure Redis is left alone for a while, so a Redis that is
-gone or hangs costs one timeout now and then and never an answer. Keys hold the conversation in a hash tag, so that a
-Redis Cluster keeps all of a session together.
+gone or hangs costs one timeout now and then and never an answer.
 """
 
 import asyncio
@@ -10,17 +9,16 @@ from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 import msgspec
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from shared import metrics
 from shared.clock import now_unix_ms
-from shared.errors import SettingsError, StoreUnavailable
+from shared.errors import StoreUnavailable
 from shared.logs import get_logger
-from shared.messages import Message, Source
+from shared.redis_client import async_redis
+from shared.session_key import SessionKey
 from shared.settings import RedisSettings
+from shared.turn import Turn
 
 T = TypeVar("T")
 
@@ -37,17 +35,6 @@ return 1
 """
 _ERASED_FOR_S = 3_600  # no request lives longer
 
-
-class Turn(Message, frozen=True):
-    """One question and its answer, whoever gave it."""
-
-    request_id: str
-    user: str
-    assistant: str
-    source: Source
-    asked_unix_ms: int = 0
-
-
 _decode = msgspec.msgpack.Decoder(Turn).decode
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -62,17 +49,8 @@ class History:
         self._seen = False
         self._writing: dict[str, list[Turn]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        try:
-            self._redis: Redis = Redis.from_url(
-                settings.url,
-                socket_timeout=settings.timeout_ms / 1_000,
-                socket_connect_timeout=settings.timeout_ms / 1_000,
-                retry=Retry(NoBackoff(), 0),
-                max_connections=64,
-            )
-            self._append = self._redis.register_script(_APPEND)
-        except ValueError as error:
-            raise SettingsError(f"REPLYLINE_REDIS__URL={settings.url!r}: {error}") from None
+        self._redis = async_redis(settings)
+        self._append = self._redis.register_script(_APPEND)
 
     @property
     def seen(self) -> bool:
@@ -126,11 +104,12 @@ class History:
         return bool(kept)
 
     async def delete(self, tenant: str, session_id: str) -> None:
-        """Forget a conversation, and what is still being answered in it. Raises `StoreUnavailable`."""
+        """Forget a conversation, what the model has computed of it, and what is still being answered in it. Raises
+        `StoreUnavailable`."""
         self._writing.pop(_key(tenant, session_id), None)
         pipeline = self._redis.pipeline(transaction=True)
         pipeline.set(_key(tenant, session_id, "erased"), int(now_unix_ms()), ex=_ERASED_FOR_S)
-        pipeline.delete(_key(tenant, session_id))
+        pipeline.delete(_key(tenant, session_id), _key(tenant, session_id, "kv"))
         await self._bounded(pipeline.execute())
 
     async def ping(self) -> None:
@@ -182,4 +161,4 @@ def _decoded(values: list[bytes]) -> list[Turn]:
 
 
 def _key(tenant: str, session_id: str, what: str = "turns") -> str:
-    return f"replyline:{{{tenant}/{session_id}}}:{what}"
+    return SessionKey(tenant, session_id).of(what)

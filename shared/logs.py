@@ -6,6 +6,7 @@ from typing import Any
 
 import stamina.instrumentation
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import FilteringBoundLogger
 
 from shared.settings import LogSettings
@@ -25,10 +26,13 @@ def configure_logs(settings: LogSettings, *, process: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
+    # Without the frames' locals: they hold what customers wrote.
+    tracebacks = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
+    plain = structlog.dev.RichTracebackFormatter(show_locals=False)
     renderer: list[Any] = (
-        [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        [tracebacks, structlog.processors.JSONRenderer()]
         if as_json
-        else [structlog.dev.ConsoleRenderer(pad_event_to=28)]
+        else [structlog.dev.ConsoleRenderer(pad_event_to=28, exception_formatter=plain)]
     )
     level = logging.getLevelName(settings.level.upper())
     structlog.configure(

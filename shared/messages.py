@@ -287,6 +287,13 @@ class Cancel(Message, frozen=True, tag="chat.cancel"):
     request_id: Identifier
 
 
+class Erase(Message, frozen=True, tag="chat.erase"):
+    """A conversation is erased: whatever a worker holds of it in memory is forgotten."""
+
+    tenant: Identifier
+    session_id: Identifier
+
+
 class WorkerReport(Message, frozen=True, tag="chat.worker"):
     """What a worker can still take on; its newest report counts, and a record without a value says that it leaves.
 

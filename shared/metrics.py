@@ -72,6 +72,20 @@ cost_ratio = Histogram(
     buckets=(0.5, 0.7, 0.8, 0.9, 0.95, 1.05, 1.1, 1.2, 1.5, 2, 4),
 )
 
+# --- what was computed of conversations
+kv_tokens = Counter("replyline_kv_tokens_total", "Prompt tokens that were not computed, by where they stood", ["level"])
+kv_decisions = Counter("replyline_kv_decisions_total", "What was decided of blocks that Redis has", ["decision"])
+kv_predicted_load = Histogram("replyline_kv_predicted_load_seconds", "Of the blocks Redis has", buckets=_LATENCY_S)
+kv_predicted_recompute = Histogram(
+    "replyline_kv_predicted_recompute_seconds", "Of the same tokens on the engine", buckets=_LATENCY_S
+)
+kv_load_time = Histogram("replyline_kv_load_seconds", "Asking Redis and loading from it", buckets=_LATENCY_S)
+kv_save_time = Histogram("replyline_kv_save_seconds", "Encoding and writing a turn, after its end", buckets=_LATENCY_S)
+kv_loaded_bytes = Counter("replyline_kv_loaded_bytes_total", "Read from Redis")
+kv_written_bytes = Counter("replyline_kv_written_bytes_total", "Written to Redis: only what was not there")
+kv_dropped = Counter("replyline_kv_dropped_total", "Blocks dropped, and turns that were not kept", ["reason"])
+kv_host_bytes = Gauge("replyline_kv_host_bytes", "Host memory that holds blocks")
+
 # --- both
 dead_letters = Counter("replyline_dead_letters_total", "Records that could not be decoded or served", ["reason"])
 commits_failed = Counter("replyline_commits_failed_total", "Offset commits refused (a rebalance)")

@@ -6,6 +6,7 @@ process: exit status 2 and a line a variable.
 """
 
 import os
+import ssl
 from pathlib import Path
 from typing import Any, Literal, Self, get_origin
 
@@ -80,10 +81,50 @@ class KafkaSettings(Group):
 class RedisSettings(Group):
     """The conversation's history. A cache: without it, answers come without what was said before."""
 
-    url: str = Field("redis://127.0.0.1:6379/0", description="redis://, rediss:// or unix://")
+    url: str = Field("redis://127.0.0.1:6379/0", description="redis://, rediss:// (TLS) or unix://[user:password@]…")
+    tls_ca: Path | None = Field(None, description="PEM file of the authorities for rediss:// (none: the system's)")
     timeout_ms: int = Field(50, ge=1, le=10_000, description="how long an answer waits for Redis")
     retry_after_ms: int = Field(1_000, ge=10, le=60_000, description="after a failure Redis is left alone so long")
     history_ttl_s: int = Field(3_600, ge=1, description="a conversation is forgotten so long after its last turn")
+
+    @field_validator("tls_ca")
+    @classmethod
+    def _holds_certificates(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            try:
+                ssl.create_default_context(cafile=path)
+            except OSError as error:  # ssl.SSLError is one
+                cause = "no PEM certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
+                raise ValueError(
+                    f"{cause}; name the PEM file of the authority that signed Redis' certificate"
+                ) from None
+        return path
+
+    @model_validator(mode="after")
+    def _tls_has_a_use(self) -> Self:
+        if self.tls_ca is not None and not self.url.startswith("rediss://"):
+            raise ValueError(f"tls_ca={str(self.tls_ca)!r} is of no use: redis.url does not begin with rediss://")
+        return self
+
+
+class KvSettings(Group):
+    """What the model has computed of a conversation, kept for its next turn: in host memory and in Redis."""
+
+    enabled: bool = Field(True, description="keep it; without it every prompt is computed whole")
+    block_tokens: int = Field(32, ge=16, le=64, description="tokens that are named, kept and dropped together")
+    precision: Literal["fp16", "exact", "int8"] = Field("fp16", description="of what is kept (exact: the engine's)")
+    profile: Literal["standard", "promotion"] = Field("standard", description="ttl_s: 1 h, or 15 min where many come")
+    ttl_s: int = Field(0, ge=0, le=2_592_000, description="Redis drops it so long after its last use (0: by profile)")
+    host_mib: int = Field(512, ge=0, le=1_048_576, description="host memory for it, at most (0: none)")
+    timeout_ms: int = Field(20, ge=1, le=10_000, description="one read from Redis or write to it takes no longer")
+    retry_after_ms: int = Field(1_000, ge=10, le=60_000, description="after a failure Redis is left alone so long")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_profile(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("ttl_s") in (None, 0, "", "0"):  # the environment hands out text
+            values = {**values, "ttl_s": 900 if values.get("profile") == "promotion" else 3_600}
+        return values
 
 
 class ModelSettings(Group):
@@ -233,7 +274,10 @@ class WorkerSettings(Group):
     )
     system_prompt: str = Field(SYSTEM_PROMPT, description="stands first in every prompt")
     grounding_entries: int = Field(2, ge=0, le=10, description="FAQ entries put into the prompt")
-    history_turns: int = Field(5, ge=0, le=50, description="earlier turns put into the prompt")
+    history_turns: int = Field(5, ge=0, le=50, description="earlier turns put into the prompt, at most")
+    history_window: Literal["sliding", "strides"] = Field(
+        "sliding", description="sliding: always the last of them; strides: half give way at once, which spares KV"
+    )
     fake_prefill_ms_per_token: float = Field(0.0, ge=0, description="engine=fake: latency")
     fake_decode_ms_per_step: float = Field(0.0, ge=0, description="engine=fake: latency")
     drain_s: float = Field(10.0, ge=0, le=300, description="how long shutdown waits for sequences in flight")
@@ -259,6 +303,7 @@ class Settings(BaseSettings):
     tenant: str = Field("demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}$", description="of requests that name none")
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
+    kv: KvSettings = KvSettings()
     model: ModelSettings = ModelSettings()
     promise: PromiseSettings = PromiseSettings()
     limits: LimitSettings = LimitSettings()

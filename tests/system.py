@@ -26,9 +26,9 @@ from redis.asyncio import Redis
 from ops.embedded import EmbeddedRedis
 from ops.model import prepare_model
 from ops.processes import Child, free_port
-from shared.history import Turn
 from shared.kafka import create_topics
 from shared.settings import KafkaSettings
+from shared.turn import Turn
 
 READY_S = 60.0
 LIMIT_S = 15.0

@@ -23,7 +23,9 @@ from workers.commits import commit, commit_regularly
 from workers.conversation import PromptBuilder
 from workers.costs import CostModel
 from workers.engine.loading import LoadedModel, load_model
+from workers.history_window import HistoryWindow
 from workers.intake import Intake, RecentIds, read_cancels
+from workers.kv.opening import open_cache
 from workers.lengths import OutputLengths
 from workers.offsets import OffsetTracker
 from workers.policies import build_scheduler, make_window
@@ -63,7 +65,9 @@ class WorkerProcess:
             stop_token_ids=info.stop_token_ids,
             max_running_tokens=settings.worker.max_running_tokens,
             decode_stall_ms=settings.worker.decode_stall_ms,
+            reuse_kv=settings.kv.enabled,
         )
+        self._kv = open_cache(settings, info, costs) if settings.kv.enabled else None
         lengths = OutputLengths(longest=info.max_length)
         window = make_window(
             settings.worker.window,
@@ -85,18 +89,25 @@ class WorkerProcess:
             topics=topics,
             max_waiting=settings.worker.max_waiting,
             reply_interval_s=settings.worker.reply_interval_ms / 1_000,
+            kv=self._kv,
         )
         self._publisher.settled = self._worker.settled
         preparer = Preparer(
             settings=settings.worker,
             defaults=defaults,
             tokenizer=model.tokenizer,
-            prompts=PromptBuilder(model.template, system=settings.worker.system_prompt),
+            prompts=PromptBuilder(
+                model.template,
+                system=settings.worker.system_prompt,
+                window=HistoryWindow(settings.worker.history_window, settings.worker.history_turns),
+            ),
             faq=FaqIndex.load(settings.faq.path),
             min_score=settings.faq.min_score or DEFAULT_MIN_SCORE,
             history=self._history,
             max_length=info.max_length,
             edges=BucketEdges(settings.limits.short_max_tokens, settings.limits.medium_max_tokens),
+            kv=self._kv,
+            standing=self._worker.engine_loop.standing,
         )
         self._intake = Intake(
             reader=self._requests,
@@ -134,11 +145,16 @@ class WorkerProcess:
 
     async def _startup(self) -> None:
         """Connect, as long as it takes; then serve."""
+        if self._kv is not None:
+            self._kv.start()
         self._tasks.start("redis", self._history.await_first_answer())
         await self._producer.start()
         await self._cancels.start()
         self._tasks.start("outages", report_outages(lambda: self._cancels.connected))
-        self._tasks.start("cancels", read_cancels(self._cancels, self._worker.cancel, self._cancelled))
+        cancels = read_cancels(
+            self._cancels, cancel=self._worker.cancel, cancelled=self._cancelled, erase=self._worker.erase
+        )
+        self._tasks.start("cancels", cancels)
         self._tasks.start("replies", self._publisher.watch())
         self._tasks.start("worker", self._worker.run())
         await self._requests.start()
@@ -163,6 +179,8 @@ class WorkerProcess:
         await self._cancels.stop()
         await self._producer.stop()
         await self._history.close()
+        if self._kv is not None:
+            await asyncio.to_thread(self._kv.close)
         get_logger().info("worker_stopped", unfinished=unfinished)
 
 

@@ -1,79 +1,167 @@
-"""The prompt: system text and FAQ entries, the last turns, the question; as the model's chat template wants it.
+"""The prompt: system text, then each turn with the FAQ entries before it, then the question with its own.
+
+A conversation's next prompt extends the last one: nothing that is new stands before what was there. So the KV of the
+last one, the answer's included, serves the next (docs/decisions/0011).
 
 What customers, the FAQ and the model have written is encoded as plain text: a delimiter such as `<|im_start|>` in it
 becomes ordinary tokens and cannot open a role.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 from shared.errors import ProtocolError
 from shared.messages import Grounding
+from shared.turn import Turn
+from workers.history_window import HistoryWindow
 
-_REMEMBERED_OPENINGS = 512
+_REMEMBERED_ENTRIES = 1_024
 _REMEMBERED_TURNS = 1_024
+_CONTINUATION_BYTES = range(0x80, 0xC0)
+
+Ids = tuple[int, ...]
+Entries = tuple[Grounding, ...]
 
 
 class ChatTemplate:
-    """ChatML: `<|im_start|>role\\ntext<|im_end|>\\n`. `encode` must not parse special tokens."""
+    """ChatML: `<|im_start|>role\\ntext<|im_end|>\\n`. `encode` must not parse special tokens; `token_bytes` gives a
+    token's raw bytes, none for a special one, and raises `IndexError` for what is no token."""
 
-    def __init__(self, *, start_id: int, end_id: int, encode: Callable[[str], list[int]]) -> None:
+    def __init__(
+        self, *, start_id: int, end_id: int, encode: Callable[[str], list[int]], token_bytes: Callable[[int], bytes]
+    ) -> None:
         self._start_id = start_id
-        self._encode = encode
-        self._end = [end_id, *encode("\n")]
+        self.encode = encode
+        self._token_bytes = token_bytes
+        self.end = (end_id, *encode("\n"))
+        """The end of every message."""
         self.answer = (start_id, *encode("assistant\n"))
         """The beginning of the message that the model is to write."""
 
-    def message(self, role: str, text: str) -> list[int]:
-        return [self._start_id, *self._encode(f"{role}\n{text}"), *self._end]
+    def begun(self, role: str, text: str) -> Ids:
+        """A message without its end: what goes on after it is encoded by itself."""
+        return (self._start_id, *self.encode(f"{role}\n{text}"))
+
+    def message(self, role: str, text: str) -> Ids:
+        return (*self.begun(role, text), *self.end)
+
+    def answered(self, text: str, output_ids: Ids) -> Ids:
+        """The model's message: its own tokens as far as they spell `text`, for the text alone may be encoded otherwise
+        than the model decoded it; then what they do not spell."""
+        return (*self.answer, *self._spelling(text, output_ids), *self.end)
+
+    def _spelling(self, text: str, output_ids: Ids) -> Ids:
+        try:
+            pieces = [self._token_bytes(token_id) for token_id in output_ids]
+        except IndexError:  # of another vocabulary
+            pieces = []
+        if pieces and all(pieces) and b"".join(pieces).decode(errors="replace") == text:
+            return output_ids
+        raw = text.encode()
+        at = kept = said = 0
+        for count, piece in enumerate(pieces, 1):
+            if not piece or not raw.startswith(piece, at):
+                break
+            at += len(piece)
+            if _begins_character(raw, at):
+                kept, said = count, at
+        return (*output_ids[:kept], *self.encode(raw[said:].decode()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """`shared_tokens` of the first `ids` hold the shop's words alone: no customer's, and nothing said to one.
+
+    `grounding` are the FAQ entries that stand in it for the question, its own or an earlier turn's; `window_start` is
+    the `request_id` of its first turn, None where it has none.
+    """
+
+    ids: list[int]
+    shared_tokens: int
+    grounding: Entries = ()
+    window_start: str | None = None
 
 
 class PromptBuilder:
-    """Prompts with one system text. What is in many prompts is encoded once: the opening for each set of FAQ entries
-    (few sets are asked for often), a turn for the questions after it. The caches are bounded, in memory only."""
+    """Prompts with one system text. What is in many prompts is encoded once: the system text, each FAQ entry by itself
+    (so what stands before it has the same tokens with and without it), a turn for the questions after it. The caches
+    are bounded, in memory only."""
 
-    def __init__(self, template: ChatTemplate, *, system: str) -> None:
+    def __init__(self, template: ChatTemplate, *, system: str, window: HistoryWindow) -> None:
         self._template = template
-        self._system = system
-        self._opening = lru_cache(_REMEMBERED_OPENINGS)(self._encode_opening)
+        self._system = template.begun("system", system) if system else ()
+        self._window = window
+        self._entry = lru_cache(_REMEMBERED_ENTRIES)(self._encode_entry)
         self._turn = lru_cache(_REMEMBERED_TURNS)(self._encode_turn)
 
-    def build(
-        self, *, grounding: Sequence[Grounding], turns: Sequence[tuple[str, str]], question: str, max_tokens: int
-    ) -> list[int]:
-        """Token ids, at most `max_tokens`: the oldest turns give way first, then the lowest-ranked FAQ entries.
+    def build(self, *, turns: Sequence[Turn], grounding: Sequence[Grounding], question: str, max_tokens: int) -> Prompt:
+        """At most `max_tokens`: the oldest turns give way first, then the lowest-ranked FAQ entries.
 
         Raises `ProtocolError` (`input_too_long`) where the question alone does not fit.
         """
-        asked = [*self._template.message("user", question), *self._template.answer]
+        asked = (*self._template.message("user", question), *self._template.answer)
         entries = tuple(grounding)
-        opening = self._opening(entries)
-        while len(opening) + len(asked) > max_tokens:
-            if not entries:
+        start = self._window.start(turns)
+        while True:
+            recalled = self._window.recalls(turns, start)
+            parts = [*self._before(turns[start:], entries, recalled=recalled), asked]
+            num_tokens = sum(map(len, parts))
+            if num_tokens <= max_tokens:
+                return Prompt(
+                    ids=list(chain.from_iterable(parts)),
+                    shared_tokens=len(parts[0]),
+                    grounding=entries,
+                    window_start=turns[start].request_id if start < len(turns) else None,
+                )
+            if start < len(turns):
+                start = self._window.later(start, len(turns))
+            elif entries:
+                entries = entries[:-1]
+            else:
                 raise ProtocolError(
                     "input_too_long",
-                    f"the question and the system prompt take {len(opening) + len(asked)} tokens, "
+                    f"the question and the system prompt take {num_tokens} tokens, "
                     f"the slot leaves {max_tokens}; shorten it",
                     param="input",
                 )
-            entries = entries[:-1]
-            opening = self._opening(entries)
-        return [*opening, *self._last_turns(turns, max_tokens - len(opening) - len(asked)), *asked]
 
-    def _last_turns(self, turns: Sequence[tuple[str, str]], room: int) -> list[int]:
-        """As many of the last turns as fit, each whole."""
-        ids: list[int] = []
-        for user, assistant in reversed(turns):
-            turn = self._turn(user, assistant)
-            if len(turn) + len(ids) > room:
-                break
-            ids = [*turn, *ids]
-        return ids
+    def _before(self, turns: Sequence[Turn], entries: Entries, *, recalled: bool) -> list[Ids]:
+        """What stands before the question; the opening first. An entry stands where it was first needed, once; those of
+        earlier questions only where they are `recalled`."""
+        standing = set[Grounding]()
+        parts: list[Ids] = []
+        opening = self._system
+        for turn in turns:
+            parts.append(self._shops_words(opening, _new(turn.grounding if recalled else (), standing)))
+            parts.append(self._turn(turn.user, turn.assistant, turn.output_ids))
+            opening = ()
+        parts.append(self._shops_words(opening, _new(entries, standing)))
+        return parts
 
-    def _encode_turn(self, user: str, assistant: str) -> tuple[int, ...]:
-        return (*self._template.message("user", user), *self._template.message("assistant", assistant))
+    def _shops_words(self, opening: Ids, entries: Entries) -> Ids:
+        """A system message; nothing where there is nothing to say."""
+        message = list(opening)
+        for entry in entries:
+            message += self._entry(entry, bool(message))
+        return (*message, *self._template.end) if message else ()
 
-    def _encode_opening(self, entries: tuple[Grounding, ...]) -> tuple[int, ...]:
-        parts = [self._system] if self._system else []
-        parts += [f"Q: {entry.question}\nA: {entry.answer}" for entry in entries]
-        return tuple(self._template.message("system", "\n\n".join(parts))) if parts else ()
+    def _encode_entry(self, entry: Grounding, follows: bool) -> Ids:
+        text = f"Q: {entry.question}\nA: {entry.answer}"
+        return tuple(self._template.encode(f"\n\n{text}")) if follows else self._template.begun("system", text)
+
+    def _encode_turn(self, user: str, assistant: str, output_ids: Ids) -> Ids:
+        return (*self._template.message("user", user), *self._template.answered(assistant, output_ids))
+
+
+def _new(entries: Entries, standing: set[Grounding]) -> Entries:
+    """Those that do not stand there yet; from now on they do."""
+    new = tuple([entry for entry in entries if entry not in standing])
+    standing.update(new)
+    return new
+
+
+def _begins_character(raw: bytes, at: int) -> bool:
+    """Whether a UTF-8 character begins at `at`, or the text ends there."""
+    return at == len(raw) or raw[at] not in _CONTINUATION_BYTES

@@ -10,22 +10,29 @@ the event loop, and no lock is needed: a deque's append and popleft are atomic.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
+from typing import Any, Final
+
+from numpy.typing import NDArray
 
 from shared import metrics
 from shared.clock import now_unix_ms
 from shared.errors import EngineError
 from shared.logs import get_logger
 from shared.messages import ReplyDelta
+from shared.session_key import SessionKey
 from workers.costs import CostModel
 from workers.engine import Engine
 from workers.job import Job
 from workers.outlook import Outlook
 from workers.scheduler import Scheduler, Step
-from workers.sequence import Finished, Token
+from workers.sequence import Finished, Sequence, Token
+from workers.slots import Export, Import, Move, Transfer
 
 _MAX_FAILURES = 3
+_NOTHING: Final[Mapping[SessionKey, Tokens[int]]] = {}
 _OUTLOOK_EVERY_MS = 100.0
 
 
@@ -50,35 +57,61 @@ News = Said | Ended
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What the engine sampled, and how long each part of the step took."""
+    """What the engine sampled and exported, and how long each part of the step took."""
 
     prefill_tokens: list[int | None]
     decode_tokens: list[int]
+    exported: list[tuple[Export, NDArray[Any]]]
+    transfer_s: float
     prefill_s: float
     decode_s: float
 
 
 def run_step(engine: Engine, step: Step) -> StepResult:
-    """Compute a step: moves, decode, prefill. Raises `EngineError`."""
-    for move in step.moves:
-        engine.move(source=move.source, target=move.target, length=move.length)
+    """Compute a step: transfers, decode, prefill. Raises `EngineError`."""
     start = time.perf_counter()
+    exported = transfer(engine, step.transfers)
+    moved = time.perf_counter()
     decoded = engine.decode(step.decode) if step.decode else []
     middle = time.perf_counter()
     prefilled = engine.prefill(step.prefill) if step.prefill else []
-    return StepResult(prefilled, decoded, prefill_s=time.perf_counter() - middle, decode_s=middle - start)
+    return StepResult(
+        prefilled,
+        decoded,
+        exported,
+        transfer_s=moved - start,
+        prefill_s=time.perf_counter() - middle,
+        decode_s=middle - moved,
+    )
+
+
+def transfer(engine: Engine, transfers: Iterable[Transfer]) -> list[tuple[Export, NDArray[Any]]]:
+    """Carry out transfers in their order: each finds what those before it have left. Raises `EngineError`."""
+    exported: list[tuple[Export, NDArray[Any]]] = []
+    for item in transfers:
+        match item:
+            case Move():
+                engine.move(source=item.source, target=item.target, length=item.length)
+            case Import():
+                engine.import_kv(slot=item.slot, start=item.start, values=item.values)
+            case Export():
+                exported.append((item, engine.export_kv(slot=item.slot, start=item.start, stop=item.stop)))
+    return exported
 
 
 @dataclass(slots=True, kw_only=True)
 class EngineLoop:
-    """`tell` is called on the engine's thread. `add`, `cancel`, `stop`, `num_waiting`, `outlook` may be used on any."""
+    """`tell` and `keep` are called on the engine's thread; `keep` takes the KV of a sequence that has ended, from a
+    token on, after its end was told. `add`, `cancel`, `forget`, `standing`, `stop`, `num_waiting`, `outlook` may
+    be used on any."""
 
     engine: Engine
     scheduler: Scheduler
     costs: CostModel
     tell: Callable[[list[News]], None]
     interval_s: float
-    _mail: deque[Job | str] = field(default_factory=deque)
+    keep: Callable[[Sequence, int, NDArray[Any]], None]
+    _mail: deque[Job | str | SessionKey] = field(default_factory=deque)
     _wake: threading.Event = field(default_factory=threading.Event)
     _stopped: bool = False
     _jobs: dict[str, Job] = field(default_factory=dict)
@@ -86,6 +119,7 @@ class EngineLoop:
     _news: list[News] = field(default_factory=list)
     _told_s: float = float("-inf")
     _failures: int = 0
+    _standing: Mapping[SessionKey, Tokens[int]] = field(default_factory=dict)
     _outlook: Outlook | None = None
     _outlook_unix_ms: float = float("-inf")
 
@@ -98,6 +132,15 @@ class EngineLoop:
     def cancel(self, request_id: str) -> None:
         self._mail.append(request_id)
         self._wake.set()
+
+    def forget(self, session: SessionKey) -> None:
+        """A conversation was erased: nothing that a slot holds of it is used again."""
+        self._mail.append(session)
+        self._wake.set()
+
+    def standing(self, session: SessionKey) -> Tokens[int]:
+        """The tokens of a conversation that a slot still holds, while nothing else is under way that may take it."""
+        return () if self._mail else self._standing.get(session, ())
 
     def stop(self) -> None:
         """`run` returns after its step."""
@@ -131,6 +174,8 @@ class EngineLoop:
                 self._fail(error)
                 continue
             self.take_in(step, result)
+            for export, values in result.exported:
+                self.keep(export.sequence, export.start, values)
 
     def next_step(self) -> Step | None:
         """Read the mail, take out what is cancelled, too late or given up, and plan."""
@@ -140,11 +185,14 @@ class EngineLoop:
             if isinstance(mail, Job):
                 self._jobs[mail.id] = mail
                 self.scheduler.add(mail.sequence, now)
+            elif isinstance(mail, SessionKey):
+                self.scheduler.forget(mail)
             else:
                 self.scheduler.cancel(mail)
         for finished in self.scheduler.sweep(now):
             self._end(finished)
         step = self.scheduler.next_step(now)
+        self._standing = self.scheduler.standing() if step is None else _NOTHING
         metrics.waiting.set(self.scheduler.num_waiting)
         metrics.slots_used.set(self.scheduler.num_running)
         if step is None or now - self._outlook_unix_ms >= _OUTLOOK_EVERY_MS:
@@ -229,4 +277,6 @@ def _count(step: Step, result: StepResult) -> None:
         metrics.steps.labels("decode").inc()
         metrics.step_time.labels("decode").observe(result.decode_s)
         metrics.batch_rows.observe(len(step.decode))
+    if step.transfers:
+        metrics.step_time.labels("transfer").observe(result.transfer_s)
     metrics.output_tokens.inc(len(step.decode) + sum(token is not None for token in result.prefill_tokens))

@@ -16,8 +16,9 @@ from shared.deadletters import dead_letter
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, PartitionReader, Producer, Record
 from shared.logs import get_logger
-from shared.messages import Bucket
+from shared.messages import Bucket, Erase
 from shared.requests import Defaults, heed_header
+from shared.session_key import SessionKey
 from shared.topics import BUCKETS, CE_SOURCE, CONTENT_TYPE, TopicNames
 from workers.job import Job
 from workers.lookahead import Lookahead
@@ -233,8 +234,14 @@ class RecentIds:
         return self._ids.pop(request_id, 0) is None
 
 
-async def read_cancels(reader: PartitionReader, cancel: Callable[[str], bool], cancelled: RecentIds) -> None:
-    """Every worker reads all cancels: those of requests it does not have are remembered for a while."""
+async def read_cancels(
+    reader: PartitionReader,
+    *,
+    cancel: Callable[[str], bool],
+    cancelled: RecentIds,
+    erase: Callable[[SessionKey], None],
+) -> None:
+    """Every worker reads all cancels, remembers those of requests it does not have for a while; and all erasures."""
     while True:
         try:
             records = await reader.read()
@@ -243,9 +250,11 @@ async def read_cancels(reader: PartitionReader, cancel: Callable[[str], bool], c
             continue
         for record in records:
             try:
-                request_id = decode_cancel(record.value).request_id
+                asked = decode_cancel(record.value)
             except ProtocolError:
                 metrics.dead_letters.labels("bad_cancel").inc()
                 continue
-            if not cancel(request_id):
-                cancelled.add(request_id)
+            if isinstance(asked, Erase):
+                erase(SessionKey(asked.tenant, asked.session_id))
+            elif not cancel(asked.request_id):
+                cancelled.add(asked.request_id)

@@ -6,6 +6,7 @@ from shared.fallback import Fallback
 from shared.messages import Bucket, Grounding, Timings, Usage
 from shared.requests import Order
 from workers.answer import Answer
+from workers.conversation import Prompt
 from workers.offsets import Partition
 from workers.reply_publisher import Target
 from workers.sequence import Sequence
@@ -17,7 +18,7 @@ class Job:
     bucket: Bucket
     sequence: Sequence
     answer: Answer
-    grounding: tuple[Grounding, ...]
+    prompt: Prompt
     fallback: Fallback
     origins: list[tuple[Partition, int]] = field(default_factory=list)
 
@@ -26,11 +27,21 @@ class Job:
         return self.order.request.id
 
     @property
+    def grounding(self) -> tuple[Grounding, ...]:
+        """The FAQ entries that the answer is made from."""
+        return self.prompt.grounding
+
+    @property
     def target(self) -> Target:
         return (self.order.reply_topic, self.order.reply_partition)
 
     def usage(self) -> Usage:
-        return Usage(input_tokens=len(self.sequence.prompt_ids), output_tokens=len(self.sequence.output_ids))
+        sequence = self.sequence
+        return Usage(
+            input_tokens=len(sequence.prompt_ids),
+            cached_tokens=sequence.restored,
+            output_tokens=len(sequence.output_ids),
+        )
 
     def timings(self) -> Timings:
         """What the worker can know; the gateway adds its own."""

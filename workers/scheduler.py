@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
+from shared.session_key import SessionKey
 from workers.engine import DecodeRow, PrefillChunk
 from workers.outlook import Outlook
 from workers.policy import Costs, Lengths, Load, Policy
+from workers.prefixes import SlotPrefixes
 from workers.sequence import Finished, Phase, Sequence, Token
-from workers.slots import Move, SlotTable
+from workers.slots import Export, Import, Move, SlotTable, Transfer
 
 _CHUNK_GRAIN: Final = 16
 # Of the length of an answer, as it is planned with: nineteen in twenty turn out shorter. While a class is unknown its
@@ -28,12 +30,12 @@ _HOPED_QUANTILE: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One engine step: moves first, then one decode call, then one prefill call. Any part may be empty.
+    """One engine step: transfers of KV in their order, one decode call, one prefill call. Any part may be empty.
 
     `decoded` are the sequences of the decode rows, `None` where a row's sequence has ended and only its batch has not.
     """
 
-    moves: tuple[Move, ...]
+    transfers: tuple[Transfer, ...]
     prefill: tuple[PrefillChunk, ...]
     decode: tuple[DecodeRow, ...]
     prefilled: tuple[Sequence, ...]
@@ -43,7 +45,8 @@ class Step:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerLimits:
     """`max_running_tokens` bounds prompts and answers in the slots together; `decode_stall_ms` what a prefill chunk may
-    take while others decode (0: a whole chunk)."""
+    take while others decode (0: a whole chunk). `reuse_kv`: prompts begin with what stands in a slot or came with them,
+    and what was computed of a sequence is exported at its end."""
 
     num_slots: int
     prefill_chunk_tokens: int
@@ -51,6 +54,7 @@ class SchedulerLimits:
     stop_token_ids: frozenset[int]
     max_running_tokens: int = 2**31
     decode_stall_ms: float = 0.0
+    reuse_kv: bool = False
 
 
 class Scheduler:
@@ -71,7 +75,8 @@ class Scheduler:
         self._next: Sequence | None = None  # taken, and too big for the tokens that are free
         self._held: list[Sequence] = []  # ended, in a batch that has not
         self._cancelled: dict[str, None] = {}  # in order: the same events give the same steps
-        self._moves: list[Move] = []
+        self._transfers: list[Transfer] = []
+        self._prefixes = SlotPrefixes()
 
     @property
     def num_waiting(self) -> int:
@@ -130,8 +135,10 @@ class Scheduler:
         """The next engine step, or None when there is nothing to compute."""
         self._admit(now_unix_ms)
         chunks, prefilled = self._plan_prefill()
+        for chunk in chunks:  # a row with nothing computed may have closed a gap without a move
+            self._prefixes.overwrite(chunk.slot)
         decoding = self._slots.decoding
-        if not chunks and not decoding:
+        if not chunks and not decoding and not (self._limits.reuse_kv and self._transfers):
             return None
         rows = tuple(
             [
@@ -144,11 +151,11 @@ class Scheduler:
                 for slot, row in enumerate(decoding)
             ]
         )
-        moves, self._moves = tuple(self._moves), []
+        transfers, self._transfers = tuple(self._transfers), []
         decoded: Tokens[Sequence | None] = decoding
         if self._held:
             decoded = [None if row.phase is Phase.FINISHED else row for row in decoding]
-        return Step(moves=moves, prefill=chunks, decode=rows, prefilled=prefilled, decoded=tuple(decoded))
+        return Step(transfers=transfers, prefill=chunks, decode=rows, prefilled=prefilled, decoded=tuple(decoded))
 
     def wake_unix_ms(self) -> float | None:
         """When `next_step` may have a step though it had none and nothing has happened since."""
@@ -173,7 +180,7 @@ class Scheduler:
                 continue
             sequence.enter(Phase.DECODE)
             sequence.first_token_unix_ms = now_unix_ms
-            self._moves += self._slots.promote(sequence)
+            self._move(self._slots.promote(sequence))
             self._append(sequence, sampled, events)
         return events
 
@@ -185,9 +192,20 @@ class Scheduler:
         """The engine failed: what stands in its slots is not to be trusted, so every sequence there ends."""
         running = list(self._running.values())
         for sequence in running:
-            self._remove(sequence)
-        self._moves.clear()
+            self._remove(sequence, failed=True)
+        self._transfers.clear()
+        self._prefixes.clear()
         return running
+
+    def forget(self, session: SessionKey) -> None:
+        """A conversation was erased: no later prompt begins with what a slot still holds of it."""
+        self._prefixes.forget(session)
+        for row in self._running.values():
+            row.erased = row.erased or SessionKey(row.tenant, row.session_id) == session
+
+    def standing(self) -> dict[SessionKey, Tokens[int]]:
+        """The tokens of conversations whose KV a slot still holds, for their next prompts."""
+        return self._prefixes.standing()
 
     def finish(self, sequence: Sequence) -> None:
         """A sequence ends for a reason that tokens do not show: a stop string."""
@@ -222,10 +240,13 @@ class Scheduler:
             self._remove(sequence)
             events.append(Finished(sequence, "incomplete", "max_output_tokens"))
 
-    def _remove(self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool = False) -> None:
+    def _remove(
+        self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool = False, failed: bool = False
+    ) -> None:
         self._cancelled.pop(sequence.request_id, None)
         was = sequence.phase
         sequence.enter(Phase.FINISHED)
+        sequence.kv = None
         if self._waiting.pop(sequence.request_id, None) is not None:
             if sequence is self._next:
                 self._next = None
@@ -241,11 +262,26 @@ class Scheduler:
         if self._policy.run_to_completion and was is Phase.DECODE:
             self._held.append(sequence)
         else:
-            self._moves += self._slots.release(sequence)
+            self._release(sequence, keep=not failed)
         if not self._running:
             for ended in self._held:
-                self._moves += self._slots.release(ended)
+                self._release(ended, keep=False)  # computed on after its end
             self._held.clear()
+
+    def _release(self, sequence: Sequence, *, keep: bool) -> None:
+        """Free a slot; before another's KV comes there, what was computed is exported."""
+        slot = self._slots.slot_of(sequence)
+        keep = keep and self._limits.reuse_kv and not sequence.erased and sequence.first_token_unix_ms is not None
+        if keep and sequence.computed > sequence.kept:
+            self._transfers.append(Export(sequence, slot, start=sequence.kept, stop=sequence.computed))
+        if keep:
+            self._prefixes.leave(slot, sequence)
+        self._move(self._slots.release(sequence))
+
+    def _move(self, moves: Tokens[Move]) -> None:
+        self._transfers += moves
+        for move in moves:
+            self._prefixes.overwrite(move.target)
 
     # --- who comes in
 
@@ -254,7 +290,7 @@ class Scheduler:
         if not self._waiting:
             return
         whole_batch = self._policy.run_to_completion
-        unread = sum([len(row.prompt_ids) for row in self._slots.prefilling if not row.computed])
+        unread = sum([len(row.prompt_ids) - row.computed for row in self._slots.prefilling if not row.begun])
         while self._slots.free and (whole_batch or unread < self._limits.prefill_chunk_tokens):
             sequence = self._next or self._policy.take(now_unix_ms, self._load)
             self._next = sequence
@@ -268,8 +304,30 @@ class Scheduler:
             self._running_tokens += _tokens(sequence)
             sequence.enter(Phase.PREFILL)
             sequence.first_step_unix_ms = now_unix_ms
-            self._slots.take(sequence)
-            unread += len(sequence.prompt_ids)
+            self._restore(sequence, self._slots.take(sequence))
+            unread += len(sequence.prompt_ids) - sequence.computed
+
+    def _restore(self, sequence: Sequence, slot: int) -> None:
+        """Begin with what is computed already: the longer of what a slot holds and what came with the sequence. Of a
+        prompt whose every token is there the last is computed once more: its logits are wanted."""
+        if not self._limits.reuse_kv:
+            return
+        most, kv = len(sequence.prompt_ids) - 1, sequence.kv
+        brought = kv.shape[3] if kv is not None else 0
+        prefix = self._prefixes.longest(sequence, slot, self._slots.rows)
+        if prefix is not None and prefix.length >= brought:
+            sequence.computed = min(prefix.length, most)
+            if prefix.slot != slot:
+                self._transfers.append(Move(prefix.slot, slot, sequence.computed))
+        else:
+            start = self._prefixes.in_place(sequence, slot)
+            sequence.computed = min(brought, most)
+            if kv is not None and start < sequence.computed:
+                self._transfers.append(Import(slot, start, kv[:, :, :, start : sequence.computed]))
+                sequence.imported = sequence.computed - start
+        sequence.kv = None
+        sequence.restored = sequence.computed
+        self._prefixes.overwrite(slot)
 
     # --- what is computed of the prompts
 
@@ -280,7 +338,7 @@ class Scheduler:
             return (), ()
         first = min(prefilling, key=self._policy.urgency) if self._slots.may_overtake else prefilling[0]
         budget = self._budget(first.computed)
-        rows, used, place = [first], len(first.prompt_ids), prefilling.index(first)
+        rows, used, place = [first], len(first.prompt_ids), prefilling.index(first)  # whole prompts alone are joined
         if first.computed == 0 and used <= budget and self._slots.may_overtake_all(place):
             for row in prefilling[place + 1 :]:
                 used += len(row.prompt_ids)

@@ -3,8 +3,10 @@
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Any
 
 import msgspec
+from numpy.typing import NDArray
 
 from shared.deadline import Deadline
 from shared.messages import Bucket, Reason, Status
@@ -30,9 +32,15 @@ _NEXT = {
 class Sequence:
     """The tokens of one request and how far they are computed.
 
-    `computed` counts the tokens whose KV stands in the slot. After a decode step of `n` output tokens that is
-    `len(prompt_ids) + n - 1`: the newest token is still to be added. `output_hint` is an output length known
+    `computed` counts the tokens whose KV stands in the slot; of a waiting sequence those that will not be computed, as
+    far as is known. After a decode step of `n` output tokens that is `len(prompt_ids) + n - 1`: the newest token is
+    still to be added. `restored` of them were there when it got its slot. `output_hint` is an output length known
     beforehand; without it the scheduler predicts one.
+
+    `kv` is the KV of the first tokens, `[layers, parts, heads, tokens, dim]`, until it is in the slot; `imported` of
+    them came there from it, the last `loaded` from Redis. The first `kept` tokens are in the cache, or not worth it,
+    and are not exported; the first `shared_tokens` hold no customer's words. `asked_unix_ms` is by the gateway's clock.
+    `erased`: its conversation was, while it ran; nothing of it is used again.
     """
 
     request_id: str
@@ -43,14 +51,28 @@ class Sequence:
     arrived_unix_ms: float
     bucket: Bucket = "short"
     tenant: str = ""
+    session_id: str = ""
+    shared_tokens: int = 0
+    asked_unix_ms: float = 0.0
     weight: float = 1.0
     output_hint: int | None = None
     expected_output_tokens: int = 0
     phase: Phase = Phase.WAITING
     computed: int = 0
+    restored: int = 0
+    imported: int = 0
+    kv: NDArray[Any] | None = None
+    loaded: int = 0
+    kept: int = 0
+    erased: bool = False
     output_ids: list[int] = field(default_factory=list)
     first_step_unix_ms: float | None = None
     first_token_unix_ms: float | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of the prompt was computed for it."""
+        return self.computed > self.restored
 
     def enter(self, phase: Phase) -> None:
         """Change phase; an illegal transition is our own bug."""

@@ -6,6 +6,9 @@ table says which KV has to be moved to keep that true; the engine moves it befor
 """
 
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
 
 from workers.sequence import Sequence
 
@@ -17,6 +20,28 @@ class Move:
     source: int
     target: int
     length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """Write `values`, the KV of the tokens from `start`, into `slot`."""
+
+    slot: int
+    start: int
+    values: NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Copy the KV of tokens `start .. stop-1` of a sequence that has ended, before its slot is another's."""
+
+    sequence: Sequence
+    slot: int
+    start: int
+    stop: int
+
+
+Transfer = Move | Import | Export
 
 
 class SlotTable:
@@ -32,6 +57,11 @@ class SlotTable:
     @property
     def used(self) -> int:
         return len(self._rows)
+
+    @property
+    def rows(self) -> list[Sequence]:
+        """By slot: the decoding ones, then the prefilling ones."""
+        return self._rows
 
     @property
     def decoding(self) -> list[Sequence]:

@@ -8,21 +8,27 @@ owns what is written of them.
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from numpy.typing import NDArray
 
 from shared import metrics
 from shared.clock import now_unix_ms
-from shared.history import History, Turn
+from shared.history import History
 from shared.logs import get_logger
 from shared.messages import ErrorDetail, ReplyDone
+from shared.session_key import SessionKey
 from shared.topics import TopicNames
+from shared.turn import Turn
 from workers.costs import CostModel
 from workers.engine import Engine
 from workers.engine_loop import EngineLoop, News, Said
 from workers.job import Job
+from workers.kv.cache import KvCache
 from workers.offsets import OffsetTracker, Partition
 from workers.reply_publisher import ReplyPublisher, Target
 from workers.scheduler import Scheduler
-from workers.sequence import Finished
+from workers.sequence import Finished, Sequence
 
 log = get_logger()
 
@@ -43,19 +49,26 @@ class Worker:
         topics: TopicNames,
         max_waiting: int,
         reply_interval_s: float,
+        kv: KvCache | None = None,
     ) -> None:
         self._publisher = publisher
         self._history = history
         self._offsets = offsets
         self._topics = topics
         self.max_waiting = max_waiting
+        self._kv = kv
         self._model = engine.info.model
         self._jobs: dict[str, Job] = {}
         self._ended: set[str] = set()
         self._unread: dict[str, list[tuple[Partition, int]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self.engine_loop = EngineLoop(
-            engine=engine, scheduler=scheduler, costs=costs, tell=self._tell, interval_s=reply_interval_s
+            engine=engine,
+            scheduler=scheduler,
+            costs=costs,
+            tell=self._tell,
+            interval_s=reply_interval_s,
+            keep=kv.keep if kv is not None else _keep_nothing,
         )
 
     # --- what intake and the reply publisher tell
@@ -78,6 +91,12 @@ class Worker:
             return False
         self.engine_loop.cancel(request_id)
         return True
+
+    def erase(self, session: SessionKey) -> None:
+        """Forget what this process holds of a conversation."""
+        self.engine_loop.forget(session)
+        if self._kv is not None:
+            self._kv.erase(session)
 
     def settled(self, done: ReplyDone) -> None:
         """A terminal event is acknowledged: its records may be committed."""
@@ -123,6 +142,8 @@ class Worker:
         sequence = job.sequence
         if sequence.first_step_unix_ms is not None:
             metrics.queue_time.observe((sequence.first_step_unix_ms - sequence.arrived_unix_ms) / 1_000)
+        if sequence.restored:
+            _count_restored(sequence)
         log.info(
             "answered",
             request_id=job.id,
@@ -142,12 +163,16 @@ class Worker:
         if not done.output_text or done.status == "failed":
             return
         order = job.order
+        by_model = done.source == "model"
         turn = Turn(
             request_id=job.id,
             user=order.request.input,
             assistant=done.output_text,
             source=done.source,
             asked_unix_ms=order.created_unix_ms,
+            grounding=job.prompt.grounding if by_model else (),
+            output_ids=tuple(job.sequence.output_ids) if by_model else (),
+            window_start=(job.prompt.window_start or job.id) if by_model else None,
         )
         self._history.remember(order.tenant, order.request.session_id, turn)
 
@@ -185,6 +210,17 @@ class Worker:
         except TimeoutError:
             pass
         return len(self._jobs)
+
+
+def _count_restored(sequence: Sequence) -> None:
+    from_redis = min(sequence.loaded, sequence.imported)
+    metrics.kv_tokens.labels("slot").inc(sequence.restored - sequence.imported)
+    metrics.kv_tokens.labels("host").inc(sequence.imported - from_redis)
+    metrics.kv_tokens.labels("redis").inc(from_redis)
+
+
+def _keep_nothing(sequence: Sequence, start: int, values: NDArray[Any]) -> None:
+    """Without a cache nothing is exported."""
 
 
 _ENGINE_FAILED = ErrorDetail(

@@ -19,6 +19,7 @@ from shared.settings import load_settings
 from workers.conversation import PromptBuilder
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.engine.loading import LoadedModel, load_model
+from workers.history_window import HistoryWindow
 
 _GREEDY = Sampling()
 
@@ -86,8 +87,8 @@ def generate(engine: Engine, prompts: Sequence[Sequence[int]], new_tokens: int) 
 
 def _prompt(model: LoadedModel, question: str) -> list[int]:
     """As the worker builds it with neither system text nor FAQ entries nor history."""
-    prompts = PromptBuilder(model.template, system="")
-    return prompts.build(grounding=(), turns=(), question=question, max_tokens=model.engine.info.max_length)
+    prompts = PromptBuilder(model.template, system="", window=HistoryWindow("sliding", 0))
+    return prompts.build(turns=(), grounding=(), question=question, max_tokens=model.engine.info.max_length).ids
 
 
 def main() -> int:

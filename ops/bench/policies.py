@@ -42,6 +42,7 @@ from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges
 from workers.conversation import ChatTemplate, PromptBuilder
 from workers.costs import CostModel
+from workers.history_window import HistoryWindow
 from workers.lengths import OutputLengths
 from workers.policies import POLICIES, build_scheduler
 from workers.scheduler import SchedulerLimits
@@ -162,12 +163,16 @@ def _script(settings: Settings, options: PoliciesOptions, costs: EngineCosts) ->
         start_id=tokenizer.special_id(names.turn_start),
         end_id=tokenizer.special_id(names.turn_end),
         encode=tokenizer.encode_text,
+        token_bytes=tokenizer.token_bytes,
     )
-    prompts = PromptBuilder(template, system=worker.system_prompt)
+    window = HistoryWindow(worker.history_window, worker.history_turns)
+    prompts = PromptBuilder(template, system=worker.system_prompt, window=window)
     return script_of(
         trace,
         count=tokenizer.count,
-        count_prompt=lambda text: len(prompts.build(grounding=(), turns=(), question=text, max_tokens=_MAX_LENGTH)),
+        count_prompt=lambda text: len(
+            prompts.build(turns=(), grounding=(), question=text, max_tokens=_MAX_LENGTH).ids
+        ),
         edges=BucketEdges(settings.limits.short_max_tokens, settings.limits.medium_max_tokens),
     )
 

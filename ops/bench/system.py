@@ -34,14 +34,15 @@ _UNLIMITED: Final = {
 
 @dataclass(slots=True, kw_only=True)
 class System:
-    """Use as a context manager. `env` names settings without their prefix: `WORKER__ENGINE`."""
+    """Use as a context manager. `env` names settings without their prefix: `WORKER__ENGINE`. A Redis that stands
+    already is given as `redis_url`; else the system has its own."""
 
     settings: Settings
     broker: Broker
     env: Mapping[str, str] = field(default_factory=dict)
     service_cores: Sequence[int] | None = None
     bootstrap: str = ""
-    _redis_url: str = ""
+    redis_url: str = ""
     _logs: Path | None = None
     _services: ExitStack = field(default_factory=ExitStack)
     _children: list[Child] = field(default_factory=list)
@@ -50,8 +51,8 @@ class System:
         """The broker with its topics, and Redis. Raises `ServiceError` with the command to type."""
         self._logs = Path(tempfile.mkdtemp(prefix="replyline-bench-"))
         with running_on(self.service_cores):
-            redis = self._services.enter_context(EmbeddedRedis())
-            self._redis_url = redis.url
+            if not self.redis_url:
+                self.redis_url = self._services.enter_context(EmbeddedRedis()).url
             kafka = self.settings.kafka
             if self.broker == "embedded":  # as `replyline up` has it
                 embedded = self._services.enter_context(EmbeddedKafka())
@@ -115,7 +116,7 @@ class System:
     ) -> Child:
         named = {**_UNLIMITED, **self.env, **(env or {})}
         named["KAFKA__BOOTSTRAP_SERVERS"] = self.bootstrap
-        named["REDIS__URL"] = self._redis_url
+        named["REDIS__URL"] = self.redis_url
         if self.broker == "embedded":
             named.update(EMBEDDED_KAFKA_SETTINGS)
         environ = {PREFIX + name: value for name, value in named.items()}

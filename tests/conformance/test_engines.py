@@ -3,10 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ops.model import prepare_model
 from shared.model_folder import ModelFolder
@@ -211,8 +214,8 @@ def test_another_engine_goes_on_from_exported_kv(
     while len(conversation.tokens) < taken:
         step(case.engine, [conversation])
     for begin in range(0, conversation.past, block):
-        data = case.engine.export_kv(slot=0, start=begin, stop=min(begin + block, conversation.past))
-        case.other.import_kv(slot=3, start=begin, data=data)
+        values = case.engine.export_kv(slot=0, start=begin, stop=min(begin + block, conversation.past))
+        case.other.import_kv(slot=3, start=begin, values=values)
     case.other.move(source=3, target=0, length=conversation.past)
     while len(conversation.tokens) < NUM_TOKENS:
         step(case.other, [conversation])
@@ -235,10 +238,11 @@ def test_exported_blocks_join_and_are_the_stated_size(case: Case) -> None:
     start(case.engine, 2, list(range(20, 50)))
     whole = case.engine.export_kv(slot=2, start=0, stop=30)
     parts = [case.engine.export_kv(slot=2, start=begin, stop=begin + 10) for begin in (0, 10, 20)]
-    assert whole == b"".join(parts)
-    assert len(whole) == 30 * case.engine.info.kv_bytes_per_token
-    case.other.import_kv(slot=5, start=0, data=whole)
-    assert case.other.export_kv(slot=5, start=0, stop=30) == whole
+    assert np.array_equal(whole, np.concatenate(parts, axis=3))
+    layout = case.engine.info.kv_layout
+    assert (whole.shape, whole.dtype) == (layout.shape(30), layout.numpy_dtype)
+    case.other.import_kv(slot=5, start=0, values=whole)
+    assert np.array_equal(case.other.export_kv(slot=5, start=0, stop=30), whole)
 
 
 def test_a_prefix_from_kv_spares_its_computation(case: Case) -> None:
@@ -247,7 +251,7 @@ def test_a_prefix_from_kv_spares_its_computation(case: Case) -> None:
     expected = alone(case.engine, prompt)
     prefix = case.engine.export_kv(slot=0, start=0, stop=32)
     fill_with_noise(case.other)
-    case.other.import_kv(slot=0, start=0, data=prefix)
+    case.other.import_kv(slot=0, start=0, values=prefix)
     [token] = case.other.prefill([PrefillChunk(slot=0, past=32, token_ids=prompt[32:], sampling=GREEDY)])
     assert token is not None
     conversation = Conversation(0, prompt, GREEDY, [token])
@@ -265,7 +269,7 @@ def test_slots_do_not_touch_each_other(case: Case) -> None:
         start(case.engine, slot, [slot + 5] * MAX_LENGTH)
     start(case.engine, 0, [4] * (MAX_LENGTH - 1))
     case.engine.decode([DecodeRow(slot=0, past=MAX_LENGTH - 1, token_id=9, sampling=GREEDY)])
-    assert case.engine.export_kv(slot=2, start=0, stop=30) == before
+    assert np.array_equal(case.engine.export_kv(slot=2, start=0, stop=30), before)
 
 
 def test_seeds_differ_and_repeat(case: Case) -> None:
@@ -293,6 +297,11 @@ def row(slot: int = 0, past: int = 3) -> DecodeRow:
     return DecodeRow(slot=slot, past=past, token_id=5, sampling=GREEDY)
 
 
+def kv(engine: Engine, tokens: int) -> NDArray[Any]:
+    layout = engine.info.kv_layout
+    return np.zeros(layout.shape(tokens), layout.numpy_dtype)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -315,8 +324,10 @@ def row(slot: int = 0, past: int = 3) -> DecodeRow:
         lambda e: e.move(source=0, target=1, length=MAX_LENGTH + 1),
         lambda e: e.export_kv(slot=0, start=3, stop=2),
         lambda e: e.export_kv(slot=0, start=0, stop=MAX_LENGTH + 1),
-        lambda e: e.import_kv(slot=0, start=0, data=bytes(3)),
-        lambda e: e.import_kv(slot=0, start=MAX_LENGTH, data=bytes(e.info.kv_bytes_per_token)),
+        lambda e: e.import_kv(slot=0, start=0, values=kv(e, 3)[:, :, :, :, :0]),
+        lambda e: e.import_kv(slot=0, start=0, values=kv(e, 3)[0]),
+        lambda e: e.import_kv(slot=0, start=0, values=kv(e, 3).astype("<i2")),
+        lambda e: e.import_kv(slot=0, start=MAX_LENGTH, values=kv(e, 1)),
     ],
 )
 def test_a_wrong_call_is_refused(case: Case, wrong: Callable[[Engine], object]) -> None:

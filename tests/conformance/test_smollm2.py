@@ -93,7 +93,7 @@ def test_chunks_and_imported_kv_equal_one_prefill(name: str, request: pytest.Fix
     prompt = CASES[2]["prompt_ids"]
     [expected] = continued(engine, [prompt], 16)
     prefix = engine.export_kv(slot=0, start=0, stop=16)
-    engine.import_kv(slot=1, start=0, data=prefix)
+    engine.import_kv(slot=1, start=0, values=prefix)
     for start in range(16, len(prompt), 13):
         token_ids = prompt[start : start + 13]
         sampling = GREEDY if start + 13 >= len(prompt) else None

@@ -7,10 +7,12 @@ from shared.deadline import Deadline
 from shared.messages import Bucket
 from workers.engine import EngineInfo, Sampling
 from workers.engine.calls import check_decode, check_prefill, check_range
+from workers.kv.layout import KvLayout
 from workers.lengths import OutputLengths
 from workers.policies import build_scheduler
 from workers.scheduler import Scheduler, SchedulerLimits, Step
 from workers.sequence import Finished, Sequence, Token
+from workers.slots import Export, Import, Move, Transfer
 
 STOP = -1
 MAX_LENGTH = 64
@@ -22,16 +24,15 @@ class ModelEngine:
 
     info: EngineInfo
     kv: list[list[int]] = field(init=False)
+    exported: list[Export] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.kv = [[] for _ in range(self.info.num_slots)]
 
     def run(self, step: Step) -> None:
-        """The worker's order: moves, decode, prefill."""
-        for move in step.moves:
-            check_range(self.info, move.source, 0, move.length)
-            check_range(self.info, move.target, 0, move.length)
-            self.kv[move.target] = self.kv[move.source][: move.length]
+        """The worker's order: transfers, decode, prefill."""
+        for item in step.transfers:
+            self._transfer(item)
         if step.decode:
             check_decode(self.info, step.decode)
             for row, sequence in zip(step.decode, step.decoded, strict=True):
@@ -44,6 +45,23 @@ class ModelEngine:
             check_prefill(self.info, step.prefill)
             for chunk, sequence in zip(step.prefill, step.prefilled, strict=True):
                 self._append(chunk.slot, chunk.past, chunk.token_ids, sequence)
+
+    def _transfer(self, item: Transfer) -> None:
+        match item:
+            case Move():
+                check_range(self.info, item.source, 0, item.length)
+                check_range(self.info, item.target, 0, item.length)
+                assert len(self.kv[item.source]) >= item.length, "what is moved is there"
+                self.kv[item.target] = self.kv[item.source][: item.length]
+            case Import():
+                values = item.values.reshape(-1).tolist()
+                check_range(self.info, item.slot, item.start, item.start + len(values))
+                self.kv[item.slot] = [*self.kv[item.slot][: item.start], *values]
+            case Export():
+                known = [*item.sequence.prompt_ids, *item.sequence.output_ids]
+                exported = self.kv[item.slot][: item.stop]
+                assert exported == known[: item.stop], "a sequence's own tokens are exported, all that were computed"
+                self.exported.append(item)
 
     def _append(self, slot: int, past: int, token_ids: Tokens[int], sequence: Sequence) -> None:
         self.kv[slot] = [*self.kv[slot][:past], *token_ids]
@@ -60,7 +78,7 @@ def engine_info(num_slots: int, max_prefill_rows: int) -> EngineInfo:
         num_slots=num_slots,
         max_length=MAX_LENGTH,
         max_prefill_rows=max_prefill_rows,
-        kv_bytes_per_token=1,
+        kv_layout=KvLayout(layers=1, parts=1, heads=1, dim=1, dtype="<u8"),
         stop_token_ids=frozenset({STOP}),
     )
 
@@ -76,7 +94,13 @@ class FlatCosts:
 
 
 def make_scheduler(
-    num_slots: int = 2, chunk: int = 8, rows: int = 4, *, policy: str = "goodput", max_running_tokens: int = 10_000
+    num_slots: int = 2,
+    chunk: int = 8,
+    rows: int = 4,
+    *,
+    policy: str = "goodput",
+    max_running_tokens: int = 10_000,
+    reuse_kv: bool = False,
 ) -> Scheduler:
     limits = SchedulerLimits(
         num_slots=num_slots,
@@ -84,6 +108,7 @@ def make_scheduler(
         max_prefill_rows=rows,
         stop_token_ids=frozenset({STOP}),
         max_running_tokens=max_running_tokens,
+        reuse_kv=reuse_kv,
     )
     return build_scheduler(policy, limits=limits, costs=FlatCosts(), lengths=OutputLengths())
 

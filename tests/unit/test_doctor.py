@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from ops.doctor import Facts, Row, Status, demo_can_run, gather, judge, print_table
+from ops.kv_memory import KvFacts, RedisMemory
 from shared.settings import Settings
 
 COMPLETE = Facts(
@@ -26,6 +27,10 @@ COMPLETE = Facts(
     chromium="chromium",
     kafka={"127.0.0.1:9092": True},
     redis={"127.0.0.1:6379": True},
+    kv=KvFacts(
+        precision="fp16", session_bytes={"exact": 46_000_000, "fp16": 23_000_000, "int8": 12_000_000}, host_mib=512
+    ),
+    redis_memory=RedisMemory(256 << 20, "allkeys-lru"),
 )
 
 
@@ -74,6 +79,8 @@ def test_what_the_demo_cannot_do_without_is_missing(lack: dict[str, object], nam
         ({"chromium": None}, "Chromium", "apt-get install chromium"),
         ({"kafka": {"broker:9092": False}}, "Kafka broker:9092", "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"),
         ({"redis": {"cache:6379": False}}, "Redis cache:6379", "REPLYLINE_REDIS__URL"),
+        ({"redis_memory": RedisMemory(1 << 30, "noeviction")}, "Redis memory", "maxmemory-policy allkeys-lru"),
+        ({"redis_memory": RedisMemory(0, "noeviction")}, "Redis memory", "set maxmemory"),
     ],
 )
 def test_what_the_demo_can_do_without_is_a_warning(lack: dict[str, object], name: str, remedy: str) -> None:
@@ -83,6 +90,23 @@ def test_what_the_demo_can_do_without_is_a_warning(lack: dict[str, object], name
     assert row.status is Status.WARN
     assert remedy in row.remedy
     assert demo_can_run(judge(facts))
+
+
+def test_it_is_told_how_many_sessions_fit_where() -> None:
+    """In the precision that is set; the others stand beside it."""
+    kept = _row(COMPLETE, "session KV").detail
+    assert "fp16: 23.0 MB for 1,000 tokens" in kept
+    assert "exact 46,000, fp16 23,000, int8 12,000" in kept
+    assert "512 MiB of host memory: 23 sessions" in kept
+    assert "maxmemory 256 MiB: 11 sessions of 1,000 tokens, allkeys-lru" in _row(COMPLETE, "Redis memory").detail
+    unlimited = dataclasses.replace(COMPLETE, redis_memory=RedisMemory(0, "noeviction"))
+    assert "unlimited" in _row(unlimited, "Redis memory").detail
+
+
+def test_nothing_is_told_of_sessions_where_no_kv_is_kept() -> None:
+    names = {row.name for row in judge(dataclasses.replace(COMPLETE, kv=None))}
+    assert not names & {"session KV", "Redis memory"}
+    assert gather(Settings.model_validate({"kv": {"enabled": False}})).kv is None
 
 
 def test_every_remedy_names_a_setting_that_exists() -> None:
@@ -112,3 +136,4 @@ def test_an_address_without_a_port_does_not_answer_and_does_not_crash() -> None:
     facts = gather(settings)
     assert facts.kafka == {"nowhere": False}
     assert list(facts.redis.values()) == [False]
+    assert facts.redis_memory is None

@@ -1,13 +1,17 @@
 """In any order of events nothing is lost, none ends twice, and no slot holds another's tokens."""
 
+import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from scheduler_model import STOP, ModelEngine, complete, engine_info, make_scheduler, make_sequence
 
+from shared.session_key import SessionKey
 from workers.policies import POLICIES
 from workers.scheduler import Step
 from workers.sequence import Phase, Sequence, Token
+
+SHARED = [1, 2, 3, 4, 5]
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -19,11 +23,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         chunk=st.integers(2, 10),
         rows=st.integers(1, 4),
         tokens=st.integers(1, 100),
+        reuse_kv=st.booleans(),
     )
-    def start(self, policy: str, num_slots: int, chunk: int, rows: int, tokens: int) -> None:
+    def start(self, policy: str, num_slots: int, chunk: int, rows: int, tokens: int, reuse_kv: bool) -> None:  # noqa: PLR0917
         rows = min(rows, num_slots)
         self.policy, self.num_slots, self.chunk, self.tokens = policy, num_slots, chunk, tokens
-        self.scheduler = make_scheduler(num_slots, chunk, rows, policy=policy, max_running_tokens=tokens)
+        self.scheduler = make_scheduler(
+            num_slots, chunk, rows, policy=policy, max_running_tokens=tokens, reuse_kv=reuse_kv
+        )
+        self.reuse_kv = reuse_kv
+        self.said: dict[str, list[int]] = {}
         self.whole_batch = policy in ("static", "sorted-budget")
         self.engine = ModelEngine(engine_info(num_slots, rows))
         self.now = 0.0
@@ -39,6 +48,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.cancelled.discard(sequence.request_id)
         assert sequence.phase is Phase.FINISHED
         assert sequence.request_id not in self.scheduler
+        assert sequence.kv is None
+        self.said[sequence.session_id] = [*sequence.prompt_ids, *sequence.output_ids]
 
     # --- what happens at any time
 
@@ -55,6 +66,33 @@ class SchedulerMachine(RuleBasedStateMachine):
         )
         self.scheduler.add(sequence, self.now)
         self.here[sequence.request_id] = sequence
+
+    @precondition(lambda self: self.reuse_kv)
+    @rule(
+        session=st.sampled_from("abc"),
+        tenant=st.sampled_from("tu"),
+        new=st.integers(1, 6),
+        cached=st.integers(0, 20),
+        kept=st.integers(0, 20),
+    )
+    def go_on(self, session: str, tenant: str, new: int, cached: int, kept: int) -> None:
+        """A conversation's next prompt extends what was said, some of whose KV may come with it."""
+        self.added += 1
+        sequence = make_sequence(f"s{self.added}", prompt=new, soft=10**6, hard=10**6, tenant=tenant)
+        sequence.session_id = tenant + session
+        sequence.shared_tokens = len(SHARED)
+        before = self.said.get(sequence.session_id, SHARED)[:30]
+        sequence.prompt_ids = [*before, *sequence.prompt_ids]
+        sequence.computed = min(cached, len(before))
+        sequence.kv = np.array(sequence.prompt_ids[: sequence.computed]).reshape(1, 1, 1, -1, 1)
+        sequence.kept = min(kept, len(before))
+        self.scheduler.add(sequence, self.now)
+        self.here[sequence.request_id] = sequence
+
+    @precondition(lambda self: self.reuse_kv)
+    @rule(session=st.sampled_from("abc"))
+    def forget(self, session: str) -> None:
+        self.scheduler.forget(SessionKey("t", "t" + session))
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
@@ -101,6 +139,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         if step is None:
             assert not self.scheduler.num_running, "what runs has a step"
             return
+        if not step.decode and not step.prefill:
+            assert self.reuse_kv, "a step that only transfers"
+            assert step.transfers
+            assert not self.scheduler.num_running
         decoding = {s.request_id for s in step.decoded if s is not None}
         assert decoding == {n for n, s in self.here.items() if s.phase is Phase.DECODE}, "none is left out of a step"
         assert not set(step.decoded) & set(step.prefilled)
@@ -170,6 +212,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.scheduler.num_running <= self.num_slots
         for sequence in self.here.values():
             whole = len(sequence.prompt_ids) + len(sequence.output_ids)
+            if sequence.phase is Phase.WAITING:
+                continue
             assert sequence.computed == whole - 1 if sequence.output_ids else sequence.computed < whole
             assert len(sequence.output_ids) < sequence.max_output_tokens
 

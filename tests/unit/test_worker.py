@@ -7,12 +7,13 @@ import pytest
 from shared.clock import now_unix_ms
 from shared.errors import EngineError
 from shared.fallback import Fallback
-from shared.history import Turn
-from shared.messages import ChatRequest, Reply, ReplyDelta, ReplyDone, Timings, Usage
+from shared.messages import ChatRequest, Grounding, Reply, ReplyDelta, ReplyDone, Timings, Usage
 from shared.requests import Defaults, settle
 from shared.tokenizer import Tokenizer
 from shared.topics import TopicNames
+from shared.turn import Turn
 from workers.answer import Answer
+from workers.conversation import Prompt
 from workers.costs import CostModel
 from workers.engine import Sampling
 from workers.engine.fake import FakeEngine
@@ -103,7 +104,7 @@ class Bench:
             answer=Answer(
                 request_id=request.id, session_id="s", attempt=1, token_bytes=TOKENIZER.token_bytes, stops=stops
             ),
-            grounding=(),
+            prompt=Prompt(ids=[5, 6, 7], shared_tokens=0),
             fallback=Fallback(source="busy", text="busy", language="en"),
             origins=[(TOPIC, offset)],
         )
@@ -166,6 +167,17 @@ def test_an_answer_is_told_in_deltas_and_remembered() -> None:
     assert (end.status, end.reason, end.output_text) == ("incomplete", "max_output_tokens", "aaa")
     assert bench.deltas() == ["a", "a", "a"]
     assert [turn.assistant for turn in bench.history.turns] == ["aaa"]
+
+
+def test_a_remembered_turn_says_how_it_stood_in_its_prompt() -> None:
+    bench = Bench()
+    entry = Grounding(id="when", question="When?", answer="Soon.")
+    bench.accept(0)
+    bench.accept(1).prompt = Prompt(ids=[5, 6, 7], shared_tokens=0, grounding=(entry,), window_start="r0")
+    bench.run()
+    first, second = sorted(bench.history.turns, key=lambda turn: turn.request_id)
+    assert (first.window_start, first.grounding, first.output_ids) == ("r0", (), (LETTER_A,) * 3)
+    assert (second.window_start, second.grounding) == ("r0", (entry,))
 
 
 def test_a_stop_string_at_the_last_token_allowed_is_a_stop() -> None:

@@ -14,9 +14,12 @@ Engines are synchronous and owned by one thread.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
+from numpy.typing import NDArray
+
+from workers.kv.layout import KvLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class EngineInfo:
     num_slots: int
     max_length: int
     max_prefill_rows: int
-    kv_bytes_per_token: int
+    kv_layout: KvLayout
     stop_token_ids: frozenset[int]
 
 
@@ -84,10 +87,10 @@ class Engine(Protocol):
     def move(self, *, source: int, target: int, length: int) -> None:
         """Copy the first `length` tokens' KV of slot `source` over slot `target`."""
 
-    def export_kv(self, *, slot: int, start: int, stop: int) -> bytes:
-        """Return the KV of tokens `start .. stop-1` of a slot: `kv_bytes_per_token` bytes a token."""
+    def export_kv(self, *, slot: int, start: int, stop: int) -> NDArray[Any]:
+        """Return a copy of the KV of tokens `start .. stop-1` of a slot: `info.kv_layout.shape(stop - start)`."""
 
-    def import_kv(self, *, slot: int, start: int, data: bytes) -> None:
+    def import_kv(self, *, slot: int, start: int, values: NDArray[Any]) -> None:
         """Write KV that `export_kv` returned (of the same model, revision and precision) at token `start`."""
 
     def close(self) -> None:

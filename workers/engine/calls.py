@@ -1,6 +1,9 @@
 """Checks that every engine makes of its caller: a wrong call is a `ValueError` and changes nothing."""
 
 from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
 
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk
 
@@ -39,10 +42,11 @@ def check_range(info: EngineInfo, slot: int, start: int, stop: int) -> None:
         raise ValueError(f"tokens {start} to {stop} do not fit a slot of {info.max_length}")
 
 
-def check_import(info: EngineInfo, slot: int, start: int, num_bytes: int) -> int:
-    """The number of tokens that `num_bytes` of KV stand for, which fit `slot` from `start`."""
-    num_tokens, rest = divmod(num_bytes, info.kv_bytes_per_token)
-    if rest:
-        raise ValueError(f"{num_bytes} bytes of KV are no multiple of {info.kv_bytes_per_token} a token")
+def check_import(info: EngineInfo, slot: int, start: int, values: NDArray[Any]) -> int:
+    """The number of tokens that `values` are the KV of, which fit `slot` from `start`."""
+    layout = info.kv_layout
+    num_tokens = values.shape[3] if values.ndim == len(layout.shape(0)) else 0
+    if values.shape != layout.shape(num_tokens) or values.dtype != layout.numpy_dtype:
+        raise ValueError(f"KV of shape {values.shape} and {values.dtype} is not of layout {layout.describe()}")
     check_range(info, slot, start, start + num_tokens)
     return num_tokens

@@ -15,12 +15,13 @@ from shared.tokenizer import BYTE_LEVEL_SPECIALS
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk, Sampling
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
 from workers.engine.sampling import split_mix
+from workers.kv.layout import KvLayout
 
 # Lower-case letters and the space in the vocabulary of `Tokenizer.byte_level`, whose `<|im_end|>` ends an answer.
 BYTE_LEVEL_VOCABULARY: Final = tuple(len(BYTE_LEVEL_SPECIALS) + byte for byte in b"abcdefghijklmnopqrstuvwxyz ")
 BYTE_LEVEL_STOP: Final = BYTE_LEVEL_SPECIALS.index("<|im_end|>")
 
-_CELL: Final = np.dtype("<u8")
+_LAYOUT: Final = KvLayout(layers=1, parts=1, heads=1, dim=1, dtype="<u8")
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -53,7 +54,7 @@ class FakeEngine:
         self._prefill_ms_per_token = prefill_ms_per_token
         self._decode_ms_per_step = decode_ms_per_step
         self._decode_ms_per_row = decode_ms_per_row
-        self._kv: NDArray[np.uint64] = np.zeros((num_slots, max_length), _CELL)
+        self._kv: NDArray[np.uint64] = np.zeros((num_slots, max_length), _LAYOUT.numpy_dtype)
         self._info = EngineInfo(
             name="fake",
             model="fake",
@@ -62,7 +63,7 @@ class FakeEngine:
             num_slots=num_slots,
             max_length=max_length,
             max_prefill_rows=min(max_prefill_rows, num_slots),
-            kv_bytes_per_token=_CELL.itemsize,
+            kv_layout=_LAYOUT,
             stop_token_ids=frozenset({stop_token_id}),
         )
 
@@ -87,13 +88,13 @@ class FakeEngine:
         check_range(self._info, target, 0, length)
         self._kv[target, :length] = self._kv[source, :length]
 
-    def export_kv(self, *, slot: int, start: int, stop: int) -> bytes:
+    def export_kv(self, *, slot: int, start: int, stop: int) -> NDArray[np.uint64]:
         check_range(self._info, slot, start, stop)
-        return self._kv[slot, start:stop].tobytes()
+        return self._kv[slot, start:stop].reshape(_LAYOUT.shape(stop - start)).copy()
 
-    def import_kv(self, *, slot: int, start: int, data: bytes) -> None:
-        num_tokens = check_import(self._info, slot, start, len(data))
-        self._kv[slot, start : start + num_tokens] = np.frombuffer(data, _CELL)
+    def import_kv(self, *, slot: int, start: int, values: NDArray[np.uint64]) -> None:
+        num_tokens = check_import(self._info, slot, start, values)
+        self._kv[slot, start : start + num_tokens] = values.reshape(num_tokens)
 
     def close(self) -> None:
         """There is nothing to give back."""

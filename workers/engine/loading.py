@@ -69,4 +69,5 @@ def _template(tokenizer: Tokenizer, names: TemplateNames) -> ChatTemplate:
         start_id=tokenizer.special_id(names.turn_start),
         end_id=tokenizer.special_id(names.turn_end),
         encode=tokenizer.encode_text,
+        token_bytes=tokenizer.token_bytes,
     )

@@ -19,6 +19,7 @@ from shared.model_folder import REMEDY, ModelFolder
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
 from workers.engine.sampling import sample
+from workers.kv.layout import KvLayout
 
 _DEVICE: Final = "cpu"
 
@@ -59,7 +60,13 @@ class OnnxEngine:
             num_slots=num_slots,
             max_length=max_length,
             max_prefill_rows=min(max_prefill_rows, num_slots),
-            kv_bytes_per_token=self._kv[:, :, 0, :, 0].nbytes,
+            kv_layout=KvLayout(
+                layers=architecture.num_layers,
+                parts=2,
+                heads=architecture.num_kv_heads,
+                dim=architecture.head_dim,
+                dtype=self._kv.dtype.str,
+            ),
             stop_token_ids=frozenset(folder.manifest.stop_token_ids),
         )
 
@@ -96,16 +103,13 @@ class OnnxEngine:
         check_range(self._info, target, 0, length)
         self._kv[:, :, target, :, :length] = self._kv[:, :, source, :, :length]
 
-    def export_kv(self, *, slot: int, start: int, stop: int) -> bytes:
-        """Tokens outermost, then layer, key or value, head: the bytes of adjoining ranges can be joined or cut."""
+    def export_kv(self, *, slot: int, start: int, stop: int) -> NDArray[np.float32]:
         check_range(self._info, slot, start, stop)
-        return self._kv[:, :, slot, :, start:stop].transpose(3, 0, 1, 2, 4).tobytes()
+        return self._kv[:, :, slot, :, start:stop].copy()
 
-    def import_kv(self, *, slot: int, start: int, data: bytes) -> None:
-        num_tokens = check_import(self._info, slot, start, len(data))
-        layers, parts, _, heads, _, dim = self._kv.shape
-        rows = np.frombuffer(data, np.float32).reshape(num_tokens, layers, parts, heads, dim)
-        self._kv[:, :, slot, :, start : start + num_tokens] = rows.transpose(1, 2, 3, 0, 4)
+    def import_kv(self, *, slot: int, start: int, values: NDArray[np.float32]) -> None:
+        num_tokens = check_import(self._info, slot, start, values)
+        self._kv[:, :, slot, :, start : start + num_tokens] = values
 
     def close(self) -> None:
         self._bindings.clear()

@@ -1,0 +1,146 @@
+"""Blocks in host memory: within the budget, the least recently used give way, and an owner's are forgotten together."""
+
+from collections import OrderedDict
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from workers.kv.host import ENTRY_BYTES, HostCache
+
+TTL_S = 10.0
+NAMES = st.integers(0, 7).map(lambda number: bytes([number]))
+OWNERS = st.sampled_from(["a", "b", "c"])
+
+
+def cache(blocks: int = 3, value_bytes: int = 100) -> HostCache:
+    return HostCache(max_bytes=blocks * (value_bytes + ENTRY_BYTES), ttl_s=TTL_S)
+
+
+def test_the_least_recently_used_gives_way() -> None:
+    host = cache(2)
+    host.put(b"1", bytes(100), "a", 0)
+    host.put(b"2", bytes(100), "a", 1)
+    host.get(b"1", 2)
+    host.put(b"3", bytes(100), "a", 3)
+    assert host.get(b"2", 4) is None
+    assert host.get(b"1", 4) == host.get(b"3", 4) == bytes(100)
+    assert host.num_evicted == 1
+
+
+def test_what_is_larger_than_all_the_room_is_not_kept_and_moves_nobody() -> None:
+    host = cache(2)
+    host.put(b"1", bytes(100), "a", 0)
+    host.put(b"2", bytes(2 * 100 + 2 * ENTRY_BYTES), "a", 0)
+    assert (host.get(b"1", 0), host.get(b"2", 0)) == (bytes(100), None)
+
+
+def test_a_value_too_large_to_replace_the_former_one_leaves_neither() -> None:
+    host = cache(1)
+    host.put(b"1", bytes(100), "a", 0)
+    host.put(b"1", bytes(101), "a", 0)
+    assert host.get(b"1", 0) is None
+    assert host.num_bytes == 0
+
+
+def test_a_block_lives_so_long_after_its_last_use() -> None:
+    host = cache()
+    host.put(b"1", b"x", "a", 0)
+    assert host.get(b"1", 9_999) == b"x"
+    assert host.get(b"1", 19_998) == b"x"
+    assert host.get(b"1", 29_998) is None
+    assert (host.num_expired, host.num_evicted, host.num_bytes) == (1, 0, 0)
+
+
+def test_asking_whether_a_block_is_there_is_no_use_of_it() -> None:
+    host = cache(2)
+    host.put(b"1", bytes(100), "a", 0)
+    host.put(b"2", bytes(100), "a", 1)
+    assert b"1" in host
+    host.put(b"3", bytes(100), "a", 2)
+    assert b"1" not in host
+
+
+def test_what_has_expired_makes_room_before_others_are_put_out() -> None:
+    host = cache(2)
+    host.put(b"1", bytes(100), "a", 0)
+    host.put(b"2", bytes(100), "a", 9_000)
+    host.put(b"3", bytes(100), "a", 11_000)
+    assert (host.num_expired, host.num_evicted) == (1, 0)
+
+
+def test_erasing_an_owner_leaves_the_others() -> None:
+    host = cache()
+    host.put(b"1", b"x", "a", 0)
+    host.put(b"2", b"y", "b", 0)
+    assert host.erase("a") == 1
+    assert host.erase("a") == 0
+    assert (host.get(b"1", 0), host.get(b"2", 0)) == (None, b"y")
+
+
+class Host(RuleBasedStateMachine):
+    """Against a slow and plain model: `kept` holds value, owner and last use, the least recently used first."""
+
+    @initialize(max_bytes=st.integers(0, 5 * (ENTRY_BYTES + 60)))
+    def start(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.host = HostCache(max_bytes=max_bytes, ttl_s=TTL_S)
+        self.kept: OrderedDict[bytes, tuple[bytes, str, float]] = OrderedDict()
+        self.puts = self.erased = self.replaced = self.refused = 0
+        self.now = 1_000_000.0
+
+    def forget_expired(self) -> None:
+        for name, (_, _, used) in list(self.kept.items()):
+            if self.now - used >= 1_000 * TTL_S:
+                del self.kept[name]
+
+    @rule(ms=st.floats(0, 6_000))
+    def wait(self, ms: float) -> None:
+        self.now += ms
+
+    @rule(name=NAMES, size=st.integers(0, 120), owner=OWNERS)
+    def put(self, name: bytes, size: int, owner: str) -> None:
+        self.puts += 1
+        value = bytes([self.puts % 256]) * size
+        self.replaced += name in self.host._entries
+        self.host.put(name, value, owner, self.now)
+        self.forget_expired()
+        self.kept.pop(name, None)
+        if size + ENTRY_BYTES > self.max_bytes:
+            self.refused += 1
+            return
+        while self.model_bytes + size + ENTRY_BYTES > self.max_bytes:
+            self.kept.popitem(last=False)
+        self.kept[name] = (value, owner, self.now)
+
+    @rule(name=NAMES)
+    def get(self, name: bytes) -> None:
+        self.forget_expired()
+        expected = self.kept.get(name)
+        assert self.host.get(name, self.now) == (expected[0] if expected else None)
+        if expected:
+            self.kept[name] = (*expected[:2], self.now)
+            self.kept.move_to_end(name)
+
+    @rule(owner=OWNERS)
+    def erase(self, owner: str) -> None:
+        self.erased += self.host.erase(owner)
+        for name, (_, theirs, _) in list(self.kept.items()):
+            if theirs == owner:
+                del self.kept[name]
+
+    @property
+    def model_bytes(self) -> int:
+        return sum(len(value) + ENTRY_BYTES for value, _, _ in self.kept.values())
+
+    @invariant()
+    def the_budget_is_kept_and_every_block_accounted_for(self) -> None:
+        host = self.host
+        assert host.num_bytes == sum(len(entry.value) + ENTRY_BYTES for entry in host._entries.values())
+        assert host.num_bytes <= self.max_bytes
+        gone = host.num_evicted + host.num_expired + self.erased + self.replaced + self.refused
+        assert len(host) == self.puts - gone
+        assert {name for names in host._owners.values() for name in names} == set(host._entries)
+        assert all(host._owners.values())
+
+
+TestHost = Host.TestCase

@@ -1,0 +1,382 @@
+"""What was computed of a conversation, for its next turn: found before it waits, kept after it has ended.
+
+    prompt → names → host memory → ask Redis → is it worth loading? → load → decode → the sequence's `kv`
+    the slot's KV, exported at the end → names → encode → host memory → ask Redis → write what is not there
+
+Redis, encoding and decoding are two threads' work, one a direction: a prompt waits for no write. The engine's thread
+only copies. Whatever goes wrong here costs time and never an answer: a block that is not what its name says is dropped
+and counted, and the tokens are computed.
+"""
+
+import asyncio
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared import metrics
+from shared.clock import now_unix_ms
+from shared.errors import StoreUnavailable
+from shared.logs import get_logger
+from shared.session_key import SessionKey
+from workers.kv.blocks import Block, BlockChain, BlockNamer
+from workers.kv.gate import LoadGate
+from workers.kv.host import HostCache
+from workers.kv.lane import Lane
+from workers.kv.layout import KvLayout
+from workers.kv.store import KvStore
+from workers.kv.values import BadBlock, Codec, decode, encode, value_bytes
+from workers.policy import Costs
+from workers.sequence import Sequence as TokenSequence
+
+_ALL: Final = sys.maxsize
+_WORTH_MS: Final = 1.0  # what a fetch itself takes, without a load
+_MOST_UNSAVED_BYTES: Final = 256 << 20
+_REMEMBERED_ERASURES: Final = 10_000
+_CLOSE_S: Final = 5.0
+
+log = get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tokens:
+    """Tokens of a conversation; the first `shared` hold no customer's words. `first`: nothing was said in it before, so
+    only what a tenant's conversations share can have been kept."""
+
+    session: SessionKey
+    ids: Sequence[int]
+    shared: int
+    asked_unix_ms: float
+    first: bool = False
+    standing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The KV of the first `num_tokens` tokens, the last `loaded` from Redis; the first `kept` are in full blocks."""
+
+    num_tokens: int = 0
+    loaded: int = 0
+    kept: int = 0
+    values: NDArray[Any] | None = None
+
+
+class KvCache:
+    """`loading` and `saving` are two stores on the same Redis: each is its thread's own. `start` before the first use.
+
+    `costs` are the engine's; what would take it less than a millisecond is neither fetched nor kept.
+    """
+
+    def __init__(
+        self,
+        *,
+        layout: KvLayout,
+        codec: Codec,
+        namer: BlockNamer,
+        block_tokens: int,
+        host: HostCache,
+        gate: LoadGate,
+        loading: KvStore,
+        saving: KvStore,
+        costs: Costs,
+    ) -> None:
+        self._layout = layout
+        self._codec: Codec = codec
+        self._namer = namer
+        self._block_tokens = block_tokens
+        self._host = host
+        self._gate = gate
+        self._loading = loading
+        self._saving = saving
+        self._costs = costs
+        self._lock = threading.Lock()  # around the host memory
+        self._erased: OrderedDict[SessionKey, float] = OrderedDict()
+        self._unsaved_bytes = 0
+        self._fetches = _lane("kv-load", loading)
+        self._saves = _lane("kv-save", saving)
+
+    def start(self) -> None:
+        self._fetches.start()
+        self._saves.start()
+
+    async def restore(self, sequence: TokenSequence, *, first: bool, standing: int = 0) -> None:
+        """Before a sequence waits: give it what there is of its prompt's KV, all tokens but the last at most.
+
+        `first`: nothing was said in the conversation before. `standing`: so many of the first tokens stand in a slot;
+        what is no more than that is not fetched.
+        """
+        if not self._worthwhile(sequence):
+            sequence.kept = _ALL
+            return
+        prompt = _Tokens(
+            session=SessionKey(sequence.tenant, sequence.session_id),
+            ids=sequence.prompt_ids,
+            shared=sequence.shared_tokens,
+            asked_unix_ms=sequence.asked_unix_ms,
+            first=first,
+            standing=standing,
+        )
+        try:
+            found = await asyncio.wrap_future(self._fetches.submit(lambda: self._fetch(prompt)))
+        except Exception:
+            log.exception("kv_fetch_failed")
+            metrics.kv_dropped.labels("internal").inc()
+            return
+        sequence.kv, sequence.computed = found.values, found.num_tokens
+        sequence.loaded, sequence.kept = found.loaded, found.kept
+
+    def keep(self, sequence: TokenSequence, start: int, values: NDArray[Any]) -> None:
+        """Keep the KV of a sequence that has ended, from token `start`, a block's first. From any thread, without
+        waiting; what there is no room for until it is written is not kept."""
+        ids = [*sequence.prompt_ids, *sequence.output_ids][: start + values.shape[3]]
+        tokens = _Tokens(
+            session=SessionKey(sequence.tenant, sequence.session_id),
+            ids=ids,
+            shared=min(sequence.shared_tokens, len(ids)),
+            asked_unix_ms=sequence.asked_unix_ms,
+        )
+        with self._lock:
+            if self._unsaved_bytes + values.nbytes > _MOST_UNSAVED_BYTES:
+                metrics.kv_dropped.labels("backlog").inc()
+                return
+            self._unsaved_bytes += values.nbytes
+        self._saves.submit(lambda: self._keep(tokens, start, values))
+
+    def erase(self, session: SessionKey) -> None:
+        """Forget a conversation here; in Redis it is erased by whoever is asked to (`History.delete`)."""
+        with self._lock:
+            self._erased[session] = now_unix_ms()
+            self._erased.move_to_end(session)
+            if len(self._erased) > _REMEMBERED_ERASURES:
+                self._erased.popitem(last=False)
+            self._host.erase(_owner(session))
+
+    def close(self) -> None:
+        """Write what is to be kept, within a limit."""
+        self._fetches.close(_CLOSE_S)
+        self._saves.close(_CLOSE_S)
+        self._loading.close()
+        self._saving.close()
+
+    def _worthwhile(self, sequence: TokenSequence) -> bool:
+        """Whether computing the prompt takes longer than looking for it."""
+        return self._costs.prefill_ms(len(sequence.prompt_ids)) > _WORTH_MS
+
+    # --- on the fetching thread
+
+    def _fetch(self, tokens: _Tokens) -> _Found:
+        ids = tokens.ids
+        chain = self._namer.chain(tokens.session.tenant, tokens.session.session_id, ids, tokens.shared)
+        with self._lock:
+            now = now_unix_ms()
+            run = chain.longest_run(self._host).blocks
+            kept = {block.name: self._host.get(block.name, now) for block in run}
+        values = {name: value for name, value in kept.items() if value is not None}  # none has expired
+        blocks = _unbroken(block for block in run if block.name in values)
+        here = frozenset(values)
+        if tokens.standing and tokens.standing >= (blocks[-1].stop if blocks else 0):
+            return _Found(min(tokens.standing, len(ids) - 1), kept=self._in_full_blocks(blocks))
+        blocks, loaded = self._load(tokens, chain, blocks, values)
+        blocks, array = self._decoded(tokens, blocks, values, here)
+        num_tokens = min(blocks[-1].stop if blocks else 0, len(ids) - 1)
+        if array is None or num_tokens <= 0:
+            return _Found()
+        first_loaded = next((block.start for block in blocks if block.name in loaded), num_tokens)
+        return _Found(
+            num_tokens,
+            max(num_tokens - first_loaded, 0),
+            self._in_full_blocks(blocks),
+            array[:, :, :, :num_tokens],
+        )
+
+    def _load(
+        self, tokens: _Tokens, chain: BlockChain, blocks: tuple[Block, ...], values: dict[bytes, bytes]
+    ) -> tuple[tuple[Block, ...], frozenset[bytes]]:
+        """More of the chain, from Redis, where that is sooner than computing it; and the names of what was loaded."""
+        have, num_tokens = blocks[-1].stop if blocks else 0, len(tokens.ids)
+        shared = [block.name for block in chain.blocks if block.shared and block.name not in values]
+        nothing = frozenset[bytes]()
+        if not self._loading.available or (tokens.first and not shared):
+            return blocks, nothing
+        if not self._gate.worth_asking(self._recompute_ms(have, num_tokens), now_unix_ms()):
+            metrics.kv_decisions.labels("recompute").inc()
+            return blocks, nothing
+        begun = time.perf_counter()
+        num_bytes = 0
+        try:
+            held = self._loading.ask(tokens.session, shared)
+            found = chain.longest_run(values.keys() | held.session_names | held.shared_names).blocks
+            wanted = [block for block in found if block.name not in values]
+            sizes = [self._value_bytes(block) for block in wanted]
+            gain_ms = self._recompute_ms(wanted[0].start, wanted[-1].stop) if wanted else 0.0
+            decision = self._gate.decide(sizes, gain_ms, now_unix_ms())
+            if wanted:
+                kind = "probe" if decision.probe else "load" if decision.num_blocks else "recompute"
+                metrics.kv_decisions.labels(kind).inc()
+                metrics.kv_predicted_load.observe(decision.load_ms / 1_000)
+                metrics.kv_predicted_recompute.observe(decision.recompute_ms / 1_000)
+            wanted = wanted[: decision.num_blocks]
+            num_bytes = sum(sizes[: decision.num_blocks])
+            loaded = self._loading.load(
+                tokens.session,
+                [block.name for block in wanted if not block.shared],
+                [block.name for block in wanted if block.shared],
+            )
+        except StoreUnavailable:
+            self._gate.observe(max(num_bytes, 1), (time.perf_counter() - begun) * 1_000, now_unix_ms())
+            return blocks, nothing
+        seconds = time.perf_counter() - begun
+        if loaded:
+            num_bytes = sum(map(len, loaded.values()))
+            self._gate.observe(num_bytes, seconds * 1_000, now_unix_ms())
+            metrics.kv_load_time.observe(seconds)
+            metrics.kv_loaded_bytes.inc(num_bytes)
+        values |= loaded
+        return _unbroken(block for block in found if block.name in values), frozenset(loaded)
+
+    def _decoded(
+        self,
+        tokens: _Tokens,
+        blocks: tuple[Block, ...],
+        values: dict[bytes, bytes],
+        here: frozenset[bytes],
+    ) -> tuple[tuple[Block, ...], NDArray[Any] | None]:
+        """The blocks' tensors in one array, up to the first that is not what its name says."""
+        if not blocks:
+            return (), None
+        array: NDArray[Any] = np.empty(self._layout.shape(blocks[-1].stop), self._layout.numpy_dtype)
+        good: list[Block] = []
+        for block in blocks:
+            value = values[block.name]
+            try:
+                decode(
+                    value,
+                    self._layout,
+                    self._codec,
+                    block.stop - block.start,
+                    name=block.name,
+                    out=array[:, :, :, block.start : block.stop],
+                    checked=block.name in here,
+                )
+            except BadBlock as error:
+                self._drop(tokens.session, block, error.reason)
+                break
+            good.append(block)
+            if block.name not in here:
+                self._put(tokens, block, value)
+        return tuple(good), array
+
+    def _drop(self, session: SessionKey, block: Block, reason: str) -> None:
+        metrics.kv_dropped.labels(reason).inc()
+        log.warning("kv_block_dropped", reason=reason, shared=block.shared, action="the tokens are computed")
+        try:
+            self._loading.drop(session, () if block.shared else (block.name,), (block.name,) if block.shared else ())
+        except StoreUnavailable:
+            return
+
+    def _in_full_blocks(self, blocks: Sequence[Block]) -> int:
+        """How many tokens; a tail's are exported again, with those that fill its block."""
+        return sum(block.stop - block.start for block in blocks if block.stop - block.start == self._block_tokens)
+
+    def _recompute_ms(self, start: int, stop: int) -> float:
+        return self._costs.prefill_ms(stop - start, past=start) if stop > start else 0.0
+
+    def _value_bytes(self, block: Block) -> int:
+        return value_bytes(self._layout, self._codec, block.stop - block.start)
+
+    # --- on the saving thread
+
+    def _keep(self, tokens: _Tokens, start: int, values: NDArray[Any]) -> None:
+        try:
+            with metrics.kv_save_time.time():
+                self._save(tokens, start, values)
+        except StoreUnavailable:
+            metrics.kv_dropped.labels("unavailable").inc()
+        except Exception:
+            log.exception("kv_save_failed")
+            metrics.kv_dropped.labels("internal").inc()
+        finally:
+            with self._lock:
+                self._unsaved_bytes -= values.nbytes
+
+    def _save(self, tokens: _Tokens, start: int, values: NDArray[Any]) -> None:
+        session, ids = tokens.session, tokens.ids
+        chain = self._namer.chain(session.tenant, session.session_id, ids, tokens.shared)
+        encoded: dict[bytes, bytes] = {}
+        for block in chain.blocks:
+            if block.start >= start and not self._have(block.name):
+                part = values[:, :, :, block.start - start : block.stop - start]
+                try:
+                    encoded[block.name] = encode(part, self._codec, name=block.name)
+                except ValueError:
+                    metrics.kv_dropped.labels("not_finite").inc()
+                    break
+                self._put(tokens, block, encoded[block.name])
+        metrics.kv_host_bytes.set(self._host.num_bytes)
+        if not self._saving.available or self._is_erased(tokens):
+            return
+        held = self._saving.ask(session, [block.name for block in chain.blocks if block.shared])
+        missing = chain.missing(held.session_names | held.shared_names)
+        with self._lock:
+            now = now_unix_ms()
+            kept = {block: encoded.get(block.name) or self._host.get(block.name, now) for block in missing}
+        written = self._saving.save(
+            session,
+            {block.name: value for block, value in kept.items() if value is not None and not block.shared},
+            drop=chain.stale(held.session_names),
+            shared={block.name: value for block, value in kept.items() if value is not None and block.shared},
+            asked_unix_ms=tokens.asked_unix_ms,
+        )
+        metrics.kv_written_bytes.inc(written)
+
+    # --- the host memory
+
+    def _is_erased(self, tokens: _Tokens) -> bool:
+        """Whether the conversation was, after these were asked."""
+        return self._erased.get(tokens.session, 0.0) >= tokens.asked_unix_ms
+
+    def _have(self, name: bytes) -> bool:
+        with self._lock:
+            return name in self._host
+
+    def _put(self, tokens: _Tokens, block: Block, value: bytes) -> None:
+        session = tokens.session
+        with self._lock:
+            if block.shared or not self._is_erased(tokens):
+                owner = session.tenant if block.shared else _owner(session)
+                self._host.put(block.name, value, owner, now_unix_ms())
+
+
+def layout_id(*, model: str, revision: str, precision: str, layout: KvLayout, codec: Codec) -> str:
+    """All that a value depends on besides its tokens."""
+    return f"{model}/{revision}/{precision}/{layout.describe()}/{codec}"
+
+
+def _unbroken(blocks: Iterable[Block]) -> tuple[Block, ...]:
+    """Those that follow each other from the first token on."""
+    following: list[Block] = []
+    stop = 0
+    for block in blocks:
+        if block.start != stop:
+            break
+        following.append(block)
+        stop = block.stop
+    return tuple(following)
+
+
+def _owner(session: SessionKey) -> str:
+    return f"{session.tenant}/{session.session_id}"
+
+
+def _lane(name: str, store: KvStore) -> Lane:
+    def due_s() -> float | None:
+        due_ms = store.probe_due_in_ms()
+        return None if due_ms is None else max(due_ms / 1_000, 0.001)
+
+    return Lane(name, idle=store.probe, idle_due_s=due_s)

@@ -1,0 +1,98 @@
+"""Encoded blocks in this process's memory: the least recently used give way when the bytes run out. Pure.
+
+Each belongs to an owner, a conversation or what a tenant's conversations share, and is forgotten with it. Every
+operation takes the same time however many blocks there are, but `erase`, which takes as long as the owner has blocks.
+"""
+
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+ENTRY_BYTES: Final = 400
+"""What an entry takes besides its value, measured on CPython 3.11: so that many small values stay in the budget too."""
+
+
+class _Entry(NamedTuple):
+    value: bytes
+    owner: str
+    used_unix_ms: float
+
+
+class HostCache:
+    """At most `max_bytes`; what is not used for `ttl_s` is gone. One thread owns it.
+
+    `num_bytes` counts values and `ENTRY_BYTES` each; `num_evicted` and `num_expired` count blocks since the start.
+    """
+
+    __slots__ = ("_entries", "_max_bytes", "_owners", "_ttl_ms", "num_bytes", "num_evicted", "num_expired")
+
+    def __init__(self, *, max_bytes: int, ttl_s: float) -> None:
+        self._max_bytes = max_bytes
+        self._ttl_ms = ttl_s * 1_000
+        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()  # the least recently used first
+        self._owners: dict[str, set[bytes]] = {}
+        self.num_bytes = 0
+        self.num_evicted = 0
+        self.num_expired = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a value is there, or was until it expired. It is no use of it."""
+        return name in self._entries
+
+    def get(self, name: bytes, now_unix_ms: float) -> bytes | None:
+        """The value, which is now the most recently used; None where there is none."""
+        entry = self._entries.get(name)
+        if entry is None:
+            return None
+        if self._expired(entry, now_unix_ms):
+            self._drop(name)
+            self.num_expired += 1
+            return None
+        self._entries[name] = entry._replace(used_unix_ms=now_unix_ms)
+        self._entries.move_to_end(name)
+        return entry.value
+
+    def put(self, name: bytes, value: bytes, owner: str, now_unix_ms: float) -> None:
+        """Keep a value in place of the name's former one. One that is larger than all the room is not kept."""
+        if name in self._entries:
+            self._drop(name)
+        self._purge(now_unix_ms)
+        size = len(value) + ENTRY_BYTES
+        if size > self._max_bytes:
+            return
+        while self.num_bytes + size > self._max_bytes:
+            self._drop(next(iter(self._entries)))
+            self.num_evicted += 1
+        self._entries[name] = _Entry(value, owner, now_unix_ms)
+        self._owners.setdefault(owner, set()).add(name)
+        self.num_bytes += size
+
+    def erase(self, owner: str) -> int:
+        """Forget all of an owner's blocks. Returns how many there were."""
+        names = tuple(self._owners.get(owner, ()))
+        for name in names:
+            self._drop(name)
+        return len(names)
+
+    def _purge(self, now_unix_ms: float) -> None:
+        """Drop what has expired, from the least recently used on. Each block is dropped once: over many calls that is
+        one a call."""
+        while self._entries:
+            name, entry = next(iter(self._entries.items()))
+            if not self._expired(entry, now_unix_ms):
+                return
+            self._drop(name)
+            self.num_expired += 1
+
+    def _expired(self, entry: _Entry, now_unix_ms: float) -> bool:
+        return now_unix_ms - entry.used_unix_ms >= self._ttl_ms
+
+    def _drop(self, name: bytes) -> None:
+        entry = self._entries.pop(name)
+        self.num_bytes -= len(entry.value) + ENTRY_BYTES
+        names = self._owners[entry.owner]
+        names.discard(name)
+        if not names:
+            del self._owners[entry.owner]

@@ -1,0 +1,45 @@
+"""The cache that the settings ask for, for an engine."""
+
+from typing import Final
+
+from shared import metrics
+from shared.settings import Settings
+from workers.engine import EngineInfo
+from workers.kv.blocks import BlockNamer
+from workers.kv.cache import KvCache, layout_id
+from workers.kv.gate import LoadGate
+from workers.kv.host import HostCache
+from workers.kv.store import KvStore
+from workers.kv.values import value_bytes
+from workers.policy import Costs
+
+_PROBE_INTERVAL_MS: Final = 1_000.0
+
+
+def open_cache(settings: Settings, info: EngineInfo, costs: Costs) -> KvCache:
+    """Connects when it is started. Raises `SettingsError` for a Redis that cannot be meant."""
+    kv, layout = settings.kv, info.kv_layout
+    longest = value_bytes(layout, kv.precision, kv.block_tokens)
+    kept_with = layout_id(
+        model=info.model, revision=info.revision, precision=info.precision, layout=layout, codec=kv.precision
+    )
+
+    def store() -> KvStore:
+        return KvStore(
+            settings.redis,
+            kv,
+            max_value_bytes=longest,
+            count_dropped=lambda reason: metrics.kv_dropped.labels(reason).inc(),
+        )
+
+    return KvCache(
+        layout=layout,
+        codec=kv.precision,
+        block_tokens=kv.block_tokens,
+        namer=BlockNamer(salt=b"", layout_id=kept_with, block_tokens=kv.block_tokens),
+        host=HostCache(max_bytes=kv.host_mib << 20, ttl_s=kv.ttl_s),
+        gate=LoadGate(probe_interval_ms=_PROBE_INTERVAL_MS),
+        loading=store(),
+        saving=store(),
+        costs=costs,
+    )

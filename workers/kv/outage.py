@@ -1,0 +1,27 @@
+"""When something that failed is tried again, and what of it is worth a line in the log: pure."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Outage:
+    """Whether something has failed, and when to try it again. Says what is the first, so that it is logged once."""
+
+    retry_after_ms: float
+    begun: bool = False
+    retry_at_ms: float = 0.0
+
+    def fail(self, now_ms: float) -> bool:
+        """True for the first of several failures."""
+        first, self.begun = not self.begun, True
+        self.retry_at_ms = now_ms + self.retry_after_ms
+        return first
+
+    def succeed(self) -> bool:
+        """True for the first success after failures."""
+        ended, self.begun, self.retry_at_ms = self.begun, False, 0.0
+        return ended
+
+    def due_in_ms(self, now_ms: float) -> float:
+        """0 where it may be tried."""
+        return max(0.0, self.retry_at_ms - now_ms)

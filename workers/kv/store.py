@@ -1,0 +1,287 @@
+"""Blocks of KV in Redis: a hash a session, a plain key for each block that a tenant's sessions share.
+
+Names are raw bytes in a hash (half of hex, and `load` takes what `ask` gave), hex in a key. Each script and transaction
+touches one hash tag, the session's or the tenant's; a pipeline is no transaction and may hold several, so a Redis
+Cluster takes it too.
+
+Values never pass through a script: Lua would copy them twice, at several times the cost (23 MB: 45 ms in place of 13,
+Redis standing still meanwhile). So `ask` finds in a script which values have a length that can be ours, and `load` gets
+those as they are; `save` writes in a transaction whose last step takes back what a session erased since may not hold.
+
+A cache: each read and each write of the socket is bounded by `kv.timeout_ms`. After a failure no call reaches Redis
+until `probe`, which the thread makes while it has nothing else to do, has seen it answer: no request waits for a trial.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+from redis.client import Pipeline
+from redis.exceptions import ExecAbortError, RedisError, ResponseError
+
+from shared.errors import StoreUnavailable
+from shared.logs import get_logger
+from shared.redis_client import blocking_redis
+from shared.session_key import SessionKey, shared_key
+from shared.settings import KvSettings, RedisSettings
+from workers.kv.outage import Outage
+from workers.kv.scripts import ASK_SESSION, ASK_SHARED, CLOSE, OPEN
+
+_LONGEST_NAME: Final = 64
+_MOST_NAMES: Final = 4_096
+_TRANSACTION_BYTES: Final = 4 << 20  # Redis serves nobody else while it executes one: about 2 ms
+_DROPPED: Final = ("wrong_type", "too_many", "oversized")
+_REPLY_BYTES: Final = 4 << 20
+_PROBE: Final = SessionKey("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The blocks that Redis has, by name: of the session all, of the shared ones those that were asked for."""
+
+    session_names: frozenset[bytes] = frozenset()
+    shared_names: frozenset[bytes] = frozenset()
+
+
+class KvStore:
+    """Used by one thread, except `available`. It connects at the first `probe`; until then it is not available.
+
+    `max_value_bytes` is the longest that a value of ours can be; longer ones are never fetched. `count_dropped` is told
+    the reason of each key or value that is deleted or passed over: wrong_type, too_many, oversized. Methods raise
+    `StoreUnavailable` and nothing else.
+    """
+
+    def __init__(
+        self, redis: RedisSettings, kv: KvSettings, *, max_value_bytes: int, count_dropped: Callable[[str], None]
+    ) -> None:
+        self._redis = blocking_redis(redis, timeout_ms=kv.timeout_ms)
+        self._ttl_s = kv.ttl_s
+        self._max_value_bytes = max_value_bytes
+        self._count_dropped = count_dropped
+        self._outage = Outage(kv.retry_after_ms)
+        self._refusals = Outage(kv.retry_after_ms)  # Redis answers and takes no writes: full, or a replica
+        self._available = False
+
+    @property
+    def available(self) -> bool:
+        """Whether a call would reach Redis. Any thread may ask, and so spare itself a call that raises."""
+        return self._available
+
+    def probe_due_in_ms(self) -> float | None:
+        """After so long without work the thread shall `probe`; None where there is no need."""
+        return None if self._available else self._outage.due_in_ms(_now_ms())
+
+    def probe(self) -> bool:
+        """Try Redis where that is due, with every command that a load needs; whether it is available."""
+        if self.probe_due_in_ms() == 0.0:
+            pipeline = self._redis.pipeline(transaction=False)
+            self._ask(pipeline, _PROBE, [_PROBE.of("kv")])
+            pipeline.hmget(_PROBE.of("kv"), [b"probe"])
+            pipeline.mget([_PROBE.of("kv")])
+            try:
+                self._execute(pipeline)
+            except StoreUnavailable:
+                return False
+            self._available = True
+            if self._outage.succeed():
+                get_logger().info("available", what="redis for kv")
+        return self._available
+
+    def ask(self, session: SessionKey, shared_names: Sequence[bytes]) -> Held:
+        """What is there, in one round trip; all of it lives `kv.ttl_s` from now. What cannot be ours is deleted."""
+        pipeline = self._pipeline()
+        self._ask(pipeline, session, [shared_key(session.tenant, name) for name in shared_names])
+        own, *rest = self._execute(pipeline)
+        self._count(own[:3])
+        shared: frozenset[bytes] = frozenset()
+        if rest:
+            flags = rest[0]
+            self._count(flags[-3:])
+            shared = frozenset(name for name, flag in zip(shared_names, flags[:-3], strict=True) if flag)
+        return Held(frozenset(own[3:]), shared)
+
+    def load(
+        self, session: SessionKey, names: Sequence[bytes], shared_names: Sequence[bytes] = ()
+    ) -> dict[bytes, bytes]:
+        """The values of names that `ask` gave; those gone meanwhile are left out. Redis says nothing until it has put a
+        whole reply together, so each is of a few MiB: one round trip, or as many as that takes. What has come when
+        Redis fails is given all the same."""
+        most = max(_REPLY_BYTES // self._max_value_bytes, 1)
+        values = self._load(session, names[:most], shared_names)
+        for first in range(most, len(names), most):
+            try:
+                values |= self._load(session, names[first : first + most], ())
+            except StoreUnavailable:
+                break
+        return values
+
+    def _load(self, session: SessionKey, names: Sequence[bytes], shared_names: Sequence[bytes]) -> dict[bytes, bytes]:
+        if not names and not shared_names:
+            return {}
+        pipeline = self._pipeline()
+        if names:
+            pipeline.hmget(session.of("kv"), list(names))
+        if shared_names:
+            pipeline.mget([shared_key(session.tenant, name) for name in shared_names])
+        replies = self._execute(pipeline)
+        if names and isinstance(replies[0], ResponseError):  # planted since it was asked
+            self._count_dropped("wrong_type")
+            replies[0] = [None] * len(names)
+        found = zip(chain(names, shared_names), chain.from_iterable(replies), strict=True)
+        values = {name: value for name, value in found if value is not None}
+        oversized = [name for name, value in values.items() if len(value) > self._max_value_bytes]
+        for name in oversized:
+            self._count_dropped("oversized")
+            del values[name]
+        return values
+
+    def save(
+        self,
+        session: SessionKey,
+        blocks: Mapping[bytes, bytes],
+        *,
+        drop: Collection[bytes] = (),
+        shared: Mapping[bytes, bytes] | None = None,
+        asked_unix_ms: float,
+    ) -> int:
+        """Write the session's new blocks, drop others of it, write the shared ones that are not there: one round trip.
+
+        The bytes of values that Redis has taken: none of the session's where it was erased after its turn was asked.
+        While Redis takes no writes this raises without asking it.
+        """
+        pipeline = self._pipeline()
+        if self._refusals.due_in_ms(_now_ms()) > 0:
+            raise StoreUnavailable("Redis takes no writes; it is left alone with them for a while")
+        batches = [*_batches(blocks)] or ([{}] if drop else [])
+        for number, batch in enumerate(batches):
+            self._write(pipeline, session, batch, drop=() if number else drop, asked_unix_ms=asked_unix_ms)
+        for name, value in (shared or {}).items():
+            pipeline.set(shared_key(session.tenant, name), value, ex=self._ttl_s, nx=True)
+        if not len(pipeline):
+            return 0
+        replies = self._execute(pipeline, writing=True)
+        written = 0
+        results = [reply for reply in replies if isinstance(reply, list)]  # those of EXEC
+        for batch, result in zip(batches, results, strict=True):
+            opened, *_, closed = result
+            if opened:
+                self._count_dropped("wrong_type")
+            written += closed * _size(batch)
+        taken = replies[len(replies) - len(shared or ()) :]
+        return written + sum(len(value) for value, ok in zip((shared or {}).values(), taken, strict=True) if ok)
+
+    def drop(self, session: SessionKey, names: Collection[bytes], shared_names: Collection[bytes] = ()) -> None:
+        """Delete blocks that turned out to be something else."""
+        pipeline = self._pipeline()
+        if names:
+            pipeline.hdel(session.of("kv"), *names)
+        for name in shared_names:
+            pipeline.delete(shared_key(session.tenant, name))
+        self._execute(pipeline)
+
+    def erase(self, session: SessionKey) -> None:
+        """Drop all of the session's blocks. A customer's wish goes to `History.delete`, which also stops late saves."""
+        pipeline = self._pipeline()
+        pipeline.delete(session.of("kv"))
+        self._execute(pipeline)
+
+    def close(self) -> None:
+        """Hang up. No call may follow."""
+        self._available = False
+        self._redis.close()
+
+    # --- what is sent
+
+    def _ask(self, pipeline: Pipeline, session: SessionKey, shared_keys: Sequence[str]) -> None:
+        limits = (self._ttl_s, self._max_value_bytes, _LONGEST_NAME, _MOST_NAMES)
+        pipeline.eval(ASK_SESSION, 1, session.of("kv"), *limits)
+        if shared_keys:
+            pipeline.eval(ASK_SHARED, len(shared_keys), *shared_keys, *limits)
+
+    def _write(
+        self,
+        pipeline: Any,
+        session: SessionKey,
+        blocks: Mapping[bytes, bytes],
+        *,
+        drop: Iterable[bytes],
+        asked_unix_ms: float,
+    ) -> None:
+        """A transaction of its own within the pipeline, which redis-py knows none for."""
+        pipeline.execute_command("MULTI")
+        pipeline.eval(OPEN, 1, session.of("kv"), *drop)
+        if blocks:
+            pipeline.execute_command("HSET", session.of("kv"), *chain.from_iterable(blocks.items()))
+        keys = (session.of("kv"), session.of("erased"))
+        pipeline.eval(CLOSE, 2, *keys, asked_unix_ms, self._ttl_s, *blocks)
+        pipeline.execute_command("EXEC")
+
+    # --- how it goes
+
+    def _pipeline(self) -> Pipeline:
+        if not self._available:
+            raise StoreUnavailable("Redis is left alone after a failure")
+        return self._redis.pipeline(transaction=False)
+
+    def _execute(self, pipeline: Pipeline, *, writing: bool = False) -> list[Any]:
+        """The replies. A wrong type is the caller's to see, in place of the reply; every other error ends the call."""
+        try:
+            replies = pipeline.execute(raise_on_error=False)
+        except (RedisError, OSError, ValueError) as error:  # ValueError: what speaks there is no Redis
+            raise self._failed(error) from error
+        refusals = [error for error in _errors(replies) if not str(error).startswith("WRONGTYPE")]
+        if refusals:
+            # Why a transaction was not executed stands before it.
+            refusal = next((error for error in refusals if not isinstance(error, ExecAbortError)), refusals[0])
+            raise (self._refused(refusal) if writing else self._failed(refusal)) from refusal
+        if writing and self._refusals.succeed():
+            get_logger().info("available", what="redis for kv's writes")
+        return replies
+
+    def _failed(self, error: Exception) -> StoreUnavailable:
+        self._available = False
+        cause = str(error) or "no answer in time"
+        if self._outage.fail(_now_ms()):
+            get_logger().warning("unavailable", what="redis for kv", cause=cause)
+        return StoreUnavailable(f"Redis: {cause}")
+
+    def _refused(self, error: Exception) -> StoreUnavailable:
+        cause = str(error)
+        if self._refusals.fail(_now_ms()):
+            get_logger().warning("unavailable", what="redis for kv's writes", cause=cause)
+        return StoreUnavailable(f"Redis: {cause}")
+
+    def _count(self, counts: Iterable[int]) -> None:
+        for reason, count in zip(_DROPPED, counts, strict=True):
+            for _ in range(count):
+                self._count_dropped(reason)
+
+
+def _batches(blocks: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:
+    """In their order, each batch's values together at most `_TRANSACTION_BYTES`, or a single larger one."""
+    batch: dict[bytes, bytes] = {}
+    for name, value in blocks.items():
+        if batch and _size(batch) + len(value) > _TRANSACTION_BYTES:
+            yield batch
+            batch = {}
+        batch[name] = value
+    if batch:
+        yield batch
+
+
+def _size(blocks: Mapping[bytes, bytes]) -> int:
+    return sum(map(len, blocks.values()))
+
+
+def _errors(replies: Iterable[Any]) -> Iterator[Exception]:
+    for reply in replies:
+        if isinstance(reply, Exception):
+            yield reply
+        elif isinstance(reply, list):
+            yield from _errors(reply)
+
+
+def _now_ms() -> float:
+    return time.monotonic() * 1_000
