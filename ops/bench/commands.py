@@ -248,6 +248,59 @@ def policies(
     _run(lambda: bench_policies(settings, options, Console(stderr=True)))
 
 
+@bench_app.command("overload")
+def overload(
+    seconds: Annotated[float, typer.Option(help="of each load: half of capacity, 1.5, 3 and 10 times it, half")] = 15.0,
+    seed: Annotated[int, typer.Option(help="of the arrivals")] = 1,
+    engine: Annotated[
+        Literal["fake", "onnx"], typer.Option(help="fake: latencies as the CPU engine's, without its work")
+    ] = "fake",
+    broker: Annotated[Literal["embedded", "kafka"], typer.Option(help="in memory, or Apache Kafka")] = "embedded",
+    json_path: JsonPath = None,
+) -> None:
+    """What clients get at up to ten times the capacity: answers, fallbacks, their lateness, and the recovery."""
+    from ops.bench.overload import OverloadOptions, bench_overload
+
+    options = OverloadOptions(seconds=seconds, seed=seed, engine=engine, broker=broker, json_path=json_path)
+    options.check()
+    settings = _settings()
+    if engine == "onnx":
+        _ensure_model(settings)
+    _run(lambda: bench_overload(settings, options, Console(stderr=True)))
+
+
+@bench_app.command("kv")
+def kv(
+    conversations: Annotated[int, typer.Option(help="of the cell whole; languages in turn")] = 24,
+    rounds: Annotated[int, typer.Option(help="of the cell whole: medians count")] = 3,
+    clients: Annotated[int, typer.Option(help="closed loop: conversations at once")] = 8,
+    max_output_tokens: Annotated[int, typer.Option(help="of each answer")] = 48,
+    cells: Annotated[str, typer.Option(help="what to measure, comma-separated")] = "ttft,whole,write,slow,down",
+    peer: Annotated[
+        str | None, typer.Option(metavar="URL", help="a llama-server that answers the same conversations")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="few of everything: within a minute")] = False,
+    json_path: JsonPath = None,
+) -> None:
+    """What the conversations' kept KV is worth: TTFT, prompt tokens computed, bytes written, answers a second."""
+    from ops.bench.kv import KvOptions, bench_kv
+
+    options = KvOptions(
+        conversations=conversations,
+        rounds=rounds,
+        clients=clients,
+        max_output_tokens=max_output_tokens,
+        cells=tuple(name.strip() for name in cells.split(",") if name.strip()),
+        peer=peer,
+        json_path=json_path,
+    )
+    options.check()
+    settings = _settings()
+    _ensure_model(settings)
+    options = options.reduced() if quick else options
+    _run(lambda: bench_kv(settings, options, Console(stderr=True)))
+
+
 def _positive(options: Mapping[str, float], *, least: float = 0.001) -> None:
     """Raises `SettingsError`, one line a fault."""
     wrong = [f"{name} {value:g}" for name, value in options.items() if not least <= value <= _MOST]
