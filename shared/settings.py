@@ -115,7 +115,7 @@ class KvSettings(Group):
     precision: Literal["fp16", "exact", "int8"] = Field("fp16", description="of what is kept (exact: the engine's)")
     profile: Literal["standard", "promotion"] = Field("standard", description="ttl_s: 1 h, or 15 min where many come")
     ttl_s: int = Field(0, ge=0, le=2_592_000, description="Redis drops it so long after its last use (0: by profile)")
-    host_mib: int = Field(512, ge=0, le=1_048_576, description="host memory for it, at most (0: none)")
+    host_mib: int = Field(256, ge=0, le=1_048_576, description="host memory for it, at most (0: none)")
     timeout_ms: int = Field(20, ge=1, le=10_000, description="one read from Redis or write to it takes no longer")
     retry_after_ms: int = Field(1_000, ge=10, le=60_000, description="after a failure Redis is left alone so long")
 

@@ -53,24 +53,24 @@ class Ended:
 
 
 News = Said | Ended
+Keep = Callable[[Sequence, int, NDArray[Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What the engine sampled and exported, and how long each part of the step took."""
+    """What the engine sampled, and how long each part of the step took."""
 
     prefill_tokens: list[int | None]
     decode_tokens: list[int]
-    exported: list[tuple[Export, NDArray[Any]]]
     transfer_s: float
     prefill_s: float
     decode_s: float
 
 
-def run_step(engine: Engine, step: Step) -> StepResult:
+def run_step(engine: Engine, step: Step, keep: Keep) -> StepResult:
     """Compute a step: transfers, decode, prefill. Raises `EngineError`."""
     start = time.perf_counter()
-    exported = transfer(engine, step.transfers)
+    transfer(engine, step.transfers, keep)
     moved = time.perf_counter()
     decoded = engine.decode(step.decode) if step.decode else []
     middle = time.perf_counter()
@@ -78,16 +78,17 @@ def run_step(engine: Engine, step: Step) -> StepResult:
     return StepResult(
         prefilled,
         decoded,
-        exported,
         transfer_s=moved - start,
         prefill_s=time.perf_counter() - middle,
         decode_s=middle - moved,
     )
 
 
-def transfer(engine: Engine, transfers: Iterable[Transfer]) -> list[tuple[Export, NDArray[Any]]]:
-    """Carry out transfers in their order: each finds what those before it have left. Raises `EngineError`."""
-    exported: list[tuple[Export, NDArray[Any]]] = []
+def transfer(engine: Engine, transfers: Iterable[Transfer], keep: Keep) -> None:
+    """Carry out transfers in their order: each finds what those before it have left. Raises `EngineError`.
+
+    What is exported is given to `keep` at once: its conversation's next question may be on its way.
+    """
     for item in transfers:
         match item:
             case Move():
@@ -95,8 +96,8 @@ def transfer(engine: Engine, transfers: Iterable[Transfer]) -> list[tuple[Export
             case Import():
                 engine.import_kv(slot=item.slot, start=item.start, values=item.values)
             case Export():
-                exported.append((item, engine.export_kv(slot=item.slot, start=item.start, stop=item.stop)))
-    return exported
+                values = engine.export_kv(slot=item.slot, start=item.start, stop=item.stop)
+                keep(item.sequence, item.start, values)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,7 +111,7 @@ class EngineLoop:
     costs: CostModel
     tell: Callable[[list[News]], None]
     interval_s: float
-    keep: Callable[[Sequence, int, NDArray[Any]], None]
+    keep: Keep
     _mail: deque[Job | str | SessionKey] = field(default_factory=deque)
     _wake: threading.Event = field(default_factory=threading.Event)
     _stopped: bool = False
@@ -169,13 +170,11 @@ class EngineLoop:
                 self._wake.clear()
                 continue
             try:
-                result = run_step(self.engine, step)
+                result = run_step(self.engine, step, self.keep)
             except EngineError as error:
                 self._fail(error)
                 continue
             self.take_in(step, result)
-            for export, values in result.exported:
-                self.keep(export.sequence, export.start, values)
 
     def next_step(self) -> Step | None:
         """Read the mail, take out what is cancelled, too late or given up, and plan."""

@@ -59,6 +59,11 @@ class Talk:
         self.answers: list[Answered] = []
         self._client = ChatClient(url, session_id=session_id)
 
+    @property
+    def session_id(self) -> str:
+        assert self._client.session is not None, "asked before it was connected"
+        return self._client.session.session_id
+
     async def __aenter__(self) -> Self:
         """Raises `ConnectFailed`."""
         await self._client.__aenter__()

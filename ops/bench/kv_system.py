@@ -30,6 +30,7 @@ _WARMUP: Final = Conversation(
     language="en",
     turns=("Good morning, is somebody there?", "Which of your shops is the nearest to Lund?", "Thank you, goodbye."),
 )
+_HOST_MIB: Final = "1024"  # all conversations of a cell: which level is measured is for the cell to say
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,10 +93,11 @@ async def systems(settings: Settings, *, slots: int, behind_proxy: bool, console
     """With the cache and without, both warm. Raises `ServiceError`."""
     console.print("starting two systems, with the cache and without")
     async with AsyncExitStack() as stack:
-        env = _env(slots)
+        with_cache = {**_env(slots), "KV__ENABLED": "true", "KV__HOST_MIB": _HOST_MIB}
+        without = {**_env(slots), "KV__ENABLED": "false"}
         on, off = await asyncio.gather(
-            _start(settings, {**env, "KV__ENABLED": "true"}, stack, behind_proxy=behind_proxy),
-            _start(settings, {**env, "KV__ENABLED": "false"}, stack, behind_proxy=behind_proxy),
+            _start(settings, with_cache, stack, behind_proxy=behind_proxy),
+            _start(settings, without, stack, behind_proxy=behind_proxy),
         )
         for side in (on, off):
             await side.warm_up(slots)

@@ -1,8 +1,9 @@
 """The first token of turn 5 at about 1,000 tokens of context: recomputed, or with the cache in each of its levels.
 
-Recomputed: the worker without the cache, whose history is written beforehand with the same four turns and the same
-answers, so that both prompts are equal. From the slot: right after turn 4. From host memory: other conversations have
-used the slots since. From Redis: the worker that answered turns 1 to 4 has ended, another one has started.
+Recomputed: the worker without the cache, whose history is given the same four turns beforehand, as the other one
+remembers them, so that both prompts are equal token for token. From the slot: right after turn 4. From host memory:
+other conversations have used the slots since. From Redis: the worker that answered turns 1 to 4 has ended, another one
+has started.
 """
 
 import asyncio
@@ -24,7 +25,6 @@ from ops.processes import ServiceError
 from shared.clock import now_unix_ms
 from shared.history import History
 from shared.settings import Settings
-from shared.turn import Turn
 
 Level = Literal["slot", "host", "redis"]
 Count = Callable[[str], int]
@@ -34,6 +34,7 @@ _OPENING_TOKENS: Final = 250  # system text and FAQ entries, before the first pr
 _FRAME_TOKENS: Final = 12  # of the chat template, a question and its answer
 _LEAST_ANSWER, _MOST_ANSWER = 16, 256
 _ANSWER_TOKENS: Final = 16
+_ALL_TURNS: Final = 50
 _PAUSE_S: Final = 0.2  # a customer reads before writing: so long an answer's KV has to be stored
 
 
@@ -92,12 +93,16 @@ async def measure_ttft(
     console: Console,
 ) -> list[Cell]:
     """Turn 5 at about `context_tokens`; `slots` are those of each worker. Raises `ConnectFailed`, `ServiceError`."""
-    seeds = History(settings.redis.model_copy(update={"url": pair.off.redis.url, "timeout_ms": HISTORY_TIMEOUT_MS}))
+    told, seeds = [
+        History(settings.redis.model_copy(update={"url": side.redis.url, "timeout_ms": HISTORY_TIMEOUT_MS}))
+        for side in (pair.on, pair.off)
+    ]
     steps = len(conversations) * (3 * TURN + 2)
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(told.close)
         stack.push_async_callback(seeds.close)
         progress = stack.enter_context(progress_bar(console, f"TTFT of turn {TURN}", steps))
-        run = _Run(pair, seeds, settings.tenant, context_tokens, slots, count, progress)
+        run = _Run(pair, told, seeds, settings.tenant, context_tokens, slots, count, progress)
         for_host = [await stack.enter_async_context(Talk(pair.on.url, one)) for one in conversations]
         for_redis = [await stack.enter_async_context(Talk(pair.on.url, one)) for one in conversations]
         await run.lead_up(for_host)
@@ -114,6 +119,7 @@ class _Run:
     def __init__(
         self,
         pair: Pair,
+        told: History,
         seeds: History,
         tenant: str,
         context_tokens: int,
@@ -122,6 +128,7 @@ class _Run:
         progress: Callable[[int], None],
     ) -> None:
         self._pair = pair
+        self._told = told
         self._seeds = seeds
         self._tenant = tenant
         self._context_tokens = context_tokens
@@ -189,15 +196,8 @@ class _Run:
         """The same turn after the same turns, without the cache. Raises `ServiceError` where Redis keeps none."""
         off: Side = self._pair.off
         session_id = f"bench-{secrets.token_hex(8)}"
-        asked_unix_ms = int(now_unix_ms()) - TURN
-        for answer in talk.answers[: TURN - 1]:
-            turn = Turn(
-                request_id=f"{session_id}-{answer.turn}",
-                user=answer.question,
-                assistant=answer.text,
-                source="model",
-                asked_unix_ms=asked_unix_ms + answer.turn - TURN,
-            )
+        turns = await self._told.turns(self._tenant, talk.session_id, limit=_ALL_TURNS, before_unix_ms=now_unix_ms())
+        for turn in turns[: TURN - 1]:
             if not await self._seeds.append(self._tenant, session_id, turn):
                 raise ServiceError("the bench's own Redis does not answer; measure again on a quieter machine")
         async with Talk(off.url, talk.conversation, session_id=session_id) as again:

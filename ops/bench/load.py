@@ -29,13 +29,14 @@ class Question:
     max_output_tokens: int
     deadline_ms: int
     ask_deadline: bool = False
+    temperature: float = 0.0
 
     def as_request(self, number: int) -> ResponseCreate:
         return ResponseCreate(
             event_id=f"bench-{number}",
             input=self.text,
             max_output_tokens=self.max_output_tokens,
-            temperature=0.0,
+            temperature=self.temperature,
             deadline_ms=self.deadline_ms if self.ask_deadline else None,
         )
 

@@ -6,11 +6,13 @@ together fill a slot. The worker's resident memory is read every second.
 
 import asyncio
 import time
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
+from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from ops.bench.environment import environment
@@ -27,7 +29,8 @@ from shared.tokenizer import Tokenizer
 
 SLOTS: Final = 16
 SLOT_TOKENS: Final = 2_048
-NEW_TOKENS: Final = 100
+NEW_TOKENS: Final = 1_024  # an answer takes so much longer than a prompt that all slots are taken at once
+_TEMPERATURE: Final = 2.0  # what is drawn so hardly ever ends an answer
 RSS_TARGET_GIB: Final = 2.0
 SLOPE_TARGET_MIB: Final = 1.0  # a minute; ten of them are within what an allocator moves
 _TEMPLATE_TOKENS: Final = 9
@@ -41,13 +44,15 @@ _MIN_SAMPLES: Final = 3
 
 
 class MemoryResult(Struct, frozen=True, kw_only=True):
-    """`full_rounds`: how often every slot was filled. The slope is taken once they all had been filled twice."""
+    """`most_running`: slots taken at once. `full_rounds`: how often every slot was filled. The slope is taken once they
+    all had been filled twice."""
 
     start_gib: float
     rss_gib: float
     peak_gib: float
     slope_mib_per_min: float | None
     minutes: float
+    most_running: int
     full_rounds: float
     answers: LoadReport | None
 
@@ -64,8 +69,8 @@ async def bench_memory(settings: Settings, console: Console, *, minutes: float, 
     with System(settings=settings, broker="embedded", env=_env()) as system:
         await system.start_services()
         _, url = await system.start_gateway()
-        worker, _ = await system.start_worker()
-        result = await _fill(worker.process.pid, url, texts, minutes, console)
+        worker, metrics_url = await system.start_worker()
+        result = await _fill(worker.process.pid, url, metrics_url, texts, minutes, console)
     _print(result)
     write_json(json_path, {"result": result, "environment": facts})
 
@@ -78,26 +83,34 @@ def _env() -> dict[str, str]:
         "WORKER__GROUNDING_ENTRIES": "0",
         "WORKER__HISTORY_TURNS": "0",
         "LIMITS__MAX_INPUT_TOKENS": str(SLOT_TOKENS),
+        "LIMITS__MAX_OUTPUT_TOKENS": str(SLOT_TOKENS),
         "PROMISE__FIRST_TOKEN_MS": str(_DEADLINE_MS),
         "PROMISE__DEADLINE_MS": str(_DEADLINE_MS),
         "PROMISE__MAX_DEADLINE_MS": str(_DEADLINE_MS),
     }
 
 
-async def _fill(pid: int, url: str, texts: Sequence[str], minutes: float, console: Console) -> MemoryResult:
+async def _fill(
+    pid: int, url: str, metrics_url: str, texts: Sequence[str], minutes: float, console: Console
+) -> MemoryResult:
     """Load for the given minutes and watch."""
     start_gib = rss_bytes(pid) / _GIB
     most = round(minutes * 60 * SLOTS) + len(texts)  # more than any CPU answers in that time
     questions = [
-        Question(text=texts[number % len(texts)], max_output_tokens=NEW_TOKENS, deadline_ms=_DEADLINE_MS)
+        Question(
+            text=texts[number % len(texts)],
+            max_output_tokens=NEW_TOKENS,
+            deadline_ms=_DEADLINE_MS,
+            temperature=_TEMPERATURE,
+        )
         for number in range(most)
     ]
     load = Load(url=url, max_inflight=1)
-    samples: list[tuple[float, float]] = []
+    samples: list[_Sample] = []
     try:
         await load.open(SLOTS)
         driving = asyncio.create_task(load.closed_loop(questions, SLOTS, lambda _: None))
-        watching = asyncio.create_task(_watch(pid, samples))
+        watching = asyncio.create_task(_watch(pid, metrics_url, samples))
         waiting = asyncio.create_task(wait_showing(console, "seconds of load", minutes * 60))
         await asyncio.wait({driving, watching, waiting}, return_when=asyncio.FIRST_COMPLETED)
         for task in (driving, watching, waiting):
@@ -108,22 +121,36 @@ async def _fill(pid: int, url: str, texts: Sequence[str], minutes: float, consol
         load.close()
     answered = [outcome for outcome in load.outcomes if outcome.done_s is not None or outcome.error is not None]
     steady_s = sorted(outcome.done_s or 0.0 for outcome in answered)[2 * SLOTS - 1 : 2 * SLOTS]
-    steady = [(at_s / 60, mib) for at_s, mib in samples if steady_s and at_s >= steady_s[0]]
+    steady = [(sample.at_s / 60, sample.mib) for sample in samples if steady_s and sample.at_s >= steady_s[0]]
     return MemoryResult(
         start_gib=round(start_gib, 3),
         rss_gib=round(rss_gib, 3),
         peak_gib=round(peak_gib, 3),
         slope_mib_per_min=round(slope(steady), 3) if len(steady) >= _MIN_SAMPLES else None,
         minutes=minutes,
+        most_running=max((sample.running for sample in samples), default=0),
         full_rounds=round(len(answered) / SLOTS, 2),
         answers=summarise(answered) if answered else None,
     )
 
 
-async def _watch(pid: int, samples: list[tuple[float, float]]) -> None:
+class _Sample(NamedTuple):
+    at_s: float
+    mib: float
+    running: int
+
+
+async def _watch(pid: int, metrics_url: str, samples: list[_Sample]) -> None:
     while True:
-        samples.append((time.monotonic(), rss_bytes(pid) / _MIB))
+        running = await asyncio.to_thread(_slots_used, metrics_url)
+        samples.append(_Sample(time.monotonic(), rss_bytes(pid) / _MIB, running))
         await asyncio.sleep(_SAMPLE_S)
+
+
+def _slots_used(metrics_url: str) -> int:
+    with urllib.request.urlopen(metrics_url, timeout=10) as response:  # noqa: S310 - an http address of our own making
+        families = text_string_to_metric_families(response.read().decode())
+    return next(int(family.samples[0].value) for family in families if family.name == "replyline_worker_slots_used")
 
 
 def _print(result: MemoryResult) -> None:
@@ -134,6 +161,7 @@ def _print(result: MemoryResult) -> None:
         "peak GiB",
         "slope MiB/min",
         "minutes",
+        "slots at once",
         "rounds",
         "tokens a prompt",
     )
@@ -145,6 +173,7 @@ def _print(result: MemoryResult) -> None:
         result.peak_gib,
         result.slope_mib_per_min,
         result.minutes,
+        result.most_running,
         result.full_rounds,
         SLOT_TOKENS - NEW_TOKENS,
     )

@@ -118,7 +118,7 @@ class Bench:
         if step is None:
             self.engine_loop._tell_all()
             return False
-        self.engine_loop.take_in(step, run_step(self.engine_loop.engine, step))
+        self.engine_loop.take_in(step, run_step(self.engine_loop.engine, step, self.engine_loop.keep))
         return True
 
     def run(self) -> None:

@@ -14,6 +14,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,6 +41,7 @@ _ALL: Final = sys.maxsize
 _WORTH_MS: Final = 1.0  # what a fetch itself takes, without a load
 _MOST_UNSAVED_BYTES: Final = 256 << 20
 _REMEMBERED_ERASURES: Final = 10_000
+_WAIT_S: Final = 0.25
 _CLOSE_S: Final = 5.0
 
 log = get_logger()
@@ -98,6 +101,7 @@ class KvCache:
         self._lock = threading.Lock()  # around the host memory
         self._erased: OrderedDict[SessionKey, float] = OrderedDict()
         self._unsaved_bytes = 0
+        self._coming: dict[SessionKey, Future[None]] = {}
         self._fetches = _lane("kv-load", loading)
         self._saves = _lane("kv-save", saving)
 
@@ -123,6 +127,7 @@ class KvCache:
             standing=standing,
         )
         try:
+            await self._last_turn_is_here(prompt.session)
             found = await asyncio.wrap_future(self._fetches.submit(lambda: self._fetch(prompt)))
         except Exception:
             log.exception("kv_fetch_failed")
@@ -146,7 +151,8 @@ class KvCache:
                 metrics.kv_dropped.labels("backlog").inc()
                 return
             self._unsaved_bytes += values.nbytes
-        self._saves.submit(lambda: self._keep(tokens, start, values))
+            coming = self._coming[tokens.session] = Future()
+        self._saves.submit(lambda: self._keep(tokens, start, values, coming))
 
     def erase(self, session: SessionKey) -> None:
         """Forget a conversation here; in Redis it is erased by whoever is asked to (`History.delete`)."""
@@ -163,6 +169,13 @@ class KvCache:
         self._saves.close(_CLOSE_S)
         self._loading.close()
         self._saving.close()
+
+    async def _last_turn_is_here(self, session: SessionKey) -> None:
+        """A question that follows at once is sooner here than the last answer's KV is encoded."""
+        if (coming := self._coming.get(session)) is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_WAIT_S):
+                    await asyncio.shield(asyncio.wrap_future(coming))
 
     def _worthwhile(self, sequence: TokenSequence) -> bool:
         """Whether computing the prompt takes longer than looking for it."""
@@ -292,20 +305,21 @@ class KvCache:
 
     # --- on the saving thread
 
-    def _keep(self, tokens: _Tokens, start: int, values: NDArray[Any]) -> None:
+    def _keep(self, tokens: _Tokens, start: int, values: NDArray[Any], coming: "Future[None]") -> None:
         try:
             with metrics.kv_save_time.time():
-                self._save(tokens, start, values)
+                self._save(tokens, start, values, coming)
         except StoreUnavailable:
             metrics.kv_dropped.labels("unavailable").inc()
         except Exception:
             log.exception("kv_save_failed")
             metrics.kv_dropped.labels("internal").inc()
         finally:
+            self._come(tokens.session, coming)
             with self._lock:
                 self._unsaved_bytes -= values.nbytes
 
-    def _save(self, tokens: _Tokens, start: int, values: NDArray[Any]) -> None:
+    def _save(self, tokens: _Tokens, start: int, values: NDArray[Any], coming: "Future[None]") -> None:
         session, ids = tokens.session, tokens.ids
         chain = self._namer.chain(session.tenant, session.session_id, ids, tokens.shared)
         encoded: dict[bytes, bytes] = {}
@@ -318,6 +332,7 @@ class KvCache:
                     metrics.kv_dropped.labels("not_finite").inc()
                     break
                 self._put(tokens, block, encoded[block.name])
+        self._come(tokens.session, coming)
         metrics.kv_host_bytes.set(self._host.num_bytes)
         if not self._saving.available or self._is_erased(tokens):
             return
@@ -334,6 +349,14 @@ class KvCache:
             asked_unix_ms=tokens.asked_unix_ms,
         )
         metrics.kv_written_bytes.inc(written)
+
+    def _come(self, session: SessionKey, coming: "Future[None]") -> None:
+        """What was to be kept is in host memory, or will not be."""
+        with self._lock:
+            if self._coming.get(session) is coming:
+                del self._coming[session]
+        if not coming.done():
+            coming.set_result(None)
 
     # --- the host memory
 
