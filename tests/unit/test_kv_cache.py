@@ -1,0 +1,651 @@
+"""What was computed comes back as it was, to whom it may; whatever goes wrong costs the tokens' computation alone."""
+
+import asyncio
+import sys
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from prometheus_client import REGISTRY
+
+from shared.clock import now_unix_ms
+from shared.deadline import Deadline
+from shared.errors import StoreUnavailable
+from shared.session_key import SessionKey
+from workers.engine import Sampling
+from workers.kv import cache as cache_module
+from workers.kv.blocks import BlockNamer
+from workers.kv.cache import KvCache
+from workers.kv.gate import LoadGate
+from workers.kv.host import HostCache
+from workers.kv.layout import KvLayout
+from workers.kv.store import Held
+from workers.prefixes import common_length
+from workers.sequence import Sequence
+
+BLOCK = 4
+LAYOUT = KvLayout(layers=2, parts=2, heads=1, dim=3, dtype="<f4")
+NEVER = Deadline(first_token_unix_ms=2**50, deadline_unix_ms=2**50)
+SHARED = list(range(1, 10))  # two full blocks of the shop's words, and one token more
+TALK = [*SHARED, *range(20, 29)]  # 18 tokens: four full blocks and a tail of two
+LIMIT_S = 10.0
+
+
+class TokenCosts:
+    """Computing a token takes so many milliseconds."""
+
+    def __init__(self, ms: float) -> None:
+        self._ms = ms
+
+    def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float:
+        return self._ms * tokens
+
+    def decode_ms(self, rows: int, context: int) -> float:
+        return self._ms
+
+
+@dataclass
+class Redis:
+    """What all stores see."""
+
+    sessions: dict[SessionKey, dict[bytes, bytes]] = field(default_factory=dict)
+    shared: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
+    erased: dict[SessionKey, float] = field(default_factory=dict)
+
+    def erase(self, session: SessionKey) -> None:
+        self.erased[session] = now_unix_ms()
+        self.sessions.pop(session, None)
+
+    def of(self, session: str = "a", tenant: str = "t") -> dict[bytes, bytes]:
+        return self.sessions.get(SessionKey(tenant, session), {})
+
+
+@dataclass
+class Store:
+    """`KvStore` in memory. `broken` names the method that Redis does not answer."""
+
+    redis: Redis
+    available: bool = True
+    broken: str | None = None
+    fault: Exception | None = None
+    calls: Counter[str] = field(default_factory=Counter)
+    loaded: list[bytes] = field(default_factory=list)
+    closed: bool = False
+
+    def _call(self, name: str) -> None:
+        assert not self.closed
+        self.calls[name] += 1
+        if self.fault is not None:
+            raise self.fault
+        if not self.available or self.broken == name:
+            self.available = False
+            raise StoreUnavailable("Redis: no answer in time")
+
+    def probe_due_in_ms(self) -> float | None:
+        return None
+
+    def probe(self) -> bool:
+        return self.available
+
+    def ask(self, session: SessionKey, shared_names: Collection[bytes]) -> Held:
+        self._call("ask")
+        shared = frozenset(name for name in shared_names if (session.tenant, name) in self.redis.shared)
+        return Held(frozenset(self.redis.sessions.get(session, {})), shared)
+
+    def load(
+        self, session: SessionKey, names: Collection[bytes], shared_names: Collection[bytes] = ()
+    ) -> dict[bytes, bytes]:
+        self._call("load")
+        own = self.redis.sessions.get(session, {})
+        values = {name: own[name] for name in names if name in own}
+        values |= {
+            n: self.redis.shared[session.tenant, n] for n in shared_names if (session.tenant, n) in self.redis.shared
+        }
+        self.loaded += values
+        return values
+
+    def save(
+        self,
+        session: SessionKey,
+        blocks: Mapping[bytes, bytes],
+        *,
+        drop: Collection[bytes] = (),
+        shared: Mapping[bytes, bytes] | None = None,
+        asked_unix_ms: float,
+    ) -> int:
+        self._call("save")
+        own = self.redis.sessions.setdefault(session, {})
+        for name in drop:
+            own.pop(name, None)
+        written = 0
+        if self.redis.erased.get(session, 0.0) < asked_unix_ms:
+            own.update(blocks)
+            written = sum(map(len, blocks.values()))
+        for name, value in (shared or {}).items():
+            if self.redis.shared.setdefault((session.tenant, name), value) is value:
+                written += len(value)
+        return written
+
+    def drop(self, session: SessionKey, names: Collection[bytes], shared_names: Collection[bytes] = ()) -> None:
+        self._call("drop")
+        for name in names:
+            self.redis.sessions.get(session, {}).pop(name, None)
+        for name in shared_names:
+            self.redis.shared.pop((session.tenant, name), None)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Worker:
+    """A cache with stores and a host memory of its own."""
+
+    cache: KvCache
+    loading: Store
+    saving: Store
+    host: HostCache
+    gate: LoadGate
+
+    async def restored(
+        self, ids: list[int], *, session: str = "a", tenant: str = "t", shared: int = len(SHARED), **how: Any
+    ) -> Sequence:
+        row = sequence(ids, session=session, tenant=tenant, shared=shared)
+        await self.cache.restore(row, first=how.get("first", False), standing=how.get("standing", 0))
+        if row.kv is not None:
+            assert np.array_equal(row.kv, truth(ids)[:, :, :, : row.computed]), "byte for byte what was computed"
+        return row
+
+    def keep(self, row: Sequence, values: NDArray[Any] | None = None) -> None:
+        """The sequence ends, and all of it is computed."""
+        ids = [*row.prompt_ids, *row.output_ids]
+        self.cache.keep(row, row.kept, (truth(ids) if values is None else values)[:, :, :, row.kept :])
+        self.saved()
+
+    def saved(self) -> None:
+        self.cache._saves.submit(lambda: None).result(LIMIT_S)
+
+    async def turn(self, ids: list[int], **of: Any) -> Sequence:
+        row = await self.restored(ids, **of)
+        self.keep(row)
+        return row
+
+
+def sequence(
+    ids: list[int], *, session: str = "a", tenant: str = "t", shared: int = len(SHARED), asked: float | None = None
+) -> Sequence:
+    return Sequence(
+        request_id="r",
+        prompt_ids=ids,
+        max_output_tokens=5,
+        sampling=Sampling(),
+        deadline=NEVER,
+        arrived_unix_ms=0,
+        tenant=tenant,
+        session_id=session,
+        shared_tokens=shared,
+        asked_unix_ms=now_unix_ms() if asked is None else asked,
+    )
+
+
+def truth(ids: list[int]) -> NDArray[np.float32]:
+    """The KV of these tokens: each depends on all before it."""
+    sums = np.cumsum(np.array(ids, np.float32) * np.arange(1, len(ids) + 1, dtype=np.float32))
+    cells = np.arange(LAYOUT.layers * 2 * LAYOUT.dim, dtype=np.float32).reshape(LAYOUT.layers, 2, 1, 1, LAYOUT.dim)
+    return (cells + sums.reshape(1, 1, 1, -1, 1)).astype(np.float32)
+
+
+class Workers:
+    """Workers on one Redis."""
+
+    def __init__(self) -> None:
+        self.redis = Redis()
+        self._started: list[Worker] = []
+
+    def start(self, *, ms_per_token: float = 10.0, host_bytes: int = 1 << 20, ttl_s: float = 3_600.0) -> Worker:
+        host, gate = HostCache(max_bytes=host_bytes, ttl_s=ttl_s), LoadGate(probe_interval_ms=3_600_000.0)
+        loading, saving = Store(self.redis), Store(self.redis)
+        cache = KvCache(
+            layout=LAYOUT,
+            codec="exact",
+            namer=BlockNamer(salt=b"", layout_id="layout", block_tokens=BLOCK),
+            block_tokens=BLOCK,
+            host=host,
+            gate=gate,
+            loading=loading,  # type: ignore[arg-type]
+            saving=saving,  # type: ignore[arg-type]
+            costs=TokenCosts(ms_per_token),
+        )
+        cache.start()
+        self._started.append(Worker(cache, loading, saving, host, gate))
+        return self._started[-1]
+
+    def close(self) -> None:
+        for worker in self._started:
+            worker.cache.close()
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    workers = Workers()
+    yield workers
+    workers.close()
+
+
+def dropped(reason: str) -> float:
+    return REGISTRY.get_sample_value("replyline_kv_dropped_total", {"reason": reason}) or 0.0
+
+
+# --- what comes back
+
+
+@pytest.mark.parametrize("level", ["host", "redis"])
+async def test_the_next_turn_gets_all_that_was_computed_the_tail_included(workers: Workers, level: str) -> None:
+    worker = workers.start()
+    await worker.turn(TALK)
+    other = worker if level == "host" else workers.start()
+    row = await other.restored([*TALK, 30, 31, 32])
+    assert (row.computed, row.kept) == (18, 16), "a tail is exported again, with what fills its block"
+    assert row.loaded == (18 if level == "redis" else 0)
+    assert len(other.loading.loaded) == (5 if level == "redis" else 0)
+
+
+async def test_of_a_prompt_that_is_there_whole_the_last_token_is_left_to_compute(workers: Workers) -> None:
+    worker = workers.start()
+    await worker.turn(TALK)
+    assert (await worker.restored(TALK)).computed == len(TALK) - 1
+    assert (await worker.restored(TALK[:16])).computed == 15
+    assert (await workers.start().restored(TALK)).computed == len(TALK) - 1
+
+
+async def test_a_prompt_that_parts_from_what_was_said_gets_the_blocks_before(workers: Workers) -> None:
+    worker = workers.start()
+    await worker.turn(TALK)
+    assert (await worker.restored([*TALK[:14], 99, 98])).computed == 12
+    assert (await worker.restored([99, *TALK[1:]])).kv is None
+
+
+async def test_what_this_process_has_is_not_loaded_and_what_follows_it_is(workers: Workers) -> None:
+    here, there = workers.start(), workers.start()
+    await here.turn(TALK)
+    longer = [*TALK, *range(40, 50)]
+    await there.turn(longer)
+    row = await here.restored([*longer, 1])
+    assert (row.computed, row.loaded) == (28, 12), "from the tail's block on"
+
+
+async def test_a_turn_writes_only_what_is_not_there_and_drops_the_old_tail(workers: Workers) -> None:
+    worker = workers.start()
+    await worker.turn(TALK)
+    before = dict(workers.redis.of())
+    assert [len(before), len(workers.redis.shared)] == [3, 2]
+    written = REGISTRY.get_sample_value("replyline_kv_written_bytes_total")
+    assert written is not None
+    await worker.turn([*TALK, 30, 31, 32])
+    after = workers.redis.of()
+    new = {name: value for name, value in after.items() if name not in before}
+    assert (len(after), len(new)) == (4, 2), "the block that the tail became, and the new tail"
+    written = (REGISTRY.get_sample_value("replyline_kv_written_bytes_total") or 0.0) - written
+    assert written == sum(map(len, new.values()))
+
+
+async def test_decoded_tokens_are_kept_too(workers: Workers) -> None:
+    worker = workers.start()
+    row = await worker.restored(TALK)
+    row.output_ids = [50, 51, 52]
+    worker.cache.keep(row, 0, truth([*TALK, 50, 51]))  # the last token of an answer is never computed in it
+    worker.saved()
+    assert (await workers.start().restored([*TALK, 50, 51, 52, 60])).computed == 20
+
+
+@pytest.mark.parametrize("host_bytes", [0, 1_000])
+async def test_without_host_memory_redis_alone_keeps_it(workers: Workers, host_bytes: int) -> None:
+    """None, or less than a turn needs."""
+    await workers.start(host_bytes=host_bytes).turn(TALK)
+    assert (await workers.start().restored([*TALK, 30])).computed == 18
+
+
+async def test_what_a_slot_holds_is_not_fetched(workers: Workers) -> None:
+    """Unless there is more of it than there."""
+    await workers.start().turn(TALK)
+    worker = workers.start()
+    row = await worker.restored([*TALK, 30], standing=18)
+    assert (row.computed, row.kv, row.kept, worker.loading.calls.total()) == (18, None, 0, 0)
+    await worker.turn(TALK)
+    assert (await worker.restored([*TALK, 30], standing=7)).computed == 18
+
+
+async def test_what_is_sooner_computed_than_looked_for_is_neither_fetched_nor_kept(workers: Workers) -> None:
+    worker = workers.start(ms_per_token=0.01)
+    row = await worker.restored(TALK)
+    assert (row.computed, row.kept, worker.loading.calls.total()) == (0, sys.maxsize, 0)
+
+
+# --- who may know of it
+
+
+@pytest.mark.parametrize("level", ["host", "redis"])
+async def test_sessions_of_a_tenant_share_the_shops_words_and_nothing_else(workers: Workers, level: str) -> None:
+    """Equal words of two customers are computed for each."""
+    worker = workers.start()
+    await worker.turn(TALK)
+    other = worker if level == "host" else workers.start()
+    row = await other.restored(TALK, session="b", first=True)
+    assert row.computed == 8, "full blocks: the words' last token stands in a block with the customer's"
+    assert (await other.restored(TALK, tenant="u")).kv is None
+    assert (await other.restored(TALK, tenant="u", session="b", first=True)).kv is None
+
+
+async def test_shared_words_are_kept_once_however_many_sessions_use_them(workers: Workers) -> None:
+    worker = workers.start()
+    for session in "abc":
+        await worker.turn([*SHARED, ord(session)], session=session)
+    assert len(workers.redis.shared) == 2
+    assert [len(workers.redis.of(session)) for session in "abc"] == [1, 1, 1]
+
+
+async def test_a_conversations_first_question_asks_for_shared_words_and_only_where_they_are_not_here(
+    workers: Workers,
+) -> None:
+    await workers.start().turn(TALK)
+    worker = workers.start()
+    assert (await worker.restored(TALK, session="b", first=True)).computed == 8
+    assert set(worker.loading.loaded) == {name for _, name in workers.redis.shared}
+    assert (await worker.restored(TALK, session="c", first=True)).computed == 8
+    assert worker.loading.calls["ask"] == 1, "they are here now"
+    await worker.restored(TALK, session="c")
+    assert worker.loading.calls["ask"] == 2
+
+
+# --- what was erased
+
+
+async def test_an_erased_conversation_is_forgotten_at_once_and_the_shops_words_are_not(workers: Workers) -> None:
+    worker = workers.start()
+    await worker.turn(TALK)
+    await worker.turn(TALK, session="b")
+    workers.redis.erase(SessionKey("t", "a"))
+    worker.cache.erase(SessionKey("t", "a"))
+    worker.loading.available = False
+    assert (await worker.restored([*TALK, 30])).computed == 8
+    assert (await worker.restored([*TALK, 30], session="b")).computed == 18
+
+
+async def test_a_late_save_does_not_bring_it_back(workers: Workers) -> None:
+    """Asked before it was erased, ended after; what is asked after it is kept, and the late one takes nothing of it."""
+    worker, other = workers.start(), workers.start()
+    early = await worker.restored(TALK)
+    workers.redis.erase(SessionKey("t", "a"))
+    worker.cache.erase(SessionKey("t", "a"))
+    worker.keep(early)
+    assert (await worker.restored([*TALK, 30])).computed == 8
+    assert (await other.restored([*TALK, 30])).kv is None
+    again = sequence([*SHARED, 70, 71, 72, 73], asked=now_unix_ms() + 1)
+    worker.keep(again)
+    worker.keep(early)
+    assert (await worker.restored([*again.prompt_ids, 74])).computed == 13
+    assert (await workers.start().restored([*again.prompt_ids, 74])).computed == 13
+
+
+async def test_a_load_under_way_does_not_bring_it_back(workers: Workers) -> None:
+    await workers.start().turn(TALK)
+    worker = workers.start()
+    erased = sequence([*TALK, 30])
+    worker.cache.erase(SessionKey("t", "a"))
+    await worker.cache.restore(erased, first=False)
+    worker.loading.available = False
+    assert (await worker.restored([*TALK, 30])).computed == 8
+
+
+# --- what is not what its name says
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (lambda value: value[:-1], "truncated"),
+        (lambda value: value[:10], "truncated"),
+        (lambda value: b"", "truncated"),
+        (lambda value: value + b"x", "oversized"),
+        (lambda value: value[:-1] + bytes([value[-1] ^ 1]), "checksum"),
+        (lambda value: b"PNG\x0d" + value[4:], "foreign"),
+    ],
+)
+async def test_a_harmed_value_is_dropped_and_what_stands_before_it_used(
+    workers: Workers, harm: Any, reason: str
+) -> None:
+    await workers.start().turn(TALK)
+    third = next(iter(workers.redis.of()))  # tokens 8 to 11
+    workers.redis.of()[third] = harm(workers.redis.of()[third])
+    worker, before = workers.start(), dropped(reason)
+    row = await worker.restored([*TALK, 30])
+    assert (row.computed, row.kept, row.loaded) == (8, 8, 8)
+    assert dropped(reason) == before + 1
+    assert third not in workers.redis.of()
+    worker.keep(row)
+    assert (await workers.start().restored([*TALK, 30, 31])).computed == 19, "it is written anew"
+
+
+async def test_a_harmed_shared_value_is_dropped_for_all(workers: Workers) -> None:
+    await workers.start().turn(TALK)
+    first = next(iter(workers.redis.shared))
+    workers.redis.shared[first] = workers.redis.shared[first][:-4] + b"\xff\xff\xff\xff"
+    worker, before = workers.start(), dropped("checksum")
+    assert (await worker.turn([*TALK, 30], session="b")).computed == 0
+    assert dropped("checksum") == before + 1
+    assert (await workers.start().restored([*TALK, 30], session="c")).computed == 8
+
+
+async def test_a_value_under_anothers_name_is_not_used(workers: Workers) -> None:
+    """As long and as well formed as the right one."""
+    await workers.start().turn(TALK)
+    one, other, *_ = workers.redis.of()
+    workers.redis.of()[one] = workers.redis.of()[other]
+    assert (await workers.start().restored([*TALK, 30])).computed == 8
+
+
+async def test_kv_that_is_no_number_is_not_kept_and_nothing_behind_it(workers: Workers) -> None:
+    worker, before = workers.start(), dropped("not_finite")
+    values = truth(TALK)
+    values[1, 0, 0, 13, 2] = np.nan
+    worker.keep(await worker.restored(TALK), values)
+    assert dropped("not_finite") == before + 1
+    assert (await worker.restored([*TALK, 30])).computed == 12
+
+
+# --- what costs time and never an answer
+
+
+async def test_what_has_expired_here_is_loaded_or_computed(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, before, now = workers.start(ttl_s=10.0), dropped("internal"), now_unix_ms()
+    monkeypatch.setattr(cache_module, "now_unix_ms", lambda: now)
+    await worker.turn(TALK)
+    now += 20_000
+    assert (await worker.restored([*TALK, 30])).loaded == 18
+    now += 20_000
+    worker.loading.available = False
+    assert (await worker.restored([*TALK, 30])).kv is None
+    assert dropped("internal") == before
+
+
+async def test_where_loading_is_slow_nothing_is_loaded_nor_asked(workers: Workers) -> None:
+    await workers.start().turn(TALK)
+    worker = workers.start()
+    for _ in range(3):
+        worker.gate.observe(100, 60_000.0, now_unix_ms())
+    assert (await worker.restored([*TALK, 30])).kv is None
+    assert worker.loading.calls.total() == 0
+
+
+async def test_blocks_slower_to_load_than_to_compute_are_left(workers: Workers) -> None:
+    """Redis is asked, for its answer alone takes no time, and what it has is too large for the way."""
+    await workers.start().turn(TALK)
+    worker = workers.start()
+    for size in (100, 1_000, 10_000, 100_000, 1_000_000):
+        worker.gate.observe(size, float(size), now_unix_ms())
+    assert (await worker.restored([*TALK, 30])).kv is None
+    assert worker.loading.calls["ask"] == 1
+    assert worker.loading.loaded == []
+
+
+@pytest.mark.parametrize("broken", ["ask", "load"])
+async def test_a_redis_that_does_not_answer_leaves_what_is_here(workers: Workers, broken: str) -> None:
+    longer = [*TALK, *range(40, 50)]
+    await workers.start().turn(longer)
+    worker = workers.start()
+    await worker.turn(TALK)
+    worker.loading.broken = broken
+    assert (await worker.restored([*longer, 1])).computed == 18
+    assert not worker.loading.available
+    calls = worker.loading.calls.total()
+    assert (await worker.restored([*longer, 1])).computed == 18
+    assert worker.loading.calls.total() == calls, "it is left alone"
+
+
+async def test_a_harmed_value_in_a_redis_that_goes_meanwhile(workers: Workers) -> None:
+    await workers.start().turn(TALK)
+    third = next(iter(workers.redis.of()))
+    workers.redis.of()[third] = b"x"
+    worker = workers.start()
+    worker.loading.broken = "drop"
+    assert (await worker.restored([*TALK, 30])).computed == 8
+
+
+@pytest.mark.parametrize("broken", ["ask", "save", None])
+async def test_a_save_that_fails_leaves_it_in_this_process(workers: Workers, broken: str | None) -> None:
+    """Counted where it was tried. With a Redis that was gone before nothing is."""
+    worker, before = workers.start(), dropped("unavailable")
+    worker.saving.broken = broken
+    worker.saving.available = broken is not None
+    await worker.turn(TALK)
+    assert dropped("unavailable") - before == (1 if broken else 0)
+    assert (await worker.restored([*TALK, 30])).computed == 18
+    assert not workers.redis.of()
+
+
+async def test_a_fault_of_our_own_is_counted_and_the_next_prompt_is_fetched(workers: Workers) -> None:
+    await workers.start().turn(TALK)
+    worker, before = workers.start(), dropped("internal")
+    worker.loading.fault = worker.saving.fault = KeyError("ours")
+    row = await worker.restored([*TALK, 30])
+    assert (row.computed, row.kv) == (0, None)
+    worker.keep(row)
+    assert dropped("internal") == before + 2
+    worker.loading.fault = worker.saving.fault = None
+    assert (await worker.restored([*TALK, 30, 31])).computed == 19
+
+
+async def test_what_waits_to_be_written_is_bounded(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the writing hangs the engine's thread goes on, and what there is no room for is not kept."""
+    monkeypatch.setattr(cache_module, "_MOST_UNSAVED_BYTES", 2 * truth(TALK).nbytes)
+    worker, before, go = workers.start(), dropped("backlog"), threading.Event()
+    worker.cache._saves.submit(lambda: go.wait(LIMIT_S))
+    for session in "abcd":
+        worker.cache.keep(sequence(TALK, session=session), 0, truth(TALK))
+    assert dropped("backlog") == before + 2
+    go.set()
+    worker.saved()
+    assert [(await worker.restored([*TALK, 1], session=s)).computed for s in "abcd"] == [18, 18, 8, 8]
+    await worker.turn(TALK, session="c")
+    assert (await worker.restored([*TALK, 1], session="c")).computed == 18, "there is room again"
+    assert dropped("backlog") == before + 2
+
+
+async def test_a_fetch_waits_for_no_write(workers: Workers) -> None:
+    worker, go = workers.start(), threading.Event()
+    await worker.turn(TALK)
+    worker.cache._saves.submit(lambda: go.wait(LIMIT_S))
+    assert (await worker.restored([*TALK, 30])).computed == 18
+    go.set()
+
+
+async def test_closing_writes_what_is_to_be_kept(workers: Workers) -> None:
+    worker, go = workers.start(), threading.Event()
+    worker.cache._saves.submit(lambda: go.wait(LIMIT_S))
+    worker.cache.keep(sequence(TALK), 0, truth(TALK))
+    go.set()
+    await asyncio.to_thread(worker.cache.close)
+    assert len(workers.redis.of()) == 3
+
+
+# --- always
+
+EVENTS = ("nothing", "nothing", "lost here", "lost in redis", "erased", "wiped", "away")
+asked = st.tuples(
+    st.builds(SessionKey, st.sampled_from("tu"), st.sampled_from("ab")),
+    st.integers(0, 40),  # so much of what was said is remembered
+    st.lists(st.integers(1, 3), min_size=1, max_size=9),
+    st.integers(0, 1),  # which worker
+    st.sampled_from(EVENTS),
+)
+
+
+class Talk:
+    """Conversations on two workers, and what was computed in each."""
+
+    def __init__(self, workers: Workers) -> None:
+        self.redis = workers.redis
+        self.both = [workers.start(), workers.start()]
+        self.computed: dict[SessionKey, list[list[int]]] = {}
+        self.tenants: set[str] = set()
+
+    def happen(self, event: str, key: SessionKey, worker: Worker) -> None:
+        """Every third of the blocks is lost, from another one on each time."""
+        for each in self.both:
+            each.loading.available = each.saving.available = event != "away"
+        if event == "lost here":
+            for name in [*worker.host._entries][len(self.computed) % 3 :: 3]:
+                worker.host._drop(name)
+        elif event == "lost in redis":
+            for name in [*self.redis.of(key.session_id, key.tenant)][len(self.computed) % 3 :: 3]:
+                del self.redis.sessions[key][name]
+        elif event == "erased":
+            self.computed.pop(key, None)
+            self.redis.erase(key)
+            for each in self.both:
+                each.cache.erase(key)
+        elif event == "wiped":
+            self.redis.sessions.clear()
+            self.redis.shared.clear()
+
+    async def ask(self, key: SessionKey, worker: Worker, remembered: int, words: list[int]) -> None:
+        before = self.computed.get(key, [])
+        ids = [*(before[-1] if before else SHARED)[: len(SHARED) + remembered], *words]
+        row = sequence(ids, session=key.session_id, tenant=key.tenant, asked=now_unix_ms() + 1)
+        await worker.cache.restore(row, first=not before)
+        if row.kv is not None:
+            assert np.array_equal(row.kv, truth(ids)[:, :, :, : row.computed])
+        own = max((common_length(ids, other) for other in before), default=0)
+        shops = len(SHARED) // BLOCK * BLOCK if key.tenant in self.tenants else 0
+        assert row.computed <= max(own, shops)
+        assert row.computed < len(ids)
+        worker.keep(row)
+        self.computed.setdefault(key, []).append(ids)
+        self.tenants.add(key.tenant)
+
+
+@settings(max_examples=60)
+@given(st.lists(asked, max_size=12))
+def test_whatever_happens_what_comes_back_was_computed_for_those_who_may_know(
+    asked: list[tuple[SessionKey, int, list[int], int, str]],
+) -> None:
+    """Two workers on one Redis; blocks are lost here and there, conversations erased and cut. No more comes back than
+    was computed in the conversation, or of the shop's words for the tenant, and it is what was computed."""
+
+    async def run(talk: Talk) -> None:
+        for key, remembered, words, which, event in asked:
+            talk.happen(event, key, talk.both[which])
+            await talk.ask(key, talk.both[which], remembered, words)
+
+    workers = Workers()
+    try:
+        asyncio.run(run(Talk(workers)))
+    finally:
+        workers.close()
