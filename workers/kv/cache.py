@@ -101,6 +101,7 @@ class KvCache:
         self._lock = threading.Lock()  # around the host memory
         self._erased: OrderedDict[SessionKey, float] = OrderedDict()
         self._unsaved_bytes = 0
+        self._told: set[str] = set()
         self._coming: dict[SessionKey, Future[None]] = {}
         self._fetches = _lane("kv-load", loading)
         self._saves = _lane("kv-save", saving)
@@ -287,7 +288,9 @@ class KvCache:
 
     def _drop(self, session: SessionKey, block: Block, reason: str) -> None:
         metrics.kv_dropped.labels(reason).inc()
-        log.warning("kv_block_dropped", reason=reason, shared=block.shared, action="the tokens are computed")
+        if reason not in self._told:  # once: whoever plants one plants thousands; the metric counts them
+            self._told.add(reason)
+            log.warning("kv_block_dropped", reason=reason, shared=block.shared, action="the tokens are computed")
         try:
             self._loading.drop(session, () if block.shared else (block.name,), (block.name,) if block.shared else ())
         except StoreUnavailable:
