@@ -1,11 +1,12 @@
 """The cost model that a worker starts with: read from disk, or measured on the engine itself.
 
 The laws of `workers/costs.py` are fitted to a few kinds of calls, by least squares of the relative errors: 5 ms steps
-count as much as 500 ms ones.
+count as much as 500 ms ones. A neighbour on the machine makes single calls two and three times as long, never shorter:
+each kind of call is repeated until its two shortest agree, while there is time.
 
 A table is worth only what its key says: the same engine, model, slots and threads on the same kind of machine. Any
-other is measured again and replaced. Nothing here stops a worker: a table that cannot be written is measured anew at
-the next start.
+other is measured again and replaced; so is one whose laws do not fit what was measured, for a disturbed quarter of an
+hour must not be believed for months. Nothing here stops a worker: what is not kept is measured anew at the next start.
 """
 
 import os
@@ -13,7 +14,7 @@ import platform
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from pathlib import Path
@@ -36,8 +37,11 @@ from workers.costs import (
 )
 from workers.engine import DecodeRow, Engine, EngineInfo, PrefillChunk, Sampling
 
-_BUDGET_S: Final = 1.5
-_MAX_ROUNDS: Final = 4
+_BUDGET_S: Final = 3.0
+_MAX_ROUNDS: Final = 6
+_AGREE: Final = 1.05  # the shortest call and the next
+_HELD_UP: Final = 1.5  # times the shortest: not how long a call usually takes
+_MOST_ERROR: Final = 0.1  # of a law that is kept; a quiet machine's is 0.02 to 0.05
 _NOISE: Final = 0.02  # of a time; a coefficient that cannot be told from it is as in the prior
 _SMALLEST_MS: Final = 1e-4  # where the clock saw none
 _NEAR_TOKENS: Final = 16
@@ -89,37 +93,48 @@ class _Prefill:
 
 
 def load_or_calibrate(
-    path: Path | None, key: CostsKey, engine: Engine, *, budget_s: float = _BUDGET_S
+    path: Path | None,
+    key: CostsKey,
+    engine: Engine,
+    *,
+    budget_s: float = _BUDGET_S,
+    clock_s: Callable[[], float] = time.perf_counter,
 ) -> tuple[CostModel, str]:
     """The model, and how it was come by: "loaded" or "calibrated: " and why. Raises `EngineError`.
 
-    What is measured is written to `path`; where that fails, the text says so. No path: nothing is read or kept.
+    What is measured is written to `path`; where that fails, or its laws do not fit it, the text says so. No path:
+    nothing is read or kept.
     """
     if path is None:
-        return CostModel.from_state(calibrate(engine, key, budget_s=budget_s)), "calibrated: not kept"
-    table, why_not = _load(path, key)
-    if table is not None:
-        return CostModel.from_state(table), "loaded"
-    measured = calibrate(engine, key, budget_s=budget_s)
+        table = calibrate(engine, key, budget_s=budget_s, clock_s=clock_s)
+        return CostModel.from_state(table), "calibrated: not kept"
+    kept, why_not = _load(path, key)
+    if kept is not None:
+        return CostModel.from_state(kept), "loaded"
+    measured = calibrate(engine, key, budget_s=budget_s, clock_s=clock_s)
     how = f"calibrated: {why_not}"
-    try:
-        save(path, measured)
-    except OSError as error:
-        how += f"; not kept: {path} cannot be written ({error.strerror})"
+    misfit = _misfit(measured)
+    if misfit is not None:
+        how += f"; not kept: {misfit}; calls were held up, so the next start measures again"
+    else:
+        try:
+            save(path, measured)
+        except OSError as error:
+            how += f"; not kept: {path} cannot be written ({error.strerror})"
     return CostModel.from_state(measured), how
 
 
 def calibrate(
     engine: Engine, key: CostsKey, *, budget_s: float, clock_s: Callable[[], float] = time.perf_counter
 ) -> CostTable:
-    """Time the engine's calls by `clock_s` for `budget_s` seconds, and one call more at most. Raises `EngineError`.
+    """Time the engine's calls by `clock_s` for `budget_s` seconds at most, and one call more. Raises `EngineError`.
 
     Overwrites the KV of every slot: only for an engine that holds no sequence. Where the time is too short for every
     kind of call, what is not measured is as in `CostModel.prior`.
     """
     times_ms: defaultdict[_Decode | _Prefill, list[float]] = defaultdict(list)
     end_s = clock_s() + budget_s
-    for probe in _probes(engine.info):
+    for probe in _probes(engine.info, times_ms):
         start_s = clock_s()
         if start_s >= end_s:
             break
@@ -157,19 +172,31 @@ def save(path: Path, table: CostTable) -> None:
         raise
 
 
-def _probes(info: EngineInfo) -> list[_Decode | _Prefill]:
-    """What to time, in order: rounds of few and small rows to many and large ones, as far as they fit the engine."""
-    prefills = [_Prefill(rows=rows, tokens=tokens) for rows, tokens in _PREFILL_CALLS if rows <= info.max_prefill_rows]
-    past = info.max_length // 4
-    prefills += [_Prefill(rows=1, tokens=tokens, past=past) for tokens in _TAIL_TOKENS]
+def _probes(info: EngineInfo, times_ms: Mapping[_Decode | _Prefill, Sequence[float]]) -> Iterator[_Decode | _Prefill]:
+    """What to time next, by the times so far: once each kind of call that fits the engine, then those in doubt.
+
+    Decode steps come first: they are the cheapest, and most of what an engine does.
+    """
     near = min(_NEAR_TOKENS, info.max_length // 2)
     # Far is no farther: what a row reads takes memory, and every slot is read.
     far = max(info.max_length // 8, min(2 * near, info.max_length - 1))
     decodes = [_Decode(rows=rows, past=past) for rows in _row_counts(info.num_slots) for past in (near, far)]
-    a_round: list[_Decode | _Prefill] = [probe for probe in prefills if probe.past + probe.tokens <= info.max_length]
-    a_round += decodes
-    once = [_Prefill(rows=1, tokens=_LONG_TOKENS)] if info.max_length >= _LONG_TOKENS else []
-    return [*a_round, *once, *a_round * (_MAX_ROUNDS - 1)]
+    prefills = [_Prefill(rows=rows, tokens=tokens) for rows, tokens in _PREFILL_CALLS if rows <= info.max_prefill_rows]
+    past = info.max_length // 4
+    prefills += [_Prefill(rows=1, tokens=tokens, past=past) for tokens in _TAIL_TOKENS]
+    a_round: list[_Decode | _Prefill] = [*decodes]
+    a_round += [probe for probe in prefills if probe.past + probe.tokens <= info.max_length]
+    yield from a_round
+    if info.max_length >= _LONG_TOKENS:
+        yield _Prefill(rows=1, tokens=_LONG_TOKENS)
+    for _ in range(_MAX_ROUNDS - 1):
+        yield from [probe for probe in a_round if _in_doubt(times_ms[probe])]
+
+
+def _in_doubt(times_ms: Sequence[float]) -> bool:
+    """Whether the shortest call may have been held up as well: none was nearly as short."""
+    shortest = sorted(times_ms)[:2]
+    return len(shortest) < 2 or shortest[1] > _AGREE * shortest[0]  # noqa: PLR2004 - two
 
 
 def _row_counts(num_slots: int) -> Iterator[int]:
@@ -185,7 +212,7 @@ def _fit(times_ms: dict[tuple[float, ...], list[float]], prior: Law) -> Law:
     """The law of calls with these features and times. Where nothing was measured, the prior.
 
     The least of a call's times says how calls compare: they are held up at times, never hurried. How fast they are
-    is the median's to say.
+    is the median's to say, of those that were not held up for long.
     """
     if not times_ms:
         return prior
@@ -198,7 +225,12 @@ def _fit(times_ms: dict[tuple[float, ...], list[float]], prior: Law) -> Law:
     coefficients = scales * _non_negative_least_squares(shares, np.repeat([1.0, _NOISE], [len(least), size]))
     fitted = features @ coefficients
     error = np.mean(np.abs(least - fitted) / np.maximum(least, fitted))
-    coefficients *= median(ms / by_law for times, by_law in zip(times_ms.values(), fitted, strict=True) for ms in times)
+    coefficients *= median(
+        ms / by_law
+        for times, by_law in zip(times_ms.values(), fitted, strict=True)
+        for ms in times
+        if ms <= _HELD_UP * min(times)
+    )
     coefficients[0] = max(coefficients[0], SMALLEST_CONSTANT_MS)
     return Law(tuple(coefficients.tolist()), float(error))
 
@@ -230,7 +262,15 @@ def _load(path: Path, key: CostsKey) -> tuple[CostTable | None, str]:
         return None, f"the table is of another version ({table.schema_version}, not {SCHEMA_VERSION})"
     if table.key != key:
         return None, _difference(table.key, key)
-    return table, "loaded"
+    misfit = _misfit(table)
+    return (table, "loaded") if misfit is None else (None, f"a table whose {misfit}")
+
+
+def _misfit(table: CostTable) -> str | None:
+    """How far the laws are off, where that is too far to be believed again."""
+    errors = {"decode": table.error_decode, "prefill": table.error_prefill}
+    worst = max(errors, key=errors.__getitem__)
+    return f"{worst} law is off by {errors[worst]:.0%} on average" if errors[worst] > _MOST_ERROR else None
 
 
 def _difference(theirs: CostsKey, ours: CostsKey) -> str:

@@ -170,9 +170,7 @@ def _script(settings: Settings, options: PoliciesOptions, costs: EngineCosts) ->
     return script_of(
         trace,
         count=tokenizer.count,
-        count_prompt=lambda text: len(
-            prompts.build(turns=(), grounding=(), question=text, max_tokens=_MAX_LENGTH).ids
-        ),
+        count_prompt=lambda text: len(prompts.build(turns=(), grounding=(), question=text, max_tokens=_MAX_LENGTH).ids),
         edges=BucketEdges(settings.limits.short_max_tokens, settings.limits.medium_max_tokens),
     )
 

@@ -68,6 +68,10 @@ class TimedEngine(FakeEngine):
         self.now_s += ms / 1_000 * self._slower(self.calls)
 
 
+def timed_engine() -> TimedEngine:
+    return TimedEngine(num_slots=4, max_length=256)
+
+
 def measured(engine: TimedEngine, *, budget_s: float = 30.0) -> CostModel:
     return CostModel.from_state(calibrate(engine, key_of(engine), budget_s=budget_s, clock_s=engine.clock_s))
 
@@ -110,20 +114,37 @@ def test_a_whole_long_prompt_is_measured_once() -> None:
 
 def test_a_call_that_was_held_up_is_outvoted() -> None:
     quiet = TimedEngine(num_slots=8, max_length=2_048)
-    disturbed = TimedEngine(num_slots=8, max_length=2_048, slower=lambda call: 10.0 if call % 17 == 0 else 1.0)
+    disturbed = TimedEngine(num_slots=8, max_length=2_048, slower=lambda call: 10.0 if call % 7 == 0 else 1.0)
     models = [measured(engine) for engine in (quiet, disturbed)]
-    assert disturbed.now_s > 1.2 * quiet.now_s
+    assert disturbed.calls > quiet.calls
     for rows in (1, 8):
         assert models[1].decode_ms(rows, 2_000) == pytest.approx(models[0].decode_ms(rows, 2_000), rel=1e-3)
     for past in (0, 512):
         assert models[1].prefill_ms(128, past=past) == pytest.approx(models[0].prefill_ms(128, past=past), rel=1e-3)
 
 
+def test_only_calls_in_doubt_are_repeated() -> None:
+    """Two that agree are enough; one whose two shortest do not is asked again, a few times."""
+    quiet = TimedEngine(num_slots=8, max_length=2_048)
+    measured(quiet)
+    assert quiet.prefilled.count(128) == 4  # two kinds of call have so many tokens
+    random = Random(5)
+    noisy = TimedEngine(num_slots=8, max_length=2_048, slower=lambda _: random.uniform(1.0, 3.0))
+    measured(noisy)
+    assert quiet.calls < noisy.calls <= 6 * quiet.calls / 2
+
+
+def test_of_a_short_time_decode_steps_get_theirs() -> None:
+    """They are most of what an engine does; a prompt of 512 tokens takes as long as all of them."""
+    model = measured(TimedEngine(num_slots=8, max_length=2_048), budget_s=0.3)
+    assert model.decode_ms(8, 2_000) == pytest.approx(decode_ms(8, 2_000), rel=0.01)
+
+
 def test_the_usual_call_is_predicted_not_the_luckiest() -> None:
     random = Random(3)
     model = measured(TimedEngine(num_slots=8, max_length=2_048, slower=lambda _: random.uniform(1.0, 1.4)))
-    assert model.decode_ms(4, 1_000) == pytest.approx(1.2 * decode_ms(4, 1_000), rel=0.05)
-    assert model.prefill_ms(128) == pytest.approx(1.2 * prefill_ms(128, 0, 1), rel=0.05)
+    assert model.decode_ms(4, 1_000) == pytest.approx(1.2 * decode_ms(4, 1_000), rel=0.1)
+    assert model.prefill_ms(128) == pytest.approx(1.2 * prefill_ms(128, 0, 1), rel=0.1)
 
 
 def test_no_coefficient_is_below_zero() -> None:
@@ -138,10 +159,10 @@ def test_one_call_tells_how_fast_the_machine_is() -> None:
     engine, prior = TimedEngine(num_slots=8, max_length=2_048), CostModel.prior()
     model = measured(engine, budget_s=0.001)
     assert engine.calls == 1
-    factor = prefill_ms(32, 0, 1) / prior.prefill_ms(32)
-    for tokens, past in [(32, 0), (1, 0), (512, 0), (128, 1_024)]:
-        assert model.prefill_ms(tokens, past=past) == pytest.approx(factor * prior.prefill_ms(tokens, past=past))
-    assert model.decode_ms(8, 2_000) == prior.decode_ms(8, 2_000)
+    factor = decode_ms(1, 16) / prior.decode_ms(1, 16)
+    for rows, context in [(1, 16), (8, 0), (8, 2_000), (64, 16_000)]:
+        assert model.decode_ms(rows, context) == pytest.approx(factor * prior.decode_ms(rows, context))
+    assert model.prefill_ms(128, past=512) == prior.prefill_ms(128, past=512)
 
 
 def test_an_engine_that_the_clock_cannot_see_is_asked_a_few_times_only() -> None:
@@ -187,13 +208,13 @@ def test_a_device_that_fails_is_not_hidden(tmp_path: Path) -> None:
 
 
 def test_a_second_start_reads_what_the_first_measured(tmp_path: Path) -> None:
-    engine = TimedEngine(num_slots=4, max_length=256)
+    engine = timed_engine()
     path, key = tmp_path / "made" / "costs.json", key_of(engine)
-    first, how = load_or_calibrate(path, key, engine)
+    first, how = load_or_calibrate(path, key, engine, clock_s=engine.clock_s)
     assert how == "calibrated: no table"
     assert engine.calls > 0
     engine.calls = 0
-    second, how = load_or_calibrate(path, key, engine)
+    second, how = load_or_calibrate(path, key, engine, clock_s=engine.clock_s)
     assert (how, engine.calls) == ("loaded", 0)
     assert second.state(key) == first.state(key)
     assert [file.name for file in path.parent.iterdir()] == ["costs.json"]
@@ -201,10 +222,10 @@ def test_a_second_start_reads_what_the_first_measured(tmp_path: Path) -> None:
 
 def test_without_a_place_to_keep_it_each_start_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    engine = TimedEngine(num_slots=4, max_length=256)
+    engine = timed_engine()
     for _ in range(2):
         engine.calls = 0
-        _, how = load_or_calibrate(None, key_of(engine), engine)
+        _, how = load_or_calibrate(None, key_of(engine), engine, clock_s=engine.clock_s)
         assert how == "calibrated: not kept"
         assert engine.calls > 0
     assert list(tmp_path.iterdir()) == []
@@ -222,47 +243,47 @@ def test_without_a_place_to_keep_it_each_start_measures(tmp_path: Path, monkeypa
 def test_the_table_of_another_engine_or_machine_is_measured_again(
     tmp_path: Path, change: dict[str, str | int], reason: str
 ) -> None:
-    engine, path = fake_engine(), tmp_path / "costs.json"
+    engine, path = timed_engine(), tmp_path / "costs.json"
     key = key_of(engine)
     save(path, CostModel.prior().state(msgspec.structs.replace(key, **change)))
-    _, how = load_or_calibrate(path, key, engine)
+    _, how = load_or_calibrate(path, key, engine, clock_s=engine.clock_s)
     assert how.startswith("calibrated: ")
     assert reason in how
-    assert load_or_calibrate(path, key, engine)[1] == "loaded"
+    assert load_or_calibrate(path, key, engine, clock_s=engine.clock_s)[1] == "loaded"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"schema_version": 1}', b"null", b"[" * 100_000])
 def test_a_damaged_table_is_measured_again(tmp_path: Path, content: bytes) -> None:
-    engine, path = fake_engine(), tmp_path / "costs.json"
+    engine, path = timed_engine(), tmp_path / "costs.json"
     path.write_bytes(content)
-    _, how = load_or_calibrate(path, key_of(engine), engine)
+    _, how = load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)
     assert how.startswith("calibrated: damaged table (")
-    assert load_or_calibrate(path, key_of(engine), engine)[1] == "loaded"
+    assert load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)[1] == "loaded"
 
 
 def test_the_table_of_another_version_is_measured_again(tmp_path: Path) -> None:
-    engine, path = fake_engine(), tmp_path / "costs.json"
+    engine, path = timed_engine(), tmp_path / "costs.json"
     table = CostModel.prior().state(key_of(engine))
     save(path, msgspec.structs.replace(table, schema_version=SCHEMA_VERSION + 1))
-    _, how = load_or_calibrate(path, key_of(engine), engine)
+    _, how = load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)
     assert how == "calibrated: the table is of another version (2, not 1)"
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     """A file stands where the folder should be: that stops the superuser too."""
-    engine = fake_engine()
+    engine = timed_engine()
     (tmp_path / "file").write_text("")
     path = tmp_path / "file" / "costs.json"
-    model, how = load_or_calibrate(path, key_of(engine), engine)
+    model, how = load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)
     assert how.startswith("calibrated: ")
     assert f"; not kept: {path} cannot be written (" in how
-    assert model.decode_ms(1, 10) < CostModel.prior().decode_ms(1, 10)
+    assert model.decode_ms(1, 10) == pytest.approx(decode_ms(1, 10), rel=0.01)
 
 
 def test_a_table_that_cannot_take_its_place_leaves_nothing_behind(tmp_path: Path) -> None:
-    engine, path = fake_engine(), tmp_path / "costs.json"
+    engine, path = timed_engine(), tmp_path / "costs.json"
     path.mkdir()
-    _, how = load_or_calibrate(path, key_of(engine), engine)
+    _, how = load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)
     assert "the table cannot be read" in how
     assert "not kept" in how
     assert list(tmp_path.iterdir()) == [path]
@@ -281,3 +302,48 @@ def test_a_kept_table_is_text_with_its_units(tmp_path: Path) -> None:
     text = (tmp_path / "costs.json").read_text()
     assert '"decode_ms_per_row": 0.8' in text
     assert msgspec.json.decode(text, type=CostTable) == table
+
+
+def beside_a_neighbour(call: int) -> float:
+    """For the first ten calls of each thirty the engine gets a third of the machine."""
+    return 3.0 if call % 30 < 10 else 1.0
+
+
+def test_a_table_whose_laws_fit_badly_serves_this_run_only(tmp_path: Path) -> None:
+    """The time was too short to ask those again that were held up."""
+    engine = TimedEngine(num_slots=8, max_length=2_048, slower=beside_a_neighbour)
+    path, key = tmp_path / "costs.json", key_of(engine)
+    model, how = load_or_calibrate(path, key, engine, budget_s=1.5, clock_s=engine.clock_s)
+    assert how.startswith("calibrated: no table; not kept: prefill law is off by ")
+    assert how.endswith("% on average; calls were held up, so the next start measures again")
+    assert not path.exists()
+    assert model.decode_ms(1, 16) > 0
+    quiet = TimedEngine(num_slots=8, max_length=2_048)
+    assert load_or_calibrate(path, key, quiet, clock_s=quiet.clock_s)[1] == "calibrated: no table"
+    assert load_or_calibrate(path, key, quiet, clock_s=quiet.clock_s)[1] == "loaded"
+
+
+def test_with_time_enough_a_neighbour_spoils_nothing(tmp_path: Path) -> None:
+    engine = TimedEngine(num_slots=8, max_length=2_048, slower=beside_a_neighbour)
+    model, how = load_or_calibrate(
+        tmp_path / "costs.json", key_of(engine), engine, budget_s=10.0, clock_s=engine.clock_s
+    )
+    assert how == "calibrated: no table"
+    assert model.decode_ms(8, 4_000) == pytest.approx(decode_ms(8, 4_000), rel=0.05)
+
+
+@pytest.mark.parametrize("law", ["decode", "prefill"])
+def test_a_kept_table_whose_law_fits_badly_is_measured_again(tmp_path: Path, law: str) -> None:
+    engine, path = timed_engine(), tmp_path / "costs.json"
+    table = calibrate(engine, key_of(engine), budget_s=5.0, clock_s=engine.clock_s)
+    save(path, msgspec.structs.replace(table, **{f"error_{law}": 0.25}))
+    _, how = load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)
+    assert how == f"calibrated: a table whose {law} law is off by 25% on average"
+    assert load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)[1] == "loaded"
+
+
+def test_what_was_not_measured_is_not_kept(tmp_path: Path) -> None:
+    engine, path = timed_engine(), tmp_path / "costs.json"
+    _, how = load_or_calibrate(path, key_of(engine), engine, budget_s=0.01, clock_s=engine.clock_s)
+    assert "not kept: prefill law is off by 100% on average" in how
+    assert not path.exists()
