@@ -179,14 +179,14 @@ async def test_workers_are_replaced_one_by_one_and_nobody_notices(
 ) -> None:
     """A rolling restart under load: every answer is the model's, and comes."""
     async with AsyncExitStack() as stack:
-        asking = [await stack.enter_async_context(Bystander.beside(gateway.ws)) for _ in range(6)]
+        asking = [await stack.enter_async_context(Bystander.beside(gateway.ws)) for _ in range(10)]
 
         def answered() -> int:
             return min(len(bystander.answers) for bystander in asking)
 
         await eventually(lambda: answered() > 2)
         second = await system.worker(worker__instance_id="worker-1").ready()
-        await eventually(lambda: _served_some(second))
+        await eventually(lambda: _served_some(second), limit_s=45)
         seen = answered()
         assert await second.stop() == 0
         await eventually(lambda: answered() > seen + 2)

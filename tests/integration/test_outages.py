@@ -171,7 +171,9 @@ async def test_without_redis_the_model_answers_and_with_it_it_remembers(system: 
         await client.send({"type": "session.delete"})
         error = await client.error()
         assert (error["type"], error["code"], error["retryable"]) == ("server_error", "history_unavailable", True)
-        assert [len(lines_about(service, "redis")) for service in (gateway, worker)] == [1, 1]
+        assert len(lines_about(gateway, "redis")) == 1
+        assert {line["what"] for line in worker.logged("unavailable")} == {"redis", "redis for kv"}
+        assert len(lines_about(worker, "redis")) == 2, "each use of it says so once"
         system.redis.start()
         await asyncio.gather(gateway.ready(), worker.ready())
         await _until_remembered(system, client)

@@ -22,6 +22,7 @@ async def gateway(make_system: MakeSystem) -> Service:
         worker__engine="onnx",
         worker__max_length=1_024,
         worker__reply_interval_ms=0,
+        kv__precision="exact",  # answers are compared token for token
         model__dir=model_dir(),
         promise__first_token_ms=30_000,
         promise__deadline_ms=60_000,

@@ -24,12 +24,13 @@ def open_cache(settings: Settings, info: EngineInfo, costs: Costs) -> KvCache:
         model=info.model, revision=info.revision, precision=info.precision, layout=layout, codec=kv.precision
     )
 
-    def store() -> KvStore:
+    def store(*, tells: bool) -> KvStore:
         return KvStore(
             settings.redis,
             kv,
             max_value_bytes=longest,
             count_dropped=lambda reason: metrics.kv_dropped.labels(reason).inc(),
+            tells=tells,
         )
 
     return KvCache(
@@ -39,7 +40,7 @@ def open_cache(settings: Settings, info: EngineInfo, costs: Costs) -> KvCache:
         namer=BlockNamer(salt=b"", layout_id=kept_with, block_tokens=kv.block_tokens),
         host=HostCache(max_bytes=kv.host_mib << 20, ttl_s=kv.ttl_s),
         gate=LoadGate(probe_interval_ms=_PROBE_INTERVAL_MS),
-        loading=store(),
-        saving=store(),
+        loading=store(tells=True),
+        saving=store(tells=False),
         costs=costs,
     )

@@ -50,11 +50,17 @@ class KvStore:
 
     `max_value_bytes` is the longest that a value of ours can be; longer ones are never fetched. `count_dropped` is told
     the reason of each key or value that is deleted or passed over: wrong_type, too_many, oversized. Methods raise
-    `StoreUnavailable` and nothing else.
+    `StoreUnavailable` and nothing else. `tells`: log when Redis goes and comes; of two stores on one Redis one does.
     """
 
     def __init__(
-        self, redis: RedisSettings, kv: KvSettings, *, max_value_bytes: int, count_dropped: Callable[[str], None]
+        self,
+        redis: RedisSettings,
+        kv: KvSettings,
+        *,
+        max_value_bytes: int,
+        count_dropped: Callable[[str], None],
+        tells: bool = True,
     ) -> None:
         self._redis = blocking_redis(redis, timeout_ms=kv.timeout_ms)
         self._ttl_s = kv.ttl_s
@@ -62,6 +68,7 @@ class KvStore:
         self._count_dropped = count_dropped
         self._outage = Outage(kv.retry_after_ms)
         self._refusals = Outage(kv.retry_after_ms)  # Redis answers and takes no writes: full, or a replica
+        self._tells = tells
         self._available = False
 
     @property
@@ -85,7 +92,7 @@ class KvStore:
             except StoreUnavailable:
                 return False
             self._available = True
-            if self._outage.succeed():
+            if self._outage.succeed() and self._tells:
                 get_logger().info("available", what="redis for kv")
         return self._available
 
@@ -243,7 +250,7 @@ class KvStore:
     def _failed(self, error: Exception) -> StoreUnavailable:
         self._available = False
         cause = str(error) or "no answer in time"
-        if self._outage.fail(_now_ms()):
+        if self._outage.fail(_now_ms()) and self._tells:
             get_logger().warning("unavailable", what="redis for kv", cause=cause)
         return StoreUnavailable(f"Redis: {cause}")
 

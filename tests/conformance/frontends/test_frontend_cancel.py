@@ -98,7 +98,8 @@ async def test_a_deleted_session_is_forgotten(client: Client, system: System) ->
     await client.create("Remember 4711", event_id="before", max_output_tokens=10)
     again = await client.answer("before", since=seen)
     assert again.response["id"] != first.response["id"]
-    assert again.response["usage"] == first.response["usage"]
+    for counted in ("input_tokens", "output_tokens"):  # what the shop says may be cached: it is no customer's
+        assert again.response["usage"][counted] == first.response["usage"][counted]
 
 
 async def test_an_answer_in_flight_when_its_session_is_deleted_leaves_nothing(
