@@ -1,11 +1,12 @@
 """What a worker has counted: of tokens, and of its cache. Pure but for `read_counters`."""
 
 import asyncio
-import urllib.request
 from collections.abc import Mapping
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from ops.bench.metrics_page import read_metrics
 
 Counters = Mapping[str, float]
 
@@ -38,7 +39,7 @@ def grown(before: Counters, after: Counters) -> dict[str, float]:
 
 async def read_counters(url: str) -> dict[str, float]:
     """Now."""
-    return counters_of(await asyncio.to_thread(_fetch, url))
+    return counters_of(await asyncio.to_thread(read_metrics, url))
 
 
 async def read_settled_counters(url: str) -> dict[str, float]:
@@ -50,9 +51,3 @@ async def read_settled_counters(url: str) -> dict[str, float]:
         if last == before:
             break
     return last
-
-
-def _fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310 - an http address of our own making
-        page: bytes = response.read()
-    return page.decode()

@@ -6,7 +6,6 @@ together fill a slot. The worker's resident memory is read every second.
 
 import asyncio
 import time
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,6 +16,7 @@ from rich.console import Console
 
 from ops.bench.environment import environment
 from ops.bench.load import Load, Question
+from ops.bench.metrics_page import read_metrics
 from ops.bench.prompts import fit
 from ops.bench.quantiles import slope
 from ops.bench.report import LoadReport, summarise
@@ -148,8 +148,7 @@ async def _watch(pid: int, metrics_url: str, samples: list[_Sample]) -> None:
 
 
 def _slots_used(metrics_url: str) -> int:
-    with urllib.request.urlopen(metrics_url, timeout=10) as response:  # noqa: S310 - an http address of our own making
-        families = text_string_to_metric_families(response.read().decode())
+    families = text_string_to_metric_families(read_metrics(metrics_url))
     return next(int(family.samples[0].value) for family in families if family.name == "replyline_worker_slots_used")
 
 

@@ -9,7 +9,6 @@ import asyncio
 import math
 import os
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
@@ -21,6 +20,7 @@ from rich.console import Console
 
 from ops.bench.arrivals import schedule
 from ops.bench.environment import environment
+from ops.bench.metrics_page import read_metrics
 from ops.bench.overload_client import Clients
 from ops.bench.overload_outcome import LOADS, WARM_UP, Asked, Ending, Overload, Phase, row_of, summarise
 from ops.bench.overload_table import show_overload
@@ -253,11 +253,9 @@ class _Watch:
 
 
 def _fallbacks(url: str) -> dict[str, int]:
-    with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310 - an http address of our own making
-        page = response.read().decode()
     return {
         sample.labels["reason"]: int(sample.value)
-        for family in text_string_to_metric_families(page)
+        for family in text_string_to_metric_families(read_metrics(url))
         for sample in family.samples
         if sample.name == _FALLBACKS
     }

@@ -7,7 +7,6 @@ with them, the trace's load is by them, and they are what is simulated with.
 
 import asyncio
 import tempfile
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Final, Literal
 from rich.console import Console
 
 from ops.bench.environment import environment
+from ops.bench.metrics_page import read_metrics
 from ops.bench.others_cpu import OthersCpu
 from ops.bench.policy_client import ask_all
 from ops.bench.policy_costs import given_costs, measured_costs
@@ -193,14 +193,8 @@ async def _live(
             answers = await ask_all(asking, script, progress)
         share = others.share(worker.process.pid)
         span_s = (now_unix_ms() - answers[0].due_unix_ms) / 1_000
-        page = await asyncio.to_thread(_fetch, metrics_url)
+        page = await asyncio.to_thread(read_metrics, metrics_url)
     return Live(answers, facts_of_metrics(page, span_s), share)
-
-
-def _fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310 - an http address of our own making
-        page: bytes = response.read()
-    return page.decode()
 
 
 def _simulate(settings: Settings, policy: str, trace: Trace, costs: EngineCosts) -> tuple[Counts, EngineFacts]:
