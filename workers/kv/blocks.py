@@ -136,6 +136,18 @@ class BlockChain:
         return blocks[-1].name if blocks and not blocks[-1].shared else self._session
 
 
+def unbroken(blocks: Iterable[Block]) -> tuple[Block, ...]:
+    """Those that follow each other from the first token on."""
+    following: list[Block] = []
+    stop = 0
+    for block in blocks:
+        if block.start != stop:
+            break
+        following.append(block)
+        stop = block.stop
+    return tuple(following)
+
+
 def _named(parent: bytes, data: bytes, block_tokens: int) -> list[bytes]:
     """The names of consecutive blocks; the last may be shorter than the others."""
     size = block_tokens * _TOKEN_BYTES

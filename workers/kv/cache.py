@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from shared.clock import now_unix_ms
 from shared.errors import StoreUnavailable
 from shared.logs import get_logger
 from shared.session_key import SessionKey
-from workers.kv.blocks import Block, BlockChain, BlockNamer
+from workers.kv.blocks import Block, BlockChain, BlockNamer, unbroken
 from workers.kv.gate import LoadGate
 from workers.kv.host import HostCache
 from workers.kv.lane import Lane
@@ -192,7 +192,7 @@ class KvCache:
             run = chain.longest_run(self._host).blocks
             kept = {block.name: self._host.get(block.name, now) for block in run}
         values = {name: value for name, value in kept.items() if value is not None}  # none has expired
-        blocks = _unbroken(block for block in run if block.name in values)
+        blocks = unbroken(block for block in run if block.name in values)
         here = frozenset(values)
         if tokens.standing and tokens.standing >= (blocks[-1].stop if blocks else 0):
             return _Found(min(tokens.standing, len(ids) - 1), kept=self._in_full_blocks(blocks))
@@ -252,7 +252,7 @@ class KvCache:
             metrics.kv_load_time.observe(seconds)
             metrics.kv_loaded_bytes.inc(num_bytes)
         values |= loaded
-        return _unbroken(block for block in found if block.name in values), frozenset(loaded)
+        return unbroken(block for block in found if block.name in values), frozenset(loaded)
 
     def _decoded(
         self,
@@ -377,23 +377,6 @@ class KvCache:
             if block.shared or not self._is_erased(tokens):
                 owner = session.tenant if block.shared else _owner(session)
                 self._host.put(block.name, value, owner, now_unix_ms())
-
-
-def layout_id(*, model: str, revision: str, precision: str, layout: KvLayout, codec: Codec) -> str:
-    """All that a value depends on besides its tokens."""
-    return f"{model}/{revision}/{precision}/{layout.describe()}/{codec}"
-
-
-def _unbroken(blocks: Iterable[Block]) -> tuple[Block, ...]:
-    """Those that follow each other from the first token on."""
-    following: list[Block] = []
-    stop = 0
-    for block in blocks:
-        if block.start != stop:
-            break
-        following.append(block)
-        stop = block.stop
-    return tuple(following)
 
 
 def _owner(session: SessionKey) -> str:

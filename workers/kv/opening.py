@@ -6,7 +6,7 @@ from shared import metrics
 from shared.settings import Settings
 from workers.engine import EngineInfo
 from workers.kv.blocks import BlockNamer
-from workers.kv.cache import KvCache, layout_id
+from workers.kv.cache import KvCache
 from workers.kv.gate import LoadGate
 from workers.kv.host import HostCache
 from workers.kv.store import KvStore
@@ -20,9 +20,8 @@ def open_cache(settings: Settings, info: EngineInfo, costs: Costs) -> KvCache:
     """Connects when it is started. Raises `SettingsError` for a Redis that cannot be meant."""
     kv, layout = settings.kv, info.kv_layout
     longest = value_bytes(layout, kv.precision, kv.block_tokens)
-    kept_with = layout_id(
-        model=info.model, revision=info.revision, precision=info.precision, layout=layout, codec=kv.precision
-    )
+    # All that a value depends on besides its tokens.
+    layout_id = f"{info.model}/{info.revision}/{info.precision}/{layout.describe()}/{kv.precision}"
 
     def store(*, tells: bool) -> KvStore:
         return KvStore(
@@ -37,7 +36,7 @@ def open_cache(settings: Settings, info: EngineInfo, costs: Costs) -> KvCache:
         layout=layout,
         codec=kv.precision,
         block_tokens=kv.block_tokens,
-        namer=BlockNamer(salt=b"", layout_id=kept_with, block_tokens=kv.block_tokens),
+        namer=BlockNamer(salt=b"", layout_id=layout_id, block_tokens=kv.block_tokens),
         host=HostCache(max_bytes=kv.host_mib << 20, ttl_s=kv.ttl_s),
         gate=LoadGate(probe_interval_ms=_PROBE_INTERVAL_MS),
         loading=store(tells=True),
