@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
@@ -93,6 +93,10 @@ class Talk:
         return answer
 
 
+Converse = Callable[[Conversation, Callable[[Answered], None]], Awaitable[None]]
+"""One conversation, from its first turn on; each answer is told."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Conversed:
     """All conversations of a run: their turns, and how long it took from the first question to the last answer."""
@@ -110,17 +114,30 @@ async def converse_all(
     most_turns: int,
     progress: Progress,
 ) -> Conversed:
-    """`clients` conversations at once, each whole or up to `most_turns`; the next one when one is over, the longest
-    first. Raises `ConnectFailed`."""
+    """`clients` conversations at once, each whole or up to `most_turns`. Raises `ConnectFailed`."""
+
+    async def converse(conversation: Conversation, told: Callable[[Answered], None]) -> None:
+        async with Talk(url, conversation) as talk:
+            for turn in range(1, min(most_turns, len(conversation.turns)) + 1):
+                told(await talk.ask(turn, max_output_tokens))
+
+    return await at_once(conversations, converse, clients=clients, progress=progress)
+
+
+async def at_once(
+    conversations: Sequence[Conversation], converse: Converse, *, clients: int, progress: Progress
+) -> Conversed:
+    """`clients` of them at once, the next one when one is over, the longest first."""
     left = deque(sorted(conversations, key=lambda one: -len(one.turns)))
     done = Conversed()
 
+    def told(answer: Answered) -> None:
+        done.answers.append(answer)
+        progress(len(done.answers))
+
     async def client() -> None:
         while left:
-            async with Talk(url, left.popleft()) as talk:
-                for turn in range(1, min(most_turns, len(talk.conversation.turns)) + 1):
-                    done.answers.append(await talk.ask(turn, max_output_tokens))
-                    progress(len(done.answers))
+            await converse(left.popleft(), told)
 
     start_s = time.monotonic()
     tasks = [asyncio.create_task(client()) for _ in range(min(clients, len(conversations)))]

@@ -15,7 +15,6 @@ before the new turn changes, which is the best that its cache can have.
 import asyncio
 import http.client
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
@@ -24,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from ops.bench.conversations import Conversation
-from ops.bench.kv_client import DEADLINE_MS, Answered, Conversed, Progress
+from ops.bench.kv_client import DEADLINE_MS, Answered, Conversed, Progress, at_once
 from ops.processes import ServiceError
 from shared.errors import SettingsError
 from shared.faq import FaqIndex
@@ -149,26 +148,13 @@ async def converse_with_peer(
     progress: Progress,
 ) -> Conversed:
     """As `converse_all`, with the peer; each turn carries all that was said before. Raises `ServiceError`."""
-    left = deque(sorted(conversations, key=lambda one: -len(one.turns)))
-    done = Conversed()
 
-    async def client() -> None:
-        while left:
-            conversation = left.popleft()
-            messages = [Message("system", system_text(conversation.turns[0]))]
-            for turn, question in enumerate(conversation.turns[:most_turns], 1):
-                messages.append(Message("user", question))
-                answer = await asyncio.to_thread(peer.ask, turn, messages, max_output_tokens)
-                messages.append(Message("assistant", answer.text))
-                done.answers.append(answer)
-                progress(len(done.answers))
+    async def converse(conversation: Conversation, told: Callable[[Answered], None]) -> None:
+        messages = [Message("system", system_text(conversation.turns[0]))]
+        for turn, question in enumerate(conversation.turns[:most_turns], 1):
+            messages.append(Message("user", question))
+            answer = await asyncio.to_thread(peer.ask, turn, messages, max_output_tokens)
+            messages.append(Message("assistant", answer.text))
+            told(answer)
 
-    start_s = time.monotonic()
-    tasks = [asyncio.create_task(client()) for _ in range(min(clients, len(conversations)))]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-    done.elapsed_s = time.monotonic() - start_s
-    return done
+    return await at_once(conversations, converse, clients=clients, progress=progress)
