@@ -13,7 +13,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from ops.bench.chat_connection import SUBPROTOCOL
+from ops.bench.dialogue import SUBPROTOCOL
 from ops.bench.paced import delta_text
 from ops.bench.system import READY
 from shared.codec import GATEWAY_CODECS, msgpack_encode

@@ -1,30 +1,18 @@
 """One chat connection of a load: questions out, and what comes back written into their outcomes."""
 
-import asyncio
 from collections.abc import Callable
-from typing import Final
 
+from ops.bench.dialogue import CONNECTION_LOST, Dialogue
 from ops.bench.outcome import Outcome
-from ops.bench.wire import Wire
-from ops.client import ConnectFailed
-from shared.codec import CLIENT_CODECS
 from shared.messages import (
     ErrorEvent,
-    Message,
-    Ping,
-    Pong,
     ResponseCreate,
     ResponseCreated,
     ResponseDelta,
     ResponseDone,
+    ServerMessage,
     SessionCreated,
-    SessionStart,
 )
-
-SUBPROTOCOL: Final = "chat.v1.msgpack"
-CONNECTION_LOST: Final = "connection_lost"
-_CODEC: Final = CLIENT_CODECS[SUBPROTOCOL]
-_HELLO_S: Final = 10.0
 
 
 class ChatConnection:
@@ -32,41 +20,31 @@ class ChatConnection:
 
     def __init__(self, settled: Callable[["ChatConnection", Outcome], None]) -> None:
         self._settled = settled
-        self._wire: Wire | None = None
+        self._dialogue = Dialogue(self._hear, self._lose)
         self._by_event: dict[str, Outcome] = {}
         self._by_response: dict[str, tuple[str, Outcome]] = {}
-        self._hello: asyncio.Future[SessionCreated] = asyncio.get_running_loop().create_future()
-        self.lost = False
 
     @property
     def num_inflight(self) -> int:
         return len(self._by_event)
 
+    @property
+    def lost(self) -> bool:
+        return self._dialogue.lost
+
     async def open(self, url: str) -> SessionCreated:
         """Raises `ConnectFailed`."""
-        self._wire = await Wire.connect(url, subprotocol=SUBPROTOCOL, on_frame=self._on_frame, on_lost=self._on_lost)
-        self._send(SessionStart())
-        try:
-            async with asyncio.timeout(_HELLO_S):
-                return await self._hello
-        except TimeoutError:
-            raise ConnectFailed(f"{url} does not answer session.start") from None
+        return await self._dialogue.open(url)
 
     def ask(self, request: ResponseCreate, outcome: Outcome, now: float) -> None:
         outcome.sent_s = now
         self._by_event[request.event_id] = outcome
-        self._send(request)
+        self._dialogue.send(request)
 
     def close(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
+        self._dialogue.close()
 
-    def _send(self, message: Message) -> None:
-        if self._wire is not None:
-            self._wire.send(_CODEC.encode(message))
-
-    def _on_frame(self, payload: bytes, now: float) -> None:
-        message = _CODEC.decode(payload)
+    def _hear(self, message: ServerMessage, now: float) -> None:
         match message:
             case ResponseDelta():
                 known = self._by_response.get(message.response_id)
@@ -78,10 +56,6 @@ class ChatConnection:
                 self._created(message, now)
             case ErrorEvent():
                 self._refused(message)
-            case SessionCreated() if not self._hello.done():
-                self._hello.set_result(message)
-            case Ping():
-                self._send(Pong())
 
     def _created(self, message: ResponseCreated, now: float) -> None:
         outcome = self._by_event.get(message.event_id)
@@ -102,9 +76,6 @@ class ChatConnection:
         self._settle(event_id, outcome)
 
     def _refused(self, message: ErrorEvent) -> None:
-        if not self._hello.done():
-            self._hello.set_exception(ConnectFailed(f"the session was refused: {message.error.message}"))
-            return
         outcome = self._by_event.get(message.event_id or "")
         if message.event_id is not None and outcome is not None:
             outcome.error = message.error.code
@@ -114,10 +85,7 @@ class ChatConnection:
         del self._by_event[event_id]
         self._settled(self, outcome)
 
-    def _on_lost(self, reason: str) -> None:
-        self.lost = True
-        if not self._hello.done():
-            self._hello.set_exception(ConnectFailed(reason))
+    def _lose(self) -> None:
         for event_id, outcome in list(self._by_event.items()):
             outcome.error = CONNECTION_LOST
             self._settle(event_id, outcome)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from ops.bench.chat_connection import SUBPROTOCOL
+from ops.bench.dialogue import SUBPROTOCOL
 from ops.bench.pacer import Pacer
 from ops.bench.wire import Wire
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ops.bench.chat_connection import CONNECTION_LOST, ChatConnection
+from ops.bench.chat_connection import ChatConnection
+from ops.bench.dialogue import CONNECTION_LOST
 from ops.bench.outcome import Outcome
 from ops.bench.pacer import Pacer
 from shared.messages import Limits, ResponseCreate

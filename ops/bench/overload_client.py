@@ -11,28 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ops.bench.chat_connection import CONNECTION_LOST, SUBPROTOCOL
+from ops.bench.dialogue import CONNECTION_LOST, Dialogue
 from ops.bench.overload_outcome import Asked
 from ops.bench.pacer import Pacer
-from ops.bench.wire import Wire
-from ops.client import ConnectFailed
-from shared.codec import CLIENT_CODECS
 from shared.messages import (
     ErrorEvent,
     Limits,
-    Message,
-    Ping,
-    Pong,
     ResponseCreate,
     ResponseCreated,
     ResponseDelta,
     ResponseDone,
+    ServerMessage,
     SessionCreated,
-    SessionStart,
 )
 
-_CODEC: Final = CLIENT_CODECS[SUBPROTOCOL]
-_HELLO_S: Final = 10.0
 _OPENING_TOGETHER: Final = 64
 _POLL_S: Final = 0.1
 # After the last deadline: what has not come by then never comes.
@@ -46,41 +38,31 @@ class WatchfulConnection:
 
     def __init__(self, settled: Callable[[], None]) -> None:
         self._settled = settled
-        self._wire: Wire | None = None
+        self._dialogue = Dialogue(self._hear, self._lose)
         self._open: dict[str, Asked] = {}
         self._by_response: dict[str, tuple[str, Asked]] = {}
-        self._hello: asyncio.Future[SessionCreated] = asyncio.get_running_loop().create_future()
-        self.lost = False
 
     @property
     def num_inflight(self) -> int:
         return len(self._open)
 
+    @property
+    def lost(self) -> bool:
+        return self._dialogue.lost
+
     async def open(self, url: str) -> SessionCreated:
         """Raises `ConnectFailed`."""
-        self._wire = await Wire.connect(url, subprotocol=SUBPROTOCOL, on_frame=self._on_frame, on_lost=self._on_lost)
-        self._send(SessionStart())
-        try:
-            async with asyncio.timeout(_HELLO_S):
-                return await self._hello
-        except TimeoutError:
-            raise ConnectFailed(f"{url} does not answer session.start") from None
+        return await self._dialogue.open(url)
 
     def ask(self, request: ResponseCreate, asked: Asked) -> None:
         asked.sent_s = time.monotonic()
         self._open[request.event_id] = asked
-        self._send(request)
+        self._dialogue.send(request)
 
     def close(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
+        self._dialogue.close()
 
-    def _send(self, message: Message) -> None:
-        if self._wire is not None:
-            self._wire.send(_CODEC.encode(message))
-
-    def _on_frame(self, payload: bytes, now_s: float) -> None:
-        message = _CODEC.decode(payload)
+    def _hear(self, message: ServerMessage, now_s: float) -> None:
         match message:
             case ResponseDelta():
                 asked = self._by_response[message.response_id][1]
@@ -94,10 +76,6 @@ class WatchfulConnection:
                 self._by_response[message.response_id] = (message.event_id, asked)
             case ErrorEvent():
                 self._refused(message, now_s)
-            case SessionCreated():
-                self._hello.set_result(message)
-            case Ping():
-                self._send(Pong())
 
     def _done(self, message: ResponseDone, now_s: float) -> None:
         response = message.response
@@ -114,17 +92,12 @@ class WatchfulConnection:
         if message.event_id is not None and asked is not None:
             asked.error, asked.done_s = message.error.code, now_s
             self._settle(message.event_id)
-        elif not self._hello.done():
-            self._hello.set_exception(ConnectFailed(f"the session was refused: {message.error.message}"))
 
     def _settle(self, event_id: str) -> None:
         del self._open[event_id]
         self._settled()
 
-    def _on_lost(self, reason: str) -> None:
-        self.lost = True
-        if not self._hello.done():
-            self._hello.set_exception(ConnectFailed(reason))
+    def _lose(self) -> None:
         for event_id, asked in list(self._open.items()):
             asked.error = CONNECTION_LOST
             self._settle(event_id)

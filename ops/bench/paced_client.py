@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ops.bench.chat_connection import SUBPROTOCOL
+from ops.bench.dialogue import SUBPROTOCOL
 from ops.bench.paced import DELTAS, lateness_ms
 from ops.bench.wire import Wire
 from ops.client import ConnectFailed
