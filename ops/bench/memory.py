@@ -1,7 +1,8 @@
 """`replyline bench memory`: what a worker holds when every slot is full, and whether it grows under load.
 
-Embedded Kafka, the onnx engine with 16 slots of 2,048 tokens; as many closed-loop clients, whose prompt and answer
-together fill a slot. The worker's resident memory is read every second.
+Embedded Kafka, the onnx engine with 16 slots of 2,048 tokens; as many closed-loop clients. Each one's first prompt and
+answer together fill a slot; the later answers are short, so that many sequences come and go. The worker's resident
+memory is read every second.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ from shared.tokenizer import Tokenizer
 SLOTS: Final = 16
 SLOT_TOKENS: Final = 2_048
 NEW_TOKENS: Final = 1_024  # an answer takes so much longer than a prompt that all slots are taken at once
+LATER_NEW_TOKENS: Final = 64
 _TEMPERATURE: Final = 2.0  # what is drawn so hardly ever ends an answer
 RSS_TARGET_GIB: Final = 2.0
 SLOPE_TARGET_MIB: Final = 1.0  # a minute; ten of them are within what an allocator moves
@@ -44,8 +46,8 @@ _MIN_SAMPLES: Final = 3
 
 
 class MemoryResult(Struct, frozen=True, kw_only=True):
-    """`most_running`: slots taken at once. `full_rounds`: how often every slot was filled. The slope is taken once they
-    all had been filled twice."""
+    """`most_running`: slots taken at once. `rounds`: answers for each slot. The slope is taken from when each slot was
+    filled and used again."""
 
     start_gib: float
     rss_gib: float
@@ -53,7 +55,7 @@ class MemoryResult(Struct, frozen=True, kw_only=True):
     slope_mib_per_min: float | None
     minutes: float
     most_running: int
-    full_rounds: float
+    rounds: float
     answers: LoadReport | None
 
 
@@ -99,7 +101,7 @@ async def _fill(
     questions = [
         Question(
             text=texts[number % len(texts)],
-            max_output_tokens=NEW_TOKENS,
+            max_output_tokens=NEW_TOKENS if number < SLOTS else LATER_NEW_TOKENS,
             deadline_ms=_DEADLINE_MS,
             temperature=_TEMPERATURE,
         )
@@ -129,7 +131,7 @@ async def _fill(
         slope_mib_per_min=round(slope(steady), 3) if len(steady) >= _MIN_SAMPLES else None,
         minutes=minutes,
         most_running=max((sample.running for sample in samples), default=0),
-        full_rounds=round(len(answered) / SLOTS, 2),
+        rounds=round(len(answered) / SLOTS, 2),
         answers=summarise(answered) if answered else None,
     )
 
@@ -173,7 +175,7 @@ def _print(result: MemoryResult) -> None:
         result.slope_mib_per_min,
         result.minutes,
         result.most_running,
-        result.full_rounds,
+        result.rounds,
         SLOT_TOKENS - NEW_TOKENS,
     )
     print(markdown(header, [row]))
