@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 
 class Detokenizer:
-    """Incremental. Byte-level BPE splits characters across tokens: bytes wait until their character is whole.
-    Text that may yet become a stop string waits too; the stop string itself is never shown."""
+    """Incremental. Byte-level BPE splits characters across tokens: bytes wait until their character is whole, and what
+    is none becomes U+FFFD. Text that may yet become a stop string waits too; the stop string itself is never shown."""
 
     def __init__(self, token_bytes: Callable[[int], bytes], stops: Sequence[str] = ()) -> None:
         self._token_bytes = token_bytes
@@ -20,9 +20,8 @@ class Detokenizer:
         return self._release(self._decode(self._token_bytes(token_id)))
 
     def finish(self) -> str:
-        """What was held back, at the end of the sequence; a broken character becomes U+FFFD."""
-        text = self._release(self._decode(b"", True))
-        text, self._held = text + self._held, ""
+        """What was held back as a stop string's beginning. A character that was cut in its middle is left out."""
+        text, self._held = self._held, ""
         return text
 
     def _release(self, text: str) -> str:
