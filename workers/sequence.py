@@ -3,14 +3,13 @@
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
 
 import msgspec
-from numpy.typing import NDArray
 
 from shared.deadline import Deadline
 from shared.messages import Bucket, Reason, Status
 from workers.engine import Sampling
+from workers.kv.pieces import KvPieces
 
 
 class Phase(Enum):
@@ -37,8 +36,8 @@ class Sequence:
     still to be added. `restored` of them were there when it got its slot. `output_hint` is an output length known
     beforehand; without it the scheduler predicts one.
 
-    `kv` is the KV of the first tokens, `[layers, parts, heads, tokens, dim]`, until it is in the slot; `imported` of
-    them came there from it, the last `loaded` from Redis. The first `kept` tokens are in the cache, or not worth it,
+    `kv` is the KV of the first tokens until it is in the slot; `imported` of them came there from it, the last
+    `loaded` from Redis. The first `kept` tokens are in the cache, or not worth it,
     and are not exported; the first `shared_tokens` hold no customer's words. `asked_unix_ms` is by the gateway's clock.
     `erased`: its conversation was, while it ran; nothing of it is used again.
     """
@@ -61,7 +60,7 @@ class Sequence:
     computed: int = 0
     restored: int = 0
     imported: int = 0
-    kv: NDArray[Any] | None = None
+    kv: KvPieces | None = None
     loaded: int = 0
     kept: int = 0
     erased: bool = False

@@ -3,7 +3,8 @@
 Whole systems on embedded Kafka, with the cache and without, each with its own Redis; multi-turn conversations in
 English and Chinese, greedy, with deadlines so long that nothing is cut. Cells: `ttft` (turn 5 at about 1,000 tokens of
 context, from each level), `whole` (many clients: answers a second, prompt tokens computed), `write` (bytes to Redis a
-turn), `slow` and `down` (Redis 100 ms away, Redis killed).
+turn), `slow` and `down` (Redis 100 ms away, Redis killed), and, where it is named, `window` (turns 6 to 10 under each
+`worker.history_window`).
 """
 
 from collections.abc import Sequence
@@ -19,10 +20,11 @@ from ops.bench.environment import environment
 from ops.bench.kv_outage import Trouble, measure_outage
 from ops.bench.kv_peer import Peer, converse_with_peer, grounded_system_text
 from ops.bench.kv_ratios import FAKE_LAYOUT, bytes_per_token, layout_of
-from ops.bench.kv_system import Pair, systems
+from ops.bench.kv_system import Pair, alike, systems
 from ops.bench.kv_table import Cells, ratios_of, show_cells
 from ops.bench.kv_ttft import Cell, measure_ttft
 from ops.bench.kv_whole import WholeRound, parts, run_of, run_round
+from ops.bench.kv_window import MODES, WindowRun, long_conversations, measure_window
 from ops.bench.kv_write import WriteRow, measure_writes, rows_of
 from ops.bench.runner import check_writable, progress_bar, write_json
 from shared.errors import SettingsError
@@ -31,9 +33,12 @@ from shared.model_folder import ModelFolder
 from shared.settings import Settings
 from shared.tokenizer import Tokenizer
 
-CellName = Literal["ttft", "whole", "write", "slow", "down"]
+PairCell = Literal["ttft", "whole", "write", "slow", "down"]
+"""Measured with the cache and without."""
+CellName = Literal[PairCell, "window"]
 
 CELLS: Final[tuple[CellName, ...]] = get_args(CellName)
+_PAIR_CELLS: Final[tuple[PairCell, ...]] = get_args(PairCell)
 _MOST_CLIENTS: Final = 64
 _MOST_ROUNDS: Final = 20
 _MOST_TOKENS: Final = 512
@@ -57,6 +62,7 @@ class KvOptions:
     outage_conversations: int = 12
     outage_turns: int = 3
     outage_rounds: int = 3
+    window_conversations: int = 4
     share_systems: bool = False
 
     def reduced(self) -> Self:
@@ -74,17 +80,20 @@ class KvOptions:
             outage_conversations=2,
             outage_turns=2,
             outage_rounds=1,
+            window_conversations=1,
             share_systems=True,
         )
 
-    def groups(self) -> list[list[CellName]]:
+    def groups(self) -> list[list[PairCell]]:
         """The cells in their order, each group on two systems of its own. A proxy before Redis costs time of its own:
         only a reduced run measures everything behind it."""
-        wanted = [name for name in CELLS if name in self.cells]
+        wanted = [name for name in _PAIR_CELLS if name in self.cells]
+        if not wanted:
+            return []
         if self.share_systems:
             return [wanted]
         healthy = [name for name in wanted if name not in ("slow", "down")]
-        troubled: list[CellName] = [name for name in wanted if name in ("slow", "down")]
+        troubled: list[PairCell] = [name for name in wanted if name in ("slow", "down")]
         return [group for group in (healthy, troubled) if group]
 
     def check(self) -> None:
@@ -122,6 +131,8 @@ async def bench_kv(settings: Settings, options: KvOptions, console: Console) -> 
         async with systems(settings, slots=options.clients, behind_proxy="slow" in group, console=console) as pair:
             for name in group:
                 setattr(measured, name, await bench.measure(name, pair))
+    if "window" in options.cells:
+        measured.window = await bench.window()
     ratios = ratios_of(measured)
     print(show_cells(measured, ratios))
     asked = {
@@ -156,7 +167,7 @@ class _Bench:
         self._everything = everything
         self._console = console
 
-    async def measure(self, name: CellName, pair: Pair) -> Sequence[object]:
+    async def measure(self, name: PairCell, pair: Pair) -> Sequence[object]:
         """What goes into `Cells` under that name."""
         match name:
             case "ttft":
@@ -167,6 +178,18 @@ class _Bench:
                 return await self._write(pair)
             case "slow" | "down":
                 return await self._outage(pair, name)
+
+    async def window(self) -> list[WindowRun]:
+        """On two systems of its own."""
+        conversations = long_conversations(self._everything, self._options.window_conversations)
+        envs = [{"WORKER__HISTORY_WINDOW": mode} for mode in MODES]
+        async with alike(self._settings, envs, slots=self._options.clients, console=self._console) as sides:
+            return await measure_window(
+                dict(zip(MODES, sides, strict=True)),
+                conversations,
+                max_output_tokens=self._options.max_output_tokens,
+                console=self._console,
+            )
 
     async def _ttft(self, pair: Pair) -> list[Cell]:
         return await measure_ttft(

@@ -1,10 +1,10 @@
-"""Two whole systems beside each other, alike but for the cache: what is measured of one is measured of the other too.
+"""Whole systems beside each other, alike but for the cache or one setting: what is measured of one is measured of all.
 
 Each has its own embedded Kafka, Redis, gateway and worker. The one that is not asked at the moment is idle.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -14,8 +14,8 @@ from rich.console import Console
 from ops.bench.conversations import Conversation
 from ops.bench.kv_client import DEADLINE_MS, converse_all
 from ops.bench.kv_counters import read_counters, read_settled_counters
-from ops.bench.kv_slow_proxy import SlowProxy
 from ops.bench.system import System
+from ops.chaos.proxy import Proxy
 from ops.embedded import EmbeddedRedis
 from ops.processes import Child
 from shared.settings import Settings
@@ -39,7 +39,7 @@ class Side:
 
     system: System
     redis: EmbeddedRedis
-    proxy: SlowProxy | None
+    proxy: Proxy | None
     url: str
     worker: Child
     metrics_url: str
@@ -104,6 +104,21 @@ async def systems(settings: Settings, *, slots: int, behind_proxy: bool, console
         yield Pair(on, off)
 
 
+@asynccontextmanager
+async def alike(
+    settings: Settings, envs: Sequence[Mapping[str, str]], *, slots: int, console: Console
+) -> AsyncIterator[list[Side]]:
+    """One with the cache for each of `envs`, which is all that they differ in, warm. Raises `ServiceError`."""
+    console.print(f"starting {len(envs)} systems, all with the cache")
+    async with AsyncExitStack() as stack:
+        with_cache = {**_env(slots), "KV__ENABLED": "true", "KV__HOST_MIB": _HOST_MIB}
+        starting = [_start(settings, {**with_cache, **env}, stack, behind_proxy=False) for env in envs]
+        sides = await asyncio.gather(*starting)
+        for side in sides:
+            await side.warm_up(slots)
+        yield list(sides)
+
+
 def _env(slots: int) -> dict[str, str]:
     return {
         "WORKER__SLOTS": str(slots),
@@ -119,7 +134,7 @@ async def _start(settings: Settings, env: dict[str, str], stack: AsyncExitStack,
     redis = stack.enter_context(EmbeddedRedis(max_memory_mb=REDIS_MB))
     proxy, redis_url = None, redis.url
     if behind_proxy:
-        proxy = await stack.enter_async_context(SlowProxy("127.0.0.1", redis.port))
+        proxy = await stack.enter_async_context(Proxy("127.0.0.1", redis.port))
         redis_url = redis.url.replace(f":{redis.port}/", f":{proxy.port}/")
     system = stack.enter_context(System(settings=settings, broker="embedded", env=env, redis_url=redis_url))
     await system.start_services()

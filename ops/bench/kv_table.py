@@ -8,6 +8,7 @@ from msgspec import Struct
 from ops.bench.kv_ratios import middle, rounded, worst
 from ops.bench.kv_ttft import Cell, Level
 from ops.bench.kv_whole import WholeRound, WholeRun, prefill_share, throughput_ratio, throughput_vs_peer, time_ratio
+from ops.bench.kv_window import LATER, TURNS, WindowRun, window_ratio
 from ops.bench.kv_write import WriteRow
 from ops.bench.runner import markdown, show, verdict
 
@@ -36,6 +37,7 @@ class Cells(Struct, kw_only=True):
     write: list[WriteRow] = []
     down: list[WholeRound] = []
     slow: list[WholeRound] = []
+    window: list[WindowRun] = []
 
 
 class Ratios(Struct, frozen=True, kw_only=True):
@@ -52,6 +54,7 @@ class Ratios(Struct, frozen=True, kw_only=True):
     throughput_vs_peer: float | None
     redis_down_ratio: float | None
     redis_slow_ratio: float | None
+    window_ttft_ratio: float | None
 
 
 def ratios_of(cells: Cells) -> Ratios:
@@ -69,6 +72,7 @@ def ratios_of(cells: Cells) -> Ratios:
         throughput_vs_peer=rounded(throughput_vs_peer(cells.whole)),
         redis_down_ratio=rounded(time_ratio(cells.down)),
         redis_slow_ratio=rounded(time_ratio(cells.slow)),
+        window_ttft_ratio=rounded(window_ratio(cells.window)),
     )
 
 
@@ -79,6 +83,7 @@ def show_cells(cells: Cells, ratios: Ratios) -> str:
         _writes(cells.write),
         _whole("Redis down", cells.down),
         _whole("Redis 100 ms away", cells.slow),
+        _windows(cells.window),
     ]
     return "\n\n".join([*(table for table in tables if table), "\n".join(_verdicts(ratios))])
 
@@ -157,6 +162,29 @@ def _writes(rows: Sequence[WriteRow]) -> str:
         for row in rows
     ]
     return markdown(header, lines) if lines else ""
+
+
+def _windows(runs: Sequence[WindowRun]) -> str:
+    if not runs:
+        return ""
+    header = ("history_window", "TTFT p50 ms, turns 2–5", f"turns {LATER}–{TURNS}", "of these the slowest",
+              "mean", "prompt tokens", "of these computed", "not by the model")  # fmt: skip
+    return markdown(header, [_window(run) for run in runs])
+
+
+def _window(run: WindowRun) -> tuple[str | int | float | None, ...]:
+    later = run.of(LATER, TURNS)
+    measured = [one.ttft_ms for one in later if one.ttft_ms is not None]
+    return (
+        run.mode,
+        middle(one.ttft_ms for one in run.of(2, LATER - 1)),
+        middle(measured),
+        max(measured, default=None),
+        sum(measured) / len(measured) if measured else None,
+        sum(one.prompt_tokens for one in later) / len(later) if later else None,
+        sum(one.computed_tokens for one in later) / len(later) if later else None,
+        run.not_by_model,
+    )
 
 
 def _verdicts(ratios: Ratios) -> Iterator[str]:

@@ -350,6 +350,18 @@ def test_what_is_kept_mostly_leads_to_the_tokens_of_no_cache_at_all(smollm2: Eng
     assert all(shares[codec] >= least for codec, least in AGREEMENT.items()), shares
 
 
+def test_half_precision_is_imported_as_the_same_numbers(smollm2: Engine) -> None:
+    """Into a part of a slot, and nothing beside it changes."""
+    prefilled(smollm2, 1, list(range(20, 50)), 0)
+    before = smollm2.export_kv(slot=1, start=0, stop=30)
+    halves = np.random.default_rng(1).standard_normal(smollm2.info.kv_layout.shape(7)).astype(np.float16)
+    smollm2.import_kv(slot=1, start=11, values=halves)
+    after = smollm2.export_kv(slot=1, start=0, stop=30)
+    assert np.array_equal(after[:, :, :, 11:18], halves.astype(np.float32))
+    for same in (slice(0, 11), slice(18, 30)):
+        assert np.array_equal(after[:, :, :, same], before[:, :, :, same])
+
+
 def prefilled(engine: Engine, slot: int, prompt: list[int], past: int) -> int:
     """The first token after a prompt whose first `past` tokens stand in the slot."""
     [token] = engine.prefill([PrefillChunk(slot=slot, past=past, token_ids=prompt[past:], sampling=GREEDY)])

@@ -3,11 +3,14 @@
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from shared.deadline import Deadline
 from shared.messages import Bucket
 from workers.engine import EngineInfo, Sampling
 from workers.engine.calls import check_decode, check_prefill, check_range
 from workers.kv.layout import KvLayout
+from workers.kv.pieces import KvPieces
 from workers.lengths import OutputLengths
 from workers.policies import build_scheduler
 from workers.scheduler import Scheduler, SchedulerLimits, Step
@@ -135,6 +138,12 @@ def make_sequence(
         bucket=bucket,
         tenant=tenant,
     )
+
+
+def pieces_of(token_ids: Tokens[int]) -> KvPieces:
+    """KV that comes with a sequence, in pieces of five tokens: for `ModelEngine` the tokens themselves."""
+    cells = np.array(token_ids, np.int64)
+    return KvPieces(tuple(cells[at : at + 5].reshape(1, 1, 1, -1, 1) for at in range(0, len(cells), 5)))
 
 
 def complete(scheduler: Scheduler, step: Step, token_id: int = 7, now: float = 0.0) -> list[Token | Finished]:

@@ -246,6 +246,7 @@ def test_ratios_have_their_keys_and_the_warm_one_is_the_worse() -> None:
         "throughput_vs_peer": 2.0,
         "redis_down_ratio": 1.04,
         "redis_slow_ratio": 1.2,
+        "window_ttft_ratio": None,
     }
 
 
@@ -309,3 +310,4 @@ def test_what_is_measured_behind_a_proxy_has_systems_of_its_own() -> None:
     assert everything.groups() == [["ttft", "whole", "write"], ["slow", "down"]]
     assert everything.reduced().groups() == [["ttft", "whole", "write", "slow", "down"]]
     assert replace(OPTIONS, cells=("down",)).groups() == [["down"]]
+    assert replace(OPTIONS, cells=("window",)).reduced().groups() == [], "two windows, not two caches"

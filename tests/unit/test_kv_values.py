@@ -54,17 +54,20 @@ def test_what_was_kept_comes_back_within_the_codecs_precision(
     value = encode(array, codec, name=NAME)
     assert len(value) == value_bytes(layout, codec, tokens)
     decoded = decode(value, layout, codec, tokens, name=NAME)
-    assert decoded.dtype == layout.numpy_dtype
+    assert decoded.shape == layout.shape(tokens)
     if codec == "exact" or layout.numpy_dtype.kind != "f":
+        assert decoded.dtype == layout.numpy_dtype
         np.testing.assert_array_equal(decoded, array)
     elif codec == "fp16":
-        np.testing.assert_array_equal(decoded, array.astype(np.float16).astype(layout.numpy_dtype))
+        assert decoded.dtype == np.float16
+        np.testing.assert_array_equal(decoded, array.astype(np.float16))
     else:
+        assert decoded.dtype == layout.numpy_dtype
         step = np.abs(array).max(axis=-1, keepdims=True).astype(np.float64) / 127
         assert (np.abs(decoded.astype(np.float64) - array) <= step * 0.51 + 2e-3 * (layout.dtype == "<f2")).all()
 
 
-def test_every_half_precision_number_is_widened_as_numpy_does() -> None:
+def test_every_half_precision_number_comes_back() -> None:
     """All 63,488 finite ones, the subnormal ones and both zeros among them."""
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
     halves = halves[np.isfinite(halves)]
@@ -72,21 +75,20 @@ def test_every_half_precision_number_is_widened_as_numpy_does() -> None:
     array = halves.astype(np.float32).reshape(layout.shape(len(halves) // 1024))
     tokens = array.shape[3]
     decoded = decode(encode(array, "fp16", name=NAME), layout, "fp16", tokens, name=NAME)
-    assert decoded.tobytes() == array.tobytes()
+    assert decoded.tobytes() == halves.tobytes()
+
+
+@pytest.mark.parametrize("codec", ["exact", "fp16"])
+def test_what_is_kept_as_it_is_imported_is_not_copied(codec: Codec) -> None:
+    value = encode(array_of(LAYOUT, 5, 2), codec, name=NAME)
+    assert np.shares_memory(decode(value, LAYOUT, codec, 5, name=NAME), np.frombuffer(value, np.uint8))
 
 
 @given(tokens=TOKENS, start=st.integers(0, 5), seed=st.integers(0, 99), codec=st.sampled_from(CODECS))
-def test_a_block_is_read_from_and_written_to_its_place_in_a_longer_array(
-    tokens: int, start: int, seed: int, codec: Codec
-) -> None:
+def test_a_block_is_written_from_its_place_in_a_longer_array(tokens: int, start: int, seed: int, codec: Codec) -> None:
     whole = array_of(LAYOUT, start + tokens + 2, seed)
-    value = encode(whole[:, :, :, start : start + tokens], codec, name=NAME)
-    place = np.full_like(whole, 7.0)
-    decode(value, LAYOUT, codec, tokens, name=NAME, out=place[:, :, :, start : start + tokens])
-    alone = decode(memoryview(value), LAYOUT, codec, tokens, name=NAME)
-    np.testing.assert_array_equal(place[:, :, :, start : start + tokens], alone)
-    assert (place[:, :, :, :start] == 7).all()
-    assert (place[:, :, :, start + tokens :] == 7).all()
+    part = whole[:, :, :, start : start + tokens]
+    assert encode(part, codec, name=NAME) == encode(part.copy(), codec, name=NAME)
 
 
 @given(codec=st.sampled_from(CODECS), power=st.integers(-149, 3))
@@ -182,15 +184,11 @@ def test_a_value_of_another_version_is_refused() -> None:
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(("codec", "dtype"), [("exact", "<f4"), ("fp16", "<f2"), ("int8", "<f4")])
 def test_numbers_that_are_not_finite_never_come_out(codec: Codec, dtype: str, number: float) -> None:
-    """Planted by somebody who knows the format; `out` is as it was."""
+    """Planted by somebody who knows the format."""
     value = encode(array_of(LAYOUT, 5, 7), codec, name=NAME)
     bad = np.array(number, dtype).tobytes()
     payload = bad + value[HEADER_BYTES + len(bad) :]
-    out = np.zeros(LAYOUT.shape(5), np.float32)
-    with pytest.raises(BadBlock) as error:
-        decode(with_checksum(value[:20], payload), LAYOUT, codec, 5, name=NAME, out=out)
-    assert error.value.reason == "not_finite"
-    assert not out.any()
+    assert reason_of(with_checksum(value[:20], payload), codec=codec) == "not_finite"
 
 
 def test_a_scale_that_makes_numbers_too_large_is_refused() -> None:

@@ -1,9 +1,8 @@
 """What a slot still holds serves the prompts that may know of it, as far as it is theirs, and never once it is gone."""
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from scheduler_model import ModelEngine, complete, engine_info, make_scheduler, make_sequence
+from scheduler_model import ModelEngine, complete, engine_info, make_scheduler, make_sequence, pieces_of
 
 from shared.session_key import SessionKey
 from workers.prefixes import Prefix, SlotPrefixes, common_length
@@ -245,7 +244,7 @@ def test_a_slot_that_kv_was_imported_into_holds_nothing_of_the_one_before() -> N
         turns.step()
     urgent = turns.ask([7, 8, 9, 10, 11], session="c", soft=100)
     intruder = turns.ask(OTHER, session="d", soft=900)
-    intruder.kv = np.array(OTHER[:20]).reshape(1, 1, 1, -1, 1)
+    intruder.kv = pieces_of(OTHER[:20])
     intruder.computed = 20
     turns.step()
     assert (urgent.begun, intruder.imported, intruder.begun) == (True, 20 - len(SHARED), False)

@@ -1,10 +1,9 @@
 """In any order of events nothing is lost, none ends twice, and no slot holds another's tokens."""
 
-import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from scheduler_model import STOP, ModelEngine, complete, engine_info, make_scheduler, make_sequence
+from scheduler_model import STOP, ModelEngine, complete, engine_info, make_scheduler, make_sequence, pieces_of
 
 from shared.session_key import SessionKey
 from workers.policies import POLICIES
@@ -84,7 +83,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         before = self.said.get(sequence.session_id, SHARED)[:30]
         sequence.prompt_ids = [*before, *sequence.prompt_ids]
         sequence.computed = min(cached, len(before))
-        sequence.kv = np.array(sequence.prompt_ids[: sequence.computed]).reshape(1, 1, 1, -1, 1)
+        sequence.kv = pieces_of(sequence.prompt_ids[: sequence.computed])
         sequence.kept = min(kept, len(before))
         self.scheduler.add(sequence, self.now)
         self.here[sequence.request_id] = sequence

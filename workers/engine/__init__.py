@@ -91,7 +91,8 @@ class Engine(Protocol):
         """Return a copy of the KV of tokens `start .. stop-1` of a slot: `info.kv_layout.shape(stop - start)`."""
 
     def import_kv(self, *, slot: int, start: int, values: NDArray[Any]) -> None:
-        """Write KV that `export_kv` returned (of the same model, revision and precision) at token `start`."""
+        """Write KV that `export_kv` returned (of the same model, revision and precision) at token `start`; floats may
+        have been cut to half precision since."""
 
     def close(self) -> None:
         """Give back memory and device. Idempotent."""

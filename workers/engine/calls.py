@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk
@@ -43,10 +44,12 @@ def check_range(info: EngineInfo, slot: int, start: int, stop: int) -> None:
 
 
 def check_import(info: EngineInfo, slot: int, start: int, values: NDArray[Any]) -> int:
-    """The number of tokens that `values` are the KV of, which fit `slot` from `start`."""
+    """The number of tokens that `values` are the KV of, which fit `slot` from `start`. Floats may come in half
+    precision, as they were kept."""
     layout = info.kv_layout
     num_tokens = values.shape[3] if values.ndim == len(layout.shape(0)) else 0
-    if values.shape != layout.shape(num_tokens) or values.dtype != layout.numpy_dtype:
+    halved = layout.numpy_dtype.kind == "f" and values.dtype == np.float16
+    if values.shape != layout.shape(num_tokens) or not (halved or values.dtype == layout.numpy_dtype):
         raise ValueError(f"KV of shape {values.shape} and {values.dtype} is not of layout {layout.describe()}")
     check_range(info, slot, start, start + num_tokens)
     return num_tokens

@@ -1,6 +1,6 @@
 """What was computed of a conversation, for its next turn: found before it waits, kept after it has ended.
 
-    prompt → names → host memory → ask Redis → is it worth loading? → load → decode → the sequence's `kv`
+    prompt → names → host memory → ask Redis → is it worth loading? → load → check → the sequence's `kv`
     the slot's KV, exported at the end → names → encode → host memory → ask Redis → write what is not there
 
 Redis, encoding and decoding are two threads' work, one a direction: a prompt waits for no write. The engine's thread
@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 from numpy.typing import NDArray
 
 from shared import metrics
@@ -32,6 +31,7 @@ from workers.kv.gate import LoadGate
 from workers.kv.host import HostCache
 from workers.kv.lane import Lane
 from workers.kv.layout import KvLayout
+from workers.kv.pieces import KvPieces
 from workers.kv.store import KvStore
 from workers.kv.values import BadBlock, Codec, decode, encode, value_bytes
 from workers.policy import Costs
@@ -67,7 +67,7 @@ class _Found:
     num_tokens: int = 0
     loaded: int = 0
     kept: int = 0
-    values: NDArray[Any] | None = None
+    values: KvPieces | None = None
 
 
 class KvCache:
@@ -197,16 +197,17 @@ class KvCache:
         if tokens.standing and tokens.standing >= (blocks[-1].stop if blocks else 0):
             return _Found(min(tokens.standing, len(ids) - 1), kept=self._in_full_blocks(blocks))
         blocks, loaded = self._load(tokens, chain, blocks, values)
-        blocks, array = self._decoded(tokens, blocks, values, here)
-        num_tokens = min(blocks[-1].stop if blocks else 0, len(ids) - 1)
-        if array is None or num_tokens <= 0:
+        pieces = self._decoded(tokens, blocks, values, here)
+        blocks = blocks[: len(pieces.arrays)]
+        num_tokens = min(pieces.num_tokens, len(ids) - 1)
+        if num_tokens <= 0:
             return _Found()
         first_loaded = next((block.start for block in blocks if block.name in loaded), num_tokens)
         return _Found(
             num_tokens,
             max(num_tokens - first_loaded, 0),
             self._in_full_blocks(blocks),
-            array[:, :, :, :num_tokens],
+            pieces,
         )
 
     def _load(
@@ -260,31 +261,27 @@ class KvCache:
         blocks: tuple[Block, ...],
         values: dict[bytes, bytes],
         here: frozenset[bytes],
-    ) -> tuple[tuple[Block, ...], NDArray[Any] | None]:
-        """The blocks' tensors in one array, up to the first that is not what its name says."""
-        if not blocks:
-            return (), None
-        array: NDArray[Any] = np.empty(self._layout.shape(blocks[-1].stop), self._layout.numpy_dtype)
-        good: list[Block] = []
+    ) -> KvPieces:
+        """The blocks' tensors, up to the first that is not what its name says."""
+        arrays: list[NDArray[Any]] = []
         for block in blocks:
             value = values[block.name]
             try:
-                decode(
+                array = decode(
                     value,
                     self._layout,
                     self._codec,
                     block.stop - block.start,
                     name=block.name,
-                    out=array[:, :, :, block.start : block.stop],
                     checked=block.name in here,
                 )
             except BadBlock as error:
                 self._drop(tokens.session, block, error.reason)
                 break
-            good.append(block)
+            arrays.append(array)
             if block.name not in here:
                 self._put(tokens, block, value)
-        return tuple(good), array
+        return KvPieces(tuple(arrays))
 
     def _drop(self, session: SessionKey, block: Block, reason: str) -> None:
         metrics.kv_dropped.labels(reason).inc()

@@ -76,20 +76,13 @@ def encode(array: NDArray[Any], codec: Codec, *, name: bytes) -> bytes:
 
 
 def decode(
-    data: bytes | memoryview,
-    layout: KvLayout,
-    codec: Codec,
-    num_tokens: int,
-    *,
-    name: bytes,
-    out: NDArray[Any] | None = None,
-    checked: bool = False,
+    data: bytes, layout: KvLayout, codec: Codec, num_tokens: int, *, name: bytes, checked: bool = False
 ) -> NDArray[Any]:
-    """The array of block `name`, in the layout's numbers. Into `out` where one is given: of `layout.shape(num_tokens)`,
-    of any strides, such as the block's place in an array of the whole prompt. `checked`: this process encoded the value
-    itself or has decoded it before, so its checksum (two fifths of the time) is not computed again.
+    """The array of block `name`, `layout.shape(num_tokens)`, for the engine to import: of `exact` and `fp16` a view of
+    `data`, in the numbers that it was kept in. `checked`: this process encoded the value itself or has decoded it
+    before, so it is only compared in its header and length.
 
-    Raises `BadBlock` where the value is anything but what is expected; `out` is then as it was.
+    Raises `BadBlock` where the value is anything but what is expected.
     """
     effective = _effective(codec, layout.numpy_dtype)
     head = _head(layout, effective, num_tokens)
@@ -97,24 +90,20 @@ def decode(
     if not checked and _CHECKSUM.unpack_from(data, _HEADER.size) != (_crc(head, name, payload),):
         raise BadBlock("checksum")
     shape = layout.shape(num_tokens)
-    if effective == "exact":
-        exact = np.frombuffer(payload, layout.numpy_dtype).reshape(shape)
-        _require(_all_finite(exact))
-        return _filled(out, exact)
-    if effective == "fp16":
-        half = np.frombuffer(payload, _HALF).reshape(shape)
-        _require(_all_finite(half))
-        return _widened(half, layout, out)
+    if effective != "int8":
+        kept = np.frombuffer(payload, _HALF if effective == "fp16" else layout.numpy_dtype).reshape(shape)
+        _require(checked or _all_finite(kept))
+        return kept
     num_scales = layout.layers * layout.parts * layout.heads * num_tokens
     scales = np.frombuffer(payload, _SCALE, num_scales).reshape(*shape[:-1], 1)
-    _require(_scales_fit(scales, layout.numpy_dtype))
+    _require(checked or _scales_fit(scales, layout.numpy_dtype))
     steps = np.frombuffer(payload, np.int8, offset=scales.nbytes).reshape(shape)
-    out = np.empty(shape, layout.numpy_dtype) if out is None else out
-    np.multiply(steps, scales, out=out, casting="same_kind")
-    return out
+    return np.multiply(steps, scales, dtype=np.promote_types(layout.numpy_dtype, _SCALE)).astype(
+        layout.numpy_dtype, copy=False
+    )
 
 
-def _payload(data: bytes | memoryview, head: bytes, length: int) -> memoryview:
+def _payload(data: bytes, head: bytes, length: int) -> memoryview:
     """What stands after the header, which must be this one; the value must be so long."""
     if len(data) < _START:
         raise BadBlock("truncated")
@@ -178,36 +167,12 @@ def _scales_fit(scales: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     return scales.size == 0 or (float(scales.min()) >= 0 and float(scales.max()) <= limit / (_INT8_MAX + 1))
 
 
-def _widened(half: NDArray[Any], layout: KvLayout, out: NDArray[Any] | None) -> NDArray[Any]:
-    """Half precision as the engine's floats: 3 times as fast as numpy's own conversion where those are fp32.
-
-    Shifted to fp32's places the bits are the same number times 2^-112, its exponent's bias being larger by so much;
-    that holds for subnormal numbers too.
-    """
-    if layout.dtype != _SCALE.str:
-        return _filled(out, half.astype(layout.numpy_dtype))
-    bits = half.view("<i2").astype("<i4")
-    bits <<= 13
-    bits &= ~0x7000_0000  # the copies of the sign
-    widened = bits.view("<f4")
-    out = widened if out is None else out
-    np.multiply(widened, np.float32(2.0**112), out=out)
-    return out
-
-
 def _all_finite(array: NDArray[Any]) -> bool:
     if array.dtype.kind != "f" or array.size == 0:
         return True
     if array.dtype == _HALF:
         return int((array.view("<u2") & 0x7FFF).max()) < _HALF_INFINITE
     return bool(np.isfinite(array.max()) and np.isfinite(array.min()))  # what is no number becomes both
-
-
-def _filled(out: NDArray[Any] | None, values: NDArray[Any]) -> NDArray[Any]:
-    if out is None:
-        return values.copy()
-    out[...] = values
-    return out
 
 
 def _require(finite: bool) -> None:
