@@ -160,7 +160,7 @@ def costs_key(info: EngineInfo, *, threads: int) -> CostsKey:
     )
 
 
-def save(path: Path, table: CostTable) -> None:
+def save(path: Path, table: msgspec.Struct) -> None:
     """Write the table whole or not at all. Raises `OSError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:

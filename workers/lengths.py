@@ -5,15 +5,18 @@ Leaving such answers out, or taking them for whole, would predict too little, so
 hazard (Kaplan and Meier, J. Am. Stat. Assoc. 53, 1958): of the answers known to have got so far, how many ended here?
 Where few or none got so far the hazard is the class's mean one: a geometric tail.
 
-Older answers count for less. A class holds three numbers a bin, however many answers it has seen.
+Older answers count for less. A class holds three numbers a bin, however many answers it has seen. What was learned
+outlives the process as `KeptClass`es.
 """
 
 import math
 from bisect import bisect_left
-from collections.abc import Hashable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import Annotated, Final, Self
+
+from msgspec import Meta, Struct
 
 MIN_OBSERVED: Final = 20
 """A class of fewer answers is predicted by the prior."""
@@ -23,6 +26,7 @@ _REFRESH_EVERY: Final = 8
 _TAIL_ANSWERS: Final = 1.0  # how many answers at risk the mean hazard counts for
 _MAX_CLASSES: Final = 256
 _MAX_WEIGHT: Final = 1e12
+_PUBLISH_EVERY: Final = 64
 _ROUNDING: Final = 1e-9
 _QUANTILE: Final = "a quantile lies between 0 and 1"
 
@@ -54,17 +58,55 @@ class _Class:
     found: dict[tuple[int, float], int | None] = field(default_factory=dict)
 
 
+_Weight = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class KeptClass(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is kept of a class: `ended` and `cut` weigh the answers of each bin, the newest answer as 1, and `tokens`
+    all their tokens."""
+
+    num_answers: Annotated[int, Meta(ge=0, le=2**53)]
+    ended: list[_Weight]
+    cut: list[_Weight]
+    tokens: _Weight
+
+
 class OutputLengths:
-    """`longest` bounds the bins: longer answers count as so long. `memory` answers back, one counts for 1/e."""
+    """`longest` bounds the bins: longer answers count as so long. `memory` answers back, one counts for 1/e.
+
+    Every so many answers `published` is renewed: what is learned, for another thread than the one that observes.
+    """
 
     def __init__(self, *, longest: int = 4_096, memory: int = 500) -> None:
         self._first_of_bin = _bins(longest)  # and one past the last
         self._widths = [after - first for first, after in pairwise(self._first_of_bin)]
         self._longest = longest
         self._growth = math.exp(1 / memory)
-        self._classes: dict[Hashable, _Class] = {}
+        self._classes: dict[str, _Class] = {}
+        self._unpublished = 0
+        self.published: Mapping[str, KeptClass] = {}
 
-    def observe(self, key: Hashable, output_tokens: int, ended_by_itself: bool) -> None:
+    @classmethod
+    def from_state(cls, kept: Mapping[str, KeptClass], *, longest: int = 4_096, memory: int = 500) -> Self:
+        """Raises `ValueError` for what cannot have been learned with this `longest`."""
+        lengths = cls(longest=longest, memory=memory)
+        lengths._classes = {key: lengths._restored(key, known) for key, known in list(kept.items())[:_MAX_CLASSES]}
+        lengths.published = lengths.state()
+        return lengths
+
+    def state(self) -> dict[str, KeptClass]:
+        """What is learned, by class; the class longest without an answer first."""
+        return {
+            key: KeptClass(
+                num_answers=known.num_answers,
+                ended=[value / known.weight for value in known.ended],
+                cut=[value / known.weight for value in known.cut],
+                tokens=known.tokens / known.weight,
+            )
+            for key, known in self._classes.items()
+        }
+
+    def observe(self, key: str, output_tokens: int, ended_by_itself: bool) -> None:
         """An answer is over after `output_tokens`; not `ended_by_itself`: it was cut there."""
         known = self._classes.pop(key, None)
         if known is None:
@@ -83,17 +125,21 @@ class OutputLengths:
         counts[self._bin_of(length)] += known.weight
         if known.weight > _MAX_WEIGHT:
             _rescale(known)
+        self._unpublished += 1
+        if self._unpublished == _PUBLISH_EVERY:
+            self._unpublished = 0
+            self.published = self.state()
 
-    def knows(self, key: Hashable) -> bool:
+    def knows(self, key: str) -> bool:
         """Whether enough answers of the class have ended; else predictions are the prior's."""
         known = self._classes.get(key)
         return known is not None and known.num_answers >= MIN_OBSERVED
 
-    def predict(self, key: Hashable, max_output_tokens: int, quantile: float) -> int:
+    def predict(self, key: str, max_output_tokens: int, quantile: float) -> int:
         """The length that a share of `quantile` of such answers does not exceed: 1 to `max_output_tokens`."""
         return self.remaining(key, 0, max_output_tokens, quantile)
 
-    def remaining(self, key: Hashable, generated: int, max_output_tokens: int, quantile: float) -> int:
+    def remaining(self, key: str, generated: int, max_output_tokens: int, quantile: float) -> int:
         """How many tokens are still to come at that quantile, given that `generated` were written and more follow.
 
         1 to `max_output_tokens - generated`, and 0 only where the limit is reached.
@@ -113,6 +159,18 @@ class OutputLengths:
         if length is None or length >= max_output_tokens:
             return left
         return length - generated if length > generated else 1
+
+    def _restored(self, key: str, kept: KeptClass) -> _Class:
+        num_bins, at_risk = len(self._widths), sum(kept.ended) + sum(kept.cut)
+        if not len(kept.ended) == len(kept.cut) == num_bins:
+            raise ValueError(f"{key}: {len(kept.ended)} and {len(kept.cut)} bins, not {num_bins}")
+        if not at_risk <= kept.tokens * (1 + _ROUNDING) <= at_risk * self._longest * (1 + 2 * _ROUNDING):
+            raise ValueError(f"{key}: {kept.tokens:g} tokens in {at_risk:g} answers of 1 to {self._longest}")
+        if at_risk > kept.num_answers * (1 + _ROUNDING):
+            raise ValueError(f"{key}: {kept.num_answers} answers weigh {at_risk:g}")
+        return _Class(
+            list(kept.ended), list(kept.cut), num_answers=kept.num_answers, at_risk=at_risk, tokens=kept.tokens
+        )
 
     def _length_at(self, hazard: list[float], generated: int, quantile: float) -> int | None:
         """The shortest length by which a share `quantile` of those that got beyond `generated` has ended."""

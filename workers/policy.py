@@ -41,7 +41,7 @@ class Load:
 
     @property
     def free(self) -> int:
-        return self.num_slots - len(self.running)
+        return max(self.num_slots - len(self.running), 0)
 
 
 class Policy(Protocol):

@@ -135,6 +135,20 @@ def test_a_class_keeps_half_of_its_share_however_dear_it_is() -> None:
     assert served["long"] >= 0.22 * sum(served.values())
 
 
+def test_one_of_a_class_below_its_floor_takes_the_place_of_several() -> None:
+    """Of all that was served none was long."""
+    policy, now = goodput(), 0.0
+    for number in range(1, 20):
+        add(policy, [asked(f"s{number}", deadline=60_000, output=8, prompt=8)], now)
+        assert policy.take(now, Load(1)) is not None
+        now += 88
+    add(policy, [asked(f"s{n}", deadline=int(now) + 400, output=8, prompt=8) for n in range(20, 24)], now)
+    add(policy, [asked("s24", deadline=int(now) + 1_070, output=60, prompt=60, bucket="long")], now)
+    lost = names(policy.give_up(now, Load(1)))
+    assert len(lost) == 2
+    assert "s24" not in lost
+
+
 def test_a_flooding_tenant_is_the_first_to_lose() -> None:
     policy = goodput()
     add(policy, [asked(f"s{n}", deadline=1_000, tenant="flood") for n in range(1, 40)])

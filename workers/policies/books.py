@@ -9,8 +9,8 @@ from typing import Final
 from workers.policies.item import Item
 from workers.policies.shares import Shares
 
-# Half of its share is what a class is promised; what it keeps and loses later is counted here, and there it is not.
-_CLASS_FLOOR: Final = 0.57
+# Half of its share of all that the machine could do is what a class is promised: somewhat more of what it does.
+_CLASS_FLOOR: Final = 0.58
 _AT_FLOOR: Final = 1e-6
 
 
@@ -38,8 +38,17 @@ class Books:
         """Of a request of the class, lately."""
         return self._classes.mean_cost(bucket)
 
+    def work_ms(self, bucket: str) -> float | None:
+        """What a request of the class took on average, lately: nothing where it was given up."""
+        return self._classes.mean_served(bucket)
+
+    @property
+    def served_share(self) -> float:
+        """How much was served lately of what was offered and does not wait."""
+        return self._classes.served_share
+
     def at_floor(self, now_unix_ms: float) -> set[str]:
-        """The classes that have no more than their floor."""
+        """The classes that have less than their floor."""
         return self._classes.at_floor(_CLASS_FLOOR, now_unix_ms)
 
     def prices(self, now_unix_ms: float) -> "Prices":

@@ -15,16 +15,16 @@ class Candidates:
     def __init__(self, items: Iterable[Item]) -> None:
         self._heaps: dict[tuple[str, str], _Heap] = {}
         for item in items:
-            self._heap_of(item).append((-_cost(item), item))
+            self._heap_of(item).append((-item.dearness, item))
         for heap in self._heaps.values():
             heapify(heap)
 
     def add(self, item: Item) -> None:
-        heappush(self._heap_of(item), (-_cost(item), item))
+        heappush(self._heap_of(item), (-item.dearness, item))
 
     def pop_dearer(self, item: Item, prices: Prices) -> Item | None:
         """The dearest, if it is no cheaper than `item`, which follows them all; of equal ones the first in order."""
-        most = prices.of(item.sequence.bucket, item.sequence.tenant, _cost(item))
+        most = prices.of(item.sequence.bucket, item.sequence.tenant, item.dearness)
         dearest: _Heap | None = None
         for (bucket, tenant), heap in self._heaps.items():
             if not heap:
@@ -36,8 +36,3 @@ class Candidates:
 
     def _heap_of(self, item: Item) -> _Heap:
         return self._heaps.setdefault((item.sequence.bucket, item.sequence.tenant), [])
-
-
-def _cost(item: Item) -> float:
-    """For its value."""
-    return item.cost_ms / item.sequence.weight

@@ -1,6 +1,6 @@
 """What sequences will take, by the cost model, the lengths of answers lately, and what runs."""
 
-from heapq import heapify
+from heapq import heapify, heappop
 from typing import Final
 
 from workers.policies.item import Item
@@ -27,9 +27,12 @@ class Forecast:
 
     def item(self, sequence: Sequence) -> Item:
         num_prompt, num_output = len(sequence.prompt_ids), sequence.expected_output_tokens
+        likely_output = sequence.output_hint or self._lengths.predict(
+            sequence.bucket, sequence.max_output_tokens, LIKELY
+        )
         prefill_ms = self.prefill_ms(sequence)
         slots = self._num_slots
-        share_ms = self._costs.decode_ms(slots, slots * (num_prompt + num_output // 2)) / slots
+        share_ms = self._costs.decode_ms(slots, slots * (num_prompt + likely_output // 2)) / slots
         step_ms = self.step_ms(slots)
         deadline = sequence.deadline
         self._num_items += 1
@@ -37,9 +40,10 @@ class Forecast:
             sequence=sequence,
             prefill_ms=prefill_ms,
             num_output=num_output,
+            likely_output=likely_output,
             least_output=sequence.output_hint
             or self._lengths.predict(sequence.bucket, sequence.max_output_tokens, AT_LEAST),
-            cost_ms=prefill_ms + num_output * share_ms,
+            cost_ms=prefill_ms + likely_output * share_ms,
             first_token_unix_ms=deadline.first_token_unix_ms,
             deadline_unix_ms=deadline.deadline_unix_ms,
             latest_start_unix_ms=min(
@@ -98,17 +102,19 @@ class Forecast:
             ends = now_unix_ms + left * step_ms
             free.append(ends + (prompts - now_unix_ms) if prefilling else ends)
         heapify(free)
+        for _ in range(len(free) - load.num_slots):  # of more rows than are to run the first to end make way for none
+            heappop(free)
         return free, prompts
 
     def taken(self, item: Item) -> None:
         """A sequence got a slot."""
         if not self._num_output:
-            self._prefill_ms, self._num_output = item.prefill_ms, float(item.num_output)
+            self._prefill_ms, self._num_output = item.prefill_ms, float(item.likely_output)
             self._num_prompt = float(len(item.sequence.prompt_ids))
             return
         new = 1 - _FORGET
         self._prefill_ms += new * (item.prefill_ms - self._prefill_ms)
-        self._num_output += new * (item.num_output - self._num_output)
+        self._num_output += new * (item.likely_output - self._num_output)
         self._num_prompt += new * (len(item.sequence.prompt_ids) - self._num_prompt)
 
     @property

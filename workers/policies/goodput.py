@@ -1,7 +1,8 @@
 """The most answers within their deadlines: keep by value for cost, serve by deadline, give up the rest at once.
 
-The queue is in the order of the latest starts; `plan.py` says who stays in it. Who runs loses its slot only where its
-deadline is out of reach and somebody waits for it.
+The queue is in the order of the latest starts; `plan.py` says who stays in it, `bars.py` who does not come into it,
+`rows.py` how many run together. Who runs loses its slot only where its deadline is out of reach and somebody waits for
+it.
 """
 
 from bisect import bisect_left, insort
@@ -12,10 +13,12 @@ from typing import Final
 from shared.messages import Bucket
 from shared.topics import BUCKETS
 from workers.outlook import Outlook
+from workers.policies.bars import Bars
 from workers.policies.books import Books
 from workers.policies.forecast import AT_LEAST, LIKELY, Forecast
 from workers.policies.item import Item
 from workers.policies.plan import make_plan
+from workers.policies.rows import Rows
 from workers.policy import Costs, Lengths, Load
 from workers.sequence import Phase, Sequence
 from workers.window import Waiting, Window
@@ -31,6 +34,11 @@ _PLAN_MS_PER_WAITING: Final = 0.3
 # While everybody's latest start is so many times farther than the prompts that wait take, first come is first served:
 # an order by deadline would only let the long wait for the short.
 _CALM: Final = 8.0
+# Of what is offered: while more is served than this, every slot may be used.
+_PRESSED: Final = 0.95
+# A request is told to the gateways as at least so much of a whole answer's work, though most may be given up: the
+# cheapest are found among those that come here, and what is far too much is better turned away there.
+_LEAST_SHARE: Final = 0.5
 _BY_KEY: Final = attrgetter("key")
 
 
@@ -41,13 +49,16 @@ class Goodput:
     def __init__(self, costs: Costs, lengths: Lengths, *, num_slots: int, window: Window | None = None) -> None:
         self._forecast = Forecast(costs, lengths, num_slots=num_slots)
         self._books = Books()
+        self._bars = Bars()
+        self._rows = Rows(self._forecast, num_slots=num_slots)
+        self._num_rows = num_slots
         self._window = window
         self._queue: list[Item] = []
         self._items: dict[str, Item] = {}
+        self._new: list[Item] = []  # since the last plan
         self._given_up: list[Sequence] = []
         self._margin = _LEAST_MARGIN
         self._tried: set[str] = set()  # running without much hope, in slots that nobody else asked for
-        self._changed = False
         self._calm = False
         self._planned_unix_ms = float("-inf")
 
@@ -59,8 +70,10 @@ class Goodput:
         item = self._forecast.item(sequence)
         insort(self._queue, item, key=_BY_KEY)
         self._items[sequence.request_id] = item
+        self._new.append(item)
         self._books.offered(item, now_unix_ms)
-        self._changed = True
+        self._bars.offered(item)
+        self._rows.offered(item)
 
     def discard(self, sequence: Sequence) -> None:
         item = self._items.pop(sequence.request_id, None)
@@ -79,7 +92,11 @@ class Goodput:
         self._margin = min(max(margin, _LEAST_MARGIN), _MOST_MARGIN)
 
     def take(self, now_unix_ms: float, load: Load) -> Sequence | None:
-        """The earliest latest start; one that has missed its own is given up with the next sweep. None while held."""
+        """The earliest latest start; one that has missed its own is given up with the next sweep. None while held, and
+        while enough run."""
+        load = self._batch(load)
+        if not load.free:
+            return None
         if self._window is not None and self._window.is_open and self._held(self._window, now_unix_ms, load):
             return None
         step_ms = self._forecast.step_ms(len(load.running) + 1)
@@ -128,6 +145,10 @@ class Goodput:
         )
         return window.holds(waiting, now_unix_ms)
 
+    def _batch(self, load: Load) -> Load:
+        """What runs, as if there were no more slots than are to be used."""
+        return Load(min(self._num_rows, load.num_slots), load.running)
+
     def _spare(self, load: Load) -> bool:
         """Whether those who wait take nobody's place, and most of the machine is idle."""
         return len(self._queue) <= load.free and 2 * len(load.running) < load.num_slots
@@ -138,22 +159,35 @@ class Goodput:
     def _is_calm(self, now_unix_ms: float, load: Load) -> bool:
         if len(self._queue) > load.free:
             return False
+        step_ms = self._forecast.step_ms(len(load.running) + len(self._queue))
         prompts_ms = sum([item.prefill_ms for item in self._queue])
-        return not self._queue or self._queue[0].latest_start_unix_ms - now_unix_ms > _CALM * prompts_ms
+        return all(item.slack_ms(now_unix_ms, step_ms) > _CALM * prompts_ms for item in self._queue)
 
     # --- who is given up
 
     def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
         since_ms = now_unix_ms - self._planned_unix_ms
         every_ms = max(_PLAN_EVERY_MS, _PLAN_MS_PER_WAITING * len(self._queue))
-        if self._queue and since_ms >= every_ms and (self._changed or since_ms >= 5 * every_ms):
+        if self._queue and since_ms >= every_ms and (self._new or since_ms >= 5 * every_ms):
             self._planned_unix_ms = now_unix_ms
-            self._changed = False
-            self._plan(now_unix_ms, load)
+            self._num_rows = self._rows.most() if self._books.served_share < _PRESSED else load.num_slots
+            self._turn_away(now_unix_ms, self._batch(load))
+            self._plan(now_unix_ms, self._batch(load))
+        load = self._batch(load)
         self._calm = self._is_calm(now_unix_ms, load)
         given_up, self._given_up = self._given_up, []
         waiting = [sequence for sequence in given_up if sequence.phase is Phase.WAITING]
         return waiting + self._lost(now_unix_ms, load)
+
+    def _turn_away(self, now_unix_ms: float, load: Load) -> None:
+        """Of those that came since the last plan, the too dear; nobody while a quarter of the slots stands idle."""
+        new = [item for item in self._new if self._items.get(item.sequence.request_id) is item]
+        self._new.clear()
+        if len(self._queue) <= load.free and 4 * load.free > load.num_slots:
+            return
+        for item in self._bars.over(new, self._books.served_share, self._books.at_floor(now_unix_ms)):
+            self.discard(item.sequence)
+            self._given_up.append(item.sequence)
 
     def _plan(self, now_unix_ms: float, load: Load) -> None:
         plan = make_plan(
@@ -194,26 +228,28 @@ class Goodput:
 
     def outlook(self, now_unix_ms: float, load: Load) -> Outlook:
         """A request that came now: behind those that it would not displace."""
-        forecast, queue = self._forecast, self._queue
+        forecast, queue, free_slots = self._forecast, self._queue, load.free
+        load = self._batch(load)
         floors = self._books.at_floor(now_unix_ms)
-        step_ms = forecast.step_ms(len(load.running) + len(queue) + 1)
+        step_ms = forecast.step_ms(min(len(load.running) + len(queue) + 1, load.num_slots))
         released, prompts_ready = forecast.releases(now_unix_ms, load, step_ms, num_starts=len(queue) + 1)
         first_token_ms: dict[Bucket, float] = {}
         service_ms: dict[Bucket, float] = {}
         for bucket in BUCKETS:
             mean = self._books.mean_cost_ms(bucket) or forecast.mean_cost_ms
-            service_ms[bucket] = mean
+            work_ms = self._books.work_ms(bucket)
+            service_ms[bucket] = mean if work_ms is None else max(work_ms, _LEAST_SHARE * mean)
             at_floor = bucket in floors
             ahead = [item for item in queue if (item.sequence.bucket == bucket if at_floor else item.cost_ms <= mean)]
             free, prompts = released.copy(), prompts_ready
             for item in ahead:
                 prompts = max(free[0], prompts) + item.prefill_ms
-                heapreplace(free, prompts + item.num_output * step_ms)
+                heapreplace(free, prompts + item.likely_output * step_ms)
             first_token_ms[bucket] = max(free[0], prompts) + forecast.mean_prefill_ms - now_unix_ms
         return Outlook(
             running=len(load.running),
             waiting=len(queue),
-            free_slots=load.free,
+            free_slots=free_slots,
             backlog_ms=sum([item.cost_ms for item in queue]),
             first_token_ms=first_token_ms,
             service_ms=service_ms,

@@ -1,8 +1,9 @@
 """Which of the waiting are kept: Moore's and Hodgson's rule (J. M. Moore, Management Science 15, 1968) over slots.
 
 In the order of their latest starts the waiting are planned over the slots as they will become free. Where one would
-start too late, whichever of those up to it costs the most for its value is given up. On one machine that keeps the most
-jobs; here it is over slots and with predicted costs.
+start too late, whichever of those up to it cost the most for their value are given up until it would not. On one
+machine one is enough, and that keeps the most jobs; here it is over slots, with predicted costs, and what a class's
+floor keeps may take the place of several.
 """
 
 from collections.abc import Sequence as Items
@@ -28,7 +29,7 @@ def make_plan(
     queue: Items[Item], books: Books, forecast: Forecast, load: Load, now_unix_ms: float, *, margin: float, spare: bool
 ) -> Plan:
     """`queue` ascends. `margin`: how many times longer all may take than predicted. `spare`: see `Item.late`."""
-    step_ms = forecast.step_ms(len(load.running) + len(queue))
+    step_ms = forecast.step_ms(min(len(load.running) + len(queue), load.num_slots))
     slow_ms = step_ms * margin
     free_unix_ms, prompts_unix_ms = forecast.releases(now_unix_ms, load, step_ms, num_starts=len(queue))
     ahead_ms = 0.0  # what has been given up so far brings the rest forward
@@ -45,19 +46,19 @@ def make_plan(
         num_output = item.least_output if spare else item.num_output
         if first > item.first_token_unix_ms or first + num_output * slow_ms > item.deadline_unix_ms:
             candidates = candidates or Candidates(queue[: queue.index(item)])
-            victim = candidates.pop_dearer(item, books.prices(now_unix_ms)) or item
-            books.dropped(victim)
-            given_up[victim] = None
-            if victim is item:
-                continue
-            ahead_ms += max((victim.prefill_ms + victim.num_output * step_ms) / load.num_slots, victim.prefill_ms)
-            start = max(max(free_unix_ms[0], prompts_unix_ms) - ahead_ms, now_unix_ms)
-            if item.late(start, step_ms, margin, spare=spare):
-                books.dropped(item)
-                given_up[item] = None
+            in_vain = item.late(now_unix_ms, step_ms, margin, spare=spare)
+            while item not in given_up and item.late(start, step_ms, margin, spare=spare):
+                dearer = None if in_vain else candidates.pop_dearer(item, books.prices(now_unix_ms))
+                victim = dearer or item
+                books.dropped(victim)
+                given_up[victim] = None
+                taken_ms = victim.prefill_ms + victim.likely_output * step_ms
+                ahead_ms += max(taken_ms / load.num_slots, victim.prefill_ms) if dearer else 0.0
+                start = max(max(free_unix_ms[0], prompts_unix_ms) - ahead_ms, now_unix_ms)
+            if item in given_up:
                 continue
         if candidates is not None:
             candidates.add(item)
         prompts_unix_ms = start + ahead_ms + item.prefill_ms
-        heapreplace(free_unix_ms, prompts_unix_ms + item.num_output * step_ms)
+        heapreplace(free_unix_ms, prompts_unix_ms + item.likely_output * step_ms)
     return Plan([item for item in queue if item not in given_up], list(given_up))

@@ -43,17 +43,30 @@ class Shares:
         books = self._groups.get(group)
         return books.offered_ms / books.count if books is not None and books.count > 0 else None
 
+    def mean_served(self, group: str) -> float | None:
+        """Milliseconds of machine time that a request of the group was served, lately; 0 for one that was not."""
+        books = self._groups.get(group)
+        return books.served_ms / books.count if books is not None and books.served_ms > 0 else None
+
+    @property
+    def served_share(self) -> float:
+        """Of what was offered and does not wait, 0 to 1; 1 where nothing is settled yet."""
+        groups = self._groups.values()
+        settled_ms = sum([books.offered_ms - books.kept_ms for books in groups])
+        served_ms = sum([books.served_ms for books in groups])
+        return served_ms / settled_ms if settled_ms > served_ms else 1.0
+
     def at_floor(self, floor: float, now_unix_ms: float) -> set[str]:
-        """Groups that have, with what they keep, no more than `floor` of their share of what was offered."""
+        """Groups that were served less than `floor` of their share of what was offered."""
         self._decay(now_unix_ms)
         offered = sum([books.offered_ms for books in self._groups.values()])
-        served = sum([books.served_ms + books.kept_ms for books in self._groups.values()])
+        served = sum([books.served_ms for books in self._groups.values()])
         if len(self._groups) <= 1 or not offered:
             return set()
         return {
             name
             for name, books in self._groups.items()
-            if books.served_ms + books.kept_ms < floor * served * books.offered_ms / offered
+            if books.served_ms < floor * served * books.offered_ms / offered
         }
 
     def excess(self, now_unix_ms: float) -> dict[str, float]:
