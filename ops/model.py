@@ -27,7 +27,7 @@ from shared.model_folder import (
     sha256_of,
     write_manifest,
 )
-from workers.graph.decoder import write_decoder
+from workers.graph.cpu import write_cpu_decoder
 from workers.graph.source import ModelSource, open_source, source_sha256
 
 DEFAULT_MODEL: Final = "smollm2-135m-instruct"
@@ -113,7 +113,7 @@ def _write(
     origin: Source,
     report: Progress,
 ) -> None:
-    write_decoder(source.checkpoint, folder, precision, lambda fraction: report("writing the decoder", fraction))
+    write_cpu_decoder(source.checkpoint, folder, precision, lambda fraction: report("writing the decoder", fraction))
     (folder / TOKENIZER).write_bytes(source.tokenizer)
     report("checking what was written", 0.0)
     manifest = Manifest(

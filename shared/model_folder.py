@@ -6,8 +6,9 @@
     ├── model.onnx.data    its weights, mapped into memory
     └── tokenizer.json     as the `tokenizers` library reads it
 
-The manifest is written last and the folder is renamed into place whole, so a folder that has one is complete. Sizes
-are compared at every load; the sha256 of each file only where `verify=True` asks for it.
+The manifest is written last and the folder is renamed into place whole, so a folder that has one is complete. It names
+every file that is opened, and nothing outside its folder. Sizes are compared at every load; the sha256 of each file
+only where `verify=True` asks for it, as a worker does before it hands any of them to a parser.
 """
 
 import hashlib
@@ -25,12 +26,46 @@ GRAPH: Final = "model.onnx"
 GRAPH_DATA: Final = "model.onnx.data"
 TOKENIZER: Final = "tokenizer.json"
 REMEDY: Final = "run: replyline model prepare"
+_MAX_MANIFEST_BYTES: Final = 1_048_576
+_MOST: Final = {
+    "num_layers": 1_024,
+    "num_heads": 1_024,
+    "num_kv_heads": 1_024,
+    "head_dim": 4_096,
+    "hidden_size": 262_144,
+    "intermediate_size": 1_048_576,
+    "vocab_size": 4_194_304,
+    "max_positions": 16_777_216,
+}
 
 Precision = Literal["int8", "fp32"]
 
 
+class LinearScaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="linear"):
+    """Positions are divided by `factor` (https://arxiv.org/abs/2306.15595)."""
+
+    factor: float
+
+
+class Llama3Scaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="llama3"):
+    """Slow rotations are divided by `factor`, fast ones kept, those between are blended (Llama 3.1).
+
+    A rotation is slow where it turns fewer than `low_freq_factor` times within `original_positions`, fast where more
+    than `high_freq_factor` times.
+    """
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_positions: int
+
+
 class Architecture(Struct, frozen=True, kw_only=True):
-    """The numbers of a Llama-family decoder. `rope_theta` is the base of the rotary embedding's frequencies."""
+    """The numbers of a Llama-family decoder, and in what its families differ.
+
+    `rope_theta` is the base of the rotary embedding's frequencies; `query_key_norm` are RMS norms of each head's query
+    and key before they are rotated (Qwen3).
+    """
 
     num_layers: int
     num_heads: int
@@ -43,14 +78,41 @@ class Architecture(Struct, frozen=True, kw_only=True):
     rope_theta: float
     norm_epsilon: float
     tied_embedding: bool
+    rope_scaling: LinearScaling | Llama3Scaling | None = None
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    query_key_norm: bool = False
 
 
 class ChatTemplate(Struct, frozen=True, kw_only=True):
-    """How turns are framed. ChatML: `{turn_start}role\\ntext{turn_end}\\n`, the two marks being special tokens."""
+    """How turns are framed; the marks are special tokens.
 
-    kind: Literal["chatml"] = "chatml"
+    ChatML: `{turn_start}role\\ntext{turn_end}\\n`. Llama 3, after one `{prompt_start}`:
+    `{turn_start}role{header_end}\\n\\ntext{turn_end}`.
+    """
+
+    kind: Literal["chatml", "llama3"] = "chatml"
     turn_start: str = "<|im_start|>"
     turn_end: str = "<|im_end|>"
+    header_end: str | None = None
+    prompt_start: str | None = None
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The special tokens that it needs."""
+        marks = (self.prompt_start, self.turn_start, self.header_end, self.turn_end)
+        return tuple(mark for mark in marks if mark is not None)
+
+
+CHATML: Final = ChatTemplate()
+LLAMA3: Final = ChatTemplate(
+    kind="llama3",
+    turn_start="<|start_header_id|>",
+    turn_end="<|eot_id|>",
+    header_end="<|end_header_id|>",
+    prompt_start="<|begin_of_text|>",
+)
 
 
 class FileEntry(Struct, frozen=True, kw_only=True):
@@ -93,9 +155,20 @@ class ModelFolder:
         Raises `ModelError` with the remedy where anything is missing or differs.
         """
         folder = cls(path, _read_manifest(path))
+        unnamed = {GRAPH, GRAPH_DATA, TOKENIZER} - {entry.name for entry in folder.manifest.files}
+        if unnamed:
+            raise ModelError(f"{path / MANIFEST} does not name {min(unnamed)}, which would be opened; {REMEDY}")
         for entry in folder.manifest.files:
             folder._check(entry, verify=verify)
         return folder
+
+    def read(self, name: str) -> bytes:
+        """A file of the manifest, whole: the very bytes whose sha256 was compared. Raises `ModelError`."""
+        entry = next(entry for entry in self.manifest.files if entry.name == name)
+        data = (self.path / name).read_bytes()
+        if hashlib.sha256(data).hexdigest() != entry.sha256:
+            raise ModelError(f"{self.path / name} differs from its manifest's sha256; {REMEDY}")
+        return data
 
     @property
     def graph_path(self) -> Path:
@@ -107,6 +180,8 @@ class ModelFolder:
 
     def _check(self, entry: FileEntry, *, verify: bool) -> None:
         file = self.path / entry.name
+        if file.resolve().parent != self.path.resolve():
+            raise ModelError(f"{self.path / MANIFEST} names {entry.name!r}, which is not in its folder; {REMEDY}")
         if not file.is_file():
             raise ModelError(f"{file} is missing; {REMEDY}")
         size = file.stat().st_size
@@ -134,10 +209,24 @@ def sha256_of(path: Path) -> str:
 
 def _read_manifest(path: Path) -> Manifest:
     try:
-        data = (path / MANIFEST).read_bytes()
+        with (path / MANIFEST).open("rb") as file:
+            data = file.read(_MAX_MANIFEST_BYTES)
     except OSError as error:
         raise ModelError(f"no prepared model in {path} ({error.strerror}); {REMEDY}") from error
     try:
-        return msgspec.json.decode(data, type=Manifest)
-    except msgspec.MsgspecError as error:
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ModelError(f"{path / MANIFEST} is damaged ({error}); {REMEDY}") from error
+    wrong = impossible(manifest.architecture)
+    if wrong is not None:
+        raise ModelError(f"{path / MANIFEST} is damaged ({wrong}); {REMEDY}")
+    return manifest
+
+
+def impossible(architecture: Architecture) -> str | None:
+    """The first number that no decoder has, by which memory would be reserved or layers counted; else None."""
+    for name, most in _MOST.items():
+        value = getattr(architecture, name)
+        if not 1 <= value <= most:
+            return f"{name}={value} is not 1 to {most}"
+    return None

@@ -12,7 +12,7 @@ import msgspec
 import tokenizers
 
 from shared.errors import ModelError
-from shared.model_folder import REMEDY, TOKENIZER
+from shared.model_folder import REMEDY, TOKENIZER, ModelFolder
 
 BYTE_LEVEL_SPECIALS: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
@@ -25,23 +25,23 @@ class Tokenizer:
         try:
             document = msgspec.json.decode(definition, type=dict[str, Any])
             added = document.get("added_tokens", [])
-            # Without its special tokens the library knows no way to parse their names.
-            document["added_tokens"] = [token for token in added if not token["special"]]
             self._special_ids: dict[str, int] = {t["content"]: t["id"] for t in added if t["special"]}
-            self._encoder = tokenizers.Tokenizer.from_buffer(msgspec.json.encode(document))
             self._bytes = _bytes_by_id(document["model"]["vocab"], added)
+            # Without its special tokens the library knows no way to parse their names. The vocabulary may have them
+            # too, and where it looks whole words up before it merges (`ignore_merges`) would give them away.
+            document["added_tokens"] = [token for token in added if not token["special"]]
+            vocab = document["model"]["vocab"].items()
+            document["model"]["vocab"] = {token: i for token, i in vocab if token not in self._special_ids}
+            self._encoder = tokenizers.Tokenizer.from_buffer(msgspec.json.encode(document))
         # The library raises bare Exception for a definition that it does not understand.
         except Exception as error:
             raise ModelError(f"the tokenizer's definition cannot be used ({error}); {REMEDY}") from error
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read `folder`'s `tokenizer.json`. Raises `ModelError` where it is missing or unusable."""
-        try:
-            definition = (folder / TOKENIZER).read_bytes()
-        except OSError as error:
-            raise ModelError(f"no tokenizer in {folder} ({error.strerror}); {REMEDY}") from error
-        return cls(definition)
+        """Read a prepared folder's `tokenizer.json`. Raises `ModelError` where it is missing, unusable, or not the one
+        that the manifest tells of."""
+        return cls(ModelFolder.open(folder).read(TOKENIZER))
 
     @classmethod
     def byte_level(cls) -> Self:

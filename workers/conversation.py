@@ -15,6 +15,7 @@ from itertools import chain
 from shared.errors import ProtocolError
 from shared.messages import Grounding
 from shared.turn import Turn
+from workers.detokenizer import shown_text
 from workers.history_window import HistoryWindow
 
 _REMEMBERED_ENTRIES = 1_024
@@ -26,23 +27,36 @@ Entries = tuple[Grounding, ...]
 
 
 class ChatTemplate:
-    """ChatML: `<|im_start|>role\\ntext<|im_end|>\\n`. `encode` must not parse special tokens; `token_bytes` gives a
-    token's raw bytes, none for a special one, and raises `IndexError` for what is no token."""
+    """ChatML: `<|im_start|>role\\ntext<|im_end|>\\n`; where headers have an end of their own, Llama 3's:
+    `<|start_header_id|>role<|end_header_id|>\\n\\ntext<|eot_id|>`. `encode` must not parse special tokens;
+    `token_bytes` gives a token's raw bytes, none for a special one, and raises `IndexError` for what is no token."""
 
     def __init__(
-        self, *, start_id: int, end_id: int, encode: Callable[[str], list[int]], token_bytes: Callable[[int], bytes]
+        self,
+        *,
+        start_id: int,
+        end_id: int,
+        header_end_id: int | None = None,
+        prompt_start_id: int | None = None,
+        encode: Callable[[str], list[int]],
+        token_bytes: Callable[[int], bytes],
     ) -> None:
         self._start_id = start_id
+        self._header_end_id = header_end_id
         self.encode = encode
         self._token_bytes = token_bytes
-        self.end = (end_id, *encode("\n"))
+        self.start: Ids = () if prompt_start_id is None else (prompt_start_id,)
+        """What stands before the first message."""
+        self.end = (end_id, *encode("\n")) if header_end_id is None else (end_id,)
         """The end of every message."""
-        self.answer = (start_id, *encode("assistant\n"))
+        self.answer = self.begun("assistant", "")
         """The beginning of the message that the model is to write."""
 
     def begun(self, role: str, text: str) -> Ids:
         """A message without its end: what goes on after it is encoded by itself."""
-        return (self._start_id, *self.encode(f"{role}\n{text}"))
+        if self._header_end_id is None:
+            return (self._start_id, *self.encode(f"{role}\n{text}"))
+        return (self._start_id, *self.encode(role), self._header_end_id, *self.encode(f"\n\n{text}"))
 
     def message(self, role: str, text: str) -> Ids:
         return (*self.begun(role, text), *self.end)
@@ -57,7 +71,7 @@ class ChatTemplate:
             pieces = [self._token_bytes(token_id) for token_id in output_ids]
         except IndexError:  # of another vocabulary
             pieces = []
-        if pieces and all(pieces) and b"".join(pieces).decode(errors="replace") == text:
+        if pieces and all(pieces) and shown_text(b"".join(pieces)) == text:
             return output_ids
         raw = text.encode()
         at = kept = said = 0
@@ -138,6 +152,7 @@ class PromptBuilder:
             parts.append(self._turn(turn.user, turn.assistant, turn.output_ids))
             opening = ()
         parts.append(self._shops_words(opening, _new(entries, standing)))
+        parts[0] = (*self._template.start, *parts[0])
         return parts
 
     def _shops_words(self, opening: Ids, entries: Entries) -> Ids:

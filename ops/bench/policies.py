@@ -35,13 +35,13 @@ from ops.simulate.traces import KINDS, make_trace
 from ops.simulate.virtual_engine import STOP
 from shared.clock import now_unix_ms
 from shared.errors import SettingsError
-from shared.model_folder import ChatTemplate as TemplateNames
-from shared.model_folder import ModelFolder
+from shared.model_folder import CHATML, ModelFolder
 from shared.settings import Settings
 from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges
-from workers.conversation import ChatTemplate, PromptBuilder
+from workers.conversation import PromptBuilder
 from workers.costs import CostModel
+from workers.engine.loading import chat_template
 from workers.history_window import HistoryWindow
 from workers.lengths import OutputLengths
 from workers.policies import POLICIES, build_scheduler
@@ -155,16 +155,11 @@ def _script(settings: Settings, options: PoliciesOptions, costs: EngineCosts) ->
     if not trace.requests:
         raise SettingsError(f"--seconds {options.seconds:g}: nothing arrives in so short a time; give more")
     if options.engine == "fake":
-        tokenizer, names = Tokenizer.byte_level(), TemplateNames()
+        tokenizer, names = Tokenizer.byte_level(), CHATML
     else:
         tokenizer = Tokenizer.load(settings.model.dir)
         names = ModelFolder.open(settings.model.dir).manifest.chat_template
-    template = ChatTemplate(
-        start_id=tokenizer.special_id(names.turn_start),
-        end_id=tokenizer.special_id(names.turn_end),
-        encode=tokenizer.encode_text,
-        token_bytes=tokenizer.token_bytes,
-    )
+    template = chat_template(tokenizer, names)
     window = HistoryWindow(worker.history_window, worker.history_turns)
     prompts = PromptBuilder(template, system=worker.system_prompt, window=window)
     return script_of(

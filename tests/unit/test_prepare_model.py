@@ -8,6 +8,7 @@ import gguf
 import msgspec
 import numpy as np
 import pytest
+from family_models import FAMILY_CONFIGS, family_tensors, write_family
 from model_fixtures import TINY, llama_config, safetensors, write_llama
 
 from ops.model import default_source, prepare_model
@@ -156,6 +157,45 @@ def test_half_precision_weights_are_read(tmp_path: Path, dtype: str, precise: fl
         np.testing.assert_allclose(half.read(name), full.read(name), rtol=precise, atol=1e-6)
 
 
+def sharded(folder: Path) -> None:
+    config = FAMILY_CONFIGS["llama"]
+    write_family(folder, config, family_tensors(config, 1), shards=2)
+
+
+def test_only_the_files_that_the_index_names_are_read(tmp_path: Path) -> None:
+    """Some folders hold the same weights in their maker's own form too."""
+    sharded(tmp_path / "model")
+    (tmp_path / "model" / "consolidated.safetensors").write_bytes(safetensors({"tok_embeddings.weight": np.ones(3)}))
+    prepare_model(tmp_path, "fp32", source=tmp_path / "model")
+
+
+def test_stored_rotary_frequencies_are_not_weights(tmp_path: Path) -> None:
+    config = FAMILY_CONFIGS["llama"]
+    tensors = family_tensors(config, 1) | {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(8)}
+    write_family(tmp_path / "model", config, tensors)
+    prepare_model(tmp_path, "fp32", source=tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "model-00002-of-00002.safetensors").unlink(), r"model-00002-of-00002.safetensors is missing"),
+        (lambda f: cut(f / "model-00001-of-00002.safetensors", 0.9), "cut off or damaged"),
+        (lambda f: cut(f / "model.safetensors.index.json", 0.9), "index.json is damaged"),
+        (lambda f: (f / "model.safetensors.index.json").write_text('{"weight_map": {}}'), "has no"),
+    ],
+)
+def test_a_damaged_shard_is_one_line(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
+    sharded(tmp_path / "model")
+    damage(tmp_path / "model")
+    refused(tmp_path / "models", tmp_path / "model", message)
+
+
+def test_heads_that_the_kernels_cannot_take_are_refused(tmp_path: Path) -> None:
+    write_llama(tmp_path / "model", msgspec.structs.replace(TINY, head_dim=24), seed=1)
+    refused(tmp_path / "models", tmp_path / "model", "head_dim 24 is not supported by the CPU's kernels")
+
+
 def test_the_default_model_is_the_installed_distribution() -> None:
     assert default_source().name == "SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -265,15 +305,17 @@ def cut(file: Path, keep: float) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: rewrite_config(f, architectures=["Qwen2ForCausalLM"]), "architecture .* is not supported"),
-        (lambda f: rewrite_config(f, hidden_act="gelu"), "activation 'gelu'"),
-        (lambda f: rewrite_config(f, rope_scaling={"rope_type": "llama3"}), "rotary scaling 'llama3'"),
-        (lambda f: rewrite_config(f, hidden_size="big"), "describes no Llama"),
+        (lambda f: rewrite_config(f, architectures=["MixtralForCausalLM"]), r"architectures \['MixtralForCausalLM'\]"),
+        (lambda f: rewrite_config(f, architectures=["Qwen2ForCausalLM"]), "lacks 6 tensors, first .*k_proj.bias"),
+        (lambda f: rewrite_config(f, architectures=["Qwen3ForCausalLM"]), "lacks 4 tensors, first .*k_norm"),
+        (lambda f: rewrite_config(f, attention_bias=True), "lacks 8 tensors, first .*k_proj.bias"),
+        (lambda f: rewrite_config(f, head_dim=8), r"has shape \(64, 64\), the configuration says \(32, 64\)"),
+        (lambda f: rewrite_config(f, hidden_size="big"), "describes no Llama or Qwen"),
         (lambda f: rewrite_config(f, intermediate_size=128), r"has shape \(64, 96\)|has shape \(96, 64\)"),
         (lambda f: rewrite_config(f, num_hidden_layers=3), "lacks 9 tensors"),
         (lambda f: rewrite_config(f, vocab_size=100), "embed_tokens|the tokenizer has"),
         (without_tensor, "lacks 1 tensors, first 'norm'"),
-        (surplus_tensor, "no plain Llama has"),
+        (surplus_tensor, "1 tensors that its configuration has no use for, first .*q_proj.bias"),
         (lambda f: cut(f / "model.safetensors", 0.8), "cut off or damaged"),
         (lambda f: cut(f / "model.safetensors", 0.001), "no whole safetensors"),
         (lambda f: (f / "model.safetensors").write_bytes(b""), "no whole safetensors"),
@@ -304,7 +346,8 @@ def test_a_cut_off_gguf_is_one_line_and_leaves_nothing(tmp_path: Path, tiny_sour
     [
         (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN), "rotary scaling 'yarn'"),
         (lambda w: w.add_rope_dimension_count(8), "a part of each head"),
-        (lambda w: w.add_tensor("rope_freqs.weight", np.zeros(8, np.float32)), "no plain Llama has"),
+        (lambda w: w.add_tensor("rope_freqs.weight", np.zeros(8, np.float32)), "rotary scaling 'llama3'"),
+        (lambda w: w.add_tensor("blk.0.attn_q.bias", np.zeros(64, np.float32)), "no use for, first .*attn_q.bias"),
     ],
 )
 def test_an_unsupported_gguf_is_one_line_and_leaves_nothing(

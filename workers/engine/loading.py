@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass
 
 from shared.errors import ModelError, SettingsError
+from shared.model_folder import CHATML, ModelFolder
 from shared.model_folder import ChatTemplate as TemplateNames
-from shared.model_folder import ModelFolder
 from shared.settings import PREFIX, Settings
 from shared.tokenizer import Tokenizer
 from workers.conversation import ChatTemplate
@@ -33,7 +33,7 @@ def _load_onnx(settings: Settings) -> LoadedModel:
         raise ModelError(
             f"the onnx engine is not installed ({error.name}); run: pip install 'replyline[onnx]'"
         ) from None
-    folder = ModelFolder.open(settings.model.dir)
+    folder = ModelFolder.open(settings.model.dir, verify=True)
     worker = settings.worker
     longest = folder.manifest.architecture.max_positions
     if worker.max_length > longest:
@@ -47,7 +47,7 @@ def _load_onnx(settings: Settings) -> LoadedModel:
         threads=worker.threads or os.cpu_count() or 1,
     )
     tokenizer = Tokenizer.load(settings.model.dir)
-    return LoadedModel(engine, tokenizer, _template(tokenizer, folder.manifest.chat_template))
+    return LoadedModel(engine, tokenizer, chat_template(tokenizer, folder.manifest.chat_template))
 
 
 def _load_fake(settings: Settings) -> LoadedModel:
@@ -61,13 +61,16 @@ def _load_fake(settings: Settings) -> LoadedModel:
         prefill_ms_per_token=worker.fake_prefill_ms_per_token,
         decode_ms_per_step=worker.fake_decode_ms_per_step,
     )
-    return LoadedModel(engine, tokenizer, _template(tokenizer, TemplateNames()))
+    return LoadedModel(engine, tokenizer, chat_template(tokenizer, CHATML))
 
 
-def _template(tokenizer: Tokenizer, names: TemplateNames) -> ChatTemplate:
+def chat_template(tokenizer: Tokenizer, names: TemplateNames) -> ChatTemplate:
+    """The template in the ids of one vocabulary. Raises `ModelError` where it lacks one of the marks."""
     return ChatTemplate(
         start_id=tokenizer.special_id(names.turn_start),
         end_id=tokenizer.special_id(names.turn_end),
+        header_end_id=None if names.header_end is None else tokenizer.special_id(names.header_end),
+        prompt_start_id=None if names.prompt_start is None else tokenizer.special_id(names.prompt_start),
         encode=tokenizer.encode_text,
         token_bytes=tokenizer.token_bytes,
     )

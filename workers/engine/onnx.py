@@ -107,7 +107,7 @@ class OnnxEngine:
         check_range(self._info, slot, start, stop)
         return self._kv[:, :, slot, :, start:stop].copy()
 
-    def import_kv(self, *, slot: int, start: int, values: NDArray[np.float32]) -> None:
+    def import_kv(self, *, slot: int, start: int, values: NDArray[np.float32 | np.float16]) -> None:
         num_tokens = check_import(self._info, slot, start, values)
         self._kv[:, :, slot, :, start : start + num_tokens] = values
 
@@ -195,4 +195,5 @@ def _load(folder: ModelFolder, threads: int, *, spinning: bool) -> Any:
         return onnxruntime.InferenceSession(str(folder.graph_path), options, providers=["CPUExecutionProvider"])
     # ONNX Runtime raises RuntimeError and classes derived from Exception alone.
     except Exception as error:
-        raise ModelError(f"ONNX Runtime cannot load {folder.graph_path} ({error}); {REMEDY}") from error
+        cause = " ".join(str(error).split())
+        raise ModelError(f"ONNX Runtime cannot load {folder.graph_path} ({cause}); {REMEDY}") from error

@@ -1,4 +1,5 @@
 """Writes a decoder's ONNX graph from its weights, with numpy and `onnx` alone.
 
-`read_checkpoint` (GGUF file or Hugging Face folder) → `Checkpoint` → `write_decoder` → `model.onnx` and its data.
+`open_source` (GGUF file or Hugging Face folder) → `Checkpoint` → `Decoder`, in the dialect of a runtime → `model.onnx`
+and its data.
 """

@@ -11,13 +11,11 @@ from typing import IO, Any, Final
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper
+from onnx import helper, numpy_helper
 
 # ONNX Runtime maps a tensor in place where it starts at a page.
 _ALIGNMENT: Final = 4096
 _CONTRIB: Final = "com.microsoft"
-_OPSET: Final = 21
-_IR_VERSION: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +32,23 @@ class GraphBuilder:
 
     data: IO[bytes]
     data_name: str
+    opset: int
+    ir_version: int
     nodes: list[Any] = field(default_factory=list)
     initializers: list[Any] = field(default_factory=list)
+    _constants: set[str] = field(default_factory=set, init=False)
 
     def weight(self, name: str, values: NDArray[Any]) -> Placement:
         """Append `values` to the data file as initializer `name`."""
+        placement = self.store(values)
+        self.weight_at(name, placement, values.dtype, values.shape)
+        return placement
+
+    def store(self, values: NDArray[Any]) -> Placement:
+        """Append `values` to the data file, for `weight_at` to name."""
         self.data.write(bytes(-self.data.tell() % _ALIGNMENT))
         placement = Placement(self.data.tell(), values.nbytes)
         self.data.write(np.ascontiguousarray(values).data)
-        self.weight_at(name, placement, values.dtype, values.shape)
         return placement
 
     def weight_at(self, name: str, placement: Placement, dtype: np.dtype[Any], shape: Sequence[int]) -> None:
@@ -58,17 +64,27 @@ class GraphBuilder:
             proto.external_data.add(key=key, value=str(value))
         self.initializers.append(proto)
 
-    def node(self, operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
-        """Append a node of the standard operators."""
-        self.nodes.append(helper.make_node(operator, inputs, outputs, name=outputs[0], **attributes))
+    def constant(self, name: str, values: NDArray[Any]) -> str:
+        """A small tensor inside the graph itself, stored at its first use."""
+        if name not in self._constants:
+            self._constants.add(name)
+            self.initializers.append(numpy_helper.from_array(values, name))
+        return name
 
-    def contrib_node(self, operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
+    def node(self, operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> str:
+        """Append a node of the standard operators; returns the name of its first output."""
+        self.nodes.append(helper.make_node(operator, inputs, outputs, name=outputs[0], **attributes))
+        return outputs[0]
+
+    def contrib_node(self, operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> str:
         """Append a node of ONNX Runtime's own operators; an empty name leaves an optional value out."""
-        self.node(operator, inputs, outputs, domain=_CONTRIB, **attributes)
+        return self.node(operator, inputs, outputs, domain=_CONTRIB, **attributes)
 
     def save(self, path: Path, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Write the graph; `inputs` and `outputs` are `ValueInfoProto`s."""
         graph = helper.make_graph(self.nodes, "decoder", inputs, outputs, self.initializers)
-        opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_CONTRIB, 1)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="replyline")
+        opsets = [helper.make_opsetid("", self.opset)]
+        if any(node.domain == _CONTRIB for node in self.nodes):
+            opsets.append(helper.make_opsetid(_CONTRIB, 1))
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version, producer_name="replyline")
         path.write_bytes(model.SerializeToString())

@@ -1,9 +1,9 @@
 """A Llama-family decoder's weights, wherever they came from: one set of names, one layout.
 
-Canonical names follow the safetensors checkpoints, without their `model.` prefix and `.weight` suffix. Matrices are
-`[out, in]`, float32 when read. Rows of the query and key projections are in the half-split order of safetensors
-checkpoints (rotary pairs are `(i, i + head_dim / 2)`), never interleaved as GGUF has them: keys of the two layouts
-are not interchangeable.
+Canonical names follow the safetensors checkpoints, without their `model.` prefix and `.weight` suffix; a bias keeps its
+`.bias`. Matrices are `[out, in]`, float32 when read. Rows of the query and key projections are in the half-split order
+of safetensors checkpoints (rotary pairs are `(i, i + head_dim / 2)`), never interleaved as GGUF has them: keys of the
+two layouts are not interchangeable.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import ModelError
-from shared.model_folder import Architecture
+from shared.model_folder import Architecture, impossible
 
 Float32Array = NDArray[np.float32]
 Shape = tuple[int, ...]
@@ -35,13 +35,19 @@ class Checkpoint:
     weights: Mapping[str, Weight]
 
     def __post_init__(self) -> None:
+        wrong = impossible(self.architecture)
+        if wrong is not None:
+            raise ModelError(f"the configuration's {wrong}; fetch the model again")
         expected = expected_shapes(self.architecture)
         missing = sorted(expected.keys() - self.weights.keys())
         if missing:
             raise ModelError(f"the checkpoint lacks {len(missing)} tensors, first {missing[0]!r}; fetch it again")
         surplus = sorted(self.weights.keys() - expected.keys())
         if surplus:
-            raise ModelError(f"the checkpoint has tensors no plain Llama has, first {surplus[0]!r}; use another model")
+            raise ModelError(
+                f"the checkpoint has {len(surplus)} tensors that its configuration has no use for, "
+                f"first {surplus[0]!r}; use another model"
+            )
         for name, shape in expected.items():
             found = self.weights[name].shape
             if found != shape:
@@ -67,6 +73,16 @@ def expected_shapes(architecture: Architecture) -> dict[str, Shape]:
         "mlp.up_proj": (a.intermediate_size, a.hidden_size),
         "mlp.down_proj": (a.hidden_size, a.intermediate_size),
     }
+    if a.qkv_bias:
+        layer |= {"self_attn.q_proj.bias": (query,)}
+        layer |= {f"self_attn.{part}_proj.bias": (key_value,) for part in "kv"}
+    if a.output_bias:
+        layer["self_attn.o_proj.bias"] = (a.hidden_size,)
+    if a.mlp_bias:
+        layer |= {f"mlp.{part}_proj.bias": (a.intermediate_size,) for part in ("gate", "up")}
+        layer["mlp.down_proj.bias"] = (a.hidden_size,)
+    if a.query_key_norm:
+        layer |= {f"self_attn.{part}_norm": (a.head_dim,) for part in "qk"}
     shapes: dict[str, Shape] = {"embed_tokens": (a.vocab_size, a.hidden_size), "norm": (a.hidden_size,)}
     if not a.tied_embedding:
         shapes["lm_head"] = (a.vocab_size, a.hidden_size)

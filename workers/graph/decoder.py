@@ -1,63 +1,62 @@
-"""The decoder as an ONNX graph for ONNX Runtime's CPU kernels.
+"""A Llama-family decoder, layer by layer: the one description that every dialect of nodes is written from.
 
-Inputs, for B sequences of T new tokens each:
-
-    input_ids              int64 [B, T]     right-padded where sequences differ in length
-    last_index             int64 [B, 1]     which of its T tokens is a sequence's last
-    seqlens_k              int32 [B]        tokens of a sequence after this step, minus one
-    total_sequence_length  int32 []         tokens of the longest sequence after this step
-    past_key.{layer}, past_value.{layer}    float32 [B, kv heads, capacity, head dim]
-
-Outputs are `logits` float32 [B, vocabulary] of each sequence's last token, and `present_key.{layer}` and
-`present_value.{layer}`, to be bound to the memory of the past: the kernel then appends in place. More than one new
-token on top of a past is possible for B = 1 only.
-
-Operators beyond the standard: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+Rows are B sequences of T new tokens each. All that a runtime wants said in its own way (its attention, its norms, its
+matrix products, its inputs and outputs) is asked of a `Dialect`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
-import onnx
-from onnx import helper
 
-from shared.model_folder import GRAPH, GRAPH_DATA, Architecture, Precision
-from workers.graph.builder import GraphBuilder
-from workers.graph.checkpoint import Checkpoint
-from workers.graph.matrices import Matrices, matrices
+from workers.graph.checkpoint import Checkpoint, Float32Array
 
 Progress = Callable[[float], None]
 
 
-def write_decoder(checkpoint: Checkpoint, folder: Path, precision: Precision, progress: Progress) -> None:
-    """Write `model.onnx` and `model.onnx.data` into `folder`; `progress` is told the fraction done.
+class Dialect(Protocol):
+    """Adds nodes and weights to one graph. A method returns the name of the value that its nodes compute."""
 
-    int8 rounds every matrix to 8 bits in blocks of 32 (norms, attention and KV stay float32); fp32 rounds nothing.
-    Raises `ModelError` where a weight cannot be rounded.
-    """
-    with (folder / GRAPH_DATA).open("wb") as data:
-        graph = GraphBuilder(data, GRAPH_DATA)
-        _Decoder(checkpoint, graph, matrices(graph, precision)).build(progress)
-    graph.save(folder / GRAPH, *_interface(checkpoint.architecture))
+    def begin(self) -> None:
+        """Add what every layer's attention reads."""
+
+    def embed(self, table: Float32Array) -> str:
+        """The rows `[B, T, hidden]` of the embedding, which `logits` may use again."""
+
+    def norm(self, name: str, scale: Float32Array, hidden: str, branch: str | None) -> tuple[str, str]:
+        """Add `branch` to the residual stream `hidden`; return the stream and its RMS-normed value."""
+
+    def linear(self, name: str, matrix: Float32Array, bias: Float32Array | None, value: str) -> str:
+        """`value` `[…, in]` times a matrix `[out, in]`, plus a bias `[out]`."""
+
+    def attention(self, layer: int, packed: str, norms: tuple[Float32Array, Float32Array] | None) -> str:
+        """Append to the layer's KV and attend: `[B, T, heads * head_dim]`.
+
+        `packed` is every query, key and value head side by side; `norms` are the scales of the RMS norms of each
+        head's query and key, to be applied before they are rotated.
+        """
+
+    def gated(self, name: str, gate: str, up: str) -> str:
+        """`silu(gate) * up`."""
+
+    def last(self, value: str) -> str:
+        """`[B, T, n]` → `[B, n]`: each sequence's last token."""
+
+    def logits(self, head: Float32Array | None, normed: str) -> None:
+        """Add the output `logits` `[B, vocabulary]`; without a head of its own it is the embedding's table."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Decoder:
-    """A method adds nodes and returns the name of the value that they compute."""
-
+class Decoder:
     checkpoint: Checkpoint
-    graph: GraphBuilder
-    matrices: Matrices
+    dialect: Dialect
 
     def build(self, progress: Progress) -> None:
+        """Add every node from `input_ids` to `logits`; `progress` is told the fraction done."""
         num_layers = self.checkpoint.architecture.num_layers
-        self._rotary_tables()
-        self.matrices.store_table("embed_tokens", self.checkpoint.read("embed_tokens"))
-        hidden, branch = "hidden", None
-        self.matrices.look_up("embed_tokens", "input_ids", hidden)
+        self.dialect.begin()
+        hidden, branch = self.dialect.embed(self.checkpoint.read("embed_tokens")), None
         for index in range(num_layers):
             progress(index / num_layers)
             layer = f"layers.{index}"
@@ -65,92 +64,44 @@ class _Decoder:
             attended = self._attention(index, normed)
             if index == num_layers - 1:
                 # Logits are wanted of each sequence's last token: from here on nothing else is computed.
-                hidden, attended = self._last(hidden), self._last(attended)
+                hidden, attended = self.dialect.last(hidden), self.dialect.last(attended)
             branch = self._linear(f"{layer}.self_attn.o_proj", attended)
             hidden, normed = self._norm(f"{layer}.post_attention_layernorm", hidden, branch)
             branch = self._mlp(f"{layer}.mlp", normed)
         _, normed = self._norm("norm", hidden, branch)
-        self._logits(normed)
+        tied = self.checkpoint.architecture.tied_embedding
+        self.dialect.logits(None if tied else self.checkpoint.read("lm_head"), normed)
         progress(1.0)
 
-    def _rotary_tables(self) -> None:
-        a = self.checkpoint.architecture
-        frequencies = a.rope_theta ** -(np.arange(0, a.head_dim, 2, dtype=np.float64) / a.head_dim)
-        angles = np.outer(np.arange(a.max_positions), frequencies)
-        self.graph.weight("rotary_cos", np.cos(angles).astype(np.float32))
-        self.graph.weight("rotary_sin", np.sin(angles).astype(np.float32))
-
     def _attention(self, index: int, normed: str) -> str:
-        a = self.checkpoint.architecture
         prefix = f"layers.{index}.self_attn"
-        # One product instead of three: the kernel takes query, key and value side by side.
-        packed = np.concatenate([self.checkpoint.read(f"{prefix}.{part}_proj") for part in "qkv"])
-        self.graph.contrib_node(
-            "GroupQueryAttention",
-            [
-                self.matrices.linear(f"{prefix}.qkv", packed, normed),
-                *["", ""],
-                *[f"past_key.{index}", f"past_value.{index}"],
-                *["seqlens_k", "total_sequence_length"],
-                *["rotary_cos", "rotary_sin"],
-            ],
-            [f"{prefix}.attended", f"present_key.{index}", f"present_value.{index}"],
-            num_heads=a.num_heads,
-            kv_num_heads=a.num_kv_heads,
-            do_rotary=1,
-        )
-        return f"{prefix}.attended"
+        projections = [f"{prefix}.{part}_proj" for part in "qkv"]
+        # One product instead of three.
+        matrix = np.concatenate([self.checkpoint.read(name) for name in projections])
+        biases = [self._bias(name) for name in projections]
+        bias = np.concatenate([part for part in biases if part is not None]) if biases[0] is not None else None
+        norms = None
+        if self.checkpoint.architecture.query_key_norm:
+            norms = self.checkpoint.read(f"{prefix}.q_norm"), self.checkpoint.read(f"{prefix}.k_norm")
+        packed = self.dialect.linear(f"{prefix}.qkv", matrix, bias, normed)
+        return self.dialect.attention(index, packed, norms)
 
     def _mlp(self, prefix: str, normed: str) -> str:
         gate = self._linear(f"{prefix}.gate_proj", normed)
         up = self._linear(f"{prefix}.up_proj", normed)
-        self.graph.contrib_node("QuickGelu", [gate], [f"{prefix}.silu"], alpha=1.0)
-        self.graph.node("Mul", [f"{prefix}.silu", up], [f"{prefix}.gated"])
-        return self._linear(f"{prefix}.down_proj", f"{prefix}.gated")
+        return self._linear(f"{prefix}.down_proj", self.dialect.gated(prefix, gate, up))
 
     def _norm(self, name: str, hidden: str, branch: str | None) -> tuple[str, str]:
-        """Add `branch` to the residual stream `hidden`; return the stream and its normed value."""
-        epsilon = self.checkpoint.architecture.norm_epsilon
-        normed, total = f"{name}.out", f"{name}.residual"
-        self.graph.weight(name, self.checkpoint.read(name))
-        if branch is None:
-            self.graph.node("SimplifiedLayerNormalization", [hidden, name], [normed], axis=-1, epsilon=epsilon)
-            return hidden, normed
-        operands, results = [branch, hidden, name], [normed, "", "", total]
-        self.graph.contrib_node("SkipSimplifiedLayerNormalization", operands, results, epsilon=epsilon)
-        return total, normed
-
-    def _last(self, value: str) -> str:
-        """`[B, T, n]` → `[B, n]`: each sequence's last token."""
-        self.graph.node("GatherND", [value, "last_index"], [f"{value}.last"], batch_dims=1)
-        return f"{value}.last"
-
-    def _logits(self, normed: str) -> None:
-        table = "embed_tokens"
-        if not self.checkpoint.architecture.tied_embedding:
-            table = "lm_head"
-            self.matrices.store_table(table, self.checkpoint.read(table))
-        self.matrices.project(table, normed, "logits")
+        return self.dialect.norm(name, self.checkpoint.read(name), hidden, branch)
 
     def _linear(self, name: str, value: str) -> str:
-        return self.matrices.linear(name, self.checkpoint.read(name), value)
+        return self.dialect.linear(name, self.checkpoint.read(name), self._bias(name), value)
+
+    def _bias(self, name: str) -> Float32Array | None:
+        name = f"{name}.bias"
+        return self.checkpoint.read(name) if name in self.checkpoint.weights else None
 
 
-def _interface(architecture: Architecture) -> tuple[list[Any], list[Any]]:
-    """The graph's inputs and outputs, as the module's docstring has them."""
-    tensor = helper.make_tensor_value_info
-    integer, short, real = onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.FLOAT
-    cache_shape: list[str | int] = ["batch", architecture.num_kv_heads, "capacity", architecture.head_dim]
-
-    def caches(side: str) -> list[Any]:
-        names = [f"{side}_{part}.{i}" for i in range(architecture.num_layers) for part in ("key", "value")]
-        return [tensor(name, real, cache_shape) for name in names]
-
-    inputs = [
-        tensor("input_ids", integer, ["batch", "tokens"]),
-        tensor("last_index", integer, ["batch", 1]),
-        tensor("seqlens_k", short, ["batch"]),
-        tensor("total_sequence_length", short, []),
-        *caches("past"),
-    ]
-    return inputs, [tensor("logits", real, ["batch", architecture.vocab_size]), *caches("present")]
+def cache_names(side: str, num_layers: int) -> list[str]:
+    """What every dialect calls the KV of one side, `past` or `present`, in the order of the layers."""
+    return [f"{side}_{part}.{layer}" for layer in range(num_layers) for part in ("key", "value")]

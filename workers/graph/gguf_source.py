@@ -11,9 +11,13 @@ import numpy as np
 from shared.errors import ModelError
 from shared.model_folder import Architecture
 from workers.graph.checkpoint import Checkpoint, Float32Array, Weight
+from workers.graph.gguf_header import check_header
 
 _T = TypeVar("_T")
 
+_INSTEAD: Final = "use the model's safetensors folder"
+# The form in which llama.cpp's converter writes Llama 3's scaling.
+_SCALED_FREQUENCIES: Final = "rope_freqs.weight"
 _TENSORS: Final = {"token_embd.weight": "embed_tokens", "output_norm.weight": "norm", "output.weight": "lm_head"}
 _LAYER_TENSORS: Final = {
     "attn_norm.weight": "input_layernorm",
@@ -42,6 +46,7 @@ class GgufSource:
         import gguf
 
         try:
+            check_header(path)
             reader = gguf.GGUFReader(path)
             metadata = {key: field.contents() for key, field in reader.fields.items()}
         except OSError as error:
@@ -55,10 +60,12 @@ class GgufSource:
     def architecture(self) -> Architecture:
         family = self.field("general.architecture", str)
         if family != "llama":
-            raise ModelError(f"architecture {family!r} of {self.path.name} is not supported; use a Llama model")
+            raise ModelError(f"architecture {family!r} of {self.path.name} is not supported; {_INSTEAD}")
         scaling = self.metadata.get("llama.rope.scaling.type", "none")
+        if _SCALED_FREQUENCIES in self.tensors:
+            scaling = "llama3"
         if scaling != "none":
-            raise ModelError(f"rotary scaling {scaling!r} of {self.path.name} is not supported; use another model")
+            raise ModelError(f"rotary scaling {scaling!r} of {self.path.name} is not supported; {_INSTEAD}")
         num_heads = self.field("llama.attention.head_count", int)
         hidden_size = self.field("llama.embedding_length", int)
         head_dim = int(self.metadata.get("llama.attention.key_length", hidden_size // num_heads))

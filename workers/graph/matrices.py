@@ -4,13 +4,15 @@ A *table* is the embedding or the output head. Tied, they are one table: its byt
 """
 
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.errors import ModelError
 from shared.model_folder import Precision
 from workers.graph.builder import GraphBuilder, Placement
+from workers.graph.checkpoint import Float32Array
 from workers.graph.quantize import BLOCK_SIZE, quantize
 
 _BITS: Final = 8
@@ -20,36 +22,49 @@ _INT8_ACTIVATIONS: Final = 4
 
 
 class Matrices(Protocol):
-    def linear(self, name: str, matrix: NDArray[np.float32], value: str) -> str:
-        """Multiply `value` `[…, in]` by `matrix`; returns the product's name."""
+    def linear(self, name: str, matrix: Float32Array, bias: Float32Array | None, value: str) -> str:
+        """Multiply `value` `[…, in]` by `matrix` and add `bias`; returns the result's name."""
 
-    def store_table(self, name: str, table: NDArray[np.float32]) -> None:
-        """Store a table `[vocabulary, hidden]` for `look_up` and `project`."""
+    def store_table(self, name: str, table: Float32Array, *, projects: bool) -> None:
+        """Store a table `[vocabulary, hidden]` for `look_up`, and for `project` where it `projects`."""
 
-    def look_up(self, table: str, indices: str, output: str) -> None:
-        """Rows of a stored table."""
+    def look_up(self, table: str, indices: str, output: str) -> str:
+        """Rows of a stored table, as value `output`."""
 
-    def project(self, table: str, value: str, output: str) -> None:
-        """Multiply `value` `[batch, hidden]` by a stored table: `[batch, vocabulary]`."""
+    def project(self, table: str, value: str, output: str) -> str:
+        """Multiply `value` `[batch, hidden]` by a stored table: `[batch, vocabulary]`, as value `output`."""
 
 
 @dataclass(slots=True)
-class Float32Matrices:
+class PlainMatrices:
+    """Nothing is rounded but to `dtype`, in which the products are computed too."""
+
     graph: GraphBuilder
+    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32))
 
-    def linear(self, name: str, matrix: NDArray[np.float32], value: str) -> str:
-        self.graph.weight(f"{name}.weight", matrix.T)
-        self.graph.node("MatMul", [value, f"{name}.weight"], [f"{name}.out"])
-        return f"{name}.out"
+    def linear(self, name: str, matrix: Float32Array, bias: Float32Array | None, value: str) -> str:
+        self.graph.weight(f"{name}.weight", self._rounded(name, matrix.T))
+        product = self.graph.node("MatMul", [value, f"{name}.weight"], [f"{name}.out"])
+        if bias is None:
+            return product
+        self.graph.weight(f"{name}.bias", self._rounded(name, bias))
+        return self.graph.node("Add", [product, f"{name}.bias"], [f"{name}.biased"])
 
-    def store_table(self, name: str, table: NDArray[np.float32]) -> None:
-        self.graph.weight(f"{name}.weight", table)
+    def store_table(self, name: str, table: Float32Array, *, projects: bool) -> None:  # noqa: ARG002
+        self.graph.weight(f"{name}.weight", self._rounded(name, table))
 
-    def look_up(self, table: str, indices: str, output: str) -> None:
-        self.graph.node("Gather", [f"{table}.weight", indices], [output], axis=0)
+    def look_up(self, table: str, indices: str, output: str) -> str:
+        return self.graph.node("Gather", [f"{table}.weight", indices], [output], axis=0)
 
-    def project(self, table: str, value: str, output: str) -> None:
-        self.graph.node("Gemm", [value, f"{table}.weight"], [output], transB=1)
+    def project(self, table: str, value: str, output: str) -> str:
+        return self.graph.node("Gemm", [value, f"{table}.weight"], [output], transB=1)
+
+    def _rounded(self, name: str, values: Float32Array) -> NDArray[Any]:
+        with np.errstate(over="ignore"):
+            rounded = values.astype(self.dtype, copy=False)
+        if not np.isfinite(rounded).all():
+            raise ModelError(f"{name!r} holds weights that {self.dtype} cannot hold; use another precision")
+        return rounded
 
 
 @dataclass(slots=True)
@@ -57,19 +72,22 @@ class Int8Matrices:
     graph: GraphBuilder
     tables: dict[str, tuple[Placement, tuple[int, int]]] = field(default_factory=dict)
 
-    def linear(self, name: str, matrix: NDArray[np.float32], value: str) -> str:
-        self._store(name, matrix)
-        self._multiply(name, matrix.shape[0], matrix.shape[1], value, f"{name}.out")
-        return f"{name}.out"
+    def linear(self, name: str, matrix: Float32Array, bias: Float32Array | None, value: str) -> str:
+        self._store(name, matrix, multiplies=True)
+        biases = []
+        if bias is not None:
+            self.graph.weight(f"{name}.bias", bias)
+            biases = [f"{name}.bias"]
+        return self._multiply(name, matrix.shape, value, f"{name}.out", biases)
 
-    def store_table(self, name: str, table: NDArray[np.float32]) -> None:
-        self.tables[name] = self._store(name, table), (table.shape[0], table.shape[1])
+    def store_table(self, name: str, table: Float32Array, *, projects: bool) -> None:
+        self.tables[name] = self._store(name, table, multiplies=projects), (table.shape[0], table.shape[1])
 
-    def look_up(self, table: str, indices: str, output: str) -> None:
+    def look_up(self, table: str, indices: str, output: str) -> str:
         # The same bytes as `project` reads, under the flat shape that this operator wants.
         placement, shape = self.tables[table]
         self.graph.weight_at(f"{table}.rows", placement, np.dtype(np.uint8), shape)
-        self.graph.contrib_node(
+        return self.graph.contrib_node(
             "GatherBlockQuantized",
             [f"{table}.rows", indices, f"{table}.scales"],
             [output],
@@ -79,22 +97,26 @@ class Int8Matrices:
             bits=_BITS,
         )
 
-    def project(self, table: str, value: str, output: str) -> None:
-        _, (rows, columns) = self.tables[table]
-        self._multiply(table, rows, columns, value, output)
+    def project(self, table: str, value: str, output: str) -> str:
+        _, shape = self.tables[table]
+        return self._multiply(table, shape, value, output, [])
 
-    def _store(self, name: str, matrix: NDArray[np.float32]) -> Placement:
+    def _store(self, name: str, matrix: Float32Array, *, multiplies: bool) -> Placement:
         levels, scales = quantize(matrix)
         self.graph.weight(f"{name}.scales", scales)
-        return self.graph.weight(f"{name}.levels", levels)
+        placement = self.graph.store(levels)
+        if multiplies:
+            self.graph.weight_at(f"{name}.levels", placement, levels.dtype, levels.shape)
+        return placement
 
-    def _multiply(self, name: str, rows: int, columns: int, value: str, output: str) -> None:
-        self.graph.contrib_node(
+    def _multiply(self, name: str, shape: tuple[int, ...], value: str, output: str, biases: list[str]) -> str:
+        optional = ["", "", *biases] if biases else []
+        return self.graph.contrib_node(
             "MatMulNBits",
-            [value, f"{name}.levels", f"{name}.scales"],
+            [value, f"{name}.levels", f"{name}.scales", *optional],
             [output],
-            N=rows,
-            K=columns,
+            N=shape[0],
+            K=shape[1],
             bits=_BITS,
             block_size=BLOCK_SIZE,
             accuracy_level=_INT8_ACTIVATIONS,
@@ -103,4 +125,4 @@ class Int8Matrices:
 
 def matrices(graph: GraphBuilder, precision: Precision) -> Matrices:
     """The products that `precision` asks for."""
-    return Int8Matrices(graph) if precision == "int8" else Float32Matrices(graph)
+    return Int8Matrices(graph) if precision == "int8" else PlainMatrices(graph)

@@ -1,0 +1,54 @@
+"""Prints how far each family's logits lie from transformers', in both dialects: the table of docs/models.md.
+
+    PYTHONPATH=.:tests .venv/bin/python tests/golden/compare_families.py
+
+The largest difference of a logit after the prompt and after 23 more tokens; with 8-bit weights the share of the 24
+greedy tokens that are transformers' too, each given its tokens so far.
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from family_models import FAMILY_CONFIGS, family_tensors, write_family
+from teacher_forced import GraphSlots, engine_forced
+
+from ops.model import prepare_model
+from workers.graph.safetensors_source import SafetensorsSource
+
+
+def main() -> None:
+    lines = [
+        "| model | fp32 | fp32, TensorRT's | fp16, TensorRT's | int8, largest difference | int8, same tokens |",
+        "|---|---|---|---|---|---|",
+    ]
+    for case in json.loads(Path(__file__).with_name("families.json").read_text(encoding="utf-8"))["cases"]:
+        with tempfile.TemporaryDirectory() as directory:
+            lines.append(row(case, Path(directory)))
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def row(case: dict[str, Any], directory: Path) -> str:
+    config = FAMILY_CONFIGS[case["name"]]
+    source = directory / "source"
+    write_family(source, config, family_tensors(config, case["seed"]))
+    checkpoint = SafetensorsSource.open(source).checkpoint()
+    given = case["prompt_ids"], case["answer_ids"]
+    fp32, int8 = (engine_forced(prepare_model(directory, p, source=source), *given) for p in ("fp32", "int8"))
+    wide, half = (
+        GraphSlots(checkpoint, directory / dtype, dtype=dtype).forced(*given) for dtype in ("float32", "float16")
+    )
+    differences = " | ".join(f"{difference(logits, case):.1e}" for logits in (fp32, wide, half, int8))
+    return f"| {case['name']} | {differences} | {np.mean(int8.argmax(axis=1) == case['answer_ids']):.2f} |"
+
+
+def difference(logits: np.ndarray, case: dict[str, Any]) -> float:
+    expected = np.array([case["first_logits"], case["last_logits"]])
+    return float(np.abs(logits[[0, -1]] - expected).max())
+
+
+if __name__ == "__main__":
+    main()
