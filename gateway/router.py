@@ -11,18 +11,20 @@ import msgspec
 
 from shared import metrics
 from shared.clock import now_unix_ms
-from shared.codec import MSGPACK, decode_request, msgpack_encode
+from shared.codec import msgpack_encode
 from shared.deadletters import dead_letter
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, Outgoing, Producer, Record
 from shared.logs import get_logger
-from shared.requests import Defaults, Order, heed_header, request_headers, settle
+from shared.requests import Defaults, Order, open_request, request_headers, settle
 from shared.tokenizer import Tokenizer
-from shared.topics import CONTENT_TYPE, BucketEdges, TopicNames, session_key
+from shared.topics import BucketEdges, TopicNames, session_key
 
 _READ_MS = 500
 _MAX_RECORDS = 200
 _RETRY_S = 0.2
+
+log = get_logger()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,23 +44,15 @@ class Router:
                 records = await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS)
                 await self._forward_all(records)
             except BrokerUnavailable as error:
-                get_logger().warning("unavailable", what="kafka inbox", cause=str(error), action="retrying")
+                log.warning("unavailable", what="kafka inbox", cause=str(error), action="retrying")
                 await asyncio.sleep(_RETRY_S)
 
     async def _forward_all(self, records: list[Record]) -> None:
         """Forward until every record is acknowledged, then commit. Order within a session is kept by the producer."""
         waiting = records
         while waiting:
-            outcomes = await asyncio.gather(*(self._forward(record) for record in waiting), return_exceptions=True)
-            failed = [
-                record
-                for record, outcome in zip(waiting, outcomes, strict=True)
-                if isinstance(outcome, BrokerUnavailable)
-            ]
-            unforeseen = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-            if len(unforeseen) > len(failed):
-                raise next(error for error in unforeseen if not isinstance(error, BrokerUnavailable))
-            waiting = failed
+            done = await asyncio.gather(*(self._served(record) for record in waiting))
+            waiting = [record for record, served in zip(waiting, done, strict=True) if not served]
             if waiting:
                 await asyncio.sleep(_RETRY_S)
         ends: dict[tuple[str, int], int] = {}
@@ -67,24 +61,32 @@ class Router:
         if not await self.reader.commit(ends):
             metrics.commits_failed.inc()
 
-    async def _forward(self, record: Record) -> None:
-        """Raises `BrokerUnavailable`."""
+    async def _served(self, record: Record) -> bool:
+        """Whether it is in a bucket or in the dead letters. Whatever is wrong with it, those after it are forwarded."""
         try:
-            content_type = record.headers.get(CONTENT_TYPE, MSGPACK.encode()).decode("ascii", "replace")
-            request = heed_header(decode_request(record.value, content_type), record.headers)
-            order = settle(request, self.defaults, now_unix_ms())
-            bucket = self.edges.bucket_of(await self._count(order.request.input))
-            await self.producer.publish(
-                Outgoing(
-                    self.topics.requests(bucket),
-                    msgpack_encode(_complete(order)),
-                    key=session_key(order.tenant, order.request.session_id),
-                    headers={**record.headers, **request_headers(order, source=self.source)},
-                )
-            )
+            await self._forward(record)
+        except BrokerUnavailable:
+            return False
         except ProtocolError as error:
             await dead_letter(self.producer, self.topics, record, error)
-            return
+        except Exception as error:  # a fault of our own: counted, logged, and this one record set aside
+            log.exception("routing_failed", origin=f"{record.topic}/{record.partition}/{record.offset}")
+            await dead_letter(self.producer, self.topics, record, ProtocolError("internal", repr(error)))
+        return True
+
+    async def _forward(self, record: Record) -> None:
+        """Raises `BrokerUnavailable`, `ProtocolError`."""
+        request = open_request(record.value, record.headers, unreadable=record.unreadable)
+        order = settle(request, self.defaults, now_unix_ms())
+        bucket = self.edges.bucket_of(await self._count(order.request.input))
+        await self.producer.publish(
+            Outgoing(
+                self.topics.requests(bucket),
+                msgpack_encode(_complete(order)),
+                key=session_key(order.tenant, order.request.session_id),
+                headers={**record.headers, **request_headers(order, source=self.source)},
+            )
+        )
         metrics.routed.labels(bucket).inc()
 
     async def _count(self, text: str) -> int:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 import msgspec
 
+from shared.codec import MSGPACK, decode_request
 from shared.deadline import Deadline, parse_unix_ms, reads_as_seconds
 from shared.errors import ProtocolError
 from shared.messages import ChatRequest
@@ -23,6 +25,9 @@ from shared.topics import DEADLINE as DEADLINE_HEADER
 from shared.topics import TRACEPARENT as TRACEPARENT_HEADER
 
 _SHOWN_BYTES = 40
+_SHOWN_CHARS = 100
+_MAX_PARTITION = 2**31 - 1  # Kafka's are 32 bits wide
+_CE_TYPE = b"chat.request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class Defaults:
     max_deadline_ms: int
     reply_topic: str
     reply_topics: tuple[str, ...]
+    tenants: tuple[str, ...] = ("*",)
 
     @classmethod
     def of(cls, settings: Settings) -> "Defaults":
@@ -50,6 +56,7 @@ class Defaults:
             max_deadline_ms=settings.promise.max_deadline_ms,
             reply_topic=settings.kafka.topics.external_replies,
             reply_topics=tuple(prefix + pattern for pattern in settings.kafka.reply_topics),
+            tenants=settings.kafka.tenants,
         )
 
 
@@ -72,18 +79,29 @@ class Order:
 def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Order:
     """Fill in what is open. An absent seed follows from the request's id, so that a second worker draws the same.
 
-    Raises `ProtocolError` for a reply topic that is not on the allow-list and for a time in seconds. Asking for more
-    tokens or time than the limits allow is not an error: the limits apply. What each bad deadline comes to stands in
-    docs/deadlines.md.
+    Raises `ProtocolError` for a tenant or a reply topic that is not on its allow-list and for a time in seconds. Asking
+    for more tokens or time than the limits allow is not an error: the limits apply. What each bad deadline comes to
+    stands in docs/deadlines.md.
     """
     _refuse_seconds(request)
+    if request.reply_partition is not None and request.reply_partition > _MAX_PARTITION:
+        given = f"reply_partition={request.reply_partition}"
+        raise ProtocolError("invalid_field", f"{given} is above {_MAX_PARTITION}", param="reply_partition")
+    tenant = request.tenant or defaults.tenant
+    if not any(fnmatchcase(tenant, pattern) for pattern in defaults.tenants):
+        allowed = ", ".join(defaults.tenants)
+        raise ProtocolError("tenant_not_allowed", f"{tenant!r} is not on the allow-list ({allowed})", param="tenant")
     reply_topic = request.reply_topic or defaults.reply_topic
     if not reply_topic_allowed(reply_topic, defaults.reply_topics):
         allowed = ", ".join(defaults.reply_topics)
-        raise ProtocolError("reply_topic_not_allowed", f"{reply_topic!r} is not on the allow-list ({allowed})")
+        raise ProtocolError(
+            "reply_topic_not_allowed",
+            f"{reply_topic[:_SHOWN_CHARS]!r} is not on the allow-list ({allowed})",
+            param="reply_topic",
+        )
     return Order(
         request=request,
-        tenant=request.tenant or defaults.tenant,
+        tenant=tenant,
         max_output_tokens=min(request.max_output_tokens or defaults.output_tokens, defaults.max_output_tokens),
         temperature=request.temperature if request.temperature is not None else 0.0,
         top_p=request.top_p if request.top_p is not None else 1.0,
@@ -100,7 +118,7 @@ def request_headers(order: Order, *, source: str) -> dict[str, bytes]:
     headers = {
         CONTENT_TYPE: b"application/msgpack",
         CE_ID: order.request.id.encode(),
-        CE_TYPE: b"chat.request",
+        CE_TYPE: _CE_TYPE,
         CE_SOURCE: source.encode(),
         CE_SPECVERSION: b"1.0",
         DEADLINE_HEADER: str(order.deadline.deadline_unix_ms).encode(),
@@ -113,25 +131,75 @@ def request_headers(order: Order, *, source: str) -> dict[str, bytes]:
     return headers
 
 
-def heed_header(request: ChatRequest, headers: Mapping[str, bytes]) -> ChatRequest:
-    """The request with the deadline of its header where that is the earlier one, or the only one: who read no more
-    than the header has already gone by it.
+def open_request(value: bytes | None, headers: Mapping[str, bytes], *, unreadable: str = "") -> ChatRequest:
+    """A record's request, as its value and its headers say it together. `unreadable`: why it could not even be read.
 
-    Raises `ProtocolError` for a header that is no time in milliseconds.
+    Raises `ProtocolError` for what is no `ChatRequest`, and where a header and the value contradict each other.
     """
-    told = headers.get(DEADLINE_HEADER)
+    if unreadable:
+        raise ProtocolError("invalid_record", unreadable)
+    content_type = headers.get(CONTENT_TYPE, MSGPACK.encode()).decode("ascii", "replace")
+    return heed_headers(decode_request(value, content_type), headers)
+
+
+def heed_headers(request: ChatRequest, headers: Mapping[str, bytes]) -> ChatRequest:
+    """The request with what its headers say of it. Whoever read no more than the headers has already gone by them: so
+    of two deadlines the earlier counts, a reply topic or partition that only the header names is the request's, and
+    another id, type, reply topic or partition than the value's is refused.
+
+    Raises `ProtocolError`: `header_mismatch`, or `invalid_field` for a header that is no time or no number.
+    """
+    _refuse_other(CE_TYPE, headers.get(CE_TYPE), _CE_TYPE.decode())
+    _refuse_other(CE_ID, headers.get(CE_ID), request.id)
+    topic, partition = headers.get(REPLY_TOPIC), headers.get(REPLY_PARTITION)
+    if request.reply_topic:
+        _refuse_other(REPLY_TOPIC, topic, request.reply_topic)
+    elif topic is not None:
+        request = msgspec.structs.replace(request, reply_topic=topic.decode("utf-8", "replace"))
+    if partition is not None:
+        number = _partition_in(partition)
+        if request.reply_partition not in {None, number}:
+            _refuse_other(REPLY_PARTITION, partition, str(request.reply_partition))
+        request = msgspec.structs.replace(request, reply_partition=number)
+    return _with_earlier_deadline(request, headers.get(DEADLINE_HEADER))
+
+
+def _with_earlier_deadline(request: ChatRequest, told: bytes | None) -> ChatRequest:
     if told is None:
         return request
     deadline = parse_unix_ms(told)
     if deadline is None:
-        given = told[:_SHOWN_BYTES].decode("ascii", "replace")
         raise ProtocolError(
-            "invalid_field", f"header {DEADLINE_HEADER}={given!r}: write Unix milliseconds", param=DEADLINE_HEADER
+            "invalid_field", f"header {DEADLINE_HEADER}={_shown(told)}: write Unix milliseconds", param=DEADLINE_HEADER
         )
     _refuse_if_seconds(DEADLINE_HEADER, deadline)
     if request.deadline_unix_ms is not None and request.deadline_unix_ms <= deadline:
         return request
     return msgspec.structs.replace(request, deadline_unix_ms=deadline)
+
+
+def _partition_in(told: bytes) -> int:
+    number = parse_unix_ms(told)
+    if number is None or number > _MAX_PARTITION:
+        raise ProtocolError(
+            "invalid_field",
+            f"header {REPLY_PARTITION}={_shown(told)}: write a partition's number",
+            param=REPLY_PARTITION,
+        )
+    return number
+
+
+def _refuse_other(name: str, told: bytes | None, value: str) -> None:
+    if told is not None and told != value.encode():
+        raise ProtocolError(
+            "header_mismatch",
+            f"header {name}={_shown(told)}, the value says {value[:_SHOWN_BYTES]!r}; write one thing or no header",
+            param=name,
+        )
+
+
+def _shown(told: bytes) -> str:
+    return repr(told[:_SHOWN_BYTES].decode("ascii", "replace"))
 
 
 def _refuse_seconds(request: ChatRequest) -> None:

@@ -1,5 +1,6 @@
 """The topics, their headers and keys, and which bucket a prompt belongs to."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -21,8 +22,13 @@ REPLY_PARTITION: Final = "reply-partition"
 DEAD_REASON: Final = "dead-letter-reason"
 DEAD_DETAIL: Final = "dead-letter-detail"
 DEAD_ORIGIN: Final = "dead-letter-origin"
+DEAD_LEFT_OUT: Final = "dead-letter-left-out"
+DEAD_REPLAYS: Final = "dead-letter-replays"
 
 Headers = Mapping[str, bytes]
+
+# What Kafka takes as a topic's name: org.apache.kafka.common.internals.Topic.
+_LEGAL = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._\-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +80,16 @@ class TopicNames:
         }
 
     def config(self, topic: str) -> dict[str, str]:
-        """What a topic is created with beside the broker's defaults. Of a worker only the newest report is kept, and
-        that of one that died without a word for an hour; an open segment is not compacted, so each is short."""
+        """What a topic is created with beside the broker's defaults. The broker unpacks what a producer has
+        compressed: readers need no codec, and what unpacks to more than a record may have is refused to its producer.
+        Of a worker only the newest report is kept, and that of one that died without a word for an hour; an open
+        segment is not compacted, so each is short."""
+        config = {"compression.type": "uncompressed"}
         if topic == self.inbox or self.bucket_of(topic) is not None:
-            return {"message.timestamp.type": "LogAppendTime"}  # a producer's clock that is behind is noticed by it
-        if topic != self.workers:
-            return {}
-        return {"cleanup.policy": "compact,delete", "retention.ms": "3600000", "segment.ms": "600000"}
+            config["message.timestamp.type"] = "LogAppendTime"  # a producer's clock that is behind is noticed by it
+        if topic == self.workers:
+            config |= {"cleanup.policy": "compact,delete", "retention.ms": "3600000", "segment.ms": "600000"}
+        return config
 
     def bucket_of(self, topic: str) -> Bucket | None:
         return next((bucket for bucket in BUCKETS if topic == self.requests(bucket)), None)
@@ -114,5 +123,6 @@ def session_key(tenant: str, session_id: str) -> bytes:
 
 
 def reply_topic_allowed(topic: str, patterns: Sequence[str]) -> bool:
-    """Whether a producer may have its answers sent to this topic (shell patterns; no pattern allows none)."""
-    return any(fnmatchcase(topic, pattern) for pattern in patterns)
+    """Whether a producer may have its answers sent to this topic (shell patterns; no pattern allows none). What Kafka
+    takes as no topic's name is never allowed."""
+    return _LEGAL.fullmatch(topic) is not None and any(fnmatchcase(topic, pattern) for pattern in patterns)

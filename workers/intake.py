@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 from shared import metrics
 from shared.clock import now_unix_ms
-from shared.codec import MSGPACK, decode_cancel, decode_request
+from shared.codec import decode_cancel
 from shared.deadletters import dead_letter
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, PartitionReader, Producer, Record
 from shared.logs import get_logger
-from shared.messages import Bucket, Erase
-from shared.requests import Defaults, heed_header
+from shared.messages import Bucket, Erase, ReplyDone
+from shared.requests import Defaults, open_request, settle
 from shared.session_key import SessionKey
-from shared.topics import BUCKETS, CE_SOURCE, CONTENT_TYPE, TopicNames
-from workers.job import Job
+from shared.topics import BUCKETS, CE_SOURCE, TopicNames
+from workers.job import Job, target_of
 from workers.lookahead import Lookahead
 from workers.offsets import OffsetTracker, Partition
 from workers.prepare import Preparer
@@ -187,14 +187,17 @@ class Intake:
 
     async def _accept(self, record: Record, origin: tuple[Partition, int]) -> None:
         """Raises `ProtocolError`."""
-        content_type = record.headers.get(CONTENT_TYPE, MSGPACK.encode()).decode("ascii", "replace")
-        request = heed_header(decode_request(record.value, content_type), record.headers)
-        if self._delivered_again(request.id, origin):
-            return
+        request = open_request(record.value, record.headers, unreadable=record.unreadable)
         now = now_unix_ms()
-        job = await self.preparer.prepare(request, now)
+        order = settle(request, self.defaults, now)
+        if self.worker.repeated(order, origin):
+            return
+        job = await self.preparer.prepare(order, now)
         self._check_clock(record, request.created_unix_ms, now)
-        if self._delivered_again(request.id, origin):
+        if self.worker.repeated(order, origin):
+            return
+        if isinstance(job, ReplyDone):
+            self.worker.answer_unread(target_of(order), job, origin)
             return
         bucket = self._buckets[record.topic]
         if bucket != job.bucket:
@@ -202,15 +205,8 @@ class Intake:
         job.origins.append(origin)
         self._begun[bucket].append(job)
         self.worker.accept(job)
-        if self.cancelled.take(job.id):
-            self.worker.cancel(job.id)
-
-    def _delivered_again(self, request_id: str, origin: tuple[Partition, int]) -> bool:
-        """Whether the request is being answered already; then this record is done when that is."""
-        known = self.worker.find(request_id)
-        if known is not None:
-            known.origins.append(origin)
-        return known is not None
+        if self.cancelled.take(job.id, order.reply_partition):
+            self.worker.cancel(job.id, None)
 
     async def finish(self) -> None:
         """Hand over what has been begun. What is parked is not committed: another worker reads it."""
@@ -218,26 +214,28 @@ class Intake:
 
 
 class RecentIds:
-    """The last ids seen: a cancel may come before its request."""
+    """The last ids seen, each with the reply partition that it was seen for (None: any): a cancel may come before its
+    request."""
 
     def __init__(self, capacity: int = _REMEMBERED_CANCELS) -> None:
         self._capacity = capacity
-        self._ids: OrderedDict[str, None] = OrderedDict()
+        self._ids: OrderedDict[tuple[str, int | None], None] = OrderedDict()
 
-    def add(self, request_id: str) -> None:
-        self._ids[request_id] = None
+    def add(self, request_id: str, reply_partition: int | None) -> None:
+        self._ids[request_id, reply_partition] = None
         if len(self._ids) > self._capacity:
             self._ids.popitem(last=False)
 
-    def take(self, request_id: str) -> bool:
-        """Whether the id was seen; it is forgotten."""
-        return self._ids.pop(request_id, 0) is None
+    def take(self, request_id: str, reply_partition: int | None) -> bool:
+        """Whether the id was seen for that partition; it is forgotten."""
+        for_any, for_this = (self._ids.pop((request_id, each), 0) is None for each in (None, reply_partition))
+        return for_any or for_this
 
 
 async def read_cancels(
     reader: PartitionReader,
     *,
-    cancel: Callable[[str], bool],
+    cancel: Callable[[str, int | None], bool],
     cancelled: RecentIds,
     erase: Callable[[SessionKey], None],
 ) -> None:
@@ -256,5 +254,5 @@ async def read_cancels(
                 continue
             if isinstance(asked, Erase):
                 erase(SessionKey(asked.tenant, asked.session_id))
-            elif not cancel(asked.request_id):
-                cancelled.add(asked.request_id)
+            elif not cancel(asked.request_id, asked.reply_partition):
+                cancelled.add(asked.request_id, asked.reply_partition)

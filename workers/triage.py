@@ -7,6 +7,7 @@ passed over; until then its terminal event is written, for a gateway whose timer
 gets its terminal event, however late.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -18,6 +19,8 @@ from shared.topics import CE_ID, DEADLINE, REPLY_PARTITION, REPLY_TOPIC, reply_t
 
 ANSWERED_MS: Final = 1_000
 _MAX_PARTITION_DIGITS: Final = 9
+# `shared.messages.Identifier`: who reads a reply relies on it.
+_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\-]{0,63}")
 
 
 class Fate(Enum):
@@ -58,7 +61,7 @@ class Triage:
         if topic == self.gateways and deadline + ANSWERED_MS <= now_unix_ms:
             return Fate.SKIP
         request_id = headers.get(CE_ID, b"").decode("utf-8", "replace")
-        if not topic or not request_id or not reply_topic_allowed(topic, self.allowed):
+        if not _IDENTIFIER.fullmatch(request_id) or not reply_topic_allowed(topic, self.allowed):
             return Fate.OPEN
         partition = headers.get(REPLY_PARTITION, b"")
         return Late(
@@ -69,10 +72,12 @@ class Triage:
 
 
 def _cut(request_id: str, key: bytes | None, *, attempt: int) -> ReplyDone:
-    """Nothing was written: the input, which the FAQ could have answered, stands in the value."""
+    """Nothing was written: the input, which the FAQ could have answered, stands in the value. A key of another form
+    than `tenant/session` names no session."""
+    session_id = (key or b"").decode("utf-8", "replace").partition("/")[2]
     return ReplyDone(
         request_id=request_id,
-        session_id=(key or b"").decode("utf-8", "replace").partition("/")[2],
+        session_id=session_id if _IDENTIFIER.fullmatch(session_id) else "",
         attempt=attempt,
         status="incomplete",
         reason="deadline",

@@ -6,6 +6,7 @@ record leaves at once and a burst is batched by itself.
 
 import asyncio
 from functools import partial
+from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, UnknownTopicOrPartitionError
@@ -101,14 +102,16 @@ class Producer:
             producer._sender.sender_task.cancel()  # noqa: SLF001 - `stop` goes on when its sender has ended
         await stopping
 
-    async def publish(self, record: Outgoing) -> None:
-        """Produce and wait for the acknowledgement. Raises `BrokerUnavailable`, `ProtocolError`."""
+    async def publish(self, record: Outgoing) -> tuple[int, int]:
+        """Produce and wait for the acknowledgement; the record's partition and offset. Raises `BrokerUnavailable`,
+        `ProtocolError`."""
         try:
-            await (await self.enqueue(record))
+            written: Any = await (await self.enqueue(record))
         except MessageSizeTooLargeError as error:
             raise ProtocolError("record_too_large", f"{record.topic} takes no record of this size: {error}") from error
         except KafkaError as error:
             raise BrokerUnavailable(f"{record.topic} was not acknowledged: {error!r}") from error
+        return written.partition, written.offset
 
     async def flush(self) -> None:
         if self._producer is not None:

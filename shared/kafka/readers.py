@@ -1,18 +1,17 @@
 """Reading: given partitions from their end, or topics as a member of a group."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, UnknownTopicOrPartitionError
 
 from shared.errors import BrokerUnavailable
 from shared.kafka.connection import has_connection, start_or_stop, stop_consumer, until_connected
-from shared.kafka.records import Record
+from shared.kafka.records import Record, record_of
+from shared.kafka.unreadable import HandedOver
 from shared.settings import KafkaSettings
 
 _UNHURRIED = 5
-_LOG_APPEND_TIME = 1
 
 
 class PartitionReader:
@@ -34,6 +33,7 @@ class PartitionReader:
         self._topic = topic
         self._partitions = partitions
         self._consumer: AIOKafkaConsumer | None = None
+        self._handed = HandedOver()
 
     @property
     def connected(self) -> bool:
@@ -53,7 +53,7 @@ class PartitionReader:
             assigned = self._assign(consumer)
             await consumer.seek_to_end(*assigned)
             for partition in assigned:
-                await consumer.position(partition)
+                self._handed.begin(partition, await consumer.position(partition))
         except BaseException:
             await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
             raise
@@ -76,10 +76,13 @@ class PartitionReader:
         """What has arrived, or nothing after the timeout."""
         assert self._consumer is not None, "read before start"
         try:
-            batches = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
+            return await _read(self._consumer, self._handed, self._settings, timeout_ms, max_records)
         except KafkaError as error:
             raise BrokerUnavailable(f"cannot read {self._topic}: {error!r}") from error
-        return _records(batches)
+
+    def next_offset(self, partition: int) -> int | None:
+        """Of the record to be read next; None before `start`."""
+        return self._handed.next_offset(TopicPartition(self._topic, partition))
 
     async def stop(self) -> None:
         consumer, self._consumer = self._consumer, None
@@ -107,7 +110,8 @@ class GroupReader:
         self._group = group
         self._instance_id = instance_id
         self._consumer: AIOKafkaConsumer | None = None
-        self._losses = _Losses()
+        self._handed = HandedOver()
+        self._losses = _Losses(self._handed)
         self._resting = False
 
     @property
@@ -133,10 +137,9 @@ class GroupReader:
     async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
         assert self._consumer is not None, "read before start"
         try:
-            batches = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
+            return await _read(self._consumer, self._handed, self._settings, timeout_ms, max_records)
         except KafkaError as error:
             raise BrokerUnavailable(f"cannot read {', '.join(self.topics)}: {error!r}") from error
-        return _records(batches)
 
     def take_lost(self) -> list[tuple[str, int]]:
         """Partitions that went to another member since the last call."""
@@ -186,7 +189,8 @@ class GroupReader:
 class _Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
     """Remembers which partitions were taken away; a partition given back is not lost."""
 
-    def __init__(self) -> None:
+    def __init__(self, handed: HandedOver) -> None:
+        self._handed = handed
         self.lost: list[tuple[str, int]] = []
         self.revoked: list[tuple[str, int]] = []
 
@@ -194,6 +198,8 @@ class _Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is u
         taken = [(partition.topic, partition.partition) for partition in revoked]
         self.lost += taken
         self.revoked += taken
+        for partition in revoked:
+            self._handed.forget(partition)
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         back = {(partition.topic, partition.partition) for partition in assigned}
@@ -214,17 +220,17 @@ def _consumer_options(settings: KafkaSettings, client_id: str, *, unhurried: boo
     }
 
 
-def _records(batches: Mapping[TopicPartition, Sequence[Any]]) -> list[Record]:
-    return [
-        Record(
-            item.topic,
-            item.partition,
-            item.offset,
-            item.key,
-            item.value,
-            {name: value for name, value in item.headers if value is not None},  # Kafka knows headers without value
-            item.timestamp if item.timestamp_type == _LOG_APPEND_TIME else None,
-        )
-        for batch in batches.values()
-        for item in batch
-    ]
+async def _read(
+    consumer: AIOKafkaConsumer,
+    handed: HandedOver,
+    settings: KafkaSettings,
+    timeout_ms: int,
+    max_records: int | None,
+) -> list[Record]:
+    """Raises `KafkaError`."""
+    try:
+        batches = await consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
+    except UnicodeDecodeError:
+        return await handed.step_over(consumer, limit_ms=settings.request_timeout_ms)
+    handed.note(batches)
+    return [record_of(item) for batch in batches.values() for item in batch]

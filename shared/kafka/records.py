@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final
+
+_LOG_APPEND_TIME: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """A consumed record. Times travel in headers and values; `arrived_unix_ms` is the broker's own clock, where a topic
-    is stamped by it (`message.timestamp.type=LogAppendTime`), and shows what is wrong with the others."""
+    is stamped by it (`message.timestamp.type=LogAppendTime`), and shows what is wrong with the others. `unreadable`
+    says why it could not be decoded; then it has neither key, value nor headers."""
 
     topic: str
     partition: int
@@ -16,6 +20,7 @@ class Record:
     value: bytes | None
     headers: Mapping[str, bytes] = field(default_factory=dict)
     arrived_unix_ms: int | None = None
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +32,17 @@ class Outgoing:
     key: bytes | None = None
     partition: int | None = None
     headers: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def record_of(item: Any) -> Record:
+    """What aiokafka read. Of headers with one name the last counts, as by Kafka's own `lastHeader`; one without a value
+    counts as none."""
+    return Record(
+        item.topic,
+        item.partition,
+        item.offset,
+        item.key,
+        item.value,
+        {name: value for name, value in item.headers if value is not None},
+        item.timestamp if item.timestamp_type == _LOG_APPEND_TIME else None,
+    )

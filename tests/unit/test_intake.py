@@ -112,3 +112,14 @@ def test_what_a_rebalance_took_is_no_longer_parked_nor_committable() -> None:
     bench.intake._forget_revoked()
     assert (bench.parked, bench.offsets.committable()) == (0, {})
     assert bench.offsets.num_open == 1, "the one that was given back keeps its place"
+
+
+def test_a_cancel_that_comes_before_its_request_is_for_its_reply_partition() -> None:
+    """The first gateway's is no concern of the second, which asks for the same."""
+    cancelled = RecentIds()
+    cancelled.add("r", 1)
+    assert not cancelled.take("r", 2)
+    assert cancelled.take("r", 1)
+    assert not cancelled.take("r", 1)
+    cancelled.add("r", None)
+    assert cancelled.take("r", 2)

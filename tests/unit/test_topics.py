@@ -105,10 +105,11 @@ def test_a_conversation_has_one_key() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "test."])
 def test_of_each_worker_only_the_newest_report_is_kept_and_requests_bear_the_brokers_time(prefix: str) -> None:
-    """Every other topic is as the broker makes them."""
     topics = TopicNames(prefix)
-    configured = {name for name in topics.all(request_partitions=1, reply_partitions=1) if topics.config(name)}
+    every = topics.all(request_partitions=1, reply_partitions=1)
     requests = {topics.inbox, *(topics.requests(bucket) for bucket in BUCKETS)}
-    assert configured == {topics.workers, *requests}
+    assert {name for name in every if "message.timestamp.type" in topics.config(name)} == requests
+    assert {name for name in every if "cleanup.policy" in topics.config(name)} == {topics.workers}
+    assert {topics.config(name)["compression.type"] for name in every} == {"uncompressed"}
     assert {topics.config(name)["message.timestamp.type"] for name in requests} == {"LogAppendTime"}
     assert "compact" in topics.config(topics.workers)["cleanup.policy"]

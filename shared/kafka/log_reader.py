@@ -1,0 +1,77 @@
+"""Reading one partition again from a place in it, and on."""
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from shared.errors import BrokerUnavailable
+from shared.kafka.connection import start_or_stop, stop_consumer, until_connected
+from shared.kafka.records import Record, record_of
+from shared.kafka.unreadable import HandedOver
+from shared.settings import KafkaSettings
+
+
+class LogReader:
+    """One partition, outside any group. `start`, then `seek`. Raises `BrokerUnavailable` where the broker is away."""
+
+    def __init__(self, settings: KafkaSettings, *, client_id: str, topic: str, partition: int) -> None:
+        self._settings = settings
+        self._client_id = client_id
+        self._place = TopicPartition(topic, partition)
+        self._consumer: AIOKafkaConsumer | None = None
+        self._handed = HandedOver()
+
+    async def start(self) -> None:
+        """Wait for the broker."""
+        self._consumer = await until_connected(f"kafka log {self._place.topic}", self._connect)
+
+    async def _connect(self) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._settings.bootstrap_servers,
+            client_id=self._client_id,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",  # what Kafka no longer keeps is passed over
+            fetch_max_wait_ms=self._settings.fetch_max_wait_ms,
+            request_timeout_ms=self._settings.request_timeout_ms + self._settings.fetch_max_wait_ms,
+            retry_backoff_ms=50,
+            check_crcs=False,
+        )
+        await start_or_stop(consumer)
+        consumer.assign([self._place])
+        return consumer
+
+    def seek(self, offset: int) -> None:
+        self._started.seek(self._place, offset)
+        self._handed.begin(self._place, offset)
+
+    async def end(self) -> int:
+        """The offset that the next record to be written will have."""
+        try:
+            ends = await self._started.end_offsets([self._place])
+        except KafkaError as error:
+            raise BrokerUnavailable(f"the end of {self._place} is not known: {error!r}") from error
+        return int(ends[self._place])
+
+    async def next_offset(self) -> int:
+        """Of the record to be read next."""
+        return int(await self._started.position(self._place))
+
+    async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
+        """What has arrived, or nothing after the timeout."""
+        try:
+            batches = await self._started.getmany(timeout_ms=timeout_ms, max_records=max_records)
+        except UnicodeDecodeError:
+            return await self._handed.step_over(self._started, limit_ms=self._settings.request_timeout_ms)
+        except KafkaError as error:
+            raise BrokerUnavailable(f"cannot read {self._place}: {error!r}") from error
+        self._handed.note(batches)
+        return [record_of(item) for batch in batches.values() for item in batch]
+
+    async def stop(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
+
+    @property
+    def _started(self) -> AIOKafkaConsumer:
+        assert self._consumer is not None, "used before start"
+        return self._consumer

@@ -1,0 +1,228 @@
+"""Records that no honest producer writes, each with the reason that its dead letter must bear.
+
+`demo` and `shop.*` are the tenants that may be named, `chat.replies` and `chat.replies.*` the reply topics.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+
+TENANTS = ("demo", "shop.*")
+SECONDS = 1_795_000_000
+JSON = {"content-type": b"application/json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    value: bytes | None
+    headers: dict[str, bytes] = field(default_factory=dict)
+    reason: str = "invalid_record"
+
+
+def fields(**changed: Any) -> dict[str, Any]:
+    return {"type": "chat.request", "id": "r1", "session_id": "s1", "input": "How do I return an item?", **changed}
+
+
+def packed(**changed: Any) -> bytes:
+    value: bytes = msgpack.packb(fields(**changed))
+    return value
+
+
+def written(**changed: Any) -> bytes:
+    """As JSON."""
+    return json.dumps(fields(**changed)).encode()
+
+
+def _raw(name: str, value: bytes) -> bytes:
+    """A request whose field `name` is these bytes of MessagePack."""
+    others = {key: field for key, field in fields().items() if key != name}
+    return bytes([0x81 + len(others)]) + bytes(msgpack.packb(others)[1:] + msgpack.packb(name)) + value
+
+
+def _with_headers(reason: str, /, **headers: bytes) -> Poison:
+    named = {name if name.startswith("ce_") else name.replace("_", "-"): told for name, told in headers.items()}
+    return Poison(packed(), named, reason)
+
+
+_IDS = {
+    "empty": "",
+    "65 characters": "x" * 65,
+    "a million characters": "x" * 500_000,
+    "a slash": "a/b",
+    "a parent folder": "../../etc",
+    "a newline": "a\nb",
+    "a newline at the end": "a\n",
+    "a NUL": "a\0b",
+    "an escape": "a\x1b[2J",
+    "a brace": "a}b{c",
+    "a space": "a b",
+    "a right-to-left override": "a\u202eb",
+    "another alphabet": "сессия",
+    "a full-width letter": "\uff41",
+    "a number": 7,
+    "bytes": b"r1",
+    "nothing": None,
+    "a list": ["r1"],
+    "a colon first": ":r1",
+}
+
+MALFORMED: dict[str, Poison] = {
+    "nothing": Poison(None),
+    "no bytes": Poison(b""),
+    "a byte that means nothing": Poison(b"\xc1"),
+    "noise": Poison(bytes(range(256))),
+    "text": Poison(b"How do I return an item?"),
+    "nil": Poison(b"\xc0"),
+    "a number": Poison(b"\x05"),
+    "a list": Poison(msgpack.packb([fields()])),
+    "a string": Poison(msgpack.packb("chat.request")),
+    "an empty map": Poison(b"\x80"),
+    "cut short": Poison(packed()[:-1]),
+    "cut to one byte": Poison(packed()[:1]),
+    "bytes behind it": Poison(packed() + b"\x00"),
+    "twice": Poison(packed() * 2),
+    "a map of 4 billion": Poison(b"\xdf\xff\xff\xff\xff" + packed()[1:]),
+    "a list of 4 billion": Poison(b"\xdd\xff\xff\xff\xff"),
+    "a string of 4 billion": Poison(b"\xdb\xff\xff\xff\xff" + b"x" * 100),
+    "bytes of 4 billion": Poison(b"\xc6\xff\xff\xff\xff"),
+    "an extension of 4 billion": Poison(b"\xc9\xff\xff\xff\xff\x01"),
+    "an extension": Poison(b"\xd6\x05abcd"),
+    "a timestamp for an id": Poison(_raw("id", b"\xd6\xff\x00\x00\x00\x00")),
+    "an extension for a text": Poison(_raw("input", b"\xd4\x07x")),
+    "half a surrogate pair": Poison(_raw("input", b"\xa3\xed\xa0\x80")),
+    "half a surrogate pair in an id": Poison(_raw("id", b"\xa3\xed\xa0\x80")),
+    "an overlong NUL": Poison(_raw("input", b"\xa2\xc0\x80")),
+    "half a character": Poison(_raw("input", b"\xa1\xff")),
+    "a deep list": Poison(b"\x91" * 100_000),
+    "a deep map": Poison(b"\x81\xa1x" * 100_000),
+    "a deep field that nobody knows": Poison(b"\x85" + packed()[1:] + b"\xa1x" + b"\x91" * 100_000),
+    "a deep list in metadata": Poison(_raw("metadata", b"\x81\xa1x" + b"\x91" * 100_000)),
+    "deep JSON": Poison(b"[" * 100_000, JSON),
+    "a deep JSON field": Poison(b'{"x":' * 100_000, JSON),
+    "JSON that is cut": Poison(written()[:-1], JSON),
+    "JSON with something behind it": Poison(written() + b"x", JSON),
+    "JSON in UTF-16": Poison(json.dumps(fields()).encode("utf-16"), JSON),
+    "half a surrogate pair in JSON": Poison(written(input="\ud800"), JSON),
+    "NaN in JSON": Poison(written(temperature=float("nan")), JSON),
+    "a JSON list": Poison(b"[" + written() + b"]", JSON),
+    "JSON that says MessagePack": Poison(written()),
+    "MessagePack that says JSON": Poison(packed(), JSON),
+}
+
+TYPED_WRONG: dict[str, Poison] = {
+    **{
+        f"type {tag!r}": Poison(packed(type=tag))
+        for tag in (
+            "",
+            "chat.done",
+            "chat.cancel",
+            "chat.erase",
+            "response.create",
+            "CHAT.REQUEST",
+            5,
+            None,
+            ["chat.request"],
+        )
+    },
+    **{
+        f"content type {told!r}": Poison(packed(), {"content-type": told})
+        for told in (
+            b"application/avro",
+            b"",
+            b"text/plain",
+            b"\xff",
+            b"msgpack",
+            b"x" * 1_000,
+            b"application/msgpack\x00",
+        )
+    },
+    **{
+        f"no {name}": Poison(msgpack.packb({key: value for key, value in fields().items() if key != name}))
+        for name in ("id", "session_id", "input")
+    },
+    **{f"id: {what}": Poison(packed(id=value)) for what, value in _IDS.items()},
+    **{f"session: {what}": Poison(packed(session_id=value)) for what, value in _IDS.items()},
+    **{f"tenant: {what}": Poison(packed(tenant=value)) for what, value in _IDS.items() if value is not None},
+    "tenant: a colon": Poison(packed(tenant="a:b")),
+    "a blank input": Poison(packed(input=" \n\t")),
+    "an empty input": Poison(packed(input="")),
+    "an input that is bytes": Poison(packed(input=b"hi")),
+    **{
+        f"{name}={value!r}": Poison(packed(**{name: value}))
+        for name, values in {
+            "temperature": (float("nan"), float("inf"), -0.1, 2.1, "hot", True),
+            "top_p": (0.0, 1.1, float("nan"), -1.0),
+            "max_output_tokens": (0, -1, 2**53, 2**64 - 1, 1.5, True, "5"),
+            "seed": (-1, 2**63, "x"),
+            "deadline_unix_ms": (-1, 2**53, "soon", 1.5, True),
+            "created_unix_ms": (-1, 2**53),
+            "first_token_unix_ms": (-1, 2**53),
+            "reply_partition": (-1, 2**53, "0"),
+            "reply_topic": (5, b"chat.replies", ["chat.replies"]),
+            "stop": (["x"] * 5, [""], ["x" * 65], "x", [5]),
+            "metadata": ({str(n): "" for n in range(17)}, {"a": "x" * 513}, {"x" * 65: ""}, {"a": 1}, {1: "a"}, []),
+            "traceparent": ("", "00-0-0-0", "x" * 55, "00-" + "G" * 32 + "-" + "0" * 16 + "-00"),
+        }.items()
+        for value in values
+    },
+}
+
+FORGED: dict[str, Poison] = {
+    **{
+        f"tenant {name!r}": Poison(packed(tenant=name), reason="tenant_not_allowed")
+        for name in ("rival", "demo2", "Demo", "shop", "x" * 64)
+    },
+    **{
+        f"reply topic {topic!r}": Poison(packed(reply_topic=topic), reason="reply_topic_not_allowed")
+        for topic in (
+            "payments",
+            "chat.requests",
+            "chat.requests.short",
+            "chat.cancels",
+            "chat.workers",
+            "chat.dead-letters",
+            "__consumer_offsets",
+            "chat.repliesx",
+            "Chat.Replies",
+            "chat.replies.\n",
+            "chat.replies./../../x",
+            "chat.replies.\0",
+            "chat.replies. x",
+            "chat.replies.\u0441",
+            "chat.replies." + "x" * 240,
+            "x" * 500_000,
+        )
+    },
+    "a reply topic that only the header names": _with_headers("reply_topic_not_allowed", reply_topic=b"payments"),
+    "a reply topic in the header that is no text": _with_headers("reply_topic_not_allowed", reply_topic=b"\xff\xfe"),
+    "an empty reply topic in the header, none in the value": Poison(
+        packed(reply_topic="chat.replies"), {"reply-topic": b""}, "header_mismatch"
+    ),
+    "another reply topic in the header": Poison(
+        packed(reply_topic="chat.replies.crm"), {"reply-topic": b"chat.replies"}, "header_mismatch"
+    ),
+    "another partition in the header": Poison(packed(reply_partition=1), {"reply-partition": b"2"}, "header_mismatch"),
+    **{
+        f"reply partition {told!r} in the header": _with_headers("invalid_field", reply_partition=told)
+        for told in (b"", b"x", b"-1", b"1.5", b"9" * 5_000, b"4294967296", b"\xff", "²".encode(), b" 1")
+    },
+    "a partition no topic has": Poison(packed(reply_partition=2**31), reason="invalid_field"),
+    **{
+        f"deadline {told!r} in the header": _with_headers("invalid_field", deadline_unix_ms=told)
+        for told in (b"", b"soon", b"-1", b"1e12", b"9" * 5_000, b"%d" % SECONDS, b"\xff", b"1.5", b" 5", b"0x10")
+    },
+    **{
+        f"{name} in seconds": Poison(packed(**{name: SECONDS}), reason="invalid_field")
+        for name in ("created_unix_ms", "deadline_unix_ms", "first_token_unix_ms")
+    },
+    "another id in the header": _with_headers("header_mismatch", ce_id=b"r2"),
+    "no id in the header": _with_headers("header_mismatch", ce_id=b""),
+    "an id in the header that is no text": _with_headers("header_mismatch", ce_id=b"\xff"),
+    "a long id in the header": _with_headers("header_mismatch", ce_id=b"r1" + b"x" * 100_000),
+    "another type in the header": _with_headers("header_mismatch", ce_type=b"chat.cancel"),
+    "no type in the header": _with_headers("header_mismatch", ce_type=b""),
+}
+
+POISON: dict[str, Poison] = MALFORMED | TYPED_WRONG | FORGED

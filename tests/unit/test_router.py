@@ -1,0 +1,143 @@
+"""What comes to the inbox is in a bucket or in the dead letters before it is committed, whatever is wrong with it."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from poison_records import packed
+
+from gateway import router as module
+from gateway.router import Router
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing, Record
+from shared.messages import ChatRequest
+from shared.requests import Defaults
+from shared.settings import Settings
+from shared.tokenizer import Tokenizer
+from shared.topics import BucketEdges, TopicNames
+
+TOPICS = TopicNames()
+
+
+@dataclass
+class FakeReader:
+    committed: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    async def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
+        self.committed.update(offsets)
+        return True
+
+
+@dataclass
+class FakeProducer:
+    """Refuses the first so many records of each topic."""
+
+    refusals: dict[str, list[Exception]] = field(default_factory=dict)
+    published: list[Outgoing] = field(default_factory=list)
+
+    async def publish(self, record: Outgoing) -> None:
+        await asyncio.sleep(0)
+        refusals = self.refusals.get(record.topic, [])
+        if refusals:
+            raise refusals.pop(0)
+        self.published.append(record)
+
+    def of(self, topic: str) -> list[Outgoing]:
+        return [record for record in self.published if record.topic == topic]
+
+
+@dataclass
+class Bench:
+    reader: FakeReader = field(default_factory=FakeReader)
+    producer: FakeProducer = field(default_factory=FakeProducer)
+
+    @property
+    def router(self) -> Router:
+        return Router(
+            reader=self.reader,  # type: ignore[arg-type]
+            producer=self.producer,  # type: ignore[arg-type]
+            topics=TOPICS,
+            tokenizer=Tokenizer.byte_level(),
+            edges=BucketEdges(short_max_tokens=64, medium_max_tokens=256),
+            defaults=Defaults.of(Settings()),
+            max_input_tokens=1_000,
+            source="gateway-0",
+        )
+
+    async def forward(self, *records: Record) -> None:
+        await self.router._forward_all(list(records))
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_RETRY_S", 0.0)
+
+
+def record(offset: int, value: bytes | None = None, **headers: bytes) -> Record:
+    return Record(TOPICS.inbox, 0, offset, b"k", packed(id=f"r{offset}") if value is None else value, headers)
+
+
+def ids(records: list[Outgoing]) -> list[str]:
+    return [msgspec.msgpack.decode(out.value or b"", type=ChatRequest).id for out in records]
+
+
+async def test_what_the_broker_did_not_take_is_tried_again_before_anything_is_committed() -> None:
+    bench = Bench()
+    bench.producer.refusals = {TOPICS.requests("short"): [BrokerUnavailable("away")] * 3}
+    await bench.forward(record(0), record(1))
+    assert sorted(ids(bench.producer.of(TOPICS.requests("short")))) == ["r0", "r1"]
+    assert bench.reader.committed == {(TOPICS.inbox, 0): 2}
+
+
+async def test_poison_is_set_aside_and_its_neighbours_are_forwarded() -> None:
+    bench = Bench()
+    unreadable = Record(TOPICS.inbox, 0, 3, None, None, unreadable="no text")
+    await bench.forward(record(0, b"\xc1"), record(1), record(2, ce_id=b"other"), unreadable)
+    assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r1"]
+    told = [letter.headers["dead-letter-reason"] for letter in bench.producer.of(TOPICS.dead_letters)]
+    assert sorted(told) == [b"header_mismatch", b"invalid_record", b"invalid_record"]
+    assert bench.reader.committed == {(TOPICS.inbox, 0): 4}
+
+
+async def test_a_fault_of_our_own_sets_one_record_aside_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one record would end every gateway that reads it, one after another."""
+    bench = Bench()
+
+    def faulty(value: Any, headers: Any, *, unreadable: str = "") -> ChatRequest:
+        request = open_request(value, headers, unreadable=unreadable)
+        if request.id == "r0":
+            raise ZeroDivisionError("a bug")
+        return request
+
+    open_request = module.open_request
+    monkeypatch.setattr(module, "open_request", faulty)
+    await bench.forward(record(0), record(1))
+    (letter,) = bench.producer.of(TOPICS.dead_letters)
+    assert letter.headers["dead-letter-reason"] == b"internal"
+    assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r1"]
+
+
+async def test_what_is_too_large_even_for_a_dead_letter_leaves_its_place_and_size() -> None:
+    bench = Bench()
+    too_large = ProtocolError("record_too_large", "chat.requests.short takes no record of this size")
+    bench.producer.refusals = {TOPICS.requests("short"): [too_large], TOPICS.dead_letters: [too_large]}
+    await bench.forward(record(7))
+    (letter,) = bench.producer.of(TOPICS.dead_letters)
+    assert letter.value == b""
+    assert letter.headers["dead-letter-origin"] == b"chat.requests/0/7"
+    assert letter.headers["dead-letter-left-out"] == b"%d bytes" % len(packed(id="r7"))
+    assert letter.headers["dead-letter-reason"] == b"record_too_large"
+
+
+async def test_the_copy_says_the_same_in_its_headers_as_in_its_value() -> None:
+    bench = Bench()
+    headers = {"reply-topic": b"chat.replies.crm", "reply-partition": b"3", "foreign": b"x"}
+    await bench.forward(Record(TOPICS.inbox, 0, 0, b"k", packed(tenant="shop"), headers))
+    (copy,) = bench.producer.of(TOPICS.requests("short"))
+    value = msgspec.msgpack.decode(copy.value or b"", type=ChatRequest)
+    assert (value.reply_topic, value.reply_partition, value.tenant) == ("chat.replies.crm", 3, "shop")
+    assert (copy.headers["reply-topic"], copy.headers["reply-partition"]) == (b"chat.replies.crm", b"3")
+    assert (copy.headers["ce_id"], copy.headers["foreign"], copy.key) == (b"r1", b"x", b"shop/s1")
