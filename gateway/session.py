@@ -1,12 +1,14 @@
 """One connection's side of the protocol, as a pure state machine: messages and time in, effects out.
 
-NEW --session.start--> OPEN --close--> CLOSED
- └--no hello, wrong first message--> CLOSED
+NEW --session.start--> OPEN --close, token expired--> CLOSED
+ └--no hello, wrong first message, bad token--> CLOSED
 """
 
+import zlib
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from gateway.identity import Identity, TokenGate
 from shared.errors import ProtocolError
 from shared.messages import (
     ClientMessage,
@@ -18,11 +20,16 @@ from shared.messages import (
     ResponseCancel,
     ResponseCreate,
     ServerMessage,
+    SessionClosing,
     SessionCreated,
     SessionDelete,
     SessionRefresh,
+    SessionRefreshed,
     SessionStart,
 )
+from shared.session_key import OWNED_PREFIX, owned_session_id
+
+_RECONNECT_MS = 1_000
 
 
 class CloseCode:
@@ -30,8 +37,10 @@ class CloseCode:
 
     SHUTDOWN = 4001
     INTERNAL = 4004
+    TOKEN_EXPIRED = 4005
     SLOW_CONSUMER = 4008
     NO_PONG = 4012
+    INVALID_TOKEN = 4500
     BAD_REQUEST = 4501
     NO_HELLO = 4502
     CONNECTION_LIMIT = 4504
@@ -46,6 +55,20 @@ class State(Enum):
 @dataclass(frozen=True, slots=True)
 class Send:
     message: ServerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The session is open: `created` tells its client, and whether what it missed since `cursor` follows."""
+
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Tell the client what was wrong, before the close that follows."""
+
+    error: ProtocolError
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +95,7 @@ class Close:
     reason: str
 
 
-Effect = Send | Ask | CancelAsked | Forget | Close
+Effect = Send | Begin | Refuse | Ask | CancelAsked | Forget | Close
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +107,45 @@ class SessionLimits:
 
 
 class Session:
-    """`connection_id` names the socket, `session_id` the conversation: the client's, or else `fresh_session_id`."""
+    """`connection_id` names the socket, `session_id` the conversation: the client's, or else `fresh_session_id`.
+
+    With a `gate` the tenant and the subject are the token's, and `conversation_id`, what the session is called behind
+    the gateway, is that subject's alone. Without one anybody speaks for `tenant`, and the session's id is all that
+    there is to know of a conversation.
+    """
 
     __slots__ = (
         "_allowance",
         "_allowance_unix_ms",
+        "_gate",
         "_last_ping_unix_ms",
         "_limits",
         "_opened_unix_ms",
         "_unanswered_pings",
         "connection_id",
+        "conversation_id",
+        "identity",
         "session_id",
         "state",
+        "tenant",
     )
 
-    def __init__(self, *, connection_id: str, fresh_session_id: str, limits: SessionLimits, now_unix_ms: float) -> None:
+    def __init__(
+        self,
+        *,
+        connection_id: str,
+        fresh_session_id: str,
+        tenant: str,
+        gate: TokenGate | None,
+        limits: SessionLimits,
+        now_unix_ms: float,
+    ) -> None:
         self.connection_id = connection_id
         self.session_id = fresh_session_id
+        self.conversation_id = fresh_session_id
+        self.tenant = tenant
+        self.identity: Identity | None = None
+        self._gate = gate
         self.state = State.NEW
         self._limits = limits
         self._opened_unix_ms = now_unix_ms
@@ -118,7 +163,12 @@ class Session:
             return []
         self.spend(now_unix_ms)
         if self.state is State.NEW:
-            return self._start(message)
+            return self._start(message, now_unix_ms)
+        if self._expired(now_unix_ms):
+            return self._end_expired()
+        return self._receive_open(message, now_unix_ms)
+
+    def _receive_open(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
         match message:
             case ResponseCreate():
                 return [Ask(message)]
@@ -131,27 +181,91 @@ class Session:
             case SessionStart():
                 raise ProtocolError("already_started", "the session is started; open another connection for another")
             case SessionRefresh():
-                raise _no_tokens("token")
+                return self._refresh(message.token, now_unix_ms)
+            case Pong():
+                return []
 
-    def _start(self, message: ClientMessage) -> list[Effect]:
+    def _start(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
         if not isinstance(message, SessionStart):
             self.state = State.CLOSED
             return [Close(CloseCode.NO_HELLO, "the first message must be session.start")]
-        if message.token is not None:
-            raise _no_tokens("token")
-        self.session_id = message.session_id or self.session_id
+        try:
+            self.identity = self._identify(message.token, now_unix_ms)
+        except ProtocolError as error:
+            if self._gate is None:
+                raise
+            self.state = State.CLOSED
+            return [Refuse(error), Close(_code_of(error), error.code)]
+        self._name_session(message.session_id)
         self.state = State.OPEN
-        # Replies are not kept for resuming yet: a client that asks to resume is told that it was not, and re-asks
-        # with the same event_id, which reattaches to its answer.
-        created = SessionCreated(
+        return [Begin(message.resume.cursor if message.resume is not None else None)]
+
+    def created(self, *, recovered: bool, replayed: int) -> SessionCreated:
+        """What an open session tells its client first."""
+        return SessionCreated(
             session_id=self.session_id,
             connection_id=self.connection_id,
-            recovered=False,
-            replayed=0,
+            recovered=recovered,
+            replayed=replayed,
             limits=self._limits.announced,
             heartbeat_s=self._limits.heartbeat_ms / 1_000,
+            expires_at=None if self.identity is None else int(self.identity.expires_unix_ms),
         )
-        return [Send(created)]
+
+    def _identify(self, token: str | None, now_unix_ms: float) -> Identity | None:
+        """Raises `ProtocolError`; None where no tokens are checked."""
+        if self._gate is None:
+            if token is not None:
+                raise _no_tokens()
+            return None
+        if token is None:
+            raise ProtocolError(
+                "unauthorized",
+                "this gateway asks for a token: give it in session.start",
+                kind="authentication_error",
+                param="token",
+            )
+        return self._gate.identify(token, now_unix_ms)
+
+    def _name_session(self, asked: str | None) -> None:
+        """A session belongs to its subject: another's of the same name is another. Raises `ProtocolError`."""
+        if self.identity is None:
+            if asked is not None and asked.startswith(OWNED_PREFIX):
+                raise ProtocolError(
+                    "invalid_field", f"no session can be named {OWNED_PREFIX}…; choose another", param="session_id"
+                )
+            self.session_id = self.conversation_id = asked or self.session_id
+            return
+        self.session_id = asked or self.session_id
+        self.tenant = self.identity.tenant
+        self.conversation_id = owned_session_id(self.identity.subject, self.session_id)
+
+    def _refresh(self, token: str, now_unix_ms: float) -> list[Effect]:
+        """A newer token of the same subject lets the session go on, and never shortens it. Raises `ProtocolError`: the
+        session goes on as it was."""
+        newer = self._identify(token, now_unix_ms)
+        assert newer is not None, "without a gate a token is refused"
+        assert self.identity is not None, "with a gate an open session has an identity"
+        if not newer.same_person(self.identity):
+            raise ProtocolError(
+                "unauthorized",
+                "the token is of another tenant or subject than the session; open another connection for that one",
+                kind="authentication_error",
+                param="token",
+            )
+        if newer.expires_unix_ms > self.identity.expires_unix_ms:
+            self.identity = newer
+        return [Send(SessionRefreshed(expires_at=int(self.identity.expires_unix_ms)))]
+
+    def _expired(self, now_unix_ms: float) -> bool:
+        return self.identity is not None and now_unix_ms >= self.identity.expires_unix_ms
+
+    def _end_expired(self) -> list[Effect]:
+        """Clients whose tokens were made together do not all come back together."""
+        self.state = State.CLOSED
+        reconnect_after_ms = zlib.crc32(self.connection_id.encode()) % _RECONNECT_MS
+        closing = SessionClosing(reason="token_expired", reconnect_after_ms=reconnect_after_ms)
+        return [Send(closing), Close(CloseCode.TOKEN_EXPIRED, "the token has expired")]
 
     def spend(self, now_unix_ms: float) -> None:
         """Count a message against the rate (token bucket, a minute's worth deep). Raises `ProtocolError`."""
@@ -171,10 +285,13 @@ class Session:
         self._allowance -= 1
 
     def tick(self, now_unix_ms: float) -> list[Effect]:
-        """Time passes: the hello that does not come, the ping that is due, the pongs that stay out."""
+        """Time passes: the hello that does not come, the token that expires, the ping that is due, the pongs that stay
+        out."""
         if self.state is State.NEW and now_unix_ms - self._opened_unix_ms >= self._limits.hello_timeout_ms:
             self.state = State.CLOSED
             return [Close(CloseCode.NO_HELLO, "no session.start in time")]
+        if self.state is State.OPEN and self._expired(now_unix_ms):
+            return self._end_expired()
         if self.state is not State.OPEN or now_unix_ms - self._last_ping_unix_ms < self._limits.heartbeat_ms:
             return []
         if self._unanswered_pings >= 2:  # noqa: PLR2004 - the protocol's
@@ -198,10 +315,17 @@ def error_event(error: ProtocolError, event_id: str | None = None) -> ErrorEvent
     return ErrorEvent(error=detail, event_id=event_id)
 
 
-def _no_tokens(param: str) -> ProtocolError:
+def _code_of(error: ProtocolError) -> int:
+    """A token that will be good another time, or the next one, is worth coming back with."""
+    if error.code == "token_expired":
+        return CloseCode.TOKEN_EXPIRED
+    return CloseCode.INTERNAL if error.retriable else CloseCode.INVALID_TOKEN
+
+
+def _no_tokens() -> ProtocolError:
     return ProtocolError(
         "tokens_not_supported",
         "this gateway does not check tokens; leave the token out",
         kind="authentication_error",
-        param=param,
+        param="token",
     )

@@ -58,6 +58,7 @@ class EmbeddedSystem:
             **self._env,
             **{PREFIX + name: value for name, value in EMBEDDED_KAFKA_SETTINGS.items()},
             f"{PREFIX}GATEWAY__REPLY_PARTITION": "0",
+            f"{PREFIX}AUTH__MODE": self._settings.auth.decided_mode or "anonymous",
             f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap,
             f"{PREFIX}REDIS__URL": redis.url,
             f"{PREFIX}GATEWAY__PORT": str(port),

@@ -8,17 +8,9 @@ process: exit status 2 and a line a variable.
 import os
 import ssl
 from pathlib import Path
-from typing import Any, Literal, Self, get_origin
+from typing import Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -26,10 +18,14 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from shared.auth_settings import AuthSettings, check_secret
 from shared.errors import SettingsError
+from shared.origins import is_serialized_origin
+from shared.settings_group import Group
 from shared.topics import TopicNames
 
 PREFIX = "REPLYLINE_"
+_NO_SETTINGS = ("CONFIG", "MODELS_DIR", "URL", "TOKEN")
 
 Policy = Literal["goodput", "edf", "sjf", "fcfs-shed", "fcfs-continuous", "sorted-budget", "static"]
 
@@ -39,21 +35,6 @@ SYSTEM_PROMPT = (
     "You are the assistant of the shop Harbor & Pine. Answer the customer's question in one to three short sentences, "
     "using only the help entries below. If they do not answer it, say so and offer to connect a person."
 )
-
-
-class Group(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _split_lists(cls, value: Any, info: ValidationInfo) -> Any:
-        """A list in the environment is comma-separated."""
-        field = cls.model_fields[info.field_name or ""]
-        if value == "" and field.default is None:
-            return None
-        if get_origin(field.annotation) is tuple and isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        return value
 
 
 class KafkaSettings(Group):
@@ -66,6 +47,9 @@ class KafkaSettings(Group):
     replication_factor: int = Field(1, ge=1, le=9, description="of topics that `replyline topics create` makes")
     reply_topics: tuple[str, ...] = Field(
         ("chat.replies", "chat.replies.*"), description="topics that producers may have answers sent to (patterns)"
+    )
+    tenants: tuple[str, ...] = Field(
+        ("*",), description="tenants that a record may name (patterns; without one: REPLYLINE_TENANT)"
     )
     request_timeout_ms: int = Field(5_000, ge=100, le=120_000, description="a produce or fetch request's limit")
     fetch_max_wait_ms: int = Field(
@@ -169,6 +153,8 @@ class LimitSettings(Group):
     default_output_tokens: int = Field(160, ge=1, le=1_000_000, description="when a request does not say")
     short_max_tokens: int = Field(64, ge=1, description="inputs up to this go to chat.requests.short")
     medium_max_tokens: int = Field(256, ge=1, description="up to this to .medium, longer ones to .long")
+    subject_requests_per_minute: int = Field(120, ge=0, description="of one token's subject, at all gateways (0: any)")
+    tenant_requests_per_minute: int = Field(0, ge=0, description="of all who ask one tenant, at all gateways (0: any)")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -191,19 +177,41 @@ class GatewaySettings(Group):
     port: int = Field(8080, ge=0, le=65_535, description="0 picks a free port")
     reply_partition: int = Field(0, ge=0, description="this gateway's own partition of chat.replies; no two alike")
     allowed_origins: tuple[str, ...] = Field(
-        (), description="pages that may connect (empty: any; set it in production)"
+        (), description="pages that may connect, as https://shop.example[:port] (empty: any; set it in production)"
     )
     max_connections: int = Field(10_000, ge=1, description="further ones are closed with 4504")
     max_inflight: int = Field(2_000, ge=1, description="unanswered requests of all connections together")
     max_inflight_per_connection: int = Field(4, ge=1, le=1_000, description="unanswered requests of one connection")
     messages_per_minute: int = Field(100, ge=1, description="of one connection; pings and pongs are free")
     max_message_bytes: int = Field(65_536, ge=256, le=16_777_216, description="a bigger frame closes with 1009")
+    cursor_secret: SecretStr | None = Field(
+        None, description="the gateways' common secret, 32 bytes at least: a client resumes at any (none: its own only)"
+    )
     hello_timeout_s: float = Field(5.0, gt=0, le=300, description="session.start must come within this (4502)")
     heartbeat_s: float = Field(25.0, gt=0, le=3_600, description="between pings; two unanswered ones close with 4012")
     buffer_merge_bytes: int = Field(65_536, ge=1_024, description="over this, deltas to a slow client are merged")
     buffer_close_bytes: int = Field(262_144, ge=1_024, description="over this for slow_consumer_s: closed with 4008")
     slow_consumer_s: float = Field(5.0, gt=0, le=300, description="how long a client may stay over buffer_close_bytes")
     drain_s: float = Field(10.0, ge=0, le=300, description="how long shutdown waits for answers in flight")
+
+    @field_validator("cursor_secret")
+    @classmethod
+    def _cursor_secret_is_long(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is not None:
+            check_secret(secret.get_secret_value().encode())
+        return secret
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _origins_are_as_browsers_write_them(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        """What a browser never sends would never match."""
+        for origin in origins:
+            if not is_serialized_origin(origin):
+                raise ValueError(
+                    f"{origin!r} is no origin: write scheme://host or scheme://host:port as a browser does, in lower "
+                    "case, without path, trailing slash, wildcard or the scheme's own port"
+                )
+        return origins
 
 
 class AdmissionSettings(Group):
@@ -308,6 +316,7 @@ class Settings(BaseSettings):
     promise: PromiseSettings = PromiseSettings()
     limits: LimitSettings = LimitSettings()
     gateway: GatewaySettings = GatewaySettings()
+    auth: AuthSettings = AuthSettings()
     admission: AdmissionSettings = AdmissionSettings()
     worker: WorkerSettings = WorkerSettings()
     faq: FaqSettings = FaqSettings()
@@ -367,12 +376,13 @@ def _line(item: Any) -> str:
     variable = PREFIX + "__".join(place).upper() if place else "settings"
     if item["type"] == "extra_forbidden":
         return f"{variable}: no such setting; `replyline settings` lists them"
-    given = f"={item['input']!r}" if place and not isinstance(item["input"], dict) else ""
+    shown = bool(place) and not place[-1].endswith("secret") and not isinstance(item["input"], dict)
+    given = f"={item['input']!r}" if shown else ""
     return f"{variable}{given}: {item['msg'].removeprefix('Value error, ')}"
 
 
 def _unknown_variables(environ: Any) -> list[str]:
-    known = {variable for variable, *_ in describe()} | {PREFIX + "CONFIG", PREFIX + "MODELS_DIR", PREFIX + "URL"}
+    known = {variable for variable, *_ in describe()} | {PREFIX + name for name in _NO_SETTINGS}
     return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
 
 

@@ -7,7 +7,7 @@ transport holds tells a slow client.
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -15,10 +15,14 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed, NegotiationError
 from websockets.http11 import Request, Response
 from websockets.protocol import State
-from websockets.typing import Origin, Subprotocol
+from websockets.typing import Subprotocol
 
+from gateway.cursor import Seal, Told
+from gateway.entry import Item
 from gateway.gateway import Gateway
-from gateway.outbox import Outbox, Shown
+from gateway.identity import TokenGate
+from gateway.jwks import Jwks
+from gateway.outbox import Outbox
 from gateway.session import CloseCode, Session, SessionLimits
 from gateway.static import StaticFiles
 from shared import metrics
@@ -26,7 +30,8 @@ from shared.clock import now_unix_ms
 from shared.codec import GATEWAY_CODECS, Codec, event_id_of
 from shared.errors import ProtocolError
 from shared.logs import get_logger
-from shared.messages import ClientMessage, ServerMessage, SessionClosing
+from shared.messages import ClientMessage, ServerMessage, SessionClosing, SessionRefresh, SessionStart
+from shared.origins import origin_may_connect
 from shared.settings import GatewaySettings
 from shared.status import Readiness, http_response, status_page
 
@@ -54,7 +59,6 @@ class WebSocketConnection:
         "_socket",
         "num_inflight",
         "session",
-        "tenant",
     )
 
     def __init__(
@@ -63,7 +67,6 @@ class WebSocketConnection:
         codec: Codec[ClientMessage],
         session: Session,
         *,
-        tenant: str,
         merge_bytes: int,
         congested: set["WebSocketConnection"],
     ) -> None:
@@ -76,10 +79,12 @@ class WebSocketConnection:
         self._over_since: float | None = None
         self._closing: asyncio.Task[None] | None = None
         self.session = session
-        self.tenant = tenant
         self.num_inflight = 0
 
-    def put(self, item: ServerMessage | Shown) -> None:
+    def begin(self, seal: Seal, told: Iterable[Told]) -> None:
+        self._outbox.begin(seal, told)
+
+    def put(self, item: ServerMessage | Item) -> None:
         self._outbox.put(item)
 
     @property
@@ -135,6 +140,8 @@ class WebSocketFrontend:
     settings: GatewaySettings
     session_limits: SessionLimits
     tenant: str
+    gate: TokenGate | None
+    jwks: Jwks | None
     readiness: Readiness
     files: StaticFiles
     _connections: set[WebSocketConnection] = field(default_factory=set)
@@ -162,9 +169,7 @@ class WebSocketFrontend:
         """A page, or None to go on with the handshake at `/ws`."""
         path = request.path.partition("?")[0]
         if path == "/ws":
-            origin = request.headers.get("Origin")
-            allowed = self.settings.allowed_origins
-            if allowed and origin is not None and Origin(origin) not in allowed:
+            if not origin_may_connect(request.headers.get_all("Origin"), self.settings.allowed_origins):
                 return http_response(HTTPStatus.FORBIDDEN, "text/plain", b"this origin may not connect\n")
             return None
         del socket
@@ -176,6 +181,8 @@ class WebSocketFrontend:
         session = Session(
             connection_id=f"conn_{secrets.token_hex(8)}",
             fresh_session_id=f"sess_{secrets.token_hex(16)}",
+            tenant=self.tenant,
+            gate=self.gate,
             limits=self.session_limits,
             now_unix_ms=now_unix_ms(),
         )
@@ -183,7 +190,6 @@ class WebSocketFrontend:
             socket,
             codec,
             session,
-            tenant=self.tenant,
             merge_bytes=self.settings.buffer_merge_bytes,
             congested=self._congested,
         )
@@ -212,6 +218,8 @@ class WebSocketFrontend:
                 self.gateway.refuse(connection, error, event_id_of(data, text=codec.is_text))
                 connection.flush()
             else:
+                if self.jwks is not None and isinstance(message, SessionStart | SessionRefresh) and message.token:
+                    await self.jwks.prepare(message.token)
                 self.gateway.received(connection, message)
             await self._until_taken(connection, socket)
 

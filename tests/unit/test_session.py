@@ -1,27 +1,51 @@
 """One connection's protocol: hello first, messages at their rate, pongs for pings."""
 
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from message_strategies import NAMES
+from tokens import NOW_UNIX_MS, NOW_UNIX_S, RULES, gate, token
 
-from gateway.session import Ask, CancelAsked, Close, CloseCode, Forget, Send, Session, SessionLimits, State, error_event
+from gateway.identity import TokenGate
+from gateway.session import (
+    Ask,
+    Begin,
+    CancelAsked,
+    Close,
+    CloseCode,
+    Forget,
+    Refuse,
+    Send,
+    Session,
+    SessionLimits,
+    State,
+    error_event,
+)
+from gateway.token_keys import KeySet
 from shared.errors import ProtocolError
 from shared.messages import (
+    MAX_ID_CHARS,
     ClientMessage,
+    Identifier,
     Limits,
     Ping,
     Pong,
     ResponseCancel,
     ResponseCreate,
     Resume,
+    SessionClosing,
     SessionCreated,
     SessionDelete,
     SessionRefresh,
+    SessionRefreshed,
     SessionStart,
 )
+from shared.session_key import owned_session_id
 
 ANNOUNCED = Limits(
     max_message_bytes=65_536,
@@ -36,11 +60,13 @@ START, ASK = SessionStart(), ResponseCreate(event_id="e", input="hi")
 ALL = (START, ASK, ResponseCancel(response_id="r"), SessionDelete(), SessionRefresh(token="t"), Pong())
 
 
-def new(per_minute: int = 100, now: float = 0.0) -> Session:
+def new(per_minute: int = 100, now: float = 0.0, gate: TokenGate | None = None) -> Session:
     limits = SessionLimits(
         hello_timeout_ms=5_000, heartbeat_ms=25_000, messages_per_minute=per_minute, announced=ANNOUNCED
     )
-    return Session(connection_id="conn_1", fresh_session_id="sess_1", limits=limits, now_unix_ms=now)
+    return Session(
+        connection_id="conn_1", fresh_session_id="sess_1", tenant="demo", gate=gate, limits=limits, now_unix_ms=now
+    )
 
 
 def opened(per_minute: int = 100) -> Session:
@@ -57,29 +83,23 @@ def refused(call: Callable[[], object]) -> ProtocolError:
 
 def test_hello_opens_the_session_and_tells_the_limits() -> None:
     session = new()
-    effects = session.receive(START, 0)
-    assert effects == [
-        Send(
-            SessionCreated(
-                session_id="sess_1",
-                connection_id="conn_1",
-                recovered=False,
-                replayed=0,
-                limits=ANNOUNCED,
-                heartbeat_s=25.0,
-            )
-        )
-    ]
+    assert session.receive(START, 0) == [Begin(None)]
+    assert session.created(recovered=False, replayed=0) == SessionCreated(
+        session_id="sess_1",
+        connection_id="conn_1",
+        recovered=False,
+        replayed=0,
+        limits=ANNOUNCED,
+        heartbeat_s=25.0,
+    )
     assert session.state is State.OPEN
 
 
 def test_a_client_keeps_the_session_that_it_names() -> None:
     session = new()
-    [effect] = session.receive(SessionStart(session_id="mine", resume=Resume(cursor="r@3")), 0)
-    assert session.session_id == "mine"
-    assert isinstance(effect, Send)
-    assert isinstance(effect.message, SessionCreated)
-    assert (effect.message.session_id, effect.message.recovered) == ("mine", False)
+    assert session.receive(SessionStart(session_id="mine", resume=Resume(cursor="c")), 0) == [Begin("c")]
+    created = session.created(recovered=True, replayed=3)
+    assert (created.session_id, created.recovered, created.replayed) == ("mine", True, 3)
 
 
 def test_without_hello_in_time_it_is_closed() -> None:
@@ -229,6 +249,130 @@ def test_an_error_event_says_all_that_the_error_knows() -> None:
     assert (detail.retryable, detail.param, detail.retry_after_ms) == (True, "p", 5)
 
 
+# --- tokens
+
+
+def guarded(**changed: Any) -> Session:
+    """A session that was opened by a token of these claims."""
+    session = new(now=NOW_UNIX_MS, gate=gate())
+    session.receive(SessionStart(token=token(**changed), session_id="mine"), NOW_UNIX_MS)
+    assert session.state is State.OPEN
+    return session
+
+
+def test_a_token_opens_the_session_and_says_whose_it_is() -> None:
+    session = new(now=NOW_UNIX_MS, gate=gate())
+    assert session.receive(SessionStart(token=token(tenant="shop"), session_id="mine"), NOW_UNIX_MS) == [Begin(None)]
+    assert session.created(recovered=False, replayed=0).expires_at == (NOW_UNIX_S + 60) * 1_000
+    assert (session.tenant, session.session_id) == ("shop", "mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "close"),
+    [
+        (None, "unauthorized", CloseCode.INVALID_TOKEN),
+        ("", "unauthorized", CloseCode.INVALID_TOKEN),
+        ("nonsense", "unauthorized", CloseCode.INVALID_TOKEN),
+        (token(aud="billing"), "unauthorized", CloseCode.INVALID_TOKEN),
+        (token(exp=NOW_UNIX_S - 60), "token_expired", CloseCode.TOKEN_EXPIRED),
+    ],
+)
+def test_without_a_good_token_the_session_is_refused_and_closed(text: str | None, code: str, close: int) -> None:
+    session = new(now=NOW_UNIX_MS, gate=gate())
+    refuse, closing = session.receive(SessionStart(token=text), NOW_UNIX_MS)
+    assert isinstance(refuse, Refuse)
+    assert (refuse.error.code, refuse.error.kind) == (code, "authentication_error")
+    assert closing == Close(close, code)
+    assert session.state is State.CLOSED
+    assert session.receive(SessionStart(token=token()), NOW_UNIX_MS) == []
+
+
+def test_while_the_keys_cannot_be_read_the_client_is_to_come_back() -> None:
+    unread = TokenGate(RULES, KeySet(complete=False))
+    session = new(now=NOW_UNIX_MS, gate=unread)
+    _, closing = session.receive(SessionStart(token=token("RS256")), NOW_UNIX_MS)
+    assert closing == Close(CloseCode.INTERNAL, "keys_unavailable")
+
+
+def test_a_session_of_one_name_is_another_for_each_subject() -> None:
+    """In every way that the rest of the gateway and the workers know a conversation by."""
+    sessions = [guarded(**who) for who in ({}, {"sub": "bob"}, {"tenant": "shop"}, {"tenant": "shop", "sub": "bob"})]
+    assert {session.session_id for session in sessions} == {"mine"}
+    assert len({(session.tenant, session.conversation_id) for session in sessions}) == 4
+    assert guarded().conversation_id == sessions[0].conversation_id
+
+
+@given(st.text(min_size=1), st.text(min_size=1), NAMES, NAMES)
+def test_no_two_subjects_share_a_conversation(one: str, other: str, session: str, another: str) -> None:
+    names = {owned_session_id(who, which) for who in {one, other} for which in {session, another}}
+    assert len(names) == len({one, other}) * len({session, another})
+    for name in names:
+        assert len(name) == MAX_ID_CHARS
+        assert msgspec.convert(name, Identifier) == name
+
+
+def test_who_has_no_token_can_name_nobodys_conversation() -> None:
+    session = new()
+    owned = guarded().conversation_id
+    assert refused(lambda: session.receive(SessionStart(session_id=owned), 0)).param == "session_id"
+    session.receive(SessionStart(session_id="mine"), 0)
+    assert session.conversation_id == "mine"
+
+
+def test_the_session_ends_with_its_token() -> None:
+    session = guarded()
+    expires = (NOW_UNIX_S + 60) * 1_000
+    assert Close(CloseCode.TOKEN_EXPIRED, "the token has expired") not in session.tick(expires - 1)
+    closing, close = session.tick(expires)
+    assert isinstance(closing, Send)
+    assert isinstance(closing.message, SessionClosing)
+    assert closing.message.reason == "token_expired"
+    assert 0 <= closing.message.reconnect_after_ms < 1_000
+    assert close == Close(CloseCode.TOKEN_EXPIRED, "the token has expired")
+    assert session.tick(expires + 1) == []
+
+
+@pytest.mark.parametrize("message", [ASK, SessionDelete(), SessionRefresh(token=token(exp=NOW_UNIX_S + 999))])
+def test_nothing_is_carried_out_after_the_token_has_expired(message: ClientMessage) -> None:
+    """The clock's next tick may be a second away."""
+    effects = guarded().receive(message, (NOW_UNIX_S + 60) * 1_000)
+    assert [type(effect) for effect in effects] == [Send, Close]
+
+
+def test_a_newer_token_of_the_same_subject_lets_the_session_go_on() -> None:
+    session = guarded()
+    until = (NOW_UNIX_S + 600) * 1_000
+    effects = session.receive(SessionRefresh(token=token("EdDSA", exp=NOW_UNIX_S + 600)), NOW_UNIX_MS + 1)
+    assert effects == [Send(SessionRefreshed(expires_at=until))]
+    assert not any(isinstance(effect, Close) for effect in session.tick(until - 1))
+    assert isinstance(session.tick(until)[-1], Close)
+
+
+def test_an_older_token_does_not_shorten_the_session() -> None:
+    session = guarded(exp=NOW_UNIX_S + 600)
+    effects = session.receive(SessionRefresh(token=token(exp=NOW_UNIX_S + 60)), NOW_UNIX_MS)
+    assert effects == [Send(SessionRefreshed(expires_at=(NOW_UNIX_S + 600) * 1_000))]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        token(sub="bob", exp=NOW_UNIX_S + 999),
+        token(tenant="shop", exp=NOW_UNIX_S + 999),
+        token(exp=NOW_UNIX_S - 60),
+        "nonsense",
+        "",
+    ],
+)
+def test_a_token_that_does_not_fit_is_refused_and_the_session_stays_as_it_was(text: str) -> None:
+    session = guarded()
+    before = (session.identity, session.tenant, session.conversation_id)
+    assert refused(lambda: session.receive(SessionRefresh(token=text), NOW_UNIX_MS)).kind == "authentication_error"
+    assert (session.identity, session.tenant, session.conversation_id) == before
+    assert session.receive(ASK, NOW_UNIX_MS) == [Ask(ASK)]
+    assert isinstance(session.tick((NOW_UNIX_S + 60) * 1_000)[-1], Close)
+
+
 class Connection(RuleBasedStateMachine):
     """Any messages at any time: it opens once, closes once, and does nothing before or after."""
 
@@ -255,8 +399,8 @@ class Connection(RuleBasedStateMachine):
                 assert before is State.NEW
                 assert not isinstance(message, SessionStart)
                 self.was_closed = True
-            elif isinstance(effect, Send):
-                assert (before, isinstance(effect.message, SessionCreated)) == (State.NEW, True)
+            elif isinstance(effect, Begin):
+                assert before is State.NEW
                 assert not self.was_open
                 self.was_open = True
             else:
@@ -284,3 +428,58 @@ class Connection(RuleBasedStateMachine):
 
 
 TestConnection = Connection.TestCase
+
+
+class Guarded(RuleBasedStateMachine):
+    """Good and bad tokens of two people, and time: who opened the session is who it belongs to, until his last good
+    token has expired and never longer."""
+
+    @initialize()
+    def start(self) -> None:
+        self.now = NOW_UNIX_MS
+        self.session = new(per_minute=10**6, now=self.now, gate=gate())
+        self.owner: str | None = None
+        self.until = 0.0
+
+    @rule(sub=st.sampled_from(["alice", "bob"]), ttl_s=st.integers(-60, 90), good=st.booleans(), again=st.booleans())
+    def show_a_token(self, sub: str, ttl_s: int, good: bool, again: bool) -> None:
+        expires_s = int(self.now / 1_000) + ttl_s
+        text = token(sub=sub, exp=expires_s) if good else token(sub=sub, exp=expires_s, iss="evil")
+        before = self.session.state
+        try:
+            effects = self.session.receive(SessionRefresh(token=text) if again else SessionStart(token=text), self.now)
+        except ProtocolError:
+            assert before is State.OPEN
+            return
+        for effect in effects:
+            if isinstance(effect, Begin) or (isinstance(effect, Send) and isinstance(effect.message, SessionRefreshed)):
+                assert good
+                assert self.owner in {None, sub}
+                self.owner = sub
+                leeway_ms = 0 if self.now < expires_s * 1_000 else RULES.leeway_ms
+                self.until = max(self.until, expires_s * 1_000 + leeway_ms)
+                assert self.session.created(recovered=False, replayed=0).expires_at == int(self.until)
+
+    @rule()
+    def ask(self) -> None:
+        before = self.session.state
+        effects = self.session.receive(ASK, self.now)
+        assert (effects == [Ask(ASK)]) == (before is State.OPEN and self.now < self.until)
+
+    @rule(ms=st.integers(1, 30_000))
+    def wait(self, ms: int) -> None:
+        self.now += ms
+        for effect in self.session.tick(self.now):
+            if isinstance(effect, Send) and isinstance(effect.message, Ping):
+                self.session.receive(Pong(), self.now)
+
+    @invariant()
+    def it_belongs_to_its_owner_and_ends_in_time(self) -> None:
+        if self.session.state is State.OPEN:
+            assert self.session.identity is not None
+            assert self.session.identity.subject == self.owner
+            self.session.tick(self.now)
+            assert (self.session.state is State.CLOSED) == (self.now >= self.until)
+
+
+TestGuarded = Guarded.TestCase

@@ -198,3 +198,15 @@ def test_what_is_described_can_be_set_so(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(Exception, match="frozen"):
         load_settings().gateway.port = 1  # type: ignore[misc]
+
+
+def test_the_cursors_secret_is_long_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLYLINE_GATEWAY__CURSOR_SECRET", "guessed")
+    told = refusal()
+    assert "REPLYLINE_GATEWAY__CURSOR_SECRET: 7 bytes are too few" in told
+    assert "guessed" not in told
+    monkeypatch.setenv("REPLYLINE_GATEWAY__CURSOR_SECRET", "s3cret" * 6)
+    settings = load_settings()
+    assert settings.gateway.cursor_secret is not None
+    assert settings.gateway.cursor_secret.get_secret_value() == "s3cret" * 6
+    assert "s3cret" not in f"{describe(settings)} {settings}"

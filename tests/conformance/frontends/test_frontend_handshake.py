@@ -136,8 +136,10 @@ async def test_a_sessions_name_is_checked(gateway: Service, front: FrontEnd, ses
         assert (error["code"], error["param"]) == ("invalid_field", "session_id")
 
 
-async def test_asking_to_resume_is_answered_with_recovered_false(gateway: Service, front: FrontEnd) -> None:
-    """The session goes on by its id; what was missed is not replayed, and the client is told so."""
+async def test_asking_to_resume_with_no_cursor_of_ours_is_answered_with_recovered_false(
+    gateway: Service, front: FrontEnd
+) -> None:
+    """The session goes on by its id; nothing is replayed, and the client is told so."""
     async with Client.connect(gateway.ws, front.form, start=False) as client:
         await client.send({"type": "session.start", "session_id": "kept", "resume": {"cursor": "resp_1@12"}})
         created = await client.of_type("session.created")

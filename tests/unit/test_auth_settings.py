@@ -1,0 +1,103 @@
+"""Who may ask is decided by what is set, never by what was forgotten; a secret is never shown."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.__main__ import main
+from shared.errors import SettingsError
+from shared.settings import describe, load_settings
+
+SECRET = "correct horse battery staple, thrice"
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for variable, *_ in describe():
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def refusal(**auth: Any) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(auth=auth)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_nothing_said_is_nobody_let_in(capsys: pytest.CaptureFixture[str]) -> None:
+    """The gateway does not start: one line that names what to set, and status 2."""
+    assert load_settings().auth.decided_mode is None
+    assert main() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    for variable in ("REPLYLINE_AUTH__SECRET_FILE", "REPLYLINE_AUTH__JWKS", "REPLYLINE_AUTH__MODE=anonymous"):
+        assert variable in line
+
+
+@pytest.mark.parametrize(
+    ("auth", "mode"),
+    [
+        ({"mode": "anonymous"}, "anonymous"),
+        ({"secret": SECRET}, "token"),
+        ({"jwks": "https://id.example/keys"}, "token"),
+        ({"mode": "token", "secret": SECRET, "jwks": "keys.json"}, "token"),
+    ],
+)
+def test_keys_mean_tokens(auth: dict[str, str], mode: str) -> None:
+    assert load_settings(auth=auth).auth.decided_mode == mode
+
+
+@pytest.mark.parametrize(
+    ("auth", "words"),
+    [
+        ({"mode": "token"}, ["auth.mode=token", "auth.secret_file", "auth.jwks"]),
+        ({"mode": "anonymous", "secret": SECRET}, ["auth.mode=anonymous", "auth.secret"]),
+        ({"secret": SECRET, "secret_file": __file__}, ["auth.secret ", "auth.secret_file"]),
+        ({"mode": "open"}, ["AUTH__MODE='open'"]),
+        ({"secret": "x" * 31}, ["AUTH__SECRET", "31 bytes", "32 at least"]),
+        ({"secret_file": "nowhere"}, ["AUTH__SECRET_FILE='nowhere'", "No such file"]),
+        ({"algorithms": "HS256,none"}, ["AUTH__ALGORITHMS", "none"]),
+        ({"algorithms": ""}, ["AUTH__ALGORITHMS"]),
+        ({"jwks": "http://id.example/keys"}, ["AUTH__JWKS='http://id.example/keys'", "https://"]),
+        ({"jwks": "http://127.0.0.1.evil.example/keys"}, ["https://"]),
+        ({"jwks": "ftp://id.example/keys"}, ["https://"]),
+        ({"jwks": "file:///etc/passwd"}, ["AUTH__JWKS"]),
+        ({"jwks": "https://user:password@id.example/keys"}, ["no user or password"]),
+        ({"leeway_s": "-1"}, ["AUTH__LEEWAY_S='-1'"]),
+        ({"issuer": ""}, ["AUTH__ISSUER"]),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_line(auth: dict[str, str], words: list[str]) -> None:
+    message = refusal(**auth)
+    assert all(word in message for word in words), message
+
+
+def test_keys_may_come_unencrypted_from_this_machine_only() -> None:
+    for host in ("localhost", "127.0.0.1", "[::1]"):
+        assert load_settings(auth={"jwks": f"http://{host}:9000/keys"}).auth.has_keys
+
+
+def test_a_secret_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLYLINE_AUTH__SECRET", SECRET)
+    settings = load_settings()
+    shown = {variable: value for variable, value, _ in describe(settings)}
+    assert shown["REPLYLINE_AUTH__SECRET"] == "**********"
+    assert SECRET not in f"{settings!r} {settings}"
+    assert settings.auth.secret_bytes() == SECRET.encode()
+    monkeypatch.setenv("REPLYLINE_AUTH__SECRET", "too short to be one")
+    with pytest.raises(SettingsError, match=r"^REPLYLINE_AUTH__SECRET: 19 bytes") as caught:
+        load_settings()
+    assert "too short" not in str(caught.value)
+    monkeypatch.setenv("REPLYLINE_AUTH__SECRET", SECRET)
+    monkeypatch.setenv("REPLYLINE_AUTH__MODE", "anonymous")
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert SECRET not in str(caught.value)
+
+
+def test_a_files_last_line_end_is_not_of_the_secret(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    for end in ("", "\n", "\r\n"):
+        file.write_bytes(SECRET.encode() + end.encode())
+        assert load_settings(auth={"secret_file": file}).auth.secret_bytes() == SECRET.encode()
