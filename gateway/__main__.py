@@ -1,30 +1,39 @@
 """The gateway process: everything is built here and handed on. `replyline gateway`."""
 
 import asyncio
+import secrets
 import sys
 
 from websockets.asyncio.server import Server
 
 from gateway.admission import Admission, AdmissionLimits, AdmissionPolicy
 from gateway.capacity_reader import read_reports
+from gateway.cursor import CursorKey
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.gatekeeper import Gatekeeper
 from gateway.gateway import Gateway
+from gateway.identity import TokenGate, TokenRules
+from gateway.jwks import Jwks
+from gateway.log_follower import LogFollower
+from gateway.quotas import Quotas
 from gateway.reply_consumer import consume_replies
 from gateway.request_publisher import RequestPublisher
+from gateway.resumption import Resumption
 from gateway.router import Router
 from gateway.session import SessionLimits
 from gateway.static import StaticFiles
+from gateway.token_keys import KeySet, secret_key
+from shared.auth_settings import AuthSettings
 from shared.errors import SettingsError
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq import FaqIndex
 from shared.history import History
-from shared.kafka import GroupReader, PartitionReader, Producer, report_outages
+from shared.kafka import GroupReader, LogReader, PartitionReader, Producer, report_outages
 from shared.logs import configure_logs, get_logger
 from shared.messages import Limits
 from shared.process import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.requests import Defaults
-from shared.settings import Settings, load_settings
+from shared.settings import PREFIX, GatewaySettings, Settings, load_settings
 from shared.status import Readiness
 from shared.tasks import TaskSet
 from shared.tokenizer import Tokenizer
@@ -63,8 +72,21 @@ class GatewayProcess:
             source=source,
         )
         self._gatekeeper = Gatekeeper(Admission(AdmissionPolicy.of(settings)))
+        self._follower = LogFollower(
+            lambda number: LogReader(kafka, client_id=source, topic=topics.replies, partition=number)
+        )
+        self._quotas = Quotas(settings.limits, settings.redis)
         self._gateway = Gateway(
+            quotas=self._quotas,
             gatekeeper=self._gatekeeper,
+            resumption=Resumption(
+                key=CursorKey(_cursor_secret(settings.gateway)),
+                follower=self._follower,
+                kafka=kafka,
+                partition=partition,
+                next_offset=lambda: self._replies.next_offset(partition),
+                max_inflight=settings.gateway.max_inflight,
+            ),
             limits=AdmissionLimits.of(settings),
             edges=edges,
             tokenizer=tokenizer,
@@ -79,12 +101,19 @@ class GatewayProcess:
                 source=source,
             ),
         )
+        self._follower.replied = self._gateway.replied
+        gate = _token_gate(settings.auth)
+        self._jwks = _jwks(settings.auth, gate)
         self._frontend = WebSocketFrontend(
             gateway=self._gateway,
             settings=settings.gateway,
             session_limits=_session_limits(settings),
             tenant=settings.tenant,
-            readiness=Readiness({"kafka": self._kafka_missing, "redis": self._redis_missing}),
+            gate=gate,
+            jwks=self._jwks,
+            readiness=Readiness(
+                {"kafka": self._kafka_missing, "redis": self._redis_missing, "keys": self._keys_missing}
+            ),
             files=StaticFiles(),
         )
         self._tasks = TaskSet()
@@ -97,10 +126,19 @@ class GatewayProcess:
     def _redis_missing(self) -> str | None:
         return None if self._history.seen else f"no Redis at {self._settings.redis.url}"
 
+    def _keys_missing(self) -> str | None:
+        return None if self._jwks is None else self._jwks.missing()
+
     async def run(self, stop: asyncio.Event) -> None:
+        if self._jwks is not None:
+            await self._jwks.start()
         server = await self._frontend.listen()
         host, port = server.sockets[0].getsockname()[:2]
         get_logger().info("gateway_listening", host=host, port=port)
+        if self._settings.auth.decided_mode == "anonymous":
+            get_logger().warning("anonymous", tenant=self._settings.tenant, means="whoever reaches this port may ask")
+        if self._jwks is not None:
+            self._tasks.start("jwks", self._jwks.watch())
         self._tasks.start("gatekeeper", self._gatekeeper.watch())
         self._tasks.start("sweep", self._frontend.sweep())
         self._tasks.start("relieve", self._frontend.relieve())
@@ -137,13 +175,44 @@ class GatewayProcess:
         unfinished = len(self._gateway.inflight)
         await self._frontend.close_all()
         await self._tasks.cancel()
+        await self._follower.stop()
         await self._inbox.stop()
         await self._replies.stop()
         await self._reports.stop()
         await self._producer.stop()
         await self._history.close()
+        await self._quotas.close()
         await server.wait_closed()
         get_logger().info("gateway_stopped", unfinished=unfinished)
+
+
+def _token_gate(auth: AuthSettings) -> TokenGate | None:
+    """None where anyone may ask."""
+    if auth.decided_mode != "token":
+        return None
+    rules = TokenRules(
+        algorithms=auth.algorithms,
+        issuer=auth.issuer,
+        audience=auth.audience,
+        leeway_ms=auth.leeway_s * 1_000,
+        max_bytes=auth.max_token_bytes,
+    )
+    secret = auth.secret_bytes()
+    # Until a JWKS has been read, a key that is not known may be in it.
+    return TokenGate(rules, KeySet((secret_key(secret),) if secret else (), complete=auth.jwks is None))
+
+
+def _jwks(auth: AuthSettings, gate: TokenGate | None) -> Jwks | None:
+    if gate is None or auth.jwks is None:
+        return None
+    return Jwks(source=auth.jwks, settings=auth, gate=gate, own_keys=gate.keys.keys)
+
+
+def _cursor_secret(gateway: GatewaySettings) -> bytes:
+    if gateway.cursor_secret is not None:
+        return gateway.cursor_secret.get_secret_value().encode()
+    get_logger().info("cursor_secret_unset", means="a client that lost its socket resumes at this gateway only")
+    return secrets.token_bytes(32)
 
 
 def _session_limits(settings: Settings) -> SessionLimits:
@@ -164,6 +233,15 @@ def _session_limits(settings: Settings) -> SessionLimits:
     )
 
 
+def _check_who_may_ask(settings: Settings) -> None:
+    """Raises `SettingsError`: nobody is let in because something was forgotten."""
+    if settings.auth.decided_mode is None:
+        raise SettingsError(
+            f"it is not said who may ask: set {PREFIX}AUTH__SECRET_FILE or {PREFIX}AUTH__JWKS to check tokens, or "
+            f"{PREFIX}AUTH__MODE=anonymous to let anyone in as tenant {settings.tenant!r}"
+        )
+
+
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     # The scripted engine has no model; its tokens are bytes.
     fake = settings.worker.engine == "fake"
@@ -174,6 +252,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
 def main() -> int:
     try:
         settings = load_settings()
+        _check_who_may_ask(settings)
     except SettingsError as error:
         return fail(str(error), BAD_INPUT_STATUS)
     configure_logs(settings.log, process="gateway")

@@ -1,8 +1,10 @@
 """A client as the gateway sees it, whichever front end it came by."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
-from gateway.outbox import Shown
+from gateway.cursor import Seal, Told
+from gateway.entry import Item
 from gateway.session import Session
 from shared.messages import ServerMessage
 
@@ -11,10 +13,12 @@ class Connection(Protocol):
     """Never blocks: `put` queues, `flush` writes what the socket takes. A closed connection swallows both."""
 
     session: Session
-    tenant: str
     num_inflight: int
 
-    def put(self, item: ServerMessage | Shown) -> None: ...
+    def begin(self, seal: Seal, told: Iterable[Told]) -> None:
+        """Before the first answer is put: the session's seal, and the answers that its client comes back with."""
+
+    def put(self, item: ServerMessage | Item) -> None: ...
 
     def flush(self) -> None:
         """Write what waits, in one write, unless the client is slow; then it waits and deltas merge."""

@@ -7,11 +7,11 @@ from typing import Final
 
 from gateway.admission import Admission, LightPath
 from gateway.breaker import BreakerState
-from gateway.inflight import Entry
+from gateway.entry import Entry
 from shared import metrics
 from shared.clock import now_unix_ms
 from shared.logs import get_logger
-from shared.messages import Reply, Response, WorkerReport
+from shared.messages import Reply, ReplyDone, Response, WorkerReport
 
 log = get_logger()
 
@@ -47,6 +47,8 @@ class Gatekeeper:
 
     def heard(self, replies: Iterable[Reply], now: float) -> None:
         for reply in replies:
+            if isinstance(reply, ReplyDone) and reply.origin == "gateway":
+                continue  # a fallback in the log says nothing of the workers
             took_ms = self.admission.heard(reply.request_id, now)
             if took_ms is not None:
                 metrics.first_word.observe(took_ms / 1_000)

@@ -8,18 +8,22 @@ everything that changes the in-flight table is plain synchronous code.
 """
 
 import asyncio
-import secrets
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from gateway.admission import AdmissionLimits, FallbackReason, check_inflight, check_length, promise
+from gateway.alarm import Alarm
+from gateway.background import Background
+from gateway.books import count_answer
 from gateway.connection import Connection
+from gateway.cursor import Told, response_id
+from gateway.entry import Entry, Item
 from gateway.gatekeeper import Gatekeeper
-from gateway.inflight import Entry, InflightTable, Item
+from gateway.inflight import InflightTable
+from gateway.quotas import Quotas
 from gateway.request_publisher import RequestPublisher
-from gateway.session import Ask, CancelAsked, Close, Effect, Forget, Send, error_event
+from gateway.resumption import Resumption
+from gateway.session import Ask, Begin, CancelAsked, Close, Effect, Forget, Refuse, Send, error_event
 from shared import metrics
 from shared.clock import now_unix_ms
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
@@ -30,7 +34,6 @@ from shared.logs import get_logger
 from shared.messages import ClientMessage, Reply, ReplyDelta, ReplyDone, ResponseCreate, SessionDeleted
 from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges
-from shared.tracing import make_traceparent
 from shared.turn import Turn
 
 log = get_logger()
@@ -48,12 +51,16 @@ class Gateway:
     history: History
     publisher: RequestPublisher
     gatekeeper: Gatekeeper
+    quotas: Quotas
+    resumption: Resumption
     inflight: InflightTable = field(default_factory=InflightTable)
     connections: dict[str, Connection] = field(default_factory=dict)
     draining: bool = False
-    _timer: asyncio.TimerHandle | None = None
-    _timer_unix_ms: int = 0
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _alarm: Alarm = field(init=False)
+    _beside: Background = field(default_factory=Background)
+
+    def __post_init__(self) -> None:
+        self._alarm = Alarm(self._deadline_came)
 
     # --- clients
 
@@ -90,55 +97,96 @@ class Gateway:
             match effect:
                 case Send(message):
                     connection.put(message)
+                case Begin(cursor):
+                    self._begin(connection, cursor)
+                case Refuse(error):
+                    self.refuse(connection, error)
                 case Ask(request):
                     self._ask(connection, request)
                 case CancelAsked():
                     self._cancel(connection, effect)
                 case Forget():
-                    self._background(self._forget(connection))
+                    self._beside.start(self._forget(connection))
                 case Close(code, reason):
                     connection.close(code, reason)
+
+    # --- a client comes, or comes back
+
+    def _begin(self, connection: Connection, cursor: str | None) -> None:
+        """What it missed follows at once where it is held here; what another gateway began is read from the log."""
+        session, now = connection.session, now_unix_ms()
+        seal = self.resumption.seal(session)
+        told = self.resumption.resumable(seal, cursor, now, self.inflight) if cursor is not None else None
+        connection.begin(seal, told or ())
+        missed = [item for each in told or () for item in self._resume(connection, each, now)]
+        connection.put(session.created(recovered=told is not None, replayed=len(missed)))
+        _put(connection, missed)
+
+    def _resume(self, connection: Connection, told: Told, now: float) -> list[Item]:
+        session = connection.session
+        entry = self.inflight.get_any(told.response_id)
+        if entry is not None:
+            self._take_over(connection, entry)
+            return self.inflight.resume(entry, session.connection_id, told)
+        entry = self.inflight.adopt(told, session.tenant, session.conversation_id, session.connection_id, now)
+        connection.num_inflight += 1
+        metrics.inflight.set(len(self.inflight))
+        self._set_timer()
+        self._beside.start(self._recall(entry))
+        return []
+
+    async def _recall(self, entry: Entry) -> None:
+        """Read on where the other gateway was; until all that the log holds is known, no deadline ends the answer."""
+        if await self.history.erased_since(entry.tenant, entry.session_id, entry.received_unix_ms):
+            if not entry.done:
+                self._cancel_entry(entry)
+            return
+        await self.resumption.recall(entry)
+        self.inflight.recalled(entry)
+        self._set_timer()
+
+    def _take_over(self, connection: Connection, entry: Entry) -> None:
+        """From now on it is this connection that waits for the answer."""
+        if not entry.done and entry.connection_id != connection.session.connection_id:
+            self._count_out(entry)
+            connection.num_inflight += 1
 
     # --- a request's way in
 
     def _ask(self, connection: Connection, asked: ResponseCreate) -> None:
         """Raises `ProtocolError` where it is not taken."""
         session = connection.session
-        known = self.inflight.find(connection.tenant, session.session_id, asked.event_id)
+        known = self.inflight.find(session.tenant, session.conversation_id, asked.event_id)
         if known is not None:
-            self._adopt(connection, known)
+            self._take_over(connection, known)
+            known.input = known.input or asked.input
+            _put(connection, self.inflight.reattach(known, session.connection_id))
             return
         now = now_unix_ms()
         check_inflight(
             self.limits, inflight=len(self.inflight), of_connection=connection.num_inflight, draining=self.draining
         )
         entry = Entry(
-            response_id=f"resp_{secrets.token_hex(12)}",
+            response_id=response_id(session.tenant, session.conversation_id, asked.event_id, asked.input),
             event_id=asked.event_id,
-            tenant=connection.tenant,
-            session_id=session.session_id,
+            tenant=session.tenant,
+            session_id=session.conversation_id,
             connection_id=session.connection_id,
             input=asked.input,
             received_unix_ms=now,
             deadline=promise(asked, self.limits, now),
+            log=self.resumption.log_place(),
         )
         self.inflight.accept(entry)
         connection.num_inflight += 1
         metrics.inflight.set(len(self.inflight))
         self._set_timer()
-        self._background(self._admit(entry, asked))
+        self._beside.start(self._admit(entry, asked, session.identity.subject if session.identity else ""))
 
-    def _adopt(self, connection: Connection, entry: Entry) -> None:
-        """The client repeats an event: it gets that response, from its beginning."""
-        if entry.response is None and entry.connection_id != connection.session.connection_id:
-            self._count_out(entry)
-            connection.num_inflight += 1
-        for item in self.inflight.reattach(entry, connection.session.connection_id):
-            connection.put(item)
-
-    async def _admit(self, entry: Entry, asked: ResponseCreate) -> None:
+    async def _admit(self, entry: Entry, asked: ResponseCreate, subject: str) -> None:
         """Count, decide, publish. Whatever Kafka does, the deadline's timer stands behind."""
         try:
+            await self.quotas.take(entry.tenant, subject)
             num_tokens = await self._count(entry.input)
             check_length(self.limits, num_tokens)
         except ProtocolError as error:
@@ -152,10 +200,8 @@ class Gateway:
         if light is not None:
             self._fall_back(entry, light)
             return
-        if asked.traceparent is None:
-            asked = _with_trace(asked)
         try:
-            await self.publisher.publish(entry, asked)
+            entry.request = await self.publisher.publish(entry, asked)
         except (BrokerUnavailable, ProtocolError) as error:
             log.warning("publish_failed", request_id=entry.response_id, cause=str(error))
             self.gatekeeper.withdrawn(entry)
@@ -164,7 +210,7 @@ class Gateway:
             return
         if entry.response is not None:
             if not entry.published:  # cancelled or answered by the FAQ meanwhile: the worker need not start
-                await self._tell_workers(entry)
+                await self.publisher.cancel(entry)
             return
         self._show(entry, self.inflight.acknowledge(entry))
 
@@ -194,13 +240,14 @@ class Gateway:
         for reply in replies:
             entry = self.inflight.get(reply.request_id)
             if entry is None:
-                metrics.replies_dropped.labels("unknown").inc()
+                if isinstance(reply, ReplyDelta) or reply.origin == "worker":  # else an end of this gateway's own
+                    metrics.replies_dropped.labels("unknown").inc()
                 continue
             connection = self._connection_of(entry)
             if isinstance(reply, ReplyDelta):
                 shown = self.inflight.delta(reply, now)
-                if shown is not None and connection is not None:
-                    connection.put(shown)
+                if shown and connection is not None:
+                    _put(connection, shown)
                     touched[connection.session.connection_id] = connection
                 continue
             self._finish(entry, reply, now)
@@ -209,7 +256,9 @@ class Gateway:
         self.gatekeeper.heard(replies, now)
 
     def _finish(self, entry: Entry, reply: ReplyDone, now: float) -> None:
-        if not (entry.created and entry.chars) and not reply.output_text:
+        if reply.status == "cancelled" and entry.adopted and reply.origin == "worker":
+            return  # another gateway has ended it: its own word on how stands in the log, or the deadline ends it here
+        if reply.origin == "worker" and not (entry.created and entry.chars) and not reply.output_text:
             self._fall_back(entry, "worker")  # the model had nothing to say, or the worker gave up
             return
         self._show(entry, self.inflight.finish(entry, reply, now))
@@ -218,8 +267,7 @@ class Gateway:
         """Hand items to the client, and settle the books when the answer has ended."""
         connection = self._connection_of(entry)
         if connection is not None:
-            for item in items:
-                connection.put(item)
+            _put(connection, items)
             connection.flush()
         if entry.done:
             self._count_out(entry)
@@ -229,59 +277,53 @@ class Gateway:
         response = entry.response
         assert response is not None
         self.gatekeeper.ended(entry, response)
+        if entry.adopted and entry.log is not None:
+            self.resumption.let_go(entry)
         metrics.inflight.set(len(self.inflight))
-        metrics.answers.labels(response.source, response.status, response.reason).inc()
-        timings = response.timings
-        if timings.total_ms is not None:
-            metrics.e2e.labels(response.source).observe(timings.total_ms / 1_000)
-        if timings.ttft_ms is not None and response.source == "model":
-            metrics.ttft.labels(entry.bucket).observe(timings.ttft_ms / 1_000)
-        log.info(
-            "answered",
-            request_id=entry.response_id,
-            bucket=entry.bucket,
-            source=response.source,
-            status=response.status,
-            reason=response.reason,
-            fallback=entry.fallback,
-            ttft_ms=timings.ttft_ms,
-            total_ms=timings.total_ms,
-            output_tokens=response.usage.output_tokens,
-        )
+        count_answer(entry, response)
 
     # --- the deadline, and the client's own will
 
     def _set_timer(self) -> None:
-        """One timer for the earliest deadline of all."""
-        due = self.inflight.next_due_unix_ms()
-        if due is None or (self._timer is not None and self._timer_unix_ms <= due):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_unix_ms = due
-        delay_s = max(0.0, (due - now_unix_ms()) / 1_000)
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._deadline_came)
+        self._alarm.set(self.inflight.next_due_unix_ms())
 
     def _deadline_came(self) -> None:
-        self._timer = None
         now = now_unix_ms()
         try:
             for entry in self.inflight.late(now):
                 if entry.created and entry.chars:
-                    self._show(entry, self.inflight.cut(entry, now))
+                    self._end(entry, self.inflight.cut(entry, now))
                 else:
                     self._fall_back(entry, "deadline")
                 if entry.published:
-                    self._background(self._tell_workers(entry))
+                    self._beside.start(self.publisher.cancel(entry))
         finally:
             self._set_timer()
 
     def _fall_back(self, entry: Entry, why: FallbackReason) -> None:
-        """The FAQ answers in the model's stead, and the conversation remembers it."""
+        """The FAQ answers in the model's stead; of an adopted request the question is read first."""
+        if entry.fallback is not None:
+            return  # at the soft deadline, and its question is still being read
         entry.fallback = why
         metrics.fallbacks.labels(why).inc()
+        if entry.input:
+            self._answer_from_faq(entry)
+        else:
+            self._beside.start(self._read_and_answer(entry))
+
+    async def _read_and_answer(self, entry: Entry) -> None:
+        entry.input = await self.resumption.question(entry)
+        if not entry.done:
+            self._answer_from_faq(entry)
+
+    def _answer_from_faq(self, entry: Entry) -> None:
+        """The conversation remembers it."""
+        if entry.created and entry.chars:  # the log had text after all
+            if entry.deadline.expired(now_unix_ms(), started=True):
+                self._end(entry, self.inflight.cut(entry, now_unix_ms()))
+            return
         fallback = choose_fallback(entry.input, self.faq.search(entry.input), min_score=self.min_score)
-        self._show(entry, self.inflight.fall_back(entry, fallback, now_unix_ms()))
+        self._end(entry, self.inflight.fall_back(entry, fallback, now_unix_ms()))
         if fallback.source == "faq":
             turn = Turn(
                 request_id=entry.response_id,
@@ -295,29 +337,27 @@ class Gateway:
     def _cancel(self, connection: Connection, cancel: CancelAsked) -> None:
         """Raises `ProtocolError` where there is no such answer in flight."""
         session = connection.session
-        entry = self.inflight.get(cancel.response_id) if cancel.response_id else None
-        if entry is None and cancel.event_id:
-            entry = self.inflight.find(connection.tenant, session.session_id, cancel.event_id)
-        if entry is None or (entry.tenant, entry.session_id) != (connection.tenant, session.session_id):
+        entry = self.inflight.named(session.tenant, session.conversation_id, cancel.response_id, cancel.event_id)
+        if entry is None:
             name = cancel.response_id or cancel.event_id
             raise ProtocolError("unknown_response", f"no answer {name!r} is in flight in this session")
         if not entry.done:
             self._cancel_entry(entry)
 
     def _cancel_entry(self, entry: Entry) -> None:
-        self._show(entry, self.inflight.cancel(entry, now_unix_ms()))
+        self._end(entry, self.inflight.cancel(entry, now_unix_ms()))
         if entry.published:
-            self._background(self._tell_workers(entry))
+            self._beside.start(self.publisher.cancel(entry))
 
-    async def _tell_workers(self, entry: Entry) -> None:
-        try:
-            await self.publisher.cancel(entry.response_id)
-        except (BrokerUnavailable, ProtocolError) as error:  # the worker finds out by the deadline
-            log.warning("cancel_not_published", request_id=entry.response_id, cause=str(error))
+    def _end(self, entry: Entry, items: Iterable[Item]) -> None:
+        """This gateway ends an answer itself: its client hears of it, and so does the log."""
+        self._show(entry, items)
+        if entry.fallback != "broker":
+            self._beside.start(self.publisher.ended(entry))
 
     async def _forget(self, connection: Connection) -> None:
         """`session.delete`: what is in flight is cancelled, the history erased, and what was computed of it."""
-        tenant, session_id = connection.tenant, connection.session.session_id
+        tenant, session_id = connection.session.tenant, connection.session.conversation_id
         for entry in self.inflight.of_session(tenant, session_id):
             self._cancel_entry(entry)
         self.inflight.forget_session(tenant, session_id)
@@ -334,7 +374,7 @@ class Gateway:
             )
             self.refuse(connection, error)
         else:
-            connection.put(SessionDeleted(session_id=session_id))
+            connection.put(SessionDeleted(session_id=connection.session.session_id))
         connection.flush()
 
     # --- bookkeeping
@@ -347,23 +387,12 @@ class Gateway:
         if connection is not None:
             connection.num_inflight -= 1
 
-    def _background(self, work: Coroutine[object, object, None]) -> None:
-        """Run beside; a fault of our own is counted and logged here, at the process's edge, and ends one request."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_ended)
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            metrics.handler_errors.inc()
-            log.error("handler_failed", exc_info=error)
-
     async def idle(self) -> None:
         """Wait until no request is in flight."""
-        while len(self.inflight) or self._tasks:  # noqa: ASYNC110 - asked once in a process's life
+        while len(self.inflight) or len(self._beside):  # noqa: ASYNC110 - asked once in a process's life
             await asyncio.sleep(_IDLE_POLL_S)
 
 
-def _with_trace(asked: ResponseCreate) -> ResponseCreate:
-    return msgspec.structs.replace(asked, traceparent=make_traceparent(secrets.randbits(192)))
+def _put(connection: Connection, items: Iterable[Item]) -> None:
+    for item in items:
+        connection.put(item)

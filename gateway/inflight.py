@@ -9,13 +9,12 @@ text. The first terminal event wins, whoever gives it: the worker, the client's 
 
 import heapq
 from collections import OrderedDict
-from dataclasses import dataclass, field
-from enum import Enum, auto
 
 import msgspec
 
-from gateway.admission import FallbackReason
-from gateway.outbox import Shown, cursor
+from gateway.cursor import Told, checksum
+from gateway.entry import Entry, Item, State
+from gateway.outbox import Shown
 from shared.deadline import Deadline
 from shared.fallback import Fallback
 from shared.messages import (
@@ -25,68 +24,18 @@ from shared.messages import (
     ReplyDelta,
     ReplyDone,
     Response,
-    ResponseCreated,
-    ResponseDone,
-    ServerMessage,
     Source,
     Status,
     Timings,
     Usage,
 )
 
-Item = ServerMessage | Shown
-
 _REMEMBERED_DONE = 2_000
 _REMEMBERED_MS = 120_000.0
-
-
-class State(Enum):
-    COUNTING = auto()
-    PUBLISHING = auto()
-    WAITING = auto()
-    STREAMING = auto()
-    DONE = auto()
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Entry:
-    """One request. `connection_id` is the connection that hears of it; None after that was lost. `eta_ms` is the first
-    text's predicted time from receipt; None where nothing is known, or the workers do not get the request."""
-
-    response_id: str
-    event_id: str
-    tenant: str
-    session_id: str
-    connection_id: str | None
-    input: str
-    received_unix_ms: float
-    deadline: Deadline
-    state: State = State.COUNTING
-    bucket: Bucket = "short"
-    fallback: FallbackReason | None = None
-    eta_ms: float | None = None
-    published: bool = False
-    admitted_unix_ms: float | None = None
-    first_text_unix_ms: float | None = None
-    attempt: int = -1
-    diverged: bool = False
-    chars: int = 0
-    parts: list[str] = field(default_factory=list)
-    response: Response | None = None
-    done_unix_ms: float = 0.0
-
-    @property
-    def text(self) -> str:
-        return "".join(self.parts)
-
-    @property
-    def done(self) -> bool:
-        return self.state is State.DONE
-
-    @property
-    def created(self) -> bool:
-        """Whether the client has been told that its answer is assured."""
-        return self.state in {State.WAITING, State.STREAMING, State.DONE}
+# An answer that is adopted is read from the log for so long, at most, before its own gateway's clock may end it; beyond
+# a deadline that is still to come only so far.
+_RECALL_MS = 1_000
+_OVER_DEADLINE_MS = 200
 
 
 class InflightTable:
@@ -104,9 +53,20 @@ class InflightTable:
     def get(self, response_id: str) -> Entry | None:
         return self._entries.get(response_id)
 
+    def get_any(self, response_id: str) -> Entry | None:
+        """Unanswered, or answered a short while ago."""
+        return self._entries.get(response_id) or self._done.get(response_id)
+
     def find(self, tenant: str, session_id: str, event_id: str) -> Entry | None:
         """The request that this event asked for: unanswered, or answered a short while ago."""
         return self._by_event.get((f"{tenant}/{session_id}", event_id))
+
+    def named(self, tenant: str, session_id: str, response_id: str | None, event_id: str | None) -> Entry | None:
+        """The session's request of that id, unanswered; else that of the event, as `find` has it."""
+        entry = self._entries.get(response_id) if response_id else None
+        if entry is None and event_id:
+            entry = self.find(tenant, session_id, event_id)
+        return entry if entry is not None and (entry.tenant, entry.session_id) == (tenant, session_id) else None
 
     def of_session(self, tenant: str, session_id: str) -> list[Entry]:
         return [e for e in self._entries.values() if (e.tenant, e.session_id) == (tenant, session_id)]
@@ -116,6 +76,9 @@ class InflightTable:
     def accept(self, entry: Entry) -> None:
         self._entries[entry.response_id] = entry
         self._by_event[_event_key(entry)] = entry
+        self._watch(entry)
+
+    def _watch(self, entry: Entry) -> None:
         heapq.heappush(self._due, (entry.deadline.first_token_unix_ms, entry.response_id))
         heapq.heappush(self._due, (entry.deadline.deadline_unix_ms, entry.response_id))
 
@@ -138,19 +101,65 @@ class InflightTable:
         if entry.state is not State.PUBLISHING:
             return []
         entry.state = State.STREAMING if entry.chars else State.WAITING
-        return [_created(entry), *([Shown(entry.response_id, 0, entry.text)] if entry.chars else [])]
+        return _told_whole(entry)
 
     def reattach(self, entry: Entry, connection_id: str) -> list[Item]:
         """The client asks again, on this or another connection: all so far, never a second computation."""
         entry.connection_id = connection_id
+        if entry.seen and not entry.done:
+            self._watch(entry)  # it may have no text any more, and its soft deadline have been passed over
+        entry.seen = 0
         if not entry.created:
             return []
-        items: list[Item] = [_created(entry)]
-        if entry.chars:
-            items.append(Shown(entry.response_id, 0, entry.text))
-        if entry.response is not None:
-            items.append(_done(entry, entry.response))
-        return items
+        return [*_told_whole(entry), *([entry.response] if entry.response is not None else [])]
+
+    def resume(self, entry: Entry, connection_id: str, told: Told) -> list[Item]:
+        """The client comes back and has been told so much: the rest, as far as it is known here."""
+        entry.connection_id = connection_id
+        if not entry.created:
+            return []  # it was asked again here meanwhile, and will be told from its beginning
+        entry.seen, entry.seen_crc = told.chars, told.crc
+        if entry.response is None:
+            return _unseen(entry)
+        return [*(_unseen(entry) or _told_anew(entry)), entry.response]
+
+    def adopt(self, told: Told, tenant: str, session_id: str, connection_id: str, now_unix_ms: float) -> Entry:
+        """The client comes back with an answer that another gateway began. Until `recalled`, or for a while, the log
+        may still say how it went on, and its deadlines wait for that."""
+        start, now = told.received_unix_ms, int(now_unix_ms)
+        hard = start + told.deadline_ms
+        promised = Deadline(first_token_unix_ms=start + told.first_token_ms, deadline_unix_ms=hard)
+        latest = now + _RECALL_MS if hard <= now else min(now + _RECALL_MS, hard + _OVER_DEADLINE_MS)
+        entry = Entry(
+            response_id=told.response_id,
+            event_id=told.event_id,
+            tenant=tenant,
+            session_id=session_id,
+            connection_id=connection_id,
+            input="",
+            received_unix_ms=start,
+            deadline=Deadline(
+                first_token_unix_ms=max(promised.first_token_unix_ms, latest), deadline_unix_ms=max(hard, latest)
+            ),
+            promised=promised,
+            state=State.WAITING,
+            bucket=told.bucket,
+            published=told.request is not None,
+            adopted=True,
+            log=told.log,
+            request=told.request,
+            seen=told.chars,
+            seen_crc=told.crc,
+        )
+        self.accept(entry)
+        return entry
+
+    def recalled(self, entry: Entry) -> None:
+        """What the log holds of an adopted answer has been read: from now on its own deadlines count."""
+        if entry.promised is None or entry.done:
+            return
+        entry.deadline, entry.promised = entry.promised, None
+        self._watch(entry)
 
     def detach(self, connection_id: str) -> None:
         """A connection is gone; its requests go on (a dropped socket is not a cancel)."""
@@ -160,49 +169,54 @@ class InflightTable:
 
     # --- replies come
 
-    def delta(self, reply: ReplyDelta, now_unix_ms: float) -> Shown | None:
-        """The text that is new, to be shown now; None for what is late, repeated, or behind a gap."""
+    def delta(self, reply: ReplyDelta, now_unix_ms: float) -> list[Item]:
+        """The text that is new, to be shown now; nothing for what is late, repeated, or behind a gap."""
         entry = self._entries.get(reply.request_id)
         if entry is None or reply.attempt < entry.attempt or entry.diverged:
-            return None
+            return []
         entry.attempt = reply.attempt
         overlap = entry.chars - reply.offset
         text = reply.delta
         if overlap < 0:
-            return None  # a delta was lost: the terminal event fills the gap
+            return []  # a delta was lost: the terminal event fills the gap
         if overlap > 0:
             shown = entry.text[reply.offset :]
             if shown[: len(text)] != text[: len(shown)]:
                 entry.diverged = True
-                return None
+                return []
             text = text[overlap:]
-        return self._show(entry, text, now_unix_ms) if text else None
+        return self._show(entry, text, now_unix_ms) if text else []
 
-    def _show(self, entry: Entry, text: str, now_unix_ms: float) -> Shown | None:
+    def _show(self, entry: Entry, text: str, now_unix_ms: float) -> list[Item]:
         shown = Shown(entry.response_id, entry.chars, text)
         entry.parts.append(text)
         entry.chars += len(text)
-        if entry.first_text_unix_ms is None:
+        if entry.first_text_unix_ms is None and not entry.adopted:
             entry.first_text_unix_ms = now_unix_ms
         if entry.state is State.WAITING:
             entry.state = State.STREAMING
-        return shown if entry.created else None
+        if not entry.created:
+            return []
+        return _unseen(entry) if entry.seen else [shown]
 
     def finish(self, entry: Entry, reply: ReplyDone, now_unix_ms: float) -> list[Item]:
-        """The worker's terminal event. Where its text does not continue what was shown, the answer has failed: two
-        texts are never spliced."""
+        """The terminal event of a worker, or of another gateway that holds this answer too. Where a worker's text does
+        not continue what was shown, the answer has failed: two texts are never spliced. A cut that came a little sooner
+        contradicts nothing, and a gateway's word stands: it is told anew."""
         if not entry.created:
             _drop_unseen(entry)
         items = self.acknowledge(entry)
-        if not reply.output_text.startswith(entry.text):
-            return self._end(entry, now_unix_ms, status="failed", reason="internal", source="model", reply=reply)
+        cut = reply.reason in _CUT and entry.text.startswith(reply.output_text)
+        if not cut and not reply.output_text.startswith(entry.text):
+            if reply.origin != "gateway":
+                return self._end(entry, now_unix_ms, status="failed", reason="internal", source="model", reply=reply)
+            if not entry.seen:
+                items.append(entry.opened())
+            _drop_unseen(entry)
         new = reply.output_text[entry.chars :]
-        rest = self._show(entry, new, now_unix_ms) if new else None
-        return [
-            *items,
-            *([rest] if rest else []),
-            *self._end(entry, now_unix_ms, status=reply.status, reason=reply.reason, source=reply.source, reply=reply),
-        ]
+        rest = self._show(entry, new, now_unix_ms) if new else []
+        end = self._end(entry, now_unix_ms, status=reply.status, reason=reply.reason, source=reply.source, reply=reply)
+        return [*items, *rest, *end]
 
     # --- the gateway itself ends it
 
@@ -210,7 +224,7 @@ class InflightTable:
         """The FAQ answers. Only where nothing of the model's text was shown."""
         if entry.chars and entry.created:
             raise AssertionError(f"{entry.response_id} has text already")
-        items = [] if entry.created else [_created(entry)]
+        items: list[Item] = [] if entry.created else [entry.opened()]
         _drop_unseen(entry)
         entry.state = State.STREAMING
         shown = self._show(entry, fallback.text, now_unix_ms)
@@ -222,7 +236,7 @@ class InflightTable:
             source=fallback.source,
             grounding=fallback.grounding,
         )
-        return [*items, *([shown] if shown else []), *ended]
+        return [*items, *shown, *ended]
 
     def cut(self, entry: Entry, now_unix_ms: float) -> list[Item]:
         """The deadline: what is written stands, the rest is cut."""
@@ -233,7 +247,7 @@ class InflightTable:
         items: list[Item] = []
         if not entry.created:
             _drop_unseen(entry)
-            items.append(_created(entry))
+            items.append(entry.opened())
         return [*items, *self._end(entry, now_unix_ms, status="cancelled", reason="client", source="model")]
 
     def _end(
@@ -263,7 +277,7 @@ class InflightTable:
         )
         del self._entries[entry.response_id]
         self._remember(entry)
-        return [_done(entry, entry.response)]
+        return [*_told_anew(entry), entry.response]
 
     def _remember(self, entry: Entry) -> None:
         """For a while, a repeated event finds its answer."""
@@ -298,10 +312,13 @@ class InflightTable:
         while (due := self.next_due_unix_ms()) is not None and due <= now_unix_ms:
             _, response_id = heapq.heappop(self._due)
             entry = self._entries[response_id]
-            started = entry.created and bool(entry.chars)
-            if entry.deadline.expired(now_unix_ms, started=started):
+            if entry.deadline.expired(now_unix_ms, started=entry.started):
                 late[response_id] = entry
         return list(late.values())
+
+
+# Ends that are a matter of the moment: by the deadline, or by the client's will.
+_CUT = ("deadline", "client")
 
 
 def _drop_unseen(entry: Entry) -> None:
@@ -315,17 +332,27 @@ def _event_key(entry: Entry) -> tuple[str, str]:
     return (f"{entry.tenant}/{entry.session_id}", entry.event_id)
 
 
-def _created(entry: Entry) -> ResponseCreated:
-    return ResponseCreated(
-        response_id=entry.response_id,
-        event_id=entry.event_id,
-        bucket=entry.bucket,
-        eta_ms=round(entry.eta_ms) if entry.eta_ms is not None else None,
-    )
+def _told_whole(entry: Entry) -> list[Item]:
+    return [entry.opened(), *([Shown(entry.response_id, 0, entry.text)] if entry.chars else [])]
 
 
-def _done(entry: Entry, response: Response) -> ResponseDone:
-    return ResponseDone(response=response, cursor=cursor(entry.response_id, entry.chars))
+def _unseen(entry: Entry) -> list[Item]:
+    """What the client has not seen, once the text here has reached what it has; all of it where that is another."""
+    if entry.chars < entry.seen:
+        return []
+    text, seen = entry.text, entry.seen
+    if checksum(text[:seen]) != entry.seen_crc and seen:
+        return _told_anew(entry)
+    entry.seen = 0
+    return [Shown(entry.response_id, seen, text[seen:])] if entry.chars > seen else []
+
+
+def _told_anew(entry: Entry) -> list[Item]:
+    """From the beginning, where the client has seen a text that is not this one's beginning."""
+    if not entry.seen:
+        return []
+    entry.seen = 0
+    return _told_whole(entry)
 
 
 def _timings(entry: Entry, worker: Timings, now_unix_ms: float) -> Timings:

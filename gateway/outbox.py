@@ -2,12 +2,24 @@
 
 Deltas of one answer that are not yet written are merged into one, so what waits is bounded by the text of the answers
 in flight. `seq` is given when a delta leaves, so it has no gap however deltas were merged; it starts at 0 with each
-`response.created`.
+`response.created`. So is the cursor: it says what has left, of every answer that is open.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shared.messages import ResponseCreated, ResponseDelta, ResponseDone, ServerMessage
+import msgspec
+
+from gateway.cursor import Seal, Told
+from shared.messages import Response, ResponseCreated, ResponseDelta, ResponseDone, ServerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An answer is assured, and told from its beginning; `told` is its part of the cursor."""
+
+    created: ResponseCreated
+    told: Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +41,15 @@ class _Growing:
 
 
 class Outbox:
-    __slots__ = ("_growing", "_items", "_next_seq", "merged", "size_chars")
+    """`begin` comes before the first answer."""
+
+    __slots__ = ("_growing", "_items", "_seal", "_told", "merged", "size_chars")
 
     def __init__(self) -> None:
-        self._items: list[ServerMessage | _Growing] = []
+        self._items: list[ServerMessage | Opened | _Growing | Response] = []
         self._growing: dict[str, _Growing] = {}
-        self._next_seq: dict[str, int] = {}
+        self._told: dict[str, Told] = {}
+        self._seal: Seal | None = None
         self.size_chars = 0
         self.merged = 0
 
@@ -42,7 +57,12 @@ class Outbox:
         """Messages that wait."""
         return len(self._items)
 
-    def put(self, item: ServerMessage | Shown) -> None:
+    def begin(self, seal: Seal, told: Iterable[Told] = ()) -> None:
+        """The session's name is known; its client comes back with these answers open."""
+        self._seal = seal
+        self._told = {each.response_id: each for each in told}
+
+    def put(self, item: ServerMessage | Opened | Shown | Response) -> None:
         if isinstance(item, Shown):
             self.size_chars += len(item.text)
             waiting = self._growing.get(item.response_id)
@@ -53,38 +73,36 @@ class Outbox:
             growing = self._growing[item.response_id] = _Growing(item.response_id, item.offset, item.text)
             self._items.append(growing)
             return
-        if isinstance(item, ResponseDone):
-            self.size_chars += len(item.response.output_text)
-            self._growing.pop(item.response.id, None)
-        elif isinstance(item, ResponseCreated):  # from here on the answer is told from its beginning
-            self._growing.pop(item.response_id, None)
+        if isinstance(item, Response):
+            self.size_chars += len(item.output_text)
+            self._growing.pop(item.id, None)
+        elif isinstance(item, Opened):  # from here on the answer is told from its beginning
+            self._growing.pop(item.created.response_id, None)
         self._items.append(item)
 
     def take(self) -> list[ServerMessage]:
-        """Everything that waits, in order, with its `seq`."""
+        """Everything that waits, in order, with its `seq` and its cursor."""
         items, self._items = self._items, []
         self._growing.clear()
         self.size_chars = 0
         return [self._number(item) for item in items]
 
-    def _number(self, item: ServerMessage | _Growing) -> ServerMessage:
+    def _number(self, item: ServerMessage | Opened | _Growing | Response) -> ServerMessage:
         if isinstance(item, _Growing):
-            seq = self._next_seq.get(item.response_id, 0)
-            self._next_seq[item.response_id] = seq + 1
+            told = self._told[item.response_id]
+            seq = told.seq
+            told.tell(item.text)
             return ResponseDelta(
-                response_id=item.response_id,
-                seq=seq,
-                offset=item.offset,
-                delta=item.text,
-                cursor=cursor(item.response_id, item.offset + len(item.text)),
+                response_id=item.response_id, seq=seq, offset=item.offset, delta=item.text, cursor=self._cursor()
             )
-        if isinstance(item, ResponseCreated):
-            self._next_seq[item.response_id] = 0
-        elif isinstance(item, ResponseDone):
-            self._next_seq.pop(item.response.id, None)
+        if isinstance(item, Opened):
+            self._told[item.created.response_id] = item.told
+            return msgspec.structs.replace(item.created, cursor=self._cursor())
+        if isinstance(item, Response):
+            self._told.pop(item.id, None)
+            return ResponseDone(response=item, cursor=self._cursor())
         return item
 
-
-def cursor(response_id: str, offset: int) -> str:
-    """Opaque to clients: which answer, and how much of it they have."""
-    return f"{response_id}@{offset}"
+    def _cursor(self) -> str:
+        assert self._seal is not None, "an answer before the session began"
+        return self._seal.write(self._told.values())

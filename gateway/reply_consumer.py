@@ -1,7 +1,7 @@
 """Replies from this gateway's own partition of `chat.replies`, in batches as they come."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from shared import metrics
 from shared.codec import decode_reply
@@ -23,10 +23,11 @@ async def consume_replies(reader: PartitionReader, replied: Callable[[list[Reply
             await asyncio.sleep(_RETRY_S)
             continue
         if records:
-            replied(_decoded(records))
+            replied(decode_replies(records))
 
 
-def _decoded(records: list[Record]) -> list[Reply]:
+def decode_replies(records: Iterable[Record]) -> list[Reply]:
+    """What is not a reply is counted and left out."""
     replies: list[Reply] = []
     for record in records:
         try:

@@ -1,15 +1,22 @@
 """Accepted requests and cancels to Kafka."""
 
+import secrets
 import time
 from dataclasses import dataclass
 
-from gateway.inflight import Entry
+from gateway.cursor import Place
+from gateway.entry import Entry
 from shared import metrics
 from shared.codec import msgpack_encode
+from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
-from shared.messages import Cancel, ChatRequest, Erase, ResponseCreate
+from shared.logs import get_logger
+from shared.messages import Cancel, ChatRequest, Erase, ReplyDone, ResponseCreate
 from shared.requests import Defaults, request_headers, settle
 from shared.topics import TopicNames, session_key
+from shared.tracing import make_traceparent
+
+log = get_logger()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,8 +27,9 @@ class RequestPublisher:
     reply_partition: int
     source: str
 
-    async def publish(self, entry: Entry, asked: ResponseCreate) -> None:
-        """Returns when Kafka has acknowledged the request. Raises `BrokerUnavailable`, `ProtocolError`."""
+    async def publish(self, entry: Entry, asked: ResponseCreate) -> Place:
+        """Where the request stands in its topic, when Kafka has acknowledged it. Raises `BrokerUnavailable`,
+        `ProtocolError`."""
         request = ChatRequest(
             id=entry.response_id,
             session_id=entry.session_id,
@@ -38,11 +46,11 @@ class RequestPublisher:
             reply_topic=self.topics.replies,
             reply_partition=self.reply_partition,
             metadata=asked.metadata,
-            traceparent=asked.traceparent,
+            traceparent=asked.traceparent or make_traceparent(secrets.randbits(192)),
         )
         order = settle(request, self.defaults, entry.received_unix_ms)
         start = time.perf_counter()
-        await self.producer.publish(
+        written = await self.producer.publish(
             Outgoing(
                 self.topics.requests(entry.bucket),
                 msgpack_encode(request),
@@ -51,10 +59,42 @@ class RequestPublisher:
             )
         )
         metrics.publish.observe(time.perf_counter() - start)
+        return Place(*written)
 
-    async def cancel(self, response_id: str) -> None:
-        """Raises `BrokerUnavailable`, `ProtocolError`."""
-        await self.producer.publish(Outgoing(self.topics.cancels, msgpack_encode(Cancel(request_id=response_id))))
+    async def cancel(self, entry: Entry) -> None:
+        """Whoever else the answer is written for still gets it."""
+        partition = entry.log.partition if entry.log is not None else self.reply_partition
+        cancel = Cancel(request_id=entry.response_id, reply_partition=partition)
+        try:
+            await self.producer.publish(Outgoing(self.topics.cancels, msgpack_encode(cancel)))
+        except (BrokerUnavailable, ProtocolError) as error:  # the worker finds out by the deadline
+            log.warning("cancel_not_published", request_id=entry.response_id, cause=str(error))
+
+    async def ended(self, entry: Entry) -> None:
+        """Write an end of the gateway's own to the log, for the gateway that the client may come back to; nobody waits
+        for the acknowledgement."""
+        response = entry.response
+        if entry.log is None or response is None:
+            return
+        done = ReplyDone(
+            request_id=response.id,
+            session_id=entry.session_id,
+            attempt=max(entry.attempt, 0),
+            status=response.status,
+            reason=response.reason,
+            source=response.source,
+            output_text=response.output_text,
+            usage=response.usage,
+            timings=response.timings,
+            grounding=response.grounding,
+            origin="gateway",
+        )
+        key = entry.session_id.encode()
+        record = Outgoing(self.topics.replies, msgpack_encode(done), key=key, partition=entry.log.partition)
+        try:
+            await self.producer.enqueue(record)
+        except (BrokerUnavailable, ProtocolError) as error:  # who comes back elsewhere is answered by the deadline
+            log.warning("end_not_logged", request_id=entry.response_id, cause=str(error))
 
     async def erase(self, tenant: str, session_id: str) -> None:
         """Have every worker forget a conversation. Raises `BrokerUnavailable`, `ProtocolError`."""

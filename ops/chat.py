@@ -12,13 +12,18 @@ from shared.messages import ErrorEvent, Response, ResponseCreate, ResponseDelta,
 
 _SOURCES = {"model": "AI answer", "faq": "from the help pages", "busy": "busy"}
 
+# An answer can be resumed for two minutes; who waits at a terminal gives up sooner.
+_PATIENCE_S = 30.0
+
 _HELP = "[dim]/new starts over · /quit ends · Ctrl-C stops an answer[/]"
 
 
-async def ask_once(url: str, request: ResponseCreate, *, session_id: str | None, as_json: bool) -> int:
+async def ask_once(
+    url: str, request: ResponseCreate, *, token: str | None, session_id: str | None, as_json: bool
+) -> int:
     """0 when there was an answer, 1 when the gateway refused or the answer failed. Raises `ConnectFailed`."""
     out = Console(highlight=False, soft_wrap=True)
-    async with ChatClient(url, session_id=session_id) as client:
+    async with ChatClient(url, token=token, session_id=session_id, patience_s=_PATIENCE_S) as client:
         async for event in client.ask(request):
             if isinstance(event, ResponseDelta) and not as_json:
                 out.print(event.delta, end="", markup=False)
@@ -35,11 +40,11 @@ async def ask_once(url: str, request: ResponseCreate, *, session_id: str | None,
     return 1
 
 
-async def converse(url: str, *, session_id: str | None) -> int:
+async def converse(url: str, *, token: str | None, session_id: str | None) -> int:
     """A conversation until /quit or the end of input. Raises `ConnectFailed`."""
     console = Console(highlight=False, soft_wrap=True)
     console.print(_HELP)
-    async with ChatClient(url, session_id=session_id) as client:
+    async with ChatClient(url, token=token, session_id=session_id, patience_s=_PATIENCE_S) as client:
         while True:
             question = await _read_line()
             if question is None or question == "/quit":

@@ -112,6 +112,14 @@ class History:
         pipeline.delete(_key(tenant, session_id), _key(tenant, session_id, "kv"))
         await self._bounded(pipeline.execute())
 
+    async def erased_since(self, tenant: str, session_id: str, asked_unix_ms: float) -> bool:
+        """Whether a conversation was erased after that question was asked; False where Redis is away."""
+        try:
+            erased = await self._bounded(self._redis.get(_key(tenant, session_id, "erased")))
+        except StoreUnavailable:
+            return False
+        return erased is not None and int(erased) >= int(asked_unix_ms)
+
     async def ping(self) -> None:
         """Ask now, even if Redis is being left alone. Raises `StoreUnavailable`."""
         self._away_until_ms = min(self._away_until_ms, 1.0)

@@ -174,7 +174,11 @@ class SessionCreated(Message, frozen=True, tag="session.created"):
     replayed: int
     limits: Limits
     heartbeat_s: float
-    expires_at: int | None = None
+    expires_at: int | None = None  # Unix milliseconds
+
+
+class SessionRefreshed(Message, frozen=True, tag="session.refreshed"):
+    expires_at: int  # Unix milliseconds
 
 
 class SessionDeleted(Message, frozen=True, tag="session.deleted"):
@@ -193,6 +197,7 @@ class ResponseCreated(Message, frozen=True, tag="response.created"):
     event_id: str
     bucket: Bucket
     eta_ms: int | None = None
+    cursor: str | None = None
 
 
 class ResponseDelta(Message, frozen=True, tag="response.output_text.delta"):
@@ -221,6 +226,7 @@ class Ping(Message, frozen=True, tag="ping"):
 
 ServerMessage = (
     SessionCreated
+    | SessionRefreshed
     | SessionDeleted
     | SessionClosing
     | ResponseCreated
@@ -267,7 +273,8 @@ class ReplyDelta(Message, frozen=True, tag="chat.delta"):
 
 
 class ReplyDone(Message, frozen=True, tag="chat.done"):
-    """An answer's end, with the whole text. The reader keeps the first of a request and drops the rest."""
+    """An answer's end, with the whole text. The reader keeps the first of a request and drops the rest. A gateway that
+    ends one itself writes it too, for the gateway that its client may come back to."""
 
     request_id: str
     session_id: str
@@ -281,10 +288,14 @@ class ReplyDone(Message, frozen=True, tag="chat.done"):
     model: str | None = None
     error: ErrorDetail | None = None
     grounding: tuple[Grounding, ...] = ()
+    origin: Literal["worker", "gateway"] = "worker"
 
 
 class Cancel(Message, frozen=True, tag="chat.cancel"):
+    """Nobody waits for an answer any more; with `reply_partition`, nobody to whom it goes there."""
+
     request_id: Identifier
+    reply_partition: Count | None = None
 
 
 class Erase(Message, frozen=True, tag="chat.erase"):
@@ -298,7 +309,8 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
     """What a worker can still take on; its newest report counts, and a record without a value says that it leaves.
 
     By bucket served: `first_token_ms`, predicted from the arrival of a request now to its first token, and
-    `service_ms`, the machine time of one request. `backlog_ms` is that of the waiting requests which are kept."""
+    `service_ms`, the machine time of a request, on the mean of those served and given up. `backlog_ms` is that of the
+    waiting requests which are kept."""
 
     worker_id: Identifier
     unix_ms: Count

@@ -27,6 +27,8 @@ publish = Histogram("replyline_gateway_publish_seconds", "Produce to acknowledge
 replies_dropped = Counter("replyline_gateway_replies_dropped_total", "Replies nobody waits for, or repeated", ["why"])
 deltas_merged = Counter("replyline_gateway_deltas_merged_total", "Deltas joined to another for a slow client")
 handler_errors = Counter("replyline_gateway_handler_errors_total", "Our own faults, caught at the process's edge")
+quota_refusals = Counter("replyline_gateway_quota_refusals_total", "Requests over a minute's limit", ["of"])
+jwks_reads = Counter("replyline_gateway_jwks_reads_total", "Reads of the public keys of tokens", ["outcome"])
 routed = Counter("replyline_gateway_routed_total", "Records of chat.requests forwarded", ["bucket"])
 
 breaker_state = Gauge("replyline_gateway_breaker_state", "0 closed, 1 half-open, 2 open: only the fallback answers")

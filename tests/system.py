@@ -171,6 +171,7 @@ class System:
             "worker__max_length": 4_096,
             "worker__group": "workers",
             "log__format": "json",
+            "auth__mode": "anonymous",
             # The default suits a local Redis on an idle machine.
             "redis__timeout_ms": 1_000,
         }

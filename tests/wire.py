@@ -90,6 +90,8 @@ class Client:
         *,
         start: bool = True,
         session_id: str | None = None,
+        token: str | None = None,
+        cursor: str | None = None,
         pong: bool = True,
         sock: Socket | None = None,
     ) -> AsyncIterator[Self]:
@@ -108,7 +110,10 @@ class Client:
             reading = asyncio.create_task(client._read())
             try:
                 if start:
-                    await client.send({"type": "session.start", **({"session_id": session_id} if session_id else {})})
+                    resume = {"cursor": cursor} if cursor is not None else None
+                    named = {"session_id": session_id, "token": token, "resume": resume}
+                    given = {name: value for name, value in named.items() if value is not None}
+                    await client.send({"type": "session.start", **given})
                     await client.of_type("session.created")
                 yield client
             finally:

@@ -25,8 +25,8 @@ from workers.costs import CostModel
 from workers.engine.loading import LoadedModel, load_model
 from workers.history_window import HistoryWindow
 from workers.intake import Intake, RecentIds, read_cancels
+from workers.kept_lengths import KeptLengths
 from workers.kv.opening import open_cache
-from workers.lengths import OutputLengths
 from workers.offsets import OffsetTracker
 from workers.policies import build_scheduler, make_window
 from workers.prepare import Preparer
@@ -38,7 +38,7 @@ from workers.worker import Worker
 class WorkerProcess:
     """startup → serve → shutdown."""
 
-    def __init__(self, settings: Settings, model: LoadedModel, costs: CostModel) -> None:
+    def __init__(self, settings: Settings, model: LoadedModel, costs: CostModel, lengths: KeptLengths) -> None:
         kafka, topics = settings.kafka, settings.kafka.topics
         client_id = f"replyline-worker-{os.getpid()}"
         info = model.engine.info
@@ -46,6 +46,7 @@ class WorkerProcess:
         defaults = Defaults.of(settings)
         self._settings = settings
         self._model = model
+        self._lengths = lengths
         self._offsets = OffsetTracker()
         self._history = History(settings.redis)
         self._producer = Producer(kafka, client_id=client_id)
@@ -68,7 +69,6 @@ class WorkerProcess:
             reuse_kv=settings.kv.enabled,
         )
         self._kv = open_cache(settings, info, costs) if settings.kv.enabled else None
-        lengths = OutputLengths(longest=info.max_length)
         window = make_window(
             settings.worker.window,
             limits=limits,
@@ -80,7 +80,7 @@ class WorkerProcess:
         self._worker = Worker(
             engine=model.engine,
             scheduler=build_scheduler(
-                settings.worker.policy, limits=limits, costs=costs, lengths=lengths, window=window
+                settings.worker.policy, limits=limits, costs=costs, lengths=lengths.lengths, window=window
             ),
             costs=costs,
             publisher=self._publisher,
@@ -94,7 +94,6 @@ class WorkerProcess:
         self._publisher.settled = self._worker.settled
         preparer = Preparer(
             settings=settings.worker,
-            defaults=defaults,
             tokenizer=model.tokenizer,
             prompts=PromptBuilder(
                 model.template,
@@ -161,6 +160,7 @@ class WorkerProcess:
         self._tasks.start("intake", self._intake.run())
         self._tasks.start("commits", commit_regularly(self._offsets, self._requests))
         self._tasks.start("capacity", self._capacity.run())
+        self._tasks.start("lengths", self._lengths.write_regularly())
         settle_heap()
         get_logger().info("worker_ready", buckets=self._settings.worker.buckets, engine=self._model.engine.info.name)
 
@@ -181,6 +181,7 @@ class WorkerProcess:
         await self._history.close()
         if self._kv is not None:
             await asyncio.to_thread(self._kv.close)
+        await asyncio.to_thread(self._lengths.write)
         get_logger().info("worker_stopped", unfinished=unfinished)
 
 
@@ -197,7 +198,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             kept = worker.costs_dir / f"{info.name}-{info.model}-{info.num_slots}.json" if info.name != "fake" else None
             costs, how = await asyncio.to_thread(load_or_calibrate, kept, key, model.engine)
             get_logger().info("costs_known", how=how, decode_ms=round(costs.decode_ms(info.num_slots, 0), 2))
-            process = WorkerProcess(settings, model, costs)
+            lengths = KeptLengths(None if kept is None else kept.with_suffix(".lengths"), info)
+            process = WorkerProcess(settings, model, costs, lengths)
             readiness.checks = {"kafka": process.not_connected, "redis": process.history_not_seen}
             await process.run(stop)
         finally:

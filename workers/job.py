@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from shared.fallback import Fallback
-from shared.messages import Bucket, Grounding, Timings, Usage
+from shared.messages import Bucket, Grounding, ReplyDone, Timings, Usage
 from shared.requests import Order
 from workers.answer import Answer
 from workers.conversation import Prompt
@@ -14,6 +14,9 @@ from workers.sequence import Sequence
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Job:
+    """`targets` are those that it is written for: the request's own, and those of whoever asked for the same again.
+    `owed` of them have not acknowledged its end, `done`, yet."""
+
     order: Order
     bucket: Bucket
     sequence: Sequence
@@ -21,6 +24,12 @@ class Job:
     prompt: Prompt
     fallback: Fallback
     origins: list[tuple[Partition, int]] = field(default_factory=list)
+    targets: list[Target] = field(init=False)
+    done: ReplyDone | None = None
+    owed: int = 0
+
+    def __post_init__(self) -> None:
+        self.targets = [target_of(self.order)]
 
     @property
     def id(self) -> str:
@@ -31,9 +40,23 @@ class Job:
         """The FAQ entries that the answer is made from."""
         return self.prompt.grounding
 
-    @property
-    def target(self) -> Target:
-        return (self.order.reply_topic, self.order.reply_partition)
+    def answers(self, order: Order) -> bool:
+        """Whether that is the same request, and not another one under its id."""
+        mine = self.order
+        return (mine.tenant, mine.request.session_id, mine.request.input) == (
+            order.tenant,
+            order.request.session_id,
+            order.request.input,
+        )
+
+    def let_go(self, reply_partition: int | None) -> bool:
+        """Nobody waits there any more (None: anywhere); whether that was the last one. Who is not written for has
+        nothing to take back."""
+        left = [target for target in self.targets if target[1] != reply_partition]
+        if reply_partition is None or not left:
+            return True
+        self.targets = left
+        return False
 
     def usage(self) -> Usage:
         sequence = self.sequence
@@ -51,3 +74,7 @@ class Job:
             queue_ms=round(started - sequence.arrived_unix_ms, 3) if started is not None else None,
             prefill_ms=round(first - started, 3) if started is not None and first is not None else None,
         )
+
+
+def target_of(order: Order) -> Target:
+    return (order.reply_topic, order.reply_partition)

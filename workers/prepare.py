@@ -8,8 +8,8 @@ from shared.errors import ProtocolError
 from shared.fallback import choose_fallback
 from shared.faq import FaqHit, FaqIndex
 from shared.history import History
-from shared.messages import Bucket, ChatRequest, Grounding
-from shared.requests import Defaults, Order, settle
+from shared.messages import Bucket, Grounding, ReplyDone
+from shared.requests import Order
 from shared.session_key import SessionKey
 from shared.settings import WorkerSettings
 from shared.tokenizer import Tokenizer
@@ -21,6 +21,7 @@ from workers.engine import Sampling
 from workers.job import Job
 from workers.kv.cache import KvCache
 from workers.prefixes import common_length
+from workers.recent_answers import answered_by
 from workers.sequence import Sequence as TokenSequence
 
 # Shorter texts are encoded in less time than a thread takes to be asked (about 50 µs).
@@ -30,7 +31,6 @@ _INLINE_CHARS = 2_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparer:
     settings: WorkerSettings
-    defaults: Defaults
     tokenizer: Tokenizer
     prompts: PromptBuilder
     faq: FaqIndex
@@ -41,9 +41,9 @@ class Preparer:
     kv: KvCache | None
     standing: Callable[[SessionKey], Sequence[int]]
 
-    async def prepare(self, request: ChatRequest, now_unix_ms: float) -> Job:
-        """Raises `ProtocolError` for a request that cannot be served."""
-        order = settle(request, self.defaults, now_unix_ms)
+    async def prepare(self, order: Order, now_unix_ms: float) -> Job | ReplyDone:
+        """The answer itself where the history has it. Raises `ProtocolError` for a request that cannot be served."""
+        request = order.request
         remembering = asyncio.create_task(
             self.history.turns(
                 order.tenant,
@@ -56,6 +56,9 @@ class Preparer:
         hits = self.faq.search(request.input, k=max(self.settings.grounding_entries, 1))
         entries = _grounding(hits, self.settings.grounding_entries)
         turns = await remembering
+        for turn in turns:
+            if (done := answered_by(turn, order, now_unix_ms)) is not None:
+                return done
         if len(request.input) + sum([_chars_to_encode(turn) for turn in turns]) <= _INLINE_CHARS:
             bucket, prompt = self._prompt(order, entries, turns)
         else:

@@ -57,9 +57,7 @@ class _Lane:
         entry = self._pending.setdefault(request_id, _Entry())
         if delta is not None:
             earlier = entry.delta
-            entry.delta = (
-                delta if earlier is None else msgspec.structs.replace(earlier, delta=earlier.delta + delta.delta)
-            )
+            entry.delta = delta if earlier is None else _joined(earlier, delta)
         entry.done = done or entry.done
         self.idle.clear()
         self._wake.set()
@@ -130,6 +128,16 @@ class _Lane:
     def _record(self, message: ReplyDelta | ReplyDone) -> Outgoing:
         topic, partition = self._target
         return Outgoing(topic, msgpack_encode(message), key=message.session_id.encode(), partition=partition)
+
+
+def _joined(earlier: ReplyDelta, later: ReplyDelta) -> ReplyDelta:
+    """One delta of two of an answer. For one more reader its text is told from its beginning, so they may overlap."""
+    before = later.offset - earlier.offset
+    if before < 0:
+        return later
+    if before > len(earlier.delta) or before + len(later.delta) <= len(earlier.delta):
+        return earlier  # a gap is filled by the terminal event
+    return msgspec.structs.replace(earlier, delta=earlier.delta[:before] + later.delta)
 
 
 class ReplyPublisher:

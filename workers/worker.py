@@ -17,15 +17,17 @@ from shared.clock import now_unix_ms
 from shared.history import History
 from shared.logs import get_logger
 from shared.messages import ErrorDetail, ReplyDone
+from shared.requests import Order
 from shared.session_key import SessionKey
 from shared.topics import TopicNames
 from shared.turn import Turn
 from workers.costs import CostModel
 from workers.engine import Engine
 from workers.engine_loop import EngineLoop, News, Said
-from workers.job import Job
+from workers.job import Job, target_of
 from workers.kv.cache import KvCache
 from workers.offsets import OffsetTracker, Partition
+from workers.recent_answers import RecentAnswers
 from workers.reply_publisher import ReplyPublisher, Target
 from workers.scheduler import Scheduler
 from workers.sequence import Finished, Sequence
@@ -59,7 +61,7 @@ class Worker:
         self._kv = kv
         self._model = engine.info.model
         self._jobs: dict[str, Job] = {}
-        self._ended: set[str] = set()
+        self._recent = RecentAnswers()
         self._unread: dict[str, list[tuple[Partition, int]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self.engine_loop = EngineLoop(
@@ -82,18 +84,46 @@ class Worker:
         self._unread.setdefault(done.request_id, []).append(origin)
         self._publisher.done(target, done)
 
-    def find(self, request_id: str) -> Job | None:
-        return self._jobs.get(request_id)
+    def repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
+        """Whether a request is being answered already, or was lately: then it is not computed again. Its record is done
+        when that answer is; who asked for it this time gets all of it."""
+        job = self._jobs.get(order.request.id)
+        if job is not None:
+            job.origins.append(origin)
+            if job.answers(order):
+                self._tell_also(job, target_of(order))
+            return True
+        done = self._recent.find(order, now_unix_ms())
+        if done is not None:
+            self.answer_unread(target_of(order), done, origin)
+        return done is not None
 
-    def cancel(self, request_id: str) -> bool:
-        """Have an answer end before the next step; False where it is not being written."""
-        if request_id not in self._jobs or request_id in self._ended:
+    def _tell_also(self, job: Job, target: Target) -> None:
+        """One more who waits for an answer; or a gateway that waits again: it may be another process than before, and
+        have nothing of it. Others' readers keep what they were told."""
+        if target not in job.targets:
+            job.targets.append(target)
+        elif target[0] != self._topics.replies:
+            return
+        if (delta := job.answer.so_far()) is not None:
+            self._publisher.delta(target, delta)
+        if job.done is not None:
+            job.owed += 1
+            self._publisher.done(target, job.done)
+
+    def cancel(self, request_id: str, reply_partition: int | None = None) -> bool:
+        """Have an answer end before the next step, unless others still wait for it; False where it is not being
+        written."""
+        job = self._jobs.get(request_id)
+        if job is None or job.done is not None:
             return False
-        self.engine_loop.cancel(request_id)
+        if job.let_go(reply_partition):
+            self.engine_loop.cancel(request_id)
         return True
 
     def erase(self, session: SessionKey) -> None:
         """Forget what this process holds of a conversation."""
+        self._recent.forget(session)
         self.engine_loop.forget(session)
         if self._kv is not None:
             self._kv.erase(session)
@@ -101,9 +131,11 @@ class Worker:
     def settled(self, done: ReplyDone) -> None:
         """A terminal event is acknowledged: its records may be committed."""
         origins = self._unread.pop(done.request_id, [])
-        if done.request_id in self._ended:  # else: a late record with the id of an answer that is still being written
-            self._ended.discard(done.request_id)
-            origins = [*origins, *self._jobs.pop(done.request_id).origins]
+        job = self._jobs.get(done.request_id)
+        if job is not None and job.done is not None:  # else: a late record with the id of an answer being written
+            job.owed -= 1
+            if job.owed <= 0:
+                origins = [*origins, *self._jobs.pop(done.request_id).origins]
         for partition, offset in origins:
             self._offsets.done(partition, offset)
 
@@ -130,14 +162,14 @@ class Worker:
         """On the event loop: what the engine's thread has to say."""
         for item in news:
             if isinstance(item, Said):
-                self._publisher.delta(item.job.target, item.delta)
+                for target in item.job.targets:
+                    self._publisher.delta(target, item.delta)
             else:
                 self._end(item.job, item.finished)
 
     # --- the end of an answer
 
     def _end(self, job: Job, finished: Finished) -> None:
-        self._ended.add(job.id)
         metrics.served.labels(finished.status, finished.reason).inc()
         sequence = job.sequence
         if sequence.first_step_unix_ms is not None:
@@ -155,9 +187,13 @@ class Worker:
         )
         done = self._terminal(job, finished)
         self._remember(job, done)
-        if (delta := job.answer.take_delta()) is not None:
-            self._publisher.delta(job.target, delta)  # leaves in one batch with the terminal event
-        self._publisher.done(job.target, done)
+        self._recent.add(job.order, done, now_unix_ms())
+        job.done, job.owed = done, len(job.targets)
+        rest = job.answer.take_delta()
+        for target in job.targets:
+            if rest is not None:
+                self._publisher.delta(target, rest)  # leaves in one batch with the terminal event
+            self._publisher.done(target, done)
 
     def _remember(self, job: Job, done: ReplyDone) -> None:
         if not done.output_text or done.status == "failed":

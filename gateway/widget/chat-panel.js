@@ -89,11 +89,14 @@ export class ChatPanel {
     this.#announcer.element,
   );
 
-  /** @param {{ url: string, tools: HTMLElement[] }} options `tools` are further buttons for the head */
-  constructor({ url, tools }) {
+  /**
+   * @param {{ url: string, token: import("./replyline-client.js").TokenSource, tools: HTMLElement[] }} options `tools`
+   *     are further buttons for the head
+   */
+  constructor({ url, token, tools }) {
     this.#header.append(...tools);
     this.#storageKey = `replyline:turns:${url}`;
-    this.#client = new ReplylineClient({ url });
+    this.#client = new ReplylineClient({ url, token });
     /** @param {string} type @param {(detail: any) => void} handle */
     const on = (type, handle) =>
       this.#client.addEventListener(type, (event) => handle(/** @type {CustomEvent} */ (event).detail));

@@ -9,6 +9,8 @@
  *
  * Attributes: `url` (the gateway's WebSocket; by default the host that served this script), `lang` ("en", "zh"; by
  * default the page's, then the browser's), `heading`, `theme` ("light", "dark"; by default the system's), `floating`.
+ * Property `token`: for a gateway that asks who its customers are, a function that gives a fresh token (or a promise of
+ * one), asked at each connect and before the last one expires: `chat.token = async () => (await fetch("/token")).text()`.
  * Slot `note`: the host's words under the input. Custom properties: `--replyline-accent`, `--replyline-on-accent`.
  */
 
@@ -57,7 +59,11 @@ export class ReplylineChat extends HTMLElement {
   }
 
   #createPanel() {
-    const panel = new ChatPanel({ url: this.getAttribute("url") ?? ownGateway(), tools: [this.#closer] });
+    const panel = new ChatPanel({
+      url: this.getAttribute("url") ?? ownGateway(),
+      token: () => /** @type {any} */ (this).token?.(),
+      tools: [this.#closer],
+    });
     panel.element.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
       const unused = event.key === "Escape" && !event.isComposing && !event.defaultPrevented;
       if (unused && this.hasAttribute("floating")) this.#close();

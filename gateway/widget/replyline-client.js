@@ -2,8 +2,9 @@
  * Replyline's protocol in a browser: one WebSocket, subprotocol `chat.v1.json`, no dependency.
  *
  * A question outlives its socket. It is kept until its `response.done` arrives; after a reconnect the session is
- * resumed from the last cursor and every unfinished question is sent again under its own `event_id`. The server
- * reattaches to the answer that it is already computing, and `offset` tells repeated text from new text.
+ * resumed from the last cursor, and its answers go on where they were. A question whose answer the server had not
+ * promised yet, or any where it could not resume, is sent again under its own `event_id`: the server reattaches to the
+ * answer that it is already computing, and tells it from its beginning.
  *
  *     const client = new ReplylineClient({ url: "wss://shop.example/ws" });
  *     client.addEventListener("delta", (event) => show(event.detail.text));
@@ -37,6 +38,8 @@ const CLIENT = { name: "replyline-widget", version: "0.1.0" };
 const BACKOFF_BASE_MS = 500;
 const BACKOFF_CAP_MS = 30_000;
 const HEARTBEAT_UNTIL_TOLD_MS = 5_000;
+const SOONEST_REFRESH_MS = 10_000;
+const LONGEST_TIMER_MS = 2 ** 31 - 1; // a longer one fires at once
 const MESSAGE_TOO_BIG = 1009; // sent again it would be refused again
 
 /** @param {number} code a WebSocket close code */
@@ -75,10 +78,15 @@ export class ReplylineClient extends EventTarget {
   #heartbeatMs = HEARTBEAT_UNTIL_TOLD_MS;
   /** @type {number | undefined} */ #retryTimer;
   /** @type {number | undefined} */ #watchdog;
+  /** @type {number | undefined} */ #refreshTimer;
   #erasing = false;
   #reconnectAtOnce = () => this.#state === "reconnecting" && !this.#socket && this.#open();
 
-  /** @param {{ url: string, token?: () => string | Promise<string> }} options `token` is asked at each connect. */
+  /** @typedef {() => string | undefined | Promise<string | undefined>} TokenSource */
+  /**
+   * @param {{ url: string, token?: TokenSource }} options `token` is asked for a fresh one at each connect, and before
+   *     the last one expires. Where it fails, it is asked again at the next reconnect.
+   */
   constructor({ url, token }) {
     super();
     this.#url = url;
@@ -158,7 +166,13 @@ export class ReplylineClient extends EventTarget {
     this.#heartbeatMs = HEARTBEAT_UNTIL_TOLD_MS;
     this.#restartWatchdog();
     socket.onopen = async () => {
-      const token = await this.#token?.();
+      let token;
+      try {
+        token = await this.#token?.();
+      } catch {
+        if (socket === this.#socket) this.#lost();
+        return;
+      }
       if (socket === this.#socket) this.#startSession(token);
     };
     socket.onmessage = (event) => {
@@ -172,6 +186,7 @@ export class ReplylineClient extends EventTarget {
   #drop() {
     clearTimeout(this.#retryTimer);
     clearTimeout(this.#watchdog);
+    clearTimeout(this.#refreshTimer);
     const socket = this.#socket;
     this.#socket = null;
     if (!socket) return;
@@ -199,6 +214,28 @@ export class ReplylineClient extends EventTarget {
   #restartWatchdog() {
     clearTimeout(this.#watchdog);
     this.#watchdog = setTimeout(() => this.#lost(), 2 * this.#heartbeatMs);
+  }
+
+  /**
+   * A session lasts as long as its token: give a fresh one when a fifth of its time is left. A clock here that is wrong,
+   * or a token that comes too late, costs a reconnect (4005) and no answer.
+   * @param {number | undefined} expiresAt Unix milliseconds; none where no tokens are checked
+   */
+  #refreshBefore(expiresAt) {
+    clearTimeout(this.#refreshTimer);
+    if (!this.#token || expiresAt === undefined) return;
+    const delay = Math.max(SOONEST_REFRESH_MS, 0.8 * (expiresAt - Date.now()));
+    this.#refreshTimer = setTimeout(() => this.#refresh(), Math.min(delay, LONGEST_TIMER_MS));
+  }
+
+  async #refresh() {
+    const socket = this.#socket;
+    try {
+      const token = await this.#token?.();
+      if (socket === this.#socket) this.#send({ type: "session.refresh", token });
+    } catch {
+      // The page has no token now: the session goes on until this one expires, and the reconnect asks again.
+    }
   }
 
   // --- client → server ---------------------------------------------------------------------------------------
@@ -243,6 +280,8 @@ export class ReplylineClient extends EventTarget {
     switch (message.type) {
       case "session.created":
         return this.#onSession(message);
+      case "session.refreshed":
+        return this.#refreshBefore(message.expires_at);
       case "session.deleted":
         return this.#forgetSession();
       case "session.closing":
@@ -261,9 +300,10 @@ export class ReplylineClient extends EventTarget {
     }
   }
 
-  /** @param {{ session_id: string, heartbeat_s: number }} message */
-  #onSession({ session_id, heartbeat_s }) {
+  /** @param {{ session_id: string, recovered: boolean, heartbeat_s: number, expires_at?: number }} message */
+  #onSession({ session_id, recovered, heartbeat_s, expires_at }) {
     this.#attempt = 0;
+    this.#refreshBefore(expires_at);
     this.#heartbeatMs = heartbeat_s * 1000;
     this.#restartWatchdog();
     if (this.#sessionId !== session_id) this.#cursor = null;
@@ -271,7 +311,10 @@ export class ReplylineClient extends EventTarget {
     this.#storage?.setItem(this.#storageKey, session_id);
     this.#setState("online");
     if (this.#erasing) this.#send({ type: "session.delete" });
-    for (const question of this.#questions.values()) this.#submit(question);
+    for (const question of this.#questions.values()) {
+      if (!recovered || !question.response_id) this.#submit(question);
+      else if (question.cancelled) this.#sendCancel(question);
+    }
   }
 
   /** A session starts once a connection, so an empty one needs a new connection. */
@@ -285,15 +328,15 @@ export class ReplylineClient extends EventTarget {
     this.#open();
   }
 
-  /** @param {{ response_id: string, event_id: string }} message */
-  #onCreated({ response_id, event_id }) {
+  /** @param {{ response_id: string, event_id: string, cursor?: string }} message */
+  #onCreated({ response_id, event_id, cursor }) {
+    this.#cursor = cursor ?? this.#cursor;
     const question = this.#questions.get(event_id);
     if (!question) return;
-    question.next_seq = 0; // a reattached answer is told from its beginning
-    if (question.response_id === response_id) return;
-    // A second id means that the first answer is lost for good and another one begins.
-    Object.assign(question, { response_id, text: "", characters: 0 });
-    this.#emit("created", { event_id });
+    const isAnother = question.response_id !== response_id;
+    // Told from its beginning: it begins, is told again, or the first answer is lost for good and another one begins.
+    Object.assign(question, { response_id, text: "", characters: 0, next_seq: 0 });
+    if (isAnother) this.#emit("created", { event_id });
   }
 
   /** @param {{ response_id: string, seq: number, offset: number, delta: string, cursor: string }} message */

@@ -35,6 +35,8 @@ from shared.messages import (
     SessionCreated,
     SessionDelete,
     SessionDeleted,
+    SessionRefresh,
+    SessionRefreshed,
     SessionStart,
     Source,
     Status,
@@ -129,6 +131,7 @@ class ScriptedGateway:
         self.scripts: dict[str, Script] = {}
         self.heartbeat_s = 25.0
         self.can_resume = True
+        self.expires_at: int | None = None
         self.received: list[ClientMessage] = []
         self.sessions: dict[str, Session] = {}
         self.num_computed = 0
@@ -219,6 +222,7 @@ class ScriptedGateway:
                 replayed=len(missed),
                 limits=LIMITS,
                 heartbeat_s=self.heartbeat_s,
+                expires_at=self.expires_at,
             )
         )
         for event in missed:
@@ -233,6 +237,8 @@ class ScriptedGateway:
                 if message.response_id == running.response_id or message.target_event_id == event_id:
                     running.cancelled = True
                     running.released.set()
+        elif isinstance(message, SessionRefresh):
+            await session.send(SessionRefreshed(expires_at=self.expires_at or 0))
         elif isinstance(message, SessionDelete):
             await session.send(SessionDeleted(session_id=session.id))
             del self.sessions[session.id]

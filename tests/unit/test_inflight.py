@@ -2,8 +2,9 @@
 
 import pytest
 
-from gateway.inflight import Entry, InflightTable, Item, State
-from gateway.outbox import Shown
+from gateway.entry import Entry, Item, State
+from gateway.inflight import InflightTable
+from gateway.outbox import Opened, Shown
 from shared.deadline import Deadline
 from shared.fallback import Fallback
 from shared.messages import (
@@ -11,21 +12,26 @@ from shared.messages import (
     Reason,
     ReplyDelta,
     ReplyDone,
+    Response,
     ResponseCreated,
-    ResponseDone,
     Status,
     Timings,
     Usage,
 )
 
+R1 = "resp_000000000000000000000001"
 FAQ = Fallback(
     source="faq", text="Within 5 days.", language="en", grounding=(Grounding(id="g", question="q", answer="a"),)
 )
 
 
+def name(number: int = 1) -> str:
+    return f"resp_{number:024x}"
+
+
 def make_entry(number: int = 1, *, soft: int = 200, hard: int = 1_000, received: float = 0.0) -> Entry:
     return Entry(
-        response_id=f"r{number}",
+        response_id=name(number),
         event_id=f"e{number}",
         tenant="t",
         session_id="s",
@@ -36,12 +42,12 @@ def make_entry(number: int = 1, *, soft: int = 200, hard: int = 1_000, received:
     )
 
 
-def delta(text: str, offset: int = 0, *, attempt: int = 1, request_id: str = "r1") -> ReplyDelta:
+def delta(text: str, offset: int = 0, *, attempt: int = 1, request_id: str = R1) -> ReplyDelta:
     return ReplyDelta(request_id=request_id, session_id="s", attempt=attempt, seq=0, offset=offset, delta=text)
 
 
 def done(
-    text: str, *, attempt: int = 1, status: Status = "completed", reason: Reason = "stop", request_id: str = "r1"
+    text: str, *, attempt: int = 1, status: Status = "completed", reason: Reason = "stop", request_id: str = R1
 ) -> ReplyDone:
     return ReplyDone(
         request_id=request_id,
@@ -78,13 +84,13 @@ def waiting(table: InflightTable) -> Entry:
 def test_the_predicted_time_is_told_with_the_promise_of_an_answer(table: InflightTable) -> None:
     entry = publishing(table)
     entry.eta_ms = 12.6
-    assert table.acknowledge(entry) == [
-        ResponseCreated(response_id="r1", event_id="e1", bucket="medium", eta_ms=13),
+    assert texts(table.acknowledge(entry)) == [
+        ResponseCreated(response_id=R1, event_id="e1", bucket="medium", eta_ms=13),
     ]
 
 
 def created(number: int = 1) -> ResponseCreated:
-    return ResponseCreated(response_id=f"r{number}", event_id=f"e{number}", bucket="medium")
+    return ResponseCreated(response_id=name(number), event_id=f"e{number}", bucket="medium")
 
 
 def texts(items: list[Item]) -> list[object]:
@@ -93,10 +99,10 @@ def texts(items: list[Item]) -> list[object]:
     for item in items:
         if isinstance(item, Shown):
             brief.append((item.offset, item.text))
-        elif isinstance(item, ResponseDone):
-            brief.append((item.response.status, item.response.reason, item.response.output_text))
+        elif isinstance(item, Response):
+            brief.append((item.status, item.reason, item.output_text))
         else:
-            brief.append(item)
+            brief.append(item.created)
     return brief
 
 
@@ -105,12 +111,13 @@ def texts(items: list[Item]) -> list[object]:
 
 def test_an_answer_is_assured_then_shown_then_done(table: InflightTable) -> None:
     entry = publishing(table)
-    assert table.acknowledge(entry) == [created()]
-    assert table.delta(delta("He"), 50) == Shown("r1", 0, "He")
-    assert table.delta(delta("y", 2), 60) == Shown("r1", 2, "y")
+    assert texts(table.acknowledge(entry)) == [created()]
+    assert table.delta(delta("He"), 50) == [Shown(R1, 0, "He")]
+    assert table.delta(delta("y", 2), 60) == [Shown(R1, 2, "y")]
     items = table.finish(entry, done("Hey you"), 90)
     assert texts(items) == [(3, " you"), ("completed", "stop", "Hey you")]
-    response = items[-1].response  # type: ignore[union-attr]
+    response = items[-1]
+    assert isinstance(response, Response)
     assert (response.usage.output_tokens, response.model, response.source) == (3, "m", "model")
     assert response.timings == Timings(admission_ms=5.0, queue_ms=1.0, ttft_ms=50.0, total_ms=90.0)
     assert (len(table), entry.done) == (0, True)
@@ -120,7 +127,7 @@ def test_a_request_that_is_refused_is_forgotten(table: InflightTable) -> None:
     entry = make_entry()
     table.accept(entry)
     table.refuse(entry)
-    assert (len(table), table.find("t", "s", "e1"), table.get("r1")) == (0, None, None)
+    assert (len(table), table.find("t", "s", "e1"), table.get(R1)) == (0, None, None)
     assert table.next_due_unix_ms() is None
 
 
@@ -129,10 +136,10 @@ def test_a_request_that_is_refused_is_forgotten(table: InflightTable) -> None:
 
 def test_replies_before_the_acknowledgement_wait_for_it(table: InflightTable) -> None:
     entry = publishing(table)
-    assert table.delta(delta("He"), 1) is None
-    assert table.delta(delta("y", 2), 2) is None
+    assert table.delta(delta("He"), 1) == []
+    assert table.delta(delta("y", 2), 2) == []
     assert texts(table.acknowledge(entry)) == [created(), (0, "Hey")]
-    assert table.delta(delta("!", 3), 3) == Shown("r1", 3, "!")
+    assert table.delta(delta("!", 3), 3) == [Shown(R1, 3, "!")]
 
 
 def test_a_terminal_event_before_the_acknowledgement_assures_the_answer_itself(table: InflightTable) -> None:
@@ -161,7 +168,8 @@ def test_the_fallback_before_the_acknowledgement_replaces_what_nobody_saw(table:
     table.delta(delta("He"), 1)
     items = table.fall_back(entry, FAQ, 2)
     assert texts(items) == [created(), (0, FAQ.text), ("completed", "stop", FAQ.text)]
-    response = items[-1].response  # type: ignore[union-attr]
+    response = items[-1]
+    assert isinstance(response, Response)
     assert (response.source, response.grounding, response.model) == ("faq", FAQ.grounding, None)
     assert response.timings.ttft_ms == 2.0
 
@@ -169,7 +177,7 @@ def test_the_fallback_before_the_acknowledgement_replaces_what_nobody_saw(table:
 def test_a_request_may_be_cancelled_while_it_is_counted(table: InflightTable) -> None:
     entry = make_entry()
     table.accept(entry)
-    assert [type(item) for item in table.cancel(entry, 2)] == [ResponseCreated, ResponseDone]
+    assert [type(item) for item in table.cancel(entry, 2)] == [Opened, Response]
     table.admit(entry, "long", 3)
     assert (entry.state, entry.bucket) == (State.DONE, "short")
 
@@ -180,31 +188,31 @@ def test_a_request_may_be_cancelled_while_it_is_counted(table: InflightTable) ->
 def test_a_repeated_delta_is_shown_once(table: InflightTable) -> None:
     waiting(table)
     table.delta(delta("Hello"), 1)
-    assert table.delta(delta("Hello"), 2) is None
-    assert table.delta(delta("ello", 1), 3) is None
-    assert table.delta(delta("llo you", 2), 4) == Shown("r1", 5, " you")
+    assert table.delta(delta("Hello"), 2) == []
+    assert table.delta(delta("ello", 1), 3) == []
+    assert table.delta(delta("llo you", 2), 4) == [Shown(R1, 5, " you")]
 
 
 def test_behind_a_gap_nothing_is_shown_until_the_end_fills_it(table: InflightTable) -> None:
     entry = waiting(table)
     table.delta(delta("He"), 1)
-    assert table.delta(delta("you", 4), 2) is None
+    assert table.delta(delta("you", 4), 2) == []
     assert texts(table.finish(entry, done("Hey you"), 3)) == [(2, "y you"), ("completed", "stop", "Hey you")]
 
 
 def test_a_second_worker_with_the_same_text_goes_on_where_the_first_was(table: InflightTable) -> None:
     waiting(table)
     table.delta(delta("Hello", attempt=1), 1)
-    assert table.delta(delta("Hell", attempt=2), 2) is None
-    assert table.delta(delta("o you", 4, attempt=2), 3) == Shown("r1", 5, " you")
-    assert table.delta(delta("XX", 9, attempt=1), 4) is None, "the first worker is not listened to any more"
+    assert table.delta(delta("Hell", attempt=2), 2) == []
+    assert table.delta(delta("o you", 4, attempt=2), 3) == [Shown(R1, 5, " you")]
+    assert table.delta(delta("XX", 9, attempt=1), 4) == [], "the first worker is not listened to any more"
 
 
 def test_two_texts_are_never_spliced(table: InflightTable) -> None:
     entry = waiting(table)
     table.delta(delta("Hello", attempt=1), 1)
-    assert table.delta(delta("Good day", attempt=2), 2) is None
-    assert table.delta(delta(" you", 5, attempt=2), 3) is None
+    assert table.delta(delta("Good day", attempt=2), 2) == []
+    assert table.delta(delta(" you", 5, attempt=2), 3) == []
     items = table.finish(entry, done("Good day you", attempt=2), 4)
     assert texts(items) == [("failed", "internal", "Hello")]
 
@@ -220,9 +228,9 @@ def test_the_first_workers_end_stands_even_after_the_second_began_otherwise(tabl
 def test_replies_to_what_is_over_or_unknown_are_dropped(table: InflightTable) -> None:
     entry = waiting(table)
     table.finish(entry, done("Hi"), 1)
-    assert table.delta(delta("more", 2), 2) is None
-    assert table.delta(delta("x", request_id="nobody"), 2) is None
-    assert table.get("r1") is None, "a second terminal event finds nothing to end"
+    assert table.delta(delta("more", 2), 2) == []
+    assert table.delta(delta("x", request_id="nobody"), 2) == []
+    assert table.get(R1) is None, "a second terminal event finds nothing to end"
 
 
 # --- the deadlines
@@ -231,7 +239,7 @@ def test_replies_to_what_is_over_or_unknown_are_dropped(table: InflightTable) ->
 def test_without_text_the_soft_deadline_is_missed_and_with_text_the_hard(table: InflightTable) -> None:
     silent, streaming = publishing(table, 1), publishing(table, 2)
     table.acknowledge(streaming)
-    table.delta(delta("x", request_id="r2"), 1)
+    table.delta(delta("x", request_id=name(2)), 1)
     assert table.next_due_unix_ms() == 200
     assert table.late(199.9) == []
     assert table.late(200) == [silent]

@@ -8,11 +8,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from test_inflight import FAQ, delta, done, make_entry
 
-from gateway.inflight import Entry, InflightTable, Item, State
+from gateway.cursor import CursorKey
+from gateway.entry import Entry, Item, State
+from gateway.inflight import InflightTable
 from gateway.outbox import Outbox
-from shared.messages import ResponseCreated, ResponseDelta, ResponseDone
+from shared.messages import Response, ResponseCreated, ResponseDelta, ResponseDone
 
 CONNECTIONS = ("c", "d")
+SEAL = CursorKey(b"secret").seal("t", "s")
 
 
 @dataclass
@@ -23,6 +26,9 @@ class Client:
     text: dict[str, str] = field(default_factory=dict)
     seq: dict[str, int] = field(default_factory=dict)
     finished: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.outbox.begin(SEAL)
 
     def read(self) -> None:
         for message in self.outbox.take():
@@ -69,7 +75,7 @@ class Inflight(RuleBasedStateMachine):
     def show(self, entry: Entry, items: Iterable[Item]) -> None:
         items = list(items)
         for item in items:
-            if isinstance(item, ResponseDone):
+            if isinstance(item, Response):
                 self.ended[entry.response_id] += 1
                 assert entry.done
             if entry.connection_id is not None:
@@ -122,9 +128,9 @@ class Inflight(RuleBasedStateMachine):
         stop = data.draw(st.integers(start, len(text)))
         reply = delta(text[start:stop], start, attempt=attempt, request_id=entry.response_id)
         shown = self.table.delta(reply, self.now)
-        if shown is not None:
+        if shown:
             assert entry.state is State.STREAMING
-            self.show(entry, [shown])
+            self.show(entry, shown)
 
     @rule(data=st.data(), attempt=st.integers(0, 1), whole=st.booleans())
     def done(self, data: st.DataObject, attempt: int, whole: bool) -> None:

@@ -36,6 +36,7 @@ from shared.messages import (
     SessionDelete,
     SessionDeleted,
     SessionRefresh,
+    SessionRefreshed,
     SessionStart,
     Timings,
     Usage,
@@ -151,6 +152,7 @@ GOLDEN: list[tuple[Message, str]] = [
             '"messages_per_minute":100,"first_token_ms":200,"deadline_ms":1000},"heartbeat_s":25.0,"expires_at":99}'
         ),
     ),
+    (SessionRefreshed(expires_at=5), '{"type":"session.refreshed","expires_at":5}'),
     (SessionDeleted(session_id="s"), '{"type":"session.deleted","session_id":"s"}'),
     (
         SessionClosing(reason="shutdown", reconnect_after_ms=5),

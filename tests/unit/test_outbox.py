@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.outbox import Outbox, Shown, cursor
+from gateway.cursor import CursorKey, Told, checksum, digest_of
+from gateway.outbox import Opened, Outbox, Shown
 from shared.messages import (
     Ping,
     Response,
@@ -15,14 +16,44 @@ from shared.messages import (
     Usage,
 )
 
+SEAL = CursorKey(b"secret").seal("t", "s")
+NAMES = {letter: f"resp_{number:024x}" for number, letter in enumerate("rabc")}
 
-def created(response_id: str = "r") -> ResponseCreated:
-    return ResponseCreated(response_id=response_id, event_id="e", bucket="short")
+
+def outbox() -> Outbox:
+    empty = Outbox()
+    empty.begin(SEAL)
+    return empty
 
 
-def done(text: str, response_id: str = "r") -> ResponseDone:
-    response = Response(
-        id=response_id,
+def told(text: str = "", *, seq: int = 0, letter: str = "r") -> Told:
+    """So much of an answer was told, in so many deltas."""
+    return Told(
+        digest=digest_of(NAMES[letter]),
+        event_id="e",
+        bucket="short",
+        received_unix_ms=0,
+        first_token_ms=200,
+        deadline_ms=1_000,
+        log=None,
+        request=None,
+        seq=seq,
+        chars=len(text),
+        crc=checksum(text),
+    )
+
+
+def opened(letter: str = "r") -> Opened:
+    return Opened(ResponseCreated(response_id=NAMES[letter], event_id="e", bucket="short"), told(letter=letter))
+
+
+def shown(offset: int, text: str, letter: str = "r") -> Shown:
+    return Shown(NAMES[letter], offset, text)
+
+
+def ended(text: str, letter: str = "r") -> Response:
+    return Response(
+        id=NAMES[letter],
         status="completed",
         reason="stop",
         source="model",
@@ -30,76 +61,104 @@ def done(text: str, response_id: str = "r") -> ResponseDone:
         usage=Usage(),
         timings=Timings(),
     )
-    return ResponseDone(response=response, cursor=cursor(response_id, len(text)))
 
 
-def delta(seq: int, offset: int, text: str, response_id: str = "r") -> ResponseDelta:
-    return ResponseDelta(
-        response_id=response_id, seq=seq, offset=offset, delta=text, cursor=cursor(response_id, offset + len(text))
-    )
+def brief(messages: list[ServerMessage]) -> list[object]:
+    """Each by its letter and what it says, without its cursor."""
+    letters = {name: letter for letter, name in NAMES.items()}
+    said: list[object] = []
+    for message in messages:
+        if isinstance(message, ResponseCreated):
+            said.append(letters[message.response_id])
+        elif isinstance(message, ResponseDelta):
+            said.append((letters[message.response_id], message.seq, message.offset, message.delta))
+        elif isinstance(message, ResponseDone):
+            said.append((letters[message.response.id], message.response.output_text))
+        else:
+            said.append(message)
+    return said
 
 
-def taken(*items: ServerMessage | Shown) -> list[ServerMessage]:
-    outbox = Outbox()
+def taken(*items: ServerMessage | Opened | Shown | Response) -> list[object]:
+    box = outbox()
     for item in items:
-        outbox.put(item)
-    return outbox.take()
+        box.put(item)
+    return brief(box.take())
+
+
+def cursors(messages: list[ServerMessage]) -> list[list[Told] | None]:
+    return [SEAL.read(getattr(message, "cursor", None) or "") for message in messages]
 
 
 def test_deltas_that_wait_are_merged_into_one() -> None:
-    outbox = Outbox()
-    for item in (created(), Shown("r", 0, "He"), Shown("r", 2, "y "), Shown("r", 4, "you")):
-        outbox.put(item)
-    assert (outbox.merged, outbox.size_chars) == (2, 7)
-    assert outbox.take() == [created(), delta(0, 0, "Hey you")]
-    assert not outbox
-    assert outbox.size_chars == 0
+    box = outbox()
+    for item in (opened(), shown(0, "He"), shown(2, "y "), shown(4, "you")):
+        box.put(item)
+    assert (box.merged, box.size_chars) == (2, 7)
+    assert brief(box.take()) == ["r", ("r", 0, 0, "Hey you")]
+    assert not box
+    assert box.size_chars == 0
 
 
 def test_numbers_have_no_gap_across_writes() -> None:
-    outbox = Outbox()
-    outbox.put(created())
+    box = outbox()
+    box.put(opened())
     messages = []
     for offset, text in enumerate("abc"):
-        outbox.put(Shown("r", offset, text))
-        messages += outbox.take()
-    outbox.put(done("abc"))
-    assert [*messages, *outbox.take()] == [
-        created(),
-        delta(0, 0, "a"),
-        delta(1, 1, "b"),
-        delta(2, 2, "c"),
-        done("abc"),
-    ]
+        box.put(shown(offset, text))
+        messages += box.take()
+    box.put(ended("abc"))
+    assert brief([*messages, *box.take()]) == ["r", ("r", 0, 0, "a"), ("r", 1, 1, "b"), ("r", 2, 2, "c"), ("r", "abc")]
 
 
 def test_answers_do_not_mix_and_other_messages_keep_their_place() -> None:
-    assert taken(created("a"), created("b"), Shown("a", 0, "1"), Ping(), Shown("b", 0, "2"), Shown("a", 1, "3")) == [
-        created("a"),
-        created("b"),
-        delta(0, 0, "13", "a"),
-        Ping(),
-        delta(0, 0, "2", "b"),
-    ]
+    items = (opened("a"), opened("b"), shown(0, "1", "a"), Ping(), shown(0, "2", "b"), shown(1, "3", "a"))
+    assert taken(*items) == ["a", "b", ("a", 0, 0, "13"), Ping(), ("b", 0, 0, "2")]
 
 
 def test_an_answer_that_is_told_again_begins_anew_even_while_its_text_waits() -> None:
     """A slow client repeats its event: the text that still waits belongs to the first telling."""
-    assert taken(created(), Shown("r", 0, "ab"), created(), Shown("r", 0, "ab"), Shown("r", 2, "c"), done("abc")) == [
-        created(),
-        delta(0, 0, "ab"),
-        created(),
-        delta(0, 0, "abc"),
-        done("abc"),
-    ]
+    items = (opened(), shown(0, "ab"), opened(), shown(0, "ab"), shown(2, "c"), ended("abc"))
+    assert taken(*items) == ["r", ("r", 0, 0, "ab"), "r", ("r", 0, 0, "abc"), ("r", "abc")]
 
 
 def test_what_waits_counts_the_text_that_is_to_be_written() -> None:
-    outbox = Outbox()
-    outbox.put(Shown("r", 0, "ab"))
-    outbox.put(done("ab"))
-    assert outbox.size_chars == 4
-    assert bool(outbox)
+    box = outbox()
+    box.put(shown(0, "ab"))
+    box.put(ended("ab"))
+    assert box.size_chars == 4
+    assert bool(box)
+
+
+def test_each_cursor_says_what_has_left_of_every_open_answer() -> None:
+    box = outbox()
+    for item in (opened("a"), shown(0, "xy", "a"), opened("b"), shown(0, "z", "b")):
+        box.put(item)
+    first = box.take()
+    for item in (shown(2, "!", "a"), ended("xy!", "a"), ended("z", "b")):
+        box.put(item)
+    assert cursors([*first, *box.take()]) == [
+        [told(letter="a")],
+        [told("xy", seq=1, letter="a")],
+        [told("xy", seq=1, letter="a"), told(letter="b")],
+        [told("xy", seq=1, letter="a"), told("z", seq=1, letter="b")],
+        [told("xy!", seq=2, letter="a"), told("z", seq=1, letter="b")],
+        [told("z", seq=1, letter="b")],
+        [],
+    ]
+
+
+def test_a_client_that_comes_back_is_told_on_from_where_it_was() -> None:
+    box = Outbox()
+    box.begin(SEAL, [told("xy", seq=1, letter="a"), told("z", seq=1, letter="b")])
+    box.put(shown(2, "!", "a"))
+    box.put(ended("z", "b"))
+    messages = box.take()
+    assert brief(messages) == [("a", 1, 2, "!"), ("b", "z")]
+    assert cursors(messages) == [
+        [told("xy!", seq=2, letter="a"), told("z", seq=1, letter="b")],
+        [told("xy!", seq=2, letter="a")],
+    ]
 
 
 PIECES = st.lists(
@@ -109,23 +168,26 @@ PIECES = st.lists(
 
 @given(PIECES)
 def test_whenever_it_is_written_each_text_arrives_whole_and_in_order(pieces: list[tuple[str, str, bool]]) -> None:
-    outbox, said, got, seqs = Outbox(), dict.fromkeys("abc", ""), dict.fromkeys("abc", ""), dict.fromkeys("abc", 0)
-    for name in "abc":
-        outbox.put(created(name))
+    box, said, got, seqs = outbox(), dict.fromkeys("abc", ""), dict.fromkeys("abc", ""), dict.fromkeys("abc", 0)
+    letters = {name: letter for letter, name in NAMES.items()}
+    for letter in "abc":
+        box.put(opened(letter))
 
     def write() -> None:
-        for message in outbox.take():
+        for message in box.take():
             if isinstance(message, ResponseDelta):
-                name = message.response_id
-                assert (message.seq, message.offset) == (seqs[name], len(got[name]))
-                assert message.cursor == cursor(name, len(got[name]) + len(message.delta))
-                got[name] += message.delta
-                seqs[name] += 1
+                letter = letters[message.response_id]
+                assert (message.seq, message.offset) == (seqs[letter], len(got[letter]))
+                got[letter] += message.delta
+                seqs[letter] += 1
+                open_ = SEAL.read(message.cursor)
+                assert open_ is not None
+                assert told(got[letter], seq=seqs[letter], letter=letter) in open_
 
-    for name, text, written in pieces:
-        outbox.put(Shown(name, len(said[name]), text))
-        said[name] += text
-        assert outbox.size_chars == sum(map(len, said.values())) - sum(map(len, got.values()))
+    for letter, text, written in pieces:
+        box.put(shown(len(said[letter]), text, letter))
+        said[letter] += text
+        assert box.size_chars == sum(map(len, said.values())) - sum(map(len, got.values()))
         if written:
             write()
     write()

@@ -232,3 +232,26 @@ async def test_flush_waits_for_every_terminal_event(desk: Desk) -> None:
 async def test_with_nothing_written_flush_and_stop_return_at_once(desk: Desk) -> None:
     await desk.publisher.flush()
     await desk.publisher.stop()
+
+
+@pytest.mark.parametrize(
+    ("deltas", "merged"),
+    [
+        ([(0, "Hey"), (3, " you")], (0, "Hey you")),
+        ([(0, "Hey"), (2, "y you")], (0, "Hey you")),
+        ([(3, " you"), (0, "Hey you!")], (0, "Hey you!")),
+        ([(0, "Hey you"), (0, "Hey"), (4, "you!")], (0, "Hey you!")),
+        ([(0, "Hey"), (5, "you")], (0, "Hey")),
+    ],
+    ids=["in-order", "overlapping", "told-from-its-beginning", "told-again", "behind-a-gap"],
+)
+async def test_deltas_of_one_round_are_merged_by_their_place(
+    desk: Desk, deltas: list[tuple[int, str]], merged: tuple[int, str]
+) -> None:
+    """One more reader is told an answer from its beginning while it goes on."""
+    for offset, text in deltas:
+        desk.publisher.delta(HOME, delta(text, offset))
+    await quiet()
+    [reply] = desk.producer.take()
+    assert isinstance(reply, ReplyDelta)
+    assert (reply.offset, reply.delta) == merged

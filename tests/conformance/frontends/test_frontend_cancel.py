@@ -88,16 +88,20 @@ async def test_a_cancel_after_the_end_changes_nothing(client: Client) -> None:
 # --- forgetting
 
 
-async def test_a_deleted_session_is_forgotten(client: Client, system: System) -> None:
+async def test_a_deleted_session_is_forgotten(
+    client: Client, system: System, worker: Service, bystander: Bystander
+) -> None:
     first = await client.ask("Remember 4711", event_id="before", max_output_tokens=10)
     assert len(await system.turns(client.session_id)) == 1
     await client.send({"type": "session.delete"})
     assert (await client.of_type("session.deleted"))["session_id"] == client.session_id
     assert await system.turns(client.session_id) == []
     seen = len(client.events)
-    await client.create("Remember 4711", event_id="before", max_output_tokens=10)
-    again = await client.answer("before", since=seen)
-    assert again.response["id"] != first.response["id"]
+    async with bystander.paused:
+        before = await worker.metric("replyline_worker_requests_total")
+        await client.create("Remember 4711", event_id="before", max_output_tokens=10)
+        again = await client.answer("before", since=seen)
+        assert await worker.metric("replyline_worker_requests_total") == before + 1, "it is computed anew"
     for counted in ("input_tokens", "output_tokens"):  # what the shop says may be cached: it is no customer's
         assert again.response["usage"][counted] == first.response["usage"][counted]
 

@@ -1,0 +1,30 @@
+"""What is counted and logged of an answer that has ended."""
+
+from gateway.entry import Entry
+from shared import metrics
+from shared.logs import get_logger
+from shared.messages import Response
+
+log = get_logger()
+
+
+def count_answer(entry: Entry, response: Response) -> None:
+    metrics.answers.labels(response.source, response.status, response.reason).inc()
+    timings = response.timings
+    if timings.total_ms is not None:
+        metrics.e2e.labels(response.source).observe(timings.total_ms / 1_000)
+    if timings.ttft_ms is not None and response.source == "model":
+        metrics.ttft.labels(entry.bucket).observe(timings.ttft_ms / 1_000)
+    log.info(
+        "answered",
+        request_id=entry.response_id,
+        bucket=entry.bucket,
+        source=response.source,
+        status=response.status,
+        reason=response.reason,
+        fallback=entry.fallback,
+        adopted=entry.adopted,
+        ttft_ms=timings.ttft_ms,
+        total_ms=timings.total_ms,
+        output_tokens=response.usage.output_tokens,
+    )

@@ -1,0 +1,102 @@
+"""A request as the gateway holds it, and what becomes of it for its client. Pure."""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from gateway.admission import FallbackReason
+from gateway.cursor import Place, Told, digest_of
+from gateway.outbox import Opened, Shown
+from shared.deadline import Deadline
+from shared.messages import Bucket, Response, ResponseCreated
+
+Item = Opened | Shown | Response
+
+
+class State(Enum):
+    COUNTING = auto()
+    PUBLISHING = auto()
+    WAITING = auto()
+    STREAMING = auto()
+    DONE = auto()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Entry:
+    """One request. `connection_id` is the connection that hears of it; None after that was lost. `eta_ms` is the first
+    text's predicted time from receipt; None where nothing is known, or the workers do not get the request.
+
+    `log` and `request` are as in `Told`. `seen` characters of the text, of the checksum `seen_crc`, its client has from
+    before it came back; 0 once the text here has reached them. `promised` is set while an adopted answer is being read
+    from the log: its own deadlines, which `deadline` may be beyond meanwhile.
+    """
+
+    response_id: str
+    event_id: str
+    tenant: str
+    session_id: str
+    connection_id: str | None
+    input: str
+    received_unix_ms: float
+    deadline: Deadline
+    state: State = State.COUNTING
+    bucket: Bucket = "short"
+    fallback: FallbackReason | None = None
+    eta_ms: float | None = None
+    published: bool = False
+    adopted: bool = False
+    promised: Deadline | None = None
+    log: Place | None = None
+    request: Place | None = None
+    seen: int = 0
+    seen_crc: int = 0
+    admitted_unix_ms: float | None = None
+    first_text_unix_ms: float | None = None
+    attempt: int = -1
+    diverged: bool = False
+    chars: int = 0
+    parts: list[str] = field(default_factory=list)
+    response: Response | None = None
+    done_unix_ms: float = 0.0
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+    @property
+    def done(self) -> bool:
+        return self.state is State.DONE
+
+    @property
+    def created(self) -> bool:
+        """Whether the client has been told that its answer is assured."""
+        return self.state in {State.WAITING, State.STREAMING, State.DONE}
+
+    @property
+    def started(self) -> bool:
+        """Whether its client has text."""
+        return self.created and bool(self.chars or self.seen)
+
+    def opened(self) -> Opened:
+        """Told from its beginning, or again."""
+        return Opened(
+            ResponseCreated(
+                response_id=self.response_id,
+                event_id=self.event_id,
+                bucket=self.bucket,
+                eta_ms=round(self.eta_ms) if self.eta_ms is not None else None,
+            ),
+            self._told(),
+        )
+
+    def _told(self) -> Told:
+        received, promise = int(self.received_unix_ms), self.promised or self.deadline
+        return Told(
+            digest=digest_of(self.response_id),
+            event_id=self.event_id,
+            bucket=self.bucket,
+            received_unix_ms=received,
+            first_token_ms=promise.first_token_unix_ms - received,
+            deadline_ms=promise.deadline_unix_ms - received,
+            log=self.log,
+            request=self.request,
+        )

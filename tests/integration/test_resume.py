@@ -1,0 +1,285 @@
+"""A client that lost its socket goes on where it was, at the same gateway or another, the first one alive or dead."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from system import MakeSystem, Service, System, eventually
+from wire import JSON, MSGPACK, Answer, Client, Event, Form
+
+from ops.client import ChatClient
+from shared.messages import ResponseCreate, ResponseDelta, ResponseDone
+
+TOKENS = 64
+EVENTS = TOKENS + 2  # created, a delta a token, done
+QUESTION = "Tell me all about parcels"
+WHOLE = ("incomplete", "max_output_tokens", "model")
+
+
+@pytest_asyncio.fixture(scope="module")
+async def system(make_system: MakeSystem) -> System:
+    return await make_system(
+        worker__fake_decode_ms_per_step=5,
+        worker__reply_interval_ms=0,
+        worker__slots=16,
+        worker__max_waiting=256,
+        admission__enabled=False,
+        gateway__cursor_secret="a secret that all gateways of this test share",
+        gateway__messages_per_minute=100_000,
+        promise__first_token_ms=10_000,
+        promise__deadline_ms=20_000,
+    )
+
+
+@pytest_asyncio.fixture(scope="module")
+async def worker(system: System) -> Service:
+    return await system.worker().ready()
+
+
+@pytest_asyncio.fixture(scope="module")
+async def here(system: System, worker: Service) -> Service:
+    return await system.gateway(gateway__reply_partition=0).ready()
+
+
+@pytest_asyncio.fixture(scope="module")
+async def there(system: System, worker: Service) -> Service:
+    return await system.gateway(gateway__reply_partition=1).ready()
+
+
+@pytest_asyncio.fixture
+async def doomed(system: System, worker: Service) -> AsyncIterator[Service]:
+    """A gateway that does not outlive its test."""
+    gateway = await system.gateway(gateway__reply_partition=2).ready()
+    yield gateway
+    gateway.kill()
+
+
+@pytest_asyncio.fixture(scope="module")
+async def text(here: Service) -> str:
+    async with Client.connect(here.ws) as client:
+        return (await client.ask(QUESTION, max_output_tokens=TOKENS)).text
+
+
+@dataclass(slots=True)
+class Cut:
+    """What a client has when its socket breaks."""
+
+    session_id: str
+    event_id: str
+    form: Form
+    seen: list[Event] = field(default_factory=list)
+
+    @property
+    def cursor(self) -> str | None:
+        return next((event["cursor"] for event in reversed(self.seen) if "cursor" in event), None)
+
+    @property
+    def created(self) -> bool:
+        return any(event["type"] == "response.created" for event in self.seen)
+
+    @property
+    def done(self) -> bool:
+        return any(event["type"] == "response.done" for event in self.seen)
+
+    async def resume(self, gateway: Service, **fields: Any) -> Answer:
+        """Go on there; what both connections were told makes one answer."""
+        async with Client.connect(gateway.ws, self.form, session_id=self.session_id, cursor=self.cursor) as client:
+            began = client.events[0]
+            assert began["recovered"] is (self.cursor is not None)
+            if not self.created:
+                await client.create(QUESTION, event_id=self.event_id, **{"max_output_tokens": TOKENS, **fields})
+            if not self.done:
+                await client.of_type("response.done")
+            client.times = [*([0.0] * len(self.seen)), *client.times[1:]]
+            client.events = [*self.seen, *client.events[1:]]
+            assert client.count("error") == 0
+            return client.check(self.event_id)
+
+
+async def ask_and_lose(
+    gateway: Service, after: int, form: Form = JSON, *, event_id: str = "asked", **fields: Any
+) -> Cut:
+    """Ask, and lose the socket after so many events (0: as soon as the question is sent)."""
+    async with Client.connect(gateway.ws, form) as client:
+        session_id = client.session_id
+        await client.create(QUESTION, event_id=event_id, **{"max_output_tokens": TOKENS, **fields})
+        if after:
+            await client.until(lambda event: event["type"] == "response.done" or len(client.events) > after)
+        seen = client.events[1 : 1 + after]
+        client.socket.transport.abort()
+    return Cut(session_id, event_id, form, seen)
+
+
+async def test_cut_anywhere_an_answer_goes_on_at_the_same_gateway(here: Service, worker: Service, text: str) -> None:
+    """At every event of an answer, in both encodings: the same text, one end, and it is computed once."""
+    before = await worker.metric("replyline_worker_requests_total")
+
+    async def one(after: int, form: Form) -> Answer:
+        return await (await ask_and_lose(here, after, form)).resume(here)
+
+    cuts = [(after, form) for after in range(EVENTS + 1) for form in (JSON, MSGPACK)]
+    answers = await asyncio.gather(*(one(*cut) for cut in cuts))
+    assert [answer.outcome for answer in answers] == [WHOLE] * len(cuts)
+    assert {answer.text for answer in answers} == {text}
+    assert await worker.metric("replyline_worker_requests_total") == before + len(cuts)
+
+
+async def test_cut_anywhere_an_answer_goes_on_at_another_gateway(
+    here: Service, there: Service, worker: Service, text: str
+) -> None:
+    """The first gateway lives on, and holds the same answer."""
+    before = await worker.metric("replyline_worker_requests_total")
+
+    async def one(after: int, form: Form) -> Answer:
+        return await (await ask_and_lose(here, after, form)).resume(there)
+
+    cuts = [(after, form) for after in (0, 1, 2, 3, 10, 30, 50, 64, 65, 66) for form in (JSON, MSGPACK)]
+    answers = await asyncio.gather(*(one(*cut) for cut in cuts))
+    assert [answer.outcome for answer in answers] == [WHOLE] * len(cuts)
+    assert {answer.text for answer in answers} == {text}
+    assert await worker.metric("replyline_worker_requests_total") == before + len(cuts)
+    assert await here.metric("replyline_gateway_inflight") == 0
+    assert await there.metric("replyline_gateway_inflight") == 0
+
+
+async def test_answers_of_a_killed_gateway_go_on_at_another(
+    doomed: Service, there: Service, worker: Service, text: str
+) -> None:
+    """Killed without a word while every client is at another place of its answer."""
+    before = await worker.metric("replyline_worker_requests_total")
+    cuts = await asyncio.gather(*(ask_and_lose(doomed, after) for after in (0, 1, 2, 5, 10, 20, 40, 60)))
+    doomed.kill()
+    answers = await asyncio.gather(*(cut.resume(there) for cut in cuts))
+    assert [answer.outcome for answer in answers] == [WHOLE] * len(cuts)
+    assert {answer.text for answer in answers} == {text}
+    assert await worker.metric("replyline_worker_requests_total") == before + len(cuts)
+
+
+async def test_a_successor_with_the_same_partition_goes_on_too(
+    system: System, doomed: Service, worker: Service, text: str
+) -> None:
+    """It reads its partition from the end, and what its predecessor's clients missed, for those who come back."""
+    cut = await ask_and_lose(doomed, 20)
+    await ask_and_lose(doomed, 3)
+    doomed.kill()
+    successor = await system.gateway(gateway__reply_partition=2).ready()
+    answer = await cut.resume(successor)
+    assert (answer.outcome, answer.text) == (WHOLE, text)
+    assert await successor.stop() == 0
+
+
+async def test_a_client_may_move_on_again(here: Service, there: Service, doomed: Service, text: str) -> None:
+    """From one gateway to another to a third: each cursor is as good as the first."""
+    cut = await ask_and_lose(doomed, 10, max_output_tokens=TOKENS)
+    doomed.kill()
+    async with Client.connect(there.ws, session_id=cut.session_id, cursor=cut.cursor) as client:
+        await client.until(lambda _: len(client.events) > 10)
+        cut.seen += client.events[1:11]
+        client.socket.transport.abort()
+    answer = await cut.resume(here)
+    assert (answer.outcome, answer.text) == (WHOLE, text)
+
+
+async def test_the_fallback_of_a_dead_gateway_is_not_given_twice(
+    here: Service, doomed: Service, worker: Service
+) -> None:
+    """It answered after its client was gone: what it said stands in the log."""
+    worker.pause()
+    try:
+        cut = await ask_and_lose(doomed, 1, first_token_ms=300)
+        await eventually(lambda: doomed.logged("answered", source="faq"))
+        await asyncio.sleep(0.1)
+        doomed.kill()
+        answer = await cut.resume(here)
+    finally:
+        worker.resume()
+    assert answer.outcome == ("completed", "stop", "faq")
+    assert "tracking" in answer.text
+
+
+async def test_where_nobody_answers_the_adopter_does_by_the_deadline(
+    here: Service, doomed: Service, worker: Service
+) -> None:
+    """No worker, and the gateway died: the FAQ answers in time, for the question stands in the request's topic."""
+    worker.pause()
+    loop = asyncio.get_running_loop()
+    try:
+        asked_at = loop.time()
+        cut = await ask_and_lose(doomed, 1, first_token_ms=1_500)
+        doomed.kill()
+        answer = await cut.resume(here)
+        took_s = loop.time() - asked_at
+    finally:
+        worker.resume()
+    assert answer.outcome == ("completed", "stop", "faq")
+    assert "tracking" in answer.text
+    assert 1.5 <= took_s < 1.5 + 0.25 + 0.25
+
+
+async def test_a_cancel_at_another_gateway_ends_the_answer_everywhere(
+    here: Service, there: Service, worker: Service
+) -> None:
+    cut = await ask_and_lose(here, 5, max_output_tokens=2_000)
+    async with Client.connect(there.ws, session_id=cut.session_id, cursor=cut.cursor) as client:
+        await client.of_type("response.output_text.delta")
+        await client.send({"type": "response.cancel", "target_event_id": cut.event_id})
+        done = await client.of_type("response.done")
+    assert (done["response"]["status"], done["response"]["reason"]) == ("cancelled", "client")
+
+    async def is_over() -> bool:
+        return (
+            await here.metric("replyline_gateway_inflight") == await worker.metric("replyline_worker_slots_used") == 0
+        )
+
+    await eventually(is_over)
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["back", "elsewhere"])
+async def test_the_terminals_client_outlives_its_socket(here: Service, there: Service, text: str, moves: bool) -> None:
+    """Lost twice in the middle of an answer: it comes back by itself, and hands out each character once."""
+    async with ChatClient(here.ws, patience_s=10) as client:
+        parts, lost = [], 0
+        async for event in client.ask(ResponseCreate(event_id="e", input=QUESTION, max_output_tokens=TOKENS)):
+            if isinstance(event, ResponseDelta):
+                assert event.offset == len("".join(parts))
+                parts.append(event.delta)
+                if len(parts) in (5, 20):
+                    client._url = there.ws if moves else here.ws
+                    assert client._socket is not None
+                    client._socket.transport.abort()
+                    lost += 1
+            elif isinstance(event, ResponseDone):
+                assert event.response.output_text == "".join(parts) == text
+        assert lost == 2
+        assert client.session is not None
+        assert client.session.recovered
+
+
+async def test_a_cursor_is_good_for_its_own_session_only(here: Service, there: Service, text: str) -> None:
+    """Changed, another session's or no cursor at all: not recovered, and the connection goes on as a fresh one."""
+    cut = await ask_and_lose(here, 10)
+    assert cut.cursor is not None
+    changed = cut.cursor[:-6] + ("A" if cut.cursor[-6] != "A" else "B") + cut.cursor[-5:]
+    for session_id, cursor in ((cut.session_id, changed), ("another", cut.cursor), (cut.session_id, "resp_1@12")):
+        for gateway in (here, there):
+            async with Client.connect(gateway.ws, session_id=session_id, cursor=cursor) as client:
+                assert (client.events[0]["recovered"], client.events[0]["replayed"]) == (False, 0)
+                assert (await client.ask("Still there?", max_output_tokens=2)).text
+                assert client.count("response.done") == 1
+    cut.seen.clear()
+    assert (await cut.resume(there)).text == text, "asked again by its event it is told from its beginning"
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["erased-here", "erased-there"])
+async def test_an_erased_conversation_is_not_resumed(here: Service, there: Service, gone: bool) -> None:
+    cut = await ask_and_lose(here, EVENTS // 2)
+    async with Client.connect((there if gone else here).ws, session_id=cut.session_id) as client:
+        await client.send({"type": "session.delete"})
+        await client.of_type("session.deleted")
+    async with Client.connect(there.ws, session_id=cut.session_id, cursor=cut.cursor) as client:
+        done = await client.of_type("response.done")
+        assert (done["response"]["status"], done["response"]["output_text"]) == ("cancelled", "")
+        assert client.count("response.output_text.delta") == 0

@@ -1,0 +1,119 @@
+"""A cursor says where its client stands, to the gateways that have the key and for the session it was written for."""
+
+from base64 import urlsafe_b64encode
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.cursor import RESUMABLE_MS, CursorKey, Place, Seal, Told, checksum, digest_of, response_digest, response_id
+
+KEY = CursorKey(b"secret")
+SEAL = KEY.seal("t", "s")
+
+COUNTS = st.integers(0, 2**53 - 1)
+PLACES = st.none() | st.builds(Place, partition=COUNTS, offset=COUNTS)
+TOLD = st.builds(
+    Told,
+    digest=st.binary(min_size=12, max_size=12),
+    event_id=st.text("abcAB09_.:-", min_size=1, max_size=64),
+    bucket=st.sampled_from(["short", "medium", "long"]),
+    received_unix_ms=COUNTS,
+    first_token_ms=st.integers(-1_000, 600_000),
+    deadline_ms=st.integers(-1_000, 600_000),
+    log=PLACES,
+    request=PLACES,
+    seq=COUNTS,
+    chars=COUNTS,
+    crc=st.integers(0, 2**32 - 1),
+)
+OPEN = st.lists(TOLD, max_size=4)
+NAMES = st.text("ab/:.-", max_size=3)
+
+
+def told(**fields: int) -> Told:
+    return Told(
+        digest=bytes(12),
+        event_id="e",
+        bucket="short",
+        received_unix_ms=fields.pop("received", 0),
+        first_token_ms=200,
+        deadline_ms=fields.pop("deadline", 1_000),
+        log=Place(1, 7),
+        request=None,
+        **fields,
+    )
+
+
+@given(OPEN)
+def test_what_was_written_is_read(open_: list[Told]) -> None:
+    assert SEAL.read(SEAL.write(open_)) == open_
+
+
+@given(OPEN, st.data())
+def test_a_changed_cursor_is_refused(open_: list[Told], data: st.DataObject) -> None:
+    """Whichever character is another, missing or added."""
+    cursor = SEAL.write(open_)
+    at = data.draw(st.integers(0, len(cursor) - 1))
+    other = data.draw(st.characters(codec="ascii").filter(lambda char: char != cursor[at]))
+    assert SEAL.read(cursor[:at] + other + cursor[at + 1 :]) is None
+    assert SEAL.read(cursor[:at] + cursor[at + 1 :]) is None
+    assert SEAL.read(cursor[:at] + other + cursor[at:]) is None
+
+
+@given(st.tuples(NAMES, NAMES), st.tuples(NAMES, NAMES))
+@example(("a", "bc"), ("ab", "c"))
+def test_a_cursor_is_its_own_sessions(mine: tuple[str, str], other: tuple[str, str]) -> None:
+    cursor = KEY.seal(*mine).write([told()])
+    assert (KEY.seal(*other).read(cursor) is not None) == (mine == other)
+
+
+def test_another_secret_reads_nothing() -> None:
+    assert CursorKey(b"other").seal("t", "s").read(SEAL.write([told()])) is None
+
+
+@pytest.mark.parametrize("cursor", ["", "resp_1@12", "====", "a", "é", "\x00", "A" * 24, "A" * 1_000_000, "kA=="])
+def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+    assert SEAL.read(cursor) is None
+
+
+def test_a_cursor_of_another_version_is_refused() -> None:
+    """Its signature is right: the gateways are being replaced one by one."""
+    assert SEAL.read(sealed(SEAL, b"\x92\x01\x90")) == []
+    for body in (b"\x92\x02\x90", b"\x92\x01\x91\x90", b"\xc1"):
+        assert SEAL.read(sealed(SEAL, body)) is None
+
+
+def sealed(seal: Seal, body: bytes) -> str:
+    mac = seal._mac.copy()
+    mac.update(body)
+    return urlsafe_b64encode(body + mac.digest()).decode()
+
+
+def test_an_answer_is_resumable_until_two_minutes_after_its_deadline() -> None:
+    each = told(received=5_000, deadline=1_000)
+    assert each.resumable(6_000 + RESUMABLE_MS)
+    assert not each.resumable(6_000 + RESUMABLE_MS + 1)
+
+
+@given(st.lists(st.text(max_size=5)))
+def test_what_was_told_adds_up(pieces: list[str]) -> None:
+    each = told()
+    for piece in pieces:
+        each.tell(piece)
+    text = "".join(pieces)
+    assert (each.seq, each.chars, each.crc) == (len(pieces), len(text), checksum(text))
+
+
+def test_a_response_is_named_alike_everywhere_and_unlike_any_other() -> None:
+    names = ("t", "s", "e", "Where is it?")
+    assert response_id(*names) == response_id(*names)
+    assert response_id(*names) == f"resp_{response_digest(*names).hex()}"
+    assert digest_of(response_id(*names)) == response_digest(*names)
+    others = [tuple(f"{name}x" if at == place else name for at, name in enumerate(names)) for place in range(4)]
+    assert len({response_id(*names), *(response_id(*other) for other in others)}) == 5  # type: ignore[arg-type]
+
+
+def test_a_response_keeps_its_name_from_version_to_version() -> None:
+    """A client repeats its event while the gateways are being replaced."""
+    assert response_id("demo", "sess_1", "ev_1", "Hi") == "resp_cae08506d47e6d3de1d8f1dc"

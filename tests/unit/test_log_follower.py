@@ -1,0 +1,144 @@
+"""Another gateway's log is read from where an adopted answer begins, once for all who come together."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from gateway import log_follower
+from gateway.cursor import Place
+from gateway.log_follower import LogFollower
+from shared.codec import msgpack_encode
+from shared.errors import BrokerUnavailable
+from shared.kafka import Record
+from shared.messages import Reply, ReplyDelta
+
+P = 3
+
+
+def record(offset: int, session_id: str) -> Record:
+    delta = ReplyDelta(request_id=f"r-{session_id}", session_id=session_id, attempt=1, seq=0, offset=offset, delta="x")
+    return Record("chat.replies", P, offset, session_id.encode(), msgpack_encode(delta))
+
+
+@dataclass
+class FakeLog:
+    """A partition and the readers of it. A reader gives out one record a read; `gate` holds all of them."""
+
+    records: list[Record] = field(default_factory=list)
+    seeks: list[int] = field(default_factory=list)
+    open_readers: int = 0
+    fails: int = 0
+    on_read: Callable[[int], None] = lambda _: None
+
+    def reader(self, partition: int) -> "FakeReader":
+        assert partition == P
+        return FakeReader(self)
+
+
+@dataclass
+class FakeReader:
+    log: FakeLog
+    at: int = 0
+
+    async def start(self) -> None:
+        self.log.open_readers += 1
+
+    def seek(self, offset: int) -> None:
+        self.log.seeks.append(offset)
+        self.at = offset
+
+    async def end(self) -> int:
+        return len(self.log.records)
+
+    async def next_offset(self) -> int:
+        return self.at
+
+    async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
+        await asyncio.sleep(0)
+        self.log.on_read(self.at)
+        if self.log.fails:
+            self.log.fails -= 1
+            raise BrokerUnavailable("away")
+        found = self.log.records[self.at : self.at + 1]
+        self.at += len(found)
+        return found
+
+    async def stop(self) -> None:
+        self.log.open_readers -= 1
+
+
+def follow(log: FakeLog) -> tuple[LogFollower, list[tuple[str, int]]]:
+    told: list[tuple[str, int]] = []
+
+    def replied(replies: list[Reply]) -> None:
+        told.extend((reply.session_id, reply.offset) for reply in replies if isinstance(reply, ReplyDelta))
+
+    return LogFollower(log.reader, replied), told  # type: ignore[arg-type]
+
+
+async def gone(log: FakeLog) -> None:
+    async with asyncio.timeout(5):
+        while log.open_readers:  # noqa: ASYNC110 - a test
+            await asyncio.sleep(0)
+
+
+async def test_an_answer_is_told_from_its_place_on_until_it_leaves() -> None:
+    log = FakeLog([record(offset, "s") for offset in range(5)])
+    follower, told = follow(log)
+    await follower.join(Place(P, 2), "s", "r")
+    assert told == [("s", 2), ("s", 3), ("s", 4)]
+    log.records.append(record(5, "s"))
+    async with asyncio.timeout(5):
+        while told[-1] != ("s", 5):  # noqa: ASYNC110 - a test
+            await asyncio.sleep(0)
+    follower.leave(P, "r")
+    await gone(log)
+
+
+async def test_other_sessions_are_passed_over() -> None:
+    log = FakeLog([record(0, "s"), record(1, "other"), record(2, "s")])
+    follower, told = follow(log)
+    await follower.join(Place(P, 0), "s", "r")
+    assert told == [("s", 0), ("s", 2)]
+    await follower.stop()
+
+
+async def test_who_comes_while_it_reads_waits_and_all_of_them_go_back_once() -> None:
+    """However many come, the log is read on to its end first: those who come do not starve those who came."""
+    log = FakeLog([record(offset, "s" if offset % 2 else "t") for offset in range(40)])
+    follower, told = follow(log)
+    late: list[asyncio.Future[None]] = []
+
+    def one_more(at: int) -> None:
+        if at == 30 and not late:
+            late.extend(follower.join(Place(P, 10 + number), "t", f"t{number}") for number in range(10))
+
+    log.on_read = one_more
+    await follower.join(Place(P, 20), "s", "r")
+    await asyncio.gather(*late)
+    assert log.seeks == [20, 10]
+    assert {offset for session_id, offset in told if session_id == "t"} >= set(range(10, 40, 2))
+    await follower.stop()
+
+
+async def test_an_outage_of_the_broker_is_outlived(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_follower, "_RETRY_S", 0)
+    log = FakeLog([record(0, "s")], fails=1)
+    follower, told = follow(log)
+    await follower.join(Place(P, 0), "s", "r")
+    assert told == [("s", 0)]
+    await follower.stop()
+    assert log.open_readers == 0
+
+
+async def test_whoever_leaves_before_it_is_read_is_not_waited_for() -> None:
+    log = FakeLog([record(0, "s")])
+    follower, told = follow(log)
+    waiting = follower.join(Place(P, 0), "s", "r")
+    follower.leave(P, "r")
+    await asyncio.wait_for(waiting, 5)
+    assert told == []
+    follower.leave(P, "r")
+    await gone(log)

@@ -1,0 +1,96 @@
+"""The same question, asked again under the same id a short while after, gets the answer that there is."""
+
+import msgspec
+import pytest
+
+from shared.messages import ChatRequest, ReplyDone, Status, Timings, Usage
+from shared.requests import Defaults, Order, settle
+from shared.session_key import SessionKey
+from shared.settings import Settings
+from shared.turn import Turn
+from workers.recent_answers import RecentAnswers, answered_by
+
+DEFAULTS = Defaults.of(Settings())
+NOW = 1_700_000_000_000.0
+
+
+def order(request_id: str = "r", *, session_id: str = "s", text: str = "hi", tenant: str = "demo") -> Order:
+    request = ChatRequest(id=request_id, session_id=session_id, input=text, tenant=tenant, reply_topic="chat.replies")
+    return settle(request, DEFAULTS, NOW)
+
+
+def done(request_id: str = "r", *, status: Status = "completed", text: str = "Hello") -> ReplyDone:
+    return ReplyDone(
+        request_id=request_id,
+        session_id="s",
+        attempt=1,
+        status=status,
+        reason="stop",
+        source="model",
+        output_text=text,
+        usage=Usage(),
+        timings=Timings(),
+    )
+
+
+def test_an_answer_is_found_again_for_two_minutes() -> None:
+    recent = RecentAnswers()
+    recent.add(order(), done(), NOW)
+    assert recent.find(order(), NOW + 120_000) == done()
+    assert recent.find(order(), NOW + 120_001) is None
+
+
+@pytest.mark.parametrize(
+    "other", [order("q"), order(session_id="s2"), order(text="ho"), order(tenant="shop")], ids=lambda _: ""
+)
+def test_another_question_conversation_tenant_or_id_finds_nothing(other: Order) -> None:
+    recent = RecentAnswers()
+    recent.add(order(), done(), NOW)
+    assert recent.find(other, NOW) is None
+
+
+def test_what_gave_the_client_nothing_is_tried_again() -> None:
+    recent = RecentAnswers()
+    for bad in (done(status="failed"), done(status="cancelled"), done(status="incomplete", text="")):
+        recent.add(order(), bad, NOW)
+        assert recent.find(order(), NOW) is None
+    recent.add(order(), done(status="incomplete"), NOW)
+    assert recent.find(order(), NOW) is not None
+
+
+def test_only_so_many_are_kept_and_none_for_longer_than_two_minutes() -> None:
+    recent = RecentAnswers(capacity=3)
+    for number in range(5):
+        recent.add(order(f"r{number}"), done(f"r{number}"), NOW)
+    assert [recent.find(order(f"r{number}"), NOW) is not None for number in range(5)] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
+    recent.add(order("new"), done("new"), NOW + 120_001)
+    assert len(recent) == 1
+
+
+def test_an_erased_conversations_answers_are_forgotten() -> None:
+    recent = RecentAnswers()
+    recent.add(order(), done(), NOW)
+    recent.add(order("q", session_id="s2"), done("q"), NOW)
+    recent.forget(SessionKey("demo", "s"))
+    assert recent.find(order(), NOW) is None
+    assert recent.find(order("q", session_id="s2"), NOW) is not None
+
+
+TURN = Turn(request_id="r", user="hi", assistant="Hello", source="faq", asked_unix_ms=int(NOW), output_ids=(1, 2))
+
+
+def test_the_history_answers_where_another_worker_did() -> None:
+    found = answered_by(TURN, order(), NOW + 1_000)
+    assert found is not None
+    assert (found.request_id, found.output_text, found.source) == ("r", "Hello", "faq")
+
+
+@pytest.mark.parametrize("fields", [{"request_id": "q"}, {"user": "ho"}, {"asked_unix_ms": int(NOW) - 240_001}])
+def test_another_or_an_old_turn_answers_nothing(fields: dict[str, object]) -> None:
+    assert answered_by(msgspec.structs.replace(TURN, **fields), order(), NOW) is None
