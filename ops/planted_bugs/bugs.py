@@ -1,0 +1,300 @@
+"""The bugs: what is changed where, and which tests must notice. One that is not noticed is a missing test."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """`old`, which stands exactly once in `file`, becomes `new`; at least one of `tests` must then fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def planted_in(self, text: str) -> str:
+        """The file's text with the bug. Raises `ValueError` where `old` does not stand there exactly once."""
+        count = text.count(self.old)
+        if count != 1:
+            raise ValueError(f"{self.name}: {self.old!r} stands {count} times in {self.file}; correct the table")
+        return text.replace(self.old, self.new)
+
+
+def find_misplaced(root: Path) -> list[str]:
+    """What is wrong with the table for the code in `root`: a line each."""
+    wrong = []
+    for bug in BUGS:
+        try:
+            bug.planted_in((root / bug.file).read_text())
+        except (ValueError, OSError) as error:
+            wrong.append(str(error))
+        wrong += [f"{bug.name}: {test} is missing" for test in bug.tests if not (root / test).is_file()]
+    return wrong
+
+
+BUGS: Final = (
+    Bug(
+        "a reply that was not acknowledged settles its request",
+        "workers/reply_publisher.py",
+        "                failed.append(message)\n                continue\n",
+        "                failed.append(message)\n",
+        ("tests/unit/test_reply_publisher.py",),
+    ),
+    Bug(
+        "commit before reply: a record is done when its answer begins",
+        "workers/worker.py",
+        "        self._jobs[job.id] = job\n",
+        "        self._jobs[job.id] = job\n"
+        "        for partition, offset in job.origins:\n"
+        "            self._offsets.done(partition, offset)\n",
+        ("tests/unit/test_worker.py",),
+    ),
+    Bug(
+        "offsets are committed past what is open",
+        "workers/offsets.py",
+        "        return next(iter(self.open), self.end)\n",
+        "        return self.end\n",
+        ("tests/unit/test_offsets.py",),
+    ),
+    Bug(
+        "a record read again loses its place",
+        "workers/offsets.py",
+        "            window.open.pop(offset, None)\n",
+        "            window.open.clear()\n",
+        ("tests/unit/test_offsets.py",),
+    ),
+    Bug(
+        "the router commits what the broker did not take",
+        "gateway/router.py",
+        "if not served]\n",
+        "if not served and False]\n",
+        ("tests/unit/test_router.py",),
+    ),
+    Bug(
+        "no dedupe of terminal events in the gateway",
+        "gateway/inflight.py",
+        "        del self._entries[entry.response_id]\n        self._remember(entry)\n",
+        "        self._remember(entry)\n",
+        ("tests/unit/test_inflight.py", "tests/unit/test_inflight_any_order.py"),
+    ),
+    Bug(
+        "an earlier attempt may still speak",
+        "gateway/inflight.py",
+        "reply.attempt < entry.attempt or ",
+        "",
+        ("tests/unit/test_inflight.py", "tests/unit/test_inflight_any_order.py"),
+    ),
+    Bug(
+        "an overlap of two deltas is shown twice",
+        "gateway/inflight.py",
+        "            text = text[overlap:]\n",
+        "            pass\n",
+        ("tests/unit/test_inflight.py", "tests/unit/test_inflight_any_order.py"),
+    ),
+    Bug(
+        "a gap is skipped over",
+        "gateway/inflight.py",
+        "        if overlap < 0:\n",
+        "        if overlap < -10**9:\n",
+        ("tests/unit/test_inflight.py", "tests/unit/test_inflight_any_order.py"),
+    ),
+    Bug(
+        "two texts are spliced",
+        "gateway/inflight.py",
+        "            if shown[: len(text)] != text[: len(shown)]:\n",
+        "            if False:\n",
+        ("tests/unit/test_inflight.py", "tests/unit/test_inflight_any_order.py"),
+    ),
+    Bug(
+        "the fallback answers after the first text",
+        "gateway/inflight.py",
+        "started=entry.started",
+        "started=False",
+        ("tests/unit/test_inflight.py", "tests/unit/test_inflight_any_order.py"),
+    ),
+    Bug(
+        "an erased session's answers are remembered",
+        "gateway/inflight.py",
+        "            del self._done[entry.response_id]\n            self._by_event.pop(_event_key(entry), None)\n",
+        "            pass\n",
+        ("tests/unit/test_inflight.py",),
+    ),
+    Bug(
+        "seq is off by one",
+        "workers/reply_publisher.py",
+        "self._next_seq[request_id] = delta.seq + 1",
+        "self._next_seq[request_id] = delta.seq + 2",
+        ("tests/unit/test_reply_publisher.py",),
+    ),
+    Bug(
+        "a delta's offset counts bytes",
+        "workers/answer.py",
+        "        self._offset += len(delta)\n",
+        "        self._offset += len(delta.encode())\n",
+        ("tests/unit/test_answer.py",),
+    ),
+    Bug(
+        "a slot is not cleared",
+        "workers/slots.py",
+        "        self._rows.pop()\n",
+        "        pass\n",
+        ("tests/unit/test_slots.py",),
+    ),
+    Bug(
+        "the KV of a row that moved stays behind",
+        "workers/slots.py",
+        "            if row.computed:\n                moves.append(Move(last, hole, row.computed))\n",
+        "            pass\n",
+        ("tests/unit/test_slots.py",),
+    ),
+    Bug(
+        "the KV's names leave out the salt",
+        "workers/kv/blocks.py",
+        "for part in (salt, layout_id.encode(), ",
+        "for part in (layout_id.encode(), ",
+        ("tests/unit/test_kv_blocks.py",),
+    ),
+    Bug(
+        "the KV's names leave out the tenant",
+        "workers/kv/blocks.py",
+        "blake2b(self._prefix + tenant.encode(), ",
+        "blake2b(self._prefix, ",
+        ("tests/unit/test_kv_blocks.py",),
+    ),
+    Bug(
+        "a private block is named without its session",
+        "workers/kv/blocks.py",
+        "blake2b(last + session_id.encode(), ",
+        "blake2b(last, ",
+        ("tests/unit/test_kv_blocks.py",),
+    ),
+    Bug(
+        "an erased conversation's KV stays in memory",
+        "workers/kv/cache.py",
+        "            self._host.erase(_owner(session))\n",
+        "            pass\n",
+        ("tests/unit/test_kv_erasure.py",),
+    ),
+    Bug(
+        "expiry is ignored in the scheduler",
+        "workers/scheduler.py",
+        '            late = [Finished(sequence, "incomplete", "deadline") for sequence in self._late(now_unix_ms)]\n',
+        "            late: list[Finished] = []\n",
+        ("tests/unit/test_scheduler.py",),
+    ),
+    Bug(
+        "a cancel is ignored",
+        "workers/scheduler.py",
+        "        self._cancelled[request_id] = None\n",
+        "        pass\n",
+        ("tests/unit/test_scheduler.py",),
+    ),
+    Bug(
+        "the soft deadline is forgotten",
+        "shared/deadline.py",
+        "(self.deadline_unix_ms if started else self.first_token_unix_ms)",
+        "self.deadline_unix_ms",
+        ("tests/unit/test_deadline.py",),
+    ),
+    Bug(
+        "the deadline in the header is ignored",
+        "shared/requests.py",
+        "    return msgspec.structs.replace(request, deadline_unix_ms=deadline)\n",
+        "    return request\n",
+        ("tests/unit/test_requests.py", "tests/unit/test_poison_records.py"),
+    ),
+    Bug(
+        "a late record is opened",
+        "workers/triage.py",
+        "        if deadline is None or deadline > now_unix_ms:\n",
+        "        if deadline is None or deadline > 0:\n",
+        ("tests/unit/test_triage.py",),
+    ),
+    Bug(
+        "answers go to any topic",
+        "shared/requests.py",
+        "    if not reply_topic_allowed(reply_topic, defaults.reply_topics):\n",
+        "    if False:\n",
+        ("tests/unit/test_requests.py",),
+    ),
+    Bug(
+        "any tenant may be named",
+        "shared/requests.py",
+        "    if not any(fnmatchcase(tenant, pattern) for pattern in defaults.tenants):\n",
+        "    if False:\n",
+        ("tests/unit/test_poison_records.py",),
+    ),
+    Bug(
+        "a header may contradict the value",
+        "shared/requests.py",
+        "    if told is not None and told != value.encode():\n",
+        "    if False:\n",
+        ("tests/unit/test_poison_records.py",),
+    ),
+    Bug(
+        "an input may be of any length",
+        "gateway/admission.py",
+        "    if num_tokens > limits.max_input_tokens:\n",
+        "    if False:\n",
+        ("tests/unit/test_admission.py",),
+    ),
+    Bug(
+        "the rate limit counts nothing",
+        "gateway/session.py",
+        "        self._allowance -= 1\n",
+        "        pass\n",
+        ("tests/unit/test_session.py",),
+    ),
+    Bug(
+        "special tokens in a text are parsed",
+        "shared/tokenizer.py",
+        '            document["added_tokens"] = [token for token in added if not token["special"]]\n',
+        "            pass\n",
+        ("tests/unit/test_tokenizer.py",),
+    ),
+    Bug(
+        "a model file's sha256 is not compared",
+        "shared/model_folder.py",
+        "        if verify and sha256_of(file) != entry.sha256:\n",
+        "        if False:\n",
+        ("tests/unit/test_model_files.py",),
+    ),
+    Bug(
+        "a worker loads a model without comparing its sha256",
+        "workers/engine/loading.py",
+        "settings.model.dir, verify=True)",
+        "settings.model.dir)",
+        ("tests/unit/test_model_files.py",),
+    ),
+    Bug(
+        "a GGUF file's header is believed",
+        "workers/graph/gguf_header.py",
+        "        if size > self.size - self.at:\n",
+        "        if False:\n",
+        ("tests/unit/test_model_files.py",),
+    ),
+    Bug(
+        "tensors may overlap",
+        "workers/graph/safetensors_source.py",
+        "        if start != at or stop < start:\n",
+        "        if stop < start:\n",
+        ("tests/unit/test_model_files.py",),
+    ),
+    Bug(
+        "an unread record is answered under any id",
+        "workers/triage.py",
+        "if not _IDENTIFIER.fullmatch(request_id) or ",
+        "if not request_id or ",
+        ("tests/unit/test_poison_records.py",),
+    ),
+    Bug(
+        "a dead letter shows what the customer wrote",
+        "ops/letters.py",
+        "else _kind(field)\n\n\ndef _kind",
+        "else field\n\n\ndef _kind",
+        ("tests/unit/test_letters.py",),
+    ),
+)
