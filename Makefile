@@ -4,16 +4,17 @@ PORT ?= $(or $(REPLYLINE_GATEWAY__PORT),8080)
 PYTHON ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+CHAOS_ARGS ?= --seed 1 --minutes 2 --brokers 3
 export PYTHON
 
 BIN := .venv/bin
 CODE := gateway ops shared workers tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo doctor test check fmt bench up lock clean
+.PHONY: help setup demo doctor test check fmt bench planted-bugs up lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## .venv with what the demo needs, and the model
 	@ops/setup-venv demo
@@ -48,6 +49,15 @@ bench: ## measure this machine: latency, throughput, overload, outage
 	@ops/setup-venv test
 	@$(BIN)/replyline model prepare
 	@exec $(BIN)/replyline bench $(BENCH_ARGS)
+
+planted-bugs: ## plant bugs one by one in a copy of the code and see that the tests catch each
+	@ops/setup-venv test
+	@exec $(BIN)/python -m ops.planted_bugs
+
+chaos: ## kill workers, gateways, Redis and brokers under load; was every promise kept?
+	@ops/setup-venv test
+	@ops/setup-test-services
+	@exec $(BIN)/replyline chaos run $(CHAOS_ARGS)
 
 up: ## the production layout in containers (docker compose)
 	@PORT=$(PORT) exec docker compose up --build

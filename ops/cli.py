@@ -10,8 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from ops.bench.commands import bench_app
+from ops.chaos.commands import chaos_app
+from ops.dlq import dlq_app
 from ops.simulate.commands import simulate
 from ops.usage_errors import run_app
+from shared.clock import now_unix_ms
 from shared.errors import ModelError, ReplylineError, SettingsError
 from shared.logs import configure_logs
 from shared.model_folder import Precision
@@ -32,9 +35,15 @@ model_app = typer.Typer(help="The model's folder.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(model_app, name="model")
 app.add_typer(bench_app, name="bench")
+app.add_typer(chaos_app, name="chaos")
+app.add_typer(dlq_app, name="dlq")
 app.command()(simulate)
 
 Url = Annotated[str, typer.Option("--url", envvar="REPLYLINE_URL", help="the gateway's WebSocket address")]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", envvar="REPLYLINE_TOKEN", help="who asks; the variable is not shown by ps"),
+]
 DEFAULT_URL = "ws://127.0.0.1:8080/ws"
 
 
@@ -70,6 +79,7 @@ def worker() -> None:
 def ask(
     question: Annotated[str, typer.Argument(help="what to ask")],
     url: Url = DEFAULT_URL,
+    token: Token = None,
     session: Annotated[str | None, typer.Option(help="go on with this conversation")] = None,
     max_output_tokens: Annotated[int | None, typer.Option(min=1, help="the answer's length at most")] = None,
     deadline_ms: Annotated[int | None, typer.Option(min=1, help="the whole answer's deadline")] = None,
@@ -92,18 +102,42 @@ def ask(
         temperature=temperature,
         seed=seed,
     )
-    raise typer.Exit(asyncio.run(ask_once(url, request, session_id=session, as_json=as_json)))
+    raise typer.Exit(asyncio.run(ask_once(url, request, token=token, session_id=session, as_json=as_json)))
 
 
 @app.command()
 def chat(
     url: Url = DEFAULT_URL,
+    token: Token = None,
     session: Annotated[str | None, typer.Option(help="go on with this conversation")] = None,
 ) -> None:
     """Talk to the assistant in this terminal. /new starts over, /quit ends, Ctrl-C stops an answer."""
     from ops.chat import converse
 
-    raise typer.Exit(asyncio.run(converse(url, session_id=session)))
+    raise typer.Exit(asyncio.run(converse(url, token=token, session_id=session)))
+
+
+@app.command()
+def token(
+    tenant: Annotated[str, typer.Option(help="the shop that is asked")],
+    subject: Annotated[str, typer.Option(help="who asks; conversations are theirs alone")],
+    ttl_s: Annotated[int, typer.Option("--ttl-s", min=1, max=31_536_000, help="seconds until it expires")] = 3_600,
+    private_key: Annotated[Path | None, typer.Option(help="PEM file to sign with, in place of the secret")] = None,
+    kid: Annotated[str | None, typer.Option(help="the key's id in the gateway's JWKS")] = None,
+) -> None:
+    """Print a token for trying out. In production the shop's server or an identity provider makes them."""
+    from ops.token import mint_token
+
+    made = mint_token(
+        _settings("token").auth,
+        tenant=tenant,
+        subject=subject,
+        ttl_s=ttl_s,
+        now_unix_ms=now_unix_ms(),
+        private_key=private_key,
+        kid=kid,
+    )
+    sys.stdout.write(f"{made}\n")
 
 
 @app.command()

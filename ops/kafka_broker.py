@@ -105,7 +105,8 @@ class KafkaBroker:
     port: int = 0
     # Random, so that whoever else answers on our port is not taken for us.
     node_id: int = field(default_factory=lambda: 1 + secrets.randbelow(_MAX_NODE_ID))
-    _controller_port: int = 0
+    controller_port: int = 0
+    cluster_id: str = field(default_factory=lambda: base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
     _data: OwnedDirectory | None = None
     _child: Child | None = None
 
@@ -119,35 +120,41 @@ class KafkaBroker:
 
     def start(self, *, timeout_s: float = 60.0) -> Self:
         """Install if need be, format on the first start, and wait until the broker answers metadata."""
-        java, libs = find_java(), install()
-        if java is None:
-            raise ServiceError(f"Java is missing, and Apache Kafka runs on it. Type: {INSTALL_COMMAND}")
         try:
-            if self._data is None:
-                self.port, self._controller_port = self.port or free_port(), free_port()
-                self._data = OwnedDirectory("replyline-kafka-")
-                self._format(java, libs, self._data.path)
-            self._run(java, libs, self._data.path, timeout_s)
+            self._wait_ready(self.launch(), timeout_s)
         except BaseException:
             self.stop()
             raise
         return self
 
-    def _run(self, java: str, libs: Path, data: Path, timeout_s: float) -> None:
-        fast_start = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
-        heap = ["-Xms128m", f"-Xmx{self.heap_mb}m"]
-        node = ["-cp", f"{libs}/*", "kafka.Kafka", str(data / "server.properties")]
-        self._child = Child.start([java, *fast_start, *heap, *node], log=data / "broker.log")
-        if not self._child.wait_until(
+    def launch(self) -> Child:
+        """The same without the wait: one node of several answers only when it has found the others."""
+        java, libs = find_java(), install()
+        if java is None:
+            raise ServiceError(f"Java is missing, and Apache Kafka runs on it. Type: {INSTALL_COMMAND}")
+        if self._data is None:
+            self.port, self.controller_port = self.port or free_port(), self.controller_port or free_port()
+            self._data = OwnedDirectory("replyline-kafka-")
+            self._format(java, libs, self._data.path)
+        self._child = self._run(java, libs, self._data.path)
+        return self._child
+
+    def _wait_ready(self, child: Child, timeout_s: float) -> None:
+        if not child.wait_until(
             lambda: node_at("127.0.0.1", self.port) == self.node_id, timeout_s=timeout_s, poll_s=0.1
         ):
             raise ServiceError(f"Apache Kafka did not start: {self.log_tail()}")
 
+    def _run(self, java: str, libs: Path, data: Path) -> Child:
+        fast_start = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+        heap = ["-Xms128m", f"-Xmx{self.heap_mb}m"]
+        node = ["-cp", f"{libs}/*", "kafka.Kafka", str(data / "server.properties")]
+        return Child.start([java, *fast_start, *heap, *node], log=data / "broker.log")
+
     def _format(self, java: str, libs: Path, data: Path) -> None:
         properties = data / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in self._properties(data).items()))
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(properties)]
+        tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={self.cluster_id}", "-c", str(properties)]
         command = [java, "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp", f"{libs}/*", *tool]
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
@@ -156,7 +163,7 @@ class KafkaBroker:
             raise ServiceError(f"Apache Kafka could not format its log directory: {done.stderr.strip()[-500:]}")
 
     def _properties(self, data: Path) -> dict[str, str]:
-        listener, controller = f"PLAINTEXT://127.0.0.1:{self.port}", f"127.0.0.1:{self._controller_port}"
+        listener, controller = f"PLAINTEXT://127.0.0.1:{self.port}", f"127.0.0.1:{self.controller_port}"
         return {
             "process.roles": "broker,controller",
             "node.id": str(self.node_id),

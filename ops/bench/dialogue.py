@@ -16,7 +16,8 @@ _HELLO_S: Final = 10.0
 
 
 class Dialogue:
-    """`hear(message, now_s)` for all that comes once the session stands, pings aside; `lost()` once, if it breaks."""
+    """`hear(message, now_s)` for all that comes once the session stands, pings aside; `lost()` once, if it breaks.
+    `opened_s` is when the session stood: what comes with it is heard before `open` returns."""
 
     def __init__(self, hear: Callable[[ServerMessage, float], None], lost: Callable[[], None]) -> None:
         self._hear = hear
@@ -24,11 +25,12 @@ class Dialogue:
         self._wire: Wire | None = None
         self._hello: asyncio.Future[SessionCreated] = asyncio.get_running_loop().create_future()
         self.lost = False
+        self.opened_s: float | None = None
 
-    async def open(self, url: str) -> SessionCreated:
+    async def open(self, url: str, start: SessionStart = SessionStart()) -> SessionCreated:  # noqa: B008 - immutable
         """Raises `ConnectFailed`."""
         self._wire = await Wire.connect(url, subprotocol=SUBPROTOCOL, on_frame=self._on_frame, on_lost=self._on_lost)
-        self.send(SessionStart())
+        self.send(start)
         try:
             async with asyncio.timeout(_HELLO_S):
                 return await self._hello
@@ -43,12 +45,18 @@ class Dialogue:
         if self._wire is not None:
             self._wire.close()
 
+    def cut(self) -> None:
+        """Drop the socket without a word: the server hears a reset."""
+        if self._wire is not None:
+            self._wire.cut()
+
     def _on_frame(self, payload: bytes, now_s: float) -> None:
         message = _CODEC.decode(payload)
         match message:
             case Ping():
                 self.send(Pong())
             case SessionCreated() if not self._hello.done():
+                self.opened_s = now_s
                 self._hello.set_result(message)
             case ErrorEvent() if not self._hello.done():
                 self._hello.set_exception(ConnectFailed(f"the session was refused: {message.error.message}"))

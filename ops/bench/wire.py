@@ -6,6 +6,8 @@ payload and the time of its reading go to a callback.
 """
 
 import asyncio
+import socket
+import struct
 import time
 from collections.abc import Callable
 from typing import Final, cast
@@ -25,6 +27,13 @@ _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0x81, 0x82, 0x88, 0x89, 0x8A
 _SHORT_MAX: Final = 125
 _TWO_BYTES: Final = 126
 _CONNECT_S: Final = 10.0
+
+
+def reset_on_close(transport: asyncio.BaseTransport) -> None:
+    """A TCP connection that ends by RST, not by FIN."""
+    connection = transport.get_extra_info("socket")
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 class Wire(asyncio.Protocol):
@@ -71,6 +80,12 @@ class Wire(asyncio.Protocol):
                 self._protocol.send_close(1000)
                 self._transport.write(b"".join(self._protocol.data_to_send()))
             self._transport.close()
+
+    def cut(self) -> None:
+        """Let go of the socket as a crash does: what was on its way is gone, and the peer gets a reset."""
+        if self._transport is not None and not self._transport.is_closing():
+            reset_on_close(self._transport)
+            self._transport.abort()
 
     # --- what asyncio calls
 

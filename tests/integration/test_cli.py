@@ -27,6 +27,13 @@ COMMANDS = [
     ["worker"],
     ["ask"],
     ["chat"],
+    ["token"],
+    ["chaos"],
+    ["chaos", "run"],
+    ["dlq"],
+    ["dlq", "list"],
+    ["dlq", "show"],
+    ["dlq", "replay"],
     ["doctor"],
     ["settings"],
     ["topics"],
@@ -54,7 +61,7 @@ async def replyline(*arguments: str, limit_s: float = 30, **env: str) -> Done:
     """Type a command and wait for its end."""
     process = await asyncio.create_subprocess_exec(
         "/usr/bin/env",
-        *(f"{name}={value}" for name, value in {"COLUMNS": "200", **env}.items()),
+        *(f"{name}={value}" for name, value in {"COLUMNS": "200", "REPLYLINE_AUTH__MODE": "anonymous", **env}.items()),
         str(REPLYLINE),
         *arguments,
         stdin=asyncio.subprocess.DEVNULL,

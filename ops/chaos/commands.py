@@ -1,0 +1,56 @@
+"""The options of `replyline chaos`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from shared.logs import configure_logs
+from shared.settings import load_settings
+
+chaos_app = typer.Typer(
+    help="Kill processes under load, and look whether every promise was kept.", no_args_is_help=True
+)
+
+
+@chaos_app.callback()
+def chaos() -> None:
+    """Kill processes under load, and look whether every promise was kept."""
+
+
+@chaos_app.command("run")
+def run(
+    seed: Annotated[int, typer.Option(help="of the questions, their times and the faults")] = 1,
+    minutes: Annotated[float, typer.Option(help="of load")] = 1.0,
+    rate: Annotated[float, typer.Option(help="requests a second, on a schedule fixed beforehand")] = 20.0,
+    clients: Annotated[int, typer.Option(help="conversations, each with a socket")] = 40,
+    brokers: Annotated[int, typer.Option(help="1, or 3 of which one at a time is killed")] = 1,
+    faults: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND=COUNT,…",
+            help="worker, gateway, redis, broker, rebalance, cut, delay, reset, silence, narrow [default: by minutes]",
+        ),
+    ] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result")] = None,
+) -> None:
+    """Real processes, an open loop of requests, SIGKILLs by a schedule drawn from the seed; then the ledger's verdict.
+
+    Exit status 1 and each story where a promise was broken.
+    """
+    from ops.bench.runner import run_bench
+    from ops.chaos.run import ChaosOptions, run_chaos
+
+    options = ChaosOptions(
+        seed=seed,
+        minutes=minutes,
+        rate=rate,
+        clients=clients,
+        brokers=brokers,
+        faults=faults,
+        json_path=json_path,
+    )
+    options.plan()
+    configure_logs(load_settings().log, process="chaos")
+    raise typer.Exit(run_bench(lambda: run_chaos(options, Console(stderr=True))))

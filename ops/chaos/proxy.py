@@ -1,0 +1,114 @@
+"""A TCP proxy that is a bad network: far away, narrow, silent, or cutting its connections by a reset.
+
+It lives in an event loop of its holder's. What is changed holds for what is read from then on, in both directions.
+"""
+
+import asyncio
+from typing import Self
+
+from ops.bench.wire import reset_on_close
+
+_READ_BYTES = 1 << 18
+_NARROW_READ_BYTES = 1 << 10
+_MOST_PENDING = 256  # reads on their way; further ones wait in the socket
+
+
+class Proxy:
+    """Before `host:target_port`, on `port`. `delay_s` holds every byte back and keeps their order and rate;
+    `bytes_per_s` (None: any) is the rate of each direction of each connection. Use as an async context manager."""
+
+    def __init__(self, host: str, target_port: int, *, delay_s: float = 0.0, bytes_per_s: float | None = None) -> None:
+        self._host = host
+        self._target_port = target_port
+        self.delay_s = delay_s
+        self.bytes_per_s = bytes_per_s
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._connections: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
+        self._flows = asyncio.Event()
+        self._flows.set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, self._host, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def silence(self, *, silent: bool) -> None:
+        """Connections stand, new ones too, and nothing passes: half open, until it is lifted or they are reset."""
+        if silent:
+            self._flows.clear()
+        else:
+            self._flows.set()
+
+    def reset(self) -> None:
+        """Cut every connection by a reset, in both directions; new ones may come at once."""
+        for task, writers in self._connections.items():
+            for writer in writers:
+                reset_on_close(writer.transport)
+                writer.transport.abort()
+            task.cancel()
+
+    async def close(self) -> None:
+        """Refuse new connections and cut those there are. May be called again."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers = [writer]
+        task = asyncio.create_task(self._join(reader, writer, writers))
+        self._connections[task] = writers
+        task.add_done_callback(self._connections.__delitem__)
+
+    async def _join(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, writers: list[asyncio.StreamWriter]
+    ) -> None:
+        try:
+            far_reader, far_writer = await asyncio.open_connection(self._host, self._target_port)
+        except OSError:
+            writer.close()
+            return
+        writers.append(far_writer)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._carry(reader, far_writer))
+                group.create_task(self._carry(far_reader, writer))
+        except* OSError:
+            pass  # one end is gone: so is the connection
+        finally:
+            writer.close()
+            far_writer.close()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """From one to the other, until the one ends."""
+        loop = asyncio.get_running_loop()
+        pending: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MOST_PENDING)
+
+        async def deliver() -> None:
+            while True:
+                due_s, data = await pending.get()
+                if (wait_s := due_s - loop.time()) > 0:
+                    await asyncio.sleep(wait_s)
+                await self._flows.wait()
+                if writer.transport.is_closing():  # where asyncio says nothing uvloop raises RuntimeError
+                    raise ConnectionResetError
+                if not data:
+                    writer.write_eof()
+                    return
+                writer.write(data)
+                await writer.drain()
+                if self.bytes_per_s is not None:
+                    await asyncio.sleep(len(data) / self.bytes_per_s)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(deliver())
+            data = b"-"
+            while data:
+                data = await reader.read(_READ_BYTES if self.bytes_per_s is None else _NARROW_READ_BYTES)
+                await pending.put((loop.time() + self.delay_s, data))

@@ -1,0 +1,192 @@
+"""`replyline chaos run`: the load and the faults together, then the verdict."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NoReturn
+
+from rich.console import Console
+
+from ops.bench.arrivals import schedule
+from ops.bench.environment import environment
+from ops.bench.runner import check_writable, write_json
+from ops.chaos.fleet import Fleet
+from ops.chaos.ledger import Breach, Ledger, Line
+from ops.chaos.load import Load, LoadFailed
+from ops.chaos.questions import make_questions
+from ops.chaos.rights import Oracle
+from ops.chaos.schedule import NETWORK, Fault, Kind, counts_for, draw, groups, parse_faults
+from ops.chaos.story import story
+from ops.chaos.table import Conditions, FaultRow, report, tables
+from ops.chaos.verdict import Verdict, judge
+from shared.errors import ReplylineError, SettingsError
+
+BROKERS: Final = (1, 3)
+_MOST_STORIES: Final = 5
+_MOST_MINUTES: Final = 240.0
+_MOST_RATE: Final = 1_000.0
+_MOST_CLIENTS: Final = 2_000
+
+
+class PromiseBroken(ReplylineError):  # noqa: N818 - what happened, not a kind of error
+    code = "promise_broken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChaosOptions:
+    """`faults` as `--faults` has them; None: by the minutes."""
+
+    seed: int
+    minutes: float
+    rate: float
+    clients: int
+    brokers: int
+    faults: str | None
+    json_path: Path | None
+
+    @property
+    def duration_s(self) -> float:
+        return self.minutes * 60
+
+    @property
+    def command(self) -> str:
+        """What is typed to have the same faults again."""
+        given = {
+            "--seed": self.seed,
+            "--minutes": f"{self.minutes:g}",
+            "--rate": f"{self.rate:g}",
+            "--clients": self.clients,
+            "--brokers": self.brokers,
+            "--faults": self.faults,
+        }
+        return " ".join(
+            ["replyline chaos run", *(f"{name} {value}" for name, value in given.items() if value is not None)]
+        )
+
+    def plan(self) -> list[Fault]:
+        """Raises `SettingsError`, one line a fault."""
+        wrong = [
+            f"--{name} {value:g}: must be above 0 and at most {most:g}"
+            for name, value, most in (
+                ("minutes", self.minutes, _MOST_MINUTES),
+                ("rate", self.rate, _MOST_RATE),
+                ("clients", self.clients, _MOST_CLIENTS),
+            )
+            if not 0 < value <= most
+        ]
+        if self.brokers not in BROKERS:
+            wrong.append(f"--brokers {self.brokers}: must be 1 or 3")
+        if wrong:
+            raise SettingsError("\n".join(wrong))
+        check_writable(self.json_path)
+        counts = counts_for(self.minutes, brokers=self.brokers) if self.faults is None else parse_faults(self.faults)
+        return draw(self.seed, self.duration_s, counts, groups(clients=self.clients, brokers=self.brokers))
+
+
+async def run_chaos(options: ChaosOptions, console: Console) -> None:
+    """Print the tables and, where a promise was broken, each story. Raises `PromiseBroken`, `SettingsError`,
+    `ServiceError`."""
+    faults = options.plan()
+    ledger = Ledger()
+    with Fleet(brokers=options.brokers) as fleet:
+        console.print("starting Kafka, Redis, two gateways and two workers")
+        await fleet.start()
+        load = Load(
+            ledger=ledger,
+            gateway_ports=fleet.gateway_ports,
+            questions=make_questions(options.seed, round(options.rate * options.duration_s), options.clients),
+            times_s=schedule(
+                "poisson", rate=options.rate, count=round(options.rate * options.duration_s), seed=options.seed
+            ),
+            seed=options.seed,
+        )
+        facts = environment(engine="fake", broker="kafka")
+        await _together(fleet, load, faults, console)
+        verdict = await asyncio.to_thread(judge, ledger, Oracle())
+        fleet.keep_logs = not verdict.holds
+        conditions = Conditions(
+            seed=options.seed,
+            minutes=options.minutes,
+            rate=options.rate,
+            clients=options.clients,
+            brokers=options.brokers,
+            silence_s=round(_silence_s(ledger, load), 3),
+            client_lag_s=round(load.lag_s, 4),
+            environment=facts,
+        )
+        found = report(verdict, _rows(fleet, faults), conditions)
+        print(tables(found), flush=True)
+        write_json(options.json_path, found)
+        if not verdict.holds:
+            system = [*fleet.lines, *load.lines]
+            tell(verdict, ledger, system, load.start_s, fleet.logs, options.command)
+
+
+async def _together(fleet: Fleet, load: Load, faults: Sequence[Fault], console: Console) -> None:
+    """Returns when the load has ended and all that was killed is up again. Raises `LoadFailed`, `ServiceError`."""
+    loading = asyncio.create_task(asyncio.to_thread(load.run))
+    try:
+        await asyncio.to_thread(load.begun.wait)
+        console.print(f"{len(load.questions)} requests, {len(faults)} faults")
+        async with asyncio.TaskGroup() as group:
+            for fault in faults:
+                await asyncio.sleep(max(0.0, load.start_s + fault.at_s - time.monotonic()))
+                if load.failure is not None:
+                    break
+                if fault.kind is Kind.CUT or fault.kind in NETWORK:
+                    load.strike(fault)
+                else:
+                    group.create_task(fleet.strike(fault))
+        await loading
+    except ExceptionGroup as group_error:
+        first = group_error.exceptions[0]
+        raise (first if isinstance(first, ReplylineError) else group_error) from None
+    finally:
+        load.stop()
+        await asyncio.shield(loading)
+    if load.failure is not None:
+        raise LoadFailed(load.failure)
+
+
+def _silence_s(ledger: Ledger, load: Load) -> float:
+    last_s = load.start_s + load.times_s[-1]
+    ends = sorted(end[0] for page in ledger.pages.values() for end in page.ends)
+    times = [load.start_s, *(at_s for at_s in ends if at_s < last_s), last_s]
+    return max((later - sooner for sooner, later in pairwise(times)), default=0.0)
+
+
+def _rows(fleet: Fleet, faults: Iterable[Fault]) -> list[FaultRow]:
+    struck = [strike.kind for strike in fleet.strikes]
+    planned: list[Kind] = [fault.kind for fault in faults if fault.kind is Kind.CUT or fault.kind in NETWORK]
+    rows: list[FaultRow] = []
+    for kind in Kind:
+        times = [strike.back_s for strike in fleet.strikes if strike.kind is kind]
+        rows.append(
+            FaultRow(
+                kind=kind.value,
+                count=struck.count(kind) + planned.count(kind),
+                back_s=round(max(times), 2) if times else None,
+            )
+        )
+    return rows
+
+
+def tell(
+    verdict: Verdict, ledger: Ledger, system: Sequence[Line], start_s: float, logs: Path, command: str
+) -> NoReturn:
+    """What was found, and the stories of the first requests of which it was. Raises `PromiseBroken`."""
+    for breach, pages in verdict.broken.items():
+        for page, what in pages[:_MOST_STORIES]:
+            print(f"{page.question.event_id}: {breach.value}: {what}")
+    for stray in ledger.strays[:_MOST_STORIES]:
+        print(f"{stray.at_s - start_s:.3f} {stray.what}")
+    for page in verdict.guilty[:_MOST_STORIES]:
+        print(f"\n{story(ledger, page, system, start_s)}")
+    broken = sum(verdict.count(breach) > 0 for breach in Breach)
+    raise PromiseBroken(
+        f"{broken} invariants do not hold, of {len(verdict.guilty)} requests; the processes' logs: {logs}; "
+        f"again: {command}"
+    )

@@ -1,0 +1,130 @@
+"""Which faults, when, to whom: a pure function of a seed, and never more than what should be survived.
+
+Of two gateways, two workers and three brokers one is hit at a time, and the next only when the one before has had its
+time to come back; the runner waits for that besides. Different kinds may meet.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from shared.errors import SettingsError
+
+
+class Kind(StrEnum):
+    """`REBALANCE`: a worker is asked to go, and is started again. `CUT`: a client drops its own socket. The rest of the
+    network's are what a proxy does to its connections."""
+
+    WORKER = "worker"
+    GATEWAY = "gateway"
+    REDIS = "redis"
+    BROKER = "broker"
+    REBALANCE = "rebalance"
+    CUT = "cut"
+    DELAY = "delay"
+    RESET = "reset"
+    SILENCE = "silence"
+    NARROW = "narrow"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What must not be hit twice at once: its kinds, how many there are of it, how long it is down and how long it
+    takes to come back, in seconds."""
+
+    kinds: tuple[Kind, ...]
+    targets: int
+    down_s: tuple[float, float]
+    recovery_s: float
+
+    @property
+    def spacing_s(self) -> float:
+        return self.down_s[1] + self.recovery_s
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`at_s` from the load's beginning; `down_s`: until what was killed is started again, or a proxy is as it was."""
+
+    at_s: float
+    kind: Kind
+    target: int
+    down_s: float
+
+
+NETWORK: Final = (Kind.DELAY, Kind.RESET, Kind.SILENCE, Kind.NARROW)
+PER_MINUTE: Final[Mapping[Kind, float]] = {
+    Kind.WORKER: 3,
+    Kind.GATEWAY: 2,
+    Kind.REDIS: 1,
+    Kind.BROKER: 1,
+    Kind.REBALANCE: 1,
+    Kind.CUT: 30,
+    Kind.DELAY: 1,
+    Kind.RESET: 1,
+    Kind.SILENCE: 1,
+    Kind.NARROW: 1,
+}
+_LEAD_S: Final = 2.0
+_TAIL_S: Final = 2.0
+
+
+def groups(*, clients: int, brokers: int) -> tuple[Group, ...]:
+    """Of a system of two gateways, two workers, one Redis and so many brokers."""
+    return (
+        Group((Kind.WORKER, Kind.REBALANCE), 2, (0.2, 1.5), 5.0),
+        Group((Kind.GATEWAY,), 2, (0.2, 2.0), 5.0),
+        Group((Kind.REDIS,), 1, (0.1, 2.0), 2.0),
+        Group((Kind.BROKER,), brokers, (1.0, 4.0), 15.0 if brokers > 1 else 10.0),
+        Group((Kind.CUT,), clients, (0.0, 0.0), 0.0),
+        Group(NETWORK, 2, (1.0, 3.0), 1.0),
+    )
+
+
+def counts_for(minutes: float, *, brokers: int) -> dict[Kind, int]:
+    """How many of each by default. A broker that is alone is not killed: nobody stands in for it."""
+    counts = {kind: round(rate * minutes) for kind, rate in PER_MINUTE.items()}
+    return counts if brokers > 1 else counts | {Kind.BROKER: 0}
+
+
+def parse_faults(text: str) -> dict[Kind, int]:
+    """`worker=5,gateway=3`. What is not named does not happen. Raises `SettingsError`."""
+    counts = dict.fromkeys(Kind, 0)
+    for part in filter(None, (item.strip() for item in text.split(","))):
+        name, _, number = part.partition("=")
+        if name not in list(Kind) or not number.isdigit():
+            raise SettingsError(f"--faults {part}: write kind=count, comma-separated; kinds: {', '.join(Kind)}")
+        counts[Kind(name)] = int(number)
+    return counts
+
+
+def draw(seed: int, duration_s: float, counts: Mapping[Kind, int], among: tuple[Group, ...]) -> list[Fault]:
+    """In order of time; the same seed gives the same. Raises `SettingsError` where so many find no room."""
+    faults: list[Fault] = []
+    for group in among:
+        # Each group draws for itself: more faults of one leave those of the others where they were.
+        chance = random.Random(f"{seed}/{group.kinds[0]}")  # noqa: S311 - to be repeated, not to be secret
+        kinds = [kind for kind in group.kinds for _ in range(counts.get(kind, 0))]
+        chance.shuffle(kinds)
+        faults += [
+            Fault(round(at_s, 3), kind, chance.randrange(group.targets), round(chance.uniform(*group.down_s), 3))
+            for kind, at_s in zip(kinds, _times(chance, group, kinds, duration_s), strict=True)
+        ]
+    return sorted(faults, key=lambda fault: fault.at_s)
+
+
+def _times(chance: random.Random, group: Group, kinds: list[Kind], duration_s: float) -> list[float]:
+    """Uniform, but never nearer to each other than the group's spacing: drawn without it, and then spread by it."""
+    spare_s = duration_s - _LEAD_S - _TAIL_S - max(0, len(kinds) - 1) * group.spacing_s
+    if kinds and spare_s < 0:
+        named = ", ".join(f"{kind}={kinds.count(kind)}" for kind in group.kinds if kind in kinds)
+        needed_s = _LEAD_S + _TAIL_S + (len(kinds) - 1) * group.spacing_s
+        raise SettingsError(
+            f"{named} in {duration_s:.0f} s: one after the other they take {needed_s:.0f} s; raise --minutes"
+        )
+    return [
+        _LEAD_S + at_s + number * group.spacing_s
+        for number, at_s in enumerate(sorted(chance.uniform(0, spare_s) for _ in kinds))
+    ]

@@ -1,0 +1,158 @@
+"""Whether what a ledger holds is what was promised: pure."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ops.chaos.ledger import Absence, Breach, Ledger, Page, Question
+from shared.messages import Response
+
+GRACE_S: Final = 0.25
+"""A terminal event is heard so much after its deadline, at most."""
+RETURN_GRACE_S: Final = 1.0 + GRACE_S
+"""A client that was away at its deadline hears of it so much after its return: a second to read the log, and grace."""
+_TELLTALE_CHARS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """The only right texts of a question: the model's, whole, and the fallback's."""
+
+    model: str
+    fallback: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excused:
+    """Clients that were away when their deadline came. `in_time_at_gateway`: answered there by deadline and grace, by
+    `timings.total_ms`. `widest_s`: from the client's return to the terminal event."""
+
+    requests: int = 0
+    in_time_at_gateway: int = 0
+    widest_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """`broken`: by breach, the requests and what was found. `strays`: events that were of no request at all.
+    `latest_s`: of those that were not excused, how far the last terminal event was from its deadline (negative: before
+    it); None where there is none."""
+
+    requests: int
+    accepted: int
+    broken: dict[Breach, list[tuple[Page, str]]]
+    strays: int
+    excused: Excused
+    latest_s: float | None
+    endings: dict[str, int]
+    refused: dict[str, int]
+    told_anew: int
+    asked_again: int
+    recovered: int
+    not_recovered: int
+
+    def count(self, breach: Breach) -> int:
+        return len(self.broken[breach]) + (self.strays if breach is Breach.FOREIGN else 0)
+
+    @property
+    def holds(self) -> bool:
+        return not any(self.count(breach) for breach in Breach)
+
+    @property
+    def guilty(self) -> list[Page]:
+        """Each request of which something was found, once."""
+        pages = {page.question.event_id: page for found in self.broken.values() for page, _ in found}
+        return sorted(pages.values(), key=lambda page: page.asked_s)
+
+
+def judge(ledger: Ledger, rights_of: Callable[[Question], Rights]) -> Verdict:
+    """After the load has ended and every client has been given its time."""
+    pages = list(ledger.pages.values())
+    rights = {page.question.event_id: rights_of(page.question) for page in pages}
+    owners = {right.model[:_TELLTALE_CHARS]: event_id for event_id, right in rights.items()}
+    broken: dict[Breach, list[tuple[Page, str]]] = {breach: [] for breach in Breach}
+    late = _Lateness(ledger)
+    for page in pages:
+        found = dict(page.breaches)
+        if not page.ends:
+            if page.accepted:
+                found[Breach.LOST] = "no terminal event"
+            elif page.refused is None:
+                found[Breach.UNHEARD] = "nothing was heard of it"
+        else:
+            found |= dict(_misread(page, rights[page.question.event_id], owners))
+            if (lateness := late.of(page)) is not None:
+                found[Breach.LATE] = lateness
+        for breach, what in found.items():
+            broken[breach].append((page, what))
+    return Verdict(
+        requests=len(pages),
+        accepted=sum(page.accepted for page in pages),
+        broken=broken,
+        strays=len(ledger.strays),
+        excused=late.excused,
+        latest_s=late.latest_s,
+        endings=dict(Counter(_ending(page.ends[0][1]) for page in pages if page.ends)),
+        refused=dict(Counter(page.refused for page in pages if page.refused is not None and not page.ends)),
+        told_anew=sum(page.told_anew for page in pages),
+        asked_again=sum(page.asked_again for page in pages),
+        recovered=ledger.recovered,
+        not_recovered=ledger.not_recovered,
+    )
+
+
+def _ending(response: Response) -> str:
+    return f"{response.source} {response.status}/{response.reason}"
+
+
+def _misread(page: Page, right: Rights, owners: dict[str, str]) -> list[tuple[Breach, str]]:
+    """Where the text is another than the only right one: a whole answer's all of it, a cut one's its beginning."""
+    response = page.ends[0][1]
+    said = response.output_text
+    whole = response.reason in {"stop", "max_output_tokens"}
+    want = right.model if response.source == "model" else right.fallback
+    if said == want or (not whole and want.startswith(said)):
+        return []
+    owner = owners.get(said[:_TELLTALE_CHARS])
+    if owner is not None and owner != page.question.event_id:
+        return [(Breach.FOREIGN, f"the text is that of {owner}")]
+    return [(Breach.WRONG_TEXT, f"{said!r} where {want!r} is right")]
+
+
+class _Lateness:
+    """By the client's clock, from when it asked first."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._absences = ledger.absences
+        self.excused = Excused()
+        self.latest_s: float | None = None
+
+    def of(self, page: Page) -> str | None:
+        """What is wrong with the time of its end."""
+        at_s, response = page.ends[0]
+        over_s = at_s - page.due_s
+        if over_s > GRACE_S:
+            back_s = _came_back(self._absences.get(page.question.session, ()), page.due_s, at_s)
+            if back_s is not None:
+                self._excuse(page, response, at_s - back_s)
+                return f"{at_s - back_s:.3f} s after its client came back" if at_s - back_s > RETURN_GRACE_S else None
+        self.latest_s = over_s if self.latest_s is None else max(self.latest_s, over_s)
+        return f"{over_s:.3f} s after its deadline" if over_s > GRACE_S else None
+
+    def _excuse(self, page: Page, response: Response, waited_s: float) -> None:
+        total_ms = response.timings.total_ms
+        in_time = total_ms is not None and total_ms <= page.question.deadline_ms + GRACE_S * 1_000
+        self.excused = Excused(
+            requests=self.excused.requests + 1,
+            in_time_at_gateway=self.excused.in_time_at_gateway + in_time,
+            widest_s=max(self.excused.widest_s, waited_s),
+        )
+
+
+def _came_back(absences: Sequence[Absence], due_s: float, end_s: float) -> float | None:
+    """When a client that was away at its deadline, or in the grace after it, had its last socket before the end; None
+    for one that was there."""
+    if not any(away.from_s <= due_s + GRACE_S and (away.until_s is None or away.until_s >= due_s) for away in absences):
+        return None
+    return max((away.until_s for away in absences if away.until_s is not None and away.until_s <= end_s), default=None)

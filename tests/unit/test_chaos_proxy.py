@@ -1,0 +1,137 @@
+"""What the proxy before a server does to a connection: far, narrow, silent, cut."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+import uvloop
+
+from ops.chaos.proxy import Proxy
+from ops.processes import free_port
+
+
+@contextmanager
+def quiet_loop_errors() -> Iterator[list[dict[str, Any]]]:
+    """What the event loop would otherwise only log."""
+    errors: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: errors.append(context))
+    try:
+        yield errors
+    finally:
+        loop.set_exception_handler(None)
+
+
+@asynccontextmanager
+async def echo_behind(**weather: Any) -> AsyncIterator[Proxy]:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(1_000):
+                writer.write(data)
+        except ConnectionError:
+            pass
+        writer.close()
+
+    async with (
+        await asyncio.start_server(echo, "127.0.0.1", 0) as server,
+        Proxy("127.0.0.1", server.sockets[0].getsockname()[1], **weather) as proxy,
+    ):
+        yield proxy
+
+
+async def returned(proxy: Proxy, payload: bytes) -> tuple[bytes, float]:
+    """What comes back, and after how many seconds."""
+    start_s = asyncio.get_running_loop().time()
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    writer.write(payload)
+    writer.write_eof()
+    back = await reader.read(-1)
+    writer.close()
+    return back, asyncio.get_running_loop().time() - start_s
+
+
+async def test_a_far_server_answers_in_order_and_late() -> None:
+    """A round trip takes twice the delay at least; many bytes are not each held up by those before."""
+    payload = bytes(range(256)) * 400
+    async with echo_behind(delay_s=0.02) as proxy:
+        back, took_s = await returned(proxy, payload)
+    assert back == payload
+    assert took_s >= 0.04
+
+
+async def test_a_narrow_line_takes_its_time_and_loses_nothing() -> None:
+    """So many bytes at so many a second; wide again, the same bytes come."""
+    payload = bytes(range(256)) * 16
+    async with echo_behind(bytes_per_s=40_000.0) as proxy:
+        back, took_s = await returned(proxy, payload)
+        assert back == payload
+        assert took_s >= len(payload) / 40_000.0
+        proxy.bytes_per_s = None
+        assert (await returned(proxy, payload))[0] == payload
+
+
+async def test_nothing_passes_a_silent_line_until_it_is_lifted() -> None:
+    """Its connection stands, and what was sent comes late; a new one stands too."""
+    async with echo_behind() as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        proxy.silence(silent=True)
+        writer.write(b"ping")
+        asking = asyncio.create_task(reader.readexactly(4))
+        other = asyncio.create_task(returned(proxy, b"new"))
+        await asyncio.wait([asking, other], timeout=0.05)
+        assert not asking.done()
+        assert not other.done()
+        proxy.silence(silent=False)
+        assert await asking == b"ping"
+        assert (await other)[0] == b"new"
+        writer.close()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_reset_cuts_every_connection_and_refuses_no_new_one(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    """The client hears a reset, not an end, with bytes on their way too; nothing is left for the event loop to complain
+    of, whichever it is."""
+    run(_reset())
+
+
+async def _reset() -> None:
+    with quiet_loop_errors() as errors:
+        async with echo_behind() as proxy:
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(b"ping")
+            assert await reader.readexactly(4) == b"ping"
+            proxy.silence(silent=True)
+            writer.write(b"on its way")
+            await asyncio.sleep(0.01)
+            proxy.reset()
+            proxy.silence(silent=False)
+            with pytest.raises(ConnectionResetError):
+                await reader.read(1)
+            writer.close()
+            assert (await returned(proxy, b"again"))[0] == b"again"
+    assert errors == []
+
+
+async def test_a_closed_proxy_cuts_its_connections_and_refuses_new_ones() -> None:
+    """As a server that was killed does, though the one behind it lives."""
+    with quiet_loop_errors() as errors:
+        async with echo_behind() as proxy:
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(b"ping")
+            assert await reader.read(4) == b"ping"
+            await proxy.close()
+            assert await reader.read(1) == b""
+            writer.close()
+            with pytest.raises(ConnectionError):
+                await asyncio.open_connection("127.0.0.1", proxy.port)
+    assert errors == []
+
+
+async def test_a_proxy_without_a_server_ends_its_connections() -> None:
+    """Whoever connects sees the end at once."""
+    async with Proxy("127.0.0.1", free_port()) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        assert await reader.read(1) == b""
+        writer.close()

@@ -1,0 +1,61 @@
+"""Faults are drawn from a seed, and never more than what should be survived."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.chaos.schedule import Kind, counts_for, draw, groups, parse_faults
+from shared.errors import SettingsError
+
+CLIENTS = 40
+
+
+@given(seed=st.integers(0, 2**32), minutes=st.floats(0.5, 60), brokers=st.sampled_from([1, 3]))
+def test_the_same_seed_gives_the_same_faults(seed: int, minutes: float, brokers: int) -> None:
+    """In order of time, of the numbers asked for, within the run."""
+    counts, among = counts_for(minutes, brokers=brokers), groups(clients=CLIENTS, brokers=brokers)
+    faults = draw(seed, minutes * 60, counts, among)
+    assert faults == draw(seed, minutes * 60, counts, among)
+    assert faults == sorted(faults, key=lambda fault: fault.at_s)
+    assert {kind: sum(fault.kind is kind for fault in faults) for kind in Kind} == counts
+    assert all(0 < fault.at_s < minutes * 60 for fault in faults)
+
+
+@given(seed=st.integers(0, 2**32), brokers=st.sampled_from([1, 3]))
+def test_one_of_a_kind_is_down_at_a_time(seed: int, brokers: int) -> None:
+    """Of two workers, two gateways and three brokers the next is hit when the one before has had its time."""
+    counts = parse_faults("worker=8,rebalance=4,gateway=9,redis=8,broker=3,delay=3,silence=3")
+    among = groups(clients=CLIENTS, brokers=brokers)
+    faults = draw(seed, 120, counts, among)
+    for group in among:
+        of_group = [fault for fault in faults if fault.kind in group.kinds]
+        for before, after in pairwise(of_group):
+            assert after.at_s - before.at_s >= before.down_s + group.recovery_s - 0.002
+        assert all(0 <= fault.target < group.targets for fault in of_group)
+        assert all(group.down_s[0] <= fault.down_s <= group.down_s[1] for fault in of_group)
+
+
+def test_more_faults_of_one_kind_leave_the_others_where_they_were() -> None:
+    among = groups(clients=CLIENTS, brokers=3)
+    few, many = (draw(1, 60, parse_faults(f"worker=2,redis=3,cut={cuts}"), among) for cuts in (1, 50))
+    assert [fault for fault in few if fault.kind is not Kind.CUT] == [
+        fault for fault in many if fault.kind is not Kind.CUT
+    ]
+
+
+def test_a_broker_that_is_alone_is_not_killed_unless_that_is_asked_for() -> None:
+    assert counts_for(10, brokers=1)[Kind.BROKER] == 0
+    assert counts_for(10, brokers=3)[Kind.BROKER] > 0
+
+
+@pytest.mark.parametrize("text", ["worker", "worker=", "worker=-1", "worker=1.5", "printer=1", "WORKER=1", "worker 1"])
+def test_faults_that_cannot_be_read_are_named(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"write kind=count"):
+        parse_faults(text)
+
+
+def test_faults_that_find_no_room_are_refused_with_the_remedy() -> None:
+    with pytest.raises(SettingsError, match=r"worker=50 in 60 s: .*raise --minutes"):
+        draw(1, 60, parse_faults("worker=50"), groups(clients=CLIENTS, brokers=1))
