@@ -82,26 +82,25 @@ async def test_what_is_no_time_in_milliseconds_is_put_aside_and_the_next_one_is_
     assert detail in told["dead-letter-detail"].decode()
 
 
+PAST: dict[str, Callable[[int], dict[str, int]]] = {
+    "zero": lambda _: {"deadline_unix_ms": 0},
+    "a duration where a time belongs": lambda _: {"deadline_unix_ms": 15_000},
+    "a deadline": lambda now: {"deadline_unix_ms": now - 5 * MINUTE_MS},
+    "a first token's deadline": lambda now: {"first_token_unix_ms": now - 5 * MINUTE_MS},
+    "a clock that is behind, or a request that has waited": lambda now: {"created_unix_ms": now - 5 * MINUTE_MS},
+}
+
+
 @pytest.mark.parametrize("topic", ["chat.requests", "chat.requests.short"])
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"deadline_unix_ms": 0},
-        {"deadline_unix_ms": 15_000},  # a duration where a time belongs
-        {"deadline_unix_ms": now_ms() - 5 * MINUTE_MS},
-        {"first_token_unix_ms": now_ms() - 5 * MINUTE_MS},
-        {"created_unix_ms": now_ms() - 5 * MINUTE_MS},  # a clock that is behind, or a request that has waited
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("what", PAST)
 async def test_a_deadline_that_is_past_is_answered_at_once_without_the_engine(
-    system: System, worker: Service, unique: Callable[[str], str], fields: dict[str, int], topic: str
+    system: System, worker: Service, unique: Callable[[str], str], what: str, topic: str
 ) -> None:
     """By the FAQ; it never becomes the most urgent."""
     name = unique("past")
     before = await worker.metric("replyline_worker_prompt_tokens_total")
     async with system.reading("chat.replies.external") as tap:
-        await system.produce(topic, request(name, **fields))
+        await system.produce(topic, request(name, **PAST[what](now_ms())))
         done = await done_of(tap, name)
     assert (done["status"], done["reason"]) in {("completed", "stop"), ("incomplete", "deadline")}
     assert done["source"] == "faq" or done["output_text"] == ""
@@ -109,22 +108,24 @@ async def test_a_deadline_that_is_past_is_answered_at_once_without_the_engine(
     assert await worker.metric("replyline_worker_prompt_tokens_total") == before
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"deadline_unix_ms": 2**50},
-        {"deadline_unix_ms": now_ms() * 1_000},  # microseconds
-        {"created_unix_ms": now_ms() + 5 * MINUTE_MS, "deadline_unix_ms": now_ms() + 6 * MINUTE_MS},
-        {"created_unix_ms": now_ms() * 1_000},
-    ],
-    ids="+".join,
-)
+FAR: dict[str, Callable[[int], dict[str, int]]] = {
+    "absurdly": lambda _: {"deadline_unix_ms": 2**50},
+    "a deadline in microseconds": lambda now: {"deadline_unix_ms": now * 1_000},
+    "a clock that is ahead": lambda now: {
+        "created_unix_ms": now + 5 * MINUTE_MS,
+        "deadline_unix_ms": now + 6 * MINUTE_MS,
+    },
+    "a creation in microseconds": lambda now: {"created_unix_ms": now * 1_000},
+}
+
+
+@pytest.mark.parametrize("what", FAR)
 async def test_a_deadline_too_far_ahead_is_brought_back_and_served(
-    system: System, unique: Callable[[str], str], fields: dict[str, int]
+    system: System, unique: Callable[[str], str], what: str
 ) -> None:
     name = unique("far")
     async with system.reading("chat.replies.external") as tap:
-        await system.produce("chat.requests.short", request(name, **fields))
+        await system.produce("chat.requests.short", request(name, **FAR[what](now_ms())))
         done = await done_of(tap, name)
     assert (done["source"], len(done["output_text"])) == ("model", 5)
 
