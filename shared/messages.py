@@ -309,8 +309,7 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
     """What a worker can still take on; its newest report counts, and a record without a value says that it leaves.
 
     By bucket served: `first_token_ms`, predicted from the arrival of a request now to its first token, and
-    `service_ms`, the machine time of a request, on the mean of those served and given up. `backlog_ms` is that of the
-    waiting requests which are kept."""
+    `service_ms`, the machine time of one request. `backlog_ms` is that of the waiting requests which are kept."""
 
     worker_id: Identifier
     unix_ms: Count

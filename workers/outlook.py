@@ -14,8 +14,7 @@ _SHARE: Final = 0.25
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """`backlog_ms` is the predicted machine time of the waiting requests that are kept. By bucket: `first_token_ms`
-    from a request's arrival now to its first token, `service_ms` the machine time that a request takes on average: less
-    than a whole answer's where some are given up at once."""
+    from a request's arrival now to its first token, `service_ms` the machine time of one request."""
 
     running: int
     waiting: int

@@ -124,7 +124,7 @@ def test_an_answer_whose_first_token_was_late_is_late_although_it_ends_in_time()
 
 def test_admission_answers_what_the_worker_could_not_at_once() -> None:
     """Far beyond capacity most fallbacks come at the arrival, and do not cost the engine a step."""
-    trace = overload(load=40.0)
+    trace = overload(load=20.0)
     run = simulator(trace, "goodput", gate=Gate.of(Settings())).run()
     waited = [ending.released_ms - ending.request.arrival_ms for ending in run.endings if ending.num_rows == 0]
     assert sum(ms == 0 for ms in waited) > len(waited) / 2

@@ -38,10 +38,6 @@ class Books:
         """Of a request of the class, lately."""
         return self._classes.mean_cost(bucket)
 
-    def work_ms(self, bucket: str) -> float | None:
-        """What a request of the class took on average, lately: nothing where it was given up."""
-        return self._classes.mean_served(bucket)
-
     @property
     def served_share(self) -> float:
         """How much was served lately of what was offered and does not wait."""

@@ -36,9 +36,6 @@ _PLAN_MS_PER_WAITING: Final = 0.3
 _CALM: Final = 8.0
 # Of what is offered: while more is served than this, every slot may be used.
 _PRESSED: Final = 0.95
-# A request is told to the gateways as at least so much of a whole answer's work, though most may be given up: the
-# cheapest are found among those that come here, and what is far too much is better turned away there.
-_LEAST_SHARE: Final = 0.5
 _BY_KEY: Final = attrgetter("key")
 
 
@@ -237,8 +234,7 @@ class Goodput:
         service_ms: dict[Bucket, float] = {}
         for bucket in BUCKETS:
             mean = self._books.mean_cost_ms(bucket) or forecast.mean_cost_ms
-            work_ms = self._books.work_ms(bucket)
-            service_ms[bucket] = mean if work_ms is None else max(work_ms, _LEAST_SHARE * mean)
+            service_ms[bucket] = mean
             at_floor = bucket in floors
             ahead = [item for item in queue if (item.sequence.bucket == bucket if at_floor else item.cost_ms <= mean)]
             free, prompts = released.copy(), prompts_ready

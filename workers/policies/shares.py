@@ -43,11 +43,6 @@ class Shares:
         books = self._groups.get(group)
         return books.offered_ms / books.count if books is not None and books.count > 0 else None
 
-    def mean_served(self, group: str) -> float | None:
-        """Milliseconds of machine time that a request of the group was served, lately; 0 for one that was not."""
-        books = self._groups.get(group)
-        return books.served_ms / books.count if books is not None and books.served_ms > 0 else None
-
     @property
     def served_share(self) -> float:
         """Of what was offered and does not wait, 0 to 1; 1 where nothing is settled yet."""
