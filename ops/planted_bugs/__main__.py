@@ -29,7 +29,7 @@ from ops.usage_errors import run_app
 from shared.process import BAD_INPUT_STATUS, fail
 
 ROOT: Final = Path(__file__).parents[2]
-_COPIED: Final = ("gateway", "ops", "shared", "workers", "tests")
+_COPIED: Final = ("docs", "gateway", "ops", "shared", "workers", "tests")
 _LIMIT_S: Final = 300
 _FAILED: Final = re.compile(r"^FAILED \S+?::(.+?)(?: - .*)?$", re.MULTILINE)
 _PASSED_STATUS: Final = 0
