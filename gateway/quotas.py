@@ -4,24 +4,20 @@ Counted in Redis, by the moving window of `limits`. Redis is a cache: while it i
 and no request waits for it longer than `redis.timeout_ms` or fails by it.
 """
 
-import asyncio
 import hashlib
-from collections.abc import Awaitable
-from typing import Final, TypeVar
+from typing import Final
 
 from limits import RateLimitItemPerMinute
 from limits.aio.storage import RedisStorage
 from limits.aio.strategies import MovingWindowRateLimiter
-from redis.exceptions import RedisError
 
 from gateway.local_quota import LocalQuota
 from shared import metrics
 from shared.clock import now_unix_ms
 from shared.errors import ProtocolError, StoreUnavailable
+from shared.redis_calls import RedisCalls
 from shared.redis_client import async_redis
 from shared.settings import LimitSettings, RedisSettings
-
-T = TypeVar("T")
 
 _KEY_PREFIX: Final = "replyline:quota"
 
@@ -31,9 +27,8 @@ class Quotas:
 
     def __init__(self, limits: LimitSettings, redis: RedisSettings) -> None:
         self._limits = limits
-        self._settings = redis
+        self._calls = RedisCalls(redis, tells=False)
         self._local = LocalQuota()
-        self._away_until_ms = 0.0
         self._redis = async_redis(redis)
         storage = RedisStorage(
             "redis://",  # the pool knows where
@@ -73,21 +68,7 @@ class Quotas:
 
     async def _take_shared(self, item: RateLimitItemPerMinute, name: str) -> float:
         """Raises `StoreUnavailable`."""
-        if await self._bounded(self._window.hit(item, name)):
+        if await self._calls.bounded(self._window.hit(item, name)):
             return 0.0
-        stats = await self._bounded(self._window.get_window_stats(item, name))
+        stats = await self._calls.bounded(self._window.get_window_stats(item, name))
         return max(1.0, stats.reset_time * 1_000 - now_unix_ms())
-
-    async def _bounded(self, call: Awaitable[T]) -> T:
-        """After a failure Redis is left alone for a while."""
-        now = now_unix_ms()
-        if now < self._away_until_ms:
-            if asyncio.iscoroutine(call):
-                call.close()
-            raise StoreUnavailable("Redis is left alone after a failure")
-        try:
-            async with asyncio.timeout(self._settings.timeout_ms / 1_000):
-                return await call
-        except (RedisError, OSError, TimeoutError) as error:
-            self._away_until_ms = now + self._settings.retry_after_ms
-            raise StoreUnavailable(f"Redis: {error!r}") from error

@@ -5,22 +5,18 @@ gone or hangs costs one timeout now and then and never an answer.
 """
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-from redis.exceptions import RedisError
 
 from shared import metrics
 from shared.clock import now_unix_ms
 from shared.errors import StoreUnavailable
-from shared.logs import get_logger
+from shared.redis_calls import RedisCalls
 from shared.redis_client import async_redis
 from shared.session_key import SessionKey
 from shared.settings import RedisSettings
 from shared.turn import Turn
-
-T = TypeVar("T")
 
 _MAX_TURNS = 50
 
@@ -45,8 +41,7 @@ class History:
 
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
-        self._away_until_ms = 0.0
-        self._seen = False
+        self._calls = RedisCalls(settings, tells=True)
         self._writing: dict[str, list[Turn]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._redis = async_redis(settings)
@@ -55,7 +50,7 @@ class History:
     @property
     def seen(self) -> bool:
         """Whether Redis has ever answered this process."""
-        return self._seen
+        return self._calls.seen
 
     async def turns(self, tenant: str, session_id: str, *, limit: int, before_unix_ms: float) -> list[Turn]:
         """The last turns asked before that moment, oldest first; none where Redis is away. A turn written twice counts
@@ -65,7 +60,7 @@ class History:
         on_their_way = self._writing.get(_key(tenant, session_id), [])
         values: list[Any] = []  # without decode_responses redis-py hands out bytes, and says str
         try:
-            values = await self._bounded(self._redis.lrange(_key(tenant, session_id), -2 * limit, -1))
+            values = await self._calls.bounded(self._redis.lrange(_key(tenant, session_id), -2 * limit, -1))
         except StoreUnavailable:
             metrics.history_unavailable.inc()
         turns: dict[str, Turn] = {}
@@ -98,7 +93,7 @@ class History:
         keys = (_key(tenant, session_id), _key(tenant, session_id, "erased"))
         values = (_encode(turn), turn.asked_unix_ms, -_MAX_TURNS, self._settings.history_ttl_s)
         try:
-            kept = await self._bounded(self._append(keys=keys, args=values))
+            kept = await self._calls.bounded(self._append(keys=keys, args=values))
         except StoreUnavailable:
             return False
         return bool(kept)
@@ -110,24 +105,23 @@ class History:
         pipeline = self._redis.pipeline(transaction=True)
         pipeline.set(_key(tenant, session_id, "erased"), int(now_unix_ms()), ex=_ERASED_FOR_S)
         pipeline.delete(_key(tenant, session_id), _key(tenant, session_id, "kv"))
-        await self._bounded(pipeline.execute())
+        await self._calls.bounded(pipeline.execute())
 
     async def erased_since(self, tenant: str, session_id: str, asked_unix_ms: float) -> bool:
         """Whether a conversation was erased after that question was asked; False where Redis is away."""
         try:
-            erased = await self._bounded(self._redis.get(_key(tenant, session_id, "erased")))
+            erased = await self._calls.bounded(self._redis.get(_key(tenant, session_id, "erased")))
         except StoreUnavailable:
             return False
         return erased is not None and int(erased) >= int(asked_unix_ms)
 
     async def ping(self) -> None:
         """Ask now, even if Redis is being left alone. Raises `StoreUnavailable`."""
-        self._away_until_ms = min(self._away_until_ms, 1.0)
-        await self._bounded(self._redis.ping())
+        await self._calls.bounded(self._redis.ping(), at_once=True)
 
     async def await_first_answer(self) -> None:
         """Ask until Redis answers for the first time."""
-        while not self._seen:
+        while not self.seen:
             try:
                 await self.ping()
             except StoreUnavailable:
@@ -137,25 +131,6 @@ class History:
         """Write what is on its way, each within its timeout."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._redis.aclose()
-
-    async def _bounded(self, call: Awaitable[T]) -> T:
-        now = now_unix_ms()
-        if now < self._away_until_ms:
-            if asyncio.iscoroutine(call):
-                call.close()
-            raise StoreUnavailable("Redis is left alone after a failure")
-        try:
-            async with asyncio.timeout(self._settings.timeout_ms / 1_000):
-                value = await call
-        except (RedisError, OSError, TimeoutError) as error:
-            if self._away_until_ms == 0.0:
-                get_logger().warning("unavailable", what="redis", cause=str(error) or "no answer in time")
-            self._away_until_ms = now + self._settings.retry_after_ms
-            raise StoreUnavailable(f"Redis: {error!r}") from error
-        if self._away_until_ms:
-            get_logger().info("available", what="redis")
-        self._away_until_ms, self._seen = 0.0, True
-        return value
 
 
 def _decoded(values: list[bytes]) -> list[Turn]:

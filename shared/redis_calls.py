@@ -1,0 +1,47 @@
+"""Calls to Redis that nobody waits for long: each is bounded, and after a failure Redis is left alone for a while."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from redis.exceptions import RedisError
+
+from shared.clock import now_unix_ms
+from shared.errors import StoreUnavailable
+from shared.logs import get_logger
+from shared.settings import RedisSettings
+
+T = TypeVar("T")
+
+log = get_logger()
+
+
+class RedisCalls:
+    """For one client on one event loop. `tells`: log when Redis goes and comes; one of a process's says it for all."""
+
+    def __init__(self, settings: RedisSettings, *, tells: bool) -> None:
+        self._settings = settings
+        self._tells = tells
+        self._away_until_ms = 0.0
+        self.seen = False
+        """Whether Redis has ever answered."""
+
+    async def bounded(self, call: Awaitable[T], *, at_once: bool = False) -> T:
+        """`at_once`: ask even while Redis is being left alone. Raises `StoreUnavailable`."""
+        now = now_unix_ms()
+        if now < self._away_until_ms and not at_once:
+            if asyncio.iscoroutine(call):
+                call.close()
+            raise StoreUnavailable("Redis is left alone after a failure")
+        try:
+            async with asyncio.timeout(self._settings.timeout_ms / 1_000):
+                value = await call
+        except (RedisError, OSError, TimeoutError) as error:
+            if self._tells and not self._away_until_ms:
+                log.warning("unavailable", what="redis", cause=str(error) or "no answer in time")
+            self._away_until_ms = now + self._settings.retry_after_ms
+            raise StoreUnavailable(f"Redis: {error!r}") from error
+        if self._tells and self._away_until_ms:
+            log.info("available", what="redis")
+        self._away_until_ms, self.seen = 0.0, True
+        return value
