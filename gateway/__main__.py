@@ -27,13 +27,14 @@ from shared.auth_settings import AuthSettings
 from shared.errors import SettingsError
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq import FaqIndex
+from shared.gateway_settings import GatewaySettings
 from shared.history import History
 from shared.kafka import GroupReader, LogReader, PartitionReader, Producer, report_outages
 from shared.logs import configure_logs, get_logger
 from shared.messages import Limits
 from shared.process import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.requests import Defaults
-from shared.settings import PREFIX, GatewaySettings, Settings, load_settings
+from shared.settings import PREFIX, Settings, load_settings
 from shared.status import Readiness
 from shared.tasks import TaskSet
 from shared.tokenizer import Tokenizer

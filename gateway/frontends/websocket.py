@@ -29,10 +29,10 @@ from shared import metrics
 from shared.clock import now_unix_ms
 from shared.codec import GATEWAY_CODECS, Codec, event_id_of
 from shared.errors import ProtocolError
+from shared.gateway_settings import GatewaySettings
 from shared.logs import get_logger
 from shared.messages import ClientMessage, ServerMessage, SessionClosing, SessionRefresh, SessionStart
 from shared.origins import origin_may_connect
-from shared.settings import GatewaySettings
 from shared.status import Readiness, http_response, status_page
 
 DEFAULT_SUBPROTOCOL = "chat.v1.json"

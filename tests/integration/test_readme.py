@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from ops.up import EmbeddedSystem
-from shared.settings import GatewaySettings, Settings
+from shared.gateway_settings import GatewaySettings
+from shared.settings import Settings
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -21,8 +21,9 @@ from gateway.admission import (
 from gateway.breaker import BreakerState
 from shared.deadline import Deadline
 from shared.errors import ProtocolError
+from shared.gateway_settings import AdmissionSettings
 from shared.messages import Bucket, ResponseCreate, WorkerReport
-from shared.settings import AdmissionSettings, Settings
+from shared.settings import Settings
 from shared.topics import BUCKETS
 
 LIMITS = AdmissionLimits(
