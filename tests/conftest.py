@@ -7,15 +7,44 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import pytest_asyncio
+from reliability import Reliability
 from system import MakeSystem, System, start_redis
 
 from ops.embedded import EmbeddedRedis
 from ops.kafka_broker import KafkaBroker
 from ops.processes import ServiceError
+
+_WHOLE_LIMIT_S: Final = 1_800
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--reliability",
+        metavar="FILE",
+        type=Path,
+        help="run the tests of docs/reliability.md alone, whole, and append what they found to FILE",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("reliability") is None:
+        return
+    others = [item for item in items if "reliability" not in getattr(item, "fixturenames", ())]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]
+    for item in items:
+        item.add_marker(pytest.mark.timeout(_WHOLE_LIMIT_S))
+
+
+@pytest.fixture(scope="session")
+def reliability(pytestconfig: pytest.Config) -> Reliability:
+    """Says how much of a test to run, and takes what it found (tests/reliability.py)."""
+    return Reliability(pytestconfig.getoption("reliability"))
 
 
 @pytest.fixture(scope="session")
