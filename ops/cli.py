@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -12,6 +12,7 @@ from rich.table import Table
 from ops.bench.commands import bench_app
 from ops.chaos.commands import chaos_app
 from ops.dlq import dlq_app
+from ops.optimize.commands import optimize_app
 from ops.simulate.commands import simulate
 from ops.usage_errors import run_app
 from shared.clock import now_unix_ms
@@ -32,11 +33,14 @@ app = typer.Typer(
 )
 topics_app = typer.Typer(help="Create or describe the Kafka topics.", no_args_is_help=True)
 model_app = typer.Typer(help="The model's folder.", no_args_is_help=True)
+engine_app = typer.Typer(help="What a GPU's engine needs before it starts.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(model_app, name="model")
+app.add_typer(engine_app, name="engine")
 app.add_typer(bench_app, name="bench")
 app.add_typer(chaos_app, name="chaos")
 app.add_typer(dlq_app, name="dlq")
+app.add_typer(optimize_app, name="optimize")
 app.command()(simulate)
 
 Url = Annotated[str, typer.Option("--url", envvar="REPLYLINE_URL", help="the gateway's WebSocket address")]
@@ -204,22 +208,62 @@ def describe_() -> None:
         raise typer.Exit(1)
 
 
+@topics_app.command("acls")
+def acls(
+    gateway_user: Annotated[str, typer.Option(help="who the gateways are to Kafka")] = "gateway",
+    worker_user: Annotated[str, typer.Option(help="who the workers are")] = "worker",
+    operator_user: Annotated[str | None, typer.Option(help="who may type `topics` and `dlq` (none: left out)")] = None,
+) -> None:
+    """Print the kafka-acls.sh commands that let each process do its work, and no more. Nothing is changed."""
+    from ops.kafka_acls import Role, commands, rights
+
+    settings = _settings("topics")
+    users: dict[Role, str] = {"gateway": gateway_user, "worker": worker_user}
+    if operator_user is not None:
+        users["operator"] = operator_user
+    for line in commands(rights(settings), users, settings.kafka.bootstrap_servers):
+        sys.stdout.write(f"{line}\n")
+
+
 @model_app.command("prepare")
 def prepare(
     source: Annotated[
         Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (none: the demo's model)")
     ] = None,
-    precision: Annotated[Precision, typer.Option(help="of the weights")] = "int8",
+    precision: Annotated[
+        Precision, typer.Option(help="of the weights; fp16 is for the tensorrt engine, the others for onnx")
+    ] = "int8",
     directory: Annotated[Path, typer.Option("--dir", help="where the model's folder is put")] = Path(".models"),
+    max_length: Annotated[
+        int, typer.Option(min=1, help="fp16: tokens that a slot holds, prompt and answer (onnx: of any length)")
+    ] = 2_048,
 ) -> None:
     """Write a model's folder from its weights; nothing to do when it is there already."""
     from ops.prepare import prepare_with_progress
 
-    prepare_with_progress(directory, precision, source, Console(stderr=True))
+    prepare_with_progress(directory, precision, source, Console(stderr=True), max_length=max_length)
 
 
-def _settings(process: str) -> Settings:
-    settings = load_settings()
+@engine_app.command("build")
+def build(
+    engine: Annotated[
+        Literal["tensorrt", "tensorrt-rtx"], typer.Option(help="tensorrt builds on the GPU, tensorrt-rtx anywhere")
+    ] = "tensorrt",
+    model: Annotated[Path | None, typer.Option(help="a folder of fp16 (none: REPLYLINE_MODEL__DIR)")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="sequences decoded together (none: as set)")] = None,
+    max_length: Annotated[int | None, typer.Option(min=64, help="tokens a sequence may have (none: as set)")] = None,
+) -> None:
+    """Build a model's TensorRT plans and keep them in REPLYLINE_WORKER__PLANS_DIR, unless they are there already."""
+    from ops.engine_build import build_engine
+
+    given = {"engine": engine, "slots": slots, "max_length": max_length}
+    worker = {name: value for name, value in given.items() if value is not None}
+    overrides = {} if model is None else {"model": {"dir": model}}
+    build_engine(_settings("engine", worker=worker, **overrides), Console(stderr=True))
+
+
+def _settings(process: str, **overrides: Any) -> Settings:
+    settings = load_settings(**overrides)
     configure_logs(settings.log, process=process)
     return settings
 

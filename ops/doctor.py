@@ -3,6 +3,7 @@
 `gather` looks (processes, files, sockets), `judge` decides (pure), `run_doctor` prints and gives the exit status.
 """
 
+import asyncio
 import importlib.util
 import os
 import re
@@ -21,9 +22,12 @@ from rich.console import Console
 from rich.table import Table
 
 from ops.embedded import find_librdkafka, find_redis_server
+from ops.engine_facts import EngineFacts, engine_facts
 from ops.kafka_broker import find_java
 from ops.kv_memory import SESSION_TOKENS, KvFacts, RedisMemory, kv_facts, redis_memory
+from shared.kafka import why_unreachable
 from shared.settings import Settings
+from workers.engine.tensorrt_probe import Unusable
 
 OLDEST_PYTHON: Final = (3, 11)
 OLDEST_JAVA: Final = 17
@@ -73,14 +77,22 @@ class Facts:
     maven: str | None = None
     chromium: str | None = None
     kafka: Mapping[str, bool] = field(default_factory=dict)
+    kafka_refusal: str | None = None
     redis: Mapping[str, bool] = field(default_factory=dict)
     kv: KvFacts | None = None
     redis_memory: RedisMemory | None = None
+    engine: EngineFacts | None = None
 
 
 def judge(facts: Facts) -> list[Row]:
     """The rows, those that `make demo` needs first."""
-    return [*_for_the_demo(facts), *_for_the_tests(facts), *_for_production(facts), *_for_kv(facts)]
+    return [
+        *_for_the_demo(facts),
+        *_for_the_tests(facts),
+        *_for_production(facts),
+        *_for_engine(facts),
+        *_for_kv(facts),
+    ]
 
 
 def demo_can_run(rows: Sequence[Row]) -> bool:
@@ -148,11 +160,30 @@ def _for_production(facts: Facts) -> list[Row]:
     hint = "start it, or set {} (make demo brings its own)"
     kafka, redis = hint.format("REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"), hint.format("REPLYLINE_REDIS__URL")
     named = [*((f"Kafka {address}", up, kafka) for address, up in facts.kafka.items())]
+    refusal = facts.kafka_refusal
+    refused = [Row("Kafka's door", Status.WARN, refusal, "correct the settings that it names")] if refusal else []
     named += [(f"Redis {address}", up, redis) for address, up in facts.redis.items()]
-    return [
+    rows = [
         _row(name, up, "answers" if up else "does not answer", remedy, otherwise=Status.WARN)
         for name, up, remedy in named
     ]
+    return [*rows, *refused]
+
+
+def _for_engine(facts: Facts) -> list[Row]:
+    """The GPU where one is asked for, and what the engine will take of its memory before it takes any."""
+    rows: list[Row] = []
+    if facts.engine is None:
+        return rows
+    gpu, plan = facts.engine.gpu, facts.engine.memory
+    if isinstance(gpu, Unusable):
+        remedy = "REPLYLINE_WORKER__ENGINE=onnx, or REPLYLINE_WORKER__FALLBACK_ENGINE=onnx"
+        rows.append(Row(f"engine {facts.engine.name}", Status.WARN, gpu.reason, remedy))
+    elif gpu is not None:
+        rows.append(Row(f"engine {facts.engine.name}", Status.OK, f"{gpu.version} on {gpu.device}, {gpu.sm}"))
+    if plan is not None:
+        rows.append(_row("memory plan", plan.fits, plan.describe(), plan.remedy, otherwise=Status.WARN))
+    return rows
 
 
 def _for_kv(facts: Facts) -> list[Row]:
@@ -193,7 +224,7 @@ def _where(found: str | None) -> str:
 
 def gather(settings: Settings) -> Facts:
     """Look at this machine: under two seconds, nothing is changed."""
-    kafka = [address.strip() for address in settings.kafka.bootstrap_servers.split(",")]
+    kafka = {address: _answers(address) for address in map(str.strip, settings.kafka.bootstrap_servers.split(","))}
     redis = urlsplit(settings.redis.url)
     redis_address = f"{redis.hostname}:{redis.port or 6379}" if redis.hostname else redis.path
     librdkafka = find_librdkafka()
@@ -216,10 +247,12 @@ def gather(settings: Settings) -> Facts:
         java=_java_version(),
         maven=shutil.which("mvn"),
         chromium=find_chromium(),
-        kafka={address: _answers(address) for address in kafka},
+        kafka=kafka,
+        kafka_refusal=asyncio.run(why_unreachable(settings.kafka)) if any(kafka.values()) else None,
         redis={redis_address: _answers(redis_address)},
         kv=kv_facts(settings.model.dir, settings.kv) if settings.kv.enabled else None,
         redis_memory=redis_memory(settings.redis, timeout_s=CONNECT_TIMEOUT_S),
+        engine=engine_facts(settings),
     )
 
 

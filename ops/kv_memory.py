@@ -10,7 +10,8 @@ from redis.exceptions import RedisError
 from shared.errors import ModelError
 from shared.model_folder import ModelFolder
 from shared.redis_client import blocking_redis
-from shared.settings import KvSettings, RedisSettings
+from shared.redis_settings import RedisSettings
+from shared.settings import KvSettings
 from workers.kv.layout import KvLayout
 from workers.kv.values import CODECS, value_bytes
 

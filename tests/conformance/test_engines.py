@@ -1,5 +1,6 @@
 """What every engine owes the worker: the same tokens, however the work is cut up, moved or resumed."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from onnx_device import on_the_cpu
 
 from ops.model import prepare_model
 from shared.model_folder import ModelFolder
+from shared.settings import Settings
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.engine.fake import FakeEngine
 from workers.engine.onnx import OnnxEngine
+from workers.engine.tensorrt_loading import load_tensorrt
+from workers.engine.tensorrt_probe import DeviceFacts, Unusable, probe
+
+# tensorrt-on-cpu is the engine for GPUs, on a device that runs its graphs on the CPU; on a GPU where there is one.
+FOUND = {library: probe(library) for library in ("tensorrt", "tensorrt-rtx")}
+GPU_ENGINES = {f"{library}-on-gpu": library for library, found in FOUND.items() if isinstance(found, DeviceFacts)}
 
 NUM_SLOTS = 6
 MAX_LENGTH = 96
@@ -45,11 +54,18 @@ class Case:
     other: Engine
 
 
-@pytest.fixture(scope="module", params=["fake", "onnx-int8", "onnx-fp32"])
+@pytest.fixture(scope="module", params=["fake", "onnx-int8", "onnx-fp32", "tensorrt-on-cpu", *GPU_ENGINES])
 def case(request: pytest.FixtureRequest, tiny_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     make: Callable[[], Engine]
     if request.param == "fake":
         make = _fake
+    elif request.param.startswith("tensorrt"):
+        models = tmp_path_factory.mktemp("models")
+        slots = prepare_model(models, "fp16", source=tiny_source, max_length=MAX_LENGTH)
+        if request.param == "tensorrt-on-cpu":
+            make = lambda: on_the_cpu(slots, num_slots=NUM_SLOTS, max_length=MAX_LENGTH)  # noqa: E731
+        else:
+            make = lambda: _tensorrt(GPU_ENGINES[request.param], slots)  # noqa: E731
     else:
         precision = "int8" if request.param == "onnx-int8" else "fp32"
         folder = prepare_model(tmp_path_factory.mktemp("models"), precision, source=tiny_source)
@@ -73,6 +89,23 @@ def _onnx(folder: ModelFolder) -> Engine:
         spinning=False,
         max_prefill_rows=NUM_SLOTS,
     )
+
+
+def _tensorrt(library: str, folder: ModelFolder) -> Engine:
+    worker = {"engine": library, "slots": NUM_SLOTS, "max_length": MAX_LENGTH, "prefill_chunk_tokens": 32}
+    values = {"model": {"dir": folder.path}, "worker": {**worker, "plans_dir": folder.path.parent / "plans"}}
+    engine = load_tensorrt(Settings.model_validate(values), folder)
+    assert not isinstance(engine, Unusable), engine.reason
+    return engine
+
+
+def test_the_engines_that_this_machine_cannot_run_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Never left out in silence: each with what is missing here."""
+    missing = {library: found.reason for library, found in FOUND.items() if isinstance(found, Unusable)}
+    assert missing.keys() | set(GPU_ENGINES.values()) == FOUND.keys()
+    with capsys.disabled():
+        for library, reason in missing.items():
+            sys.stdout.write(f"\nNOT RUN on this machine: engine {library} on a GPU: {reason}\n")
 
 
 @dataclass(slots=True)

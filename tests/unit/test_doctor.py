@@ -78,6 +78,7 @@ def test_what_the_demo_cannot_do_without_is_missing(lack: dict[str, object], nam
         ({"maven": None}, "Maven", "apt-get install maven"),
         ({"chromium": None}, "Chromium", "apt-get install chromium"),
         ({"kafka": {"broker:9092": False}}, "Kafka broker:9092", "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"),
+        ({"kafka_refusal": "Kafka at broker:9093 hangs up"}, "Kafka's door", "the settings that it names"),
         ({"redis": {"cache:6379": False}}, "Redis cache:6379", "REPLYLINE_REDIS__URL"),
         ({"redis_memory": RedisMemory(1 << 30, "noeviction")}, "Redis memory", "maxmemory-policy allkeys-lru"),
         ({"redis_memory": RedisMemory(0, "noeviction")}, "Redis memory", "set maxmemory"),

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from shared.errors import EngineError
 from workers.engine import Sampling
-from workers.engine.sampling import _invert, sample, uniform
+from workers.engine.sampling import invert, sample, uniform
 
 SEEDS = st.integers(0, 2**63 - 1)
 LOGITS = arrays(np.float32, st.tuples(st.integers(1, 5), st.integers(1, 60)), elements=st.floats(-30, 30, width=32))
@@ -60,7 +60,7 @@ def test_a_tiny_temperature_is_greedy(logits: np.ndarray, seed: int) -> None:
 
 @pytest.mark.parametrize(("draw", "token"), [(0.0, 1), (0.5, 3), (np.nextafter(1, 0), 3), (1.0, 3)])
 def test_tokens_without_weight_are_never_drawn(draw: float, token: int) -> None:
-    assert _invert(np.array([0.0, 1.0, 0.0, 1.0, 0.0]), draw) == token
+    assert invert(np.array([0.0, 1.0, 0.0, 1.0, 0.0]), draw) == token
 
 
 @given(SEEDS, st.integers(0, 10_000))

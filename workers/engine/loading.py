@@ -2,8 +2,10 @@
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from shared.errors import ModelError, SettingsError
+from shared.logs import get_logger
 from shared.model_folder import CHATML, ModelFolder
 from shared.model_folder import ChatTemplate as TemplateNames
 from shared.settings import PREFIX, Settings
@@ -21,19 +23,46 @@ class LoadedModel:
 
 def load_model(settings: Settings) -> LoadedModel:
     """Load what `worker.engine` names. Raises `ModelError` with the command that prepares it, `SettingsError`."""
-    if settings.worker.engine == "fake":
-        return _load_fake(settings)
-    return _load_onnx(settings)
+    match settings.worker.engine:
+        case "fake":
+            return _load_fake(settings)
+        case "onnx":
+            return _load_onnx(settings, settings.model.dir)
+        case "tensorrt" | "tensorrt-rtx":
+            return _load_tensorrt(settings)
 
 
-def _load_onnx(settings: Settings) -> LoadedModel:
+def _load_tensorrt(settings: Settings) -> LoadedModel:
+    """By TensorRT; by `worker.fallback_engine` where it cannot be used on this machine."""
+    from workers.engine.tensorrt_loading import load_tensorrt
+    from workers.engine.tensorrt_probe import Unusable
+
+    worker = settings.worker
+    folder = ModelFolder.open(settings.model.dir, verify=True)
+    found = load_tensorrt(settings, folder)
+    if isinstance(found, Unusable):
+        if not worker.fallback_engine:
+            raise SettingsError(f"{PREFIX}WORKER__ENGINE={worker.engine}: {found.reason}")
+        get_logger().warning(
+            "engine_unusable", engine=worker.engine, reason=found.reason, instead=worker.fallback_engine
+        )
+        return _load_onnx(settings, settings.model.dir.with_name(f"{folder.manifest.name}-int8"))
+    tokenizer = Tokenizer.load(settings.model.dir)
+    return LoadedModel(found, tokenizer, chat_template(tokenizer, folder.manifest.chat_template))
+
+
+def _load_onnx(settings: Settings, directory: Path) -> LoadedModel:
     try:
         from workers.engine.onnx import OnnxEngine
     except ImportError as error:
         raise ModelError(
             f"the onnx engine is not installed ({error.name}); run: pip install 'replyline[onnx]'"
         ) from None
-    folder = ModelFolder.open(settings.model.dir, verify=True)
+    folder = ModelFolder.open(directory, verify=True)
+    if folder.manifest.dialect != "cpu":
+        raise SettingsError(
+            f"{PREFIX}MODEL__DIR={directory}: its graph is for TensorRT; run: replyline model prepare --precision int8"
+        )
     worker = settings.worker
     longest = folder.manifest.architecture.max_positions
     if worker.max_length > longest:
@@ -46,7 +75,7 @@ def _load_onnx(settings: Settings) -> LoadedModel:
         max_length=worker.max_length,
         threads=worker.threads or os.cpu_count() or 1,
     )
-    tokenizer = Tokenizer.load(settings.model.dir)
+    tokenizer = Tokenizer.load(directory)
     return LoadedModel(engine, tokenizer, chat_template(tokenizer, folder.manifest.chat_template))
 
 

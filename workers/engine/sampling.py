@@ -54,9 +54,9 @@ def _draw(logits: NDArray[np.float32], peak: float, sampling: Sampling, draw: fl
     with np.errstate(over="ignore", under="ignore"):
         weights = np.exp((logits - np.float64(peak)) / sampling.temperature)
     if sampling.top_p >= 1.0:
-        return _invert(weights, draw)
+        return invert(weights, draw)
     tokens = _nucleus(weights, sampling.top_p)
-    return int(tokens[_invert(weights[tokens], draw)])
+    return int(tokens[invert(weights[tokens], draw)])
 
 
 def _nucleus(weights: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
@@ -73,7 +73,8 @@ def _nucleus(weights: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
     return ranked[:size]
 
 
-def _invert(weights: NDArray[np.float64], draw: float) -> int:
+def invert(weights: NDArray[np.float64], draw: float) -> int:
+    """The place in `weights` at which their cumulative sum passes `draw` (in [0, 1)) of the whole."""
     cumulative = np.cumsum(weights)
     index = int(np.searchsorted(cumulative, draw * cumulative[-1], side="right"))
     # Rounding can put `draw * total` on the total itself: then the last token that has any weight is meant.

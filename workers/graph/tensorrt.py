@@ -7,10 +7,12 @@ Inputs, for B sequences of T new tokens each, in slots of `max_length` tokens:
     past_lengths  int64 [B]        tokens that are in each slot before this step
     past_key.{layer}, past_value.{layer}    float16 [B, kv heads, max_length, head dim]
 
-Outputs are `logits` float32 [B, vocabulary] of each sequence's last token, and `present_key.{layer}` and
-`present_value.{layer}`, to be bound to the memory of the past. Slots hold finite numbers before their first use (zeros,
-say): what lies behind a sequence's end counts for nothing, but nothing times NaN is NaN. Padding is written there too
-and is overwritten by the next tokens, so `past_lengths + T` must not exceed `max_length`.
+Outputs are, of each sequence's last token, `logits` float32 [B, vocabulary], `peaks` float32 [B, 1], the largest of
+them, and `token_ids` int64 [B], the smallest id that has it (`vocabulary` where none has, for logits that are not
+numbers); and `present_key.{layer}` and `present_value.{layer}`, to be bound to the memory of the past. Slots hold
+finite numbers before their first use (zeros, say): what lies behind a sequence's end counts for nothing, but nothing
+times NaN is NaN. Padding is written there too and is overwritten by the next tokens, so `past_lengths + T` must not
+exceed `max_length`.
 
 Products, KV and attention are float16; the residual stream, the norms, the rotations and the logits are float32, for a
 residual stream may grow beyond what float16 holds. TensorRT writes `TensorScatter` in place (`IKVCacheUpdateLayer`; it
@@ -18,6 +20,7 @@ wants a fixed `max_length`) and runs `Attention` as one fused kernel (`IAttentio
 https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/transformers-kv-cache.html
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +35,7 @@ from workers.graph.builder import GraphBuilder
 from workers.graph.checkpoint import Checkpoint, Float32Array
 from workers.graph.decoder import Decoder, Progress, cache_names
 from workers.graph.matrices import PlainMatrices
+from workers.graph.qdq import Int8Linear, QdqMatrices
 from workers.graph.rotary import rotary_tables
 
 _OPSET: Final = 24
@@ -41,11 +45,18 @@ _FLOAT16: Final = np.dtype(np.float16)
 
 
 def write_tensorrt_decoder(
-    checkpoint: Checkpoint, folder: Path, *, max_length: int, dtype: np.dtype[Any] = _FLOAT16, progress: Progress
+    checkpoint: Checkpoint,
+    folder: Path,
+    *,
+    max_length: int,
+    dtype: np.dtype[Any] = _FLOAT16,
+    int8: Mapping[str, Int8Linear] | None = None,
+    progress: Progress,
 ) -> None:
     """Write `model.onnx` and `model.onnx.data` into `folder`, for slots of `max_length` tokens.
 
-    `dtype` is that of products, KV and attention; TensorRT fuses float16, and float32 is for comparing numbers.
+    `dtype` is that of products, KV and attention; TensorRT fuses float16, and float32 is for comparing numbers. The
+    linears named in `int8` (`layers.0.mlp.gate_proj`) are products of 8-bit integers instead (`workers/graph/qdq.py`).
     `progress` is told the fraction done. Raises `ModelError` where `max_length` exceeds the model's positions or a
     weight does not fit `dtype`.
     """
@@ -56,7 +67,7 @@ def write_tensorrt_decoder(
         )
     with (folder / GRAPH_DATA).open("wb") as data:
         graph = GraphBuilder(data, GRAPH_DATA, opset=_OPSET, ir_version=_IR_VERSION)
-        dialect = TensorrtDialect(architecture, graph, PlainMatrices(graph, dtype), max_length)
+        dialect = TensorrtDialect(architecture, graph, QdqMatrices(graph, dtype, int8 or {}), max_length)
         Decoder(checkpoint, dialect).build(progress)
     graph.save(folder / GRAPH, *_interface(architecture, max_length, dtype))
 
@@ -130,6 +141,22 @@ class TensorrtDialect:
             self.matrices.store_table(table, head, projects=True)
         projected = self.matrices.project(table, normed, "projected")
         self.graph.node("Cast", [projected], ["logits"], to=onnx.TensorProto.FLOAT)
+        self._greedy()
+
+    def _greedy(self) -> None:
+        """Of equal logits the smallest id: which of them `ArgMax` takes is left to TensorRT's kernel.
+
+        Ids pass through float32, which holds every one of them exactly.
+        """
+        constant, node, vocab_size = self.graph.constant, self.graph.node, self.architecture.vocab_size
+        axis = constant("vocabulary_axis", np.array([1], np.int64))
+        node("ReduceMax", ["logits", axis], ["peaks"], keepdims=1)
+        node("GreaterOrEqual", ["logits", "peaks"], ["is_peak"])
+        self.graph.weight("vocabulary", np.arange(vocab_size, dtype=np.float32))
+        none = constant("no_token", np.array(vocab_size, np.float32))
+        node("Where", ["is_peak", "vocabulary", none], ["peak_ids"])
+        node("ReduceMin", ["peak_ids", axis], ["first_peak"], keepdims=0)
+        node("Cast", ["first_peak"], ["token_ids"], to=onnx.TensorProto.INT64)
 
     def _heads(self, value: str) -> str:
         """`[B, T, heads * head_dim]` → `[B, heads, T, head_dim]`."""
@@ -183,4 +210,9 @@ def _interface(architecture: Architecture, max_length: int, dtype: np.dtype[Any]
         tensor("past_lengths", integer, ["batch"]),
         *caches("past"),
     ]
-    return inputs, [tensor("logits", real, ["batch", architecture.vocab_size]), *caches("present")]
+    outputs = [
+        tensor("logits", real, ["batch", architecture.vocab_size]),
+        tensor("peaks", real, ["batch", 1]),
+        tensor("token_ids", integer, ["batch"]),
+    ]
+    return inputs, [*outputs, *caches("present")]

@@ -1,0 +1,70 @@
+"""What the configured engine will take of memory, and the GPU that it asks for. For `replyline doctor`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shared.errors import ReplylineError
+from shared.model_folder import ModelFolder
+from shared.settings import Settings
+from workers.engine.tensorrt_probe import DeviceFacts, Unusable, probe
+from workers.engine.tensorrt_shapes import device_memory_plan, plan_shapes
+from workers.memory_plan import MemoryPlan, plan_memory
+
+_FLOAT32_BYTES: Final = 4
+_CGROUP: Final = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """`gpu` is None for an engine that needs none; `memory` where there is no model, or nowhere to put it."""
+
+    name: str
+    gpu: DeviceFacts | Unusable | None = None
+    memory: MemoryPlan | None = None
+
+
+def engine_facts(settings: Settings) -> EngineFacts:
+    """Look at the model's manifest, at memory, and at the GPU where one is asked for."""
+    name = settings.worker.engine
+    gpu = probe(name) if name.startswith("tensorrt") else None
+    try:
+        folder = ModelFolder.open(settings.model.dir)
+        if isinstance(gpu, DeviceFacts):
+            return EngineFacts(
+                name=name,
+                gpu=gpu,
+                memory=device_memory_plan(folder, plan_shapes(settings.worker, folder), gpu.free_bytes),
+            )
+    except ReplylineError:
+        return EngineFacts(name=name, gpu=gpu)
+    if name != "onnx":
+        return EngineFacts(name=name, gpu=gpu)
+    return EngineFacts(
+        name=name,
+        memory=plan_memory(
+            folder.manifest,
+            num_slots=settings.worker.slots,
+            slot_tokens=settings.worker.max_length,
+            step_tokens=settings.worker.prefill_chunk_tokens,
+            kv_itemsize=_FLOAT32_BYTES,
+            available_bytes=available_memory(),
+        ),
+    )
+
+
+def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> int:
+    """Bytes that a process started now may take: the machine's, or what its container has left where that is less."""
+    fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    limit, used = (_number(cgroup / name) for name in ("memory.max", "memory.current"))
+    return available if limit is None or used is None else min(available, max(limit - used, 0))
+
+
+def _number(path: Path) -> int | None:
+    """None where there is no such file, or no limit in it."""
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

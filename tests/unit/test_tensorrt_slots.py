@@ -1,0 +1,80 @@
+"""Slots lie where programs expect them, and no two share a byte."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.engine.tensorrt_device import ALIGNMENT
+from workers.engine.tensorrt_slots import SlotLayout, bucket_of, decode_buckets, slot_capacity
+
+layouts = st.builds(
+    SlotLayout,
+    layers=st.integers(1, 4),
+    slots=st.integers(1, 6),
+    heads=st.integers(1, 4),
+    capacity=st.integers(1, 30).map(slot_capacity),
+    dim=st.sampled_from([16, 48, 64, 128]),
+    itemsize=st.just(2),
+)
+BASE = 1 << 40
+
+
+@pytest.mark.parametrize(
+    ("slots", "buckets"), [(1, (1,)), (2, (1, 2)), (6, (1, 2, 4, 6)), (8, (1, 2, 4, 8)), (9, (1, 2, 4, 8, 9))]
+)
+def test_buckets_are_powers_of_two_and_all_slots(slots: int, buckets: tuple[int, ...]) -> None:
+    assert decode_buckets(slots) == buckets
+
+
+@given(st.integers(1, 512), st.data())
+def test_a_step_gets_the_smallest_bucket_that_holds_it(slots: int, data: st.DataObject) -> None:
+    rows = data.draw(st.integers(1, slots))
+    buckets = decode_buckets(slots)
+    bucket = bucket_of(rows, buckets)
+    assert bucket in buckets
+    assert rows <= bucket < 2 * rows
+    assert not any(rows <= other < bucket for other in buckets)
+
+
+@given(st.integers(1, 100_000))
+def test_a_slot_has_a_place_behind_the_longest_sequence(max_length: int) -> None:
+    assert max_length < slot_capacity(max_length) <= max_length + 8
+
+
+@given(layouts)
+def test_every_cache_of_every_slot_begins_where_tensorrt_allows_it(layout: SlotLayout) -> None:
+    for slot in range(layout.slots):
+        for _, _, address in layout.caches(BASE, slot):
+            assert address % ALIGNMENT == 0
+
+
+@given(layouts)
+def test_caches_of_all_slots_cover_the_array_once(layout: SlotLayout) -> None:
+    spans = sorted(address for slot in range(layout.slots) for _, _, address in layout.caches(BASE, slot))
+    assert spans == [BASE + n * layout.slot_bytes for n in range(2 * layout.layers * layout.slots)]
+    assert layout.num_bytes == len(spans) * layout.slot_bytes
+
+
+@given(layouts, st.data())
+def test_a_block_holds_the_tokens_of_one_slot(layout: SlotLayout, data: st.DataObject) -> None:
+    """Its rows are where a program that is bound to the slot's caches has these tokens."""
+    slot = data.draw(st.integers(0, layout.slots - 1))
+    start = data.draw(st.integers(0, layout.capacity - 1))
+    count = data.draw(st.integers(1, layout.capacity - start))
+    block, extent = layout.block(BASE, slot, start), layout.extent(count)
+    rows = [
+        block.address + (slice_ * block.rows + row) * block.pitch
+        for slice_ in range(extent.slices)
+        for row in range(extent.rows)
+    ]
+    assert rows == [
+        address + (head * layout.capacity + start) * layout.token_bytes
+        for _, _, address in layout.caches(BASE, slot)
+        for head in range(layout.heads)
+    ]
+    assert extent.width == count * layout.token_bytes <= block.pitch
+
+
+def test_slots_that_would_begin_elsewhere_are_refused() -> None:
+    with pytest.raises(ValueError, match="a slot of 96 bytes in a layer is no multiple of 256"):
+        SlotLayout(layers=1, slots=2, heads=1, capacity=3, dim=16, itemsize=2)

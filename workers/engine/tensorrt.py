@@ -1,0 +1,217 @@
+"""The GPU engine: the graph of `workers.graph.tensorrt`, built by TensorRT, over slots that never move.
+
+A decode step has the shape of a bucket (1, 2, 4, … slots). Each bucket has an execution of its own, whose inputs,
+outputs, copies and KV lie at fixed addresses, so that a whole step is recorded once and then launched as one CUDA
+graph; a prefill, whose shape may be any, is enqueued as it comes.
+
+Everything that needs a GPU is behind `Device`, so that this file runs anywhere.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.model_folder import Manifest, ModelFolder
+from workers.engine import DecodeRow, EngineInfo, PrefillChunk
+from workers.engine.calls import check_decode, check_import, check_prefill, check_range
+from workers.engine.tensorrt_device import Device, Execution, Replay, Staging
+from workers.engine.tensorrt_kv import DeviceKv
+from workers.engine.tensorrt_plans import DECODE, PREFILL, PlanShapes
+from workers.engine.tensorrt_slots import SlotLayout, bucket_of, decode_buckets
+from workers.engine.tensorrt_tokens import TokenReader
+from workers.kv.layout import KvLayout
+
+KV_DTYPE: Final = np.dtype(np.float16)
+
+
+class TensorrtEngine:
+    """`Engine` on a `Device`, of plans that were built for `shapes`.
+
+    All memory of the device is taken here, none later. Raises `EngineError` where the device fails, `ValueError` where
+    the slots of `shapes` are too short for `max_length` tokens and one of padding.
+    """
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        device: Device,
+        *,
+        decoder: bytes,
+        sampler: bytes,
+        shapes: PlanShapes,
+        max_length: int,
+        name: str,
+    ) -> None:
+        if not 1 <= max_length < shapes.capacity:
+            raise ValueError(f"max_length must be 1 to {shapes.capacity - 1}, got {max_length}")
+        self._device = device
+        self._shapes = shapes
+        self._info = _info(folder.manifest, shapes, max_length, name)
+        layout = self._info.kv_layout
+        self._slots = SlotLayout(
+            layers=layout.layers,
+            slots=shapes.num_slots,
+            heads=layout.heads,
+            capacity=shapes.capacity,
+            dim=layout.dim,
+            itemsize=layout.numpy_dtype.itemsize,
+        )
+        self._compute = device.open_stream()
+        self._programs = program, sampling = device.load(decoder), device.load(sampler)
+        # Executions run one after another on one stream: one workspace serves them all.
+        workspace = device.allocate(max(program.workspace_bytes, sampling.workspace_bytes))
+        self._kv = DeviceKv(device, self._slots, layout, self._compute)
+        self._reader = TokenReader(
+            device,
+            self._compute,
+            sampling.open(0, workspace, one_shape=False),
+            max_rows=shapes.num_slots,
+            vocab_size=folder.manifest.architecture.vocab_size,
+        )
+        rows, tokens = shapes.prefill_rows, shapes.prefill_tokens
+        self._prefill_inputs = Staging(device, _inputs(rows, tokens))
+        self._prefill_execution = program.open(PREFILL, workspace, one_shape=False)
+        self._decode_inputs = Staging(device, _inputs(shapes.num_slots, 1))
+        self._buckets = decode_buckets(shapes.num_slots)
+        self._steps = {
+            rows: self._record(program.open(DECODE, workspace, one_shape=True), rows) for rows in self._buckets
+        }
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._info
+
+    def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
+        check_prefill(self._info, chunks)
+        if max(len(chunk.token_ids) for chunk in chunks) <= self._shapes.prefill_tokens:
+            return self._prefill(chunks)
+        tokens: list[int | None] = []
+        for chunk in chunks:
+            tokens.append(None)
+            for piece in _pieces(chunk, self._shapes.prefill_tokens):
+                tokens[-1:] = self._prefill([piece])
+        return tokens
+
+    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
+        check_decode(self._info, rows)
+        self._kv.await_imports(range(len(rows)))
+        bucket = bucket_of(len(rows), self._buckets)
+        host = self._decode_inputs.host
+        host["input_ids"][: len(rows)] = [row.token_id for row in rows]
+        host["past_lengths"][: len(rows)] = [row.past for row in rows]
+        self._pad(len(rows), bucket)
+        execution, replay = self._steps[bucket]
+        if replay is None:
+            self._enqueue_decode(execution)
+        else:
+            self._compute.launch(replay)
+        self._compute.synchronize()
+        tokens = self._reader.tokens([row.sampling for row in rows], [row.past + 1 for row in rows])
+        return [token for token in tokens if token is not None]
+
+    def move(self, *, source: int, target: int, length: int) -> None:
+        check_range(self._info, source, 0, length)
+        check_range(self._info, target, 0, length)
+        self._kv.move(source=source, target=target, length=length)
+
+    def export_kv(self, *, slot: int, start: int, stop: int) -> NDArray[Any]:
+        check_range(self._info, slot, start, stop)
+        return self._kv.export(slot=slot, start=start, stop=stop)
+
+    def import_kv(self, *, slot: int, start: int, values: NDArray[Any]) -> None:
+        check_import(self._info, slot, start, values)
+        self._kv.import_(slot=slot, start=start, values=values)
+
+    def close(self) -> None:
+        self._steps.clear()
+        self._device.close()
+
+    def _prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
+        """Chunks of at most `prefill_tokens` each."""
+        first, rows = chunks[0].slot, len(chunks)
+        width = max(len(chunk.token_ids) for chunk in chunks)
+        self._kv.await_imports(range(first, first + rows))
+        host = self._prefill_inputs.host
+        token_ids = host["input_ids"][: rows * width].reshape(rows, width)
+        token_ids[...] = 0
+        for row, chunk in enumerate(chunks):
+            token_ids[row, : len(chunk.token_ids)] = chunk.token_ids
+        host["last_index"][:rows] = [len(chunk.token_ids) - 1 for chunk in chunks]
+        host["past_lengths"][:rows] = [chunk.past for chunk in chunks]
+        self._prefill_inputs.send(self._compute)
+        self._bind(self._prefill_execution, self._prefill_inputs, first, rows, width)
+        self._compute.run(self._prefill_execution)
+        self._reader.fetch()
+        self._compute.synchronize()
+        lengths = [chunk.past + len(chunk.token_ids) for chunk in chunks]
+        return self._reader.tokens([chunk.sampling for chunk in chunks], lengths)
+
+    def _record(self, execution: Execution, rows: int) -> tuple[Execution, Replay | None]:
+        """Bind a bucket's execution for good, and record its step where the device can."""
+        self._bind(execution, self._decode_inputs, 0, rows, 1)
+        self._pad(0, rows)
+        # TensorRT defers work of a new shape to the first run, which must not be recorded.
+        self._enqueue_decode(execution)
+        self._compute.synchronize()
+        return execution, self._compute.capture(lambda: self._enqueue_decode(execution))
+
+    def _enqueue_decode(self, execution: Execution) -> None:
+        self._decode_inputs.send(self._compute)
+        self._compute.run(execution)
+        self._reader.fetch()
+
+    def _pad(self, start: int, stop: int) -> None:
+        """Rows without a sequence stand for slots that may be in use: their token goes behind every sequence."""
+        self._decode_inputs.host["past_lengths"][start:stop] = self._slots.capacity - 1
+
+    def _bind(self, execution: Execution, inputs: Staging, first_slot: int, rows: int, width: int) -> None:
+        execution.bind("input_ids", inputs.addresses["input_ids"], (rows, width))
+        execution.bind("last_index", inputs.addresses["last_index"], (rows, 1))
+        execution.bind("past_lengths", inputs.addresses["past_lengths"], (rows,))
+        shape = self._slots.shape(rows)
+        for past, present, address in self._slots.caches(self._kv.base, first_slot):
+            execution.bind(past, address, shape)
+            execution.bind(present, address, shape)
+        self._reader.bind(execution, rows)
+
+
+def _info(manifest: Manifest, shapes: PlanShapes, max_length: int, name: str) -> EngineInfo:
+    architecture = manifest.architecture
+    return EngineInfo(
+        name=name,
+        model=manifest.name,
+        revision=manifest.revision,
+        precision=manifest.precision,
+        num_slots=shapes.num_slots,
+        max_length=max_length,
+        max_prefill_rows=shapes.prefill_rows,
+        kv_layout=KvLayout(
+            layers=architecture.num_layers,
+            parts=2,
+            heads=architecture.num_kv_heads,
+            dim=architecture.head_dim,
+            dtype=KV_DTYPE.str,
+        ),
+        stop_token_ids=frozenset(manifest.stop_token_ids),
+    )
+
+
+def _inputs(rows: int, tokens: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Arrays for up to `rows` sequences of up to `tokens` new tokens, laid out anew by every step's shape."""
+    return {
+        "input_ids": ((rows * tokens,), np.int64),
+        "last_index": ((rows,), np.int64),
+        "past_lengths": ((rows,), np.int64),
+    }
+
+
+def _pieces(chunk: PrefillChunk, num_tokens: int) -> Iterator[PrefillChunk]:
+    """A chunk in parts of at most `num_tokens`, of which the last one samples."""
+    for start in range(0, len(chunk.token_ids), num_tokens):
+        token_ids = chunk.token_ids[start : start + num_tokens]
+        last = start + len(token_ids) == len(chunk.token_ids)
+        yield PrefillChunk(
+            slot=chunk.slot, past=chunk.past + start, token_ids=token_ids, sampling=chunk.sampling if last else None
+        )

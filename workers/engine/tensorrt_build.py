@@ -1,0 +1,156 @@
+"""Has TensorRT build plans from the graphs that `workers.graph` writes. No GPU is needed by TensorRT for RTX.
+
+Networks are strongly typed: every precision is the graph's own, by its types, casts and Q/DQ nodes.
+"""
+
+import importlib
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from shared.errors import ModelError
+from workers.engine.tensorrt_plans import PlanShapes
+
+Library = Literal["tensorrt", "tensorrt-rtx"]
+
+# A wheel with its libraries, or its bindings alone over libraries that the system has.
+_MODULES: Final[dict[str, tuple[str, str]]] = {
+    "tensorrt": ("tensorrt", "tensorrt_bindings"),
+    "tensorrt-rtx": ("tensorrt_rtx", "tensorrt_rtx_bindings"),
+}
+_NEEDED: Final = "IKVCacheUpdateLayer"  # since TensorRT 10.15
+
+Shape = tuple[int, ...]
+Progress = Callable[[str, float], None]
+
+
+def import_library(name: str) -> Any:
+    """The module of TensorRT, or of TensorRT for RTX. Raises `ModelError` where it is missing or too old."""
+    causes = []
+    for module in _MODULES[name]:
+        try:
+            library = importlib.import_module(module)
+        except ImportError as error:
+            causes.append(str(error))
+            continue
+        if not hasattr(library, _NEEDED):
+            raise ModelError(f"{name} {library.__version__} cannot keep KV in place; install 10.15 or later")
+        return library
+    raise ModelError(f"{name} is not installed ({causes[-1]}); run: pip install 'replyline[{name}]'")
+
+
+def build_decoder(library: Any, graph: Path, shapes: PlanShapes, progress: Progress) -> bytes:
+    """A plan of a decoder's graph with two profiles: `PREFILL`, of any size within `shapes`, and `DECODE`.
+
+    `progress` is told what is done and the fraction of it, from other threads. Raises `ModelError` with what TensorRT
+    says where it takes the graph no further.
+    """
+    prefill = [(1, 1), (1, shapes.prefill_tokens), (shapes.prefill_rows, shapes.prefill_tokens)]
+    decode = [(1, 1), (shapes.num_slots, 1), (shapes.num_slots, 1)]
+    return _build(library, graph, [prefill, decode], progress)
+
+
+def build_sampler(library: Any, graph: bytes, shapes: PlanShapes, progress: Progress) -> bytes:
+    """A plan of the sampler's graph, for up to all slots. Raises `ModelError`."""
+    return _build(library, graph, [[(1, 1), (shapes.num_slots, 1), (shapes.num_slots, 1)]], progress)
+
+
+def _build(library: Any, graph: Path | bytes, profiles: Sequence[list[tuple[int, int]]], progress: Progress) -> bytes:
+    """`profiles`: the rows and tokens of each one's smallest, usual and largest step."""
+    log = make_log(library)
+    builder = library.Builder(log)
+    network = builder.create_network(1 << int(library.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = library.OnnxParser(network, log)
+    parsed = parser.parse_from_file(str(graph)) if isinstance(graph, Path) else parser.parse(graph)
+    if not parsed:
+        said = "; ".join(str(parser.get_error(at).desc()) for at in range(parser.num_errors))
+        raise ModelError(f"TensorRT {library.__version__} cannot read the graph ({said}); prepare the model again")
+    config = builder.create_builder_config()
+    for steps in profiles:
+        profile = builder.create_optimization_profile()
+        for at in range(network.num_inputs):
+            tensor = network.get_input(at)
+            profile.set_shape(tensor.name, *(_shape(tensor, rows, tokens) for rows, tokens in steps))
+        config.add_optimization_profile(profile)
+    config.progress_monitor = _make_monitor(library, progress)
+    plan = builder.build_serialized_network(network, config)
+    if plan is None:
+        raise ModelError(f"TensorRT {library.__version__} cannot build the graph ({log.last_error})")
+    progress("plan built", 1.0)
+    return bytes(memoryview(plan))
+
+
+def _shape(tensor: Any, rows: int, tokens: int) -> Shape:
+    """Every input's first axis are the rows; only `input_ids` has one of tokens."""
+    rest = tuple(tensor.shape)[1:]
+    return (rows, tokens) if tensor.name == "input_ids" else (rows, *rest)
+
+
+def make_log(library: Any) -> Any:
+    """A logger for TensorRT that prints nothing and keeps the last error: TensorRT returns none of its own."""
+
+    class Log(library.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.last_error = "no reason given"
+
+        def log(self, severity: Any, message: str) -> None:
+            if severity in {library.ILogger.ERROR, library.ILogger.INTERNAL_ERROR}:
+                self.last_error = " ".join(message.split())
+
+    return Log()
+
+
+class BuildPhases:
+    """How far a build is, from TensorRT's nested phases: of the outermost one its name and the fraction done.
+
+    TensorRT reports from several threads, of which each finds this consistent.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._phases: dict[str, tuple[str | None, int, int]] = {}  # name → parent, steps, steps done
+
+    def start(self, name: str, parent: str | None, num_steps: int) -> None:
+        with self._lock:
+            self._phases[name] = (parent, max(num_steps, 1), 0)
+
+    def step(self, name: str, step: int) -> tuple[str, float]:
+        with self._lock:
+            parent, num_steps, _ = self._phases.get(name, (None, step + 1, 0))
+            self._phases[name] = (parent, num_steps, min(step + 1, num_steps))
+            return self._outermost(name)
+
+    def finish(self, name: str) -> None:
+        with self._lock:
+            self._phases.pop(name, None)
+
+    def _outermost(self, name: str) -> tuple[str, float]:
+        parent, num_steps, done = self._phases[name]
+        fraction = done / num_steps
+        while parent is not None and parent in self._phases:
+            name = parent
+            parent, num_steps, done = self._phases[name]
+            fraction = min((done + fraction) / num_steps, 1.0)
+        return name, fraction
+
+
+def _make_monitor(library: Any, progress: Progress) -> Any:
+    phases = BuildPhases()
+
+    class Monitor(library.IProgressMonitor):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
+            phases.start(phase_name, parent_phase, num_steps)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            progress(*phases.step(phase_name, step))
+            return True
+
+        def phase_finish(self, phase_name: str) -> None:
+            phases.finish(phase_name)
+
+    return Monitor()

@@ -1,0 +1,148 @@
+"""From settings and a model's folder to a TensorRT engine: probe, memory plan, plans (kept or built), device."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from shared.errors import SettingsError
+from shared.logs import get_logger
+from shared.model_folder import GRAPH, GRAPH_DATA, ModelFolder
+from shared.settings import PREFIX, Settings
+from workers.engine import Engine
+from workers.engine.tensorrt_build import Progress, build_decoder, build_sampler, import_library
+from workers.engine.tensorrt_plans import PlanCache, PlanKey, PlanShapes, Rejected
+from workers.engine.tensorrt_probe import DeviceFacts, Unusable, probe
+from workers.engine.tensorrt_shapes import device_memory_plan, plan_shapes
+from workers.engine.tensorrt_tokens import sampler_for
+
+# TensorRT for RTX compiles its kernels where they run: one plan serves all GPUs.
+ANY_SM: Final = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans for one folder, library and kind of GPU: from the cache, or built and put there."""
+
+    folder: ModelFolder
+    library_name: str
+    library: Any
+    sm: str
+    shapes: PlanShapes
+    cache: PlanCache
+
+    @property
+    def decoder_key(self) -> PlanKey:
+        manifest = self.folder.manifest
+        files = sorted((entry.name, entry.sha256) for entry in manifest.files if entry.name in {GRAPH, GRAPH_DATA})
+        digest = hashlib.sha256(msgspec.json.encode(files)).hexdigest()
+        return self._key(f"{manifest.name}-{manifest.precision}", digest, manifest.precision)
+
+    @property
+    def sampler_key(self) -> PlanKey:
+        return self._key("sampler", hashlib.sha256(self._sampler_graph()).hexdigest(), "fp32")
+
+    def decoder(self, progress: Progress, *, again: bool = False) -> tuple[bytes, bool]:
+        """The decoder's plan, and whether it was built just now; built `again`, whatever is there."""
+        graph = self.folder.graph_path
+        build = lambda: build_decoder(self.library, graph, self.shapes, progress)  # noqa: E731
+        return self._get(self.decoder_key, build, again=again)
+
+    def sampler(self, progress: Progress, *, again: bool = False) -> tuple[bytes, bool]:
+        """The sampler's plan, likewise."""
+        build = lambda: build_sampler(self.library, self._sampler_graph(), self.shapes, progress)  # noqa: E731
+        return self._get(self.sampler_key, build, again=again)
+
+    def _sampler_graph(self) -> bytes:
+        return sampler_for(self.folder.manifest.architecture.vocab_size)
+
+    def _key(self, model: str, digest: str, precision: str) -> PlanKey:
+        return PlanKey(
+            model=model,
+            graph_sha256=digest,
+            precision=precision,
+            library=self.library_name,
+            version=self.library.__version__,
+            sm=self.sm,
+            shapes=self.shapes,
+        )
+
+    def _get(self, key: PlanKey, build: Callable[[], bytes], *, again: bool) -> tuple[bytes, bool]:
+        kept = None if again else self.cache.load(key)
+        if isinstance(kept, bytes):
+            return kept, False
+        if isinstance(kept, Rejected):
+            get_logger().warning("plan_rejected", path=str(kept.path), reason=kept.reason)
+        plan = build()
+        try:
+            self.cache.store(key, plan)
+        except OSError as error:  # a plan that is not kept is built again at the next start
+            get_logger().warning("plan_not_kept", path=str(self.cache.path(key)), reason=error.strerror)
+        return plan, True
+
+
+def load_tensorrt(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
+    """An engine on the first GPU, or why there can be none.
+
+    Building its plan takes minutes at the first start (`replyline engine build` does it before). Raises `SettingsError`
+    where the model or the memory does not fit, `ModelError` where TensorRT does not take the graph, `EngineError` where
+    the device fails.
+    """
+    worker = settings.worker
+    shapes = plan_shapes(worker, folder)
+    facts = probe(worker.engine)
+    if isinstance(facts, Unusable):
+        return facts
+    memory = device_memory_plan(folder, shapes, facts.free_bytes)
+    if not memory.fits:
+        raise SettingsError(
+            f"{PREFIX}WORKER__SLOTS={worker.slots}: {facts.device} {memory.describe()}; {memory.remedy}"
+        )
+    library = import_library(worker.engine)
+    sm = ANY_SM if worker.engine == "tensorrt-rtx" else facts.sm
+    planner = Planner(folder, worker.engine, library, sm, shapes, PlanCache(worker.plans_dir))
+    decoder = _decoder(planner, facts)
+    if isinstance(decoder, Unusable):
+        return decoder
+    sampler, _ = planner.sampler(_ignored)
+
+    from workers.engine.tensorrt import TensorrtEngine
+    from workers.engine.tensorrt_cuda import CudaDevice
+
+    device = CudaDevice(library)
+    try:
+        return TensorrtEngine(
+            folder,
+            device,
+            decoder=decoder,
+            sampler=sampler,
+            shapes=shapes,
+            max_length=worker.max_length,
+            name=worker.engine,
+        )
+    except BaseException:
+        device.close()
+        raise
+
+
+def _decoder(planner: Planner, facts: DeviceFacts) -> bytes | Unusable:
+    """A plan that another process has loaded without harm; one that was kept and does not load is built again."""
+    get_logger().info("plan_wanted", device=facts.device, path=str(planner.cache.path(planner.decoder_key)))
+    plan, built = planner.decoder(_ignored)
+    tried = _tried(planner)
+    if isinstance(tried, Unusable) and not built:
+        get_logger().warning("plan_rejected", reason=tried.reason)
+        plan, _ = planner.decoder(_ignored, again=True)
+        tried = _tried(planner)
+    return tried if isinstance(tried, Unusable) else plan
+
+
+def _tried(planner: Planner) -> DeviceFacts | Unusable:
+    path = planner.cache.path(planner.decoder_key)
+    return probe(planner.library_name, path if path.is_file() else None)
+
+
+def _ignored(_step: str, _fraction: float) -> None:
+    """A worker has no progress bar."""

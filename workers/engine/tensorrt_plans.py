@@ -1,0 +1,137 @@
+"""Plans that TensorRT has built, kept on disk: a file each, found by all that its numbers and kernels depend on.
+
+    <model>-<digest of the key>.plan:  magic line, header as one line of JSON, the plan's bytes
+
+A plan is handed out only if its header repeats the very key that is asked for and its bytes have the header's size and
+sha256: TensorRT trusts what it is given. A file is written whole under another name and then renamed.
+"""
+
+import hashlib
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+from msgspec import Struct
+
+PREFILL: Final = 0  # the places of the two optimisation profiles
+DECODE: Final = 1
+
+_MAGIC: Final = b"replyline plan 1\n"
+_MAX_HEADER_BYTES: Final = 65_536
+
+
+class PlanShapes(Struct, frozen=True, kw_only=True):
+    """What a plan has room for: slots of `capacity` tokens each, of which the last is for padding.
+
+    `prefill_rows` sequences are prefilled at once, `prefill_tokens` of each at most.
+    """
+
+    num_slots: int
+    capacity: int
+    prefill_rows: int
+    prefill_tokens: int
+
+
+class PlanKey(Struct, frozen=True, kw_only=True):
+    """All that a plan depends on. `sm` is the GPU's compute capability (`sm_90`), or `any` of a portable plan.
+
+    `graph_sha256` is of the graph and its weights.
+    """
+
+    model: str
+    graph_sha256: str
+    precision: str
+    library: str
+    version: str
+    sm: str
+    shapes: PlanShapes
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
+
+
+class _Header(Struct, frozen=True, kw_only=True):
+    key: PlanKey
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A file that is there but is not to be loaded, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCache:
+    directory: Path
+
+    def path(self, key: PlanKey) -> Path:
+        model = re.sub(r"[^A-Za-z0-9.-]+", "-", key.model)
+        return self.directory / f"{model}-{key.digest[:16]}.plan"
+
+    def load(self, key: PlanKey) -> bytes | Rejected | None:
+        """The plan of `key`; None where there is none, `Rejected` where the file is damaged or another's."""
+        path = self.path(key)
+        try:
+            with path.open("rb") as file:
+                return _read(file, key)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return Rejected(path, f"it cannot be read ({error.strerror})")
+        except _DamagedError as error:
+            return Rejected(path, str(error))
+
+    def store(self, key: PlanKey, plan: bytes) -> Path:
+        """Write the plan; a file of the same key is replaced in one step. Raises `OSError`."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.path(key)
+        header = _Header(key=key, size=len(plan), sha256=hashlib.sha256(plan).hexdigest())
+        with tempfile.NamedTemporaryFile(dir=self.directory, prefix=f".{path.name}-", delete=False) as file:
+            unfinished = Path(file.name)
+            try:
+                file.write(_MAGIC + msgspec.json.encode(header) + b"\n")
+                file.write(plan)
+                file.flush()
+                os.fsync(file.fileno())
+                unfinished.chmod(0o644)
+                unfinished.replace(path)
+            except BaseException:
+                unfinished.unlink(missing_ok=True)
+                raise
+        return path
+
+
+class _DamagedError(Exception):
+    pass
+
+
+def read_plan(path: Path) -> bytes:
+    """The plan in a file that `PlanCache.load` has found whole."""
+    with path.open("rb") as file:
+        file.read(len(_MAGIC))
+        file.readline(_MAX_HEADER_BYTES)
+        return file.read()
+
+
+def _read(file: IO[bytes], key: PlanKey) -> bytes:
+    if file.read(len(_MAGIC)) != _MAGIC:
+        raise _DamagedError("it is no plan of this version")
+    try:
+        header = msgspec.json.decode(file.readline(_MAX_HEADER_BYTES), type=_Header)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise _DamagedError("its header is damaged") from None
+    if header.key != key:
+        raise _DamagedError("it was built for something else")
+    plan = file.read(header.size + 1) if header.size >= 0 else b""
+    if len(plan) != header.size or hashlib.sha256(plan).hexdigest() != header.sha256:
+        raise _DamagedError("it is damaged")
+    return plan

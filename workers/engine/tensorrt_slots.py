@@ -1,0 +1,88 @@
+"""Where the KV of a slot lies on the device, and how many rows a decode step has there: pure.
+
+All slots are one array `[layers, 2, slots, kv heads, capacity, head dim]`, laid out once and never moved. A layer's
+keys (or values) of consecutive slots are contiguous, so the first n slots, or those from slot s on, are what a program
+takes as its `past_key.{layer}` at one address: base + s * `slot_bytes`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from workers.engine.tensorrt_device import ALIGNMENT, Block, Extent
+from workers.graph.decoder import cache_names
+
+# Slots begin at multiples of what TensorRT wants of an address: head dims are multiples of 16, numbers of 2 bytes.
+_CAPACITY_MULTIPLE: Final = 8
+
+
+def slot_capacity(max_length: int) -> int:
+    """Tokens that slots have to have room for where sequences have `max_length`: one more, rounded up.
+
+    A decode step is padded to the next bucket; the padding's rows are real slots, whose sequences must not be touched,
+    so their one token is written to a slot's last place, `capacity - 1`, to which no sequence attends.
+    """
+    return -(-(max_length + 1) // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
+
+
+def decode_buckets(num_slots: int) -> tuple[int, ...]:
+    """Batch sizes that decode steps are padded to: powers of two, and all slots."""
+    powers = [1 << exponent for exponent in range(num_slots.bit_length()) if 1 << exponent < num_slots]
+    return (*powers, num_slots)
+
+
+def bucket_of(num_rows: int, buckets: tuple[int, ...]) -> int:
+    """The smallest bucket that holds `num_rows`."""
+    return next(bucket for bucket in buckets if bucket >= num_rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotLayout:
+    """Raises `ValueError` where slots would not begin at addresses that TensorRT takes."""
+
+    layers: int
+    slots: int
+    heads: int
+    capacity: int
+    dim: int
+    itemsize: int
+
+    def __post_init__(self) -> None:
+        if self.slot_bytes % ALIGNMENT:
+            raise ValueError(f"a slot of {self.slot_bytes} bytes in a layer is no multiple of {ALIGNMENT}")
+
+    @property
+    def token_bytes(self) -> int:
+        """Of one token in one head of one layer's keys."""
+        return self.dim * self.itemsize
+
+    @property
+    def slot_bytes(self) -> int:
+        """Of one slot in one layer's keys."""
+        return self.heads * self.capacity * self.token_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        return 2 * self.layers * self.slots * self.slot_bytes
+
+    def shape(self, rows: int) -> tuple[int, int, int, int]:
+        """Of one layer's keys of `rows` slots."""
+        return (rows, self.heads, self.capacity, self.dim)
+
+    def caches(self, base: int, first_slot: int) -> Iterator[tuple[str, str, int]]:
+        """Each cache's input, output and the address that both have, for slots from `first_slot` on."""
+        names = zip(cache_names("past", self.layers), cache_names("present", self.layers), strict=True)
+        for place, (past, present) in enumerate(names):
+            yield past, present, base + (place * self.slots + first_slot) * self.slot_bytes
+
+    def block(self, base: int, slot: int, start: int) -> Block:
+        """The KV of `slot` from token `start` on: a row a head, a slice a layer's keys or values."""
+        address = base + slot * self.slot_bytes + start * self.token_bytes
+        return Block(address, pitch=self.capacity * self.token_bytes, rows=self.slots * self.heads)
+
+    def dense_block(self, address: int, num_tokens: int) -> Block:
+        """The same numbers lying together, `[layers, 2, heads, tokens, dim]`."""
+        return Block(address, pitch=num_tokens * self.token_bytes, rows=self.heads)
+
+    def extent(self, num_tokens: int) -> Extent:
+        return Extent(width=num_tokens * self.token_bytes, rows=self.heads, slices=2 * self.layers)

@@ -1,0 +1,154 @@
+"""From a step's logits on the device to its tokens on the host, with as little crossing as each row allows.
+
+Of every row its greedy token and its largest logit cross, which the decoder's own graph finds. Where rows sample, the
+sampler's graph is run over the logits, and of these rows the sums of their blocks cross, with the candidates of those
+that draw from a nucleus; then one block of each that draws from all tokens; and the whole row where that does not
+settle its token. Which of them gave a token cannot be told from it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.errors import EngineError
+from workers.engine import Sampling
+from workers.engine.sampling import sample
+from workers.engine.tensorrt_device import Device, Execution, Staging, Stream
+from workers.engine.tensorrt_sampling import (
+    BLOCK_TOKENS,
+    NUM_CANDIDATES,
+    draw_from_block,
+    draw_from_candidates,
+    find_block,
+    from_a_nucleus,
+    from_a_part,
+)
+from workers.graph.sampler import sampler_graph
+
+_LOGIT_BYTES = 4
+
+
+class TokenReader:
+    """The logits `[rows, vocabulary]` of one step, for up to `max_rows` rows, and what is found in them."""
+
+    def __init__(self, device: Device, compute: Stream, sampler: Execution, *, max_rows: int, vocab_size: int) -> None:
+        self._compute = compute
+        self._sampler = sampler
+        self._vocab_size = vocab_size
+        self._logits = device.allocate(max_rows * vocab_size * _LOGIT_BYTES)
+        self._found = Staging(device, {"token_ids": ((max_rows,), np.int64), "peaks": ((max_rows, 1), np.float32)})
+        self._temperatures = Staging(device, {"temperature": ((max_rows, 1), np.float32)})
+        self._parts = Staging(
+            device,
+            {
+                "candidate_logits": ((max_rows, _num_candidates(vocab_size)), np.float32),
+                "candidate_ids": ((max_rows, _num_candidates(vocab_size)), np.int64),
+                "block_mass": ((max_rows, -(-vocab_size // BLOCK_TOKENS)), np.float32),
+            },
+        )
+        self._blocks = device.allocate_pinned(max_rows * BLOCK_TOKENS * _LOGIT_BYTES).view(np.float32)
+        self._row = device.allocate_pinned(vocab_size * _LOGIT_BYTES).view(np.float32)
+
+    def bind(self, decoder: Execution, rows: int) -> None:
+        """Have an execution of the decoder put its outputs here."""
+        decoder.bind("logits", self._logits, (rows, self._vocab_size))
+        decoder.bind("token_ids", self._found.addresses["token_ids"], (rows,))
+        decoder.bind("peaks", self._found.addresses["peaks"], (rows, 1))
+
+    def fetch(self) -> None:
+        """Enqueue, behind the decoder, what crosses of every row."""
+        self._found.fetch(self._compute)
+
+    def tokens(self, samplings: Sequence[Sampling | None], positions: Sequence[int]) -> list[int | None]:
+        """The token of each row that has a sampling, after what `fetch` enqueued has ended.
+
+        `positions[i]` is the place that row i's token will have in its sequence. Raises `EngineError` where a wanted
+        row has no finite maximum.
+        """
+        wanted = {row: sampling for row, sampling in enumerate(samplings) if sampling is not None}
+        rows = list(wanted)
+        greedy, peaks = self._found.host["token_ids"], self._found.host["peaks"]
+        if not (np.isfinite(peaks[rows]).all() and (greedy[rows] < self._vocab_size).all()):
+            raise EngineError("the engine computed logits that are not finite; restart the worker")
+        tokens: list[int | None] = [None] * len(samplings)
+        for row in rows:
+            tokens[row] = int(greedy[row])
+        drawn = {row: sampling for row, sampling in wanted.items() if sampling.temperature > 0}
+        if drawn:
+            settled = self._drawn_from_parts(drawn, positions, len(samplings))
+            for row, sampling in drawn.items():
+                tokens[row] = settled[row] if row in settled else self._from_whole_row(row, sampling, positions[row])
+        return tokens
+
+    def _drawn_from_parts(
+        self, drawn: Mapping[int, Sampling], positions: Sequence[int], num_rows: int
+    ) -> dict[int, int]:
+        """Tokens of those rows that a part of them settles."""
+        partial = {row: sampling for row, sampling in drawn.items() if from_a_part(sampling)}
+        if not partial:
+            return {}
+        self._run_sampler(partial, num_rows)
+        parts = self._parts.host
+        tokens: dict[int, int | None] = {}
+        blocks: dict[int, int] = {}
+        for row, sampling in partial.items():
+            mass = parts["block_mass"][row]
+            if from_a_nucleus(sampling):
+                logits, token_ids = parts["candidate_logits"][row], parts["candidate_ids"][row]
+                tokens[row] = draw_from_candidates(logits, token_ids, mass, sampling, positions[row])
+            elif (block := find_block(mass, sampling, positions[row])) is not None:
+                blocks[row] = block
+        for row, logits in self._fetch_blocks(blocks).items():
+            mass, peak = parts["block_mass"][row], float(self._found.host["peaks"][row, 0])
+            tokens[row] = draw_from_block(logits, mass, partial[row], positions[row], block=blocks[row], peak=peak)
+        return {row: token for row, token in tokens.items() if token is not None}
+
+    def _run_sampler(self, partial: Mapping[int, Sampling], num_rows: int) -> None:
+        """Bring over what the sampler's graph finds in `partial`'s rows."""
+        temperatures = self._temperatures.host["temperature"]
+        temperatures[:num_rows] = 1.0  # the other rows are computed too, and nobody looks
+        for row, sampling in partial.items():
+            temperatures[row] = sampling.temperature
+        self._temperatures.send(self._compute)
+        self._sampler.bind("logits", self._logits, (num_rows, self._vocab_size))
+        self._sampler.bind("temperature", self._temperatures.addresses["temperature"], (num_rows, 1))
+        for name, array in self._parts.host.items():
+            self._sampler.bind(name, self._parts.addresses[name], (num_rows, array.shape[1]))
+        self._compute.run(self._sampler)
+        for name, array in self._parts.host.items():
+            for row, sampling in partial.items():
+                if name == "block_mass" or from_a_nucleus(sampling):
+                    offset = self._parts.offsets[name] + row * array.strides[0]
+                    target, source = self._parts.host_address + offset, self._parts.device_address + offset
+                    self._compute.copy(target, source, array.strides[0])
+        self._compute.synchronize()
+
+    def _fetch_blocks(self, blocks: Mapping[int, int]) -> dict[int, NDArray[np.float32]]:
+        """The logits of one block of each row."""
+        fetched = {}
+        for row, block in blocks.items():
+            first = block * BLOCK_TOKENS
+            count = min(BLOCK_TOKENS, self._vocab_size - first)
+            fetched[row] = self._blocks[row * BLOCK_TOKENS :][:count]
+            source = self._logits + (row * self._vocab_size + first) * _LOGIT_BYTES
+            self._compute.copy(fetched[row].ctypes.data, source, count * _LOGIT_BYTES)
+        if fetched:
+            self._compute.synchronize()
+        return fetched
+
+    def _from_whole_row(self, row: int, sampling: Sampling, position: int) -> int:
+        num_bytes = self._vocab_size * _LOGIT_BYTES
+        self._compute.copy(self._row.ctypes.data, self._logits + row * num_bytes, num_bytes)
+        self._compute.synchronize()
+        [token] = sample(self._row[np.newaxis], [sampling], [position])
+        return token
+
+
+def sampler_for(vocab_size: int) -> bytes:
+    """The graph that a reader's sampler has to be built of."""
+    return sampler_graph(vocab_size, _num_candidates(vocab_size), BLOCK_TOKENS)
+
+
+def _num_candidates(vocab_size: int) -> int:
+    return min(NUM_CANDIDATES, vocab_size)

@@ -1,0 +1,58 @@
+"""The sampler's graph for TensorRT: what a draw from each row of logits needs of it, without weights.
+
+    logits       float32 [B, vocabulary]      as the decoder's graph gives them
+    temperature  float32 [B, 1]               above 0
+
+    candidate_logits, candidate_ids  float32, int64 [B, candidates]    the largest logits and their tokens
+    block_mass                       float32 [B, blocks]    sums of exp((logit - the row's largest) / temperature),
+                                                            each over as many ids as a block has
+
+It stands beside the decoder's graph and not in it, so that a step in which no row samples does not pay for it.
+"""
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+_OPSET = 24
+_IR_VERSION = 11
+
+
+def sampler_graph(vocab_size: int, num_candidates: int, block_tokens: int) -> bytes:
+    """The serialised model."""
+    num_blocks = -(-vocab_size // block_tokens)
+    tensor, real, integer = helper.make_tensor_value_info, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+    candidates: list[str | int] = ["batch", num_candidates]
+    node: Any = helper.make_node
+    nodes = [
+        node("TopK", ["logits", "num_candidates"], ["candidate_logits", "candidate_ids"], axis=1),
+        node("ReduceMax", ["logits", "vocabulary_axis"], ["peaks"], keepdims=1),
+        node("Sub", ["logits", "peaks"], ["below_peak"]),
+        node("Div", ["below_peak", "temperature"], ["scaled"]),
+        node("Exp", ["scaled"], ["weights"]),
+        node("Pad", ["weights", "to_whole_blocks", "nothing"], ["padded"]),
+        node("Reshape", ["padded", "by_block"], ["blocks"]),
+        node("ReduceSum", ["blocks", "within_block"], ["block_mass"], keepdims=0),
+    ]
+    integers = {
+        "num_candidates": [num_candidates],
+        "vocabulary_axis": [1],
+        "to_whole_blocks": [0, 0, 0, num_blocks * block_tokens - vocab_size],
+        "by_block": [0, num_blocks, block_tokens],
+        "within_block": [2],
+    }
+    constants = [numpy_helper.from_array(np.array(values, np.int64), name) for name, values in integers.items()]
+    constants.append(numpy_helper.from_array(np.array(0, np.float32), "nothing"))
+    inputs = [tensor("logits", real, ["batch", vocab_size]), tensor("temperature", real, ["batch", 1])]
+    outputs = [
+        tensor("candidate_logits", real, candidates),
+        tensor("candidate_ids", integer, candidates),
+        tensor("block_mass", real, ["batch", num_blocks]),
+    ]
+    graph = helper.make_graph(nodes, "sampler", inputs, outputs, constants)
+    opset = helper.make_opsetid("", _OPSET)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION, producer_name="replyline")
+    serialised: bytes = model.SerializeToString()
+    return serialised
