@@ -44,7 +44,10 @@ class PlainMatrices:
 
     def linear(self, name: str, matrix: Float32Array, bias: Float32Array | None, value: str) -> str:
         self.graph.weight(f"{name}.weight", self._rounded(name, matrix.T))
-        product = self.graph.node("MatMul", [value, f"{name}.weight"], [f"{name}.out"])
+        return self.biased(name, self.graph.node("MatMul", [value, f"{name}.weight"], [f"{name}.out"]), bias)
+
+    def biased(self, name: str, product: str, bias: Float32Array | None) -> str:
+        """`product` plus the bias of linear `name`, where it has one."""
         if bias is None:
             return product
         self.graph.weight(f"{name}.bias", self._rounded(name, bias))

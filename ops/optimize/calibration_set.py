@@ -1,0 +1,172 @@
+"""Which texts the steps of 8-bit activations are fitted on, and which are kept apart to measure by. Pure.
+
+A file of texts is JSON, one object a line (JSONL):
+
+    {"text": "my AX-3391-B cam w/o teh lid??", "consented": true, "rare": true, "role": "user", "group": "c-17"}
+
+`consented` must be true for a text to be used at all. `rare` marks long-tail phrasings; a mixed letter-digit number
+(AX-3391-B, kt2040s) is found by its form. Texts of one `group` (a conversation, say) are all on the same side; without
+one a text is its own group. `role` is whose words they are: `user` or `assistant`. Other fields are passed over.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from shared.errors import SettingsError
+
+Kind = Literal["common", "rare", "sku"]
+KINDS: Final[tuple[Kind, ...]] = ("common", "rare", "sku")
+
+FEWEST_TEXTS: Final = 500
+LEAST_SPECIAL_SHARE: Final = 0.3
+# Of the whole, for each of the two special kinds by itself.
+LEAST_KIND_SHARE: Final = 0.1
+_SPECIAL_SHARES: Final[dict[Kind, float]] = {"rare": 0.2, "sku": 0.2}
+FEWEST_HELD_OUT: Final = 20
+_HELD_OUT_SHARE: Final = 0.2
+# Texts are taken in turns from those of up to so many tokens, and longer ones.
+_LENGTH_EDGES: Final = (8, 16, 32, 64)
+# A letter first, so that 150cm and 14:00 are none; two digits at least, so that a 2nd is none.
+_SKU: Final = re.compile(r"(?<![A-Za-z0-9-])(?=(?:[A-Za-z-]*\d){2})[A-Za-z][A-Za-z0-9-]{3,}(?![A-Za-z0-9])")
+
+
+class CalibrationText(Struct, frozen=True, kw_only=True):
+    """One line of the file."""
+
+    text: str
+    consented: bool = False
+    rare: bool = False
+    role: Literal["user", "assistant"] = "user"
+    group: str | None = None
+
+    @property
+    def kind(self) -> Kind:
+        if _SKU.search(self.text):
+            return "sku"
+        return "rare" if self.rare else "common"
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationSet:
+    """`held_out` shares no group with `calibration`."""
+
+    calibration: tuple[CalibrationText, ...]
+    held_out: tuple[CalibrationText, ...]
+
+
+def read_texts(data: bytes, name: str) -> list[CalibrationText]:
+    """The lines of a JSONL file but for empty ones. Raises `SettingsError` with `name` and the line."""
+    texts = []
+    for number, line in enumerate(data.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            texts.append(msgspec.json.decode(line, type=CalibrationText))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{name}, line {number}: {error}; write one JSON object a line") from None
+    return texts
+
+
+def calibration_set(
+    texts: Iterable[CalibrationText],
+    count_tokens: Callable[[str], int],
+    *,
+    name: str,
+    count: int,
+    held_out: int,
+    seed: int,
+    with_rare: bool = True,
+) -> CalibrationSet:
+    """Up to `count` texts to calibrate with and `held_out` of each kind to measure by, the same for the same `seed`.
+
+    Every length is taken as often as there are texts of it. Without `with_rare` the calibration's are common texts
+    alone, to be compared with; the held-out ones stay the same. Raises `SettingsError`, one line with the numbers and
+    `name`, for fewer than 500 texts or too few of the special kinds.
+    """
+    kept = _usable(texts)
+    groups = sorted({_group(text) for text in kept}, key=lambda group: _digest(seed, group))
+    apart = set(groups[: round(_HELD_OUT_SHARE * len(groups))])
+    outside = [text for text in kept if _group(text) in apart]
+    inside = [text for text in kept if _group(text) not in apart]
+    measured = [_by_length(_of(outside, kind), count_tokens, held_out, seed) for kind in KINDS]
+    special = [
+        text
+        for kind, share in _SPECIAL_SHARES.items()
+        for text in _by_length(_of(inside, kind), count_tokens, round(share * count) if with_rare else 0, seed)
+    ]
+    calibration = (*_by_length(_of(inside, "common"), count_tokens, count - len(special), seed), *special)
+    _refuse_poor(calibration, measured, name, with_rare=with_rare)
+    return CalibrationSet(calibration, tuple(text for part in measured for text in part))
+
+
+def shares(texts: Sequence[CalibrationText]) -> dict[Kind, float]:
+    """Each kind's share of `texts`."""
+    counted = Counter(text.kind for text in texts)
+    return {kind: counted[kind] / max(1, len(texts)) for kind in KINDS}
+
+
+def _usable(texts: Iterable[CalibrationText]) -> list[CalibrationText]:
+    """Those consented to and not empty, each text once."""
+    return list({text.text: text for text in texts if text.consented and text.text.strip()}.values())
+
+
+def _of(texts: Sequence[CalibrationText], kind: Kind) -> list[CalibrationText]:
+    return [text for text in texts if text.kind == kind]
+
+
+def _group(text: CalibrationText) -> str:
+    return text.text if text.group is None else text.group
+
+
+def _by_length(
+    texts: Sequence[CalibrationText], count_tokens: Callable[[str], int], count: int, seed: int
+) -> list[CalibrationText]:
+    """The first `count` in a drawn order, the lengths taking turns."""
+    strata: list[list[CalibrationText]] = [[] for _ in range(len(_LENGTH_EDGES) + 1)]
+    for text in sorted(texts, key=lambda text: _digest(seed, text.text)):
+        tokens = count_tokens(text.text)
+        strata[sum(tokens > edge for edge in _LENGTH_EDGES)].append(text)
+    turns = [text for turn in zip_longest(*strata) for text in turn if text is not None]
+    return turns[:count]
+
+
+def _digest(seed: int, text: str) -> bytes:
+    return hashlib.blake2b(f"{seed}/{text}".encode(), digest_size=16).digest()
+
+
+def _refuse_poor(
+    calibration: Sequence[CalibrationText],
+    measured: Sequence[Sequence[CalibrationText]],
+    name: str,
+    *,
+    with_rare: bool,
+) -> None:
+    found = Counter(text.kind for text in calibration)
+    numbers = f"{name}: {len(calibration)} texts to calibrate with ({found['rare']} rare, {found['sku']} with numbers)"
+    if with_rare and len(calibration) < FEWEST_TEXTS:
+        raise SettingsError(
+            f"{numbers} once a fifth is kept apart to measure by; {FEWEST_TEXTS} are needed, "
+            'different and with "consented": true'
+        )
+    share = shares(calibration)
+    if with_rare and (
+        share["rare"] + share["sku"] < LEAST_SPECIAL_SHARE or min(share["rare"], share["sku"]) < LEAST_KIND_SHARE
+    ):
+        raise SettingsError(
+            f"{numbers}; {LEAST_SPECIAL_SHARE:.0%} must be the one or the other and {LEAST_KIND_SHARE:.0%} each: "
+            'add texts with "rare": true and texts with mixed letter-digit numbers'
+        )
+    for kind, part in zip(KINDS, measured, strict=True):
+        if len(part) < FEWEST_HELD_OUT:
+            raise SettingsError(
+                f"{name}: {len(part)} {kind} texts could be kept apart to measure by; {FEWEST_HELD_OUT} are needed: "
+                "add texts of that kind, in more groups"
+            )
