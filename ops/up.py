@@ -15,8 +15,10 @@ from typing import Final, Self
 
 from ops.doctor import can_listen
 from ops.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
+from ops.own_services import OWN_SERVICES
 from ops.processes import Child, ServiceError, free_port
 from shared.logs import get_logger
+from shared.redis_settings import without_password
 from shared.settings import PREFIX, Settings
 
 _START_S: Final = 60.0
@@ -56,7 +58,7 @@ class EmbeddedSystem:
         metrics_port = free_port()
         env = {
             **self._env,
-            **{PREFIX + name: value for name, value in EMBEDDED_KAFKA_SETTINGS.items()},
+            **{PREFIX + name: value for name, value in {**OWN_SERVICES, **EMBEDDED_KAFKA_SETTINGS}.items()},
             f"{PREFIX}GATEWAY__REPLY_PARTITION": "0",
             f"{PREFIX}AUTH__MODE": self._settings.auth.decided_mode or "anonymous",
             f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap,
@@ -122,7 +124,7 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
             page=addresses.page,
             ws=addresses.ws,
             kafka=addresses.kafka,
-            redis=addresses.redis,
+            redis=without_password(addresses.redis),
             metrics=list(addresses.metrics),
         )
         await system.watch(stop)

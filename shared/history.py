@@ -14,8 +14,8 @@ from shared.clock import now_unix_ms
 from shared.errors import StoreUnavailable
 from shared.redis_calls import RedisCalls
 from shared.redis_client import async_redis
+from shared.redis_settings import RedisSettings
 from shared.session_key import SessionKey
-from shared.settings import RedisSettings
 from shared.turn import Turn
 
 _MAX_TURNS = 50
@@ -51,6 +51,10 @@ class History:
     def seen(self) -> bool:
         """Whether Redis has ever answered this process."""
         return self._calls.seen
+
+    def missing(self) -> str | None:
+        """What keeps Redis from having answered this process; None once it has."""
+        return None if self.seen else f"no Redis at {self._settings.shown_url}: {self._calls.problem}"
 
     async def turns(self, tenant: str, session_id: str, *, limit: int, before_unix_ms: float) -> list[Turn]:
         """The last turns asked before that moment, oldest first; none where Redis is away. A turn written twice counts

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -48,6 +49,16 @@ def settle_heap() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def raise_file_limit(wanted: int) -> int:
+    """Let this process have so many open files, or as many as it may allow itself. Returns how many it may have now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed
 
 
 def fail(message: str, status: int) -> int:

@@ -9,7 +9,8 @@ from redis.exceptions import RedisError
 from shared.clock import now_unix_ms
 from shared.errors import StoreUnavailable
 from shared.logs import get_logger
-from shared.settings import RedisSettings
+from shared.redis_client import cause_of
+from shared.redis_settings import RedisSettings
 
 T = TypeVar("T")
 
@@ -25,6 +26,7 @@ class RedisCalls:
         self._away_until_ms = 0.0
         self.seen = False
         """Whether Redis has ever answered."""
+        self.problem = "no answer yet"
 
     async def bounded(self, call: Awaitable[T], *, at_once: bool = False) -> T:
         """`at_once`: ask even while Redis is being left alone. Raises `StoreUnavailable`."""
@@ -38,7 +40,8 @@ class RedisCalls:
                 value = await call
         except (RedisError, OSError, TimeoutError) as error:
             if self._tells and not self._away_until_ms:
-                log.warning("unavailable", what="redis", cause=str(error) or "no answer in time")
+                log.warning("unavailable", what="redis", cause=cause_of(error))
+            self.problem = cause_of(error)
             self._away_until_ms = now + self._settings.retry_after_ms
             raise StoreUnavailable(f"Redis: {error!r}") from error
         if self._tells and self._away_until_ms:

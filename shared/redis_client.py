@@ -1,12 +1,13 @@
 """How a client of Redis is made, for the event loop or for a thread of its own: bounded, and without a retry.
 
-User and password stand in the URL (`rediss://user:password@host:6380/0`); `rediss://` is TLS, checked against the
-system's authorities or against `redis.tls_ca`. What the URL's query may say besides is redis-py's (`?ssl_certfile=…`).
+The user stands in the URL, the password behind it or in a file (`rediss://user@host:6380/0`, `redis.password_file`).
+`rediss://` is TLS, checked against the system's authorities or against `redis.tls_ca`. What the URL's query may say
+besides is redis-py's (`?ssl_certfile=…`).
 """
 
-import re
 from collections.abc import Iterator
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 from redis import Redis
 from redis._parsers.encoders import Encoder
@@ -14,22 +15,22 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.connection import PythonRespSerializer
-from redis.exceptions import RedisError
+from redis.credentials import CredentialProvider
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from redis.retry import Retry
 
 from shared.errors import SettingsError
-from shared.settings import RedisSettings
+from shared.redis_settings import RedisSettings
 
 _PIECE_BYTES: Final = 65_536
 _BUFFER_CUTOFF: Final = 6_000  # redis-py's own
-_PASSWORD: Final = re.compile(r"(?<=:)[^:/]*(?=@)")
 
 
 def async_redis(settings: RedisSettings) -> AsyncRedis:
     """A client for the event loop, bounded by `redis.timeout_ms`. Raises `SettingsError` where the URL is none."""
     try:
         return AsyncRedis.from_url(
-            settings.url,
+            _url(settings),
             **_options(settings, settings.timeout_ms),
             retry=AsyncRetry(NoBackoff(), 0),
             max_connections=64,
@@ -47,7 +48,7 @@ def blocking_redis(settings: RedisSettings, *, timeout_ms: float) -> Redis:
     """
     try:
         return Redis.from_url(
-            settings.url,
+            _url(settings),
             **_options(settings, timeout_ms),
             retry=Retry(NoBackoff(), 0),
             max_connections=1,
@@ -58,20 +59,56 @@ def blocking_redis(settings: RedisSettings, *, timeout_ms: float) -> Redis:
         raise _refusal(settings, error) from None
 
 
-def without_password(url: str) -> str:
-    """The URL as it may be shown."""
-    return _PASSWORD.sub("***", url)
+def cause_of(error: Exception) -> str:
+    """In one line, with what to check where Redis has let nobody in."""
+    said = str(error).rstrip(".") or "no answer in time"
+    match error:
+        case AuthenticationError():
+            return f"{said}: check the user in redis.url, and redis.password_file"
+        case NoPermissionError():
+            return f"{said}: docs/security.md has the user's rights"
+        case RedisError() if "CERTIFICATE_VERIFY_FAILED" in said:
+            return f"{said}: check redis.tls_ca, and that redis.url has the name that the certificate is for"
+    return said
 
 
 def _options(settings: RedisSettings, timeout_ms: float) -> dict[str, Any]:
     options: dict[str, Any] = {"socket_timeout": timeout_ms / 1_000, "socket_connect_timeout": timeout_ms / 1_000}
     if settings.tls_ca is not None:
         options["ssl_ca_certs"] = str(settings.tls_ca)
+    if settings.password_file is not None:
+        options["credential_provider"] = _FileCredentials(settings)
     return options
 
 
+def _url(settings: RedisSettings) -> str:
+    """redis-py takes the user from the URL or from who gives it the password, not from both."""
+    if settings.password_file is None:
+        return settings.url
+    parts = urlsplit(settings.url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+class _FileCredentials(CredentialProvider):
+    """Who logs in: the URL's user, with the password that the file holds at that moment."""
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self._settings = settings
+        self._user = urlsplit(settings.url).username
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        try:
+            password = self._settings.read_password() or ""
+        except ValueError as error:
+            raise AuthenticationError(f"redis.password_file={str(self._settings.password_file)!r}: {error}") from None
+        return (unquote(self._user), password) if self._user else (password,)
+
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        return self.get_credentials()
+
+
 def _refusal(settings: RedisSettings, error: Exception) -> SettingsError:
-    return SettingsError(f"REPLYLINE_REDIS__URL={without_password(settings.url)!r}: {error}")
+    return SettingsError(f"REPLYLINE_REDIS__URL={settings.shown_url!r}: {error}")
 
 
 class _PiecePacker:

@@ -6,11 +6,10 @@ process: exit status 2 and a line a variable.
 """
 
 import os
-import ssl
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -21,8 +20,9 @@ from pydantic_settings import (
 from shared.auth_settings import AuthSettings
 from shared.errors import SettingsError
 from shared.gateway_settings import AdmissionSettings, GatewaySettings
+from shared.kafka_settings import KafkaSettings
+from shared.redis_settings import RedisSettings, without_password
 from shared.settings_group import Group
-from shared.topics import TopicNames
 
 PREFIX = "REPLYLINE_"
 _NO_SETTINGS = ("CONFIG", "MODELS_DIR", "URL", "TOKEN")
@@ -35,60 +35,6 @@ SYSTEM_PROMPT = (
     "You are the assistant of the shop Harbor & Pine. Answer the customer's question in one to three short sentences, "
     "using only the help entries below. If they do not answer it, say so and offer to connect a person."
 )
-
-
-class KafkaSettings(Group):
-    """The broker and the topics on it."""
-
-    bootstrap_servers: str = Field("127.0.0.1:9092", description="host:port, comma-separated")
-    topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="put before every topic's name")
-    request_partitions: int = Field(4, ge=1, le=1000, description="partitions of each chat.requests topic")
-    reply_partitions: int = Field(8, ge=1, le=1000, description="partitions of chat.replies: at most so many gateways")
-    replication_factor: int = Field(1, ge=1, le=9, description="of topics that `replyline topics create` makes")
-    reply_topics: tuple[str, ...] = Field(
-        ("chat.replies", "chat.replies.*"), description="topics that producers may have answers sent to (patterns)"
-    )
-    tenants: tuple[str, ...] = Field(
-        ("*",), description="tenants that a record may name (patterns; without one: REPLYLINE_TENANT)"
-    )
-    request_timeout_ms: int = Field(5_000, ge=100, le=120_000, description="a produce or fetch request's limit")
-    fetch_max_wait_ms: int = Field(
-        100, ge=1, le=5_000, description="a fetch waits so long for records (cancels, inbox: 5x)"
-    )
-    session_timeout_ms: int = Field(6_000, ge=500, le=300_000, description="a silent consumer is replaced after this")
-
-    @property
-    def topics(self) -> TopicNames:
-        return TopicNames(self.topic_prefix)
-
-
-class RedisSettings(Group):
-    """The conversation's history. A cache: without it, answers come without what was said before."""
-
-    url: str = Field("redis://127.0.0.1:6379/0", description="redis://, rediss:// (TLS) or unix://[user:password@]…")
-    tls_ca: Path | None = Field(None, description="PEM file of the authorities for rediss:// (none: the system's)")
-    timeout_ms: int = Field(50, ge=1, le=10_000, description="how long an answer waits for Redis")
-    retry_after_ms: int = Field(1_000, ge=10, le=60_000, description="after a failure Redis is left alone so long")
-    history_ttl_s: int = Field(3_600, ge=1, description="a conversation is forgotten so long after its last turn")
-
-    @field_validator("tls_ca")
-    @classmethod
-    def _holds_certificates(cls, path: Path | None) -> Path | None:
-        if path is not None:
-            try:
-                ssl.create_default_context(cafile=path)
-            except OSError as error:  # ssl.SSLError is one
-                cause = "no PEM certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
-                raise ValueError(
-                    f"{cause}; name the PEM file of the authority that signed Redis' certificate"
-                ) from None
-        return path
-
-    @model_validator(mode="after")
-    def _tls_has_a_use(self) -> Self:
-        if self.tls_ca is not None and not self.url.startswith("rediss://"):
-            raise ValueError(f"tls_ca={str(self.tls_ca)!r} is of no use: redis.url does not begin with rediss://")
-        return self
 
 
 class KvSettings(Group):
@@ -173,7 +119,13 @@ class LimitSettings(Group):
 class WorkerSettings(Group):
     """Inference: one engine, one scheduler, one consumer."""
 
-    engine: Literal["onnx", "fake"] = Field("onnx", description="onnx: the model on the CPU; fake: scripted, for tests")
+    engine: Literal["onnx", "tensorrt", "tensorrt-rtx", "fake"] = Field(
+        "onnx", description="onnx: the model on the CPU; tensorrt, tensorrt-rtx: on a GPU; fake: scripted, for tests"
+    )
+    fallback_engine: Literal["", "onnx"] = Field(
+        "", description="taken where the GPU or its libraries cannot be used (empty: the worker stops, status 2)"
+    )
+    plans_dir: Path = Field(Path(".models/plans"), description="what TensorRT has built is kept here")
     metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
     metrics_port: int = Field(8081, ge=0, le=65_535, description="0 picks a free port")
     group: str = Field(
@@ -194,7 +146,7 @@ class WorkerSettings(Group):
     window_quiet_ms: float = Field(50.0, ge=0, le=10_000, description="no window is longer while the engine is quiet")
     prefill_chunk_tokens: int = Field(256, ge=8, le=65_536, description="prompt tokens computed in one step, at most")
     decode_stall_ms: float = Field(
-        80.0, ge=0, le=60_000, description="a chunk of prompt is small enough not to hold up decoding longer (0: any)"
+        160.0, ge=0, le=60_000, description="a chunk of prompt is small enough not to hold up decoding longer (0: any)"
     )
     max_running_tokens: int = Field(
         1_000_000, ge=64, description="prompts and answers in the slots together: no request starts above it"
@@ -303,8 +255,9 @@ def _line(item: Any) -> str:
     variable = PREFIX + "__".join(place).upper() if place else "settings"
     if item["type"] == "extra_forbidden":
         return f"{variable}: no such setting; `replyline settings` lists them"
-    shown = bool(place) and not place[-1].endswith("secret") and not isinstance(item["input"], dict)
-    given = f"={item['input']!r}" if shown else ""
+    shown = bool(place) and not place[-1].endswith(("secret", "password")) and not isinstance(item["input"], dict)
+    value = without_password(item["input"]) if isinstance(item["input"], str) else item["input"]
+    given = f"={value!r}" if shown else ""
     return f"{variable}{given}: {item['msg'].removeprefix('Value error, ')}"
 
 
@@ -331,4 +284,6 @@ def describe(settings: Settings | None = None) -> list[tuple[str, str, str]]:
 
 
 def _show(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "" if value is None else without_password(str(value))

@@ -43,6 +43,10 @@ def status_page(path: str, readiness: Readiness) -> Response | None:
             return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "missing": missing})
         return _json(HTTPStatus.OK, {"status": "ready"})
     if path == "/metrics":
+        missing = readiness.missing()
+        metrics.ready.clear()
+        for name in readiness.checks:
+            metrics.ready.labels(name).set(name not in missing)
         content_type, body = metrics.exposition()
         return http_response(HTTPStatus.OK, content_type, body)
     return None

@@ -17,14 +17,16 @@ from rich.console import Console
 from ops.bench.environment import environment
 from ops.bench.runner import check_writable, markdown, progress_bar, verdict, write_json
 from ops.bench.system import System
+from ops.own_services import own_kafka
 from ops.processes import ServiceError
 from shared.clock import now_unix_ms
 from shared.codec import decode_reply, msgpack_encode
 from shared.kafka import Outgoing, PartitionReader, Producer
 from shared.kafka.groups import GroupWatcher
+from shared.kafka_settings import KafkaSettings
 from shared.messages import ChatRequest, ReplyDone
 from shared.requests import Defaults, request_headers, settle
-from shared.settings import KafkaSettings, Settings
+from shared.settings import Settings
 from shared.topics import BUCKETS, session_key
 
 TARGET_S: Final = 5.0
@@ -65,7 +67,7 @@ async def bench_backlog(settings: Settings, console: Console, *, records: int, j
     console.print("starting Apache Kafka and Redis")
     with System(settings=settings, broker="kafka", env=_ENV) as system:
         await system.start_services()
-        kafka = settings.kafka.model_copy(update={"bootstrap_servers": system.bootstrap})
+        kafka = own_kafka(settings.kafka, system.bootstrap)
         topics = kafka.topics
         others = PartitionReader(kafka, client_id="bench", topic=topics.external_replies)
         gateways = PartitionReader(kafka, client_id="bench", topic=topics.replies)

@@ -27,6 +27,7 @@ from ops.bench.policy_trace import Script, script_of
 from ops.bench.runner import check_writable, progress_bar, write_json
 from ops.bench.system import Broker, System
 from ops.embedded import EMBEDDED_KAFKA_SETTINGS
+from ops.own_services import own_kafka
 from ops.simulate.costs import EngineCosts
 from ops.simulate.least_work import LeastWork
 from ops.simulate.simulator import Simulator
@@ -180,10 +181,11 @@ async def _live(
         await system.start_services()
         others = OthersCpu()
         worker, metrics_url = await system.start_worker()
-        kafka: dict[str, object] = {"bootstrap_servers": system.bootstrap}
+        kafka = own_kafka(settings.kafka, system.bootstrap)
         if options.broker == "embedded":
-            kafka["fetch_max_wait_ms"] = int(EMBEDDED_KAFKA_SETTINGS["KAFKA__FETCH_MAX_WAIT_MS"])
-        asking = settings.model_copy(update={"kafka": settings.kafka.model_copy(update=kafka)})
+            fetch_max_wait_ms = int(EMBEDDED_KAFKA_SETTINGS["KAFKA__FETCH_MAX_WAIT_MS"])
+            kafka = kafka.model_copy(update={"fetch_max_wait_ms": fetch_max_wait_ms})
+        asking = settings.model_copy(update={"kafka": kafka})
         with progress_bar(console, f"{policy}: answers", len(script.texts)) as progress:
             answers = await ask_all(asking, script, progress)
         share = others.share(worker.process.pid)

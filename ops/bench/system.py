@@ -13,6 +13,7 @@ from typing import Final, Literal, Self
 from ops.bench.usage import running_on
 from ops.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
 from ops.kafka_broker import KafkaBroker
+from ops.own_services import OWN_SERVICES, own_kafka
 from ops.processes import Child, ServiceError, free_port
 from ops.up import wait_ready
 from shared.kafka import create_topics
@@ -67,7 +68,7 @@ class System:
         )
 
     async def create_topics(self, topics: Mapping[str, int]) -> None:
-        await create_topics(self.settings.kafka.model_copy(update={"bootstrap_servers": self.bootstrap}), topics)
+        await create_topics(own_kafka(self.settings.kafka, self.bootstrap), topics)
 
     async def start_gateway(self, *, cores: Sequence[int] | None = None) -> tuple[Child, str]:
         """(process, WebSocket address). Raises `ServiceError`."""
@@ -115,7 +116,7 @@ class System:
         name: str | None = None,
         cores: Sequence[int] | None = None,
     ) -> Child:
-        named = {**_UNLIMITED, **self.env, **(env or {})}
+        named = {**_UNLIMITED, **OWN_SERVICES, **self.env, **(env or {})}
         named["KAFKA__BOOTSTRAP_SERVERS"] = self.bootstrap
         named["REDIS__URL"] = self.redis_url
         if self.broker == "embedded":

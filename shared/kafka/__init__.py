@@ -1,15 +1,18 @@
 """Kafka as the rest of Replyline sees it: the only package that imports aiokafka."""
 
 from shared.kafka.administration import create_topics, describe_topics
-from shared.kafka.connection import report_outages
+from shared.kafka.closed_transports import take_for_broken
 from shared.kafka.log_reader import LogReader
 from shared.kafka.producer import Producer
 from shared.kafka.readers import GroupReader, PartitionReader
 from shared.kafka.records import Outgoing, Record
+from shared.kafka.refusals import why_unreachable
 from shared.kafka.scan import Kept, read_at, scan
+from shared.kafka.watch import KafkaWatch
 
 __all__ = [
     "GroupReader",
+    "KafkaWatch",
     "Kept",
     "LogReader",
     "Outgoing",
@@ -19,6 +22,8 @@ __all__ = [
     "create_topics",
     "describe_topics",
     "read_at",
-    "report_outages",
     "scan",
+    "why_unreachable",
 ]
+
+take_for_broken()

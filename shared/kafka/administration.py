@@ -1,22 +1,22 @@
 """Creating and describing topics."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, TopicAuthorizationFailedError
 
 from shared.errors import BrokerUnavailable
-from shared.settings import KafkaSettings
+from shared.kafka.connection import start_or_stop
+from shared.kafka.options import connection_options
+from shared.kafka.refusals import unauthorized
+from shared.kafka_settings import KafkaSettings
 
 
 async def create_topics(settings: KafkaSettings, topics: Mapping[str, int]) -> dict[str, str]:
     """Create what is missing; topic → "created" or "exists". Raises `BrokerUnavailable`."""
-    admin = AIOKafkaAdminClient(
-        bootstrap_servers=settings.bootstrap_servers, request_timeout_ms=settings.request_timeout_ms
-    )
     outcome: dict[str, str] = {}
-    try:
-        await admin.start()
+    async with _admin(settings) as admin:
         for name, partitions in topics.items():
             new = NewTopic(
                 name,
@@ -26,24 +26,26 @@ async def create_topics(settings: KafkaSettings, topics: Mapping[str, int]) -> d
             )
             response = await admin.create_topics([new])
             code, message = response.topic_errors[0][1], response.topic_errors[0][2]
+            if code == TopicAuthorizationFailedError.errno:
+                raise BrokerUnavailable(unauthorized(TopicAuthorizationFailedError(name), settings, "create"))
             if code not in (0, TopicAlreadyExistsError.errno):
                 raise BrokerUnavailable(f"cannot create {name}: {message or f'error {code}'}")
             outcome[name] = "exists" if code else "created"
-    except KafkaError as error:
-        raise BrokerUnavailable(f"no Kafka at {settings.bootstrap_servers}: {error}") from error
-    finally:
-        await admin.close()
     return outcome
 
 
 async def describe_topics(settings: KafkaSettings) -> dict[str, int]:
-    """Topic → number of partitions, of every topic on the broker. Raises `BrokerUnavailable`."""
-    admin = AIOKafkaAdminClient(
-        bootstrap_servers=settings.bootstrap_servers, request_timeout_ms=settings.request_timeout_ms
-    )
-    try:
-        await admin.start()
+    """Topic → number of partitions, of every topic that this user may see. Raises `BrokerUnavailable`."""
+    async with _admin(settings) as admin:
         return {row["topic"]: len(row["partitions"]) for row in await admin.describe_topics()}
+
+
+@asynccontextmanager
+async def _admin(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(**connection_options(settings), request_timeout_ms=settings.request_timeout_ms)
+    await start_or_stop(admin, settings)
+    try:
+        yield admin
     except KafkaError as error:
         raise BrokerUnavailable(f"no Kafka at {settings.bootstrap_servers}: {error}") from error
     finally:

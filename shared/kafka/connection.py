@@ -6,38 +6,36 @@ from typing import TypeVar
 
 import stamina
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+)
 from structlog.contextvars import bound_contextvars
 
-from shared.logs import get_logger
+from shared.errors import BrokerUnavailable
+from shared.kafka.refusals import unauthorized, why_unreachable
+from shared.kafka_settings import KafkaSettings
 
 T = TypeVar("T")
-
-_OUTAGE_POLL_S = 0.25
 
 
 async def until_connected(what: str, connect: Callable[[], Awaitable[T]]) -> T:
     """Try until it works; the log gets one line when it does not (`shared.logs`)."""
     with bound_contextvars(what=what):
         async for attempt in stamina.retry_context(
-            on=(KafkaError, OSError), attempts=None, timeout=None, wait_initial=0.1, wait_max=2.0, wait_jitter=0.2
+            on=(KafkaError, BrokerUnavailable, OSError),
+            attempts=None,
+            timeout=None,
+            wait_initial=0.1,
+            wait_max=2.0,
+            wait_jitter=0.2,
         ):
             with attempt:
                 return await connect()
     raise AssertionError("retries without end came to an end")
-
-
-async def report_outages(connected: Callable[[], bool]) -> None:
-    """One line in the log when the broker goes, one when it is back."""
-    was = connected()
-    while True:
-        await asyncio.sleep(_OUTAGE_POLL_S)
-        now = connected()
-        if was and not now:
-            get_logger().warning("unavailable", what="kafka", action="retrying")
-        elif now and not was:
-            get_logger().info("available", what="kafka")
-        was = now
 
 
 def has_connection(client: "AIOKafkaConsumer | AIOKafkaProducer | None") -> bool:
@@ -49,12 +47,19 @@ def has_connection(client: "AIOKafkaConsumer | AIOKafkaProducer | None") -> bool
     return any(connection.connected() for connection in inner._conns.values())  # noqa: SLF001
 
 
-async def start_or_stop(client: "AIOKafkaProducer | AIOKafkaConsumer") -> None:
-    """A client that did not start still holds sockets: close them."""
+async def start_or_stop(
+    client: "AIOKafkaProducer | AIOKafkaConsumer | AIOKafkaAdminClient", settings: KafkaSettings
+) -> None:
+    """A client that did not start still holds sockets: close them. Raises `BrokerUnavailable` with what to check where
+    no broker lets it in, else `KafkaError`."""
     try:
         await client.start()
-    except BaseException:
-        await client.stop()
+    except BaseException as error:
+        await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
+        if isinstance(error, KafkaConnectionError | ValueError):  # ValueError: a broker that does not know our password
+            raise BrokerUnavailable(await why_unreachable(settings) or str(error)) from error
+        if isinstance(error, TopicAuthorizationFailedError | GroupAuthorizationFailedError):
+            raise BrokerUnavailable(unauthorized(error, settings, "use")) from error
         raise
 
 

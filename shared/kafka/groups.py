@@ -6,7 +6,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
 from shared.errors import BrokerUnavailable
-from shared.settings import KafkaSettings
+from shared.kafka.connection import start_or_stop
+from shared.kafka.options import connection_options
+from shared.kafka_settings import KafkaSettings
 
 
 class GroupWatcher:
@@ -16,14 +18,11 @@ class GroupWatcher:
         self._settings = settings
         self._group = group
         self._admin = AIOKafkaAdminClient(
-            bootstrap_servers=settings.bootstrap_servers, request_timeout_ms=settings.request_timeout_ms
+            **connection_options(settings), request_timeout_ms=settings.request_timeout_ms
         )
 
     async def __aenter__(self) -> Self:
-        try:
-            await self._admin.start()
-        except KafkaError as error:
-            raise BrokerUnavailable(f"no Kafka at {self._settings.bootstrap_servers}: {error}") from error
+        await start_or_stop(self._admin, self._settings)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -5,9 +5,10 @@ from aiokafka.errors import KafkaError
 
 from shared.errors import BrokerUnavailable
 from shared.kafka.connection import start_or_stop, stop_consumer, until_connected
+from shared.kafka.options import connection_options
 from shared.kafka.records import Record, record_of
 from shared.kafka.unreadable import HandedOver
-from shared.settings import KafkaSettings
+from shared.kafka_settings import KafkaSettings
 
 
 class LogReader:
@@ -26,7 +27,7 @@ class LogReader:
 
     async def _connect(self) -> AIOKafkaConsumer:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._settings.bootstrap_servers,
+            **connection_options(self._settings),
             client_id=self._client_id,
             enable_auto_commit=False,
             auto_offset_reset="earliest",  # what Kafka no longer keeps is passed over
@@ -35,7 +36,7 @@ class LogReader:
             retry_backoff_ms=50,
             check_crcs=False,
         )
-        await start_or_stop(consumer)
+        await start_or_stop(consumer, self._settings)
         consumer.assign([self._place])
         return consumer
 

@@ -9,12 +9,20 @@ from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError, UnknownTopicOrPartitionError
+from aiokafka.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 
-from shared.errors import BrokerUnavailable, ProtocolError
+from shared.errors import BrokerUnavailable, ProtocolError, ReplylineError
 from shared.kafka.connection import has_connection, start_or_stop, until_connected
+from shared.kafka.options import connection_options
 from shared.kafka.records import Outgoing
-from shared.settings import KafkaSettings
+from shared.kafka.refusals import unauthorized
+from shared.kafka_settings import KafkaSettings
+from shared.logs import get_logger
 
 _MAX_RECORD_BYTES = 1_048_576
 
@@ -32,6 +40,8 @@ class Producer:
         self._client_id = client_id
         self._producer: AIOKafkaProducer | None = None
         self._renewal: asyncio.Task[None] | None = None
+        self._own_topics = settings.topics.all(request_partitions=1, reply_partitions=1).keys()
+        self._told: set[str] = set()
 
     @property
     def connected(self) -> bool:
@@ -43,7 +53,7 @@ class Producer:
 
     async def _connect(self) -> AIOKafkaProducer:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self._settings.bootstrap_servers,
+            **connection_options(self._settings),
             client_id=self._client_id,
             acks="all",
             enable_idempotence=True,
@@ -52,14 +62,15 @@ class Producer:
             max_request_size=_MAX_RECORD_BYTES,
             retry_backoff_ms=50,
         )
-        await start_or_stop(producer)
+        await start_or_stop(producer, self._settings)
         return producer
 
     async def enqueue(self, record: Outgoing) -> "asyncio.Future[object]":
         """Put a record into the next batch; the future is done when the broker has acknowledged it.
 
         Order is kept within a partition. Raises `BrokerUnavailable` when it cannot be queued, `ProtocolError`
-        where it never can: `unknown_topic` where the topic or partition does not exist, `record_too_large`.
+        where it never can: `unknown_topic` where the topic or partition does not exist, `topic_not_authorized`,
+        `record_too_large`.
         """
         if self._producer is None:
             raise BrokerUnavailable("Kafka is not connected yet")
@@ -77,13 +88,30 @@ class Producer:
             raise ProtocolError("unknown_topic", f"no partition {record.partition} of {record.topic}") from error
         except MessageSizeTooLargeError as error:
             raise ProtocolError("record_too_large", f"{record.topic} takes no record of this size: {error}") from error
+        except TopicAuthorizationFailedError as error:
+            raise self._unauthorized(record.topic, error) from error
         except KafkaError as error:
             raise BrokerUnavailable(f"cannot produce to {record.topic}: {error!r}") from error
         future.add_done_callback(partial(self._delivered, self._producer))
         return future
 
+    def _unauthorized(self, topic: str, error: KafkaError) -> ReplylineError:
+        """A topic of our own its operator will let us write to: nothing is given up meanwhile. To another's nobody can
+        be answered."""
+        told = unauthorized(error, self._settings, "write to")
+        if topic not in self._own_topics:
+            return ProtocolError("topic_not_authorized", told)
+        if topic not in self._told:
+            self._told.add(topic)
+            get_logger().error("topic_not_authorized", topic=topic, cause=told)
+        return BrokerUnavailable(told)
+
     def _delivered(self, producer: AIOKafkaProducer | None, delivery: "asyncio.Future[object]") -> None:
-        if delivery.cancelled() or delivery.exception() is None or producer is not self._producer or producer is None:
+        if delivery.cancelled() or (error := delivery.exception()) is None:
+            return
+        if isinstance(error, TopicAuthorizationFailedError):
+            self._unauthorized(str(error.args[0]), error)  # whoever does not wait for it is not told otherwise
+        if producer is not self._producer or producer is None:
             return
         self._producer = None
         self._renewal = asyncio.create_task(self._renew(producer), name="renew the producer")
@@ -109,6 +137,8 @@ class Producer:
             written: Any = await (await self.enqueue(record))
         except MessageSizeTooLargeError as error:
             raise ProtocolError("record_too_large", f"{record.topic} takes no record of this size: {error}") from error
+        except TopicAuthorizationFailedError as error:
+            raise self._unauthorized(record.topic, error) from error
         except KafkaError as error:
             raise BrokerUnavailable(f"{record.topic} was not acknowledged: {error!r}") from error
         return written.partition, written.offset

@@ -1,15 +1,26 @@
 """Reading: given partitions from their end, or topics as a member of a group."""
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError, UnknownTopicOrPartitionError
+from aiokafka.errors import (
+    CommitFailedError,
+    GroupAuthorizationFailedError,
+    IllegalStateError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 
+from shared import metrics
 from shared.errors import BrokerUnavailable
 from shared.kafka.connection import has_connection, start_or_stop, stop_consumer, until_connected
+from shared.kafka.options import connection_options
 from shared.kafka.records import Record, record_of
+from shared.kafka.refusals import unauthorized
 from shared.kafka.unreadable import HandedOver
-from shared.settings import KafkaSettings
+from shared.kafka_settings import KafkaSettings
 
 _UNHURRIED = 5
 
@@ -48,7 +59,7 @@ class PartitionReader:
         # A consumer of a topic without a group is given all its partitions, once the broker has named them.
         options = _consumer_options(self._settings, self._client_id, unhurried=self._unhurried)
         consumer = AIOKafkaConsumer(self._topic, **options)
-        await start_or_stop(consumer)
+        await start_or_stop(consumer, self._settings)
         try:
             assigned = self._assign(consumer)
             await consumer.seek_to_end(*assigned)
@@ -130,7 +141,7 @@ class GroupReader:
             session_timeout_ms=self._settings.session_timeout_ms,
             heartbeat_interval_ms=self._settings.session_timeout_ms // 4,
         )
-        await start_or_stop(consumer)
+        await start_or_stop(consumer, self._settings)
         consumer.subscribe(list(self.topics), listener=self._losses)
         return consumer
 
@@ -173,12 +184,32 @@ class GroupReader:
         if not ours:
             return False
         try:
-            await self._consumer.commit(ours)
+            with metrics.commit_time.time():
+                await self._consumer.commit(ours)
         except (CommitFailedError, IllegalStateError):
             return False
         except KafkaError as error:
             raise BrokerUnavailable(f"cannot commit: {error!r}") from error
         return len(ours) == len(offsets)
+
+    async def lag(self) -> dict[str, int]:
+        """By topic: records of this member's partitions that are not committed yet. The broker is asked: partitions
+        that rest are not fetched, and hear of no end. Raises `BrokerUnavailable`."""
+        lag = dict.fromkeys(self.topics, 0)
+        consumer = self._consumer
+        if consumer is None:
+            return lag
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1_000):
+                ends = await consumer.end_offsets(consumer.assignment())
+                committed = await asyncio.gather(*[consumer.committed(partition) for partition in ends])
+                for (partition, end), start in zip(ends.items(), committed, strict=True):
+                    # Nothing was ever committed of it.
+                    begun = start if start is not None else await consumer.position(partition)
+                    lag[partition.topic] += max(0, end - begun)
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerUnavailable(f"cannot tell how far {', '.join(self.topics)} go: {error!r}") from error
+        return lag
 
     async def stop(self) -> None:
         consumer, self._consumer = self._consumer, None
@@ -202,6 +233,7 @@ class _Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is u
             self._handed.forget(partition)
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        metrics.rebalances.inc()
         back = {(partition.topic, partition.partition) for partition in assigned}
         self.lost = [lost for lost in self.lost if lost not in back]
 
@@ -209,7 +241,7 @@ class _Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is u
 def _consumer_options(settings: KafkaSettings, client_id: str, *, unhurried: bool) -> dict[str, object]:
     fetch_max_wait_ms = settings.fetch_max_wait_ms * (_UNHURRIED if unhurried else 1)
     return {
-        "bootstrap_servers": settings.bootstrap_servers,
+        **connection_options(settings),
         "client_id": client_id,
         "enable_auto_commit": False,
         "auto_offset_reset": "earliest",
@@ -227,10 +259,12 @@ async def _read(
     timeout_ms: int,
     max_records: int | None,
 ) -> list[Record]:
-    """Raises `KafkaError`."""
+    """Raises `KafkaError`, `BrokerUnavailable`."""
     try:
         batches = await consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
     except UnicodeDecodeError:
         return await handed.step_over(consumer, limit_ms=settings.request_timeout_ms)
+    except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:
+        raise BrokerUnavailable(unauthorized(error, settings, "read")) from error
     handed.note(batches)
     return [record_of(item) for batch in batches.values() for item in batch]

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 
 from shared.errors import BrokerUnavailable
 from shared.kafka.connection import start_or_stop, stop_consumer
+from shared.kafka.options import connection_options
 from shared.kafka.records import Record, record_of
-from shared.settings import KafkaSettings
+from shared.kafka.refusals import unauthorized
+from shared.kafka_settings import KafkaSettings
 
 _BATCH_RECORDS = 500
 
@@ -80,13 +82,13 @@ async def _consumer(settings: KafkaSettings, topic: str) -> AsyncIterator[AIOKaf
     """One of the whole topic."""
     consumer = AIOKafkaConsumer(
         topic,
-        bootstrap_servers=settings.bootstrap_servers,
+        **connection_options(settings),
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         request_timeout_ms=settings.request_timeout_ms,
     )
     try:
-        await start_or_stop(consumer)
+        await start_or_stop(consumer, settings)
     except UnknownTopicOrPartitionError as error:
         raise BrokerUnavailable(f"{topic} is missing; run: replyline topics create") from error
     except KafkaError as error:
@@ -95,6 +97,8 @@ async def _consumer(settings: KafkaSettings, topic: str) -> AsyncIterator[AIOKaf
         yield consumer
     except UnicodeDecodeError as error:
         raise BrokerUnavailable(f"{topic} holds a record whose header's name is not UTF-8: {error}") from error
+    except TopicAuthorizationFailedError as error:
+        raise BrokerUnavailable(unauthorized(error, settings, "read")) from error
     except KafkaError as error:
         raise BrokerUnavailable(f"cannot read {topic}: {error!r}") from error
     finally:

@@ -12,8 +12,9 @@ from redis import Redis
 
 from ops.embedded import EmbeddedRedis
 from shared.clock import now_unix_ms
+from shared.redis_settings import RedisSettings
 from shared.session_key import SessionKey
-from shared.settings import KvSettings, RedisSettings
+from shared.settings import KvSettings
 from workers.kv.store import KvStore
 
 MAX_VALUE_BYTES = 1_000

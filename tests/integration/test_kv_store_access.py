@@ -17,8 +17,9 @@ from ops.processes import Child, free_port
 from shared.errors import SettingsError, StoreUnavailable
 from shared.history import History
 from shared.redis_client import blocking_redis
+from shared.redis_settings import RedisSettings
 from shared.session_key import SessionKey
-from shared.settings import KvSettings, RedisSettings, load_settings
+from shared.settings import KvSettings, load_settings
 from shared.turn import Turn
 from workers.kv.store import Held, KvStore
 

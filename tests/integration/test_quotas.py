@@ -9,7 +9,8 @@ import pytest_asyncio
 
 from gateway.quotas import Quotas
 from shared.errors import ProtocolError
-from shared.settings import LimitSettings, RedisSettings
+from shared.redis_settings import RedisSettings
+from shared.settings import LimitSettings
 
 MakeQuotas = Callable[..., Quotas]
 

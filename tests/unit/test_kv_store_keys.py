@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.redis_client import without_password
+from shared.redis_settings import without_password
 from shared.session_key import SessionKey, shared_key
 from workers.kv.outage import Outage
 from workers.kv.store import _TRANSACTION_BYTES, _batches

@@ -1,0 +1,102 @@
+"""What each process has to be allowed at the brokers, and no more: `replyline topics acls`, docs/security.md.
+
+Who may read or write a topic may describe it, too. That producers are idempotent needs no right of its own: whoever
+may write to any topic is given a producer id (KIP-679).
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, Literal
+
+from shared.errors import SettingsError
+from shared.settings import Settings
+from shared.topics import BUCKETS
+
+Role = Literal["gateway", "worker", "operator"]
+Operation = Literal["Read", "Write", "Create", "Describe"]
+ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "operator")
+
+_WILDCARDS: Final = frozenset("*?[]")
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """`prefixed`: of every name that begins so. `why` is for people."""
+
+    role: Role
+    operation: Operation
+    kind: Literal["topic", "group"]
+    name: str
+    why: str
+    prefixed: bool = False
+
+
+def rights(settings: Settings) -> list[Right]:
+    """Of all roles, by what gateways, workers and `replyline topics` and `dlq` do. Raises `SettingsError` for a pattern
+    of reply topics that ACLs have no word for."""
+    return [*_of_gateways(settings), *_of_workers(settings), *_of_operators(settings)]
+
+
+def _of_gateways(settings: Settings) -> Iterator[Right]:
+    prefix, topics = settings.kafka.topic_prefix, settings.kafka.topics
+    for bucket in BUCKETS:
+        yield Right("gateway", "Write", "topic", topics.requests(bucket), "customers' requests, by length")
+    yield Right("gateway", "Write", "topic", topics.cancels, "what customers stop and erase")
+    yield Right("gateway", "Write", "topic", topics.replies, "ends of its own, for whom the client comes back to")
+    yield Right("gateway", "Write", "topic", topics.dead_letters, "what it cannot route")
+    yield Right("gateway", "Read", "topic", topics.replies, "answers, and other gateways' for clients that resume")
+    yield Right("gateway", "Read", "topic", topics.workers, "what workers can take on")
+    yield Right("gateway", "Read", "topic", topics.inbox, "other services' requests, to be routed")
+    yield Right("gateway", "Read", "group", f"{prefix}replyline-router", "which gateway routes what")
+
+
+def _of_workers(settings: Settings) -> Iterator[Right]:
+    kafka, topics = settings.kafka, settings.kafka.topics
+    for bucket in BUCKETS:
+        yield Right("worker", "Read", "topic", topics.requests(bucket), "requests to be answered")
+    yield Right("worker", "Read", "topic", topics.cancels, "what customers stop and erase")
+    yield Right("worker", "Read", "group", kafka.topic_prefix + settings.worker.group, "which worker answers what")
+    yield Right("worker", "Write", "topic", topics.workers, "what it can take on")
+    yield Right("worker", "Write", "topic", topics.dead_letters, "what cannot be served")
+    for pattern in kafka.reply_topics:
+        name = kafka.topic_prefix + pattern.removesuffix("*")
+        if _WILDCARDS & set(name):
+            raise SettingsError(
+                f"REPLYLINE_KAFKA__REPLY_TOPICS has {pattern!r}: ACLs know names, and prefixes with one * at the end; "
+                "list the topics"
+            )
+        # Of a pattern that takes all there is no prefix; Kafka's own word for all is a literal star.
+        yield Right("worker", "Write", "topic", name or "*", "answers", prefixed=bool(name) and pattern.endswith("*"))
+
+
+def _of_operators(settings: Settings) -> Iterator[Right]:
+    topics = settings.kafka.topics
+    yield Right("operator", "Create", "topic", topics.inbox.removesuffix("requests"), "`topics create`", prefixed=True)
+    yield Right("operator", "Describe", "topic", topics.inbox.removesuffix("requests"), "`topics`", prefixed=True)
+    yield Right("operator", "Read", "topic", topics.dead_letters, "`dlq list`, `show`")
+    for name in (topics.inbox, *map(topics.requests, BUCKETS)):
+        yield Right("operator", "Write", "topic", name, "`dlq replay`")
+
+
+def commands(found: Sequence[Right], users: Mapping[Role, str], bootstrap_servers: str) -> list[str]:
+    """Lines of `kafka-acls.sh` that grant them: one for all names that a user may do the same with. Roles without a
+    user are left out."""
+    brokers = f"--bootstrap-server {shlex.quote(bootstrap_servers)} --command-config admin.properties"
+    lines: list[str] = []
+    for role in ROLES:
+        if role not in users:
+            continue
+        ours = sorted((right for right in found if right.role == role), key=_alike)
+        for (operation, kind, prefixed), group in groupby(ours, _alike):
+            names = " ".join(f"--{kind} {shlex.quote(right.name)}" for right in group)
+            pattern = "prefixed" if prefixed else "literal"
+            who = f"--allow-principal {shlex.quote(f'User:{users[role]}')}"
+            what = f"--operation {operation} {names} --resource-pattern-type {pattern}"
+            lines.append(f"kafka-acls.sh {brokers} --add {who} {what}")
+    return lines
+
+
+def _alike(right: Right) -> tuple[Operation, str, bool]:
+    return right.operation, right.kind, right.prefixed

@@ -1,0 +1,37 @@
+"""The files that settings name for Kafka and Redis: passwords, authorities, certificates. They are looked at when the
+settings are read, so that one that is no good stops the process with a line.
+"""
+
+import ssl
+from pathlib import Path
+
+
+def read_password(path: Path) -> str:
+    """What the file holds; its last line end does not belong. Raises `ValueError`."""
+    try:
+        password = path.read_bytes().rstrip(b"\r\n").decode()
+    except OSError as error:
+        raise ValueError(f"{error.strerror}; name a readable file that holds the password") from None
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8; name a file that holds the password and nothing else") from None
+    if not password:
+        raise ValueError("the file is empty; write the password into it")
+    return password
+
+
+def check_authorities(path: Path, whose: str) -> None:
+    """Raises `ValueError` where it is no PEM file with certificates. `whose`: what they are to have signed."""
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:  # ssl.SSLError is one
+        cause = "no PEM certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ValueError(f"{cause}; name the PEM file of the authority that signed {whose}") from None
+
+
+def tls_context(authorities: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
+    """Of a client that checks the server's name and certificate (without `authorities`: by the system's), and shows its
+    own where it has one. Raises `OSError`."""
+    context = ssl.create_default_context(cafile=authorities)
+    if certificate is not None:
+        context.load_cert_chain(certificate, key, password="")  # else OpenSSL asks the terminal for an encrypted key's
+    return context

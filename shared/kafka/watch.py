@@ -1,0 +1,45 @@
+"""Whether Kafka is there, and why not: for the log and for `/ready`."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from shared.kafka.refusals import why_unreachable
+from shared.kafka_settings import KafkaSettings
+from shared.logs import get_logger
+
+_POLL_S: Final = 0.25
+_POLLS_BETWEEN_LOOKS: Final = 8
+
+
+class KafkaWatch:
+    """`connected`: whether this process's clients are."""
+
+    def __init__(self, settings: KafkaSettings, connected: Callable[[], bool]) -> None:
+        self._settings = settings
+        self._connected = connected
+        self._was_connected = False
+        self._absent = f"no Kafka at {settings.bootstrap_servers}"
+        self.why = self._absent
+        """What is wrong while it is away."""
+
+    def first_connected(self) -> None:
+        """From now on the log is told when it goes; until now those told who try to make the first connection."""
+        self._was_connected = True
+
+    async def run(self) -> None:
+        """Until cancelled: one line in the log when the broker goes, one when it is back."""
+        told, polls = False, 0
+        while True:
+            await asyncio.sleep(_POLL_S)
+            if self._connected():
+                if told:
+                    get_logger().info("available", what="kafka")
+                told, polls, self.why = False, 0, self._absent
+                continue
+            if polls % _POLLS_BETWEEN_LOOKS == 0:
+                self.why = await why_unreachable(self._settings) or self._absent
+            polls += 1
+            if self._was_connected and not told:
+                get_logger().warning("unavailable", what="kafka", cause=self.why, action="retrying")
+                told = True

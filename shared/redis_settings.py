@@ -1,0 +1,85 @@
+"""The settings that say where Redis is and how to get in."""
+
+import re
+from pathlib import Path
+from typing import Final, Self
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from shared.credential_files import check_authorities, read_password
+from shared.settings_group import Group
+
+_PASSWORD_OPTION: Final = re.compile(r"(?<=password=)[^&#]*", re.IGNORECASE)
+
+
+class RedisSettings(Group):
+    """The conversation's history. A cache: without it, answers come without what was said before."""
+
+    url: str = Field(
+        "redis://127.0.0.1:6379/0",
+        repr=False,
+        description="redis://, rediss:// (TLS) or unix://[user[:password]@]…; better: password_file",
+    )
+    password_file: Path | None = Field(None, description="file with the password; the line's end does not belong")
+    tls_ca: Path | None = Field(None, description="PEM file of the authorities for rediss:// (none: the system's)")
+    timeout_ms: int = Field(50, ge=1, le=10_000, description="how long an answer waits for Redis")
+    retry_after_ms: int = Field(1_000, ge=10, le=60_000, description="after a failure Redis is left alone so long")
+    history_ttl_s: int = Field(3_600, ge=1, description="a conversation is forgotten so long after its last turn")
+
+    @field_validator("url")
+    @classmethod
+    def _can_be_taken_apart(cls, url: str) -> str:
+        """The libraries' own words would hold a part of a password."""
+        try:
+            parts = urlsplit(url)
+            whole = parts.port is None or parts.port > 0
+        except ValueError:
+            whole = False
+        if not whole or "@" in parts.path + parts.query + parts.fragment:
+            raise ValueError(
+                "no host:port in it; write /, ?, #, [, ] and @ of a password as %2F, %3F, %23, %5B, %5D and %40, or "
+                "put it into a file: redis.password_file"
+            )
+        return url
+
+    @field_validator("password_file")
+    @classmethod
+    def _file_holds_a_password(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            read_password(path)
+        return path
+
+    @field_validator("tls_ca")
+    @classmethod
+    def _holds_certificates(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            check_authorities(path, "Redis' certificate")
+        return path
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.tls_ca is not None and not self.url.startswith("rediss://"):
+            raise ValueError(f"tls_ca={str(self.tls_ca)!r} is of no use: redis.url does not begin with rediss://")
+        url = urlsplit(self.url)
+        if self.password_file is not None and (url.password is not None or "password" in parse_qs(url.query)):
+            raise ValueError("redis.url holds a password and redis.password_file is set; leave one out")
+        return self
+
+    @property
+    def shown_url(self) -> str:
+        return without_password(self.url)
+
+    def read_password(self) -> str | None:
+        """Of the file; None where the URL has it, or nobody. Raises `ValueError` where the file is gone."""
+        return None if self.password_file is None else read_password(self.password_file)
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown, whatever stands in it; a text that is no URL stays as it is."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    login, at, place = rest.rpartition("@")
+    user, colon, password = login.partition(":")
+    return _PASSWORD_OPTION.sub("***", f"{scheme}://{user}{colon}{'***' if password else ''}{at}{place}")

@@ -1,0 +1,40 @@
+"""A broker that ends its connection just before a request: a broken connection, whatever uvloop calls it."""
+
+import asyncio
+
+import pytest
+import uvloop
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.protocol.metadata import MetadataRequest
+
+import shared.kafka  # noqa: F401 - makes it so
+
+
+async def ask_after_the_end() -> None:
+    """The transport is closed, and aiokafka has not been told yet."""
+    gone = asyncio.Event()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        gone.set()
+
+    async with await asyncio.start_server(hold, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        connection = AIOKafkaConnection("127.0.0.1", port)
+        connection._versions = {MetadataRequest.API_KEY: (1, 1)}
+        connection._reader, connection._writer = await asyncio.open_connection("127.0.0.1", port)
+        connection._read_task = asyncio.create_task(connection._reader.read())
+        connection._writer.transport.abort()
+        await connection._read_task
+        with pytest.raises(KafkaConnectionError, match="broken: unable to perform operation"):
+            connection.send(MetadataRequest([]))
+        assert not connection.connected()
+        await gone.wait()
+
+
+def test_a_request_to_a_connection_that_has_just_ended_is_a_broken_connection() -> None:
+    """aiokafka then connects anew; by any other error its consumers end for good, and the process with them."""
+    uvloop.run(ask_after_the_end())
