@@ -14,7 +14,7 @@ import secrets
 import shutil
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -129,10 +129,14 @@ def find_redis_server() -> str | None:
 class EmbeddedRedis:
     """One redis-server on a free port of 127.0.0.1, in memory, behind a random password.
 
-    `url` holds the password, which keeps the other users of the machine out; it is on no command line.
+    `url` holds the password, which keeps the other users of the machine out; it is on no command line. `settings` are
+    further lines of redis.conf.
     """
 
-    def __init__(self, *, max_memory_mb: int = 256, binary: str | None = None, port: int = 0) -> None:
+    def __init__(
+        self, *, max_memory_mb: int = 256, binary: str | None = None, port: int = 0, settings: Sequence[str] = ()
+    ) -> None:
+        self._settings = settings
         self._binary = binary or find_redis_server()
         if self._binary is None:
             raise ServiceError(f"redis-server is missing. Type: {REDIS_INSTALL_COMMAND}")
@@ -172,6 +176,7 @@ class EmbeddedRedis:
             "appendonly no",
             f"maxmemory {self._max_memory_mb}mb",
             "maxmemory-policy allkeys-lru",
+            *self._settings,
         ]
         return "\n".join(lines).encode()
 
