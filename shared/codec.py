@@ -87,11 +87,15 @@ def _explain(error: msgspec.ValidationError, head: Callable[[Any], _Head], data:
     missing = re.search(r"required field `(\w+)`", message)
     param = missing.group(1) if missing else found.group(1) if found and found.group(1) else None
     name = kind if isinstance(kind, str) else "type"
-    return ProtocolError("invalid_field", f"{name}: {_PATH.sub('', message)}", param=param)
+    return ProtocolError("invalid_field", f"{name}: {_cut(_PATH.sub('', message), 200)}", param=param)
 
 
-def _short(value: object, limit: int = 40) -> str:
-    text = repr(value)
+def _short(value: object) -> str:
+    return _cut(repr(value), 40)
+
+
+def _cut(text: str, limit: int) -> str:
+    """What a client sent may stand in what it is told, but not all of it."""
     return text if len(text) <= limit else text[:limit] + "…"
 
 

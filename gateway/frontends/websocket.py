@@ -1,27 +1,23 @@
-"""The WebSocket front end: bytes to messages, messages to as few writes as possible.
-
-Sending goes through the connection's sans-I/O protocol straight into its transport, as websockets' own `broadcast`
-does: no task, lock or await a message, and everything that is due for a socket leaves in one system call. How much the
-transport holds tells a slow client.
-"""
+"""The WebSocket front end: bytes to messages, messages to as few writes as possible."""
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from websockets.asyncio.server import Server, ServerConnection, serve
-from websockets.exceptions import ConnectionClosed, NegotiationError
+from websockets.asyncio.server import Server, ServerConnection
+from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.protocol import State
-from websockets.typing import Subprotocol
 
 from gateway.cursor import Seal, Told
 from gateway.entry import Item
+from gateway.frontends.sockets import send_frames, serve_sockets
 from gateway.gateway import Gateway
 from gateway.identity import TokenGate
 from gateway.jwks import Jwks
+from gateway.memory_watch import MemoryWatch
 from gateway.outbox import Outbox
 from gateway.session import CloseCode, Session, SessionLimits
 from gateway.static import StaticFiles
@@ -42,6 +38,9 @@ _SWEEP_AT_ONCE = 200
 _RELIEVE_S = 0.05
 _MESSAGE_BYTES = 200  # of a message about its text
 _MAX_RECONNECT_MS = 5_000
+# A client that does not read does not read a goodbye either.
+_CLOSE_S = 2.0
+_RETRY_AFTER_S = 5
 
 log = get_logger()
 
@@ -106,10 +105,7 @@ class WebSocketConnection:
             return
         self._congested.discard(self)
         self._over_since = None
-        send = socket.protocol.send_text if self._codec.is_text else socket.protocol.send_binary
-        for message in self._outbox.take():
-            send(self._codec.encode(message))
-        socket.transport.write(b"".join(socket.protocol.data_to_send()))
+        send_frames(socket, map(self._codec.encode, self._outbox.take()), text=self._codec.is_text)
         if self._outbox.merged:
             metrics.deltas_merged.inc(self._outbox.merged)
             self._outbox.merged = 0
@@ -126,7 +122,15 @@ class WebSocketConnection:
         if self._closing is None:
             metrics.closes.labels(str(code)).inc()
             self.flush()
-            self._closing = asyncio.create_task(self._socket.close(code, reason))
+            self._closing = asyncio.create_task(self._close(code, reason))
+
+    async def _close(self, code: int, reason: str) -> None:
+        """What is kept for the client goes with it."""
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await self._socket.close(code, reason)
+        except TimeoutError:
+            self._socket.transport.abort()
 
     async def closed(self) -> None:
         await self._socket.wait_closed()
@@ -142,6 +146,7 @@ class WebSocketFrontend:
     tenant: str
     gate: TokenGate | None
     jwks: Jwks | None
+    memory: MemoryWatch
     readiness: Readiness
     files: StaticFiles
     _connections: set[WebSocketConnection] = field(default_factory=set)
@@ -149,21 +154,7 @@ class WebSocketFrontend:
 
     async def listen(self) -> Server:
         """Raises `OSError` when the address cannot be bound."""
-        return await serve(
-            self._handle,
-            self.settings.host,
-            self.settings.port,
-            process_request=self._respond,
-            select_subprotocol=_select_subprotocol,
-            compression=None,
-            max_size=self.settings.max_message_bytes,
-            max_queue=4,
-            ping_interval=None,
-            open_timeout=self.settings.hello_timeout_s,
-            close_timeout=2,
-            server_header=None,
-            write_limit=self.settings.buffer_close_bytes,
-        )
+        return await serve_sockets(self._handle, self.settings, self._respond)
 
     def _respond(self, socket: ServerConnection, request: Request) -> Response | None:
         """A page, or None to go on with the handshake at `/ws`."""
@@ -171,7 +162,7 @@ class WebSocketFrontend:
         if path == "/ws":
             if not origin_may_connect(request.headers.get_all("Origin"), self.settings.allowed_origins):
                 return http_response(HTTPStatus.FORBIDDEN, "text/plain", b"this origin may not connect\n")
-            return None
+            return _no_memory() if self.memory.refuses else None
         del socket
         page = status_page(path, self.readiness) or self.files.get(path)
         return page or http_response(HTTPStatus.NOT_FOUND, "text/plain", b"not found; the chat is at /\n")
@@ -203,6 +194,11 @@ class WebSocketFrontend:
             await self._receive(connection, socket, codec)
         except ConnectionClosed:
             pass  # however it ended, the finally below settles it
+        except Exception:
+            metrics.handler_errors.inc()
+            log.exception("connection_failed", connection=session.connection_id)
+            connection.close(CloseCode.INTERNAL, "internal error")
+            await connection.closed()
         finally:
             self._connections.discard(connection)
             self._congested.discard(connection)
@@ -253,14 +249,19 @@ class WebSocketFrontend:
                     self.gateway.tick(connection)
 
     async def relieve(self) -> None:
-        """Write on to clients that were slow; close those that stay slow."""
+        """Write on to clients that were slow; close those that stay slow, and at once where memory is short."""
         while True:
             await asyncio.sleep(_RELIEVE_S)
             now = asyncio.get_running_loop().time()
             for connection in list(self._congested):
                 connection.flush()
-                if connection.over_limit_for(self.settings.buffer_close_bytes, now) > self.settings.slow_consumer_s:
+                if self._is_too_slow(connection, now):
                     connection.close(CloseCode.SLOW_CONSUMER, "the client reads too slowly")
+
+    def _is_too_slow(self, connection: WebSocketConnection, now: float) -> bool:
+        if self.memory.sheds and connection.buffered_bytes > self.settings.buffer_merge_bytes:
+            return True
+        return connection.over_limit_for(self.settings.buffer_close_bytes, now) > self.settings.slow_consumer_s
 
     def announce_shutdown(self) -> None:
         """Tell every client when to come back, each at another time."""
@@ -276,12 +277,7 @@ class WebSocketFrontend:
         await asyncio.gather(*(connection.closed() for connection in connections), return_exceptions=True)
 
 
-def _select_subprotocol(socket: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
-    """None offered is JSON; of several the first that is known; only unknown ones are refused (HTTP 400)."""
-    del socket
-    if not offered:
-        return None
-    for name in offered:
-        if name in GATEWAY_CODECS:
-            return name
-    raise NegotiationError(f"unknown subprotocol; known: {', '.join(GATEWAY_CODECS)}")
+def _no_memory() -> Response:
+    metrics.connections_refused.inc()
+    wait = {"Retry-After": str(_RETRY_AFTER_S)}
+    return http_response(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"no memory left for another client\n", wait)

@@ -149,6 +149,12 @@ def test_what_is_no_object_with_a_type_is_told_so_briefly(value: object) -> None
         assert len(str(error)) < 300
 
 
+def test_of_two_types_the_one_that_is_wrong_is_told_briefly() -> None:
+    error = refused(from_json, b'{"type":"%b","type":"session.start"}' % (b"x" * 5_000))
+    assert (error.code, error.param) == ("invalid_field", "type")
+    assert len(str(error)) < 300
+
+
 @pytest.mark.parametrize(
     ("change", "param"),
     [

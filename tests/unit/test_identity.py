@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reliability import Reliability
 from tokens import (
     ALL,
     EC,
@@ -154,13 +155,13 @@ BAD = {
     "claims that are a list": by_hand(HS, [claims()]),
     "claims that are no UTF-8": by_hand(HS, b'{"iss":"\xff"}'),
     "claims nested deeply": by_hand(HS, b"[" * 3_000),
+    "an unknown claim nested deeply": by_hand(HS, b'{"x":' + b"[" * 3_000),
+    "an unknown header nested deeply": by_hand(b'{"alg":"HS256","x":' + b"[" * 3_000, claims()),
     "too long": token(padding="x" * 8_192),
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_token_is_refused_and_never_repeated(name: str) -> None:
-    """No refusal has a part of the token in it."""
+def refuse(name: str) -> None:
     error = refusal(BAD[name])
     expired = name in {"expired", "exp long ago"}
     assert error.kind == "authentication_error"
@@ -168,6 +169,24 @@ def test_a_bad_token_is_refused_and_never_repeated(name: str) -> None:
     assert not error.retriable
     assert not any(part in str(error) for part in BAD[name].split(".") if len(part) > 8)
     assert not any(word in str(error) for word in ("alice", "evil", "passwd", "nobody"))
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_token_is_refused_and_never_repeated(name: str) -> None:
+    """No refusal has a part of the token in it."""
+    refuse(name)
+
+
+def test_all_kinds_of_bad_tokens_are_refused(reliability: Reliability) -> None:
+    for name in BAD:
+        refuse(name)
+    reliability.found(
+        "16",
+        "bad tokens: algorithms, keys, claims, forms",
+        figure=f"{len(BAD)} kinds refused",
+        target="25 refused",
+        holds=len(BAD) >= 25,
+    )
 
 
 def test_the_audience_may_be_one_of_several() -> None:

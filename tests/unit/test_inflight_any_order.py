@@ -2,26 +2,32 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from hypothesis import settings
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from machine_runs import run_machine
+from reliability import Reliability
 from test_inflight import FAQ, delta, done, make_entry
 
 from gateway.cursor import CursorKey
 from gateway.entry import Entry, Item, State
 from gateway.inflight import InflightTable
 from gateway.outbox import Outbox
-from shared.messages import Response, ResponseCreated, ResponseDelta, ResponseDone
+from shared.codec import CLIENT_CODECS, GATEWAY_CODECS, decode_reply, msgpack_encode
+from shared.messages import ReplyDelta, ReplyDone, Response, ResponseCreated, ResponseDelta, ResponseDone
 
 CONNECTIONS = ("c", "d")
+AnyReply = TypeVar("AnyReply", ReplyDelta, ReplyDone)
 SEAL = CursorKey(b"secret").seal("t", "s")
 
 
 @dataclass
 class Client:
-    """What one connection has been sent, checked as it comes."""
+    """What one connection has been sent in its codec, checked as it comes."""
 
+    codec: str
     outbox: Outbox = field(default_factory=Outbox)
     text: dict[str, str] = field(default_factory=dict)
     seq: dict[str, int] = field(default_factory=dict)
@@ -31,7 +37,10 @@ class Client:
         self.outbox.begin(SEAL)
 
     def read(self) -> None:
-        for message in self.outbox.take():
+        encode, decode = GATEWAY_CODECS[self.codec].encode, CLIENT_CODECS[self.codec].decode
+        for sent in self.outbox.take():
+            message = decode(encode(sent))
+            assert message == sent
             if isinstance(message, ResponseCreated):
                 name = message.response_id
                 self.text[name], self.seq[name] = "", 0
@@ -52,13 +61,21 @@ class Client:
                 self.finished.add(response.id)
 
 
+def from_kafka(reply: AnyReply) -> AnyReply:
+    """As it was written to the log and read again."""
+    read = decode_reply(msgpack_encode(reply))
+    assert isinstance(read, type(reply))
+    return read
+
+
 class Inflight(RuleBasedStateMachine):
     """The gateway's use of the table, with two connections that read when they like."""
 
-    def __init__(self) -> None:
+    def __init__(self, codec: str) -> None:
         super().__init__()
+        self.codec = codec
         self.table = InflightTable()
-        self.clients = {name: Client() for name in CONNECTIONS}
+        self.clients = {name: Client(codec) for name in CONNECTIONS}
         self.entries: dict[str, Entry] = {}
         self.ended: dict[str, int] = {}
         self.scripts: dict[str, tuple[str, str]] = {}
@@ -126,7 +143,7 @@ class Inflight(RuleBasedStateMachine):
         text = self.scripts[entry.response_id][attempt]
         start = data.draw(st.integers(0, len(text)))
         stop = data.draw(st.integers(start, len(text)))
-        reply = delta(text[start:stop], start, attempt=attempt, request_id=entry.response_id)
+        reply = from_kafka(delta(text[start:stop], start, attempt=attempt, request_id=entry.response_id))
         shown = self.table.delta(reply, self.now)
         if shown:
             assert entry.state is State.STREAMING
@@ -140,7 +157,8 @@ class Inflight(RuleBasedStateMachine):
         text = self.scripts[entry.response_id][attempt]
         text = text if whole else text[: len(text) // 2]
         seen = entry.text if entry.created else ""
-        self.show(entry, self.table.finish(entry, done(text, attempt=attempt, request_id=entry.response_id), self.now))
+        reply = from_kafka(done(text, attempt=attempt, request_id=entry.response_id))
+        self.show(entry, self.table.finish(entry, reply, self.now))
         response = entry.response
         assert response is not None
         expected = ("completed", text) if text.startswith(seen) else ("failed", seen)
@@ -195,7 +213,7 @@ class Inflight(RuleBasedStateMachine):
     def lose(self, connection: str) -> None:
         self.unheard |= {name for name, entry in self.entries.items() if entry.connection_id == connection}
         self.table.detach(connection)
-        self.clients[connection] = Client()
+        self.clients[connection] = Client(self.codec)
 
     @rule(connection=st.sampled_from(CONNECTIONS))
     def read(self, connection: str) -> None:
@@ -246,5 +264,6 @@ class Inflight(RuleBasedStateMachine):
                 assert client.text[entry.response_id] == entry.text
 
 
-TestInflight = Inflight.TestCase
-TestInflight.settings = settings(max_examples=300, stateful_step_count=50)
+@pytest.mark.parametrize("codec", GATEWAY_CODECS)
+def test_each_answer_ends_once_and_reads_as_it_was_told(codec: str, reliability: Reliability) -> None:
+    run_machine(reliability, f"requests in flight, {codec}", lambda: Inflight(codec), part=150)

@@ -4,8 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from message_strategies import any_of
+from reliability import Reliability
 
 from shared.messages import (
     CLIENT_TYPES,
@@ -13,6 +14,7 @@ from shared.messages import (
     ChatRequest,
     ClientInfo,
     ClientMessage,
+    Erase,
     ErrorDetail,
     ErrorEvent,
     Grounding,
@@ -40,29 +42,59 @@ from shared.messages import (
     SessionStart,
     Timings,
     Usage,
+    WorkerReport,
 )
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 UNIONS = (ClientMessage, ServerMessage, ChatRequest, Reply, Cancel)
-EVERYTHING = ClientMessage | ServerMessage | ChatRequest | Reply | Cancel
+EVERYTHING = ClientMessage | ServerMessage | ChatRequest | Reply | Cancel | Erase | WorkerReport
 
 
-@given(any_of(EVERYTHING))
-def test_every_message_comes_back_from_json_and_messagepack(message: Message) -> None:
+KINDS = tuple(part for union in (*UNIONS, Erase, WorkerReport) for part in getattr(union, "__args__", (union,)))
+EXAMPLES = 10_000
+
+
+def as_written_both_ways(message: Message) -> None:
+    """It comes back as it went, both forms carry the same fields, and what a later version adds is ignored."""
+    fields = []
     for codec in (msgspec.json, msgspec.msgpack):
-        assert codec.decode(codec.encode(message), type=EVERYTHING) == message
-
-
-@given(any_of(EVERYTHING))
-def test_both_forms_carry_the_same_fields(message: Message) -> None:
-    assert msgspec.json.decode(msgspec.json.encode(message)) == msgspec.msgpack.decode(msgspec.msgpack.encode(message))
-
-
-@given(any_of(EVERYTHING))
-def test_unknown_fields_are_ignored(message: Message) -> None:
-    for codec in (msgspec.json, msgspec.msgpack):
-        more = {**codec.decode(codec.encode(message)), "of_a_later_version": {"deep": [1, None]}}
+        wire = codec.encode(message)
+        assert codec.decode(wire, type=EVERYTHING) == message
+        fields.append(codec.decode(wire))
+        more = {**fields[-1], "of_a_later_version": {"deep": [1, None]}}
         assert codec.decode(codec.encode(more), type=EVERYTHING) == message
+    assert fields[0] == fields[1]
+
+
+def tried(kind: type[Message], examples: int) -> int:
+    """How many examples of that type of message went both ways."""
+    count = 0
+
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @given(any_of(kind))
+    def each(message: Message) -> None:
+        nonlocal count
+        count += 1
+        as_written_both_ways(message)
+
+    each()
+    return count
+
+
+def test_every_message_goes_both_ways_as_it_is(reliability: Reliability) -> None:
+    examples = reliability.amount(EXAMPLES, part=25)
+    fewest = min(tried(kind, examples) for kind in KINDS if kind.__struct_fields__)
+    for kind in KINDS:
+        if not kind.__struct_fields__:  # it has one form
+            as_written_both_ways(kind())
+    reliability.found(
+        "2",
+        "messages to JSON and MessagePack and back",
+        figure=f"{len(KINDS)} types of message, {fewest} examples or more of each that has fields",
+        target=f"{EXAMPLES} examples of each type of message",
+        holds=fewest >= examples,
+        fraction=min(1.0, fewest / EXAMPLES),
+    )
 
 
 def test_the_types_that_clients_may_send_are_those_of_the_union() -> None:

@@ -37,7 +37,7 @@ def test_every_requirement_is_locked_with_a_version_and_a_hash(profile: str) -> 
         assert "--hash=sha256:" in entry, f"{name} has no hash"
 
 
-@pytest.mark.parametrize("profile", EXTRAS)
+@pytest.mark.parametrize("profile", [*EXTRAS, "autobahn"])
 def test_no_address_and_no_option_stands_in_a_lock(profile: str) -> None:
     """Where packages come from is the machine's business."""
     text = (ROOT / "requirements" / f"{profile}.txt").read_text()

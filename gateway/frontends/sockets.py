@@ -1,0 +1,73 @@
+"""WebSocket as the gateway serves it, whatever is said over it: the handshake's terms, the limits, how frames leave."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import NegotiationError
+from websockets.http11 import Request, Response
+from websockets.typing import Subprotocol
+
+from shared.codec import GATEWAY_CODECS
+from shared.gateway_settings import GatewaySettings
+
+Handle = Callable[[ServerConnection], Awaitable[None]]
+Respond = Callable[[ServerConnection, Request], Response | None]
+
+
+class BoundedConnection(ServerConnection):
+    """Who does not read what comes of its own frames (a pong for every ping) is not read from either: over
+    `write_limit`, until it has taken most of it."""
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.paused:
+            self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.recv_messages.paused:
+            self.transport.resume_reading()
+
+
+async def serve_sockets(handle: Handle, settings: GatewaySettings, respond: Respond | None = None) -> Server:
+    """`respond` may answer a request with a page instead of the handshake. Raises `OSError` when the address cannot be
+    bound."""
+    return await serve(
+        handle,
+        settings.host,
+        settings.port,
+        create_connection=BoundedConnection,
+        process_request=respond,
+        select_subprotocol=_select_subprotocol,
+        compression=None,
+        max_size=settings.max_message_bytes,
+        max_queue=4,
+        ping_interval=None,
+        open_timeout=settings.hello_timeout_s,
+        close_timeout=2,
+        server_header=None,
+        write_limit=settings.buffer_close_bytes,
+    )
+
+
+def send_frames(socket: ServerConnection, payloads: Iterable[bytes], *, text: bool) -> None:
+    """A frame each, and one write for all of them; the socket must be open.
+
+    It goes through the connection's sans-I/O protocol straight into its transport, as websockets' own `broadcast` does:
+    no task, lock or await a message. How much the transport holds tells a slow client.
+    """
+    send = socket.protocol.send_text if text else socket.protocol.send_binary
+    for payload in payloads:
+        send(payload)
+    socket.transport.write(b"".join(socket.protocol.data_to_send()))
+
+
+def _select_subprotocol(socket: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    """None offered is JSON; of several the first that is known; only unknown ones are refused (HTTP 400)."""
+    del socket
+    if not offered:
+        return None
+    for name in offered:
+        if name in GATEWAY_CODECS:
+            return name
+    raise NegotiationError(f"unknown subprotocol; known: {', '.join(GATEWAY_CODECS)}")
