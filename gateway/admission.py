@@ -11,6 +11,7 @@ from typing import Final, Literal
 from gateway.breaker import Breaker, BreakerPolicy
 from gateway.capacity import Fleet
 from gateway.concurrency import ConcurrencyBounds, ConcurrencyLimit
+from gateway.tenant_shares import TenantShares
 from shared.deadline import Deadline
 from shared.errors import ProtocolError
 from shared.messages import Bucket, ResponseCreate
@@ -21,8 +22,8 @@ _RETRY_AFTER_MS = 1_000
 _LATE_MS: Final = 250.0
 _LEAST_BREAKER_MS: Final = 1_500.0
 
-LightPath = Literal["infeasible", "overload", "breaker"]
-FallbackReason = LightPath | Literal["deadline", "worker", "broker"]
+LightPath = Literal["infeasible", "overload", "breaker", "share"]
+FallbackReason = LightPath | Literal["memory", "deadline", "worker", "broker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,18 @@ def check_inflight(limits: AdmissionLimits, *, inflight: int, of_connection: int
         raise ProtocolError(
             "queue_full",
             f"{inflight} answers are in flight; try again",
+            kind="overloaded_error",
+            retriable=True,
+            retry_after_ms=_RETRY_AFTER_MS,
+        )
+
+
+def check_memory(*, refuses: bool) -> None:
+    """Raises `ProtocolError` where there is no memory for one more request."""
+    if refuses:
+        raise ProtocolError(
+            "memory_full",
+            "this gateway has no memory left for another request; try again",
             kind="overloaded_error",
             retriable=True,
             retry_after_ms=_RETRY_AFTER_MS,
@@ -155,7 +168,7 @@ class Admission:
         self.fleet = Fleet(ttl_ms=policy.worker_ttl_ms)
         self.breaker = Breaker(policy.breaker)
         self.limit = ConcurrencyLimit(policy.concurrency)
-        self._inflight: set[str] = set()
+        self._shares = TenantShares()
         self._silent: dict[str, _Sent] = {}
         self._overdue: list[tuple[float, str]] = []
         self._trickled_unix_ms: dict[Bucket, float] = {}
@@ -163,7 +176,7 @@ class Admission:
     @property
     def inflight(self) -> int:
         """Requests that the workers got and whose client has no whole answer yet."""
-        return len(self._inflight)
+        return len(self._shares)
 
     @property
     def inflight_limit(self) -> int:
@@ -171,13 +184,21 @@ class Admission:
         return max(self.limit.value, self.fleet.slots)
 
     def decide(
-        self, request_id: str, bucket: Bucket, deadline: Deadline, *, received_unix_ms: float, now_unix_ms: float
+        self,
+        request_id: str,
+        tenant: str,
+        bucket: Bucket,
+        deadline: Deadline,
+        *,
+        received_unix_ms: float,
+        now_unix_ms: float,
     ) -> Decision:
         """Whether the workers get a request now; one that they get is in the books from here on."""
         self._give_up_waiting(now_unix_ms)
+        self._shares.asks(tenant, now_unix_ms)
         wait_ms = self.fleet.eta_ms(bucket, now_unix_ms)
         eta_ms = None if wait_ms is None else now_unix_ms - received_unix_ms + wait_ms
-        light = self._light_path(bucket, deadline, wait_ms, now_unix_ms) if self._policy.enabled else None
+        light = self._light_path(tenant, bucket, deadline, wait_ms, now_unix_ms) if self._policy.enabled else None
         if light is not None:
             return Decision(light, eta_ms)
         soft_ms = deadline.first_token_unix_ms - received_unix_ms
@@ -187,7 +208,7 @@ class Admission:
             self._policy.breaker_p99_ms or max(_LEAST_BREAKER_MS, 2 * soft_ms),
             self.breaker.sent() if self._policy.enabled else None,
         )
-        self._inflight.add(request_id)
+        self._shares.took(request_id, tenant)
         self._silent[request_id] = sent
         heapq.heappush(self._overdue, (received_unix_ms + sent.threshold_ms, request_id))
         self.fleet.sent(bucket, now_unix_ms)
@@ -205,7 +226,7 @@ class Admission:
 
     def ended(self, request_id: str) -> None:
         """The client has its whole answer, whoever gave it."""
-        self._inflight.discard(request_id)
+        self._shares.ended(request_id)
 
     def withdrawn(self, request_id: str) -> None:
         """Kafka did not take the request: that says nothing of the workers."""
@@ -214,10 +235,19 @@ class Admission:
             self.breaker.withdrawn(sent.probe)
 
     def _light_path(
-        self, bucket: Bucket, deadline: Deadline, wait_ms: float | None, now_unix_ms: float
+        self, tenant: str, bucket: Bucket, deadline: Deadline, wait_ms: float | None, now_unix_ms: float
     ) -> LightPath | None:
         if not self.breaker.allows(now_unix_ms):
             return "breaker"
+        if self._shares.has_too_much(tenant, self.fleet.slots):
+            return "share"
+        why = self._full(bucket, deadline, wait_ms, now_unix_ms)
+        # The workers give up what the greatest tenant has waiting before they give up this.
+        return None if why is not None and self._shares.is_owed(tenant) else why
+
+    def _full(
+        self, bucket: Bucket, deadline: Deadline, wait_ms: float | None, now_unix_ms: float
+    ) -> Literal["overload", "infeasible"] | None:
         if self.inflight >= self.inflight_limit:
             return "overload"
         left_ms = deadline.first_token_unix_ms - now_unix_ms

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.admission import Admission, LightPath
+from gateway.admission import Admission, AdmissionLimits, FallbackReason, check_inflight, check_memory
 from gateway.breaker import BreakerState
 from gateway.entry import Entry
+from gateway.memory_watch import MemoryWatch
 from shared import metrics
 from shared.clock import now_unix_ms
 from shared.logs import get_logger
@@ -24,6 +25,7 @@ _SKEW_MS: Final = 1_000.0
 @dataclass(slots=True)
 class Gatekeeper:
     admission: Admission
+    memory: MemoryWatch = field(default_factory=MemoryWatch)
     _breaker: BreakerState = BreakerState.CLOSED
     _limit: int = 0
     _skewed: set[str] = field(default_factory=set)
@@ -34,10 +36,22 @@ class Gatekeeper:
 
     # --- requests
 
-    def light_path(self, entry: Entry, now: float) -> LightPath | None:
+    def check_room(self, limits: AdmissionLimits, *, inflight: int, of_connection: int, draining: bool) -> None:
+        """Raises `ProtocolError` where one more unanswered request is one too many."""
+        check_inflight(limits, inflight=inflight, of_connection=of_connection, draining=draining)
+        check_memory(refuses=self.memory.refuses)
+
+    def light_path(self, entry: Entry, now: float) -> FallbackReason | None:
         """Why the fallback is to answer at once; None where the workers get the request."""
+        if self.memory.sheds:
+            return "memory"
         decision = self.admission.decide(
-            entry.response_id, entry.bucket, entry.deadline, received_unix_ms=entry.received_unix_ms, now_unix_ms=now
+            entry.response_id,
+            entry.tenant,
+            entry.bucket,
+            entry.deadline,
+            received_unix_ms=entry.received_unix_ms,
+            now_unix_ms=now,
         )
         self._notice()
         if decision.light is None and decision.eta_ms is not None:

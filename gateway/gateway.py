@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gateway.admission import AdmissionLimits, FallbackReason, check_inflight, check_length, promise
+from gateway.admission import AdmissionLimits, FallbackReason, check_length, promise
 from gateway.alarm import Alarm
 from gateway.background import Background
 from gateway.books import count_answer
@@ -163,7 +163,7 @@ class Gateway:
             _put(connection, self.inflight.reattach(known, session.connection_id))
             return
         now = now_unix_ms()
-        check_inflight(
+        self.gatekeeper.check_room(
             self.limits, inflight=len(self.inflight), of_connection=connection.num_inflight, draining=self.draining
         )
         entry = Entry(

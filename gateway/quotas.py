@@ -17,7 +17,8 @@ from shared.clock import now_unix_ms
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.redis_calls import RedisCalls
 from shared.redis_client import async_redis
-from shared.settings import LimitSettings, RedisSettings
+from shared.redis_settings import RedisSettings
+from shared.settings import LimitSettings
 
 _KEY_PREFIX: Final = "replyline:quota"
 

@@ -12,9 +12,9 @@ from gateway.log_follower import LogFollower
 from gateway.session import Session
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import read_at
+from shared.kafka_settings import KafkaSettings
 from shared.logs import get_logger
 from shared.requests import open_request
-from shared.settings import KafkaSettings
 
 log = get_logger()
 

@@ -29,6 +29,11 @@ class GatewaySettings(Group):
     buffer_merge_bytes: int = Field(65_536, ge=1_024, description="over this, deltas to a slow client are merged")
     buffer_close_bytes: int = Field(262_144, ge=1_024, description="over this for slow_consumer_s: closed with 4008")
     slow_consumer_s: float = Field(5.0, gt=0, le=300, description="how long a client may stay over buffer_close_bytes")
+    memory_budget_mib: int = Field(
+        0,
+        ge=0,
+        description="of this process: at 92 % the fallback answers, at 95 % nobody new is let in (0: no budget)",
+    )
     drain_s: float = Field(10.0, ge=0, le=300, description="how long shutdown waits for answers in flight")
 
     @field_validator("cursor_secret")

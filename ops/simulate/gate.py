@@ -45,7 +45,7 @@ class Gate:
         except ProtocolError:
             return "refuse"
         decision = self.admission.decide(
-            request_id, request.bucket, deadline, received_unix_ms=now_ms, now_unix_ms=now_ms
+            request_id, request.tenant, request.bucket, deadline, received_unix_ms=now_ms, now_unix_ms=now_ms
         )
         return "accept" if decision.light is None else "fallback"
 

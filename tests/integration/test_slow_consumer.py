@@ -1,9 +1,9 @@
 """A client that does not read costs nobody else anything, and is closed where it costs too much."""
 
 import asyncio
-import socket
 
 import pytest_asyncio
+from crowds import small_socket
 from system import MakeSystem, Service, System, eventually
 from wire import JSON, MSGPACK, Bystander, Client
 
@@ -40,17 +40,6 @@ async def gateway(system: System, worker: Service) -> Service:
 async def patient(system: System, worker: Service) -> Service:
     """Waits for a slow client for as long as the test does."""
     return await system.gateway(gateway__reply_partition=1, gateway__slow_consumer_s=100).ready()
-
-
-async def small_socket(service: Service) -> socket.socket:
-    """A connection that holds little on its way: whoever does not read is felt by the gateway at once."""
-    host, _, port = service.address.partition(":")
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
-    sock.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(sock, (host, int(port)))
-    return sock
 
 
 async def test_what_a_slow_client_has_not_read_is_merged_and_arrives_whole(patient: Service, worker: Service) -> None:

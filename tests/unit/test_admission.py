@@ -131,10 +131,11 @@ def decide(
     waited: float = 0.0,
     soft: int = 3_000,
     bucket: Bucket = "short",
+    tenant: str = "demo",
 ) -> Decision:
     received = now - waited
     deadline = Deadline.after(received, first_token_ms=soft, whole_ms=15_000)
-    return admission.decide(name, bucket, deadline, received_unix_ms=received, now_unix_ms=now)
+    return admission.decide(name, tenant, bucket, deadline, received_unix_ms=received, now_unix_ms=now)
 
 
 def test_without_a_report_every_request_goes_to_the_workers() -> None:
@@ -190,6 +191,33 @@ def test_above_the_limit_the_fallback_answers_at_once() -> None:
     assert decide(admission, "r3").light is None
     admission.fleet.observe(report(first_token_ms=1.0, slots=3), NOW)
     assert [decide(admission, f"s{number}").light for number in range(2)] == [None, "overload"]
+
+
+def test_a_tenant_that_fills_the_slots_goes_without_for_the_others() -> None:
+    """While another asks too, and as long as the slots are taken."""
+    admission = make_admission()
+    admission.fleet.observe(report(first_token_ms=10.0), NOW)
+    decide(admission, "small", tenant="small")
+    lights = [decide(admission, f"big{number}", tenant="big").light for number in range(20)]
+    assert lights == [None] * 6 + ["share"] * 14
+    assert decide(admission, "small2", tenant="small").light is None
+    admission.ended("big0")
+    admission.ended("small")
+    assert decide(admission, "big20", tenant="big").light is None
+
+
+def test_what_one_tenant_queues_is_not_counted_against_another() -> None:
+    """The workers give up the one's for the other's, whatever they predict."""
+    admission = make_admission()
+    for number in range(60):
+        decide(admission, f"big{number}", tenant="big")
+    admission.fleet.observe(report(first_token_ms=60_000.0), NOW)
+    decide(admission, "tried", tenant="big")
+    assert decide(admission, "big", tenant="big").light == "infeasible"
+    assert decide(admission, "small", tenant="small").light is None
+    assert decide(admission, "big again", tenant="big").light == "share"
+    admission.limit.value = 1
+    assert decide(admission, "small too", tenant="small").light is None
 
 
 def silence(admission: Admission, *, requests: int = 30) -> None:

@@ -1,0 +1,68 @@
+"""What the tenants hold of the workers at once, and who of them has too much of it: pure.
+
+Nobody is held back while slots are free, nor where one tenant asks alone. When the slots are taken it is whoever holds
+the most that gets no more, if that is much over an even share: the longest queue is the one that is cut (Suter,
+Lakshman, Stiliadis and Choudhury, INFOCOM 1998). So many small tenants are never refused for the sake of a big one.
+"""
+
+from collections import Counter, OrderedDict
+from typing import Final
+
+# A tenant counts among those who ask for so long after it did.
+_ASKS_MS: Final = 60_000.0
+# Of an even share: two tenants of which one has twice as much as the other do each other no harm.
+_MUCH: Final = 1.5
+# One in so many slots stays free for those who have little.
+_SPARE: Final = 8
+
+
+class TenantShares:
+    """Each request: `asks`; if the workers get it then also `took`, and `ended` at its end."""
+
+    def __init__(self) -> None:
+        self._tenants: dict[str, str] = {}
+        self._held: Counter[str] = Counter()
+        self._asked_unix_ms: OrderedDict[str, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Requests that the workers have."""
+        return len(self._tenants)
+
+    def asks(self, tenant: str, now_unix_ms: float) -> None:
+        self._asked_unix_ms[tenant] = now_unix_ms
+        self._asked_unix_ms.move_to_end(tenant)
+        while abs(now_unix_ms - next(iter(self._asked_unix_ms.values()))) > _ASKS_MS:
+            self._asked_unix_ms.popitem(last=False)
+
+    def took(self, request_id: str, tenant: str) -> None:
+        self._tenants[request_id] = tenant
+        self._held[tenant] += 1
+
+    def ended(self, request_id: str) -> None:
+        tenant = self._tenants.pop(request_id, None)
+        if tenant is None:
+            return
+        self._held[tenant] -= 1
+        if not self._held[tenant]:
+            del self._held[tenant]
+
+    def has_too_much(self, tenant: str, slots: int) -> bool:
+        """Whether one more of this tenant's would be at the cost of others. `slots` is what the workers can decode
+        together; 0 where that is not known, and nobody has too much."""
+        if not slots or len(self) < slots - slots // _SPARE:
+            return False
+        held = self._held[tenant]
+        return self._is_much(held + 1) and held >= max(self._held.values())
+
+    def is_owed(self, tenant: str) -> bool:
+        """Whether this tenant would have no more than an even share, and it is another that has much more."""
+        if not self._held or (self._held[tenant] + 1) * self._num_tenants > len(self) + 1:
+            return False
+        return self._is_much(max(self._held.values()))
+
+    def _is_much(self, held: int) -> bool:
+        return self._num_tenants > 1 and held * self._num_tenants > _MUCH * (len(self) + 1)
+
+    @property
+    def _num_tenants(self) -> int:
+        return len(self._asked_unix_ms.keys() | self._held.keys())

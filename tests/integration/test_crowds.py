@@ -1,0 +1,299 @@
+"""Thousands who hold a connection, come back all at once, knock and say nothing, or do not read: the rest are served.
+
+docs/reliability.md, rows 9, 12 and 17. `pytest --reliability FILE` runs the whole crowds.
+"""
+
+import asyncio
+import json
+import math
+import random
+import resource
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from typing import Final
+
+import pytest
+import pytest_asyncio
+from crowds import KNOCKS, Crowd, DeafClient, Visitor, crowd, knock
+from reliability import Reliability
+from scripted_replier import Script, answering
+from system import MakeSystem, Service, System, eventually
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from wire import Client
+
+from gateway.memory_watermark import SHED_AT, MemoryLevel
+from ops.bench.quantiles import percentile
+from ops.bench.usage import raise_file_limit, rss_bytes
+from ops.client import ConnectFailed
+
+FILES: Final = 12_000
+FEW_FILES: Final = 256
+KIB: Final = 1_024
+MIB: Final = 1_048_576
+MESSAGE_BYTES: Final = 65_536
+MESSAGES_PER_MINUTE: Final = 100
+SHORT: Final = Script(deltas=4, chars=40, every_s=0.1)
+# Four of them are more than is kept for a client that does not read: `gateway.buffer_close_bytes`, 256 KiB.
+LONG: Final = Script(deltas=7, chars=6_000, every_s=0.1)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def system(make_system: MakeSystem) -> System:
+    raise_file_limit(FILES)
+    return await make_system(promise__first_token_ms=20_000, promise__deadline_ms=60_000)
+
+
+@pytest_asyncio.fixture(scope="module", autouse=True)
+async def _answers(system: System) -> AsyncIterator[None]:
+    async with answering(system):
+        yield
+
+
+@pytest_asyncio.fixture(scope="module")
+async def gateway(system: System, reliability: Reliability) -> Service:
+    """With the limits that it ships with; in the ordinary suite it has less patience. It is started with so few files
+    allowed that it has to see to it itself that it can hold more clients."""
+    impatient = {} if reliability.whole else {"gateway__hello_timeout_s": 1, "gateway__slow_consumer_s": 1}
+    with few_files():
+        service = system.gateway(**impatient)
+    return await service.ready()
+
+
+@contextmanager
+def few_files() -> Iterator[None]:
+    """For processes started inside."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW_FILES, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+async def num_held(gateway: Service) -> float:
+    return await gateway.metric("replyline_gateway_connections")
+
+
+def p99_ms(seconds: list[float]) -> float:
+    return percentile(sorted(seconds), 0.99) * 1_000
+
+
+# --- memory
+
+
+async def test_near_its_memory_budget_a_gateway_sheds_and_then_refuses(system: System, gateway: Service) -> None:
+    """First who does not read loses what is kept for it and the fallback answers; then nobody and nothing new is taken,
+    and what is in flight goes on."""
+    resident_mib = rss_bytes(gateway.child.process.pid) / MIB  # of one that nobody has been to
+    budget_mib = math.ceil((resident_mib + 6) / SHED_AT)
+    tight = await system.gateway(gateway__reply_partition=2, gateway__memory_budget_mib=budget_mib).ready()
+    async with Client.connect(tight.ws) as client, crowd(tight, 1) as people:
+        begun = await client.create(Script(deltas=600, chars=10, every_s=0.05).question)
+        deaf = await DeafClient.connect(tight)
+        for number in range(3):
+            await deaf.send(type="response.create", event_id=f"e{number}", input=LONG.question)
+        await client.text_of(begun)
+
+        await _fill(people, tight, MemoryLevel.SHEDDING)
+        assert (await people.visitors[0].ask(SHORT.question)).source in {"faq", "busy"}
+        assert await tight.metric("replyline_gateway_fallbacks_total", reason="memory") == 1
+        await eventually(lambda: _has_closed(tight, "4008", 1))
+        assert await tight.status_of("/ready") == 200
+
+        await _fill(people, tight, MemoryLevel.REFUSING)
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(tight.ws, proxy=None)
+        assert caught.value.response.status_code == 503
+        assert int(caught.value.response.headers["Retry-After"]) > 0
+        assert (await people.visitors[0].ask(SHORT.question)).error == "memory_full"
+        page = await tight.get("/ready")
+        assert page is not None
+        assert (page.status, list(json.loads(page.body)["missing"])) == (503, ["memory"])
+        await client.of_type("response.output_text.delta", since=len(client.events))
+        await client.send({"type": "response.cancel", "target_event_id": begun})
+        assert (await client.answer(begun)).outcome == ("cancelled", "client", "model")
+    deaf.close()
+    assert await tight.metric("replyline_gateway_connections_refused_total") > 0
+    assert [line["now"] for line in tight.logged("memory")][:2] == ["shedding", "refusing"]
+
+
+async def _fill(people: Crowd, gateway: Service, level: MemoryLevel) -> None:
+    """More and more clients, until the gateway finds that it holds so much."""
+    async with asyncio.timeout(30):
+        while await gateway.metric("replyline_gateway_memory_level") < level:
+            with suppress(ConnectFailed):
+                await people.grow(len(people.visitors) + 60)
+            await asyncio.sleep(0.3)
+
+
+async def _has_closed(gateway: Service, code: str, count: int) -> bool:
+    return await gateway.metric("replyline_gateway_closes_total", code=code) == count
+
+
+# --- row 9
+
+
+async def test_connections_are_held(gateway: Service, reliability: Reliability) -> None:
+    """None is lost, each costs little, and whoever asks after the wait is answered. The first hundred are a warm-up."""
+    count, hold_s = reliability.amount(5_000, part=400), reliability.amount(60, part=1)
+    async with crowd(gateway, 100) as people:
+        await asyncio.sleep(1)
+        before = rss_bytes(gateway.child.process.pid)
+        await people.grow(count)
+        await asyncio.sleep(hold_s)
+        kib_each = (rss_bytes(gateway.child.process.pid) - before) / KIB / (count - 100)
+        held, lost = await num_held(gateway), people.num_lost
+        asked = [await visitor.ask(SHORT.question) for visitor in people.visitors[:: count // 10]]
+    reliability.found(
+        "9",
+        "connections held",
+        figure=f"{held:.0f} of {count} held for {hold_s} s, {lost} dropped, {kib_each:.1f} KiB each",
+        target="5,000 for 10 min, 0 drops, ≤ 25 KiB each",
+        holds=held == count and not lost and kib_each <= 25 and all(heard.whole for heard in asked),
+        fraction=count / 5_000 * hold_s / 600,
+    )
+
+
+async def test_a_restarted_gateway_has_its_clients_back(system: System, reliability: Reliability) -> None:
+    """Each is told when to come; who finds the door still closed backs off with full jitter, as the widget does."""
+    count, rng = reliability.amount(2_000, part=200), random.Random(9)
+    gateway = await system.gateway(gateway__reply_partition=1).ready()
+    async with crowd(gateway, count) as people:
+        back = [asyncio.create_task(visitor.come_back(gateway.ws, rng)) for visitor in people.visitors]
+        began = time.monotonic()
+        assert await gateway.stop(signal.SIGTERM) == 0
+        port = gateway.address.rpartition(":")[2]
+        system.gateway(gateway__reply_partition=1, gateway__port=port)
+        async with asyncio.timeout(60):
+            last_s = max(await asyncio.gather(*back)) - began
+    reliability.found(
+        "9",
+        "reconnect storm",
+        figure=f"{count} of {count} back {last_s:.1f} s after the gateway was told to restart",
+        target="2,000 reconnect in ≤ 10 s",
+        holds=last_s <= 10,
+        fraction=count / 2_000,
+    )
+
+
+# --- row 17
+
+
+async def test_half_open_connections_are_closed_and_nobody_waits_for_them(
+    gateway: Service, reliability: Reliability
+) -> None:
+    """Of five kinds; only those that were upgraded count as connections, and somebody new gets in at once."""
+    count = reliability.amount(500, part=50)
+    before = await num_held(gateway)
+    knocking = [asyncio.create_task(knock(gateway, KNOCKS[number % len(KNOCKS)])) for number in range(count)]
+    await eventually(lambda: _is_held(gateway, before + count // len(KNOCKS)))
+    visitor = Visitor()
+    began = time.monotonic()
+    await visitor.open(gateway.ws)
+    entered_s, heard = time.monotonic() - began, await visitor.ask(SHORT.question)
+    visitor.close()
+    closed_s = sorted(await asyncio.gather(*knocking))
+    await eventually(lambda: _is_held(gateway, before))
+    reliability.found(
+        "17",
+        "half-open connections of five kinds",
+        figure=f"{count} closed, the last after {closed_s[-1]:.1f} s; "
+        f"a new client was in after {entered_s * 1_000:.0f} ms",
+        target="500 half-open closed ≤ 10 s",
+        holds=closed_s[-1] <= 10 and heard.whole and entered_s < 1,
+        fraction=count / 500,
+    )
+
+
+async def _is_held(gateway: Service, count: float) -> bool:
+    return await num_held(gateway) == count
+
+
+async def test_a_message_of_one_byte_too_many_closes_with_1009(gateway: Service, reliability: Reliability) -> None:
+    async with Client.connect(gateway.ws) as client:
+        await client.send_raw("x" * MESSAGE_BYTES)
+        whole = (await client.error())["code"]
+        await client.send_raw("x" * (MESSAGE_BYTES + 1))
+        code = await client.closed()
+    reliability.found(
+        "17",
+        "messages of 65,536 and 65,537 bytes",
+        figure=f"the one is read ({whole}), the other closes with {code}",
+        target="65,537 B → 1009",
+        holds=(whole, code) == ("bad_json", 1009),
+    )
+
+
+async def test_as_many_messages_pass_as_the_rate_allows(gateway: Service, reliability: Reliability) -> None:
+    """`session.start` is one of them; what the minute gives back meanwhile is reckoned with."""
+    async with Client.connect(gateway.ws) as client:
+        began = time.monotonic()
+        for _ in range(3 * MESSAGES_PER_MINUTE):
+            await client.send({"type": "response.cancel", "response_id": "none"})
+        await eventually(lambda: client.count("error") == 3 * MESSAGES_PER_MINUTE)
+        given_back = (time.monotonic() - began) * MESSAGES_PER_MINUTE / 60
+    codes = [event["error"]["code"] for event in client.events if event["type"] == "error"]
+    passed = 1 + codes.count("unknown_response")
+    reliability.found(
+        "17",
+        "messages at once on one connection",
+        figure=f"{passed} passed, {given_back:.1f} were given back meanwhile",
+        target="rate limit exact ± 1",
+        holds=MESSAGES_PER_MINUTE - 1 <= passed <= MESSAGES_PER_MINUTE + given_back + 1,
+    )
+
+
+# --- row 12
+
+
+async def test_who_does_not_read_is_closed_and_costs_the_others_nothing(
+    gateway: Service, reliability: Reliability
+) -> None:
+    """A tenth of the connections asks for long answers and reads none of it; everyone else asks as before."""
+    count, spread_s = reliability.amount(1_000, part=100), reliability.amount(10, part=2)
+    num_slow, rng = count // 10, random.Random(12)
+    async with crowd(gateway, count - num_slow) as people, AsyncExitStack() as sockets:
+        calm = await people.ask_each(SHORT.question, within_s=spread_s, rng=rng)
+        deaf = [await DeafClient.connect(gateway) for _ in range(num_slow)]
+        for client in deaf:
+            sockets.callback(client.close)
+        closed_before = await gateway.metric("replyline_gateway_closes_total", code="4008")
+        watching = asyncio.create_task(_most_grown(gateway))
+        began = time.monotonic()
+        asking = asyncio.create_task(people.ask_each(SHORT.question, within_s=spread_s, rng=rng))
+        for client in deaf:
+            for number in range(4):
+                await client.send(type="response.create", event_id=f"e{number}", input=LONG.question)
+        await eventually(lambda: _is_held(gateway, count - num_slow), limit_s=30)
+        gone_s = time.monotonic() - began
+        heard = await asking
+        watching.cancel()
+        grown_mib = max(await watching) / MIB
+        closed = await gateway.metric("replyline_gateway_closes_total", code="4008") - closed_before
+        lost = people.num_lost
+    figures = (p99_ms([each.took_s for each in calm]), p99_ms([each.took_s for each in heard]))
+    told = f"; the others' p99 {figures[0]:.0f} → {figures[1]:.0f} ms ({figures[1] / figures[0] - 1:+.0%})"
+    whole = sum(each.whole for each in heard)
+    reliability.found(
+        "12",
+        "slow readers",
+        figure=f"{closed:.0f} of {num_slow} closed with 4008 and gone after {gone_s:.1f} s, RSS +{grown_mib:.1f} MiB; "
+        f"{whole} of {len(heard)} other answers whole{told if reliability.whole else ''}",
+        target="100 of 1,000: RSS growth ≤ 64 MiB; closed 4008 ≤ 10 s; others' p99 ≤ +10 %",
+        holds=closed == num_slow and gone_s <= 10 and grown_mib <= 64 and whole == len(heard) and not lost,
+        fraction=count / 1_000,
+    )
+
+
+async def _most_grown(gateway: Service) -> list[int]:
+    """Of the gateway's memory since the call, in bytes, every tenth of a second until cancelled."""
+    pid = gateway.child.process.pid
+    before, grown = rss_bytes(pid), [0]
+    with suppress(asyncio.CancelledError):
+        while True:
+            await asyncio.sleep(0.1)
+            grown.append(rss_bytes(pid) - before)
+    return grown

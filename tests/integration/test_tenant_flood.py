@@ -1,0 +1,124 @@
+"""One tenant asks fifty times as often as any other, and more than the workers can answer: the others do not feel it.
+
+docs/reliability.md, row 11. `pytest --reliability FILE` runs the whole.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest_asyncio
+from crowds import Heard, Visitor
+from reliability import Reliability
+from system import MakeSystem, Service, System
+from tokens import SECRET, token
+
+from ops.bench.quantiles import percentile
+
+OTHERS: Final = tuple(f"shop{number}" for number in range(9))
+ASKS_PER_S: Final = 1.0
+TIMES: Final = 50
+# Eight slots, 13 ms a step: some 38 answers of so many tokens a second.
+ANSWER_TOKENS: Final = 16
+
+
+@pytest_asyncio.fixture(scope="module")
+async def system(make_system: MakeSystem) -> System:
+    return await make_system(
+        worker__slots=8,
+        worker__fake_decode_ms_per_step=13,
+        worker__system_prompt="",
+        worker__grounding_entries=0,
+        worker__history_turns=0,
+        gateway__messages_per_minute=100_000,
+        gateway__max_inflight_per_connection=1_000,
+        limits__subject_requests_per_minute=0,
+        promise__first_token_ms=2_000,
+        promise__deadline_ms=4_000,
+    )
+
+
+@pytest_asyncio.fixture(scope="module")
+async def gateway(system: System) -> Service:
+    await system.worker().ready()
+    secret = system.folder / "secret"
+    secret.write_bytes(SECRET)
+    return await system.gateway(auth__mode="token", auth__secret_file=secret).ready()
+
+
+@pytest_asyncio.fixture
+async def shops(gateway: Service) -> AsyncIterator[dict[str, Visitor]]:
+    """A connection of each tenant."""
+    visitors = {tenant: Visitor() for tenant in (*OTHERS, "flood")}
+    for tenant, visitor in visitors.items():
+        await visitor.open(gateway.ws, token=token(tenant=tenant, exp=int(time.time()) + 600))
+    yield visitors
+    for visitor in visitors.values():
+        visitor.close()
+
+
+async def ask_steadily(visitor: Visitor, *, per_s: float, seconds: float, rng: random.Random) -> list[Heard]:
+    """An open loop: each question at its own time, answered or not."""
+    until_s, asked = time.monotonic() + seconds, list[asyncio.Task[Heard]]()
+    while (wait_s := rng.expovariate(per_s)) < until_s - time.monotonic():
+        await asyncio.sleep(wait_s)
+        question = f"Where is parcel {len(asked)}?"
+        asked.append(asyncio.create_task(visitor.ask(question, max_output_tokens=ANSWER_TOKENS)))
+    return await asyncio.gather(*asked)
+
+
+async def ask_all(visitors: dict[str, Visitor], *, seconds: float, rng: random.Random) -> list[Heard]:
+    """What the tenants hear that ask now and then."""
+    lists = await asyncio.gather(
+        *(ask_steadily(visitors[tenant], per_s=ASKS_PER_S, seconds=seconds, rng=rng) for tenant in OTHERS)
+    )
+    return [heard for each in lists for heard in each]
+
+
+def p99_ms(heard: list[Heard]) -> float:
+    return percentile(sorted(each.took_s for each in heard), 0.99) * 1_000
+
+
+async def test_one_tenants_flood_is_its_own_affair(
+    gateway: Service, shops: dict[str, Visitor], reliability: Reliability
+) -> None:
+    """Nobody else is refused, and the flood has what is left over. In the whole run hardly anybody else is answered by
+    the fallback, nor do they wait much longer."""
+    seconds, rng = reliability.amount(60, part=4), random.Random(11)
+    alone = await ask_all(shops, seconds=seconds if reliability.whole else 0.5, rng=rng)
+    flood = asyncio.create_task(
+        ask_steadily(shops["flood"], per_s=TIMES * ASKS_PER_S, seconds=seconds, rng=random.Random(50))
+    )
+    beside = await ask_all(shops, seconds=seconds, rng=rng)
+    flooded = await flood
+    by_model = sum(each.source == "model" for each in flooded)
+    not_by_model = [each for each in beside if each.source != "model"]
+    refused = sum(each.error is not None for each in not_by_model)
+    assert 0 < by_model < len(flooded), "the flood is more than the workers can answer, and gets what is left over"
+    assert await gateway.metric("replyline_gateway_fallbacks_total", reason="share") > 0
+    figure = (
+        f"{refused} of the others' {len(beside)} refused, {len(not_by_model) - refused} answered by the fallback, "
+        f"beside {len(flooded)} of the flood, of which {by_model} had the model's answer"
+    )
+    holds = not refused and all(each.whole for each in beside)
+    if reliability.whole:
+        holds = holds and len(not_by_model) <= len(beside) // 100
+        reasons = {reason: await _fallbacks(gateway, reason) for reason in ("infeasible", "worker", "deadline")}
+        figure += f"; fallbacks of all tenants but for their shares: {reasons}"
+        ratio = p99_ms(beside) / p99_ms(alone)
+        figure += f"; p99 {p99_ms(alone):.0f} → {p99_ms(beside):.0f} ms (×{ratio:.2f})"
+        holds = holds and ratio <= 1.5
+    reliability.found(
+        "11",
+        "one tenant at 50×",
+        figure=figure,
+        target="others: 0 refusals, p99 ≤ 1.5×",
+        holds=holds,
+        fraction=seconds / 60,
+    )
+
+
+async def _fallbacks(gateway: Service, reason: str) -> int:
+    return int(await gateway.metric("replyline_gateway_fallbacks_total", reason=reason))

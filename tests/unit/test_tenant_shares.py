@@ -1,0 +1,146 @@
+"""Who holds much more than the others gets no more when the slots are taken; nobody else is ever held back for it."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gateway.tenant_shares import TenantShares
+
+NOW = 1_000_000.0
+SLOTS = 8
+
+
+def holding(*held: tuple[str, int]) -> TenantShares:
+    """Tenants that ask, and how many requests of theirs the workers have."""
+    shares = TenantShares()
+    for tenant, count in held:
+        shares.asks(tenant, NOW)
+        for number in range(count):
+            shares.took(f"{tenant}{number}", tenant)
+    return shares
+
+
+def test_the_tenant_that_fills_the_slots_gets_no_more_and_the_others_do() -> None:
+    shares = holding(("big", 7), ("small", 0))
+    assert shares.has_too_much("big", SLOTS)
+    assert not shares.has_too_much("small", SLOTS)
+
+
+def test_while_slots_are_free_anyone_may_have_them() -> None:
+    assert not holding(("big", 6), ("small", 0)).has_too_much("big", SLOTS)
+
+
+def test_alone_a_tenant_has_no_share() -> None:
+    shares = holding(("only", 1_000))
+    assert not shares.has_too_much("only", SLOTS)
+    assert not shares.is_owed("only")
+
+
+def test_where_no_worker_is_known_nobody_has_too_much() -> None:
+    assert not holding(("big", 1_000), ("small", 0)).has_too_much("big", 0)
+
+
+def test_two_that_have_somewhat_different_loads_are_let_alone() -> None:
+    shares = holding(("a", 20), ("b", 10))
+    assert not any(shares.has_too_much(tenant, SLOTS) for tenant in "ab")
+
+
+def test_who_has_little_is_owed_what_another_queues() -> None:
+    shares = holding(("big", 60), ("small", 0))
+    assert shares.is_owed("small")
+    assert not shares.is_owed("big")
+
+
+def test_nobody_is_owed_anything_where_all_have_alike() -> None:
+    """Else many small tenants could go round the limit that protects the workers."""
+    shares = holding(*((f"t{number}", 1) for number in range(100)), ("new", 0))
+    assert not shares.is_owed("new")
+
+
+def test_a_tenant_that_has_not_asked_for_a_minute_is_not_reckoned_with() -> None:
+    shares = holding(("big", 20), ("gone", 0))
+    shares.asks("big", NOW + 60_000)
+    assert shares.has_too_much("big", SLOTS)
+    shares.asks("big", NOW + 60_001)
+    assert not shares.has_too_much("big", SLOTS)
+
+
+@pytest.mark.parametrize("set_by_ms", [-3_600_000.0, 3_600_000.0])
+def test_a_clock_that_is_set_does_no_harm(set_by_ms: float) -> None:
+    shares = holding(("big", 20), ("small", 0))
+    for tenant in ("big", "small"):
+        shares.asks(tenant, NOW + set_by_ms)
+    assert shares.has_too_much("big", SLOTS)
+
+
+class AnyTenants(RuleBasedStateMachine):
+    """Requests of a few tenants come and end in any order; each that is not held back is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shares = TenantShares()
+        self.now = NOW
+        self.number = 0
+        self.open: dict[str, str] = {}
+
+    @property
+    def held(self) -> Counter[str]:
+        return Counter(self.open.values())
+
+    @rule(later=st.sampled_from([0.0, 10.0, 59_000.0, 61_000.0]))
+    def time_passes(self, later: float) -> None:
+        self.now += later
+
+    @rule(tenant=st.sampled_from("abcd"), times=st.integers(1, 12))
+    def ask(self, tenant: str, times: int) -> None:
+        for _ in range(times):
+            self.number += 1
+            before = self.held
+            self.shares.asks(tenant, self.now)
+            if self.shares.has_too_much(tenant, SLOTS):
+                assert before[tenant] == max(before.values())
+                assert before.total() >= SLOTS - 1
+                assert not self.shares.is_owed(tenant)
+                return
+            self.shares.took(f"r{self.number}", tenant)
+            self.open[f"r{self.number}"] = tenant
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.open)))
+        del self.open[name]
+        for _ in range(2):  # an end that is told twice counts once
+            self.shares.ended(name)
+
+    @invariant()
+    def the_books_are_right(self) -> None:
+        assert len(self.shares) == len(self.open)
+
+
+AnyTenants.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestAnyTenants = AnyTenants.TestCase
+
+
+@given(st.integers(2, 10), st.lists(st.sampled_from(["flood", "other", "end"]), max_size=300))
+def test_a_flood_never_takes_the_last_slot_from_others_that_ask(num_tenants: int, events: list[str]) -> None:
+    """However the others come and go, what the flood gets ends below the slots that are kept free of it."""
+    shares = TenantShares()
+    open_: list[tuple[str, str]] = []
+    for number in range(num_tenants - 1):
+        shares.asks(f"other{number}", NOW)
+    for number, event in enumerate(events):
+        if event == "end" and open_:
+            shares.ended(open_.pop(0)[0])
+            continue
+        tenant = "flood" if event == "flood" else f"other{number % (num_tenants - 1)}"
+        shares.asks(tenant, NOW)
+        if not shares.has_too_much(tenant, SLOTS):
+            shares.took(f"r{number}", tenant)
+            open_.append((f"r{number}", tenant))
+        flood = sum(holder == "flood" for _, holder in open_)
+        most = max((sum(holder == f"other{n}" for _, holder in open_) for n in range(num_tenants - 1)), default=0)
+        assert flood <= max(SLOTS - 1, most + 1, 1.5 * (len(open_) + 1) / num_tenants)
