@@ -12,7 +12,7 @@ import msgspec
 from shared import metrics
 from shared.clock import now_unix_ms
 from shared.codec import msgpack_encode
-from shared.deadletters import dead_letter
+from shared.deadletters import dead_letter, own_fault
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, Outgoing, Producer, Record
 from shared.logs import get_logger
@@ -71,7 +71,7 @@ class Router:
             await dead_letter(self.producer, self.topics, record, error)
         except Exception as error:  # a fault of our own: counted, logged, and this one record set aside
             log.exception("routing_failed", origin=f"{record.topic}/{record.partition}/{record.offset}")
-            await dead_letter(self.producer, self.topics, record, ProtocolError("internal", repr(error)))
+            await dead_letter(self.producer, self.topics, record, own_fault(error))
         return True
 
     async def _forward(self, record: Record) -> None:

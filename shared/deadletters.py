@@ -33,6 +33,11 @@ async def dead_letter(producer: Producer, topics: TopicNames, record: Record, er
         get_logger().warning("dead_letter", origin=origin, reason=error.code)
 
 
+def own_fault(error: Exception) -> ProtocolError:
+    """What a dead letter says where the fault is ours: the error's kind alone, for its text may quote the record."""
+    return ProtocolError("internal", f"{type(error).__name__}, a fault of Replyline's own; the log has it")
+
+
 def letter_of(topics: TopicNames, record: Record, error: ProtocolError, *, whole: bool = True) -> Outgoing:
     """The record as a dead letter; not `whole`: without what may be too large."""
     told = {

@@ -125,8 +125,8 @@ function markOf({ status, reason }) {
 
 /** @param {Strings} strings @param {ErrorDetail | undefined} error */
 function describe(strings, error) {
-  const known = /** @type {Record<string, string>} */ (strings.errors);
-  return known[error?.code ?? ""] ?? error?.message ?? strings.failed;
+  const known = new Map(Object.entries(strings.errors)); // a plain object has `constructor` and the like besides
+  return known.get(error?.code ?? "") ?? error?.message ?? strings.failed;
 }
 
 /** @param {Strings} strings */

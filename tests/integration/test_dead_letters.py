@@ -5,6 +5,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiokafka.producer.message_accumulator
@@ -15,14 +16,15 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
-from poison_records import POISON, TENANTS, packed
+from poison_records import POISON, TENANTS, Poison, packed
+from reliability import Reliability
 from system import MakeSystem, System
 from test_cli import replyline
 
 from shared.kafka import GroupReader, PartitionReader, Record, create_topics
 
-NUM_POISON = 200
-NUM_GOOD = 12
+PART = 200
+EVERY = 20
 PARTITIONS = 3
 TOPICS = ("chat.requests.short", "chat.requests")
 CANARY = "my card is 4111-1111"
@@ -37,52 +39,85 @@ async def system(make_system: MakeSystem) -> System:
     return system
 
 
-def poison() -> list[Any]:
-    """Mixed, each kind at least once."""
-    kinds = [kind for name, kind in POISON.items() if kind.value is None or len(kind.value) < 200_000]
-    return [kinds[number % len(kinds)] for number in range(NUM_POISON)]
+@dataclass(slots=True)
+class Sent:
+    """What is sent and what becomes of it: poison by its place, the others by their id."""
+
+    expected: dict[str, str] = field(default_factory=dict)
+    begun: dict[str, float] = field(default_factory=dict)
+    delays_s: dict[str, float] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+
+    def heed(self, record: Any) -> bool:
+        """An answer has come; whether it was the last."""
+        event = msgpack.unpackb(record.value)
+        if event["type"] == "chat.done" and (name := event["request_id"]) in self.begun:
+            self.delays_s[name] = time.monotonic() - self.begun[name]
+            self.sources[name] = event["source"] if event["output_text"] else "nobody"
+        return self.sources.keys() == self.begun.keys()
 
 
-async def test_good_records_are_answered_behind_two_hundred_poisoned_ones(system: System) -> None:
-    """In bucket and inbox alike: for each of these one dead letter, with its reason and nothing else."""
-    names = {f"good-{topic}-{number}" for topic in TOPICS for number in range(NUM_GOOD)}
-    expected: dict[str, str] = {}
+def mixed(reliability: Reliability) -> list[Poison | bytes]:
+    """Poison of every kind, and every so often a good record or one that is late."""
+    kinds = list(POISON.values())
+    if not reliability.whole:
+        kinds = [kind for kind in kinds if kind.value is None or len(kind.value) < 200_000]
+    records: list[Poison | bytes] = []
+    for number in range(reliability.amount(1_000, part=PART)):
+        records.append(kinds[number % len(kinds)])
+        if number % EVERY == 0:
+            records.append(packed(id=f"good-{number}", max_output_tokens=3))
+        if number % EVERY == 1:
+            records.append(packed(id=f"late-{number}", deadline_unix_ms=1))
+    return records
+
+
+async def test_good_records_are_answered_among_poisoned_ones(system: System, reliability: Reliability) -> None:
+    """In bucket and inbox alike: for each of these one dead letter, with its reason and nothing else. A record whose
+    deadline is past is answered as late, without the model."""
+    records, sent = mixed(reliability), Sent()
     async with (
         system.reading("chat.dead-letters") as letters,
         system.reading("chat.replies.external") as replies,
         AIOKafkaProducer(bootstrap_servers=system.bootstrap, acks="all") as producer,
     ):
-        sent = []
-        for number, kind in enumerate(poison()):
-            topic = system.topic(TOPICS[number % 2])
-            headers = list(kind.headers.items())
-            sent.append(
-                await producer.send(topic, kind.value, key=b"k", partition=number % PARTITIONS, headers=headers)
-            )
-        for kind, metadata in zip(poison(), await asyncio.gather(*sent), strict=True):
-            expected[f"{metadata.topic}/{metadata.partition}/{metadata.offset}"] = kind.reason
-        start = time.monotonic()
-        for topic in TOPICS:
-            for number in range(NUM_GOOD):
-                value = packed(id=f"good-{topic}-{number}", max_output_tokens=3)
-                await producer.send_and_wait(system.topic(topic), value, partition=number % PARTITIONS)
-        answered: dict[str, Any] = {}
 
-        def is_last(record: Any) -> bool:
-            event = msgpack.unpackb(record.value)
-            if event["type"] == "chat.done":
-                answered[event["request_id"]] = event
-            return answered.keys() >= names
+        async def send(number: int, record: Poison | bytes) -> None:
+            topic, partition = system.topic(TOPICS[number % 2]), number % PARTITIONS
+            if isinstance(record, bytes):
+                sent.begun[msgpack.unpackb(record)["id"]] = time.monotonic()
+                await producer.send(topic, record, partition=partition)
+                return
+            headers = list(record.headers.items())
+            done = await producer.send(topic, record.value, key=b"k", partition=partition, headers=headers)
+            metadata = await done
+            sent.expected[f"{metadata.topic}/{metadata.partition}/{metadata.offset}"] = record.reason
 
-        await replies.until(is_last, limit_s=10)
-        assert time.monotonic() - start < 10
-        assert {event["source"] for event in answered.values()} == {"model"}
-        await letters.until(lambda _: len(letters.records) >= NUM_POISON, limit_s=10)
+        async def send_all() -> None:
+            async with asyncio.TaskGroup() as sending:
+                for number, record in enumerate(records):
+                    sending.create_task(send(number, record))
+                    await asyncio.sleep(0)
+
+        await asyncio.gather(send_all(), replies.until(sent.heed, limit_s=60))
+        await letters.until(lambda _: len(letters.records) >= len(sent.expected), limit_s=60)
         found = Counter(
             (dict(record.headers)["dead-letter-origin"].decode(), dict(record.headers)["dead-letter-reason"].decode())
             for record in await letters.to_the_end()
         )
-    assert found == Counter(expected.items())
+    assert found == Counter(sent.expected.items())
+    good = {name for name in sent.begun if name.startswith("good")}
+    assert {sent.sources[name] for name in good} == {"model"}
+    assert "model" not in {sent.sources[name] for name in sent.sources.keys() - good}
+    longest_s = max(sent.delays_s[name] for name in good)
+    reliability.found(
+        "21",
+        "poison and forged records, in bucket and inbox",
+        figure=f"{len(found)} dead letters with their reasons, {len(good)} good records delayed ≤ {longest_s:.1f} s, "
+        f"{len(sent.begun) - len(good)} late ones answered without the model",
+        target="1,000 → dead letters with a reason; good records delayed ≤ 10 s",
+        holds=len(found) >= reliability.amount(1_000, part=PART) and longest_s <= 10,
+    )
 
 
 class NoText(str):

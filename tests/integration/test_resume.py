@@ -1,22 +1,22 @@
 """A client that lost its socket goes on where it was, at the same gateway or another, the first one alive or dead."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 import pytest_asyncio
+from cuts import EVENTS, QUESTION, TOKENS, WHOLE, ask_and_lose, ask_and_lose_in
+from reliability import Reliability
 from system import MakeSystem, Service, System, eventually
-from wire import JSON, MSGPACK, Answer, Client, Event, Form
+from wire import JSON, MSGPACK, Answer, Client, Form
 
 from ops.client import ChatClient
 from shared.messages import ResponseCreate, ResponseDelta, ResponseDone
 
-TOKENS = 64
-EVENTS = TOKENS + 2  # created, a delta a token, done
-QUESTION = "Tell me all about parcels"
-WHOLE = ("incomplete", "max_output_tokens", "model")
+TARGET = "identical text, or an explicit recovered:false"
+RANDOM_CUTS = 1_000
+AT_ONCE = 32
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -63,57 +63,9 @@ async def text(here: Service) -> str:
         return (await client.ask(QUESTION, max_output_tokens=TOKENS)).text
 
 
-@dataclass(slots=True)
-class Cut:
-    """What a client has when its socket breaks."""
-
-    session_id: str
-    event_id: str
-    form: Form
-    seen: list[Event] = field(default_factory=list)
-
-    @property
-    def cursor(self) -> str | None:
-        return next((event["cursor"] for event in reversed(self.seen) if "cursor" in event), None)
-
-    @property
-    def created(self) -> bool:
-        return any(event["type"] == "response.created" for event in self.seen)
-
-    @property
-    def done(self) -> bool:
-        return any(event["type"] == "response.done" for event in self.seen)
-
-    async def resume(self, gateway: Service, **fields: Any) -> Answer:
-        """Go on there; what both connections were told makes one answer."""
-        async with Client.connect(gateway.ws, self.form, session_id=self.session_id, cursor=self.cursor) as client:
-            began = client.events[0]
-            assert began["recovered"] is (self.cursor is not None)
-            if not self.created:
-                await client.create(QUESTION, event_id=self.event_id, **{"max_output_tokens": TOKENS, **fields})
-            if not self.done:
-                await client.of_type("response.done")
-            client.times = [*([0.0] * len(self.seen)), *client.times[1:]]
-            client.events = [*self.seen, *client.events[1:]]
-            assert client.count("error") == 0
-            return client.check(self.event_id)
-
-
-async def ask_and_lose(
-    gateway: Service, after: int, form: Form = JSON, *, event_id: str = "asked", **fields: Any
-) -> Cut:
-    """Ask, and lose the socket after so many events (0: as soon as the question is sent)."""
-    async with Client.connect(gateway.ws, form) as client:
-        session_id = client.session_id
-        await client.create(QUESTION, event_id=event_id, **{"max_output_tokens": TOKENS, **fields})
-        if after:
-            await client.until(lambda event: event["type"] == "response.done" or len(client.events) > after)
-        seen = client.events[1 : 1 + after]
-        client.socket.transport.abort()
-    return Cut(session_id, event_id, form, seen)
-
-
-async def test_cut_anywhere_an_answer_goes_on_at_the_same_gateway(here: Service, worker: Service, text: str) -> None:
+async def test_cut_anywhere_an_answer_goes_on_at_the_same_gateway(
+    here: Service, worker: Service, text: str, reliability: Reliability
+) -> None:
     """At every event of an answer, in both encodings: the same text, one end, and it is computed once."""
     before = await worker.metric("replyline_worker_requests_total")
 
@@ -123,12 +75,19 @@ async def test_cut_anywhere_an_answer_goes_on_at_the_same_gateway(here: Service,
     cuts = [(after, form) for after in range(EVENTS + 1) for form in (JSON, MSGPACK)]
     answers = await asyncio.gather(*(one(*cut) for cut in cuts))
     assert [answer.outcome for answer in answers] == [WHOLE] * len(cuts)
-    assert {answer.text for answer in answers} == {text}
     assert await worker.metric("replyline_worker_requests_total") == before + len(cuts)
+    same = sum(answer.text == text for answer in answers)
+    reliability.found(
+        "6",
+        "resume at the same gateway: cut at every event of a 64-delta answer × 2 codecs",
+        figure=f"{same} of {len(cuts)} identical",
+        target=TARGET,
+        holds=same == len(cuts) == (EVENTS + 1) * 2,
+    )
 
 
 async def test_cut_anywhere_an_answer_goes_on_at_another_gateway(
-    here: Service, there: Service, worker: Service, text: str
+    here: Service, there: Service, worker: Service, text: str, reliability: Reliability
 ) -> None:
     """The first gateway lives on, and holds the same answer."""
     before = await worker.metric("replyline_worker_requests_total")
@@ -136,13 +95,54 @@ async def test_cut_anywhere_an_answer_goes_on_at_another_gateway(
     async def one(after: int, form: Form) -> Answer:
         return await (await ask_and_lose(here, after, form)).resume(there)
 
-    cuts = [(after, form) for after in (0, 1, 2, 3, 10, 30, 50, 64, 65, 66) for form in (JSON, MSGPACK)]
+    places = range(EVENTS + 1) if reliability.whole else (0, 1, 2, 3, 10, 30, 50, 64, 65, 66)
+    cuts = [(after, form) for after in places for form in (JSON, MSGPACK)]
     answers = await asyncio.gather(*(one(*cut) for cut in cuts))
     assert [answer.outcome for answer in answers] == [WHOLE] * len(cuts)
-    assert {answer.text for answer in answers} == {text}
     assert await worker.metric("replyline_worker_requests_total") == before + len(cuts)
     assert await here.metric("replyline_gateway_inflight") == 0
     assert await there.metric("replyline_gateway_inflight") == 0
+    same = sum(answer.text == text for answer in answers)
+    reliability.found(
+        "6",
+        "resume at another gateway: cut at every event of a 64-delta answer × 2 codecs",
+        figure=f"{same} of {len(cuts)} identical",
+        target=TARGET,
+        holds=same == len(cuts),
+    )
+
+
+async def test_cut_at_any_moment_and_again_an_answer_goes_on_at_either_gateway(
+    here: Service, there: Service, worker: Service, text: str, reliability: Reliability
+) -> None:
+    """Some lose their socket twice or more. Each answer is computed once however often its client moves."""
+    before = await worker.metric("replyline_worker_requests_total")
+    chance = random.Random(6)
+    left, answers = reliability.amount(RANDOM_CUTS, part=20), list[Answer]()
+    made = left
+
+    async def one() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            form = chance.choice((JSON, MSGPACK))
+            cut = await ask_and_lose_in(chance.uniform(0, 0.5), chance.choice((here, there)), form)
+            while left > 0 and cut.created and not cut.done and chance.random() < 0.3:
+                left -= 1
+                await cut.move_and_lose_in(chance.uniform(0, 0.2), chance.choice((here, there)))
+            answers.append(await cut.resume(chance.choice((here, there))))
+
+    await asyncio.gather(*(one() for _ in range(AT_ONCE)))
+    assert [answer.outcome for answer in answers] == [WHOLE] * len(answers)
+    assert await worker.metric("replyline_worker_requests_total") == before + len(answers)
+    same = sum(answer.text == text for answer in answers)
+    reliability.found(
+        "6",
+        "resume at either gateway: cut at random moments, 2 codecs",
+        figure=f"{made} cuts of {len(answers)} answers: {same} identical",
+        target=TARGET,
+        holds=same == len(answers),
+    )
 
 
 async def test_answers_of_a_killed_gateway_go_on_at_another(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+import request_defaults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from message_strategies import any_of
@@ -22,17 +23,7 @@ from shared.topics import TopicNames, reply_topic_allowed
 from workers.triage import Fate, Late, Triage
 
 NOW = 1_790_000_000_000.5
-DEFAULTS = Defaults(
-    tenant="demo",
-    output_tokens=160,
-    max_output_tokens=512,
-    first_token_ms=200,
-    deadline_ms=1_000,
-    max_deadline_ms=60_000,
-    reply_topic="chat.replies.external",
-    reply_topics=("chat.replies", "chat.replies.*"),
-    tenants=TENANTS,
-)
+DEFAULTS = replace(request_defaults.DEFAULTS, tenants=TENANTS)
 TRIAGE = Triage("chat.replies", DEFAULTS.reply_topics)
 
 

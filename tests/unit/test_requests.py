@@ -4,24 +4,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from message_strategies import any_of
+from request_defaults import DEFAULTS
 
 from shared.codec import msgpack_encode
 from shared.errors import ProtocolError
+from shared.kafka_settings import KafkaSettings
 from shared.messages import MAX_SEED, ChatRequest
 from shared.requests import Defaults, heed_headers, request_headers, settle
-from shared.settings import KafkaSettings, Settings
+from shared.settings import Settings
 
 NOW = 1_000_000.75
-DEFAULTS = Defaults(
-    tenant="demo",
-    output_tokens=160,
-    max_output_tokens=512,
-    first_token_ms=200,
-    deadline_ms=1_000,
-    max_deadline_ms=60_000,
-    reply_topic="chat.replies.external",
-    reply_topics=("chat.replies", "chat.replies.*"),
-)
 
 
 def request(**fields: object) -> ChatRequest:

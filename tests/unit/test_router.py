@@ -109,7 +109,7 @@ async def test_a_fault_of_our_own_sets_one_record_aside_and_ends_nothing(monkeyp
     def faulty(value: Any, headers: Any, *, unreadable: str = "") -> ChatRequest:
         request = open_request(value, headers, unreadable=unreadable)
         if request.id == "r0":
-            raise ZeroDivisionError("a bug")
+            raise ZeroDivisionError(request.input)
         return request
 
     open_request = module.open_request
@@ -117,6 +117,7 @@ async def test_a_fault_of_our_own_sets_one_record_aside_and_ends_nothing(monkeyp
     await bench.forward(record(0), record(1))
     (letter,) = bench.producer.of(TOPICS.dead_letters)
     assert letter.headers["dead-letter-reason"] == b"internal"
+    assert letter.headers["dead-letter-detail"].startswith(b"ZeroDivisionError, a fault of Replyline's own")
     assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r1"]
 
 

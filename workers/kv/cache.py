@@ -163,6 +163,7 @@ class KvCache:
             if len(self._erased) > _REMEMBERED_ERASURES:
                 self._erased.popitem(last=False)
             self._host.erase(_owner(session))
+            metrics.kv_host_bytes.set(self._host.num_bytes)
 
     def close(self) -> None:
         """Write what is to be kept, within a limit."""
@@ -333,7 +334,6 @@ class KvCache:
                     break
                 self._put(tokens, block, encoded[block.name])
         self._come(tokens.session, coming)
-        metrics.kv_host_bytes.set(self._host.num_bytes)
         if not self._saving.available or self._is_erased(tokens):
             return
         held = self._saving.ask(session, [block.name for block in chain.blocks if block.shared])
@@ -374,6 +374,7 @@ class KvCache:
             if block.shared or not self._is_erased(tokens):
                 owner = session.tenant if block.shared else _owner(session)
                 self._host.put(block.name, value, owner, now_unix_ms())
+                metrics.kv_host_bytes.set(self._host.num_bytes)
 
 
 def _owner(session: SessionKey) -> str:

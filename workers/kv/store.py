@@ -24,8 +24,9 @@ from redis.exceptions import ExecAbortError, RedisError, ResponseError
 from shared.errors import StoreUnavailable
 from shared.logs import get_logger
 from shared.redis_client import blocking_redis
+from shared.redis_settings import RedisSettings
 from shared.session_key import SessionKey, shared_key
-from shared.settings import KvSettings, RedisSettings
+from shared.settings import KvSettings
 from workers.kv.outage import Outage
 from workers.kv.scripts import ASK_SESSION, ASK_SHARED, CLOSE, OPEN
 

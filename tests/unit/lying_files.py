@@ -1,0 +1,48 @@
+"""Files that are not what they are called: whoever unpickles one leaves a mark."""
+
+import io
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shared.errors import ModelError
+
+
+class Payload:
+    """Whoever unpickles it makes the file."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.mark),)
+
+
+def pickled(mark: Path) -> bytes:
+    return pickle.dumps(Payload(mark))
+
+
+def torch_zip(mark: Path) -> bytes:
+    """As `torch.save` writes it: a zip with a pickle in it."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("archive/data.pkl", pickled(mark))
+        archive.writestr("archive/data/0", b"\0" * 64)
+    return file.getvalue()
+
+
+def numpy_objects(mark: Path) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.array([Payload(mark)], dtype=object), allow_pickle=True)
+    return file.getvalue()
+
+
+def one_line(error: ModelError) -> str:
+    text = str(error)
+    assert "\n" not in text
+    assert len(text) < 1_500
+    return text

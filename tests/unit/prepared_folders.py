@@ -1,0 +1,21 @@
+"""A tiny model as `replyline model prepare` leaves it, and copies of it to spoil."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from model_fixtures import TINY, write_llama
+
+from ops.model import prepare_model
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("prepared")
+    write_llama(base / "tiny", TINY, seed=3)
+    return prepare_model(base / "models", "fp32", source=base / "tiny").path
+
+
+@pytest.fixture
+def folder(prepared: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(prepared, tmp_path / "model"))
