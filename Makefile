@@ -5,13 +5,14 @@ PYTHON ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?= --seed 1 --minutes 2 --brokers 3
+RELIABILITY_ARGS ?=
 export PYTHON
 
 BIN := .venv/bin
 CODE := gateway ops shared workers tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo doctor test check fmt bench planted-bugs up lock clean
+.PHONY: help setup demo doctor test check fmt bench planted-bugs chaos reliability up lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -59,6 +60,12 @@ chaos: ## kill workers, gateways, Redis and brokers under load; was every promis
 	@ops/setup-test-services
 	@exec $(BIN)/replyline chaos run $(CHAOS_ARGS)
 
+reliability: ## try every promise of docs/reliability.md, whole; writes reliability.json
+	@ops/setup-venv test
+	@ops/setup-test-services
+	@$(BIN)/replyline model prepare
+	@exec $(BIN)/python -m ops.reliability $(RELIABILITY_ARGS)
+
 up: ## the production layout in containers (docker compose)
 	@PORT=$(PORT) exec docker compose up --build
 
@@ -66,5 +73,5 @@ lock: ## write requirements/*.txt anew (UPGRADE=1: newest versions)
 	@ops/lock-requirements
 
 clean: ## remove everything that was generated, the model too
-	rm -rf .venv .cache .models .run .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
+	rm -rf .venv .cache .models .run .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json build dist *.egg-info
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,6 +2,9 @@
 
 Its socket is gone: it waits a jittered moment, goes to either gateway, names its session and the last cursor. What it
 was told of goes on where `recovered` says so. The rest is asked again by the same `event_id`.
+
+Its gateway says that it closes (4001): what is being answered goes on there, and nothing more is asked of it. Whoever
+has something to ask goes to another gateway at once; the others wait as long as they were told to.
 """
 
 import asyncio
@@ -22,6 +25,7 @@ from shared.messages import (
     ResponseDone,
     Resume,
     ServerMessage,
+    SessionClosing,
     SessionStart,
 )
 
@@ -44,6 +48,8 @@ class Customer:
         self._told: set[str] = set()
         self._dialogue: Dialogue | None = None
         self._lost = asyncio.Event()
+        self._back_after_s: float | None = None
+        self._to_ask = asyncio.Event()
         self._way = ""
         self.online = asyncio.Event()
 
@@ -52,16 +58,35 @@ class Customer:
             while True:
                 if await self._connect():
                     await self._lost.wait()
-                await asyncio.sleep(self._chance.uniform(*_BACKOFF_S))
+                await self._rest()
         finally:
             if self._dialogue is not None:
                 self._dialogue.close()
 
+    async def _rest(self) -> None:
+        """Before the next try."""
+        wait_s, self._back_after_s = self._back_after_s, None
+        if wait_s is not None and not self._open:
+            self._to_ask.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._to_ask.wait()
+        await asyncio.sleep(self._chance.uniform(*_BACKOFF_S))
+
     def ask(self, question: Question) -> None:
         """Now, or as soon as there is a socket."""
         self._open[question.event_id] = question
+        self._to_ask.set()
         self._ledger.asked(question, time.monotonic())
-        self._send(question)
+        if self._back_after_s is not None:
+            self._go_elsewhere()
+        else:
+            self._send(question)
+
+    def _go_elsewhere(self) -> None:
+        """Hang up; `run` does the rest."""
+        if self._dialogue is not None and self.online.is_set():
+            self._dialogue.close()
 
     def cut(self) -> None:
         """Drop the socket without a word."""
@@ -76,6 +101,7 @@ class Customer:
     async def _connect(self) -> bool:
         self._way, url = self._door()
         self._lost.clear()
+        self._back_after_s = None
         self._ledger.dialled(self.session, time.monotonic(), self._way)
         self._dialogue = dialogue = Dialogue(self._hear, self._lose)
         cursor = self._cursor
@@ -125,6 +151,9 @@ class Customer:
         self._dialogue.send(request)
 
     def _hear(self, message: ServerMessage, now_s: float) -> None:
+        if isinstance(message, SessionClosing):
+            self._ledger.told_to_go(self.session, now_s, message.reason)
+            self._back_after_s = message.reconnect_after_ms / 1_000
         if not isinstance(message, AnswerEvent):
             return
         self._ledger.heard(self.session, message, now_s)
@@ -149,7 +178,9 @@ class Customer:
         question = self._open.get(message.event_id or "")
         if question is None:
             return
-        if message.error.retryable and self._ledger.pages[question.event_id].accepted:
+        if message.error.code == "shutting_down":
+            self._go_elsewhere()
+        elif message.error.retryable and self._ledger.pages[question.event_id].accepted:
             delay_s = (message.error.retry_after_ms or 0) / 1_000 or _RETRY_S
             asyncio.get_running_loop().call_later(delay_s, self._ask_again, question)
         else:

@@ -10,21 +10,26 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
+from ops.chaos.cells import Hop
 from ops.chaos.ledger import Line
+from ops.chaos.proxy import Proxy
 from ops.chaos.rights import PROMPT_ENV
 from ops.chaos.schedule import Fault, Kind
 from ops.embedded import EmbeddedRedis
 from ops.kafka_broker import KafkaBroker
 from ops.kafka_cluster import KafkaCluster
+from ops.own_services import OWN_SERVICES
 from ops.processes import Child, ServiceError, free_port
 from ops.up import wait_ready
 from shared.kafka import create_topics
-from shared.settings import PREFIX, KafkaSettings
+from shared.kafka_settings import KafkaSettings
+from shared.settings import PREFIX
 
 GATEWAYS: Final = 2
 WORKERS: Final = 2
@@ -72,15 +77,16 @@ class Member:
         if self.child is not None:
             self.child.kill()
 
-    async def leave(self) -> None:
-        """Asked to go; returns when it is gone."""
+    async def leave(self) -> bool:
+        """Asked to go; returns when it is gone, and whether it went by itself."""
         assert self.child is not None, "launch comes first"
         self.child.signal(signal.SIGTERM)
         for _ in range(int(_STOP_S / _POLL_S)):
             if not self.child.running:
-                return
+                return True
             await asyncio.sleep(_POLL_S)
         self.child.kill()
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +100,11 @@ class Strike:
 
 @dataclass(slots=True, kw_only=True)
 class Fleet:
-    """Use as a context manager. `lines` tells what was done, for the stories."""
+    """Use as a context manager. `lines` tells what was done, for the stories. `before`: proxies before the one broker
+    and before Redis, whose addresses are the only ones that gateways and workers ever hear of."""
 
     brokers: int
+    before: Mapping[Hop, Proxy] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
     strikes: list[Strike] = field(default_factory=list)
     logs: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="replyline-chaos-")))
@@ -114,19 +122,21 @@ class Fleet:
 
     async def start(self) -> None:
         """Raises `ServiceError`, `BrokerUnavailable`."""
-        self._redis = self._services.enter_context(EmbeddedRedis())
-        kafka: KafkaBroker | KafkaCluster = KafkaBroker() if self.brokers == 1 else KafkaCluster()
+        redis = self._redis = self._services.enter_context(EmbeddedRedis(port=self._port_behind(Hop.REDIS)))
+        kafka: KafkaBroker | KafkaCluster = self._one_broker() if self.brokers == 1 else KafkaCluster()
         self._services.callback(kafka.stop)
         self._kafka = kafka.start()
-        settings = KafkaSettings(bootstrap_servers=kafka.bootstrap, replication_factor=self.brokers)
+        bootstrap = self._reached_at(Hop.KAFKA, kafka.bootstrap)
+        settings = KafkaSettings(bootstrap_servers=bootstrap, replication_factor=self.brokers)
         topics = settings.topics.all(
             request_partitions=settings.request_partitions, reply_partitions=settings.reply_partitions
         )
         await create_topics(settings, topics)
         common = {
             **_ENV,
-            "KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap,
-            "REDIS__URL": self._redis.url,
+            **OWN_SERVICES,
+            "KAFKA__BOOTSTRAP_SERVERS": bootstrap,
+            "REDIS__URL": self._reached_at(Hop.REDIS, redis.url),
             "GATEWAY__CURSOR_SECRET": secrets.token_hex(32),
         }
         for number in range(GATEWAYS):
@@ -141,8 +151,36 @@ class Fleet:
         members = [*self._gateways, *self._workers]
         for member in members:
             member.launch()
-        for member in members:
+        await self.ready()
+
+    async def ready(self) -> None:
+        """When every process is. Raises `ServiceError`."""
+        for member in [*self._gateways, *self._workers]:
             await member.ready()
+
+    async def still_ready(self) -> None:
+        """After a load: raises `ServiceError` where a process ended by itself, and keeps the logs."""
+        try:
+            await self.ready()
+        except ServiceError as error:
+            self.keep_logs = True
+            raise ServiceError(f"{error}; the processes' logs: {self.logs}") from None
+
+    def _port_behind(self, hop: Hop) -> int:
+        return self.before[hop].target_port if hop in self.before else 0
+
+    def _reached_at(self, hop: Hop, address: str) -> str:
+        if hop not in self.before:
+            return address
+        proxy = self.before[hop]
+        return address.replace(f"127.0.0.1:{proxy.target_port}", f"127.0.0.1:{proxy.port}")
+
+    def _one_broker(self) -> KafkaBroker:
+        """A Kafka client goes where the metadata says, so the broker itself must name its proxy."""
+        if Hop.KAFKA not in self.before:
+            return KafkaBroker()
+        advertised = f"PLAINTEXT://127.0.0.1:{self.before[Hop.KAFKA].port}"
+        return KafkaBroker(port=self._port_behind(Hop.KAFKA), settings={"advertised.listeners": advertised})
 
     def _member(self, name: str, module: str, port: int, env: dict[str, str]) -> Member:
         return Member(name=name, module=module, port=port, env=env, log=self.logs / f"{name}.log")
@@ -152,8 +190,11 @@ class Fleet:
 
         Raises `ServiceError` where something does not come up again.
         """
+        if fault.kind is Kind.ROLL:
+            await self._roll()
+            return
         worker = fault.kind in {Kind.WORKER, Kind.REBALANCE}
-        async with self._locks.setdefault("worker" if worker else fault.kind.value, asyncio.Lock()):
+        async with self._lock("worker" if worker else fault.kind.value):
             at_s = time.monotonic()
             match fault.kind:
                 case Kind.WORKER:
@@ -170,6 +211,20 @@ class Fleet:
                     raise AssertionError(f"{fault.kind} is no matter of processes")
             self.strikes.append(Strike(fault.kind, at_s, time.monotonic() - at_s))
 
+    async def _roll(self) -> None:
+        """Each process in turn, the next when the one before is ready: as a deployment does."""
+        async with self._lock(Kind.ROLL.value):
+            at_s = time.monotonic()
+            for kind, members in ((Kind.GATEWAY, self._gateways), (Kind.WORKER, self._workers)):
+                for member in members:
+                    async with self._lock(kind.value):
+                        if not await self._replace(member, 0.0):
+                            raise ServiceError(f"{member.name} is still there {_STOP_S:.0f} s after SIGTERM")
+            self.strikes.append(Strike(Kind.ROLL, at_s, time.monotonic() - at_s))
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
     async def _kill(self, member: Member, down_s: float) -> None:
         member.kill()
         self._note(f"{member.name} killed")
@@ -179,14 +234,16 @@ class Fleet:
         await member.ready()
         self._note(f"{member.name} ready")
 
-    async def _replace(self, member: Member, down_s: float) -> None:
+    async def _replace(self, member: Member, down_s: float) -> bool:
+        """Whether it went by itself."""
         self._note(f"{member.name} asked to go")
-        await member.leave()
-        self._note(f"{member.name} gone")
+        went = await member.leave()
+        self._note(f"{member.name} gone" if went else f"{member.name} did not go and was killed")
         await asyncio.sleep(down_s)
         member.launch()
         await member.ready()
         self._note(f"{member.name} ready")
+        return went
 
     async def _kill_redis(self, down_s: float) -> None:
         assert self._redis is not None, "start comes first"

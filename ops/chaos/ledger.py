@@ -92,7 +92,7 @@ class Ledger:
         self.strays: list[Line] = []
         self.absences: dict[str, list[Absence]] = defaultdict(list)
         self.session_lines: dict[str, list[Line]] = defaultdict(list)
-        self.recovered = self.not_recovered = 0
+        self.recovered = self.not_recovered = self.farewells = 0
         self._by_session: dict[str, list[Page]] = defaultdict(list)
         self._by_response: dict[str, Page] = {}
 
@@ -142,6 +142,11 @@ class Ledger:
         self.session_lines[session].append(Line(now_s, f"session open, {said}"))
 
     # --- what a client hears
+
+    def told_to_go(self, session: str, now_s: float, reason: str) -> None:
+        """Its gateway closes, and says so beforehand."""
+        self.farewells += 1
+        self.session_lines[session].append(Line(now_s, f"the gateway closes: {reason}"))
 
     def heard(self, session: str, message: AnswerEvent, now_s: float) -> None:
         match message:

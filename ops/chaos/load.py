@@ -1,6 +1,6 @@
 """The customers, in a thread and an event loop of their own: starting a broker holds up no clock of theirs.
 
-They ask when it is due, whatever became of the questions before. Half of the time they come through a proxy.
+They ask when it is due, whatever became of the questions before. Some of them come through a proxy.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from ops.chaos.client import Customer, ended
 from ops.chaos.ledger import Ledger, Line, Question
 from ops.chaos.proxy import Proxy
 from ops.chaos.schedule import Fault, Kind
+from ops.chaos.weather import Weather
 from shared.errors import ReplylineError
 
-DELAY_S: Final = 0.05
-NARROW_BYTES_PER_S: Final = 32_000.0
 _ONLINE_S: Final = 30.0
 _PATIENCE_S: Final = 12.0
 _POLL_S: Final = 0.25
 _LAG_POLL_S: Final = 0.02
+_HALF_OPEN: Final = (Kind.TIMEOUT, Kind.SLOW_CLOSE)
 
 
 class LoadFailed(ReplylineError):  # noqa: N818 - what happened, not a kind of error
@@ -36,20 +36,22 @@ class LoadFailed(ReplylineError):  # noqa: N818 - what happened, not a kind of e
 @dataclass(slots=True, kw_only=True)
 class Load:
     """`run` in a thread; `begun` is set when the first question may be due. `start_s` is that moment, `lag_s` how late
-    the customers' own loop was at worst: no time of theirs is truer."""
+    the customers' own loop was at worst: no time of theirs is truer. `proxied_share` of the connections are made
+    through a proxy."""
 
     ledger: Ledger
     gateway_ports: Sequence[int]
     questions: Sequence[Question]
     times_s: Sequence[float]
     seed: int
+    proxied_share: float = 0.5
     begun: threading.Event = field(default_factory=threading.Event)
     lines: list[Line] = field(default_factory=list)
     start_s: float = 0.0
     lag_s: float = 0.0
     failure: str | None = None
     _customers: dict[str, Customer] = field(default_factory=dict)
-    _proxies: list[Proxy] = field(default_factory=list)
+    weather: list[Weather] = field(default_factory=list)
     _loop: asyncio.AbstractEventLoop | None = None
     _stop: asyncio.Event | None = None
 
@@ -78,7 +80,8 @@ class Load:
     async def _main(self) -> None:
         self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
-            self._proxies = [await stack.enter_async_context(Proxy("127.0.0.1", port)) for port in self.gateway_ports]
+            for port in self.gateway_ports:
+                self.weather.append(Weather(await stack.enter_async_context(Proxy("127.0.0.1", port))))
             chance = random.Random(f"{self.seed}/customers")  # noqa: S311 - to be repeated, not to be secret
             for session in dict.fromkeys(question.session for question in self.questions):
                 customer = Customer(session, self.ledger, lambda: self._door(chance), chance)
@@ -121,9 +124,9 @@ class Load:
 
     def _door(self, chance: random.Random) -> tuple[str, str]:
         number = chance.randrange(len(self.gateway_ports))
-        if chance.random() < 0.5:  # noqa: PLR2004 - half of them
+        if chance.random() >= self.proxied_share:
             return f"gateway-{number}", f"ws://127.0.0.1:{self.gateway_ports[number]}/ws"
-        return _proxy_name(number), f"ws://127.0.0.1:{self._proxies[number].port}/ws"
+        return _proxy_name(number), f"ws://127.0.0.1:{self.weather[number].proxy.port}/ws"
 
     async def _watch_lag(self) -> None:
         while True:
@@ -137,29 +140,15 @@ class Load:
             customers = list(self._customers.values())
             customers[fault.target % len(customers)].cut()
             return
-        proxy = self._proxies[fault.target]
         self.lines.append(Line(time.monotonic(), f"proxy {fault.target}: {fault.kind} for {fault.down_s} s"))
-        match fault.kind:
-            case Kind.DELAY:
-                proxy.delay_s = DELAY_S
-            case Kind.NARROW:
-                proxy.bytes_per_s = NARROW_BYTES_PER_S
-            case Kind.SILENCE:
-                proxy.silence(silent=True)
-                for customer in self._customers.values():
-                    customer.cannot_be_reached(_proxy_name(fault.target))
-            case Kind.RESET:
-                proxy.reset()
-                return
-        asyncio.get_running_loop().call_later(fault.down_s, self._heal, fault)
+        self.weather[fault.target].worsen(fault.kind)
+        if fault.kind in _HALF_OPEN:
+            for customer in self._customers.values():
+                customer.cannot_be_reached(_proxy_name(fault.target))
+        asyncio.get_running_loop().call_later(fault.down_s, self._clear, fault)
 
-    def _heal(self, fault: Fault) -> None:
-        """A silence ends with a reset: what was half open is noticed now."""
-        proxy = self._proxies[fault.target]
-        proxy.delay_s, proxy.bytes_per_s = 0.0, None
-        if fault.kind is Kind.SILENCE:
-            proxy.reset()
-            proxy.silence(silent=False)
+    def _clear(self, fault: Fault) -> None:
+        self.weather[fault.target].clear(fault.kind)
         self.lines.append(Line(time.monotonic(), f"proxy {fault.target}: as it was"))
 
 

@@ -1,9 +1,11 @@
-"""A TCP proxy that is a bad network: far away, narrow, silent, or cutting its connections by a reset.
+"""A TCP proxy that is a bad network: far away, narrow, silent, in tiny pieces, slow to say that a connection has ended,
+or cutting its connections by a reset. What each of these is called is as in toxiproxy (`ops/chaos/weather.py`).
 
 It lives in an event loop of its holder's. What is changed holds for what is read from then on, in both directions.
 """
 
 import asyncio
+from dataclasses import dataclass
 from typing import Self
 
 from ops.bench.wire import reset_on_close
@@ -13,18 +15,30 @@ _NARROW_READ_BYTES = 1 << 10
 _MOST_PENDING = 256  # reads on their way; further ones wait in the socket
 
 
+@dataclass(slots=True)
+class _Ends:
+    """Of a connection: the client's, then the server's. Where one is gone the other is told after `told_late_s`."""
+
+    writers: list[asyncio.StreamWriter]
+    told_late_s: float = 0.0
+
+
 class Proxy:
     """Before `host:target_port`, on `port`. `delay_s` holds every byte back and keeps their order and rate;
-    `bytes_per_s` (None: any) is the rate of each direction of each connection. Use as an async context manager."""
+    `bytes_per_s` (None: any) is the rate of each direction of each connection; `slice_bytes` (None: as they come) are
+    written at a time. `carried_bytes` tells what came this way, `num_cut` how many connections were ended here.
+    Use as an async context manager."""
 
     def __init__(self, host: str, target_port: int, *, delay_s: float = 0.0, bytes_per_s: float | None = None) -> None:
         self._host = host
-        self._target_port = target_port
+        self.target_port = target_port
         self.delay_s = delay_s
         self.bytes_per_s = bytes_per_s
+        self.slice_bytes: int | None = None
+        self.carried_bytes = self.num_cut = 0
         self.port = 0
         self._server: asyncio.Server | None = None
-        self._connections: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
+        self._connections: dict[asyncio.Task[None], _Ends] = {}
         self._flows = asyncio.Event()
         self._flows.set()
 
@@ -45,11 +59,21 @@ class Proxy:
 
     def reset(self) -> None:
         """Cut every connection by a reset, in both directions; new ones may come at once."""
-        for task, writers in self._connections.items():
-            for writer in writers:
+        for task, ends in self._connections.items():
+            for writer in ends.writers:
                 reset_on_close(writer.transport)
                 writer.transport.abort()
             task.cancel()
+            self.num_cut += 1
+
+    def hang_up(self, *, on_server: bool, told_late_s: float) -> None:
+        """End every connection towards one side, the server's or the clients'; the other is told so much later, and
+        what it sends meanwhile is lost."""
+        for ends in self._connections.values():
+            if not ends.told_late_s:
+                ends.told_late_s = told_late_s
+                ends.writers[-1 if on_server else 0].close()
+                self.num_cut += 1
 
     async def close(self) -> None:
         """Refuse new connections and cut those there are. May be called again."""
@@ -61,31 +85,31 @@ class Proxy:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers = [writer]
-        task = asyncio.create_task(self._join(reader, writer, writers))
-        self._connections[task] = writers
+        ends = _Ends([writer])
+        task = asyncio.create_task(self._join(reader, writer, ends))
+        self._connections[task] = ends
         task.add_done_callback(self._connections.__delitem__)
 
-    async def _join(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, writers: list[asyncio.StreamWriter]
-    ) -> None:
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ends: _Ends) -> None:
         try:
-            far_reader, far_writer = await asyncio.open_connection(self._host, self._target_port)
+            far_reader, far_writer = await asyncio.open_connection(self._host, self.target_port)
         except OSError:
             writer.close()
             return
-        writers.append(far_writer)
+        ends.writers.append(far_writer)
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._carry(reader, far_writer))
-                group.create_task(self._carry(far_reader, writer))
-        except* OSError:
-            pass  # one end is gone: so is the connection
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._carry(reader, far_writer, ends))
+                    group.create_task(self._carry(far_reader, writer, ends))
+            except* OSError:
+                pass  # one end is gone: so is the connection
+            await asyncio.sleep(ends.told_late_s)
         finally:
             writer.close()
             far_writer.close()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ends: _Ends) -> None:
         """From one to the other, until the one ends."""
         loop = asyncio.get_running_loop()
         pending: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MOST_PENDING)
@@ -96,13 +120,13 @@ class Proxy:
                 if (wait_s := due_s - loop.time()) > 0:
                     await asyncio.sleep(wait_s)
                 await self._flows.wait()
-                if writer.transport.is_closing():  # where asyncio says nothing uvloop raises RuntimeError
+                # Where asyncio says nothing of a closed transport uvloop raises RuntimeError.
+                if writer.transport.is_closing() or ends.told_late_s:
                     raise ConnectionResetError
                 if not data:
                     writer.write_eof()
                     return
-                writer.write(data)
-                await writer.drain()
+                await self._write(writer, data)
                 if self.bytes_per_s is not None:
                     await asyncio.sleep(len(data) / self.bytes_per_s)
 
@@ -112,3 +136,15 @@ class Proxy:
             while data:
                 data = await reader.read(_READ_BYTES if self.bytes_per_s is None else _NARROW_READ_BYTES)
                 await pending.put((loop.time() + self.delay_s, data))
+
+    async def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        """Raises `OSError` where that end is gone."""
+        self.carried_bytes += len(data)
+        size = self.slice_bytes or len(data)
+        for start in range(0, len(data), size):
+            if writer.transport.is_closing():
+                raise ConnectionResetError
+            writer.write(data[start : start + size])
+            await writer.drain()
+            if self.slice_bytes is not None:
+                await asyncio.sleep(0)

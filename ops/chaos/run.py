@@ -117,12 +117,13 @@ async def run_chaos(options: ChaosOptions, console: Console) -> None:
             client_lag_s=round(load.lag_s, 4),
             environment=facts,
         )
-        found = report(verdict, _rows(fleet, faults), conditions)
+        found = report(verdict, _rows(fleet, faults, load.start_s + options.duration_s), conditions)
         print(tables(found), flush=True)
         write_json(options.json_path, found)
         if not verdict.holds:
             system = [*fleet.lines, *load.lines]
             tell(verdict, ledger, system, load.start_s, fleet.logs, options.command)
+        await fleet.still_ready()
 
 
 async def _together(fleet: Fleet, load: Load, faults: Sequence[Fault], console: Console) -> None:
@@ -158,8 +159,9 @@ def _silence_s(ledger: Ledger, load: Load) -> float:
     return max((later - sooner for sooner, later in pairwise(times)), default=0.0)
 
 
-def _rows(fleet: Fleet, faults: Iterable[Fault]) -> list[FaultRow]:
-    struck = [strike.kind for strike in fleet.strikes]
+def _rows(fleet: Fleet, faults: Iterable[Fault], load_end_s: float) -> list[FaultRow]:
+    """What had to wait for its turn until there was no load any more has shown nothing, and does not count."""
+    struck = [strike.kind for strike in fleet.strikes if strike.at_s < load_end_s]
     planned: list[Kind] = [fault.kind for fault in faults if fault.kind is Kind.CUT or fault.kind in NETWORK]
     rows: list[FaultRow] = []
     for kind in Kind:
@@ -177,7 +179,17 @@ def _rows(fleet: Fleet, faults: Iterable[Fault]) -> list[FaultRow]:
 def tell(
     verdict: Verdict, ledger: Ledger, system: Sequence[Line], start_s: float, logs: Path, command: str
 ) -> NoReturn:
-    """What was found, and the stories of the first requests of which it was. Raises `PromiseBroken`."""
+    """Raises `PromiseBroken`, after the stories."""
+    tell_stories(verdict, ledger, system, start_s)
+    broken = sum(verdict.count(breach) > 0 for breach in Breach)
+    raise PromiseBroken(
+        f"{broken} invariants do not hold, of {len(verdict.guilty)} requests; the processes' logs: {logs}; "
+        f"again: {command}"
+    )
+
+
+def tell_stories(verdict: Verdict, ledger: Ledger, system: Sequence[Line], start_s: float) -> None:
+    """Print what was found, and the stories of the first requests of which it was."""
     for breach, pages in verdict.broken.items():
         for page, what in pages[:_MOST_STORIES]:
             print(f"{page.question.event_id}: {breach.value}: {what}")
@@ -185,8 +197,3 @@ def tell(
         print(f"{stray.at_s - start_s:.3f} {stray.what}")
     for page in verdict.guilty[:_MOST_STORIES]:
         print(f"\n{story(ledger, page, system, start_s)}")
-    broken = sum(verdict.count(breach) > 0 for breach in Breach)
-    raise PromiseBroken(
-        f"{broken} invariants do not hold, of {len(verdict.guilty)} requests; the processes' logs: {logs}; "
-        f"again: {command}"
-    )

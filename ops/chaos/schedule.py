@@ -14,30 +14,35 @@ from shared.errors import SettingsError
 
 
 class Kind(StrEnum):
-    """`REBALANCE`: a worker is asked to go, and is started again. `CUT`: a client drops its own socket. The rest of the
-    network's are what a proxy does to its connections."""
+    """`REBALANCE`: a worker is asked to go, and is started again. `ROLL`: every gateway and worker in turn is, as a
+    deployment does. `CUT`: a client drops its own socket. The rest of the network's are what a proxy does to its
+    connections (`ops/chaos/weather.py`)."""
 
     WORKER = "worker"
     GATEWAY = "gateway"
     REDIS = "redis"
     BROKER = "broker"
     REBALANCE = "rebalance"
+    ROLL = "roll"
     CUT = "cut"
-    DELAY = "delay"
+    LATENCY = "latency"
+    TIMEOUT = "timeout"
     RESET = "reset"
-    SILENCE = "silence"
-    NARROW = "narrow"
+    SLOW_CLOSE = "slow-close"
+    BANDWIDTH = "bandwidth"
+    SLICER = "slicer"
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """What must not be hit twice at once: its kinds, how many there are of it, how long it is down and how long it
-    takes to come back, in seconds."""
+    takes to come back, in seconds; `tail_s` before the load's end is the last moment for it."""
 
     kinds: tuple[Kind, ...]
     targets: int
     down_s: tuple[float, float]
     recovery_s: float
+    tail_s: float = 2.0
 
     @property
     def spacing_s(self) -> float:
@@ -54,7 +59,7 @@ class Fault:
     down_s: float
 
 
-NETWORK: Final = (Kind.DELAY, Kind.RESET, Kind.SILENCE, Kind.NARROW)
+NETWORK: Final = (Kind.LATENCY, Kind.TIMEOUT, Kind.RESET, Kind.SLOW_CLOSE, Kind.BANDWIDTH, Kind.SLICER)
 PER_MINUTE: Final[Mapping[Kind, float]] = {
     Kind.WORKER: 3,
     Kind.GATEWAY: 2,
@@ -62,13 +67,10 @@ PER_MINUTE: Final[Mapping[Kind, float]] = {
     Kind.BROKER: 1,
     Kind.REBALANCE: 1,
     Kind.CUT: 30,
-    Kind.DELAY: 1,
-    Kind.RESET: 1,
-    Kind.SILENCE: 1,
-    Kind.NARROW: 1,
+    **dict.fromkeys(NETWORK, 1),
 }
 _LEAD_S: Final = 2.0
-_TAIL_S: Final = 2.0
+_ROLL_S: Final = 10.0
 
 
 def groups(*, clients: int, brokers: int) -> tuple[Group, ...]:
@@ -78,14 +80,16 @@ def groups(*, clients: int, brokers: int) -> tuple[Group, ...]:
         Group((Kind.GATEWAY,), 2, (0.2, 2.0), 5.0),
         Group((Kind.REDIS,), 1, (0.1, 2.0), 2.0),
         Group((Kind.BROKER,), brokers, (1.0, 4.0), 15.0 if brokers > 1 else 10.0),
+        Group((Kind.ROLL,), 1, (0.0, 0.0), _ROLL_S, _ROLL_S),
         Group((Kind.CUT,), clients, (0.0, 0.0), 0.0),
         Group(NETWORK, 2, (1.0, 3.0), 1.0),
     )
 
 
 def counts_for(minutes: float, *, brokers: int) -> dict[Kind, int]:
-    """How many of each by default. A broker that is alone is not killed: nobody stands in for it."""
-    counts = {kind: round(rate * minutes) for kind, rate in PER_MINUTE.items()}
+    """How many of each by default; what runs without being deployed anew. A broker that is alone is not killed: nobody
+    stands in for it."""
+    counts = {kind: round(PER_MINUTE.get(kind, 0) * minutes) for kind in Kind}
     return counts if brokers > 1 else counts | {Kind.BROKER: 0}
 
 
@@ -117,10 +121,10 @@ def draw(seed: int, duration_s: float, counts: Mapping[Kind, int], among: tuple[
 
 def _times(chance: random.Random, group: Group, kinds: list[Kind], duration_s: float) -> list[float]:
     """Uniform, but never nearer to each other than the group's spacing: drawn without it, and then spread by it."""
-    spare_s = duration_s - _LEAD_S - _TAIL_S - max(0, len(kinds) - 1) * group.spacing_s
+    spare_s = duration_s - _LEAD_S - group.tail_s - max(0, len(kinds) - 1) * group.spacing_s
     if kinds and spare_s < 0:
         named = ", ".join(f"{kind}={kinds.count(kind)}" for kind in group.kinds if kind in kinds)
-        needed_s = _LEAD_S + _TAIL_S + (len(kinds) - 1) * group.spacing_s
+        needed_s = _LEAD_S + group.tail_s + (len(kinds) - 1) * group.spacing_s
         raise SettingsError(
             f"{named} in {duration_s:.0f} s: one after the other they take {needed_s:.0f} s; raise --minutes"
         )

@@ -43,6 +43,7 @@ class Report(Struct, frozen=True, kw_only=True):
     told_anew: int
     recovered: int
     not_recovered: int
+    farewells: int
     latest_ms: float | None
     excused: int
     excused_in_time_at_gateway: int
@@ -64,6 +65,7 @@ def report(verdict: Verdict, faults: Sequence[FaultRow], conditions: Conditions)
         told_anew=verdict.told_anew,
         recovered=verdict.recovered,
         not_recovered=verdict.not_recovered,
+        farewells=verdict.farewells,
         latest_ms=None if verdict.latest_s is None else round(verdict.latest_s * 1_000, 1),
         excused=excused.requests,
         excused_in_time_at_gateway=excused.in_time_at_gateway,
@@ -88,6 +90,7 @@ def tables(found: Report) -> str:
         ("told anew from the beginning", found.told_anew),
         ("resumed by cursor, recovered", found.recovered),
         ("resumed by cursor, not recovered", found.not_recovered),
+        ("clients told that their gateway closes (4001)", found.farewells),
         (f"last terminal event after its deadline, ms (≤ {GRACE_S * 1_000:.0f})", found.latest_ms),
         ("excused: the client was away at its deadline", found.excused),
         ("– of these answered in time at the gateway", found.excused_in_time_at_gateway),

@@ -51,6 +51,7 @@ class Verdict:
     asked_again: int
     recovered: int
     not_recovered: int
+    farewells: int
 
     def count(self, breach: Breach) -> int:
         return len(self.broken[breach]) + (self.strays if breach is Breach.FOREIGN else 0)
@@ -99,6 +100,7 @@ def judge(ledger: Ledger, rights_of: Callable[[Question], Rights]) -> Verdict:
         asked_again=sum(page.asked_again for page in pages),
         recovered=ledger.recovered,
         not_recovered=ledger.not_recovered,
+        farewells=ledger.farewells,
     )
 
 

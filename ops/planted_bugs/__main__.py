@@ -1,7 +1,7 @@
 """Plants each bug in a copy of the code, never in the code itself, and runs the tests that must catch it.
 
     make planted-bugs
-    python -m ops.planted_bugs --only slot --only seq
+    python -m ops.planted_bugs --only slot --only seq --json planted-bugs.json
 
 First the named tests run without a bug: one that fails anyway would catch anything. A bug counts as caught where a test
 fails, not where the code no longer begins.
@@ -21,11 +21,14 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
+from ops.bench.runner import check_writable, write_json
 from ops.planted_bugs.bugs import BUGS, Bug, find_misplaced
 from ops.usage_errors import run_app
+from shared.errors import SettingsError
 from shared.process import BAD_INPUT_STATUS, fail
 
 ROOT: Final = Path(__file__).parents[2]
@@ -46,6 +49,16 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    verdict: Verdict
+    by: str
+    seconds: float
+
+
+class Planted(Struct, frozen=True, kw_only=True):
+    """One bug as `--json` has it: `by` is the test that failed, or what was said where none did."""
+
+    bug: str
+    file: str
     verdict: Verdict
     by: str
     seconds: float
@@ -96,18 +109,23 @@ def copy_code(target: Path) -> None:
 @app.command()
 def main(
     only: Annotated[list[str] | None, typer.Option(help="only bugs whose name holds this (may be repeated)")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write what became of each")] = None,
 ) -> None:
     """Plant each bug in a copy of the code and see that a test catches it. Status 1 where one is not caught."""
+    try:
+        check_writable(json_path)
+    except SettingsError as error:
+        raise typer.Exit(fail(str(error), BAD_INPUT_STATUS)) from None
     misplaced = find_misplaced(ROOT)
     if misplaced:
         raise typer.Exit(fail("\n".join(misplaced), BAD_INPUT_STATUS))
     chosen = [bug for bug in BUGS if not only or any(part in bug.name for part in only)]
     if not chosen:
         raise typer.Exit(fail(f"no bug's name holds {' or '.join(only or ())}", BAD_INPUT_STATUS))
-    raise typer.Exit(_run(chosen, Console()))
+    raise typer.Exit(_run(chosen, Console(), json_path))
 
 
-def _run(bugs: Sequence[Bug], console: Console) -> int:
+def _run(bugs: Sequence[Bug], console: Console, json_path: Path | None) -> int:
     with tempfile.TemporaryDirectory(prefix="planted-bugs-") as folder:
         copy = Path(folder)
         copy_code(copy)
@@ -120,7 +138,15 @@ def _run(bugs: Sequence[Bug], console: Console) -> int:
             outcomes.append(try_bug(copy, bug))
             console.print(f"{outcomes[-1].verdict}: {bug.name}", highlight=False)
     _print(bugs, outcomes, console)
+    write_json(json_path, planted(bugs, outcomes))
     return 0 if all(outcome.verdict is Verdict.CAUGHT for outcome in outcomes) else 1
+
+
+def planted(bugs: Sequence[Bug], outcomes: Sequence[Outcome]) -> list[Planted]:
+    return [
+        Planted(bug=bug.name, file=bug.file, verdict=outcome.verdict, by=outcome.by, seconds=round(outcome.seconds, 2))
+        for bug, outcome in zip(bugs, outcomes, strict=True)
+    ]
 
 
 def _print(bugs: Sequence[Bug], outcomes: Sequence[Outcome], console: Console) -> None:

@@ -1,4 +1,4 @@
-"""What the proxy before a server does to a connection: far, narrow, silent, cut."""
+"""What the proxy before a server does to a connection: far, narrow, silent, in pieces, slow to close, cut."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -70,6 +70,63 @@ async def test_a_narrow_line_takes_its_time_and_loses_nothing() -> None:
         assert took_s >= len(payload) / 40_000.0
         proxy.bytes_per_s = None
         assert (await returned(proxy, payload))[0] == payload
+
+
+async def test_bytes_come_in_tiny_pieces_and_all_of_them() -> None:
+    """No read gives more than what was not read of earlier pieces; what was asked and answered is counted."""
+    payload = bytes(range(256)) * 4
+    async with echo_behind() as proxy:
+        proxy.slice_bytes = 3
+        assert (await returned(proxy, payload))[0] == payload
+        assert proxy.carried_bytes == 2 * len(payload)
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(payload)
+        first = await reader.read(len(payload))
+        assert len(first) < len(payload)
+        assert first + await reader.readexactly(len(payload) - len(first)) == payload
+        writer.close()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("on_server", [True, False])
+def test_a_slow_close_is_told_late_to_the_other_side(
+    run: Callable[[Coroutine[Any, Any, None]], None], on_server: bool
+) -> None:
+    """One end hears it at once; the other stands, its bytes are lost, and then it hears it too. A new connection passes
+    as ever."""
+    run(_slow_close(on_server=on_server))
+
+
+async def _slow_close(*, on_server: bool) -> None:
+    loop = asyncio.get_running_loop()
+    at_server: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+    with quiet_loop_errors() as errors:
+        async with (
+            await asyncio.start_server(
+                lambda reader, writer: at_server.put_nowait((reader, writer)), "127.0.0.1", 0
+            ) as server,
+            Proxy("127.0.0.1", server.sockets[0].getsockname()[1]) as proxy,
+        ):
+            ends = [await asyncio.open_connection("127.0.0.1", proxy.port), await at_server.get()]
+            (gone, gone_writer), (stands, stands_writer) = reversed(ends) if on_server else ends
+            gone_writer.write(b"hello")
+            assert await stands.readexactly(5) == b"hello"
+            start_s = loop.time()
+            proxy.hang_up(on_server=on_server, told_late_s=0.1)
+            hears = asyncio.create_task(stands.read())
+            assert await gone.read() == b""
+            assert not hears.done()
+            stands_writer.write(b"into the void")
+            assert await hears == b""
+            assert loop.time() - start_s >= 0.1
+            assert proxy.num_cut == 1
+            again, again_writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            _, new_writer = await at_server.get()
+            new_writer.write(b"again")
+            assert await again.readexactly(5) == b"again"
+            for writer in (gone_writer, stands_writer, again_writer, new_writer):
+                writer.close()
+    assert errors == []
 
 
 async def test_nothing_passes_a_silent_line_until_it_is_lifted() -> None:

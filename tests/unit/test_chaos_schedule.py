@@ -26,7 +26,7 @@ def test_the_same_seed_gives_the_same_faults(seed: int, minutes: float, brokers:
 @given(seed=st.integers(0, 2**32), brokers=st.sampled_from([1, 3]))
 def test_one_of_a_kind_is_down_at_a_time(seed: int, brokers: int) -> None:
     """Of two workers, two gateways and three brokers the next is hit when the one before has had its time."""
-    counts = parse_faults("worker=8,rebalance=4,gateway=9,redis=8,broker=3,delay=3,silence=3")
+    counts = parse_faults("worker=8,rebalance=4,gateway=9,redis=8,broker=3,latency=3,timeout=3,slow-close=2,roll=7")
     among = groups(clients=CLIENTS, brokers=brokers)
     faults = draw(seed, 120, counts, among)
     for group in among:
@@ -35,6 +35,20 @@ def test_one_of_a_kind_is_down_at_a_time(seed: int, brokers: int) -> None:
             assert after.at_s - before.at_s >= before.down_s + group.recovery_s - 0.002
         assert all(0 <= fault.target < group.targets for fault in of_group)
         assert all(group.down_s[0] <= fault.down_s <= group.down_s[1] for fault in of_group)
+
+
+@given(seed=st.integers(0, 2**32), rounds=st.integers(1, 20))
+def test_a_deployment_has_time_to_end_while_the_load_lasts(seed: int, rounds: int) -> None:
+    """Each of its rounds, and none begins before the one before had its time."""
+    among = groups(clients=CLIENTS, brokers=1)
+    duration_s = 2 + 10 * rounds + 5
+    times_s = [fault.at_s for fault in draw(seed, duration_s, parse_faults(f"roll={rounds}"), among)]
+    assert len(times_s) == rounds
+    assert all(after - before >= 10 for before, after in pairwise([*times_s, duration_s]))
+
+
+def test_nothing_is_deployed_unless_that_is_asked_for() -> None:
+    assert counts_for(60, brokers=3)[Kind.ROLL] == 0
 
 
 def test_more_faults_of_one_kind_leave_the_others_where_they_were() -> None:

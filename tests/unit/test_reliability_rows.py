@@ -1,0 +1,335 @@
+"""What is found of each promise is gathered; what was not tried, or stopped before it found anything, does not hold."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.bench.environment import Environment
+from ops.bench.overload_outcome import BEFORE, MOST, Lateness, Overload, PhaseRow
+from ops.bench.quantiles import Quantiles
+from ops.chaos.cells import ALL
+from ops.chaos.network_table import CellRow, NetworkReport
+from ops.chaos.schedule import Kind
+from ops.chaos.table import Conditions, FaultRow, Report
+from ops.planted_bugs.__main__ import judge, planted
+from ops.planted_bugs.bugs import BUGS
+from ops.reliability.programs import PROGRAMS
+from ops.reliability.promises import PROMISES, By, choose
+from ops.reliability.rows import (
+    OverloadResult,
+    PlantedBug,
+    Row,
+    gather,
+    of_ledger,
+    of_network,
+    of_overload,
+    of_planted,
+    of_roll,
+    rows_named,
+    unsaid,
+    with_status,
+)
+from shared.errors import SettingsError
+
+ROOT = Path(__file__).parents[2]
+MACHINE = Environment(
+    date="", cpu="", cores=2, load_1min=0.0, system="", python="", versions={}, engine="fake", broker="Apache Kafka"
+)
+PROMISE = {promise.row: promise for promise in PROMISES}
+
+
+def row(number: str, *, holds: bool = True, test: str = "a test") -> Row:
+    return Row(row=number, test=test, figure="0", target="0", holds=holds, fraction=1.0)
+
+
+def test_the_rows_are_those_of_the_table_and_each_has_something_that_tries_it() -> None:
+    assert [promise.row for promise in PROMISES] == [
+        str(number) for number in range(1, 24) if number not in {7, 14, 19}
+    ]
+    assert {promise.by for promise in PROMISES} == set(By) == {*PROGRAMS, By.TESTS}
+
+
+def test_some_rows_are_chosen_in_the_tables_order() -> None:
+    assert [promise.row for promise in choose("13, 5,")] == ["5", "13"]
+    assert choose(None) == PROMISES
+
+
+@pytest.mark.parametrize("only", ["", ",", "99", "5;13", "7"])
+def test_rows_that_there_are_not_are_named(only: str) -> None:
+    with pytest.raises(SettingsError, match=r"--only .*: no such row; rows: 1, 2, 3"):
+        choose(only)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--only", "99"], "--only 99: no such row"),
+        (["--json", "/nowhere/at/all.json"], "/nowhere/at is no directory"),
+        (["--rows", "5"], "--rows"),
+    ],
+)
+def test_bad_options_are_one_line_and_status_2(arguments: list[str], said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ops.reliability", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from([promise.row for promise in PROMISES]), st.booleans())))
+def test_every_wanted_promise_has_a_row_and_only_what_was_found_holds(tried: list[tuple[str, bool]]) -> None:
+    """In the table's order, each that was found as it was found."""
+    found = [row(number, holds=holds) for number, holds in tried]
+    rows = gather(found, PROMISES)
+    numbers = [promise.row for promise in PROMISES]
+    assert sorted(rows, key=lambda one: numbers.index(one.row)) == rows
+    assert {one.row for one in rows} == set(numbers)
+    for number in numbers:
+        of_number = [one for one in rows if one.row == number]
+        if any(one.row == number for one in found):
+            assert of_number == [one for one in found if one.row == number]
+        else:
+            assert [(one.figure, one.holds, one.fraction) for one in of_number] == [("not run", False, 0.0)]
+
+
+def test_what_was_not_wanted_is_left_out() -> None:
+    assert [one.row for one in gather([row("1"), row("5")], choose("5"))] == ["5"]
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("def test(reliability):\n    reliability.found('17', 'x')\n    reliability.found('3', 'x')\n", {"17", "3"}),
+        ("ROW: str = '22'\nasync def test(reliability):\n    reliability.found(ROW, 'x')\n", {"22"}),
+        ("def test(reliability):\n    for n in '12':\n        reliability.found(n, 'x')\n", None),
+        ("def test(reliability):\n    other.found('17', 'x')\n", set()),
+        ("def test():\n    pass\n", set()),
+    ],
+    ids=["literals", "a constant", "computed", "another's", "without"],
+)
+def test_a_test_file_says_which_rows_it_finds(source: str, named: set[str] | None) -> None:
+    assert rows_named(source) == named
+
+
+NAMED: dict[str, set[str] | None] = {"tests/a.py": {"16", "17"}, "tests/b.py": {"17"}, "tests/c.py": None}
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "found", "not_holding"),
+    [
+        (0, "3 passed\n", [row("16"), row("17")], {}),
+        (1, "FAILED tests/b.py::test_x[1 2] - RuntimeError: no\n", [row("16"), row("17")], {"17": "FAILED tests/b.py"}),
+        (1, "ERROR tests/a.py - ImportError\n", [row("17")], {"16": "ERROR tests/a.py", "17": "ERROR tests/a.py"}),
+        (1, "FAILED tests/b.py::test_x - Failed: told\n", [row("17", holds=False)], {}),
+        (1, "FAILED tests/c.py::test_x\n", [row("16")], {"16": "FAILED tests/c.py", "17": "FAILED tests/c.py"}),
+        (5, "no tests ran\n", [], {}),
+        (-9, "....\n", [row("16"), row("17")], {"16": "pytest ended with status -9", "17": "pytest ended with status"}),
+        (4, "", [], {"16": "it said nothing", "17": "it said nothing"}),
+    ],
+)
+def test_a_test_that_stops_without_a_word_does_not_hold(
+    status: int, output: str, found: list[Row], not_holding: dict[str, str]
+) -> None:
+    """Though its neighbours of the same row held; nor does anything where pytest did not end by itself."""
+    rows = unsaid(status, output, NAMED, found, choose("16,17"))
+    assert {one.row for one in rows} == set(not_holding)
+    assert not any(one.holds for one in rows)
+    assert all(not_holding[one.row] in one.figure for one in rows)
+
+
+def report(*, holds: bool = True, requests: int = 2_400, **counts: int) -> Report:
+    kills = {Kind.WORKER: 6, Kind.GATEWAY: 4, Kind.REDIS: 2, Kind.BROKER: 2, Kind.REBALANCE: 2, Kind.ROLL: 20}
+    faults = kills | {Kind(kind.replace("_", "-")): count for kind, count in counts.items()}
+    return Report(
+        holds=holds,
+        invariants={"lost": 0 if holds else 1, "late": 0},
+        requests=requests,
+        accepted=requests,
+        answers={"model incomplete/max_output_tokens": requests - 10, "faq completed/stop": 10},
+        refused={},
+        asked_again=3,
+        told_anew=1,
+        recovered=5,
+        not_recovered=0,
+        farewells=30,
+        latest_ms=203.4,
+        excused=0,
+        excused_in_time_at_gateway=0,
+        excused_widest_ms=0.0,
+        faults=[FaultRow(kind=kind, count=count, back_s=None) for kind, count in faults.items()],
+        conditions=Conditions(
+            seed=1,
+            minutes=2.0,
+            rate=20.0,
+            clients=40,
+            brokers=3,
+            silence_s=1.0,
+            client_lag_s=0.0,
+            environment=MACHINE,
+        ),
+    )
+
+
+def test_the_ledgers_row_says_how_much_of_the_target_it_was() -> None:
+    found = of_ledger(PROMISE["4"], report())
+    assert (found.holds, found.fraction) == (True, 0.1)  # 2 of 20 rebalances
+    assert "2,400 requests; killed 6 worker, 4 gateway, 2 redis, 2 broker; 2 rebalances; broken: none" in found.figure
+    whole = of_ledger(PROMISE["4"], report(requests=20_000, worker=50, gateway=20, redis=10, broker=9, rebalance=21))
+    assert (whole.holds, whole.fraction) == (True, 1.0)
+
+
+@pytest.mark.parametrize("less", [{"worker": 4}, {"gateway": 2}, {"redis": 1}, {"broker": 1}, {"requests": 1_999}])
+def test_a_ledger_of_too_few_kills_does_not_hold(less: dict[str, int]) -> None:
+    assert not of_ledger(PROMISE["4"], report(**less)).holds
+
+
+def test_a_broken_invariant_is_named() -> None:
+    found = of_ledger(PROMISE["4"], report(holds=False))
+    assert not found.holds
+    assert "broken: lost 1" in found.figure
+
+
+def test_a_deployment_fails_by_anything_but_an_answer_in_time() -> None:
+    """What may be excused elsewhere is not here."""
+    assert of_roll(PROMISE["13"], report()).figure.startswith("20 rounds, 80 restarts, 2,400 requests: 0 failed, 10 by")
+    assert of_roll(PROMISE["13"], report()).holds
+    assert of_roll(PROMISE["13"], report(roll=5)).fraction == 0.25
+    for spoilt in (
+        report(holds=False),
+        report(roll=0),
+        _changed(report(), refused={"shutting_down": 1}),
+        _changed(report(), excused=1),
+        _changed(report(), farewells=0),
+        _changed(report(), answers={"model failed/internal": 1}),
+    ):
+        assert not of_roll(PROMISE["13"], spoilt).holds
+
+
+def _changed(found: Report, **fields: object) -> Report:
+    return Report(**{**{name: getattr(found, name) for name in found.__struct_fields__}, **fields})
+
+
+def network(*broken: str, cells: int = 18, requests: int = 500) -> NetworkReport:
+    rows = [
+        CellRow(
+            cell=str(cell),
+            holds=str(cell) not in broken,
+            invariants={},
+            requests=requests,
+            accepted=requests,
+            answers={},
+            refused={},
+            latest_ms=-5.0 + number,
+            excused=0,
+            excused_widest_ms=0.0,
+            recovered=0,
+            not_recovered=0,
+            asked_again=0,
+            faults=1,
+            cut=0,
+            carried_bytes=1,
+            back_s=0.0,
+        )
+        for number, cell in enumerate(ALL[:cells])
+    ]
+    return NetworkReport(seed=1, holds=not broken, cells=rows, environment=MACHINE)
+
+
+def test_the_networks_row_holds_where_all_cells_do() -> None:
+    whole = of_network(PROMISE["5"], network())
+    assert (whole.holds, whole.fraction) == (True, 1.0)
+    assert whole.figure == "18 cells, 9,000 requests; broken: none; last end 12 ms after its deadline"
+    assert of_network(PROMISE["5"], network(requests=50)).fraction == 0.1
+    assert not of_network(PROMISE["5"], network(cells=17)).holds
+    broken = of_network(PROMISE["5"], network("reset:kafka"))
+    assert not broken.holds
+    assert "broken: reset:kafka" in broken.figure
+
+
+def test_a_program_that_fails_shows_nothing_whatever_it_wrote() -> None:
+    """A worker that ended by itself, say, while the ledger found nothing."""
+    assert with_status(row("13"), 0, "all fine\n") == row("13")
+    failed = with_status(row("13"), 1, "a table\nworker-0 ended with status 1\n\n")
+    assert (failed.holds, failed.figure) == (False, "0; ended with status 1: worker-0 ended with status 1")
+    assert not with_status(row("13"), -9, "").holds
+
+
+def test_all_planted_bugs_are_to_be_caught_and_there_are_enough() -> None:
+    bugs = [PlantedBug(f"bug {number}", "caught") for number in range(12)]
+    assert of_planted(PROMISE["8"], bugs).holds
+    assert of_planted(PROMISE["8"], bugs).figure == "12 of 12 caught"
+    assert not of_planted(PROMISE["8"], bugs[1:]).holds
+    missed = of_planted(PROMISE["8"], [*bugs, PlantedBug("no dedupe", "missed"), PlantedBug("a typo", "broken")])
+    assert not missed.holds
+    assert missed.figure == "12 of 14 caught; not: no dedupe, a typo"
+
+
+def overload(*, at_most_s: float = 9.0, refusal_ms: float | None = 20.0, recovery_s: float | None = 2.0) -> Overload:
+    def phase(name: str, in_time_per_s: float) -> PhaseRow:
+        return PhaseRow(
+            phase=name,
+            load=1.0,
+            rate=1.0,
+            seconds=1.0,
+            requests=1,
+            endings={},
+            errors={},
+            repeated=0,
+            in_time_per_s=in_time_per_s,
+            ttft_ms=Quantiles(),
+            at_once_ms=Quantiles(p99=refusal_ms),
+            given_up_ms=Quantiles(),
+            after_soft_ms=Quantiles(),
+            late_ms=Lateness(),
+            send_lag_ms=Quantiles(),
+            by_reason={},
+            cpu={},
+        )
+
+    return Overload(
+        capacity_per_s=10.0,
+        connections=1,
+        first_token_ms=1,
+        deadline_ms=1,
+        phases=[phase(BEFORE, 5.0), phase("3×", 10.0), phase(MOST, at_most_s)],
+        recovery_s=recovery_s,
+        kept_share=1.0,
+        late_ms=Lateness(),
+        missing=0,
+        repeated=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("result", "holds"),
+    [
+        (overload(), True),
+        (overload(at_most_s=7.9), False),
+        (overload(refusal_ms=50.0), False),
+        (overload(refusal_ms=None), False),
+        (overload(recovery_s=11.0), False),
+        (overload(recovery_s=None), False),
+    ],
+)
+def test_overload_holds_by_each_of_its_figures(result: Overload, holds: bool) -> None:
+    found = of_overload(PROMISE["10"], OverloadResult(result))
+    assert found.holds is holds
+    assert found.fraction < 1.0
+    assert "work begun late: not counted" in found.figure
+
+
+def test_the_ledgers_row_is_what_make_chaos_runs() -> None:
+    arguments = " ".join(PROGRAMS[By.LEDGER].arguments)
+    assert f"CHAOS_ARGS ?= {arguments.removeprefix('ops.cli chaos run ')}\n" in (ROOT / "Makefile").read_text()
+
+
+def test_what_became_of_planted_bugs_is_read_as_it_was_written() -> None:
+    written = msgspec.json.encode(planted(BUGS[:2], [judge(0, "", 1.0), judge(1, "FAILED a.py::test_b\n", 1.0)]))
+    read = msgspec.json.decode(written, type=list[PlantedBug])
+    assert [(bug.bug, bug.verdict) for bug in read] == [(BUGS[0].name, "missed"), (BUGS[1].name, "caught")]
