@@ -15,6 +15,7 @@ from gateway.gateway import Gateway
 from gateway.identity import TokenGate, TokenRules
 from gateway.jwks import Jwks
 from gateway.log_follower import LogFollower
+from gateway.memory_watch import MIB, MemoryWatch
 from gateway.quotas import Quotas
 from gateway.reply_consumer import consume_replies
 from gateway.request_publisher import RequestPublisher
@@ -23,22 +24,27 @@ from gateway.router import Router
 from gateway.session import SessionLimits
 from gateway.static import StaticFiles
 from gateway.token_keys import KeySet, secret_key
+from shared import metrics
 from shared.auth_settings import AuthSettings
 from shared.errors import SettingsError
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq import FaqIndex
 from shared.gateway_settings import GatewaySettings
 from shared.history import History
-from shared.kafka import GroupReader, LogReader, PartitionReader, Producer, report_outages
+from shared.kafka import GroupReader, KafkaWatch, LogReader, PartitionReader, Producer
 from shared.logs import configure_logs, get_logger
 from shared.messages import Limits
-from shared.process import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
+from shared.process import BAD_INPUT_STATUS, fail, raise_file_limit, run_until_signal, settle_heap
 from shared.requests import Defaults
 from shared.settings import PREFIX, Settings, load_settings
 from shared.status import Readiness
 from shared.tasks import TaskSet
 from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges
+from shared.vitals import Vitals
+
+# Beside the clients' sockets: Kafka's and Redis', and what is open for a moment.
+_SPARE_FILES = 256
 
 
 class GatewayProcess:
@@ -55,6 +61,7 @@ class GatewayProcess:
         self._producer = Producer(kafka, client_id=source)
         self._replies = PartitionReader(kafka, client_id=source, topic=topics.replies, partitions=[partition])
         self._reports = PartitionReader(kafka, client_id=source, topic=topics.workers, unhurried=True)
+        self._kafka = KafkaWatch(kafka, lambda: self._replies.connected)
         self._inbox = GroupReader(
             kafka,
             client_id=source,
@@ -72,7 +79,8 @@ class GatewayProcess:
             max_input_tokens=settings.limits.max_input_tokens,
             source=source,
         )
-        self._gatekeeper = Gatekeeper(Admission(AdmissionPolicy.of(settings)))
+        self._memory = MemoryWatch(settings.gateway.memory_budget_mib * MIB)
+        self._gatekeeper = Gatekeeper(Admission(AdmissionPolicy.of(settings)), self._memory)
         self._follower = LogFollower(
             lambda number: LogReader(kafka, client_id=source, topic=topics.replies, partition=number)
         )
@@ -112,20 +120,28 @@ class GatewayProcess:
             tenant=settings.tenant,
             gate=gate,
             jwks=self._jwks,
+            memory=self._memory,
             readiness=Readiness(
-                {"kafka": self._kafka_missing, "redis": self._redis_missing, "keys": self._keys_missing}
+                {
+                    "kafka": self._kafka_missing,
+                    "redis": self._redis_missing,
+                    "keys": self._keys_missing,
+                    "memory": self._memory.missing,
+                }
             ),
             files=StaticFiles(),
         )
+        metrics.promise.labels("first_token").set(settings.promise.first_token_ms / 1_000)
+        metrics.promise.labels("whole").set(settings.promise.deadline_ms / 1_000)
         self._tasks = TaskSet()
 
     def _kafka_missing(self) -> str | None:
         if self._producer.connected and self._replies.connected:
             return None
-        return f"no Kafka at {self._settings.kafka.bootstrap_servers}"
+        return self._kafka.why
 
     def _redis_missing(self) -> str | None:
-        return None if self._history.seen else f"no Redis at {self._settings.redis.url}"
+        return self._history.missing()
 
     def _keys_missing(self) -> str | None:
         return None if self._jwks is None else self._jwks.missing()
@@ -140,7 +156,9 @@ class GatewayProcess:
             get_logger().warning("anonymous", tenant=self._settings.tenant, means="whoever reaches this port may ask")
         if self._jwks is not None:
             self._tasks.start("jwks", self._jwks.watch())
+        self._tasks.start("vitals", Vitals().watch())
         self._tasks.start("gatekeeper", self._gatekeeper.watch())
+        self._tasks.start("memory", self._memory.watch())
         self._tasks.start("sweep", self._frontend.sweep())
         self._tasks.start("relieve", self._frontend.relieve())
         self._tasks.start("startup", self._startup())
@@ -152,9 +170,10 @@ class GatewayProcess:
     async def _startup(self) -> None:
         """Connect, as long as it takes: until then the page is served and the FAQ answers."""
         self._tasks.start("redis", self._history.await_first_answer())
+        self._tasks.start("outages", self._kafka.run())
         await self._replies.start()
+        self._kafka.first_connected()
         self._tasks.start("replies", consume_replies(self._replies, self._gateway.replied))
-        self._tasks.start("outages", report_outages(lambda: self._replies.connected))
         self._tasks.start("reports", read_reports(self._reports, self._gatekeeper.reported))
         await self._producer.start()
         settle_heap()
@@ -165,6 +184,7 @@ class GatewayProcess:
     async def _shutdown(self, server: Server) -> None:
         """Stop accepting, finish what is in flight within the limit, tell the clients, close."""
         self._gateway.draining = True
+        metrics.draining.set(1)
         server.close(close_connections=False)
         self._frontend.announce_shutdown()
         await self._tasks.cancel("startup", "router")
@@ -243,6 +263,15 @@ def _check_who_may_ask(settings: Settings) -> None:
         )
 
 
+def _check_files(max_connections: int) -> None:
+    """Where a process may have fewer files than clients, those above are not even refused."""
+    wanted = max_connections + _SPARE_FILES
+    allowed = raise_file_limit(wanted)
+    if allowed < wanted:
+        action = f"ulimit -Hn {wanted}, or lower {PREFIX}GATEWAY__MAX_CONNECTIONS"
+        get_logger().warning("few_files", allowed=allowed, wanted=wanted, action=action)
+
+
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     # The scripted engine has no model; its tokens are bytes.
     fake = settings.worker.engine == "fake"
@@ -257,6 +286,7 @@ def main() -> int:
     except SettingsError as error:
         return fail(str(error), BAD_INPUT_STATUS)
     configure_logs(settings.log, process="gateway")
+    _check_files(settings.gateway.max_connections)
     return run_until_signal(lambda stop: serve(settings, stop))
 
 

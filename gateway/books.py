@@ -1,5 +1,6 @@
 """What is counted and logged of an answer that has ended."""
 
+from gateway.attainment import attainment, is_late
 from gateway.entry import Entry
 from shared import metrics
 from shared.logs import get_logger
@@ -10,6 +11,7 @@ log = get_logger()
 
 def count_answer(entry: Entry, response: Response) -> None:
     metrics.answers.labels(response.source, response.status, response.reason).inc()
+    _count_promise(entry, response)
     timings = response.timings
     if timings.total_ms is not None:
         metrics.e2e.labels(response.source).observe(timings.total_ms / 1_000)
@@ -28,3 +30,14 @@ def count_answer(entry: Entry, response: Response) -> None:
         total_ms=timings.total_ms,
         output_tokens=response.usage.output_tokens,
     )
+
+
+def _count_promise(entry: Entry, response: Response) -> None:
+    if entry.adopted:
+        return  # its first text was another gateway's, and its client was away
+    if is_late(response, entry.deadline, entry.received_unix_ms):
+        metrics.late_terminals.inc()
+    kept = attainment(response, entry.deadline, entry.received_unix_ms)
+    if kept is not None:
+        for deadline, met in (("first_token", kept.first_token), ("whole", kept.whole)):
+            metrics.deadlines.labels(entry.bucket, deadline, "met" if met else "missed").inc()

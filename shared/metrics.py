@@ -1,7 +1,8 @@
 """Every metric, declared once. Cores return facts; shells count them here.
 
-No request, session or user ids in labels. Durations are seconds, as Prometheus wants them; concepts and buckets follow
-vLLM's and OpenTelemetry's GenAI metrics.
+No request, session, tenant or user ids in labels. Durations are seconds, as Prometheus wants them; concepts and buckets
+follow vLLM's and OpenTelemetry's GenAI metrics. CPU, memory and open files of the process are prometheus_client's own
+(`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`).
 """
 
 from typing import Final
@@ -9,7 +10,8 @@ from typing import Final
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
 
 _LATENCY_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30, 60)
-_STEP_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1)
+_STEP_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1)
+_PAUSE_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _ERROR_S: Final = (-6, -3, -1.5, -0.8, -0.4, -0.2, -0.1, -0.05, -0.02, 0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6)
 
 # --- gateway
@@ -28,6 +30,10 @@ replies_dropped = Counter("replyline_gateway_replies_dropped_total", "Replies no
 deltas_merged = Counter("replyline_gateway_deltas_merged_total", "Deltas joined to another for a slow client")
 handler_errors = Counter("replyline_gateway_handler_errors_total", "Our own faults, caught at the process's edge")
 quota_refusals = Counter("replyline_gateway_quota_refusals_total", "Requests over a minute's limit", ["of"])
+memory_level = Gauge("replyline_gateway_memory_level", "0 normal, 1 sheds at 92 %, 2 refuses at 95 % of the budget")
+connections_refused = Counter(
+    "replyline_gateway_connections_refused_total", "Refused before the upgrade for want of memory"
+)
 jwks_reads = Counter("replyline_gateway_jwks_reads_total", "Reads of the public keys of tokens", ["outcome"])
 routed = Counter("replyline_gateway_routed_total", "Records of chat.requests forwarded", ["bucket"])
 
@@ -50,19 +56,39 @@ worker_clock_skew = Histogram(
     "By how much a worker's clock is behind, its report's way included",
     buckets=(-60, -10, -1, -0.1, 0, 0.01, 0.05, 0.1, 0.5, 1, 10, 60),
 )
+promise = Gauge("replyline_gateway_promise_seconds", "The promise of a request that names none", ["deadline"])
+deadlines = Counter(
+    "replyline_gateway_deadlines_total",
+    "Promises met by the model's own answer, or missed; neither cancelled nor adopted ones",
+    ["bucket", "deadline", "outcome"],
+)
+late_terminals = Counter("replyline_gateway_late_terminals_total", "Terminal events over 250 ms after their deadline")
 
 # --- worker
 steps = Counter("replyline_worker_steps_total", "Engine steps", ["kind"])
-step_time = Histogram("replyline_worker_step_seconds", "Engine time of a step", ["kind"], buckets=_STEP_S)
+step_time = Histogram(
+    "replyline_worker_step_seconds",
+    "Parts of a step: schedule, transfer, prefill, decode (both with their sampling), complete",
+    ["kind"],
+    buckets=_STEP_S,
+)
 batch_rows = Histogram("replyline_worker_batch_rows", "Rows in a decode step", buckets=(1, 2, 4, 8, 16, 32, 64))
 waiting = Gauge("replyline_worker_waiting", "Requests read and not yet in a slot")
+slots = Gauge("replyline_worker_slots", "Slots that the engine has")
 slots_used = Gauge("replyline_worker_slots_used", "Slots that hold a sequence")
 prompt_tokens = Counter("replyline_worker_prompt_tokens_total", "Prompt tokens computed")
+padding_tokens = Counter("replyline_worker_padding_tokens_total", "Computed only to make a prefill call's rows equal")
 output_tokens = Counter("replyline_worker_output_tokens_total", "Tokens generated")
 served = Counter("replyline_worker_requests_total", "Requests that got a terminal event", ["status", "reason"])
+infer = Counter("infer_total", "The worker's answers", ["status"])
+infer_duration = Histogram("infer_duration_seconds", "The worker's intake to the answer's end", buckets=_LATENCY_S)
 queue_time = Histogram("replyline_worker_queue_seconds", "Intake to first engine step", buckets=_LATENCY_S)
 wrong_bucket = Counter("replyline_worker_wrong_bucket_total", "Requests found in another bucket than their length's")
 partitions_paused = Gauge("replyline_worker_intake_paused", "1 while intake waits for the scheduler")
+consumer_lag = Gauge("replyline_worker_consumer_lag", "Records of its partitions not yet committed", ["bucket"])
+reply_time = Histogram(
+    "replyline_worker_publish_seconds", "A round of replies: produce to acknowledgement", buckets=_LATENCY_S
+)
 history_unavailable = Counter("replyline_history_unavailable_total", "Answers given without Redis")
 
 skipped = Counter("replyline_worker_skipped_total", "Expired records passed over: their gateway had answered")
@@ -90,8 +116,24 @@ kv_host_bytes = Gauge("replyline_kv_host_bytes", "Host memory that holds blocks"
 
 # --- both
 dead_letters = Counter("replyline_dead_letters_total", "Records that could not be decoded or served", ["reason"])
+commit_time = Histogram("replyline_commit_seconds", "An offset commit", buckets=_LATENCY_S)
+rebalances = Counter("replyline_rebalances_total", "Times that a consumer group gave this process its partitions anew")
 commits_failed = Counter("replyline_commits_failed_total", "Offset commits refused (a rebalance)")
 publish_retries = Counter("replyline_publish_retries_total", "Terminal events sent again after a failed produce")
+ready = Gauge("replyline_ready", "1 while /ready has nothing against it", ["check"])
+draining = Gauge("replyline_draining", "1 while the process finishes what is in flight before it ends")
+event_loop_lag = Histogram(
+    "replyline_event_loop_lag_seconds", "How late a task that sleeps was woken", buckets=_PAUSE_S
+)
+gc_pause = Histogram("replyline_gc_pause_seconds", "A round of the garbage collector", buckets=_PAUSE_S)
+
+# --- the machine, as the process sees it
+machine_cpu = Counter("replyline_machine_cpu_seconds_total", "Of all cores, by what they did", ["mode"])
+machine_memory = Gauge("replyline_machine_memory_bytes", "Of the machine, not of a container", ["state"])
+gpu_utilization = Gauge("replyline_gpu_utilization_ratio", "Share of time with a kernel running", ["gpu"])
+gpu_memory = Gauge("replyline_gpu_memory_bytes", "Of the device, whoever uses it", ["gpu", "state"])
+gpu_temperature = Gauge("replyline_gpu_temperature_celsius", "Of the device", ["gpu"])
+gpu_power = Gauge("replyline_gpu_power_watts", "Drawn by the device", ["gpu"])
 
 
 def exposition() -> tuple[str, bytes]:

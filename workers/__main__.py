@@ -5,11 +5,13 @@ import os
 import sys
 from contextlib import suppress
 
+from shared import metrics
 from shared.errors import SettingsError
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq import FaqIndex
+from shared.gpu import find_gpus
 from shared.history import History
-from shared.kafka import GroupReader, PartitionReader, Producer, report_outages
+from shared.kafka import GroupReader, KafkaWatch, PartitionReader, Producer
 from shared.logs import configure_logs, get_logger
 from shared.process import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.requests import Defaults
@@ -17,6 +19,7 @@ from shared.settings import Settings, load_settings
 from shared.status import Readiness, serve_status
 from shared.tasks import TaskSet
 from shared.topics import BucketEdges
+from shared.vitals import Vitals
 from workers.calibration import costs_key, load_or_calibrate
 from workers.capacity import CapacityPublisher, worker_name
 from workers.commits import commit, commit_regularly
@@ -27,6 +30,7 @@ from workers.history_window import HistoryWindow
 from workers.intake import Intake, RecentIds, read_cancels
 from workers.kept_lengths import KeptLengths
 from workers.kv.opening import open_cache
+from workers.lag import watch_lag
 from workers.offsets import OffsetTracker
 from workers.policies import build_scheduler, make_window
 from workers.prepare import Preparer
@@ -58,6 +62,7 @@ class WorkerProcess:
             instance_id=settings.worker.instance_id,
         )
         self._cancels = PartitionReader(kafka, client_id=client_id, topic=topics.cancels, unhurried=True)
+        self._kafka = KafkaWatch(kafka, lambda: self._cancels.connected)
         self._cancelled = RecentIds()
         limits = SchedulerLimits(
             num_slots=info.num_slots,
@@ -126,16 +131,19 @@ class WorkerProcess:
             interval_s=settings.worker.report_interval_ms / 1_000,
             outlook=lambda: self._worker.engine_loop.outlook,
         )
+        self.vitals = Vitals(find_gpus() if info.name.startswith("tensorrt") else None)
+        metrics.slots.set(info.num_slots)
         self._tasks = TaskSet()
 
     def not_connected(self) -> str | None:
         connected = self._producer.connected and self._requests.connected and self._cancels.connected
-        return None if connected else f"no Kafka at {self._settings.kafka.bootstrap_servers}"
+        return None if connected else self._kafka.why
 
     def history_not_seen(self) -> str | None:
-        return None if self._history.seen else f"no Redis at {self._settings.redis.url}"
+        return self._history.missing()
 
     async def run(self, stop: asyncio.Event) -> None:
+        self._tasks.start("vitals", self.vitals.watch())
         self._tasks.start("startup", self._startup())
         try:
             await self._tasks.run_until(stop)
@@ -147,9 +155,10 @@ class WorkerProcess:
         if self._kv is not None:
             self._kv.start()
         self._tasks.start("redis", self._history.await_first_answer())
+        self._tasks.start("outages", self._kafka.run())
         await self._producer.start()
         await self._cancels.start()
-        self._tasks.start("outages", report_outages(lambda: self._cancels.connected))
+        self._kafka.first_connected()
         cancels = read_cancels(
             self._cancels, cancel=self._worker.cancel, cancelled=self._cancelled, erase=self._worker.erase
         )
@@ -159,6 +168,7 @@ class WorkerProcess:
         await self._requests.start()
         self._tasks.start("intake", self._intake.run())
         self._tasks.start("commits", commit_regularly(self._offsets, self._requests))
+        self._tasks.start("lag", watch_lag(self._requests, self._settings.kafka.topics))
         self._tasks.start("capacity", self._capacity.run())
         self._tasks.start("lengths", self._lengths.write_regularly())
         settle_heap()
@@ -166,7 +176,8 @@ class WorkerProcess:
 
     async def _shutdown(self) -> None:
         """Stop intake, finish what is in flight within the limit, commit, close."""
-        await self._tasks.cancel("startup", "intake", "capacity")
+        metrics.draining.set(1)
+        await self._tasks.cancel("startup", "intake", "capacity", "lag")
         await self._capacity.leave()
         await self._intake.finish()
         unfinished = await self._worker.drain(self._settings.worker.drain_s)
@@ -200,7 +211,11 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             get_logger().info("costs_known", how=how, decode_ms=round(costs.decode_ms(info.num_slots, 0), 2))
             lengths = KeptLengths(None if kept is None else kept.with_suffix(".lengths"), info)
             process = WorkerProcess(settings, model, costs, lengths)
-            readiness.checks = {"kafka": process.not_connected, "redis": process.history_not_seen}
+            readiness.checks = {
+                "kafka": process.not_connected,
+                "redis": process.history_not_seen,
+                "hardware": process.vitals.missing,
+            }
             await process.run(stop)
         finally:
             model.engine.close()

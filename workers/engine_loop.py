@@ -35,6 +35,9 @@ _MAX_FAILURES = 3
 _NOTHING: Final[Mapping[SessionKey, Tokens[int]]] = {}
 _OUTLOOK_EVERY_MS = 100.0
 
+_schedule_time = metrics.step_time.labels("schedule")
+_complete_time = metrics.step_time.labels("complete")
+
 
 @dataclass(frozen=True, slots=True)
 class Said:
@@ -163,18 +166,22 @@ class EngineLoop:
     def run(self) -> None:
         """Until `stop`. Raises `EngineError` when the engine keeps failing, without an answer in between."""
         while not self._stopped:
+            start = time.perf_counter()
             step = self.next_step()
             if step is None:
                 self._tell_all()
                 self._wake.wait(self._wait_s())
                 self._wake.clear()
                 continue
+            _schedule_time.observe(time.perf_counter() - start)
             try:
                 result = run_step(self.engine, step, self.keep)
             except EngineError as error:
                 self._fail(error)
                 continue
+            computed = time.perf_counter()
             self.take_in(step, result)
+            _complete_time.observe(time.perf_counter() - computed)
 
     def next_step(self) -> Step | None:
         """Read the mail, take out what is cancelled, too late or given up, and plan."""
@@ -271,7 +278,9 @@ def _count(step: Step, result: StepResult) -> None:
     if step.prefill:
         metrics.steps.labels("prefill").inc()
         metrics.step_time.labels("prefill").observe(result.prefill_s)
-        metrics.prompt_tokens.inc(sum(len(chunk.token_ids) for chunk in step.prefill))
+        lengths = [len(chunk.token_ids) for chunk in step.prefill]
+        metrics.prompt_tokens.inc(sum(lengths))
+        metrics.padding_tokens.inc(len(lengths) * max(lengths) - sum(lengths))
     if step.decode:
         metrics.steps.labels("decode").inc()
         metrics.step_time.labels("decode").observe(result.decode_s)

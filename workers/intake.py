@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from shared import metrics
 from shared.clock import now_unix_ms
 from shared.codec import decode_cancel
-from shared.deadletters import dead_letter
+from shared.deadletters import dead_letter, own_fault
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, PartitionReader, Producer, Record
 from shared.logs import get_logger
@@ -179,7 +179,7 @@ class Intake:
             await self._set_aside(record, origin, error)
         except Exception as error:  # a fault of our own: counted, logged, and this one record set aside
             log.exception("intake_failed", origin=f"{record.topic}/{record.partition}/{record.offset}")
-            await self._set_aside(record, origin, ProtocolError("internal", repr(error)))
+            await self._set_aside(record, origin, own_fault(error))
 
     async def _set_aside(self, record: Record, origin: tuple[Partition, int], error: ProtocolError) -> None:
         await dead_letter(self.producer, self.topics, record, error)

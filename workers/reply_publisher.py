@@ -93,7 +93,9 @@ class _Lane:
             for message in (self._numbered(request_id, entry), entry.done)
             if message is not None
         ]
-        outcomes = await asyncio.gather(*[await self._enqueue(message) for message in messages], return_exceptions=True)
+        with metrics.reply_time.time():
+            sent = [await self._enqueue(message) for message in messages]
+            outcomes = await asyncio.gather(*sent, return_exceptions=True)
         failed: list[ReplyDone] = []
         for message, outcome in zip(messages, outcomes, strict=True):
             if not isinstance(message, ReplyDone):

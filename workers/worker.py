@@ -172,6 +172,8 @@ class Worker:
     def _end(self, job: Job, finished: Finished) -> None:
         metrics.served.labels(finished.status, finished.reason).inc()
         sequence = job.sequence
+        metrics.infer.labels(finished.status).inc()
+        metrics.infer_duration.observe(max(0.0, now_unix_ms() - sequence.arrived_unix_ms) / 1_000)
         if sequence.first_step_unix_ms is not None:
             metrics.queue_time.observe((sequence.first_step_unix_ms - sequence.arrived_unix_ms) / 1_000)
         if sequence.restored:

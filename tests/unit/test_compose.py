@@ -15,6 +15,7 @@ DOCKERFILE = (ROOT / "ops" / "docker" / "Dockerfile").read_text()
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ONE_SHOT = {"topics", "model"}
 LONG_RUNNING = SERVICES.keys() - ONE_SHOT
+OBSERVABILITY = {name for name, service in SERVICES.items() if "observability" in service.get("profiles", ())}
 
 
 def _settings_of(service: dict[str, Any]) -> dict[str, str]:
@@ -28,8 +29,31 @@ def _duration_s(text: str) -> float:
 
 
 def test_the_services_are_those_of_the_layout() -> None:
-    """Kafka, Redis, two one-shot jobs, the edge and inference."""
-    assert SERVICES.keys() == {"kafka", "redis", "topics", "model", "gateway", "worker"}
+    """Kafka, Redis, two one-shot jobs, the edge and inference; what else there is starts only where it is asked for."""
+    plain = {name for name, service in SERVICES.items() if "profiles" not in service}
+    assert plain == {"kafka", "redis", "topics", "model", "gateway", "worker"}
+    assert {"prometheus", "grafana"} == OBSERVABILITY
+
+
+def test_prometheus_and_grafana_are_given_files_that_exist_and_fit_each_other() -> None:
+    """Nothing is written by hand in Grafana: its source, its dashboards and the rules come from this repository."""
+    given = [mount.split(":") for name in OBSERVABILITY for mount in SERVICES[name]["volumes"]]
+    bound = {target: source for source, target, *how in given if source.startswith("./") and how == ["ro"]}
+    assert all((ROOT / source).exists() for source in bound.values())
+    prometheus = yaml.safe_load((ROOT / bound["/etc/prometheus/prometheus.yml"]).read_text())
+    assert [bound[path] for path in prometheus["rule_files"]] == ["./ops/alerts/rules.yml"]
+    scraped = {job["job_name"]: job["dns_sd_configs"][0] for job in prometheus["scrape_configs"]}
+    for name, variable in (("gateway", "GATEWAY__PORT"), ("worker", "WORKER__METRICS_PORT")):
+        assert scraped[name]["names"] == [name]
+        assert scraped[name]["port"] == SERVICES[name]["environment"][f"REPLYLINE_{variable}"]
+    provisioning = "/etc/grafana/provisioning"
+    (source,) = yaml.safe_load((ROOT / bound[f"{provisioning}/datasources/replyline.yml"]).read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert source["jsonData"]["timeInterval"] == prometheus["global"]["scrape_interval"]
+    (provider,) = yaml.safe_load((ROOT / bound[f"{provisioning}/dashboards/replyline.yml"]).read_text())["providers"]
+    assert bound[provider["options"]["path"]] == "./ops/dashboards/json"
+    home = Path(SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert (ROOT / bound[str(home.parent)] / home.name).is_file()
 
 
 @pytest.mark.parametrize("name", sorted(LONG_RUNNING))
@@ -58,7 +82,7 @@ def test_no_service_has_more_rights_than_it_needs(name: str) -> None:
     assert service["cap_drop"] == ["ALL"]
     assert "no-new-privileges:true" in service["security_opt"]
     assert service["deploy"]["resources"]["limits"]["memory"]
-    assert "build" in service or re.search(r":\d+\.\d+\.\d+", service["image"])
+    assert "build" in service or re.search(r":v?\d+\.\d+\.\d+", service["image"])
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES.keys() - {"kafka"}))
@@ -103,13 +127,15 @@ def test_what_is_published_and_checked_is_what_is_served() -> None:
     assert gateway["ports"] == [f"${{PORT:-8080}}:{port}"]
     assert f":{port}/ready" in gateway["healthcheck"]["test"][-1]
     assert f":{worker['environment']['REPLYLINE_WORKER__METRICS_PORT']}/ready" in worker["healthcheck"]["test"][-1]
-    assert all("ports" not in SERVICES[name] for name in SERVICES.keys() - {"gateway"})
+    assert all("ports" not in SERVICES[name] for name in SERVICES.keys() - {"gateway", "grafana"})
+    assert SERVICES["grafana"]["ports"] == ["127.0.0.1:${GRAFANA_PORT:-3000}:3000"]
 
 
 def test_volumes_are_declared_and_the_model_is_written_by_one_service() -> None:
     """Only the job that prepares it may write the model's folder."""
     mounts = [(name, mount) for name, service in SERVICES.items() for mount in service.get("volumes", [])]
-    assert {mount.split(":")[0] for _, mount in mounts} == COMPOSE["volumes"].keys()
+    sources = {mount.split(":")[0] for _, mount in mounts}
+    assert {source for source in sources if not source.startswith("./")} == COMPOSE["volumes"].keys()
     writers = [name for name, mount in mounts if mount.startswith("models:") and not mount.endswith(":ro")]
     assert writers == ["model"]
     read_from = Path(SERVICES["worker"]["environment"]["REPLYLINE_MODEL__DIR"])

@@ -1,0 +1,1 @@
+"""Grafana's dashboards, made from the metrics as `shared.metrics` declares them: `python -m ops.dashboards`."""

@@ -1,0 +1,95 @@
+"""The edge: who is connected, who is refused, what admission thinks."""
+
+from ops.dashboards.panels import Page, panel
+from ops.dashboards.queries import highest, lowest, per_second, quantile, total
+from shared import metrics
+
+_HERE = 'job="gateway"'
+
+GATEWAY = Page(
+    "gateway",
+    "gateway and clients",
+    (
+        panel(
+            "Connections",
+            "Good: alike at all gateways. A cliff: a gateway went, its clients are at the others a second later.",
+            "short",
+            (total(metrics.connections, "instance", where=_HERE), "{{instance}}"),
+        ),
+        panel(
+            "Connections closed by us",
+            "Good: few. 4001: this gateway goes; 4008: slow clients; the others: docs/protocol.md.",
+            "cps",
+            (per_second(metrics.closes, "code"), "{{code}}"),
+        ),
+        panel(
+            "Messages refused",
+            "Good: few, and the clients' own doing. Which code means what: docs/protocol.md.",
+            "cps",
+            (per_second(metrics.refused, "code"), "{{code}}"),
+        ),
+        panel(
+            "Over a minute's limit",
+            "Good: none. One subject or one tenant asks too much; the others are not touched.",
+            "cps",
+            (per_second(metrics.quota_refusals, "of"), "of a {{of}}"),
+        ),
+        panel(
+            "In flight, and how many may be at the workers",
+            "Good: in flight below the limit. The limit falls while first words are late and rises again after.",
+            "short",
+            (total(metrics.inflight, "instance", where=_HERE), "in flight, {{instance}}"),
+            (total(metrics.concurrency_limit, "instance", where=_HERE), "limit, {{instance}}"),
+        ),
+        panel(
+            "Breaker",
+            "Good: 0. 1: trying again; 2: only the FAQ answers there.",
+            "short",
+            (highest(metrics.breaker_state, "instance", where=_HERE), "{{instance}}"),
+        ),
+        panel(
+            "Memory level",
+            "Good: 0. 1: answers from the FAQ; 2: nobody new is let in and the gateway is not ready.",
+            "short",
+            (highest(metrics.memory_level, "instance", where=_HERE), "{{instance}}"),
+            (per_second(metrics.connections_refused, "instance"), "refused a second, {{instance}}"),
+        ),
+        panel(
+            "Slow clients: deltas joined",
+            "Good: few. Many: clients behind slow networks get the same text in larger pieces.",
+            "cps",
+            (per_second(metrics.deltas_merged), "joined"),
+        ),
+        panel(
+            "Replies that nobody waits for",
+            "Good: few, after cancels and deadlines. undecodable: versions that do not fit.",
+            "cps",
+            (per_second(metrics.replies_dropped, "why"), "{{why}}"),
+        ),
+        panel(
+            "From the inbox to the buckets",
+            "Good: what other producers send. Nothing while they send: the router does not read.",
+            "reqps",
+            (per_second(metrics.routed, "bucket"), "{{bucket}}"),
+        ),
+        panel(
+            "Reads of the tokens' keys",
+            "Good: read, now and then. failed: the identity provider; known keys go on working.",
+            "cps",
+            (per_second(metrics.jwks_reads, "outcome"), "{{outcome}}"),
+        ),
+        panel(
+            "Workers' clocks behind this one's, P99",
+            "Good: under 50 ms, the report's own way. A second and more: set the clocks by NTP.",
+            "s",
+            (quantile(0.99, metrics.worker_clock_skew), "P99"),
+            (quantile(0.01, metrics.worker_clock_skew), "P1"),
+        ),
+        panel(
+            "Ready",
+            "Good: 1. 0: /ready is 503 and names what is missing.",
+            "bool",
+            (lowest(metrics.ready, "instance", "check", where=_HERE), "{{instance}} {{check}}"),
+        ),
+    ),
+)

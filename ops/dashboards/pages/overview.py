@@ -1,0 +1,75 @@
+"""Is it real? One minute."""
+
+from ops.dashboards.panels import Page, panel
+from ops.dashboards.queries import highest, lowest, per_second, quantile, share, total
+from shared import metrics
+
+OVERVIEW = Page(
+    "overview",
+    "overview",
+    (
+        panel(
+            "Questions",
+            "Good: the shape of the day. A fall to nothing is the way here, a leap is a promotion.",
+            "reqps",
+            (per_second(metrics.accepted, "bucket"), "{{bucket}}"),
+            stacked=True,
+        ),
+        panel(
+            "Answers by source",
+            "Good: model nearly all. faq and busy are answers in its stead; which and why is beside it.",
+            "reqps",
+            (per_second(metrics.answers, "source"), "{{source}}"),
+            stacked=True,
+        ),
+        panel(
+            "First text, the model's",
+            "Good: P99 under the promise. It cannot rise beyond: there the FAQ answers; look at fallbacks.",
+            "s",
+            (quantile(0.5, metrics.ttft), "P50"),
+            (quantile(0.99, metrics.ttft), "P99"),
+            (highest(metrics.promise, where='deadline="first_token"'), "promise"),
+        ),
+        panel(
+            "Deadlines met by the model",
+            "Good: over 95 %. first_token falls first where requests wait, whole where answers are cut.",
+            "percentunit",
+            (share(metrics.deadlines, 'outcome="met"', "deadline"), "{{deadline}}"),
+        ),
+        panel(
+            "Fallbacks by reason",
+            "Good: none. deadline: slow workers; broker: Kafka; worker: given up there; others: admission.",
+            "reqps",
+            (per_second(metrics.fallbacks, "reason"), "{{reason}}"),
+            stacked=True,
+        ),
+        panel(
+            "Workers that report",
+            "Good: as many as were started, the same at each gateway. Fewer at one: it does not hear them.",
+            "short",
+            (lowest(metrics.workers_known, "instance", where='job="gateway"'), "{{instance}}"),
+        ),
+        panel(
+            "Slots and those who wait",
+            "Good: waiting near nothing, slots below their number. Both up: more comes than the workers can do.",
+            "short",
+            (total(metrics.slots), "slots"),
+            (total(metrics.slots_used), "in use"),
+            (total(metrics.waiting), "waiting"),
+        ),
+        panel(
+            "Consumer lag",
+            "Good: a few records that come and go. Rising while slots are free: a worker does not read.",
+            "short",
+            (total(metrics.consumer_lag, "bucket"), "{{bucket}}"),
+        ),
+        panel(
+            "What must not happen",
+            "Good: nothing at all. late: told over 250 ms after the deadline; faults: our own, see the log.",
+            "cps",
+            (per_second(metrics.late_terminals), "late ends"),
+            (per_second(metrics.handler_errors), "faults"),
+            (per_second(metrics.dead_letters), "dead letters"),
+        ),
+    ),
+)

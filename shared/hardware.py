@@ -1,0 +1,55 @@
+"""What the machine says of its processors and memory: read from /proc as `proc(5)` describes it."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_STAT: Final = Path("/proc/stat")
+_MEMINFO: Final = Path("/proc/meminfo")
+# `proc(5)`: the columns of /proc/stat's first line. A guest's time stands in `user` already.
+_MODES: Final = {
+    "user": "busy",
+    "nice": "busy",
+    "system": "busy",
+    "idle": "idle",
+    "iowait": "iowait",
+    "irq": "busy",
+    "softirq": "busy",
+    "steal": "steal",
+}
+_KIB: Final = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """`cpu_s`: seconds since boot, of all cores together, by `busy`, `iowait`, `steal` and `idle`. Bytes of memory:
+    all there is, and what could be had without swapping."""
+
+    cpu_s: dict[str, float]
+    memory_total_bytes: int
+    memory_available_bytes: int
+
+
+def parse_machine(stat: str, meminfo: str, *, ticks_per_s: int) -> Machine:
+    """From the text of /proc/stat and /proc/meminfo. Raises `ValueError` where they are not as described."""
+    label, *ticks = stat.partition("\n")[0].split() or [""]
+    if label != "cpu" or len(ticks) < len(_MODES):
+        raise ValueError(f"/proc/stat begins with {label!r} and {len(ticks)} numbers")
+    counts = dict.fromkeys(_MODES.values(), 0)
+    for mode, count in zip(_MODES.values(), ticks, strict=False):
+        counts[mode] += int(count)
+    sizes = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
+    missing = {"MemTotal", "MemAvailable"} - sizes.keys()
+    if missing:
+        raise ValueError(f"/proc/meminfo has no {', '.join(sorted(missing))}")
+    total, available = (int(sizes[name].split()[0]) * _KIB for name in ("MemTotal", "MemAvailable"))
+    return Machine({mode: count / ticks_per_s for mode, count in counts.items()}, total, available)
+
+
+def read_machine() -> Machine | None:
+    """None on a system that has no such files, or others by that name."""
+    try:
+        return parse_machine(_STAT.read_text(), _MEMINFO.read_text(), ticks_per_s=os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,23 @@
+"""How far behind its topics a worker is."""
+
+import asyncio
+from typing import Final
+
+from shared import metrics
+from shared.errors import BrokerUnavailable
+from shared.kafka import GroupReader
+from shared.topics import BUCKETS, TopicNames
+
+_INTERVAL_S: Final = 5.0
+
+
+async def watch_lag(reader: GroupReader, topics: TopicNames) -> None:
+    """Until cancelled. While the broker is away the last number stands."""
+    buckets = {topics.requests(bucket): bucket for bucket in BUCKETS}
+    while True:
+        try:
+            for topic, records in (await reader.lag()).items():
+                metrics.consumer_lag.labels(buckets[topic]).set(records)
+        except BrokerUnavailable:
+            pass
+        await asyncio.sleep(_INTERVAL_S)
