@@ -5,15 +5,14 @@ import os
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import pytest_asyncio
 from reliability import Reliability
-from system import MakeSystem, System, start_redis
+from system import MakeSystem, making_systems
 
 from ops.embedded import EmbeddedRedis
 from ops.kafka_broker import KafkaBroker
@@ -126,18 +125,5 @@ async def make_system(
 
     `broker=` names another broker than the shared one; with None none is asked for topics.
     """
-    with ExitStack() as systems:
-
-        async def make(*, broker: str | None = kafka_broker.bootstrap, **settings: Any) -> System:
-            system = System(
-                bootstrap=broker or "",
-                redis=start_redis(),
-                prefix=unique("s") + ".",
-                folder=tmp_path_factory.mktemp("system"),
-                settings=settings,
-            )
-            systems.callback(system.stop)
-            await system.create_topics()
-            return system
-
+    with making_systems(kafka_broker.bootstrap, unique, tmp_path_factory) as make:
         yield make

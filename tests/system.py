@@ -10,8 +10,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -27,7 +27,7 @@ from ops.embedded import EmbeddedRedis
 from ops.model import prepare_model
 from ops.processes import Child, free_port
 from shared.kafka import create_topics
-from shared.settings import KafkaSettings
+from shared.kafka_settings import KafkaSettings
 from shared.turn import Turn
 
 READY_S = 60.0
@@ -256,6 +256,28 @@ class System:
 
 
 MakeSystem = Callable[..., Awaitable[System]]
+
+
+@contextmanager
+def making_systems(
+    bootstrap: str, unique: Callable[[str], str], folders: pytest.TempPathFactory
+) -> Iterator[MakeSystem]:
+    """Gives what makes systems, and stops them all at the end."""
+    with ExitStack() as systems:
+
+        async def make(*, broker: str | None = bootstrap, **settings: Any) -> System:
+            system = System(
+                bootstrap=broker or "",
+                redis=start_redis(),
+                prefix=unique("s") + ".",
+                folder=folders.mktemp("system"),
+                settings=settings,
+            )
+            systems.callback(system.stop)
+            await system.create_topics()
+            return system
+
+        yield make
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from reliability import Reliability
 from system import eventually
 
 from ops.bench.conversations import choose, load_conversations
@@ -16,7 +17,8 @@ from ops.model import prepare_model
 from shared.clock import now_unix_ms
 from shared.deadline import Deadline
 from shared.model_folder import ModelFolder
-from shared.settings import SYSTEM_PROMPT, KvSettings, RedisSettings, Settings
+from shared.redis_settings import RedisSettings
+from shared.settings import SYSTEM_PROMPT, KvSettings, Settings
 from shared.tokenizer import Tokenizer
 from shared.turn import Turn
 from workers.conversation import ChatTemplate, PromptBuilder
@@ -315,16 +317,20 @@ async def test_the_real_model_in_int8_says_the_same_from_every_level(
 # for CPUs that round elsewhere.
 TURNS, OUTPUT = 4, 24
 AGREEMENT: dict[Codec, float] = {"exact": 0.97, "fp16": 0.97, "int8": 0.97}
+FEWER_TOKENS_SAY_LESS = 0.02
 
 
-def test_what_is_kept_mostly_leads_to_the_tokens_of_no_cache_at_all(smollm2: Engine, model_folder: ModelFolder) -> None:
+def test_what_is_kept_mostly_leads_to_the_tokens_of_no_cache_at_all(
+    smollm2: Engine, model_folder: ModelFolder, reliability: Reliability
+) -> None:
     """Teacher-forced: the answers' tokens are those of a slot whose prompts are computed whole, and at each place each
     codec's slot is asked for the likeliest next one. (Run freely, two answers that part once have little in common for
     the rest.) Between the turns each codec's slot goes through it, as through the cache."""
     agreements: dict[Codec, list[bool]] = {codec: [] for codec in CODECS}
     slots: list[tuple[int, Codec]] = [*enumerate(CODECS, start=1)]
     stops = smollm2.info.stop_token_ids
-    for customer in customers(model_folder, 6):
+    num_customers = reliability.amount(6, part=2)
+    for customer in customers(model_folder, num_customers):
         past = 0
         for turn in range(TURNS):
             prompt = customer.prompt()
@@ -346,8 +352,9 @@ def test_what_is_kept_mostly_leads_to_the_tokens_of_no_cache_at_all(smollm2: Eng
                 past = min(past, common_length(prompt + answer, customer.prompt()))
                 through_codecs(smollm2, slots, past)
     shares = {codec: float(np.mean(agreements[codec])) for codec in CODECS}
-    assert len(agreements["exact"]) > 300
-    assert all(shares[codec] >= least for codec, least in AGREEMENT.items()), shares
+    assert len(agreements["exact"]) > 50 * num_customers
+    slack = 0.0 if reliability.whole else FEWER_TOKENS_SAY_LESS
+    assert all(shares[codec] >= least - slack for codec, least in AGREEMENT.items()), shares
 
 
 def test_half_precision_is_imported_as_the_same_numbers(smollm2: Engine) -> None:

@@ -1,11 +1,15 @@
 """The models and caches that the suites here run on, and how Hypothesis runs."""
 
+import os
+
 from hypothesis import settings
 from kv_workers import workers
 from model_fixtures import fp32_model_folder, model_folder, models_dir, tiny_source
+from prepared_folders import folder, prepared
 
-__all__ = ["fp32_model_folder", "model_folder", "models_dir", "tiny_source", "workers"]
+__all__ = ["folder", "fp32_model_folder", "model_folder", "models_dir", "prepared", "tiny_source", "workers"]
 
-# An example has no time limit of its own: on a busy machine any may be slow once. Each test has one.
-settings.register_profile("steady", deadline=None)
+# An example has no time limit of its own: on a busy machine any may be slow once. Each test has one. With CI set the
+# examples are always the same: a change is judged by what it changes, and new examples are found by people's runs.
+settings.register_profile("steady", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("steady")
