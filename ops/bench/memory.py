@@ -30,7 +30,7 @@ from shared.tokenizer import Tokenizer
 
 SLOTS: Final = 16
 SLOT_TOKENS: Final = 2_048
-NEW_TOKENS: Final = 384  # still takes so much longer than a prompt that all slots are taken at once
+NEW_TOKENS: Final = 640  # an answer takes so much longer than a prompt that all slots are taken at once
 LATER_NEW_TOKENS: Final = 64
 _TEMPERATURE: Final = 2.0  # what is drawn so hardly ever ends an answer
 RSS_TARGET_GIB: Final = 2.0
