@@ -119,4 +119,4 @@ def _chars_to_encode(turn: Turn) -> int:
 
 # No text is shorter in tokens than this: it spares the tokenizer what cannot fit anyhow.
 _MAX_CHARS_PER_TOKEN = 64
-_LEAST_SHARE = 0.7
+_LEAST_SHARE = 0.8
