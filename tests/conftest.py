@@ -5,14 +5,15 @@ import os
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import pytest_asyncio
 from reliability import Reliability
-from system import MakeSystem, making_systems
+from system import MakeSystem, System, start_redis
 
 from ops.embedded import EmbeddedRedis
 from ops.kafka_broker import KafkaBroker
@@ -125,5 +126,18 @@ async def make_system(
 
     `broker=` names another broker than the shared one; with None none is asked for topics.
     """
-    with making_systems(kafka_broker.bootstrap, unique, tmp_path_factory) as make:
+    with ExitStack() as systems:
+
+        async def make(*, broker: str | None = kafka_broker.bootstrap, **settings: Any) -> System:
+            system = System(
+                bootstrap=broker or "",
+                redis=start_redis(),
+                prefix=unique("s") + ".",
+                folder=tmp_path_factory.mktemp("system"),
+                settings=settings,
+            )
+            systems.callback(system.stop)
+            await system.create_topics()
+            return system
+
         yield make

@@ -10,8 +10,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -256,28 +256,6 @@ class System:
 
 
 MakeSystem = Callable[..., Awaitable[System]]
-
-
-@contextmanager
-def making_systems(
-    bootstrap: str, unique: Callable[[str], str], folders: pytest.TempPathFactory
-) -> Iterator[MakeSystem]:
-    """Gives what makes systems, and stops them all at the end."""
-    with ExitStack() as systems:
-
-        async def make(*, broker: str | None = bootstrap, **settings: Any) -> System:
-            system = System(
-                bootstrap=broker or "",
-                redis=start_redis(),
-                prefix=unique("s") + ".",
-                folder=folders.mktemp("system"),
-                settings=settings,
-            )
-            systems.callback(system.stop)
-            await system.create_topics()
-            return system
-
-        yield make
 
 
 @dataclass(slots=True)

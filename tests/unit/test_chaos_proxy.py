@@ -118,7 +118,7 @@ async def _slow_close(*, on_server: bool) -> None:
             assert not hears.done()
             stands_writer.write(b"into the void")
             assert await hears == b""
-            assert loop.time() - start_s >= 0.1
+            assert loop.time() - start_s >= 0.09  # uvloop's clock has milliseconds
             assert proxy.num_cut == 1
             again, again_writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             _, new_writer = await at_server.get()

@@ -1,14 +1,12 @@
-"""What the suites over the front ends run on: one system for all of them, and someone who is served throughout."""
+"""What every suite over the front ends runs on: one system a suite, and someone who is served throughout."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 from front_ends import FRONT_ENDS, PAGE, STEP_MS, FrontEnd
-from system import Service, System, making_systems
+from system import MakeSystem, Service, System
 from wire import Bystander, Client
-
-from ops.kafka_broker import KafkaBroker
 
 
 @pytest.fixture(params=FRONT_ENDS, ids=lambda front: front.name)
@@ -17,30 +15,24 @@ def front(request: pytest.FixtureRequest) -> FrontEnd:
     return found
 
 
-@pytest_asyncio.fixture(scope="package")
-async def system(
-    kafka_broker: KafkaBroker, unique: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[System]:
-    with making_systems(kafka_broker.bootstrap, unique, tmp_path_factory) as make:
-        yield await make(
-            worker__fake_decode_ms_per_step=STEP_MS,
-            worker__slots=8,
-            promise__first_token_ms=8_000,
-            worker__max_waiting=8,
-        )
+@pytest_asyncio.fixture(scope="module")
+async def system(make_system: MakeSystem) -> System:
+    return await make_system(
+        worker__fake_decode_ms_per_step=STEP_MS, worker__slots=8, promise__first_token_ms=8_000, worker__max_waiting=8
+    )
 
 
-@pytest_asyncio.fixture(scope="package")
+@pytest_asyncio.fixture(scope="module")
 async def worker(system: System) -> Service:
     return await system.worker().ready()
 
 
-@pytest_asyncio.fixture(scope="package")
+@pytest_asyncio.fixture(scope="module")
 async def gateway(system: System, worker: Service) -> Service:
     return await system.gateway(gateway__messages_per_minute=100_000, gateway__hello_timeout_s=30).ready()
 
 
-@pytest_asyncio.fixture(scope="package")
+@pytest_asyncio.fixture(scope="module")
 async def strict(system: System, worker: Service) -> Service:
     """A gateway with narrow limits."""
     return await system.gateway(
@@ -55,7 +47,7 @@ async def strict(system: System, worker: Service) -> Service:
     ).ready()
 
 
-@pytest_asyncio.fixture(scope="package", autouse=True)
+@pytest_asyncio.fixture(scope="module", autouse=True)
 async def bystander(gateway: Service) -> AsyncIterator[Bystander]:
     """Someone is served on the same gateway throughout, whatever the others do."""
     async with Bystander.beside(gateway.ws) as bystander:
