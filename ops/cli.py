@@ -31,7 +31,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-topics_app = typer.Typer(help="Create or describe the Kafka topics.", no_args_is_help=True)
+topics_app = typer.Typer(
+    help="Create or describe the Kafka topics; print the rights on them.",
+    no_args_is_help=True,
+)
 model_app = typer.Typer(help="The model's folder.", no_args_is_help=True)
 engine_app = typer.Typer(help="What a GPU's engine needs before it starts.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")

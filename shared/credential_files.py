@@ -4,6 +4,9 @@ settings are read, so that one that is no good stops the process with a line.
 
 import ssl
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 
 def read_password(path: Path) -> str:
@@ -19,13 +22,25 @@ def read_password(path: Path) -> str:
     return password
 
 
-def check_authorities(path: Path, whose: str) -> None:
-    """Raises `ValueError` where it is no PEM file with certificates. `whose`: what they are to have signed."""
+def _holds_a_password(path: Path) -> Path:
+    read_password(path)
+    return path
+
+
+def _holds_authorities(path: Path) -> Path:
     try:
         ssl.create_default_context(cafile=path)
     except OSError as error:  # ssl.SSLError is one
         cause = "no PEM certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
-        raise ValueError(f"{cause}; name the PEM file of the authority that signed {whose}") from None
+        raise ValueError(f"{cause}; name the PEM file of the authority that signed the server's certificate") from None
+    return path
+
+
+PasswordFile = Annotated[Path, AfterValidator(_holds_a_password)]
+"""A file that holds a password, in UTF-8, and nothing else."""
+
+AuthorityFile = Annotated[Path, AfterValidator(_holds_authorities)]
+"""A PEM file with the certificates of those who sign servers' ones."""
 
 
 def tls_context(authorities: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:

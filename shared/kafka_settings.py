@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from shared.credential_files import check_authorities, read_password, tls_context
+from shared.credential_files import AuthorityFile, PasswordFile, read_password, tls_context
 from shared.settings_group import Group
 from shared.topics import TopicNames
 
@@ -29,8 +29,10 @@ class KafkaSettings(Group):
     )
     username: str | None = Field(None, description="who this process is to the brokers, with security=sasl_…")
     password: SecretStr | None = Field(None, description="of that user; better: password_file")
-    password_file: Path | None = Field(None, description="file with the password; the line's end does not belong")
-    tls_ca: Path | None = Field(None, description="PEM file of the brokers' authorities (none: the system's)")
+    password_file: PasswordFile | None = Field(
+        None, description="file with the password; the line's end does not belong"
+    )
+    tls_ca: AuthorityFile | None = Field(None, description="PEM file of the brokers' authorities (none: the system's)")
     tls_cert: Path | None = Field(None, description="PEM file of this process's certificate, where brokers ask for one")
     tls_key: Path | None = Field(None, description="PEM file of its key, unencrypted (none: it stands in tls_cert)")
     topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="put before every topic's name")
@@ -57,20 +59,6 @@ class KafkaSettings(Group):
         except ValueError:
             raise ValueError("write host:port, or several of them with commas between") from None
         return servers
-
-    @field_validator("password_file")
-    @classmethod
-    def _file_holds_a_password(cls, path: Path | None) -> Path | None:
-        if path is not None:
-            read_password(path)
-        return path
-
-    @field_validator("tls_ca")
-    @classmethod
-    def _holds_certificates(cls, path: Path | None) -> Path | None:
-        if path is not None:
-            check_authorities(path, "the brokers' certificates")
-        return path
 
     @model_validator(mode="after")
     def _users_have_a_use(self) -> Self:

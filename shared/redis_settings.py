@@ -1,13 +1,12 @@
 """The settings that say where Redis is and how to get in."""
 
 import re
-from pathlib import Path
 from typing import Final, Self
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from shared.credential_files import check_authorities, read_password
+from shared.credential_files import AuthorityFile, PasswordFile, read_password
 from shared.settings_group import Group
 
 _PASSWORD_OPTION: Final = re.compile(r"(?<=password=)[^&#]*", re.IGNORECASE)
@@ -21,8 +20,12 @@ class RedisSettings(Group):
         repr=False,
         description="redis://, rediss:// (TLS) or unix://[user[:password]@]…; better: password_file",
     )
-    password_file: Path | None = Field(None, description="file with the password; the line's end does not belong")
-    tls_ca: Path | None = Field(None, description="PEM file of the authorities for rediss:// (none: the system's)")
+    password_file: PasswordFile | None = Field(
+        None, description="file with the password; the line's end does not belong"
+    )
+    tls_ca: AuthorityFile | None = Field(
+        None, description="PEM file of the authorities for rediss:// (none: the system's)"
+    )
     timeout_ms: int = Field(50, ge=1, le=10_000, description="how long an answer waits for Redis")
     retry_after_ms: int = Field(1_000, ge=10, le=60_000, description="after a failure Redis is left alone so long")
     history_ttl_s: int = Field(3_600, ge=1, description="a conversation is forgotten so long after its last turn")
@@ -42,20 +45,6 @@ class RedisSettings(Group):
                 "put it into a file: redis.password_file"
             )
         return url
-
-    @field_validator("password_file")
-    @classmethod
-    def _file_holds_a_password(cls, path: Path | None) -> Path | None:
-        if path is not None:
-            read_password(path)
-        return path
-
-    @field_validator("tls_ca")
-    @classmethod
-    def _holds_certificates(cls, path: Path | None) -> Path | None:
-        if path is not None:
-            check_authorities(path, "Redis' certificate")
-        return path
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -194,7 +194,7 @@ class WebSocketFrontend:
             await self._receive(connection, socket, codec)
         except ConnectionClosed:
             pass  # however it ended, the finally below settles it
-        except Exception:
+        except Exception:  # a fault of our own: counted, logged, and this one client told to come back
             metrics.handler_errors.inc()
             log.exception("connection_failed", connection=session.connection_id)
             connection.close(CloseCode.INTERNAL, "internal error")

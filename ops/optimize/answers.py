@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from shared.model_folder import ModelFolder
-from workers.engine import DecodeRow, PrefillChunk, Sampling
+from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.engine.onnx import OnnxEngine
 
 _ROWS: Final = 8
@@ -24,13 +24,15 @@ def greedy_answers(
     try:
         for start in range(0, len(prompts), _ROWS):
             progress(start / len(prompts))
-            answers += _answered(engine, prompts[start : start + _ROWS], num_tokens)
+            batch = answer_greedily(engine, prompts[start : start + _ROWS], num_tokens)
+            answers += [_ended(answer, engine.info.stop_token_ids) for answer in batch]
     finally:
         engine.close()
     return answers
 
 
-def _answered(engine: OnnxEngine, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[list[int]]:
+def answer_greedily(engine: Engine, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[list[int]]:
+    """The likeliest `num_tokens` tokens after each prompt, all decoded together, past the model's own ends too."""
     chunks = [PrefillChunk(slot=s, past=0, token_ids=ids, sampling=_GREEDY) for s, ids in enumerate(prompts)]
     answers = [[token] for token in engine.prefill(chunks) if token is not None]
     for done in range(num_tokens - 1):
@@ -40,7 +42,7 @@ def _answered(engine: OnnxEngine, prompts: Sequence[Sequence[int]], num_tokens: 
         ]
         for answer, token in zip(answers, engine.decode(rows), strict=True):
             answer.append(token)
-    return [_ended(answer, engine.info.stop_token_ids) for answer in answers]
+    return answers
 
 
 def _ended(answer: list[int], stops: frozenset[int]) -> list[int]:

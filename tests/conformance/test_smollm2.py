@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from ops.optimize.answers import answer_greedily
 from shared.model_folder import ModelFolder
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.engine.onnx import OnnxEngine
@@ -42,27 +43,13 @@ def fp32(fp32_model_folder: ModelFolder) -> Iterator[Engine]:
     engine.close()
 
 
-def continued(engine: Engine, prompts: list[list[int]], count: int) -> list[list[int]]:
-    """Greedy answers of `count` tokens to a batch of prompts."""
-    chunks = [PrefillChunk(slot=s, past=0, token_ids=ids, sampling=GREEDY) for s, ids in enumerate(prompts)]
-    answers = [[token] for token in engine.prefill(chunks) if token is not None]
-    for done in range(count - 1):
-        rows = [
-            DecodeRow(slot=s, past=len(prompts[s]) + done, token_id=answer[-1], sampling=GREEDY)
-            for s, answer in enumerate(answers)
-        ]
-        for answer, token in zip(answers, engine.decode(rows), strict=True):
-            answer.append(token)
-    return answers
-
-
 def test_golden_is_of_the_prepared_weights(model_folder: ModelFolder) -> None:
     assert GOLDEN["source_sha256"] == model_folder.manifest.source.sha256
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["question"][:20] for case in CASES])
 def test_fp32_equals_transformers_token_for_token(fp32: Engine, case: dict[str, Any]) -> None:
-    [answer] = continued(fp32, [case["prompt_ids"]], len(case["answer_ids"]))
+    [answer] = answer_greedily(fp32, [case["prompt_ids"]], len(case["answer_ids"]))
     assert answer == case["answer_ids"]
 
 
@@ -83,15 +70,15 @@ def test_int8_mostly_agrees_with_transformers(int8: Engine) -> None:
 def test_a_ragged_batch_equals_solo_runs(name: str, request: pytest.FixtureRequest) -> None:
     engine: Engine = request.getfixturevalue(name)
     prompts = [case["prompt_ids"] for case in CASES[:4]]
-    solo = [continued(engine, [prompt], 24)[0] for prompt in prompts]
-    assert continued(engine, prompts, 24) == solo
+    solo = [answer_greedily(engine, [prompt], 24)[0] for prompt in prompts]
+    assert answer_greedily(engine, prompts, 24) == solo
 
 
 @pytest.mark.parametrize("name", ["int8", "fp32"])
 def test_chunks_and_imported_kv_equal_one_prefill(name: str, request: pytest.FixtureRequest) -> None:
     engine: Engine = request.getfixturevalue(name)
     prompt = CASES[2]["prompt_ids"]
-    [expected] = continued(engine, [prompt], 16)
+    [expected] = answer_greedily(engine, [prompt], 16)
     prefix = engine.export_kv(slot=0, start=0, stop=16)
     engine.import_kv(slot=1, start=0, values=prefix)
     for start in range(16, len(prompt), 13):
