@@ -38,15 +38,16 @@ class RedisMemory:
 def kv_facts(model_dir: Path, kv: KvSettings) -> KvFacts | None:
     """By the manifest of the prepared model; None where there is none."""
     try:
-        architecture = ModelFolder.open(model_dir).manifest.architecture
+        manifest = ModelFolder.open(model_dir).manifest
     except ModelError:
         return None
+    architecture = manifest.architecture
     layout = KvLayout(
         layers=architecture.num_layers,
         parts=2,
         heads=architecture.num_kv_heads,
         dim=architecture.head_dim,
-        dtype="float32",  # in which the CPU engine computes
+        dtype="float32" if manifest.dialect == "cpu" else "float16",  # what its engine keeps in the slots
     )
     full, tail = divmod(SESSION_TOKENS, kv.block_tokens)
     session_bytes: dict[str, int] = {

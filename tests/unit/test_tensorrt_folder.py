@@ -6,8 +6,10 @@ import onnx
 import pytest
 from model_fixtures import TINY
 
+from ops.kv_memory import kv_facts
 from ops.model import prepare_model
 from shared.model_folder import GRAPH, ModelFolder
+from shared.settings import KvSettings
 
 
 def prepared(tmp_path: Path, source: Path, max_length: int = 96) -> ModelFolder:
@@ -52,3 +54,13 @@ def test_the_cpus_folder_is_for_any_length(tmp_path: Path, tiny_source: Path) ->
     assert (first.manifest.dialect, first.manifest.max_length) == ("cpu", None)
     again = prepare_model(tmp_path, "int8", source=tiny_source, max_length=64)
     assert again.graph_path.stat().st_ino == first.graph_path.stat().st_ino
+
+
+def test_what_is_kept_of_a_conversation_is_half_as_big_as_the_cpus(tmp_path: Path, tiny_source: Path) -> None:
+    """The engine's own numbers are float16 already."""
+    folders = (prepared(tmp_path, tiny_source), prepare_model(tmp_path, "fp32", source=tiny_source))
+    gpu, cpu = (kv_facts(folder.path, KvSettings()) for folder in folders)
+    assert gpu is not None
+    assert cpu is not None
+    assert gpu.session_bytes["exact"] == gpu.session_bytes["fp16"] == cpu.session_bytes["fp16"]
+    assert gpu.session_bytes["exact"] < 0.6 * cpu.session_bytes["exact"]
