@@ -20,7 +20,6 @@ from shared.model_folder import (
     GRAPH,
     GRAPH_DATA,
     TOKENIZER,
-    Architecture,
     Manifest,
     ModelFolder,
     Precision,
@@ -75,7 +74,7 @@ def prepare_model(
         return ready
     path = source or default_source()
     opened = open_source(path)
-    capacity = _capacity(opened.checkpoint.architecture, max_length) if precision == "fp16" else None
+    capacity = slot_capacity(max_length, opened.checkpoint.architecture.max_positions) if precision == "fp16" else None
     target_dir.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target_dir))
     try:
@@ -122,13 +121,8 @@ def _up_to_date(target: Path, revision: str, max_length: int) -> ModelFolder | N
         return None
     same = manifest.revision == revision
     if manifest.max_length is not None:
-        same = same and manifest.max_length == _capacity(manifest.architecture, max_length)
+        same = same and manifest.max_length == slot_capacity(max_length, manifest.architecture.max_positions)
     return folder if same else None
-
-
-def _capacity(architecture: Architecture, max_length: int) -> int:
-    """The tokens of a slot in TensorRT's graph."""
-    return min(slot_capacity(max_length), architecture.max_positions)
 
 
 def _write(

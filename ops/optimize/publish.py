@@ -34,7 +34,7 @@ def publish(
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
-        capacity = min(slot_capacity(max_length), original.manifest.architecture.max_positions)
+        capacity = slot_capacity(max_length, original.manifest.architecture.max_positions)
         write_tensorrt_decoder(checkpoint, workshop, max_length=capacity, int8=int8, progress=progress)
         (workshop / TOKENIZER).write_bytes(original.read(TOKENIZER))
         (workshop / REPORT).write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")

@@ -12,7 +12,7 @@ layouts = st.builds(
     layers=st.integers(1, 4),
     slots=st.integers(1, 6),
     heads=st.integers(1, 4),
-    capacity=st.integers(1, 30).map(slot_capacity),
+    capacity=st.integers(1, 30).map(lambda length: slot_capacity(length, 64)),
     dim=st.sampled_from([16, 48, 64, 128]),
     itemsize=st.just(2),
 )
@@ -38,7 +38,8 @@ def test_a_step_gets_the_smallest_bucket_that_holds_it(slots: int, data: st.Data
 
 @given(st.integers(1, 100_000))
 def test_a_slot_has_a_place_behind_the_longest_sequence(max_length: int) -> None:
-    assert max_length < slot_capacity(max_length) <= max_length + 8
+    assert max_length < slot_capacity(max_length, max_length + 8) <= max_length + 8
+    assert slot_capacity(max_length, max_length) == max_length
 
 
 @given(layouts)

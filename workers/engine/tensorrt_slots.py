@@ -16,13 +16,15 @@ from workers.graph.decoder import cache_names
 _CAPACITY_MULTIPLE: Final = 8
 
 
-def slot_capacity(max_length: int) -> int:
-    """Tokens that slots have to have room for where sequences have `max_length`: one more, rounded up.
+def slot_capacity(max_length: int, max_positions: int) -> int:
+    """Tokens that slots have to have room for where sequences have `max_length`: one more, rounded up, and no more than
+    the model has positions.
 
     A decode step is padded to the next bucket; the padding's rows are real slots, whose sequences must not be touched,
     so their one token is written to a slot's last place, `capacity - 1`, to which no sequence attends.
     """
-    return -(-(max_length + 1) // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
+    rounded = -(-(max_length + 1) // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
+    return min(rounded, max_positions)
 
 
 def decode_buckets(num_slots: int) -> tuple[int, ...]:
