@@ -1,0 +1,12 @@
+"""Tests of the engine of torch, which is no part of the tests' environment: `make test-torch` runs them in its own.
+
+Elsewhere nothing here is collected; tests/conformance/test_engines.py says so in its list of what was not run.
+"""
+
+import importlib.util
+
+from model_fixtures import fp32_model_folder, models_dir, tiny_source
+
+__all__ = ["fp32_model_folder", "models_dir", "tiny_source"]
+
+collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]

@@ -1,0 +1,48 @@
+"""What only a GPU can show. On a machine without one the run says that it was not shown."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch_engines import GREEDY
+
+from ops.model import prepare_model
+from workers.engine import DecodeRow, PrefillChunk
+from workers.engine.torch import TorchEngine
+from workers.engine.torch_device import TorchDevice
+
+NUM_STEPS = 1_000
+NUM_SLOTS = 6
+
+
+def test_decoding_takes_no_memory_of_the_gpu(
+    tmp_path: Path, tiny_source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """1,000 steps of every number of rows allocate neither a tensor nor a segment, and each is a graph."""
+    if not torch.cuda.is_available():
+        with capsys.disabled():
+            sys.stdout.write("\nNOT RUN on this machine, torch finds no GPU: no allocation over 1,000 steps on CUDA\n")
+        return
+    folder = prepare_model(tmp_path, "bf16", source=tiny_source, max_length=96)
+    engine = TorchEngine(folder, TorchDevice("cuda"), num_slots=NUM_SLOTS, max_length=96)
+    assert all(replay is not None for _, replay in engine._steps.values())
+    for slot in range(NUM_SLOTS):
+        engine.prefill([PrefillChunk(slot=slot, past=0, token_ids=[5, 6, 7], sampling=None)])
+
+    def step(number: int) -> None:
+        rows = range(1 + number % NUM_SLOTS)
+        past = 3 + number % 90
+        engine.decode([DecodeRow(slot=slot, past=past, token_id=9, sampling=GREEDY) for slot in rows])
+
+    def allocated() -> list[int]:
+        stats = torch.cuda.memory_stats()
+        return [stats["allocation.all.allocated"], stats["segment.all.allocated"], stats["num_device_alloc"]]
+
+    for number in range(NUM_SLOTS):
+        step(number)
+    before = allocated()
+    for number in range(NUM_STEPS):
+        step(number)
+    assert allocated() == before
+    engine.close()

@@ -1,0 +1,84 @@
+"""Every family by torch, against transformers itself and against what it gave once; and the real model."""
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+import transformers
+from family_models import FAMILY_CONFIGS, family_tensors, write_family
+from torch_engines import GREEDY, forced, on_the_cpu
+
+from ops.model import prepare_model
+from ops.optimize.answers import answer_greedily
+from shared.model_folder import ModelFolder
+from workers.engine import DecodeRow, PrefillChunk
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+CASES: list[dict[str, Any]] = msgspec.json.decode((GOLDEN / "families.json").read_bytes())["cases"]
+SMOLLM2: list[dict[str, Any]] = msgspec.json.decode((GOLDEN / "smollm2_greedy.json").read_bytes())["cases"]
+# Measured against the golden file, logits being up to 8: at most 1.1e-5, 2.1e-2 and 0.14.
+DIFFERENCE = {"fp32": 1e-4, "fp16": 0.1, "bf16": 0.5}
+# Of 128 tokens, teacher-forced.
+BF16_AGREEMENT = 0.95
+each_case = pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+
+
+def written(directory: Path, case: dict[str, Any]) -> Path:
+    config = FAMILY_CONFIGS[case["name"]]
+    write_family(directory / "source", config, family_tensors(config, case["seed"]))
+    return directory / "source"
+
+
+@each_case
+def test_fp32_equals_transformers_itself(
+    tmp_path: Path, case: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every logit before every token of the answer; the largest difference is told."""
+    source = written(tmp_path, case)
+    model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation="eager")
+    prompt, answer = case["prompt_ids"], case["answer_ids"]
+    with torch.inference_mode():
+        expected = model(torch.tensor([[*prompt, *answer[:-1]]])).logits[0, len(prompt) - 1 :].numpy()
+    logits = forced(on_the_cpu(prepare_model(tmp_path, "fp32", source=source)), prompt, answer)
+    largest = np.abs(logits - expected).max()
+    with capsys.disabled():
+        sys.stdout.write(f"\n{case['name']}: largest difference of a logit {largest:.1e}\n")
+    assert largest < DIFFERENCE["fp32"]
+    assert logits.argmax(axis=1).tolist() == answer
+
+
+@each_case
+@pytest.mark.parametrize("precision", DIFFERENCE)
+def test_every_precisions_folder_equals_the_golden_file(tmp_path: Path, case: dict[str, Any], precision: Any) -> None:
+    """fp32 is read out of the CPU's graph, the others out of TensorRT's."""
+    folder = prepare_model(tmp_path, precision, source=written(tmp_path, case))
+    logits = forced(on_the_cpu(folder), case["prompt_ids"], case["answer_ids"])
+    np.testing.assert_allclose(logits[0], case["first_logits"], rtol=0, atol=DIFFERENCE[precision])
+    np.testing.assert_allclose(logits[-1], case["last_logits"], rtol=0, atol=DIFFERENCE[precision])
+
+
+def test_smollm2_equals_transformers_token_for_token(fp32_model_folder: ModelFolder) -> None:
+    """Six conversations at once, ragged."""
+    engine = on_the_cpu(fp32_model_folder, num_slots=6, max_length=256)
+    for cases in (SMOLLM2[:6], SMOLLM2[6:]):
+        answers = answer_greedily(engine, [case["prompt_ids"] for case in cases], len(cases[0]["answer_ids"]))
+        assert answers == [case["answer_ids"] for case in cases]
+
+
+def test_smollm2_in_bf16_mostly_agrees(tmp_path: Path) -> None:
+    """Teacher-forced: at each place of transformers' answer, given its tokens so far, the likeliest token."""
+    engine = on_the_cpu(prepare_model(tmp_path, "bf16", max_length=256), max_length=256)
+    agreements = []
+    for case in SMOLLM2[:4]:
+        prompt, answer = case["prompt_ids"], case["answer_ids"]
+        [token] = engine.prefill([PrefillChunk(slot=0, past=0, token_ids=prompt, sampling=GREEDY)])
+        agreements.append(token == answer[0])
+        for done, (given, expected) in enumerate(pairwise(answer)):
+            [token] = engine.decode([DecodeRow(slot=0, past=len(prompt) + done, token_id=given, sampling=GREEDY)])
+            agreements.append(token == expected)
+    assert np.mean(agreements) >= BF16_AGREEMENT

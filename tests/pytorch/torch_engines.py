@@ -1,0 +1,55 @@
+"""Engines of torch for tests, and the logits that one has computed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from onnx_device import LateStream
+
+from shared.model_folder import ModelFolder
+from workers.engine import DecodeRow, PrefillChunk, Sampling
+from workers.engine.torch import TorchEngine
+from workers.engine.torch_device import TorchDevice, TorchExecution
+
+GREEDY = Sampling()
+
+
+def on_the_cpu(folder: ModelFolder, *, num_slots: int = 1, max_length: int = 96, compiled: bool = False) -> TorchEngine:
+    return TorchEngine(folder, TorchDevice("cpu"), num_slots=num_slots, max_length=max_length, compiled=compiled)
+
+
+def logits_of(engine: TorchEngine, row: int = 0) -> np.ndarray:
+    """Of the last step."""
+    vocab_size = engine._decoder.architecture.vocab_size
+    logits = engine._device.tensor(engine._reader._logits, (engine.info.num_slots, vocab_size), torch.float32)
+    return logits[row].cpu().numpy().copy()
+
+
+def forced(engine: TorchEngine, prompt: Sequence[int], answer: Sequence[int]) -> np.ndarray:
+    """Logits before each token of the answer, given the prompt and the answer so far: `[answer, vocabulary]`."""
+    engine.prefill([PrefillChunk(slot=0, past=0, token_ids=prompt, sampling=GREEDY)])
+    logits = [logits_of(engine)]
+    for done, token in enumerate(answer[:-1]):
+        engine.decode([DecodeRow(slot=0, past=len(prompt) + done, token_id=token, sampling=GREEDY)])
+        logits.append(logits_of(engine))
+    return np.array(logits)
+
+
+class LateTorchStream(LateStream):
+    """Puts off work until someone waits for it (tests/onnx_device.py): recorded, and run in the order of a GPU."""
+
+    def run(self, execution: TorchExecution) -> None:
+        self._waiting.append(execution.enqueue)
+
+
+class LateTorchDevice(TorchDevice):
+    """The CPU, with streams that are late and record: so an engine that reads too early gives other tokens."""
+
+    def __init__(self) -> None:
+        super().__init__("cpu")
+        self.records = True
+        self.streams: list[LateTorchStream] = []
+
+    def open_stream(self) -> LateTorchStream:
+        self.streams.append(LateTorchStream())
+        return self.streams[-1]

@@ -1,0 +1,107 @@
+"""From settings and a model's folder to an engine of torch: the device looked for, its memory planned, the engine made.
+
+torch is imported here only where it is asked for, and not at all where it is not installed.
+"""
+
+import os
+from typing import Literal
+
+from shared.errors import SettingsError
+from shared.model_folder import ModelFolder
+from shared.settings import PREFIX, Settings, WorkerSettings
+from workers.engine import Engine
+from workers.engine.tensorrt_probe import DeviceFacts, Unusable
+from workers.engine.torch_slots import MAX_PREFILL_ROWS, PRECISIONS, capacity_for
+from workers.kv.layout import kv_dtype
+from workers.memory_plan import MemoryPlan, plan_memory
+
+_INSTALL = "run: pip install 'replyline[torch]'"
+
+
+def find_gpu(wanted: Literal["auto", "cuda", "cpu"]) -> DeviceFacts | Unusable | None:
+    """The first GPU, None where the CPU is wanted or all there is, or why torch cannot be had as it is wanted.
+
+    Takes the seconds that importing torch takes.
+    """
+    try:
+        import torch
+    except (ImportError, OSError) as error:  # OSError: of its libraries
+        lacking = isinstance(error, ModuleNotFoundError) and error.name == "torch"
+        return Unusable(f"torch {'is not installed' if lacking else f'cannot be imported ({error})'}; {_INSTALL}")
+    if wanted == "cpu":
+        return None
+    if not torch.cuda.is_available():
+        without = "was built without CUDA" if torch.version.cuda is None else "finds no CUDA driver or no GPU"
+        reason = f"torch {torch.__version__} {without}; look at nvidia-smi, or set {PREFIX}WORKER__TORCH_DEVICE=cpu"
+        return None if wanted == "auto" else Unusable(reason)
+    free_bytes, total_bytes = torch.cuda.mem_get_info(0)
+    major, minor = torch.cuda.get_device_capability(0)
+    return DeviceFacts(
+        device=torch.cuda.get_device_name(0),
+        sm=f"sm_{major}{minor}",
+        free_bytes=free_bytes,
+        total_bytes=total_bytes,
+        version=f"torch {torch.__version__}",
+    )
+
+
+def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
+    """An engine on the device of `worker.torch_device`, or why there can be none.
+
+    Raises `SettingsError` where the folder's precision or the memory does not do, `ModelError` where its weights cannot
+    be read, `EngineError` where the device fails.
+    """
+    worker = settings.worker
+    _refuse_other_precisions(folder)
+    gpu = find_gpu(worker.torch_device)
+    if isinstance(gpu, Unusable):
+        return gpu
+    if gpu is not None:
+        memory = torch_memory_plan(worker, folder, gpu.free_bytes)
+        if not memory.fits:
+            raise SettingsError(
+                f"{PREFIX}WORKER__SLOTS={worker.slots}: {gpu.device} {memory.describe()}; {memory.remedy}"
+            )
+    try:
+        import torch
+
+        from workers.engine.torch import TorchEngine
+        from workers.engine.torch_device import TorchDevice
+    except ImportError as error:  # onnx, by which the folder is read
+        return Unusable(f"the torch engine is not installed ({error.name}); {_INSTALL}")
+    torch.set_num_threads(worker.threads or os.cpu_count() or 1)
+    device = TorchDevice("cpu" if gpu is None else "cuda")
+    try:
+        return TorchEngine(
+            folder,
+            device,
+            num_slots=worker.slots,
+            max_length=worker.max_length,
+            prefill_tokens=worker.prefill_chunk_tokens,
+            compiled=worker.torch_compile,
+        )
+    except BaseException:
+        device.close()
+        raise
+
+
+def torch_memory_plan(worker: WorkerSettings, folder: ModelFolder, available_bytes: int) -> MemoryPlan:
+    """Raises `SettingsError` where torch does not compute the folder's precision."""
+    _refuse_other_precisions(folder)
+    return plan_memory(
+        folder.manifest,
+        num_slots=worker.slots,
+        slot_tokens=capacity_for(worker.max_length),
+        step_tokens=min(MAX_PREFILL_ROWS, worker.slots) * worker.prefill_chunk_tokens,
+        kv_itemsize=kv_dtype(folder.manifest).itemsize,
+        available_bytes=available_bytes,
+    )
+
+
+def _refuse_other_precisions(folder: ModelFolder) -> None:
+    precision = folder.manifest.precision
+    if precision not in PRECISIONS:
+        raise SettingsError(
+            f"{PREFIX}MODEL__DIR={folder.path}: torch computes {', '.join(PRECISIONS)}, not {precision}; "
+            "run: replyline model prepare --precision bf16"
+        )
