@@ -6,11 +6,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from shared.errors import ModelError
 from shared.model_folder import ModelFolder
 from shared.settings import Settings
-from workers.engine.tensorrt_build import import_library
+from workers.engine.tensorrt_build import import_library, keeps_kv_in_place
 from workers.engine.tensorrt_loading import ANY_SM, Planner
 from workers.engine.tensorrt_plans import PlanCache
 from workers.engine.tensorrt_probe import Unusable, probe
-from workers.engine.tensorrt_shapes import plan_shapes
+from workers.engine.tensorrt_shapes import plan_shapes, unmet
 
 
 def build_engine(settings: Settings, console: Console) -> None:
@@ -23,7 +23,13 @@ def build_engine(settings: Settings, console: Console) -> None:
     folder = ModelFolder.open(settings.model.dir, verify=True)
     shapes = plan_shapes(settings.worker, folder)
     sm = _sm(name)
-    planner = Planner(folder, name, import_library(name), sm, shapes, PlanCache(settings.worker.plans_dir))
+    library = import_library(name)
+    reason = unmet(
+        folder.manifest, library.__version__, kv_in_place=keeps_kv_in_place(library), sm=None if sm == ANY_SM else sm
+    )
+    if reason is not None:
+        raise ModelError(reason)
+    planner = Planner(folder, name, library, sm, shapes, PlanCache(settings.worker.plans_dir))
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("plan", total=1.0)

@@ -1,6 +1,6 @@
 """What the configured engine will take of memory, and the GPU that it asks for. For `replyline doctor`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -8,7 +8,8 @@ from shared.errors import ReplylineError
 from shared.model_folder import ModelFolder
 from shared.settings import Settings
 from workers.engine.tensorrt_probe import DeviceFacts, Unusable, probe
-from workers.engine.tensorrt_shapes import device_memory_plan, plan_shapes
+from workers.engine.tensorrt_shapes import device_memory_plan, plan_shapes, unmet
+from workers.engine.torch_loading import find_gpu, torch_memory_plan
 from workers.memory_plan import MemoryPlan, plan_memory
 
 _FLOAT32_BYTES: Final = 4
@@ -27,10 +28,15 @@ class EngineFacts:
 def engine_facts(settings: Settings) -> EngineFacts:
     """Look at the model's manifest, at memory, and at the GPU where one is asked for."""
     name = settings.worker.engine
+    if name == "torch":
+        return _torch_facts(settings)
     gpu = probe(name) if name.startswith("tensorrt") else None
     try:
         folder = ModelFolder.open(settings.model.dir)
         if isinstance(gpu, DeviceFacts):
+            reason = unmet(folder.manifest, gpu.version, kv_in_place=gpu.kv_in_place, sm=gpu.sm)
+            if reason is not None:
+                return EngineFacts(name=name, gpu=Unusable(reason))
             return EngineFacts(
                 name=name,
                 gpu=gpu,
@@ -51,6 +57,19 @@ def engine_facts(settings: Settings) -> EngineFacts:
             available_bytes=available_memory(),
         ),
     )
+
+
+def _torch_facts(settings: Settings) -> EngineFacts:
+    gpu = find_gpu(settings.worker.torch_device)
+    facts = EngineFacts(name="torch", gpu=gpu)
+    if isinstance(gpu, Unusable):
+        return facts
+    available = available_memory() if gpu is None else gpu.free_bytes
+    try:
+        folder = ModelFolder.open(settings.model.dir)
+        return replace(facts, memory=torch_memory_plan(settings.worker, folder, available))
+    except ReplylineError:
+        return facts
 
 
 def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> int:

@@ -1,4 +1,4 @@
-"""The TensorRT dialect, run by ONNX Runtime's CPU kernels: the same numbers as transformers and as the other dialect.
+"""TensorRT's dialects, run by ONNX Runtime's CPU kernels: the same numbers as transformers and as the CPU's dialect.
 
 What only a GPU can show (TensorRT's own kernels) is not shown here.
 """
@@ -26,6 +26,7 @@ CASES: list[dict[str, Any]] = msgspec.json.decode(
 )["cases"]
 # Measured against transformers' float32: at most 1.7e-5 and 4.3e-2, logits being up to 8.
 DIFFERENCE = {"float32": 1e-4, "float16": 0.1}
+each_dialect = pytest.mark.parametrize("primitive", [False, True], ids=["in place", "primitive"])
 each_case = pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 
 
@@ -36,9 +37,10 @@ def checkpoint_of(directory: Path, case: dict[str, Any]) -> Checkpoint:
 
 
 @each_case
+@each_dialect
 @pytest.mark.parametrize("dtype", DIFFERENCE)
-def test_every_family_equals_transformers(tmp_path: Path, case: dict[str, Any], dtype: str) -> None:
-    slots = GraphSlots(checkpoint_of(tmp_path, case), tmp_path / "graph", dtype=dtype)
+def test_every_family_equals_transformers(tmp_path: Path, case: dict[str, Any], dtype: str, primitive: bool) -> None:
+    slots = GraphSlots(checkpoint_of(tmp_path, case), tmp_path / "graph", dtype=dtype, primitive=primitive)
     logits = slots.forced(case["prompt_ids"], case["answer_ids"])
     np.testing.assert_allclose(logits[0], case["first_logits"], rtol=0, atol=DIFFERENCE[dtype])
     np.testing.assert_allclose(logits[-1], case["last_logits"], rtol=0, atol=DIFFERENCE[dtype])
@@ -47,8 +49,9 @@ def test_every_family_equals_transformers(tmp_path: Path, case: dict[str, Any], 
 
 
 @each_case
-def test_both_dialects_keep_the_same_kv(tmp_path: Path, case: dict[str, Any]) -> None:
-    slots = GraphSlots(checkpoint_of(tmp_path, case), tmp_path / "graph", dtype="float32")
+@each_dialect
+def test_it_keeps_the_kv_that_the_cpus_dialect_keeps(tmp_path: Path, case: dict[str, Any], primitive: bool) -> None:
+    slots = GraphSlots(checkpoint_of(tmp_path, case), tmp_path / "graph", dtype="float32", primitive=primitive)
     prompt = case["prompt_ids"]
     slots.step([prompt], [0])
     folder = prepare_model(tmp_path, "fp32", source=tmp_path / "source")
@@ -59,26 +62,29 @@ def test_both_dialects_keep_the_same_kv(tmp_path: Path, case: dict[str, Any]) ->
     assert not slots.kv[:, :, 0, :, len(prompt) :].any()
 
 
+@each_dialect
 @pytest.mark.parametrize("dtype", DIFFERENCE)
-def test_a_ragged_batch_over_used_slots_equals_solo_runs(tmp_path: Path, dtype: str) -> None:
+def test_a_ragged_batch_over_used_slots_equals_solo_runs(tmp_path: Path, dtype: str, primitive: bool) -> None:
     """Neither a row's neighbours, nor its padding, nor what a slot held before is seen."""
     case = CASES[2]
     checkpoint = checkpoint_of(tmp_path, case)
     prompts = [case["prompt_ids"][:count] for count in (7, 40, 23)]
     given = case["answer_ids"][:4]
-    used = GraphSlots(checkpoint, tmp_path / "batch", dtype=dtype, num_slots=4, fill=9.0)
+    used = GraphSlots(checkpoint, tmp_path / "batch", dtype=dtype, primitive=primitive, num_slots=4, fill=9.0)
     batched = [used.step(prompts, [0, 0, 0])]
     for done, token in enumerate(given[:-1]):
         batched.append(used.step([[token]] * 3, [len(prompt) + done for prompt in prompts]))
     for row, prompt in enumerate(prompts):
-        solo = GraphSlots(checkpoint, tmp_path / f"solo{row}", dtype=dtype).forced(prompt, given)
+        alone = GraphSlots(checkpoint, tmp_path / f"solo{row}", dtype=dtype, primitive=primitive)
+        solo = alone.forced(prompt, given)
         np.testing.assert_allclose([step[row] for step in batched], solo, rtol=0, atol=DIFFERENCE[dtype] / 10)
     assert (used.kv[:, :, 3] == 9).all()
 
 
-def test_chunks_on_top_of_what_a_slot_holds_equal_one_prefill(tmp_path: Path) -> None:
+@each_dialect
+def test_chunks_on_top_of_what_a_slot_holds_equal_one_prefill(tmp_path: Path, primitive: bool) -> None:
     case = CASES[4]
-    slots = GraphSlots(checkpoint_of(tmp_path, case), tmp_path / "graph", dtype="float32")
+    slots = GraphSlots(checkpoint_of(tmp_path, case), tmp_path / "graph", dtype="float32", primitive=primitive)
     prompt = case["prompt_ids"]
     for start in range(0, len(prompt), 13):
         logits = slots.step([prompt[start : start + 13]], [start])
@@ -86,13 +92,15 @@ def test_chunks_on_top_of_what_a_slot_holds_equal_one_prefill(tmp_path: Path) ->
 
 
 @each_case
-def test_the_graph_is_standard_and_strongly_typed(tmp_path: Path, case: dict[str, Any]) -> None:
-    """ONNX's own checker infers every type; a value that is not cast where it must be fails it."""
+@each_dialect
+def test_the_graph_is_standard_and_strongly_typed(tmp_path: Path, case: dict[str, Any], primitive: bool) -> None:
+    """ONNX's own checker infers every type; a value that is not cast where it must be fails it, and so does an operator
+    that is younger than the graph's opset."""
     checkpoint = checkpoint_of(tmp_path, case)
-    write_tensorrt_decoder(checkpoint, tmp_path, max_length=64, progress=lambda _fraction: None)
+    write_tensorrt_decoder(checkpoint, tmp_path, max_length=64, primitive=primitive, progress=lambda _fraction: None)
     onnx.checker.check_model(tmp_path / "model.onnx", full_check=True)
     model = onnx.load(tmp_path / "model.onnx", load_external_data=False)
-    assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 24)]
+    assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 19 if primitive else 24)]
     half = {w.name for w in model.graph.initializer if w.data_type == onnx.TensorProto.FLOAT16}
     assert {name.removesuffix(".weight") for name in half if name.endswith(".weight")} >= {
         f"layers.{layer}.{matrix}"

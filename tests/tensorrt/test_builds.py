@@ -11,8 +11,10 @@ import pytest
 import tensorrt_rtx_bindings as trt
 from family_models import FAMILY_CONFIGS, family_tensors, write_family
 
-from ops.optimize.plan import make_plan
-from ops.optimize.samples import collect
+from ops.model import prepare_model
+from workers.graph.grids import GRIDS, Grid
+from workers.graph.qdq import RoundedLinear
+from workers.graph.quantize import quantize_rows
 from workers.graph.safetensors_source import SafetensorsSource
 from workers.graph.tensorrt import write_tensorrt_decoder
 
@@ -21,6 +23,13 @@ NUM_SLOTS = 8
 # Prefill of up to 64 tokens a row, and decode.
 TOKENS = (64, 1)
 CASES = [*((name, 64) for name in FAMILY_CONFIGS), ("qwen3, tied", 128), ("llama", 16)]
+# One of each family, between them tied and not, with biases, with norms of heads and queries that share a key.
+PRIMITIVE_CASES = [
+    ("llama, linear scaling, every bias", 64),
+    ("qwen2, tied", 64),
+    ("qwen3, biases", 16),
+    ("llama", 128),
+]
 
 
 def shape_of(tensor: Any, rows: int, tokens: int) -> list[int]:
@@ -65,24 +74,48 @@ def test_every_family_builds_with_its_kv_in_place(tmp_path: Path, name: str, hea
     assert layers[trt.LayerType.ATTENTION_INPUT] == num_layers
 
 
-def test_an_int8_mlp_is_built_of_bytes(tmp_path: Path) -> None:
-    """The matrices are still int8 in what is built, whether their activations are rounded or not."""
-    config = {**FAMILY_CONFIGS["llama"], "hidden_size": 256, "intermediate_size": 2_048, "head_dim": 64}
+def test_a_folder_of_bf16_builds_with_its_kv_in_place(tmp_path: Path) -> None:
+    config = FAMILY_CONFIGS["qwen3, biases"]
+    write_family(tmp_path / "source", config, family_tensors(config, 1))
+    folder = prepare_model(tmp_path, "bf16", source=tmp_path / "source", max_length=MAX_LENGTH)
+    num_layers = folder.manifest.architecture.num_layers
+    layers, _ = built(folder.path)
+    assert layers[trt.LayerType.KV_CACHE_UPDATE] == 2 * num_layers
+    assert layers[trt.LayerType.ATTENTION_INPUT] == num_layers
+
+
+@pytest.mark.parametrize(("name", "head_dim"), PRIMITIVE_CASES, ids=[f"{name}-{dim}" for name, dim in PRIMITIVE_CASES])
+def test_every_family_builds_without_what_older_versions_lack(tmp_path: Path, name: str, head_dim: int) -> None:
+    config = {**FAMILY_CONFIGS[name], "head_dim": head_dim}
     write_family(tmp_path / "source", config, family_tensors(config, 1))
     checkpoint = SafetensorsSource.open(tmp_path / "source").checkpoint()
-    texts = [list(range(seed, seed + 40)) for seed in range(4)]
-    plan = make_plan(checkpoint, collect(checkpoint, texts, lambda _: None), lambda _: None)
-    num_layers = checkpoint.architecture.num_layers
-    # Gate and up share their rounded activations; each of the three matrices has its scales.
-    whole = plan.at({}), 2 * num_layers, 5 * num_layers
-    weights_alone = plan.at(dict.fromkeys(plan.matrices, "weights")), 0, 3 * num_layers
-    nothing = plan.at(dict.fromkeys(plan.matrices, "fp16")), 0, 0
+    write_tensorrt_decoder(checkpoint, tmp_path, max_length=MAX_LENGTH, primitive=True, progress=lambda _: None)
+
+    layers, _ = built(tmp_path)
+    kinds = trt.LayerType
+    assert not {kinds.KV_CACHE_UPDATE, kinds.ROTARY_EMBEDDING, kinds.ATTENTION_INPUT} & layers.keys()
+    assert layers[kinds.SOFTMAX] == checkpoint.architecture.num_layers
+
+
+@pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
+def test_an_mlp_of_8_bits_is_built_of_bytes(tmp_path: Path, grid: Grid) -> None:
+    """The matrices are still bytes in what is built, whether their activations are rounded or not."""
+    shape = {"hidden_size": 256, "intermediate_size": 2_048, "head_dim": 64, "num_hidden_layers": 1}
+    config = {**FAMILY_CONFIGS["llama"], **shape}
+    write_family(tmp_path / "source", config, family_tensors(config, 1))
+    checkpoint = SafetensorsSource.open(tmp_path / "source").checkpoint()
+    names = [f"layers.0.mlp.{part}_proj" for part in ("gate", "up", "down")]
+    matrices = {name: quantize_rows(checkpoint.read(name), grid) for name in names}
     sizes = []
-    for number, ((even, int8), quantized, dequantized) in enumerate((whole, weights_alone, nothing)):
+    # Gate and up share their rounded activations; each of the three matrices has its scales.
+    for number, (step, quantized, dequantized) in enumerate(((0.05, 2, 5), (None, 0, 3))):
         (folder := tmp_path / f"{number}").mkdir()
-        write_tensorrt_decoder(even, folder, max_length=MAX_LENGTH, int8=int8, progress=lambda _: None)
+        rounded = {name: RoundedLinear(matrix, step) for name, matrix in matrices.items()}
+        write_tensorrt_decoder(checkpoint, folder, max_length=MAX_LENGTH, rounded=rounded, progress=lambda _: None)
         layers, size = built(folder)
         assert (layers[trt.LayerType.QUANTIZE], layers[trt.LayerType.DEQUANTIZE]) == (quantized, dequantized)
         sizes.append(size)
-    weights = sum(matrix.levels.size for matrix in plan.matrices.values())
-    assert sizes[2] - max(sizes[:2]) > 0.9 * weights
+    write_tensorrt_decoder(checkpoint, tmp_path, max_length=MAX_LENGTH, progress=lambda _: None)
+    _, half = built(tmp_path)
+    # A byte less each; what they are multiplied by is compiled in and takes some of it.
+    assert half - max(sizes) > 0.7 * sum(matrix.levels.size for matrix in matrices.values())

@@ -1,11 +1,13 @@
 """A kept plan is handed out only for the very thing it was built for, and only whole."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lying_files import pickled
 
 from workers.engine.tensorrt_plans import PlanCache, PlanKey, PlanShapes, Rejected, read_plan
 
@@ -31,6 +33,53 @@ OTHERS = {
     "capacity": {"shapes": msgspec.structs.replace(SHAPES, capacity=4_104)},
     "prefill": {"shapes": msgspec.structs.replace(SHAPES, prefill_tokens=512)},
 }
+
+
+def store_another(cache: PlanCache, change: dict[str, object]) -> None:
+    """Copied from another machine, say, or a digest cut too short."""
+    cache.store(msgspec.structs.replace(KEY, **change), PLAN).rename(cache.path(KEY))
+
+
+def rewrite(cache: PlanCache, change: Callable[[bytes], bytes]) -> None:
+    path = cache.store(KEY, PLAN)
+    path.write_bytes(change(path.read_bytes()))
+
+
+LIES: dict[str, tuple[Callable[[PlanCache], object], str]] = {
+    **{
+        f"built for another {what}": (
+            lambda cache, change=change: store_another(cache, change),
+            "it was built for something else",
+        )
+        for what, change in OTHERS.items()
+    },
+    "other bytes under its header": (
+        lambda cache: rewrite(cache, lambda stored: stored.replace(PLAN, PLAN[::-1])),
+        "it is damaged",
+    ),
+    "cut off": (lambda cache: rewrite(cache, lambda stored: stored[:-1]), "it is damaged"),
+    "runs on": (lambda cache: rewrite(cache, lambda stored: stored + b"\0"), "it is damaged"),
+    "without its header": (lambda cache: rewrite(cache, lambda _: PLAN), "it is no plan of this version"),
+    "a pickle": (
+        lambda cache: rewrite(cache, lambda _: pickled(cache.directory / "mark")),
+        "it is no plan of this version",
+    ),
+    "a pickle after the first line": (
+        lambda cache: rewrite(cache, lambda stored: stored[:17] + pickled(cache.directory / "mark")),
+        "its header is damaged",
+    ),
+}
+
+
+def refuse_plan(what: str, base: Path) -> None:
+    """It is not handed out, TensorRT never sees it, and nothing of it is unpickled."""
+    cache = PlanCache(base / "plans")
+    lie, line = LIES[what]
+    lie(cache)
+    rejected = cache.load(KEY)
+    assert isinstance(rejected, Rejected)
+    assert (rejected.path, rejected.reason) == (cache.path(KEY), line)
+    assert not (cache.directory / "mark").exists()
 
 
 @pytest.fixture
@@ -59,13 +108,9 @@ def test_a_plan_of_anything_else_is_not_found(cache: PlanCache, change: dict[str
     assert cache.load(KEY) == PLAN
 
 
-@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
-def test_a_file_under_anothers_name_is_rejected(cache: PlanCache, change: dict[str, object]) -> None:
-    """Copied from another machine, say, or a digest cut too short."""
-    cache.store(msgspec.structs.replace(KEY, **change), PLAN).rename(cache.path(KEY))
-    rejected = cache.load(KEY)
-    assert isinstance(rejected, Rejected)
-    assert (rejected.path, rejected.reason) == (cache.path(KEY), "it was built for something else")
+@pytest.mark.parametrize("what", LIES)
+def test_a_file_that_lies_is_rejected(tmp_path: Path, what: str) -> None:
+    refuse_plan(what, tmp_path)
 
 
 @given(st.data())

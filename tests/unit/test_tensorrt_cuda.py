@@ -30,6 +30,12 @@ def slots_folder(tmp_path_factory: pytest.TempPathFactory, tiny_source: Path) ->
     return prepare_model(tmp_path_factory.mktemp("models"), "fp16", source=tiny_source, max_length=MAX_LENGTH)
 
 
+@pytest.fixture(scope="module")
+def primitive_folder(tmp_path_factory: pytest.TempPathFactory, tiny_source: Path) -> ModelFolder:
+    models = tmp_path_factory.mktemp("models")
+    return prepare_model(models, "fp16", source=tiny_source, max_length=MAX_LENGTH, primitive=True)
+
+
 @pytest.fixture
 def cuda() -> Cuda:
     return Cuda()
@@ -81,6 +87,16 @@ def test_it_computes_what_the_other_device_computes(slots_folder: ModelFolder, d
     answers(engine)
     assert cuda.live == taken
     engine.close()
+    engine.close()
+    assert cuda.live == 0
+
+
+def test_a_steps_own_kv_is_copied_behind_its_launch(primitive_folder: ModelFolder, device: Any, cuda: Cuda) -> None:
+    engine = engine_on(device, primitive_folder, num_slots=NUM_SLOTS, max_length=MAX_LENGTH)
+    seen = answers(engine)
+    assert seen == answers(on_the_cpu(primitive_folder, num_slots=NUM_SLOTS, max_length=MAX_LENGTH))
+    assert np.frombuffer(seen[-2], np.float16).any()
+    assert cuda.launches == 4
     engine.close()
     assert cuda.live == 0
 

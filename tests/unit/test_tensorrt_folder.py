@@ -5,11 +5,16 @@ from pathlib import Path
 import onnx
 import pytest
 from model_fixtures import TINY
+from prepared_folders import flip
 
 from ops.kv_memory import kv_facts
 from ops.model import prepare_model
-from shared.model_folder import GRAPH, ModelFolder
-from shared.settings import KvSettings
+from shared.errors import ModelError
+from shared.model_folder import GRAPH, GRAPH_DATA, ModelFolder
+from shared.settings import KvSettings, Settings
+from workers.engine.loading import load_model
+from workers.engine.tensorrt_plans import PlanShapes
+from workers.engine.tensorrt_shapes import device_memory_plan
 
 
 def prepared(tmp_path: Path, source: Path, max_length: int = 96) -> ModelFolder:
@@ -49,6 +54,37 @@ def test_a_longer_slot_is_no_other_model(tmp_path: Path, tiny_source: Path) -> N
     assert prepare_model(tmp_path, "fp32", source=tiny_source).manifest.revision not in revisions
 
 
+def test_a_folder_for_older_versions_stands_beside_the_other(tmp_path: Path, tiny_source: Path) -> None:
+    """Its KV is rounded elsewhere: another revision."""
+    newer = prepared(tmp_path, tiny_source)
+    older = prepare_model(tmp_path, "fp16", source=tiny_source, max_length=96, primitive=True)
+    assert older.path == tmp_path / "tiny-fp16-primitive"
+    assert (older.manifest.dialect, older.manifest.max_length) == ("tensorrt-primitive", 104)
+    assert older.manifest.revision != newer.manifest.revision
+    again = prepare_model(tmp_path, "fp16", source=tiny_source, max_length=96, primitive=True)
+    assert again.graph_path.stat().st_ino == older.graph_path.stat().st_ino
+
+
+def test_what_older_versions_keep_beside_the_slots_is_reckoned_with(tmp_path: Path, tiny_source: Path) -> None:
+    shapes = PlanShapes(num_slots=4, capacity=104, prefill_rows=2, prefill_tokens=32)
+    newer, older = (
+        device_memory_plan(
+            prepare_model(tmp_path, "fp16", source=tiny_source, max_length=96, primitive=primitive), shapes, 1 << 30
+        )
+        for primitive in (False, True)
+    )
+    step_kv = 2 * 32 * 2 * TINY.num_layers * TINY.num_kv_heads * TINY.head_dim * 2
+    scores = 2 * (2 * TINY.num_heads * 32 * (104 + 32)) * 2
+    assert older.workspace_bytes - newer.workspace_bytes == step_kv + scores
+    assert (older.kv_bytes, older.num_slots) == (newer.kv_bytes, newer.num_slots)
+
+
+def test_the_cpu_has_no_primitive_graph(tmp_path: Path, tiny_source: Path) -> None:
+    with pytest.raises(ModelError, match=r"^--primitive: there is no such graph of int8; add --precision fp16$"):
+        prepare_model(tmp_path, "int8", source=tiny_source, primitive=True)
+    assert not any(tmp_path.iterdir())
+
+
 def test_the_cpus_folder_is_for_any_length(tmp_path: Path, tiny_source: Path) -> None:
     first = prepare_model(tmp_path, "int8", source=tiny_source)
     assert (first.manifest.dialect, first.manifest.max_length) == ("cpu", None)
@@ -64,3 +100,10 @@ def test_what_is_kept_of_a_conversation_is_half_as_big_as_the_cpus(tmp_path: Pat
     assert cpu is not None
     assert gpu.session_bytes["exact"] == gpu.session_bytes["fp16"] == cpu.session_bytes["fp16"]
     assert gpu.session_bytes["exact"] < 0.6 * cpu.session_bytes["exact"]
+
+
+def test_a_gpus_worker_compares_the_sha256_before_it_looks_for_a_gpu(tmp_path: Path, tiny_source: Path) -> None:
+    folder = prepared(tmp_path, tiny_source)
+    flip(folder.path / GRAPH_DATA)
+    with pytest.raises(ModelError, match="sha256"):
+        load_model(Settings.model_validate({"model": {"dir": folder.path}, "worker": {"engine": "tensorrt"}}))

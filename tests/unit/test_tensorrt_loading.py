@@ -7,17 +7,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import onnx
 import pytest
 from cuda_emulation import Cuda, TensorRT
 
 from ops.model import prepare_model
+from ops.profile import ProfileOptions, run
+from ops.profile_calls import Call
+from ops.profile_recorders import open_recorder
 from shared.errors import EngineError, SettingsError
 from shared.model_folder import ModelFolder
 from shared.settings import Settings
 from workers.engine import PrefillChunk, Sampling, tensorrt_loading
 from workers.engine.loading import load_model
 from workers.engine.tensorrt_probe import DeviceFacts, Unusable
+from workers.engine.tensorrt_shapes import unmet
 
 MAX_LENGTH = 96
 FACTS = DeviceFacts(device="a GPU", sm="sm_90", free_bytes=1 << 30, total_bytes=1 << 31, version="10.15.1")
@@ -31,6 +36,7 @@ class Machine:
     built: list[str] = field(default_factory=list)
     probed: list[Path | None] = field(default_factory=list)
     rejects: int = 0
+    facts: DeviceFacts = FACTS
     cuda: Cuda = field(default_factory=Cuda)
 
     def probe(self, _library: str, plan: Path | None = None) -> DeviceFacts | Unusable:
@@ -38,7 +44,7 @@ class Machine:
         if plan is not None and self.rejects:
             self.rejects -= 1
             return Unusable(f"{plan} does not load on a GPU, sm_90; delete it")
-        return FACTS
+        return self.facts
 
     def build_decoder(self, _library: Any, graph: Path, *_rest: Any) -> bytes:
         self.built.append("decoder")
@@ -93,6 +99,58 @@ def test_plans_are_built_at_the_first_start_alone(slots_folder: ModelFolder, mac
     [decoder] = machine.plans.glob("tiny-fp16-*.plan")
     assert machine.probed == [None, decoder] * 2
     assert machine.cuda.live == 0
+
+
+def test_its_layers_are_timed_where_a_profile_is_asked_for(
+    slots_folder: ModelFolder, machine: Machine, tmp_path: Path
+) -> None:
+    """Of what is counted; the calls before are not, nor is any step recorded."""
+    recorder = open_recorder(settings(slots_folder, machine), tmp_path)
+    measured = run(recorder, ProfileOptions(batch=1, prompt_tokens=4, prefills=1, steps=2))
+    calls = recorder.finish()
+    assert {phase: len(ms) for phase, ms in measured.items()} == {"prefill": 1, "decode": 2}
+    mlp, rest = Call("decode", 1, "mlp", "mlp.down_proj.out", 0.25), Call("decode", None, "head", "__myl_AddCast", 0.5)
+    assert [call for call in calls if call.phase == "decode"] == [mlp, rest] * 2
+    assert len(calls) == 3 * 2
+    assert (machine.cuda.launches, machine.cuda.live) == (0, 0)
+
+
+def test_a_profile_without_a_gpu_is_refused_in_one_line(
+    slots_folder: ModelFolder, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensorrt_loading, "probe", lambda _name: Unusable("no driver; install NVIDIA's"))
+    with pytest.raises(SettingsError, match=r"^REPLYLINE_WORKER__ENGINE=tensorrt: no driver; install NVIDIA's$"):
+        open_recorder(settings(slots_folder, machine), tmp_path)
+
+
+def test_an_older_library_takes_the_other_dialect(
+    slots_folder: ModelFolder, machine: Machine, tiny_source: Path
+) -> None:
+    """It refuses the newer one with the command, before anything is built."""
+    machine.facts = msgspec.structs.replace(FACTS, version="10.14.1", kv_in_place=False)
+    with pytest.raises(SettingsError) as refused:
+        load_model(settings(slots_folder, machine))
+    assert str(refused.value) == (
+        "REPLYLINE_WORKER__ENGINE=tensorrt: TensorRT 10.14.1 cannot keep KV in place, as the model's graph has it; "
+        "install 10.15 or later, or run: replyline model prepare --precision fp16 --primitive"
+    )
+    assert machine.built == []
+    models = slots_folder.path.parent
+    older = prepare_model(models, "fp16", source=tiny_source, max_length=MAX_LENGTH, primitive=True)
+    assert first_token(older, machine) is not None
+    assert machine.cuda.live == 0
+
+
+@pytest.mark.parametrize(("sm", "taken"), [("sm_75", False), ("sm_86", False), ("sm_89", True), ("sm_120", True)])
+def test_a_model_in_fp8_is_for_gpus_that_have_it(slots_folder: ModelFolder, sm: str, taken: bool) -> None:
+    manifest = msgspec.structs.replace(slots_folder.manifest, precision="fp8-mlp")
+    reason = unmet(manifest, "10.15.1", kv_in_place=True, sm=sm)
+    refusal = (
+        f"the model's MLP is FP8, for sm_89 and later, the GPU is {sm}; "
+        "run: replyline optimize quantize --mlp int8 --calibration FILE --out FOLDER"
+    )
+    assert reason == (None if taken else refusal)
+    assert unmet(slots_folder.manifest, "10.15.1", kv_in_place=True, sm=sm) is None
 
 
 def test_a_damaged_plan_is_built_again_and_never_loaded(slots_folder: ModelFolder, machine: Machine) -> None:

@@ -8,7 +8,7 @@ Everything that needs a GPU is behind `Device`, so that this file runs anywhere.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,9 @@ from workers.engine.tensorrt_device import Device, Execution, Replay, Staging
 from workers.engine.tensorrt_kv import DeviceKv
 from workers.engine.tensorrt_plans import DECODE, PREFILL, PlanShapes
 from workers.engine.tensorrt_slots import SlotLayout, bucket_of, decode_buckets
+from workers.engine.tensorrt_step_kv import Beside, InPlace, StepKv
 from workers.engine.tensorrt_tokens import TokenReader
-from workers.kv.layout import KvLayout
-
-KV_DTYPE: Final = np.dtype(np.float16)
+from workers.kv.layout import KvLayout, kv_dtype
 
 
 class TensorrtEngine:
@@ -50,19 +49,13 @@ class TensorrtEngine:
         self._shapes = shapes
         self._info = _info(folder.manifest, shapes, max_length, name)
         layout = self._info.kv_layout
-        self._slots = SlotLayout(
-            layers=layout.layers,
-            slots=shapes.num_slots,
-            heads=layout.heads,
-            capacity=shapes.capacity,
-            dim=layout.dim,
-            itemsize=layout.numpy_dtype.itemsize,
-        )
+        self._slots = SlotLayout.of(layout, slots=shapes.num_slots, capacity=shapes.capacity)
         self._compute = device.open_stream()
         self._programs = program, sampling = device.load(decoder), device.load(sampler)
         # Executions run one after another on one stream: one workspace serves them all.
         workspace = device.allocate(max(program.workspace_bytes, sampling.workspace_bytes))
         self._kv = DeviceKv(device, self._slots, layout, self._compute)
+        self._step_kv = self._made_step_kv(device, folder.manifest)
         self._reader = TokenReader(
             device,
             self._compute,
@@ -107,6 +100,7 @@ class TensorrtEngine:
             self._enqueue_decode(execution)
         else:
             self._compute.launch(replay)
+        self._step_kv.keep(0, bucket, 1, [(row.past, 1) for row in rows])
         self._compute.synchronize()
         tokens = self._reader.tokens([row.sampling for row in rows], [row.past + 1 for row in rows])
         return [token for token in tokens if token is not None]
@@ -128,6 +122,12 @@ class TensorrtEngine:
         self._steps.clear()
         self._device.close()
 
+    def _made_step_kv(self, device: Device, manifest: Manifest) -> StepKv:
+        if manifest.dialect == "tensorrt":
+            return InPlace(self._slots, self._kv.base)
+        rows, tokens = self._shapes.prefill_rows, self._shapes.prefill_tokens
+        return Beside(device, self._slots, self._kv.base, self._compute, prefill_rows=rows, prefill_tokens=tokens)
+
     def _prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
         """Chunks of at most `prefill_tokens` each."""
         first, rows = chunks[0].slot, len(chunks)
@@ -144,6 +144,7 @@ class TensorrtEngine:
         self._bind(self._prefill_execution, self._prefill_inputs, first, rows, width)
         self._compute.run(self._prefill_execution)
         self._reader.fetch()
+        self._step_kv.keep(first, rows, width, [(chunk.past, len(chunk.token_ids)) for chunk in chunks])
         self._compute.synchronize()
         lengths = [chunk.past + len(chunk.token_ids) for chunk in chunks]
         return self._reader.tokens([chunk.sampling for chunk in chunks], lengths)
@@ -170,10 +171,7 @@ class TensorrtEngine:
         execution.bind("input_ids", inputs.addresses["input_ids"], (rows, width))
         execution.bind("last_index", inputs.addresses["last_index"], (rows, 1))
         execution.bind("past_lengths", inputs.addresses["past_lengths"], (rows,))
-        shape = self._slots.shape(rows)
-        for past, present, address in self._slots.caches(self._kv.base, first_slot):
-            execution.bind(past, address, shape)
-            execution.bind(present, address, shape)
+        self._step_kv.bind(execution, first_slot, rows, width)
         self._reader.bind(execution, rows)
 
 
@@ -192,7 +190,7 @@ def _info(manifest: Manifest, shapes: PlanShapes, max_length: int, name: str) ->
             parts=2,
             heads=architecture.num_kv_heads,
             dim=architecture.head_dim,
-            dtype=KV_DTYPE.str,
+            dtype=kv_dtype(manifest).str,
         ),
         stop_token_ids=frozenset(manifest.stop_token_ids),
     )

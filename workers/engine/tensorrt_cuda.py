@@ -27,6 +27,10 @@ def checked(result: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
+LayerTime = Callable[[str, float], None]
+"""Told a layer's name and what it took, ms."""
+
+
 class CudaExecution:
     def __init__(self, context: Any, inputs: frozenset[str], log: Any) -> None:
         self._context = context
@@ -47,7 +51,7 @@ class CudaExecution:
 class CudaProgram:
     """An engine of TensorRT. Its executions may share a profile, as they may since TensorRT 10."""
 
-    def __init__(self, library: Any, engine: Any, log: Any) -> None:
+    def __init__(self, library: Any, engine: Any, log: Any, clock: Any | None) -> None:
         names = [engine.get_tensor_name(at) for at in range(engine.num_io_tensors)]
         elsewhere = [name for name in names if engine.get_tensor_location(name) != library.TensorLocation.DEVICE]
         if elsewhere:
@@ -56,6 +60,7 @@ class CudaProgram:
         self._library = library
         self._engine = engine
         self._log = log
+        self._clock = clock
 
     @property
     def workspace_bytes(self) -> int:
@@ -73,6 +78,8 @@ class CudaProgram:
             checked(cuda.cudaStreamSynchronize(stream))
         finally:
             checked(cuda.cudaStreamDestroy(stream))
+        if self._clock is not None:
+            context.profiler = self._clock
         return CudaExecution(context, self._inputs, self._log)
 
     def _how(self, *, one_shape: bool) -> Any:
@@ -90,7 +97,8 @@ class CudaProgram:
 
 
 class CudaStream:
-    def __init__(self) -> None:
+    def __init__(self, *, records: bool) -> None:
+        self._records = records
         self._stream = checked(cuda.cudaStreamCreateWithFlags(cuda.cudaStreamNonBlocking))
         self._event = checked(cuda.cudaEventCreateWithFlags(cuda.cudaEventDisableTiming))
         self._replays: list[Any] = []
@@ -113,6 +121,8 @@ class CudaStream:
         execution.enqueue(int(self._stream))
 
     def capture(self, work: Callable[[], None]) -> Any:
+        if not self._records:
+            return None
         mode = cuda.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         checked(cuda.cudaStreamBeginCapture(self._stream, mode))
         failure: EngineError | None = None
@@ -156,10 +166,15 @@ class CudaStream:
 
 
 class CudaDevice:
-    """The first GPU that the process sees (`CUDA_VISIBLE_DEVICES`)."""
+    """The first GPU that the process sees (`CUDA_VISIBLE_DEVICES`).
 
-    def __init__(self, library: Any) -> None:
+    With `layer_time`, TensorRT tells it of each layer once the work that it is in has ended; then nothing is recorded,
+    for what is launched as one CUDA graph has no layers.
+    """
+
+    def __init__(self, library: Any, layer_time: LayerTime | None = None) -> None:
         self._library = library
+        self._clock = None if layer_time is None else _make_clock(library, layer_time)
         self._log = make_log(library)
         self._runtime = library.Runtime(self._log)
         self._device_memory: list[int] = []
@@ -181,7 +196,7 @@ class CudaDevice:
         return memory
 
     def open_stream(self) -> CudaStream:
-        stream = CudaStream()
+        stream = CudaStream(records=self._clock is None)
         self._streams.append(stream)
         return stream
 
@@ -189,7 +204,7 @@ class CudaDevice:
         engine = self._runtime.deserialize_cuda_engine(plan)
         if engine is None:
             raise EngineError(f"TensorRT does not load the plan ({self._log.last_error}); delete it and build it again")
-        return CudaProgram(self._library, engine, self._log)
+        return CudaProgram(self._library, engine, self._log, self._clock)
 
     def close(self) -> None:
         if self._streams:
@@ -201,6 +216,17 @@ class CudaDevice:
         for address in self._host_memory:
             cuda.cudaFreeHost(address)
         self._streams, self._device_memory, self._host_memory = [], [], []
+
+
+def _make_clock(library: Any, layer_time: LayerTime) -> Any:
+    class Clock(library.IProfiler):  # type: ignore[misc]
+        def __init__(self) -> None:
+            library.IProfiler.__init__(self)
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            layer_time(layer_name, ms)
+
+    return Clock()
 
 
 def _pitched(block: Block) -> Any:

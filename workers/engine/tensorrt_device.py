@@ -41,7 +41,7 @@ class Execution(Protocol):
     """A program with one set of shapes and addresses at a time."""
 
     def bind(self, name: str, address: int, shape: tuple[int, ...]) -> None:
-        """Put an input or output at `address`. The past and the present of a cache share theirs."""
+        """Put an input or output at `address`. The past and the present of a cache may share theirs."""
 
 
 class Program(Protocol):
@@ -85,7 +85,9 @@ class Replay(Protocol):
     """Recorded work, with its addresses and shapes."""
 
 
-class Device(Protocol):
+class BareDevice(Protocol):
+    """Memory and streams, which is all that KV and what crosses to the host ask for."""
+
     def allocate(self, num_bytes: int) -> int:
         """The address of memory of the device, zeroed; a multiple of `ALIGNMENT`. Freed by `close`."""
 
@@ -94,11 +96,13 @@ class Device(Protocol):
 
     def open_stream(self) -> Stream: ...
 
-    def load(self, plan: bytes) -> Program:
-        """Load what was built for this device. Its weights are on the device from then on."""
-
     def close(self) -> None:
         """Give back everything. Idempotent."""
+
+
+class Device(BareDevice, Protocol):
+    def load(self, plan: bytes) -> Program:
+        """Load what was built for this device. Its weights are on the device from then on."""
 
 
 def aligned(num_bytes: int) -> int:
@@ -112,7 +116,7 @@ class Staging:
     All of it crosses in one copy.
     """
 
-    def __init__(self, device: Device, arrays: dict[str, tuple[tuple[int, ...], Any]]) -> None:
+    def __init__(self, device: BareDevice, arrays: dict[str, tuple[tuple[int, ...], Any]]) -> None:
         """`arrays`: each one's shape and dtype."""
         self.offsets: dict[str, int] = {}
         self.num_bytes = 0

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.engine.tensorrt_device import Device, Stream
+from workers.engine.tensorrt_device import BareDevice, Stream
 from workers.engine.tensorrt_slots import SlotLayout
 from workers.kv.layout import KvLayout
 
@@ -22,7 +22,7 @@ _NUM_IMPORT_STAGES: Final = 2
 class DeviceKv:
     """`compute` is the stream on which slots are read and written otherwise."""
 
-    def __init__(self, device: Device, slots: SlotLayout, layout: KvLayout, compute: Stream) -> None:
+    def __init__(self, device: BareDevice, slots: SlotLayout, layout: KvLayout, compute: Stream) -> None:
         self.base = device.allocate(slots.num_bytes)
         self._slots = slots
         self._layout = layout

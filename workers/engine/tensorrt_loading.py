@@ -15,7 +15,7 @@ from workers.engine import Engine
 from workers.engine.tensorrt_build import Progress, build_decoder, build_sampler, import_library
 from workers.engine.tensorrt_plans import PlanCache, PlanKey, PlanShapes, Rejected
 from workers.engine.tensorrt_probe import DeviceFacts, Unusable, probe
-from workers.engine.tensorrt_shapes import device_memory_plan, plan_shapes
+from workers.engine.tensorrt_shapes import device_memory_plan, plan_shapes, unmet
 from workers.engine.tensorrt_tokens import sampler_for
 
 # TensorRT for RTX compiles its kernels where they run: one plan serves all GPUs.
@@ -83,8 +83,10 @@ class Planner:
         return plan, True
 
 
-def load_tensorrt(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
-    """An engine on the first GPU, or why there can be none.
+def load_tensorrt(
+    settings: Settings, folder: ModelFolder, layer_time: Callable[[str, float], None] | None = None
+) -> Engine | Unusable:
+    """An engine on the first GPU, or why there can be none. `layer_time` is as `CudaDevice` has it.
 
     Building its plan takes minutes at the first start (`replyline engine build` does it before). Raises `SettingsError`
     where the model or the memory does not fit, `ModelError` where TensorRT does not take the graph, `EngineError` where
@@ -95,6 +97,9 @@ def load_tensorrt(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
     facts = probe(worker.engine)
     if isinstance(facts, Unusable):
         return facts
+    reason = unmet(folder.manifest, facts.version, kv_in_place=facts.kv_in_place, sm=facts.sm)
+    if reason is not None:
+        return Unusable(reason)
     memory = device_memory_plan(folder, shapes, facts.free_bytes)
     if not memory.fits:
         raise SettingsError(
@@ -111,7 +116,7 @@ def load_tensorrt(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
     from workers.engine.tensorrt import TensorrtEngine
     from workers.engine.tensorrt_cuda import CudaDevice
 
-    device = CudaDevice(library)
+    device = CudaDevice(library, layer_time)
     try:
         return TensorrtEngine(
             folder,

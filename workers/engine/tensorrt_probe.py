@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from shared.errors import ModelError
-from workers.engine.tensorrt_build import import_library, make_log
+from workers.engine.tensorrt_build import import_library, keeps_kv_in_place, make_log
 from workers.engine.tensorrt_plans import read_plan
 
 _OLDEST_SM: Final = 75
@@ -26,13 +26,15 @@ _TIMEOUT_S: Final = 180.0
 
 
 class DeviceFacts(Struct, frozen=True, kw_only=True, tag="facts"):
-    """The first GPU, and the library that is to run on it. `sm` is its compute capability, `sm_90`."""
+    """The first GPU, and the library that is to run on it. `sm` is its compute capability, `sm_90`; `kv_in_place` says
+    whether the library takes graphs that keep KV so."""
 
     device: str
     sm: str
     free_bytes: int
     total_bytes: int
     version: str
+    kv_in_place: bool = True
 
 
 class Unusable(Struct, frozen=True, tag="unusable"):
@@ -104,6 +106,7 @@ def _look_closer(cuda: Any, library: Any, plan: Path | None) -> DeviceFacts | Un
         free_bytes=free_bytes,
         total_bytes=total_bytes,
         version=library.__version__,
+        kv_in_place=keeps_kv_in_place(library),
     )
 
 

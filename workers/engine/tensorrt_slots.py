@@ -7,13 +7,15 @@ takes as its `past_key.{layer}` at one address: base + s * `slot_bytes`.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from workers.engine.tensorrt_device import ALIGNMENT, Block, Extent
 from workers.graph.decoder import cache_names
+from workers.kv.layout import KvLayout
 
-# Slots begin at multiples of what TensorRT wants of an address: head dims are multiples of 16, numbers of 2 bytes.
-_CAPACITY_MULTIPLE: Final = 8
+# As many rows of a head's numbers are a multiple of what TensorRT wants of an address: head dims are multiples of 16,
+# numbers of 2 bytes.
+_ROWS_MULTIPLE: Final = 8
 
 
 def slot_capacity(max_length: int, max_positions: int) -> int:
@@ -23,7 +25,7 @@ def slot_capacity(max_length: int, max_positions: int) -> int:
     A decode step is padded to the next bucket; the padding's rows are real slots, whose sequences must not be touched,
     so their one token is written to a slot's last place, `capacity - 1`, to which no sequence attends.
     """
-    rounded = -(-(max_length + 1) // _CAPACITY_MULTIPLE) * _CAPACITY_MULTIPLE
+    rounded = -(-(max_length + 1) // _ROWS_MULTIPLE) * _ROWS_MULTIPLE
     return min(rounded, max_positions)
 
 
@@ -52,6 +54,18 @@ class SlotLayout:
     def __post_init__(self) -> None:
         if self.slot_bytes % ALIGNMENT:
             raise ValueError(f"a slot of {self.slot_bytes} bytes in a layer is no multiple of {ALIGNMENT}")
+
+    @classmethod
+    def of(cls, layout: KvLayout, *, slots: int, capacity: int) -> Self:
+        """So many slots for a model whose KV is laid out so."""
+        return cls(
+            layers=layout.layers,
+            slots=slots,
+            heads=layout.heads,
+            capacity=capacity,
+            dim=layout.dim,
+            itemsize=layout.numpy_dtype.itemsize,
+        )
 
     @property
     def token_bytes(self) -> int:
@@ -88,3 +102,40 @@ class SlotLayout:
 
     def extent(self, num_tokens: int) -> Extent:
         return Extent(width=num_tokens * self.token_bytes, rows=self.heads, slices=2 * self.layers)
+
+
+@dataclass(frozen=True, slots=True)
+class StepLayout:
+    """The keys and values of a step's new tokens, `rows` sequences of `width` each, for all layers one after another.
+
+    A cache `[rows, kv heads, width, head dim]` is followed by as many empty rows as it takes for the next one to begin
+    where TensorRT allows it.
+    """
+
+    slots: SlotLayout
+    rows: int
+    width: int
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Of one cache."""
+        return (self.rows, self.slots.heads, self.width, self.slots.dim)
+
+    @property
+    def cache_bytes(self) -> int:
+        """From one cache to the next."""
+        return self._rows_of_tokens * self.width * self.slots.token_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        return 2 * self.slots.layers * self.cache_bytes
+
+    def block(self, address: int, row: int) -> Block:
+        """Those of one sequence: a row a head, a slice a layer's keys or values."""
+        pitch = self.width * self.slots.token_bytes
+        return Block(address + row * self.slots.heads * pitch, pitch=pitch, rows=self._rows_of_tokens)
+
+    @property
+    def _rows_of_tokens(self) -> int:
+        """Heads of all sequences, rounded up: a token's numbers in a head are a multiple of 32 bytes."""
+        return -(-self.rows * self.slots.heads // _ROWS_MULTIPLE) * _ROWS_MULTIPLE

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from shared.errors import EngineError
 from workers.engine import Sampling
 from workers.engine.sampling import sample
-from workers.engine.tensorrt_device import Device, Execution, Staging, Stream
+from workers.engine.tensorrt_device import BareDevice, Execution, Staging, Stream
 from workers.engine.tensorrt_sampling import (
     BLOCK_TOKENS,
     NUM_CANDIDATES,
@@ -32,7 +32,9 @@ _LOGIT_BYTES = 4
 class TokenReader:
     """The logits `[rows, vocabulary]` of one step, for up to `max_rows` rows, and what is found in them."""
 
-    def __init__(self, device: Device, compute: Stream, sampler: Execution, *, max_rows: int, vocab_size: int) -> None:
+    def __init__(
+        self, device: BareDevice, compute: Stream, sampler: Execution, *, max_rows: int, vocab_size: int
+    ) -> None:
         self._compute = compute
         self._sampler = sampler
         self._vocab_size = vocab_size

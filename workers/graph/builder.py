@@ -48,7 +48,8 @@ class GraphBuilder:
         """Append `values` to the data file, for `weight_at` to name."""
         self.data.write(bytes(-self.data.tell() % _ALIGNMENT))
         placement = Placement(self.data.tell(), values.nbytes)
-        self.data.write(np.ascontiguousarray(values).data)
+        # As bytes: numpy hands out no buffer of types that are not its own, such as bfloat16.
+        self.data.write(np.ascontiguousarray(values).view(np.uint8).data)
         return placement
 
     def weight_at(self, name: str, placement: Placement, dtype: np.dtype[Any], shape: Sequence[int]) -> None:

@@ -72,7 +72,14 @@ class PlainMatrices:
 
 @dataclass(slots=True)
 class Int8Matrices:
+    """In blocks of 32, and so is what they multiply, when it comes.
+
+    `centre` `[hidden]` is what is usually projected to logits: only the difference from it is rounded, and the logits
+    of the centre itself are added as a bias.
+    """
+
     graph: GraphBuilder
+    centre: Float32Array | None = None
     tables: dict[str, tuple[Placement, tuple[int, int]]] = field(default_factory=dict)
 
     def linear(self, name: str, matrix: Float32Array, bias: Float32Array | None, value: str) -> str:
@@ -85,6 +92,9 @@ class Int8Matrices:
 
     def store_table(self, name: str, table: Float32Array, *, projects: bool) -> None:
         self.tables[name] = self._store(name, table, multiplies=projects), (table.shape[0], table.shape[1])
+        if projects and self.centre is not None:
+            self.graph.weight(f"{name}.away", -self.centre)
+            self.graph.weight(f"{name}.bias", table @ self.centre)
 
     def look_up(self, table: str, indices: str, output: str) -> str:
         # The same bytes as `project` reads, under the flat shape that this operator wants.
@@ -102,7 +112,10 @@ class Int8Matrices:
 
     def project(self, table: str, value: str, output: str) -> str:
         _, shape = self.tables[table]
-        return self._multiply(table, shape, value, output, [])
+        if self.centre is None:
+            return self._multiply(table, shape, value, output, [])
+        value = self.graph.node("Add", [value, f"{table}.away"], [f"{table}.centred"])
+        return self._multiply(table, shape, value, output, [f"{table}.bias"])
 
     def _store(self, name: str, matrix: Float32Array, *, multiplies: bool) -> Placement:
         levels, scales = quantize(matrix)
@@ -126,6 +139,6 @@ class Int8Matrices:
         )
 
 
-def matrices(graph: GraphBuilder, precision: Precision) -> Matrices:
-    """The products that `precision` asks for."""
-    return Int8Matrices(graph) if precision == "int8" else PlainMatrices(graph)
+def matrices(graph: GraphBuilder, precision: Precision, centre: Float32Array | None = None) -> Matrices:
+    """The products that `precision` asks for; `centre` is for those in 8 bits."""
+    return Int8Matrices(graph, centre) if precision == "int8" else PlainMatrices(graph)

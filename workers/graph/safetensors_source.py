@@ -74,7 +74,7 @@ class SafetensorsSource:
     def checkpoint(self) -> Checkpoint:
         """The weights under their canonical names. Raises `ModelError` as `Checkpoint` does."""
         architecture = self.architecture
-        weights = {_canonical(name): weight for file in self.files() for name, weight in _tensors(file).items()}
+        weights = {_canonical(name): weight for file in self.files() for name, weight in tensors_of(file).items()}
         weights = {name: weight for name, weight in weights.items() if not name.endswith(_COMPUTED)}
         if architecture.tied_embedding:
             weights.pop("lm_head", None)
@@ -98,9 +98,18 @@ def _canonical(name: str) -> str:
     return name.removeprefix("model.").removesuffix(".weight")
 
 
-def _tensors(path: Path) -> dict[str, Weight]:
-    """Every tensor of one file, mapped into memory. The header is held against the file before anything is read by it:
-    its length, and that the tensors lie side by side and fill the file, as the format asks."""
+def metadata_of(path: Path) -> dict[str, str]:
+    """What a file says of itself, beside its tensors. Raises `ModelError` where it is damaged."""
+    try:
+        return msgspec.convert(_header(path)[0].get("__metadata__", {}), dict[str, str])
+    except (ValueError, OverflowError, RecursionError, OSError) as error:
+        raise ModelError(f"{path} is no whole safetensors file ({error}); fetch it again") from error
+
+
+def tensors_of(path: Path) -> dict[str, Weight]:
+    """Every tensor of one file, mapped into memory. Raises `ModelError` where it is damaged. The header is held against
+    the file before anything is read by it: its length, and that the tensors lie side by side and fill the file, as the
+    format asks."""
     try:
         header, start = _header(path)
         header.pop("__metadata__", None)

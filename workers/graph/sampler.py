@@ -16,8 +16,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-_OPSET = 24
-_IR_VERSION = 11
+# What TensorRT 10.1 reads, and all after it.
+_OPSET = 18
+_IR_VERSION = 9
 
 
 def sampler_graph(vocab_size: int, num_candidates: int, block_tokens: int) -> bytes:

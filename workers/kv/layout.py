@@ -8,7 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from shared.model_folder import Manifest
+
 _LARGEST: Final = 0xFFFF
+# numpy has no bfloat16: its bits are carried, unread, as whole numbers.
+_OF_PRECISION: Final = {"int8": "<f4", "int8-rows": "<f4", "fp32": "<f4", "bf16": "<u2"}
 _KINDS: Final = "fiu"
 
 
@@ -54,3 +58,13 @@ class KvLayout:
     def describe(self) -> str:
         """Equal for equal layouts only; short, for names: `30x2x3x64<f4`."""
         return f"{self.layers}x{self.parts}x{self.heads}x{self.dim}{self.dtype}"
+
+
+def kv_dtype(manifest: Manifest) -> np.dtype[Any]:
+    """The numbers in which every engine keeps the KV of this model.
+
+    numpy has no bfloat16: its bits are carried, unread, as whole numbers.
+    """
+    if manifest.dialect == "cpu":
+        return np.dtype("<f4")
+    return np.dtype("<u2" if manifest.precision == "bf16" else "<f2")
