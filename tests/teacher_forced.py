@@ -1,4 +1,4 @@
-"""Logits of a given answer, token by token, by the CPU engine and by the TensorRT dialect's graph on the CPU.
+"""Logits of a given answer, token by token, by the CPU engine and by the TensorRT dialects' graphs on the CPU.
 
 Both give logits before each token of the answer, given the prompt and the answer so far: `[answer, vocabulary]`.
 """
@@ -31,7 +31,7 @@ def engine_forced(folder: ModelFolder, prompt: Sequence[int], answer: Sequence[i
 
 
 class GraphSlots:
-    """The TensorRT dialect's graph on the CPU, its KV written in place.
+    """A TensorRT dialect's graph on the CPU, its KV written in place, or after each step where it is `primitive`.
 
     `dtype` is that of products, KV and attention; `fill` is what the slots hold before their first use.
     """
@@ -42,6 +42,7 @@ class GraphSlots:
         folder: Path,
         *,
         dtype: str,
+        primitive: bool = False,
         num_slots: int = 1,
         max_length: int = 64,
         fill: float = 0.0,
@@ -49,8 +50,14 @@ class GraphSlots:
         folder.mkdir(exist_ok=True)
         a = checkpoint.architecture
         write_tensorrt_decoder(
-            checkpoint, folder, max_length=max_length, dtype=np.dtype(dtype), progress=lambda _fraction: None
+            checkpoint,
+            folder,
+            max_length=max_length,
+            dtype=np.dtype(dtype),
+            primitive=primitive,
+            progress=lambda _fraction: None,
         )
+        self._primitive = primitive
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(
@@ -74,11 +81,18 @@ class GraphSlots:
         for name, array in given.items():
             bind(binding.bind_input, name, array)
         bind(binding.bind_output, "logits", logits)
-        for layer, parts in enumerate(self.kv):
-            for part, slots in zip(("key", "value"), parts, strict=True):
-                bind(binding.bind_input, f"past_{part}.{layer}", slots[: len(rows)])
-                bind(binding.bind_output, f"present_{part}.{layer}", slots[: len(rows)])
+        past_kv = self.kv[:, :, : len(rows)]
+        present_kv = np.empty((*past_kv.shape[:4], token_ids.shape[1], past_kv.shape[5]), past_kv.dtype)
+        for layer in range(len(past_kv)):
+            for place, part in enumerate(("key", "value")):
+                slots = past_kv[layer, place]
+                present = present_kv[layer, place] if self._primitive else slots
+                bind(binding.bind_input, f"past_{part}.{layer}", slots)
+                bind(binding.bind_output, f"present_{part}.{layer}", present)
         self._session.run_with_iobinding(binding)
+        if self._primitive:
+            for at, (start, row) in enumerate(zip(past, rows, strict=True)):
+                past_kv[:, :, at, :, start : start + len(row)] = present_kv[:, :, at, :, : len(row)]
         return logits
 
     def forced(self, prompt: Sequence[int], answer: Sequence[int]) -> np.ndarray:

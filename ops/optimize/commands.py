@@ -1,7 +1,7 @@
 """The options of `replyline optimize`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -17,7 +17,9 @@ def optimize() -> None:
 @optimize_app.command("quantize")
 def quantize(
     out: Annotated[Path, typer.Option(help="the model's folder to write, for the tensorrt engine")],
-    calibration: Annotated[str, typer.Option(metavar="FILE|demo", help="texts as JSONL (docs/quantization.md)")],
+    calibration: Annotated[
+        str, typer.Option(metavar="FILE|demo", help="texts as JSONL (docs/quantization.md), or a recording")
+    ],
     source: Annotated[
         Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (none: the demo's model)")
     ] = None,
@@ -41,10 +43,14 @@ def quantize(
     compare: Annotated[
         bool, typer.Option("--compare", help="calibrate once more without rare texts, and show")
     ] = False,
+    mlp: Annotated[
+        Literal["int8", "fp8"], typer.Option(help="fp8 is E4M3, for GPUs from SM 89 on (Ada, Hopper)")
+    ] = "int8",
+    primitive: Annotated[bool, typer.Option("--primitive", help="for TensorRT before 10.15")] = False,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the report here too")] = None,
     models: Annotated[Path, typer.Option("--dir", help="where the fp32 model is prepared")] = Path(".models"),
 ) -> None:
-    """Round a model's MLP to INT8 for TensorRT. Below the bound nothing is written: one line and exit status 1."""
+    """Round a model's MLP to 8 bits for TensorRT. Below the bound nothing is written: one line and exit status 1."""
     from ops.optimize.quantize import QuantizeOptions
     from ops.optimize.quantize import quantize as run
 
@@ -61,6 +67,96 @@ def quantize(
         seed=seed,
         attention=attention,
         compare=compare,
+        mlp=mlp,
+        primitive=primitive,
         json_path=json_path,
+    )
+    raise typer.Exit(run(options, Console(stderr=True)))
+
+
+@optimize_app.command("evaluate")
+def evaluate(
+    model: Annotated[Path, typer.Option(help="the prepared folder to measure, for the onnx engine")] = Path(
+        ".models/smollm2-135m-instruct-int8"
+    ),
+    original: Annotated[Path, typer.Option(help="the same model prepared with --precision fp32")] = Path(
+        ".models/smollm2-135m-instruct-fp32"
+    ),
+    prompts: Annotated[int, typer.Option(min=1, help="texts of the demo to answer")] = 200,
+    tokens: Annotated[int, typer.Option(min=1, help="of each answer, at most")] = 32,
+    bound: Annotated[
+        float | None, typer.Option(min=0, max=1, help="agreement below which the exit status is 1")
+    ] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the report here too")] = None,
+) -> None:
+    """Measure how often a model's likeliest token is that of its float32 original, on the original's own answers."""
+    from ops.optimize.lockstep import evaluate as run
+
+    status = run(
+        model,
+        original,
+        Console(stderr=True),
+        num_prompts=prompts,
+        num_tokens=tokens,
+        bound=bound,
+        json_path=json_path,
+    )
+    raise typer.Exit(status)
+
+
+@optimize_app.command("distill")
+def distill(
+    out: Annotated[Path, typer.Option(help="the adapter's folder to write; loss.jsonl and loss.svg are put there too")],
+    student: Annotated[
+        Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (none: the demo's model)")
+    ] = None,
+    teacher: Annotated[
+        Path | None, typer.Option(help="likewise, with the student's vocabulary: its logits are learned (KL)")
+    ] = None,
+    targets: Annotated[
+        str, typer.Option(metavar="FILE|demo", help="examples as JSONL (docs/distillation.md)")
+    ] = "demo",
+    name: Annotated[str | None, typer.Option(help="of the model with the adapter (none: STUDENT-FOLDER)")] = None,
+    examples: Annotated[int, typer.Option(min=1, help="of the demo's texts")] = 960,
+    epochs: Annotated[int, typer.Option(min=1, help="how often each example is shown")] = 1,
+    rank: Annotated[int, typer.Option(min=1, max=512, help="of LoRA's matrices")] = 8,
+    alpha: Annotated[float, typer.Option(min=0.01, help="LoRA's scale, times the rank")] = 16.0,
+    learning_rate: Annotated[float, typer.Option(min=1e-7, max=1, help="AdamW's, at its peak")] = 1.5e-3,
+    batch_tokens: Annotated[int, typer.Option(min=16, help="of a step, padding included")] = 1_792,
+    max_length: Annotated[
+        int, typer.Option(min=16, help="tokens of prompt and answer; longer ones are left out")
+    ] = 512,
+    dtype: Annotated[Literal["bf16", "fp32"], typer.Option(help="of the products; what learns is fp32")] = "bf16",
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: on a GPU where there is one")] = "auto",
+    threads: Annotated[int, typer.Option(min=0, help="on the CPU (0: one a core)")] = 0,
+    seed: Annotated[int, typer.Option(help="of the texts, their order and the first matrices")] = 1,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="steps; --resume goes on from there")] = 20,
+    resume: Annotated[bool, typer.Option("--resume", help="go on with what was begun in --out")] = False,
+    models: Annotated[Path, typer.Option("--dir", help="where a teacher that answers is prepared")] = Path(".models"),
+) -> None:
+    """Teach a model by LoRA to answer as examples do, or as a larger model does (`model prepare --adapter` merges)."""
+    from ops.distill.run import DistillOptions
+    from ops.distill.run import distill as run
+
+    options = DistillOptions(
+        out=out,
+        student=student,
+        teacher=teacher,
+        targets=targets,
+        name=name,
+        examples=examples,
+        epochs=epochs,
+        rank=rank,
+        alpha=alpha,
+        learning_rate=learning_rate,
+        batch_tokens=batch_tokens,
+        max_length=max_length,
+        dtype=dtype,
+        device=device,
+        threads=threads,
+        seed=seed,
+        checkpoint_every=checkpoint_every,
+        resume=resume,
+        models=models,
     )
     raise typer.Exit(run(options, Console(stderr=True)))

@@ -13,10 +13,10 @@ import numpy as np
 from msgspec import Struct
 
 from ops.optimize.calibration_set import KINDS, CalibrationText, Kind
-from ops.optimize.forward import Int8Products, PlainProducts, Predictions, predict
+from ops.optimize.forward import PlainProducts, Predictions, RoundedProducts, predict
 from workers.conversation import ChatTemplate
 from workers.graph.checkpoint import Checkpoint
-from workers.graph.qdq import Int8Linear
+from workers.graph.qdq import RoundedLinear
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,9 @@ class Yardstick:
     def of(cls, checkpoint: Checkpoint, cases: Sequence[Case]) -> Self:
         return cls(cases, predict(checkpoint, [case.token_ids for case in cases], PlainProducts()))
 
-    def scores(self, checkpoint: Checkpoint, int8: Mapping[str, Int8Linear]) -> dict[str, Score]:
+    def scores(self, checkpoint: Checkpoint, rounded: Mapping[str, RoundedLinear]) -> dict[str, Score]:
         """By slice: `all` and each kind."""
-        return score(self.cases, self.reference, self._predicted(checkpoint, int8))
+        return score(self.cases, self.reference, self._predicted(checkpoint, rounded))
 
-    def _predicted(self, checkpoint: Checkpoint, int8: Mapping[str, Int8Linear]) -> Predictions:
-        return predict(checkpoint, [case.token_ids for case in self.cases], Int8Products(int8))
+    def _predicted(self, checkpoint: Checkpoint, rounded: Mapping[str, RoundedLinear]) -> Predictions:
+        return predict(checkpoint, [case.token_ids for case in self.cases], RoundedProducts(rounded))

@@ -12,13 +12,13 @@ from typing import Final
 import numpy as np
 
 from workers.graph.checkpoint import Float32Array
-from workers.graph.quantize import half_scale, quantize_rows, round_to_step
+from workers.graph.grids import Grid
+from workers.graph.quantize import half_scale, quantize_rows
 
 # 0 leaves all unevenness to the activations, 1 moves it into the matrices whole.
 _STRENGTHS: Final = (0.0, 0.3, 0.5, 0.7, 0.85, 1.0)
 _COARSE_CLIPS: Final = (1.0, 0.5)
 _CLIPS: Final = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
-_TOP_LEVEL: Final = 127
 # Factors beyond would push a norm's weight or a matrix out of float16's reach.
 _LARGEST_FACTOR: Final = 1_024.0
 
@@ -35,7 +35,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """`factors` `[in]` divide the input, which is then rounded to multiples of `step`.
+    """`factors` `[in]` divide the input, which is then rounded to levels of `step`.
 
     `error` is the root of the mean of each token's squared relative error; `saturation` the share of sampled values
     beyond the outermost levels; `strength` and `clip` are what was chosen: SmoothQuant's alpha, and the share of the
@@ -50,8 +50,8 @@ class Fitted:
     clip: float
 
 
-def fit(samples: Samples, matrices: Sequence[Float32Array]) -> Fitted:
-    """The best of a grid for `matrices` `[out, in]` that multiply the same input."""
+def fit(samples: Samples, matrices: Sequence[Float32Array], grid: Grid) -> Fitted:
+    """The best found for `matrices` `[out, in]` that multiply the same input, both sides being rounded to `grid`."""
     stacked = np.concatenate(matrices)
     wanted = samples.rows @ stacked.T
     weights = 1 / np.maximum(np.square(wanted).sum(axis=1), np.finfo(np.float32).tiny)
@@ -59,15 +59,15 @@ def fit(samples: Samples, matrices: Sequence[Float32Array]) -> Fitted:
     def trial(strength: float, clips: Sequence[float]) -> Fitted:
         factors = smoothing_factors(samples.peaks, stacked, strength)
         rows, peak = samples.rows / factors, float(np.max(samples.peaks / factors))
-        matrix = quantize_rows(stacked * factors).dequantized().T
+        matrix = quantize_rows(stacked * factors, grid).dequantized().T
 
         def error(clip: float) -> float:
-            missed = round_to_step(rows, step_of(peak * clip)) @ matrix - wanted
+            missed = grid.rounded(rows, step_of(peak * clip, grid)) @ matrix - wanted
             return float(np.sqrt(np.mean(np.square(missed).sum(axis=1) * weights)))
 
         least, clip = min((error(clip), clip) for clip in clips)
-        step = step_of(peak * clip)
-        saturation = float(np.mean(np.abs(rows) > step * (_TOP_LEVEL + 0.5)))
+        step = step_of(peak * clip, grid)
+        saturation = float(np.mean(np.abs(rows) > step * grid.edge))
         return Fitted(factors, step, least, saturation, strength, clip)
 
     coarse = [trial(strength, _COARSE_CLIPS) for strength in _STRENGTHS]
@@ -88,6 +88,6 @@ def smoothing_factors(peaks: Float32Array, matrix: Float32Array, strength: float
     return factors
 
 
-def step_of(peak: float) -> float:
+def step_of(peak: float, grid: Grid) -> float:
     """The step by which the outermost level stands for `peak`, as float16 holds it."""
-    return float(half_scale(np.array(peak / _TOP_LEVEL, np.float32)))
+    return float(half_scale(np.array(peak / grid.largest, np.float32)))

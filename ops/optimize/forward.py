@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from shared.model_folder import Architecture
 from workers.graph.checkpoint import Checkpoint, Float32Array
 from workers.graph.decoder import Decoder
-from workers.graph.qdq import Int8Linear
-from workers.graph.quantize import round_to_step
+from workers.graph.qdq import RoundedLinear
 from workers.graph.rotary import rotary_tables
 
 IntArray = NDArray[np.int64]
@@ -36,18 +35,18 @@ class PlainProducts:
 
 
 @dataclass(frozen=True, slots=True)
-class Int8Products:
-    """What `QdqMatrices` computes: those named in `linears` of integers, the others as the checkpoint has them."""
+class RoundedProducts:
+    """What `QdqMatrices` computes: those named in `linears` in 8 bits, the others as the checkpoint has them."""
 
-    linears: Mapping[str, Int8Linear]
+    linears: Mapping[str, RoundedLinear]
 
     def multiply(self, name: str, value: Float32Array, matrix: Float32Array) -> Float32Array:
-        int8 = self.linears.get(name)
-        if int8 is None:
+        linear = self.linears.get(name)
+        if linear is None:
             return value @ matrix.T
-        if int8.activation_scale is not None:
-            value = round_to_step(value, int8.activation_scale)
-        return value @ int8.matrix.dequantized().T
+        if linear.activation_scale is not None:
+            value = linear.matrix.grid.rounded(value, linear.activation_scale)
+        return value @ linear.matrix.dequantized().T
 
 
 @dataclass(frozen=True, slots=True)

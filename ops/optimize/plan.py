@@ -1,4 +1,4 @@
-"""What an MLP in 8 bits is made of: smoothed weights, integer matrices, and how far each product goes. Pure."""
+"""What an MLP in 8 bits is made of: smoothed weights, rounded matrices, and how far each product goes. Pure."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,15 +13,16 @@ from ops.optimize.rounding import round_compensated
 from shared.errors import SettingsError
 from shared.model_folder import Architecture
 from workers.graph.checkpoint import Checkpoint, Float32Array, Weight, expected_shapes
-from workers.graph.qdq import Int8Linear
-from workers.graph.quantize import Int8Matrix
+from workers.graph.grids import INT8, Grid
+from workers.graph.qdq import RoundedLinear
+from workers.graph.quantize import RoundedMatrix
 from workers.graph.smooth import smoothed
 
 MATRICES: Final = ("gate", "up", "down")
 PlaceName = Literal["gate_up", "down"]
 _PLACES: Final[dict[PlaceName, tuple[str, ...]]] = {"gate_up": ("gate", "up"), "down": ("down",)}
 
-# Products that are not of integers on both sides: their matrix in 8 bits, or nothing at all.
+# Products that are not in 8 bits on both sides: their matrix in 8 bits, or nothing at all.
 Left = Literal["weights", "fp16"]
 _LEFT_OPTION: Final = re.compile(r"(?P<layer>[0-9]{1,4}|\*):(?P<matrix>gate|up|down)(?P<fp16>:fp16)?")
 
@@ -53,32 +54,32 @@ class Plan:
 
     fitted: Mapping[Place, Fitted]
     checkpoint: Checkpoint
-    matrices: Mapping[str, Int8Matrix]
-    even_down: Mapping[str, Int8Matrix]
-    attention: Mapping[str, Int8Matrix]
+    matrices: Mapping[str, RoundedMatrix]
+    even_down: Mapping[str, RoundedMatrix]
+    attention: Mapping[str, RoundedMatrix]
 
-    def at(self, left: Mapping[str, Left]) -> tuple[Checkpoint, dict[str, Int8Linear]]:
+    def at(self, left: Mapping[str, Left]) -> tuple[Checkpoint, dict[str, RoundedLinear]]:
         """Weights and 8-bit linears with some `left` out by name: computed as the original within rounding.
 
         The factors before down are folded in only where its activations are rounded: they make its matrix uneven.
         """
-        int8 = {name: Int8Linear(matrix, None) for name, matrix in self.attention.items()}
+        rounded = {name: RoundedLinear(matrix, None) for name, matrix in self.attention.items()}
         intermediate = {}
         for place, one in self.fitted.items():
             for name in place.linears:
                 if name in left:
                     if left[name] == "weights":
-                        int8[name] = Int8Linear(self.matrices[name], None)
+                        rounded[name] = RoundedLinear(self.matrices[name], None)
                 elif place.name == "down":
-                    int8[name] = Int8Linear(self.even_down[name], one.step)
+                    rounded[name] = RoundedLinear(self.even_down[name], one.step)
                     intermediate[place.layer] = one.factors
                 else:
-                    int8[name] = Int8Linear(self.matrices[name], one.step)
+                    rounded[name] = RoundedLinear(self.matrices[name], one.step)
         for layer, factors in intermediate.items():
             up = f"layers.{layer}.mlp.up_proj"
-            if up in int8:
-                int8[up] = Int8Linear(int8[up].matrix.divided(factors), int8[up].activation_scale)
-        return smoothed(self.checkpoint, {}, intermediate), int8
+            if up in rounded:
+                rounded[up] = RoundedLinear(rounded[up].matrix.divided(factors), rounded[up].activation_scale)
+        return smoothed(self.checkpoint, {}, intermediate), rounded
 
 
 def places(architecture: Architecture) -> list[Place]:
@@ -86,33 +87,34 @@ def places(architecture: Architecture) -> list[Place]:
     return [Place(layer, name) for layer in range(architecture.num_layers) for name in _PLACES]
 
 
-def make_plan(checkpoint: Checkpoint, samples: Mapping[str, Samples], progress: Callable[[float], None]) -> Plan:
-    """Fit every place and round its matrices; `samples` are by the name of a place's first linear.
+def make_plan(
+    checkpoint: Checkpoint, samples: Mapping[str, Samples], progress: Callable[[float], None], grid: Grid = INT8
+) -> Plan:
+    """Fit every place to `grid` and round its matrices; `samples` are by the name of a place's first linear.
 
     The projections of attention that have samples are rounded too.
     """
     every = places(checkpoint.architecture)
     fitted: dict[Place, Fitted] = {}
-    matrices: dict[str, Int8Matrix] = {}
-    even_down: dict[str, Int8Matrix] = {}
+    matrices: dict[str, RoundedMatrix] = {}
+    even_down: dict[str, RoundedMatrix] = {}
     for number, place in enumerate(every):
         progress(number / len(every))
         sampled = samples[place.linears[0]]
         weights = {name: checkpoint.read(name) for name in place.linears}
-        fitted[place] = one = fit(sampled, list(weights.values()))
+        fitted[place] = one = fit(sampled, list(weights.values()), grid)
         noisy = sampled.gram / np.outer(one.factors, one.factors)
-        # Rounding to multiples of a step adds a twelfth of its square to each input's mean square.
-        noisy[np.diag_indices(len(noisy))] += np.float32(one.step**2 / 12)
+        noisy[np.diag_indices(len(noisy))] += grid.noise(noisy.diagonal(), one.step)
         for name, weight in weights.items():
-            even = round_compensated(weight * one.factors, noisy, damping=_DAMPING_BESIDE_NOISE)
+            even = round_compensated(weight * one.factors, noisy, grid, damping=_DAMPING_BESIDE_NOISE)
             if place.name == "down":
                 even_down[name] = even
-                matrices[name] = round_compensated(weight, sampled.gram, damping=_DAMPING)
+                matrices[name] = round_compensated(weight, sampled.gram, grid, damping=_DAMPING)
             else:
                 matrices[name] = even
     hidden = {place.layer: one.factors for place, one in fitted.items() if place.name == "gate_up"}
     attention = {
-        name: round_compensated(_projection(checkpoint, name), sampled.gram, damping=_DAMPING)
+        name: round_compensated(_projection(checkpoint, name), sampled.gram, grid, damping=_DAMPING)
         for name, sampled in samples.items()
         if ".self_attn." in name
     }
@@ -160,13 +162,13 @@ def left_option(left: Mapping[str, Left], architecture: Architecture) -> str:
     return ",".join(parts) or "none"
 
 
-def weight_bytes(architecture: Architecture, int8: frozenset[str]) -> int:
-    """Memory of all weights, by the types of the TensorRT dialect: float16 matrices, float32 norms, and for `int8` one
+def weight_bytes(architecture: Architecture, rounded: frozenset[str]) -> int:
+    """Memory of all weights, by the types of TensorRT's dialects: float16 matrices, float32 norms, and for `rounded` a
     byte a weight and a float16 scale a row."""
     total = 0
     for name, shape in expected_shapes(architecture).items():
         rows, columns = shape[0], shape[1] if len(shape) > 1 else 1
-        if name in int8 or (name.endswith(_PACKED) and f"{name.rpartition('.')[0]}.qkv" in int8):
+        if name in rounded or (name.endswith(_PACKED) and f"{name.rpartition('.')[0]}.qkv" in rounded):
             total += rows * columns + 2 * rows
         else:
             total += rows * columns * (4 if name.endswith("norm") else 2)

@@ -1,10 +1,11 @@
-"""Writes a model with an INT8 MLP as the folder that the `tensorrt` engine reads: whole or not at all."""
+"""Writes a model with an 8-bit MLP as the folder that the `tensorrt` engine reads: whole or not at all."""
 
 import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final, Literal
 
 import msgspec
 
@@ -13,29 +14,36 @@ from ops.optimize.report import REPORT, Report
 from shared.model_folder import GRAPH, GRAPH_DATA, TOKENIZER, Manifest, ModelFolder, file_entry, write_manifest
 from workers.engine.tensorrt_slots import slot_capacity
 from workers.graph.checkpoint import Checkpoint
-from workers.graph.qdq import Int8Linear
+from workers.graph.grids import GridName
+from workers.graph.qdq import RoundedLinear
 from workers.graph.tensorrt import write_tensorrt_decoder
+
+_PRECISIONS: Final[dict[GridName, Literal["int8-mlp", "fp8-mlp"]]] = {"int8": "int8-mlp", "fp8": "fp8-mlp"}
 
 
 def publish(
     out: Path,
     original: ModelFolder,
     checkpoint: Checkpoint,
-    int8: Mapping[str, Int8Linear],
+    rounded: Mapping[str, RoundedLinear],
     report: Report,
     *,
     max_length: int,
+    primitive: bool,
     progress: Callable[[float], None],
 ) -> ModelFolder:
     """Write `out`, for sequences of `max_length` tokens, and return it; a folder that is there is replaced.
 
-    `original` is the float32 model's, of whose weights the smoothed `checkpoint` and the products `int8` are made.
+    `original` is the float32 model's, of whose weights the smoothed `checkpoint` and the products `rounded` are made.
+    With `primitive` the graph is for TensorRT before 10.15.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     workshop = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
         capacity = slot_capacity(max_length, original.manifest.architecture.max_positions)
-        write_tensorrt_decoder(checkpoint, workshop, max_length=capacity, int8=int8, progress=progress)
+        write_tensorrt_decoder(
+            checkpoint, workshop, max_length=capacity, rounded=rounded, primitive=primitive, progress=progress
+        )
         (workshop / TOKENIZER).write_bytes(original.read(TOKENIZER))
         (workshop / REPORT).write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
         files = tuple(file_entry(workshop / file) for file in (GRAPH, GRAPH_DATA, TOKENIZER, REPORT))
@@ -43,13 +51,13 @@ def publish(
             name=original.manifest.name,
             # What the source became depends on the calibration: the numbers are named by what was written.
             revision=hashlib.sha256(f"{files[0].sha256}/{files[1].sha256}".encode()).hexdigest(),
-            precision="int8-mlp",
+            precision=_PRECISIONS[report.mlp],
             source=original.manifest.source,
             architecture=original.manifest.architecture,
             stop_token_ids=original.manifest.stop_token_ids,
             chat_template=original.manifest.chat_template,
             files=files,
-            dialect="tensorrt",
+            dialect="tensorrt-primitive" if primitive else "tensorrt",
             max_length=capacity,
         )
         write_manifest(workshop, manifest)

@@ -19,13 +19,16 @@ from ops.optimize.evaluate import Case, Score, Yardstick, answer_case, question,
 from ops.optimize.exclusion import chosen, fewest_worst
 from ops.optimize.plan import Left, Place, Plan, in_memory, left_option, make_plan, parse_left, weight_bytes
 from ops.optimize.publish import publish
+from ops.optimize.recorded_texts import recorded_texts
 from ops.optimize.report import PlaceReport, Report, SearchReport, show
 from ops.optimize.samples import collect
+from ops.recording.file import is_recording, parse_recording
 from shared.errors import SettingsError
 from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.process import fail
 from shared.tokenizer import Tokenizer
 from workers.engine.loading import chat_template
+from workers.graph.grids import GRIDS, GridName
 from workers.graph.source import open_source
 
 DEMO: Final = "demo"
@@ -42,11 +45,11 @@ _NAMED_PLACES: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizeOptions:
-    """`calibration` is a JSONL file or "demo"; `source` as `replyline model prepare` takes it, its float32 model kept
-    in `models`; `exclude` is auto, none, or `layer:matrix` of those whose activations stay as they are
+    """`calibration` is a JSONL file, a recording or "demo"; `source` as `replyline model prepare` takes it, its float32
+    model kept in `models`; `exclude` is auto, none, or `layer:matrix` of those whose activations stay as they are
     (`layer:matrix:fp16`: the weights too); `texts` are calibrated with, `held_out` of each kind measured by.
     `attention` has the weights of the projections around attention in 8 bits too, `compare` calibrates once more,
-    without rare texts."""
+    without rare texts. `mlp` is what products become, `primitive` has the graph be for TensorRT before 10.15."""
 
     calibration: str
     out: Path
@@ -60,6 +63,8 @@ class QuantizeOptions:
     seed: int
     attention: bool
     compare: bool
+    mlp: GridName = "int8"
+    primitive: bool = False
     json_path: Path | None
 
 
@@ -68,19 +73,27 @@ def quantize(options: QuantizeOptions, console: Console) -> int:
 
     Raises `SettingsError` for a calibration set or an option that will not do, `ModelError` for a source.
     """
-    texts = _texts(options.calibration)
+    texts = _texts(options.calibration, console)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         return _Run(options, console, bar).run(texts)
 
 
-def _texts(calibration: str) -> list[CalibrationText]:
+def _texts(calibration: str, console: Console) -> list[CalibrationText]:
     if calibration == DEMO:
         return demo_texts(read_entries(PACKAGED_PATH), load_conversations())
     try:
-        return read_texts(Path(calibration).read_bytes(), calibration)
+        data = Path(calibration).read_bytes()
     except OSError as error:
-        raise SettingsError(f"--calibration {calibration}: {error.strerror}; give a JSONL file, or {DEMO}") from None
+        raise SettingsError(
+            f"--calibration {calibration}: {error.strerror}; give a JSONL file, a recording, or {DEMO}"
+        ) from None
+    if not is_recording(data):
+        return read_texts(data, calibration)
+    recording = parse_recording(data, calibration)
+    if recording.broken_off:
+        console.print(recording.broken_off, soft_wrap=True, highlight=False)
+    return recorded_texts(recording)
 
 
 class _Run:
@@ -147,7 +160,7 @@ class _Run:
     def _plan(self, texts: Sequence[CalibrationText], step: str) -> Plan:
         token_ids = [text_case(text, self._template).token_ids for text in texts]
         samples = collect(self._checkpoint, token_ids, self._step(step), attention=self._options.attention)
-        return make_plan(self._checkpoint, samples, self._step("fitting steps and factors"))
+        return make_plan(self._checkpoint, samples, self._step("fitting steps and factors"), GRIDS[self._options.mlp])
 
     def _answered(self, texts: Sequence[CalibrationText], step: str) -> list[Case]:
         """The float32 model's own answers to the customers among `texts`."""
@@ -204,6 +217,7 @@ class _Run:
         memory = weight_bytes(self._architecture, frozenset(plan.at(left)[1]))
         return Report(
             model=self._folder.manifest.name,
+            mlp=options.mlp,
             seed=options.seed,
             bound=options.bound,
             calibration=options.calibration,
@@ -241,14 +255,15 @@ class _Run:
                 f"published; leave more out: --exclude {left_option(more, self._architecture)}",
                 1,
             )
-        checkpoint, int8 = plan.at(left)
+        checkpoint, rounded = plan.at(left)
         folder = publish(
             options.out,
             self._folder,
             checkpoint,
-            int8,
+            rounded,
             report,
             max_length=options.max_length,
+            primitive=options.primitive,
             progress=self._step("writing the model"),
         )
         self._console.print(f"model ready: {folder.path}")

@@ -10,6 +10,7 @@ from rich.table import Table
 from ops.optimize.calibration_set import Kind
 from ops.optimize.evaluate import Score
 from ops.optimize.plan import Left
+from workers.graph.grids import GridName
 
 REPORT: Final = "quantization.json"
 
@@ -19,7 +20,7 @@ class PlaceReport(Struct, frozen=True, kw_only=True):
 
     `error` is that of its products (the root of the mean of each token's squared relative error), `saturation` the
     share of values beyond the outermost levels, `strength` SmoothQuant's alpha, `clip` the share of the largest
-    magnitude that is kept, `step` that of the activations: all told of products of integers. `left` are the place's
+    magnitude that is kept, `step` that of the activations: all told of products of 8 bits. `left` are the place's
     matrices that are not multiplied so: of whose activations stay fp16 beside 8-bit weights, or fp16 altogether.
     """
 
@@ -42,9 +43,11 @@ class SearchReport(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """`weights_share` is the memory of all weights by that of the same model in float16."""
+    """`mlp` is what its products are of; `weights_share` is the memory of all weights by that of the same model in
+    float16."""
 
     model: str
+    mlp: GridName
     seed: int
     bound: float
     calibration: str
@@ -62,16 +65,18 @@ class Report(Struct, frozen=True, kw_only=True):
 def show(report: Report, console: Console) -> None:
     """The places, then the slices."""
     console.print(_places_table(report.places))
-    console.print(scores_table("held-out texts", report.scores))
+    console.print(scores_table("held-out texts", report.mlp, report.scores))
     if report.scores_without_rare is not None:
-        console.print(scores_table("the same, calibrated on common texts alone", report.scores_without_rare))
+        console.print(
+            scores_table("the same, calibrated on common texts alone", report.mlp, report.scores_without_rare)
+        )
     memory = f"weights: {report.weights_bytes / 1e6:.1f} MB, {report.weights_share:.3f} of float16's"
     # Of `0:up` rich would make a picture.
-    console.print(f"{memory}; not of integers on both sides: {report.excluded}", emoji=False, soft_wrap=True)
+    console.print(f"{memory}; not in 8 bits on both sides: {report.excluded}", emoji=False, soft_wrap=True)
 
 
-def scores_table(title: str, scores: Mapping[str, Score]) -> Table:
-    table = _table(title, ("slice", "tokens", "perplexity fp32", "int8", "growth", "agreement", "of the texts"))
+def scores_table(title: str, mlp: GridName, scores: Mapping[str, Score]) -> Table:
+    table = _table(title, ("slice", "tokens", "perplexity fp32", mlp, "growth", "agreement", "of the texts"))
     for name, score in scores.items():
         table.add_row(
             name,

@@ -1,32 +1,41 @@
 """Rounds a matrix to 8 bits so that later columns make up for what earlier ones lost (GPTQ, arXiv 2210.17323). Pure."""
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workers.graph.checkpoint import Float32Array
-from workers.graph.quantize import Int8Matrix, row_scales
+from workers.graph.grids import Grid
+from workers.graph.quantize import RoundedMatrix, row_scales
 
-_LARGEST: Final = 127
 # Columns whose errors are passed on at once to all behind them.
-_BLOCK: Final = 128
+_BLOCK: Final = 32
 
 
-def round_compensated(matrix: Float32Array, gram: Float32Array, *, damping: float) -> Int8Matrix:
+def round_compensated(matrix: Float32Array, gram: Float32Array, grid: Grid, *, damping: float) -> RoundedMatrix:
     """Round `matrix` `[out, in]` by row, one scale each, for inputs whose mean outer product is `gram` `[in, in]`.
 
     `damping` is added to the diagonal, as a share of its mean: it stands for inputs that were not sampled. Raises
     `ModelError` where a weight is not finite.
     """
-    scales = row_scales(matrix)
+    scales = row_scales(matrix, grid)
+    return RoundedMatrix(grid, compensated_levels(matrix, scales, gram, grid, damping=damping), scales)
+
+
+def compensated_levels(
+    matrix: Float32Array, scales: Float32Array, gram: Float32Array, grid: Grid, *, damping: float
+) -> NDArray[Any]:
+    """The levels `[out, in]` of `matrix` in steps of `scales` `[out]`, rounded as `round_compensated` does."""
     passed_on = _passed_on(gram, damping)
-    rest = matrix.astype(np.float32)
-    levels = np.empty(matrix.shape, np.int8)
-    for start in range(0, matrix.shape[1], _BLOCK):
+    # A column after the other: each lies in one piece.
+    rest = np.array(matrix.T, np.float32, order="C")
+    levels = np.empty(rest.shape, grid.dtype)
+    for start in range(0, len(rest), _BLOCK):
         block = slice(start, start + _BLOCK)
-        missed = _round_block(rest[:, block], passed_on[block, block], scales, levels[:, block])
-        rest[:, start + _BLOCK :] -= missed @ passed_on[block, start + _BLOCK :]
-    return Int8Matrix(levels, scales)
+        missed = _round_block(rest[block], passed_on[block, block], scales, levels[block], grid)
+        rest[start + _BLOCK :] -= passed_on[block, start + _BLOCK :].T @ missed
+    return np.ascontiguousarray(levels.T)
 
 
 def _passed_on(gram: Float32Array, damping: float) -> Float32Array:
@@ -37,12 +46,14 @@ def _passed_on(gram: Float32Array, damping: float) -> Float32Array:
     return np.linalg.cholesky(np.linalg.inv(damped)).T.astype(np.float32)
 
 
-def _round_block(rest: Float32Array, passed_on: Float32Array, scales: Float32Array, levels: np.ndarray) -> Float32Array:
-    """Fill `levels`; `rest`, the block's weights, is used up. Returns each column's error by its own share."""
+def _round_block(
+    rest: Float32Array, passed_on: Float32Array, scales: Float32Array, levels: NDArray[Any], grid: Grid
+) -> Float32Array:
+    """Fill `levels`; `rest`, the block's columns, is used up. Returns each column's error by its own share."""
     missed = np.empty_like(rest)
-    for column in range(rest.shape[1]):
-        nearest = np.clip(np.rint(rest[:, column] / scales), -_LARGEST, _LARGEST)
-        levels[:, column] = nearest
-        missed[:, column] = (rest[:, column] - nearest * scales) / passed_on[column, column]
-        rest[:, column + 1 :] -= np.outer(missed[:, column], passed_on[column, column + 1 :])
+    for column in range(len(rest)):
+        nearest = grid.levels(rest[column] / scales)
+        levels[column] = nearest
+        missed[column] = (rest[column] - nearest * scales) / passed_on[column, column]
+        rest[column + 1 :] -= passed_on[column, column + 1 :, np.newaxis] * missed[column]
     return missed

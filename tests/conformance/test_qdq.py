@@ -1,4 +1,4 @@
-"""An INT8 MLP in the TensorRT dialect: ONNX Runtime's CPU kernels compute what numpy does."""
+"""An MLP of 8 bits in TensorRT's dialects: ONNX Runtime's CPU kernels compute what numpy does."""
 
 from collections import Counter
 from pathlib import Path
@@ -9,11 +9,12 @@ import onnxruntime
 import pytest
 from family_models import FAMILY_CONFIGS, family_tensors, write_family
 
-from ops.optimize.forward import Int8Products, PlainProducts, predict
+from ops.optimize.forward import PlainProducts, RoundedProducts, predict
 from ops.optimize.plan import Plan, make_plan, weight_bytes
 from ops.optimize.samples import collect
 from workers.graph.checkpoint import Checkpoint
-from workers.graph.qdq import Int8Linear
+from workers.graph.grids import FP8, GRIDS, INT8, Grid
+from workers.graph.qdq import RoundedLinear
 from workers.graph.safetensors_source import SafetensorsSource
 from workers.graph.tensorrt import write_tensorrt_decoder
 
@@ -21,6 +22,8 @@ MAX_LENGTH = 64
 TEXT = np.random.default_rng(2).integers(0, 320, 24).tolist()
 # A value at the edge between two steps may fall on either side: one of many then differs by a whole step.
 BESIDE_AN_EDGE = 0.1
+STORED = {"int8": onnx.TensorProto.INT8, "fp8": onnx.TensorProto.FLOAT8E4M3FN}
+each_grid = pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
 
 
 def checkpoint_of(folder: Path, name: str) -> Checkpoint:
@@ -29,15 +32,15 @@ def checkpoint_of(folder: Path, name: str) -> Checkpoint:
     return SafetensorsSource.open(folder).checkpoint()
 
 
-def plan_of(checkpoint: Checkpoint, *, attention: bool = False) -> Plan:
+def plan_of(checkpoint: Checkpoint, grid: Grid = INT8, *, attention: bool = False) -> Plan:
     texts = [np.random.default_rng(seed).integers(0, 320, 30).tolist() for seed in range(8)]
-    return make_plan(checkpoint, collect(checkpoint, texts, lambda _: None, attention=attention), lambda _: None)
+    return make_plan(checkpoint, collect(checkpoint, texts, lambda _: None, attention=attention), lambda _: None, grid)
 
 
-def write(checkpoint: Checkpoint, folder: Path, dtype: str, int8: dict[str, Int8Linear]) -> Path:
+def write(checkpoint: Checkpoint, folder: Path, dtype: str, rounded: dict[str, RoundedLinear]) -> Path:
     folder.mkdir(exist_ok=True)
     write_tensorrt_decoder(
-        checkpoint, folder, max_length=MAX_LENGTH, dtype=np.dtype(dtype), int8=int8, progress=lambda _: None
+        checkpoint, folder, max_length=MAX_LENGTH, dtype=np.dtype(dtype), rounded=rounded, progress=lambda _: None
     )
     return folder / "model.onnx"
 
@@ -62,16 +65,20 @@ def log_probabilities(graph: Path, checkpoint: Checkpoint, dtype: str) -> np.nda
     return normal[np.arange(len(lengths)), TEXT[1:]]
 
 
-@pytest.mark.parametrize("name", FAMILY_CONFIGS)
-def test_every_family_equals_numpy(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "grid"),
+    [*((name, INT8) for name in FAMILY_CONFIGS), *((name, FP8) for name in ("llama", "qwen2, tied", "qwen3, biases"))],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_every_family_equals_numpy(tmp_path: Path, name: str, grid: Grid) -> None:
     """In 8 bits; and with nothing rounded, smoothed as it is, the model that it was."""
     checkpoint = checkpoint_of(tmp_path / "source", name)
-    plan = plan_of(checkpoint)
+    plan = plan_of(checkpoint, grid)
     plain = predict(checkpoint, [TEXT], PlainProducts()).log_probability
-    even, int8 = plan.at({})
-    rounded = predict(even, [TEXT], Int8Products(int8)).log_probability
+    even, every = plan.at({})
+    rounded = predict(even, [TEXT], RoundedProducts(every)).log_probability
     assert 0 < np.abs(rounded - plain).max() < 0.6
-    for linears, expected, most in (({}, plain, 1e-4), (int8, rounded, BESIDE_AN_EDGE)):
+    for linears, expected, most in (({}, plain, 1e-4), (every, rounded, BESIDE_AN_EDGE)):
         graph = write(even, tmp_path / f"{len(linears)}", "float32", linears)
         difference = np.abs(log_probabilities(graph, checkpoint, "float32") - expected)
         assert np.median(difference) < 1e-4
@@ -80,39 +87,41 @@ def test_every_family_equals_numpy(tmp_path: Path, name: str) -> None:
 
 def test_the_projections_of_attention_may_be_of_bytes_too(tmp_path: Path) -> None:
     checkpoint = checkpoint_of(tmp_path / "source", "llama, linear scaling, every bias")
-    even, int8 = plan_of(checkpoint, attention=True).at({})
-    assert {name for name in int8 if ".self_attn." in name and int8[name].activation_scale is None} == {
+    even, every = plan_of(checkpoint, attention=True).at({})
+    assert {name for name in every if ".self_attn." in name and every[name].activation_scale is None} == {
         f"layers.{layer}.self_attn.{part}" for layer in (0, 1) for part in ("qkv", "o_proj")
     }
-    expected = predict(even, [TEXT], Int8Products(int8)).log_probability
-    graph = write(even, tmp_path / "graph", "float32", int8)
+    expected = predict(even, [TEXT], RoundedProducts(every)).log_probability
+    graph = write(even, tmp_path / "graph", "float32", every)
     difference = np.abs(log_probabilities(graph, checkpoint, "float32") - expected)
     assert np.median(difference) < 1e-4
     assert difference.max() < BESIDE_AN_EDGE
 
 
+@each_grid
 @pytest.mark.parametrize("name", ["llama, linear scaling, every bias", "qwen3, tied"])
-def test_half_precision_rounds_a_little_more(tmp_path: Path, name: str) -> None:
+def test_half_precision_rounds_a_little_more(tmp_path: Path, name: str, grid: Grid) -> None:
     checkpoint = checkpoint_of(tmp_path / "source", name)
-    plan = plan_of(checkpoint)
-    even, int8 = plan.at({"layers.0.mlp.down_proj": "weights", "layers.1.mlp.up_proj": "fp16"})
-    expected = predict(even, [TEXT], Int8Products(int8)).log_probability
-    graph = write(even, tmp_path / "graph", "float16", int8)
+    plan = plan_of(checkpoint, grid)
+    even, every = plan.at({"layers.0.mlp.down_proj": "weights", "layers.1.mlp.up_proj": "fp16"})
+    expected = predict(even, [TEXT], RoundedProducts(every)).log_probability
+    graph = write(even, tmp_path / "graph", "float16", every)
     difference = np.abs(log_probabilities(graph, checkpoint, "float16") - expected)
     assert np.median(difference) < 0.03
     assert difference.max() < 0.3
 
 
-def test_what_is_left_out_is_so_in_the_graph_and_the_rest_is_int8(tmp_path: Path) -> None:
+@each_grid
+def test_what_is_left_out_is_so_in_the_graph_and_the_rest_is_in_8_bits(tmp_path: Path, grid: Grid) -> None:
     checkpoint = checkpoint_of(tmp_path / "source", "llama, linear scaling, every bias")
     down, up = "layers.0.mlp.down_proj", "layers.1.mlp.up_proj"
-    even, int8 = plan_of(checkpoint).at({down: "fp16", up: "weights"})
-    graph = write(even, tmp_path / "graph", "float16", int8)
+    even, every = plan_of(checkpoint, grid).at({down: "fp16", up: "weights"})
+    graph = write(even, tmp_path / "graph", "float16", every)
     onnx.checker.check_model(graph, full_check=True)
     model = onnx.load(graph, load_external_data=False)
     stored = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     matrices = {f"layers.{layer}.mlp.{part}_proj" for layer in (0, 1) for part in ("gate", "up", "down")}
-    assert {name for name in matrices if stored.get(f"{name}.levels") == onnx.TensorProto.INT8} == matrices - {down}
+    assert {name for name in matrices if stored.get(f"{name}.levels") == STORED[grid.name]} == matrices - {down}
     others = [down, "layers.0.self_attn.qkv", "layers.1.self_attn.o_proj", "embed_tokens", "lm_head"]
     assert all(stored[f"{name}.weight"] == onnx.TensorProto.FLOAT16 for name in others)
     # Gate and up of layer 0 read the same rounded activations; up of layer 1 those that gate rounds for itself.
@@ -126,9 +135,9 @@ def test_what_is_left_out_is_so_in_the_graph_and_the_rest_is_int8(tmp_path: Path
 
 def test_the_memory_told_is_the_memory_written(tmp_path: Path) -> None:
     checkpoint = checkpoint_of(tmp_path / "source", "qwen3, tied")
-    even, int8 = plan_of(checkpoint, attention=True).at({})
-    mlp = {name: linear for name, linear in int8.items() if ".mlp." in name}
-    for linears in ({}, mlp, int8):
+    even, every = plan_of(checkpoint, attention=True).at({})
+    mlp = {name: linear for name, linear in every.items() if ".mlp." in name}
+    for linears in ({}, mlp, every):
         model = onnx.load(write(even, tmp_path / "graph", "float16", linears))
         written = {tensor.name: len(tensor.raw_data) for tensor in model.graph.initializer}
         endings = (".weight", ".levels", ".scales", "norm", ".bias")

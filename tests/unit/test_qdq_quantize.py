@@ -5,6 +5,7 @@ from io import StringIO
 from pathlib import Path
 
 import msgspec
+import onnx
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -79,6 +80,25 @@ def test_a_model_is_published_with_its_report(options: QuantizeOptions) -> None:
     )
 
 
+def test_the_mlp_may_be_of_floating_point_and_the_graph_for_older_versions(options: QuantizeOptions) -> None:
+    shown = StringIO()
+    options = replace(options, mlp="fp8", primitive=True)
+    assert quantize(options, Console(file=shown, width=200)) == 0
+    folder = ModelFolder.open(options.out, verify=True)
+    assert (folder.manifest.precision, folder.manifest.dialect) == ("fp8-mlp", "tensorrt-primitive")
+    report = msgspec.json.decode(folder.read(REPORT), type=Report)
+    assert report.mlp == "fp8"
+    assert 0.5 < report.scores["all"].answer_agreement <= 1
+    assert "fp8" in shown.getvalue()
+    assert "int8" not in shown.getvalue().replace(str(options.out), "")
+    graph = onnx.load(folder.graph_path, load_external_data=False).graph
+    kinds = {tensor.name: tensor.data_type for tensor in graph.initializer if tensor.name.endswith(".levels")}
+    assert kinds == {
+        f"layers.{name}_proj.levels": onnx.TensorProto.FLOAT8E4M3FN
+        for name in ("0.mlp.gate", "0.mlp.up", "0.mlp.down", "1.mlp.gate", "1.mlp.down")
+    }
+
+
 def test_below_the_bound_nothing_is_written(options: QuantizeOptions, capsys: pytest.CaptureFixture[str]) -> None:
     options = replace(options, bound=1.0, exclude="none")
     assert quantize(options, Console(file=StringIO())) == 1
@@ -93,7 +113,7 @@ def test_what_is_searched_is_left_out(options: QuantizeOptions) -> None:
     assert quantize(replace(options, exclude="auto", bound=0.0), Console(file=shown, width=200)) == 0
     assert "of 4 places 4 with 8-bit weights alone, 0 in fp16: agreement" in shown.getvalue()
     assert "of 4 places 0 with 8-bit weights alone, 0 in fp16: agreement" in shown.getvalue()
-    assert "not of integers on both sides: none" in shown.getvalue()
+    assert "not in 8 bits on both sides: none" in shown.getvalue()
 
 
 def test_where_8_bit_weights_are_too_much_some_are_left_in_fp16(options: QuantizeOptions) -> None:

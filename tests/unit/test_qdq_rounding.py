@@ -13,7 +13,8 @@ from ops.optimize.forward import PlainProducts, predict
 from ops.optimize.rounding import round_compensated
 from shared.errors import ModelError
 from workers.graph.checkpoint import Checkpoint, Weight, expected_shapes
-from workers.graph.quantize import half_scale, quantize_rows, round_to_step
+from workers.graph.grids import FP8, INT8, Grid
+from workers.graph.quantize import half_scale, quantize_rows
 from workers.graph.smooth import smoothed
 
 MATRICES = arrays(np.float32, st.tuples(st.integers(1, 5), st.integers(1, 40)), elements=st.floats(-500, 500, width=32))
@@ -22,7 +23,7 @@ FINFO = np.finfo(np.float16)
 
 @given(MATRICES)
 def test_a_rows_error_is_at_most_half_its_step(matrix: np.ndarray) -> None:
-    rounded = quantize_rows(matrix)
+    rounded = quantize_rows(matrix, INT8)
     assert rounded.levels.dtype == np.int8
     assert rounded.levels.shape == matrix.shape
     assert np.abs(rounded.levels.astype(int)).max() <= 127
@@ -33,7 +34,7 @@ def test_a_rows_error_is_at_most_half_its_step(matrix: np.ndarray) -> None:
 @given(MATRICES)
 def test_a_rows_step_is_its_own_and_no_larger_than_it_needs(matrix: np.ndarray) -> None:
     peaks = np.abs(matrix).max(axis=1)
-    scales = quantize_rows(matrix).scales
+    scales = quantize_rows(matrix, INT8).scales
     assert np.array_equal(scales, scales.astype(np.float16).astype(np.float32))
     assert np.all(scales * 127 >= peaks * np.float32(0.9999))
     assert np.all(scales <= np.maximum(peaks / 127 * (1 + 2 * FINFO.eps), FINFO.tiny))
@@ -41,8 +42,8 @@ def test_a_rows_step_is_its_own_and_no_larger_than_it_needs(matrix: np.ndarray) 
 
 def test_one_rows_large_weights_cost_another_row_nothing() -> None:
     small = np.linspace(-0.01, 0.01, 64, dtype=np.float32)
-    alone = quantize_rows(small[np.newaxis])
-    beside = quantize_rows(np.stack([small, small * 5_000]))
+    alone = quantize_rows(small[np.newaxis], INT8)
+    beside = quantize_rows(np.stack([small, small * 5_000]), INT8)
     assert np.array_equal(alone.levels[0], beside.levels[0])
 
 
@@ -57,7 +58,7 @@ def test_a_step_in_half_precision_is_never_below_what_was_asked(scale: float) ->
     st.floats(0.0078125, 4, width=32),
 )
 def test_activations_are_rounded_within_reach_and_cut_off_beyond(values: np.ndarray, step: float) -> None:
-    rounded = round_to_step(values, step)
+    rounded = INT8.rounded(values, step)
     within = (values <= 127 * step) & (values >= -128 * step)
     assert np.all(np.abs(rounded - values)[within] <= step * 0.5001)
     assert np.allclose(rounded[~within], np.where(values > 0, 127, -128)[~within] * np.float32(step))
@@ -66,7 +67,7 @@ def test_activations_are_rounded_within_reach_and_cut_off_beyond(values: np.ndar
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_weights_that_are_not_finite_are_refused(bad: float) -> None:
     with pytest.raises(ModelError, match="not finite"):
-        quantize_rows(np.array([[1.0, bad]], np.float32))
+        quantize_rows(np.array([[1.0, bad]], np.float32), INT8)
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.1, 0.9))
@@ -116,8 +117,8 @@ def test_fitting_takes_outlying_channels_into_the_matrix() -> None:
     rows[:, :2] *= 100
     matrix = random.standard_normal((32, 64)).astype(np.float32)
     matrix[:, :2] /= 100
-    fitted = fit(Samples(rows, np.abs(rows).max(axis=0), rows.T @ rows), [matrix[:16], matrix[16:]])
-    plain = round_to_step(rows, float(np.abs(rows).max() / 127)) @ matrix.T
+    fitted = fit(Samples(rows, np.abs(rows).max(axis=0), rows.T @ rows), [matrix[:16], matrix[16:]], INT8)
+    plain = INT8.rounded(rows, float(np.abs(rows).max() / 127)) @ matrix.T
     error = np.linalg.norm(plain - rows @ matrix.T) / np.linalg.norm(rows @ matrix.T)
     assert fitted.strength > 0
     assert fitted.error < 0.03 < error
@@ -128,20 +129,21 @@ def test_fitting_cuts_off_a_value_that_occurs_once() -> None:
     rows = random.standard_normal((400, 64)).astype(np.float32)
     rows[7] *= 300
     peaks = np.full(64, np.abs(rows).max(), np.float32)
-    fitted = fit(Samples(rows, peaks, rows.T @ rows), [np.eye(64, dtype=np.float32)])
+    fitted = fit(Samples(rows, peaks, rows.T @ rows), [np.eye(64, dtype=np.float32)], INT8)
     assert fitted.clip < 0.5
     assert 0 < fitted.saturation < 0.01
 
 
 def test_inputs_that_have_nothing_in_common_are_rounded_to_the_nearest() -> None:
     matrix = np.random.default_rng(6).standard_normal((8, 200)).astype(np.float32)
-    rounded = round_compensated(matrix, np.eye(200, dtype=np.float32), damping=0.01)
-    nearest = quantize_rows(matrix)
+    rounded = round_compensated(matrix, np.eye(200, dtype=np.float32), INT8, damping=0.01)
+    nearest = quantize_rows(matrix, INT8)
     assert np.array_equal(rounded.levels, nearest.levels)
     assert np.array_equal(rounded.scales, nearest.scales)
 
 
-def test_what_a_column_loses_is_made_up_for_by_those_that_go_with_it() -> None:
+@pytest.mark.parametrize("grid", [INT8, FP8], ids=lambda grid: grid.name)
+def test_what_a_column_loses_is_made_up_for_by_those_that_go_with_it(grid: Grid) -> None:
     random = np.random.default_rng(7)
     rows = (random.standard_normal((600, 12)) @ random.standard_normal((12, 200))).astype(np.float32)
     rows += random.standard_normal(rows.shape).astype(np.float32) / 10
@@ -150,13 +152,14 @@ def test_what_a_column_loses_is_made_up_for_by_those_that_go_with_it() -> None:
     def error(rounded: np.ndarray) -> float:
         return float(np.linalg.norm(rows @ (rounded - matrix).T))
 
-    compensated = round_compensated(matrix, rows.T @ rows / 600, damping=0.01)
-    assert np.abs(compensated.levels.astype(int)).max() <= 127
-    assert error(compensated.dequantized()) < 0.5 * error(quantize_rows(matrix).dequantized())
+    compensated = round_compensated(matrix, rows.T @ rows / 600, grid, damping=0.01)
+    assert compensated.levels.dtype == grid.dtype
+    assert np.abs(compensated.levels.astype(np.float32)).max() <= grid.largest
+    assert error(compensated.dequantized()) < 0.5 * error(quantize_rows(matrix, grid).dequantized())
 
 
 def test_dividing_rows_divides_the_scales_alone() -> None:
     matrix = np.random.default_rng(8).standard_normal((8, 20)).astype(np.float32)
     rows = np.linspace(0.1, 9, 8, dtype=np.float32)
-    rounded = quantize_rows(matrix)
+    rounded = quantize_rows(matrix, INT8)
     np.testing.assert_allclose(rounded.divided(rows).dequantized() * rows[:, None], rounded.dequantized(), rtol=2e-3)

@@ -15,8 +15,10 @@ token on top of a past is possible for B = 1 only.
 Operators beyond the standard: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -28,8 +30,10 @@ from shared.model_folder import GRAPH, GRAPH_DATA, Architecture, Precision
 from workers.graph.builder import GraphBuilder
 from workers.graph.checkpoint import Checkpoint, Float32Array
 from workers.graph.decoder import Decoder, Progress, cache_names
-from workers.graph.matrices import Matrices, matrices
+from workers.graph.matrices import Int8Matrices, Matrices, matrices
 from workers.graph.rotary import rotary_tables
+from workers.graph.row_int8 import RoundedRows, RowInt8Matrices
+from workers.graph.turned import turned
 
 _OPSET: Final = 21
 _IR_VERSION: Final = 10
@@ -37,11 +41,21 @@ _IR_VERSION: Final = 10
 _HEAD_DIM_MULTIPLE: Final = 16
 
 
-def write_cpu_decoder(checkpoint: Checkpoint, folder: Path, precision: Precision, progress: Progress) -> None:
+def write_cpu_decoder(
+    checkpoint: Checkpoint,
+    folder: Path,
+    precision: Precision,
+    progress: Progress,
+    *,
+    centre: Float32Array | None = None,
+    rows: Mapping[str, RoundedRows] = MappingProxyType({}),
+) -> None:
     """Write `model.onnx` and `model.onnx.data` into `folder`; `progress` is told the fraction done.
 
-    int8 rounds every matrix to 8 bits in blocks of 32 (norms, biases, attention and KV stay float32); fp32 rounds
-    nothing. Raises `ModelError` where a weight cannot be rounded or the kernels cannot take the heads' size.
+    int8 rounds every matrix to 8 bits in blocks of 32, int8-rows by rows (norms, biases, attention and KV stay
+    float32); fp32 rounds nothing. `centre` `[hidden]` is what is usually projected to logits, for int8; `rows` are the
+    turned decoder's matrices where better is known than the nearest, for int8-rows. Raises `ModelError` where a weight
+    cannot be rounded or the kernels cannot take the heads' size.
     """
     architecture = checkpoint.architecture
     if architecture.head_dim % _HEAD_DIM_MULTIPLE:
@@ -51,7 +65,13 @@ def write_cpu_decoder(checkpoint: Checkpoint, folder: Path, precision: Precision
         )
     with (folder / GRAPH_DATA).open("wb") as data:
         graph = GraphBuilder(data, GRAPH_DATA, opset=_OPSET, ir_version=_IR_VERSION)
-        Decoder(checkpoint, CpuDialect(architecture, graph, matrices(graph, precision))).build(progress)
+        if precision == "int8-rows":
+            checkpoint = turned(checkpoint)
+            architecture = checkpoint.architecture
+            products: Matrices = RowInt8Matrices(graph, Int8Matrices(graph), rows)
+        else:
+            products = matrices(graph, precision, centre)
+        Decoder(checkpoint, CpuDialect(architecture, graph, products)).build(progress)
     graph.save(folder / GRAPH, *_interface(architecture))
 
 

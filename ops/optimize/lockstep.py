@@ -1,0 +1,150 @@
+"""Runs a model beside its float32 original, on the CPU engine that serves it: `replyline optimize evaluate`.
+
+Both read a prompt; then the original's likeliest token is given to both, step by step, and their logits are compared.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from ops.bench.conversations import load_conversations
+from ops.optimize.agreement import Agreement, Places, summary
+from ops.optimize.calibration_set import CalibrationText
+from ops.optimize.demo_texts import demo_texts
+from shared.errors import SettingsError
+from shared.faq.entries import PACKAGED_PATH, FaqEntry, read_entries
+from shared.messages import Grounding
+from shared.model_folder import ModelFolder
+from shared.process import fail
+from shared.settings import SYSTEM_PROMPT
+from shared.tokenizer import Tokenizer
+from workers.conversation import ChatTemplate, PromptBuilder
+from workers.engine import DecodeRow, PrefillChunk, Sampling
+from workers.engine.loading import chat_template
+from workers.engine.onnx import OnnxEngine
+from workers.history_window import HistoryWindow
+
+_ROWS: Final = 8
+_GREEDY: Final = Sampling()
+
+
+def evaluate(
+    model: Path,
+    original: Path,
+    console: Console,
+    *,
+    num_prompts: int,
+    num_tokens: int,
+    bound: float | None,
+    json_path: Path | None,
+) -> int:
+    """Measure the prepared folder `model` by `original` and print it. The exit status: 1 below the bound.
+
+    Raises `ModelError` for a folder that is none, `SettingsError` where the two are not of one source.
+    """
+    folder, reference = ModelFolder.open(model), ModelFolder.open(original)
+    if folder.manifest.source.sha256 != reference.manifest.source.sha256:
+        raise SettingsError(
+            f"--model {model} is made of {folder.manifest.source.name}, --original {original} of "
+            f"{reference.manifest.source.name}; prepare both from one source"
+        )
+    tokenizer = Tokenizer.load(reference.path)
+    template = chat_template(tokenizer, reference.manifest.chat_template)
+    longest = reference.manifest.architecture.max_positions - num_tokens
+    prompts = fixed_prompts(template, num_prompts, max_tokens=longest)
+    length = max(map(len, prompts)) + num_tokens
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    engines = [engine_for(one, max_length=length) for one in (reference, folder)]
+    try:
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task("answering with both", total=1.0)
+            found = compare(
+                engines[0],
+                engines[1],
+                prompts,
+                num_tokens=num_tokens,
+                progress=lambda fraction: bar.update(task, completed=fraction),
+            )
+    finally:
+        for engine in engines:
+            engine.close()
+    console.print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    if json_path is not None:
+        json_path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    if bound is not None and not found.agreement >= bound:
+        return fail(f"agreement {found.agreement:.4f} is below --bound {bound}; prepare the model anew, or as fp32", 1)
+    return 0
+
+
+def engine_for(folder: ModelFolder, *, max_length: int) -> OnnxEngine:
+    """The CPU engine with as many slots as are compared at once."""
+    return OnnxEngine(
+        folder,
+        num_slots=_ROWS,
+        max_length=max_length,
+        threads=os.cpu_count() or 1,
+        spinning=False,
+        max_prefill_rows=_ROWS,
+    )
+
+
+def fixed_prompts(template: ChatTemplate, count: int, *, max_tokens: int) -> list[list[int]]:
+    """The same for the same `count`: customers' texts of the demo, spread over common ones, rare ones and those with
+    numbers, framed as a worker frames them; a wording of an FAQ entry has that entry before it."""
+    entries = read_entries(PACKAGED_PATH)
+    by_id = {entry.id: entry for entry in entries}
+    texts = [text for text in demo_texts(entries, load_conversations()) if text.role == "user"]
+    if count > len(texts):
+        raise SettingsError(f"--prompts {count}: there are {len(texts)}; ask for at most so many")
+    builder = PromptBuilder(template, system=SYSTEM_PROMPT, window=HistoryWindow("sliding", 0))
+    return [
+        builder.build(turns=(), grounding=_grounding(text, by_id), question=text.text, max_tokens=max_tokens).ids
+        for text in (texts[at] for at in np.linspace(0, len(texts) - 1, count).astype(int))
+    ]
+
+
+def _grounding(text: CalibrationText, by_id: dict[str, FaqEntry]) -> tuple[Grounding, ...]:
+    entry = by_id.get(text.group or "")
+    return () if entry is None else (Grounding(id=entry.id, question=entry.question, answer=entry.answer),)
+
+
+def compare(
+    original: OnnxEngine,
+    other: OnnxEngine,
+    prompts: Sequence[Sequence[int]],
+    *,
+    num_tokens: int,
+    progress: Callable[[float], None] = lambda _fraction: None,
+) -> Agreement:
+    """Over the original's greedy answers of up to `num_tokens` tokens, the one that ends an answer included.
+
+    Both engines have a slot for each of the prompts that are answered together, and room for prompt and answer.
+    """
+    stops = original.info.stop_token_ids
+    places: list[Places] = []
+    for start in range(0, len(prompts), _ROWS):
+        progress(start / len(prompts))
+        batch = prompts[start : start + _ROWS]
+        chunks = [PrefillChunk(slot=slot, past=0, token_ids=ids, sampling=_GREEDY) for slot, ids in enumerate(batch)]
+        tokens = [token for token in original.prefill(chunks) if token is not None]
+        other.prefill(chunks)
+        going = np.ones(len(batch), bool)
+        for done in range(num_tokens):
+            here = np.flatnonzero(going)
+            places.append(Places.compared(original.logits[here], other.logits[here]))
+            going &= [token not in stops for token in tokens]
+            if done == num_tokens - 1 or not going.any():
+                break
+            rows = [
+                DecodeRow(slot=slot, past=len(ids) + done, token_id=tokens[slot], sampling=_GREEDY)
+                for slot, ids in enumerate(batch)
+            ]
+            tokens = original.decode(rows)
+            other.decode(rows)
+    return summary(Places.joined(places), prompts=len(prompts))
