@@ -1,6 +1,6 @@
 """A prepared model on disk: what the gateway (tokenizer) and the worker (engine) both read.
 
-    smollm2-135m-instruct-int8/
+    smollm2-135m-shop-int8/
     ├── manifest.json      this module's `Manifest`
     ├── model.onnx         the graph
     ├── model.onnx.data    its weights, mapped into memory
@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from shared.errors import ModelError
+from shared.messages import Language
 
 MANIFEST: Final = "manifest.json"
 GRAPH: Final = "model.onnx"
@@ -38,9 +39,10 @@ _MOST: Final = {
     "max_positions": 16_777_216,
 }
 
-# int8 and fp32 are of the graph for ONNX Runtime's CPU kernels, the others of that for TensorRT.
-Precision = Literal["int8", "fp32", "fp16"]
-Dialect = Literal["cpu", "tensorrt"]
+# int8, int8-rows and fp32 are of the graph for ONNX Runtime's CPU kernels, the others of that for TensorRT. torch
+# computes the weights of either, where they are not of 8 bits.
+Precision = Literal["int8", "int8-rows", "fp32", "fp16", "bf16"]
+Dialect = Literal["cpu", "tensorrt", "tensorrt-primitive"]
 
 
 class LinearScaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="linear"):
@@ -131,16 +133,20 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """`revision` names the numbers an engine computes: equal revisions may share KV, others must not.
+    """`revision` names the numbers an engine computes: equal revisions may share KV, others must not. `recipe` names
+    what they were made from (the source, the precision, the writer), where that alone does not decide them.
 
-    A `precision` of int8-mlp is fp16 but for the MLP's products (`replyline optimize quantize`).
+    A `precision` of int8-mlp or fp8-mlp is fp16 but for the MLP's products (`replyline optimize quantize`).
 
-    `dialect` says what the graph is written for. TensorRT's has slots of fixed length: of `max_length` tokens.
+    `dialect` says what the graph is written for: tensorrt keeps KV in place (10.15 and later), tensorrt-primitive (10.1
+    and later) leaves that to the engine. Both have slots of fixed length: of `max_length` tokens.
+
+    `languages` are those that the model answers in, None where nobody has said; `adapter` was merged into its weights.
     """
 
     name: str
     revision: str
-    precision: Precision | Literal["int8-mlp"]
+    precision: Precision | Literal["int8-mlp", "fp8-mlp"]
     source: Source
     architecture: Architecture
     stop_token_ids: tuple[int, ...]
@@ -148,6 +154,9 @@ class Manifest(Struct, frozen=True, kw_only=True):
     files: tuple[FileEntry, ...]
     dialect: Dialect = "cpu"
     max_length: int | None = None
+    recipe: str | None = None
+    languages: tuple[Language, ...] | None = None
+    adapter: Source | None = None
 
 
 @dataclass(frozen=True, slots=True)

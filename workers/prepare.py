@@ -1,14 +1,17 @@
-"""From a request to a job: what was said before, which FAQ entries fit, the prompt, the sequence."""
+"""From a request to a job: what was said before, which FAQ entries fit, who answers, the prompt, the sequence."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from shared import clock
+from shared.answer_policy import AnswerPolicy, Courtesy, Decision, Ground, Quote, Unsure
 from shared.errors import ProtocolError
 from shared.fallback import choose_fallback
-from shared.faq import FaqHit, FaqIndex
+from shared.faq import detect_language
+from shared.faq.live import LiveFaq
 from shared.history import History
-from shared.messages import Bucket, Grounding, ReplyDone
+from shared.messages import BY_MODEL, Bucket, Grounding, ReplyDone
 from shared.requests import Order
 from shared.session_key import SessionKey
 from shared.settings import WorkerSettings
@@ -18,6 +21,7 @@ from shared.turn import Turn
 from workers.answer import Answer
 from workers.conversation import Prompt, PromptBuilder
 from workers.engine import Sampling
+from workers.guard import FactGuard
 from workers.job import Job
 from workers.kv.cache import KvCache
 from workers.prefixes import common_length
@@ -33,7 +37,9 @@ class Preparer:
     settings: WorkerSettings
     tokenizer: Tokenizer
     prompts: PromptBuilder
-    faq: FaqIndex
+    faq: LiveFaq
+    policy: AnswerPolicy
+    guarded: bool
     min_score: float
     history: History
     max_length: int
@@ -44,25 +50,26 @@ class Preparer:
     async def prepare(self, order: Order, now_unix_ms: float) -> Job | ReplyDone:
         """The answer itself where the history has it. Raises `ProtocolError` for a request that cannot be served."""
         request = order.request
-        remembering = asyncio.create_task(
-            self.history.turns(
-                order.tenant,
-                request.session_id,
-                limit=self.settings.history_turns,
-                before_unix_ms=order.created_unix_ms,
-            )
+        turns = await self.history.turns(
+            order.tenant,
+            request.session_id,
+            limit=self.settings.history_turns,
+            before_unix_ms=order.created_unix_ms,
         )
-        await asyncio.sleep(0)  # Redis is asked now, and answers while the FAQ is searched
-        hits = self.faq.search(request.input, k=max(self.settings.grounding_entries, 1))
-        entries = _grounding(hits, self.settings.grounding_entries)
-        turns = await remembering
         for turn in turns:
             if (done := answered_by(turn, order, now_unix_ms)) is not None:
                 return done
+        vector = await self.faq.vector_of(request.input)
+        most = max(self.settings.grounding_entries, 1)
+        found = self.faq.index.find(request.input, k=most, previous=turns, vector=vector)
+        decision = self.policy.decide(request.input, found.hits, found.parts)
         if len(request.input) + sum([_chars_to_encode(turn) for turn in turns]) <= _INLINE_CHARS:
-            bucket, prompt = self._prompt(order, entries, turns)
+            bucket, prompt = self._compose(order, decision, turns)
         else:
-            bucket, prompt = await asyncio.to_thread(self._prompt, order, entries, turns)
+            bucket, prompt = await asyncio.to_thread(self._compose, order, decision, turns)
+        decided = prompt is None
+        prompt = prompt or Prompt(ids=[], shared_tokens=0)
+        instead = self.policy.said(_without_the_model(decision, request.input))
         sequence = TokenSequence(
             request_id=request.id,
             prompt_ids=prompt.ids,
@@ -76,9 +83,12 @@ class Preparer:
             shared_tokens=prompt.shared_tokens,
             asked_unix_ms=order.created_unix_ms,
         )
-        if self.kv is not None:
+        kv_unix_ms: tuple[float, float] | None = None
+        if self.kv is not None and not decided:
+            begun = clock.now_unix_ms()
             standing = common_length(prompt.ids, self.standing(SessionKey(order.tenant, request.session_id)))
             await self.kv.restore(sequence, first=not turns, standing=standing)
+            kv_unix_ms = begun, clock.now_unix_ms()
         return Job(
             order=order,
             bucket=bucket,
@@ -89,27 +99,55 @@ class Preparer:
                 attempt=int(now_unix_ms),
                 token_bytes=self.tokenizer.token_bytes,
                 stops=request.stop,
+                guard=self._guard(request.input, prompt, turns) if self.guarded and not decided else None,
             ),
             prompt=prompt,
-            fallback=choose_fallback(request.input, hits, min_score=self.min_score),
+            fallback=instead if decided else choose_fallback(request.input, found.hits, min_score=self.min_score),
+            decided=decided,
+            instead=instead,
+            kv_unix_ms=kv_unix_ms,
+            ready_unix_ms=clock.now_unix_ms(),
         )
 
-    def _prompt(self, order: Order, entries: tuple[Grounding, ...], turns: Sequence[Turn]) -> tuple[Bucket, Prompt]:
-        """The bucket that the input belongs to, and the prompt."""
+    @staticmethod
+    def _guard(question: str, prompt: Prompt, turns: Sequence[Turn]) -> FactGuard:
+        """What the answer may name: what stands in its entries, which are quoted, or in earlier ones and what was said
+        until now, which are not."""
+        earlier = [text for turn in turns for entry in turn.grounding for text in (entry.question, entry.answer)]
+        said = [text for turn in turns for text in (turn.user, *_shops_words(turn))]
+        return FactGuard(prompt.grounding, (question, *earlier, *said))
+
+    def _compose(self, order: Order, decision: Decision, turns: Sequence[Turn]) -> tuple[Bucket, Prompt | None]:
+        """The bucket that the input belongs to; and the prompt, none where the model is not asked."""
         question = order.request.input
         if len(question) > self.max_length * _MAX_CHARS_PER_TOKEN:
             raise ProtocolError("input_too_long", f"an input of {len(question)} characters does not fit", param="input")
+        bucket = self.edges.bucket_of_text(question, self.tokenizer.count)
+        if not isinstance(decision, Ground):
+            return bucket, None
+        prompt = self._prompt(order, decision.grounding, turns)
+        # Without room for any of its entries the model would answer from nothing.
+        return bucket, prompt if prompt.grounding or not self.policy.grounded else None
+
+    def _prompt(self, order: Order, entries: tuple[Grounding, ...], turns: Sequence[Turn]) -> Prompt:
         # An answer may be shorter than asked where the conversation is long, never shorter than a quarter of the slot.
         reserved = min(order.max_output_tokens, self.max_length // 4)
-        prompt = self.prompts.build(
-            turns=turns, grounding=entries, question=question, max_tokens=self.max_length - reserved
+        return self.prompts.build(
+            turns=turns, grounding=entries, question=order.request.input, max_tokens=self.max_length - reserved
         )
-        return self.edges.bucket_of_text(question, self.tokenizer.count), prompt
 
 
-def _grounding(hits: Sequence[FaqHit], most: int) -> tuple[Grounding, ...]:
-    """The best entries; one that fits much worse than the best would only lead a model astray."""
-    return tuple(hit.entry.as_grounding() for hit in hits[:most] if hit.score >= _LEAST_SHARE * hits[0].score)
+def _without_the_model(decision: Decision, question: str) -> Quote | Courtesy | Unsure:
+    """What is left to say where the model is not asked, or says nothing that can be shown."""
+    if not isinstance(decision, Ground):
+        return decision
+    language = detect_language(question)
+    return Quote(decision.entries[:1], language) if decision.entries else Unsure(language)
+
+
+def _shops_words(turn: Turn) -> tuple[str, ...]:
+    """What the shop has said in a turn, not the model."""
+    return () if turn.source in BY_MODEL else (turn.assistant,)
 
 
 def _chars_to_encode(turn: Turn) -> int:
@@ -119,4 +157,3 @@ def _chars_to_encode(turn: Turn) -> int:
 
 # No text is shorter in tokens than this: it spares the tokenizer what cannot fit anyhow.
 _MAX_CHARS_PER_TOKEN = 64
-_LEAST_SHARE = 0.8

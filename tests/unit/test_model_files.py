@@ -7,6 +7,7 @@ from pathlib import Path
 from reliability import Reliability
 from test_gguf_files import GGUF, refuse_gguf
 from test_onnx_files import ONNX, refuse_graph
+from test_plan_cache import LIES, refuse_plan
 from test_prepared_folder import TAMPERED, refuse_tampered
 from test_safetensors_files import SAFETENSORS, refuse_safetensors
 
@@ -22,6 +23,7 @@ def test_every_kind_of_lying_file_is_refused_before_it_is_deserialised(
     sources: list[tuple[Refuse, str]] = [
         *((refuse_safetensors, what) for what in SAFETENSORS),
         *((refuse_gguf, what) for what in GGUF),
+        *((refuse_plan, what) for what in LIES),
     ]
     folders: list[tuple[Refuse, str]] = [
         *((refuse_tampered, what) for what in TAMPERED),
@@ -39,7 +41,7 @@ def test_every_kind_of_lying_file_is_refused_before_it_is_deserialised(
     kinds = len(sources[::every]) + len(folders[::every])
     reliability.found(
         "20",
-        "model files that lie: safetensors, GGUF, ONNX, manifest",
+        "model files that lie: safetensors, GGUF, ONNX, manifest, TensorRT plan",
         figure=f"{kinds} kinds refused, 0 deserialised",
         target="30 refused before anything is deserialised",
         holds=kinds >= reliability.amount(30, part=10),

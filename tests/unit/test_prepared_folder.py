@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from lying_files import one_line, pickled
+from prepared_folders import flip
 
 from shared.errors import ModelError
 from shared.model_folder import GRAPH, GRAPH_DATA, MANIFEST, TOKENIZER, ModelFolder
@@ -21,13 +22,6 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     manifest = json.loads((folder / MANIFEST).read_text())
     change(manifest)
     (folder / MANIFEST).write_text(json.dumps(manifest))
-
-
-def flip(path: Path) -> None:
-    """One bit, the size as it was."""
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
 
 
 def move_out(folder: Path, name: str) -> None:

@@ -12,7 +12,7 @@ from lying_files import numpy_objects, one_line, pickled, torch_zip
 from model_fixtures import TINY, safetensors, write_llama
 
 from shared.errors import ModelError
-from workers.graph.safetensors_source import _tensors
+from workers.graph.safetensors_source import tensors_of
 from workers.graph.source import open_source
 
 
@@ -72,7 +72,7 @@ def refuse_safetensors(what: str, base: Path) -> None:
     source, mark = base / "tiny", base / "mark"
     write_llama(source, TINY, seed=1)
     (source / "model.safetensors").write_bytes(made if isinstance(made, bytes) else made(mark))
-    for read in (lambda: _tensors(source / "model.safetensors"), lambda: open_source(source)):
+    for read in (lambda: tensors_of(source / "model.safetensors"), lambda: open_source(source)):
         with pytest.raises(ModelError) as caught:
             read()
         one_line(caught.value)
@@ -89,7 +89,7 @@ def test_safetensors_that_do_not_lie_are_read(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     for header, data in (({}, b""), ({"a": entry()}, ONE), ({"b": entry(24, 48), "a": entry()}, ONE + ONE)):
         file.write_bytes(st({"__metadata__": {"format": "pt"}, **header}, data))
-        assert _tensors(file).keys() == header.keys()
+        assert tensors_of(file).keys() == header.keys()
 
 
 def test_the_tensors_of_another_model_are_refused(tmp_path: Path) -> None:

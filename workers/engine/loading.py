@@ -6,9 +6,10 @@ from pathlib import Path
 
 from shared.errors import ModelError, SettingsError
 from shared.logs import get_logger
+from shared.messages import Language
 from shared.model_folder import CHATML, ModelFolder
 from shared.model_folder import ChatTemplate as TemplateNames
-from shared.settings import PREFIX, Settings
+from shared.settings import PREFIX, Settings, WorkerSettings
 from shared.tokenizer import Tokenizer
 from workers.conversation import ChatTemplate
 from workers.engine import Engine
@@ -16,9 +17,12 @@ from workers.engine import Engine
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
+    """`languages` are those that it answers in; None: any."""
+
     engine: Engine
     tokenizer: Tokenizer
     template: ChatTemplate
+    languages: tuple[Language, ...] | None = None
 
 
 def load_model(settings: Settings) -> LoadedModel:
@@ -28,18 +32,23 @@ def load_model(settings: Settings) -> LoadedModel:
             return _load_fake(settings)
         case "onnx":
             return _load_onnx(settings, settings.model.dir)
-        case "tensorrt" | "tensorrt-rtx":
-            return _load_tensorrt(settings)
+        case "tensorrt" | "tensorrt-rtx" | "torch":
+            return _load_where_usable(settings)
 
 
-def _load_tensorrt(settings: Settings) -> LoadedModel:
-    """By TensorRT; by `worker.fallback_engine` where it cannot be used on this machine."""
+def _load_where_usable(settings: Settings) -> LoadedModel:
+    """By TensorRT or torch; by `worker.fallback_engine` where it cannot be used on this machine."""
     from workers.engine.tensorrt_loading import load_tensorrt
     from workers.engine.tensorrt_probe import Unusable
+    from workers.engine.torch_loading import load_torch
 
     worker = settings.worker
     folder = ModelFolder.open(settings.model.dir, verify=True)
-    found = load_tensorrt(settings, folder)
+    if worker.engine == "torch":
+        _refuse_beyond_positions(worker, folder)
+        found = load_torch(settings, folder)
+    else:
+        found = load_tensorrt(settings, folder)
     if isinstance(found, Unusable):
         if not worker.fallback_engine:
             raise SettingsError(f"{PREFIX}WORKER__ENGINE={worker.engine}: {found.reason}")
@@ -47,8 +56,7 @@ def _load_tensorrt(settings: Settings) -> LoadedModel:
             "engine_unusable", engine=worker.engine, reason=found.reason, instead=worker.fallback_engine
         )
         return _load_onnx(settings, settings.model.dir.with_name(f"{folder.manifest.name}-int8"))
-    tokenizer = Tokenizer.load(settings.model.dir)
-    return LoadedModel(found, tokenizer, chat_template(tokenizer, folder.manifest.chat_template))
+    return _loaded(found, folder)
 
 
 def _load_onnx(settings: Settings, directory: Path) -> LoadedModel:
@@ -64,19 +72,27 @@ def _load_onnx(settings: Settings, directory: Path) -> LoadedModel:
             f"{PREFIX}MODEL__DIR={directory}: its graph is for TensorRT; run: replyline model prepare --precision int8"
         )
     worker = settings.worker
-    longest = folder.manifest.architecture.max_positions
-    if worker.max_length > longest:
-        raise SettingsError(
-            f"{PREFIX}WORKER__MAX_LENGTH={worker.max_length}: {folder.manifest.name} has {longest} positions"
-        )
+    _refuse_beyond_positions(worker, folder)
     engine = OnnxEngine(
         folder,
         num_slots=worker.slots,
         max_length=worker.max_length,
         threads=worker.threads or os.cpu_count() or 1,
     )
-    tokenizer = Tokenizer.load(directory)
-    return LoadedModel(engine, tokenizer, chat_template(tokenizer, folder.manifest.chat_template))
+    return _loaded(engine, folder)
+
+
+def _loaded(engine: Engine, folder: ModelFolder) -> LoadedModel:
+    tokenizer, manifest = Tokenizer.load(folder.path), folder.manifest
+    return LoadedModel(engine, tokenizer, chat_template(tokenizer, manifest.chat_template), manifest.languages)
+
+
+def _refuse_beyond_positions(worker: WorkerSettings, folder: ModelFolder) -> None:
+    longest = folder.manifest.architecture.max_positions
+    if worker.max_length > longest:
+        raise SettingsError(
+            f"{PREFIX}WORKER__MAX_LENGTH={worker.max_length}: {folder.manifest.name} has {longest} positions"
+        )
 
 
 def _load_fake(settings: Settings) -> LoadedModel:

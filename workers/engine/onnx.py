@@ -8,6 +8,7 @@ a 30-layer model, so there is one for each (first slot, number of rows), made at
 import math
 import mmap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -29,8 +30,8 @@ class OnnxEngine:
 
     The KV of all slots is reserved at once and fixed in size; the operating system gives its pages as they are first
     written. `threads` compute a step together; `spinning` keeps them busy-waiting between steps: the fastest, at
-    the price of their cores. Raises `ModelError` where the graph cannot be loaded, `ValueError` where `max_length`
-    exceeds the model's positions.
+    the price of their cores. With `profile` every run is recorded, for `end_profile`. Raises `ModelError` where the
+    graph cannot be loaded, `ValueError` where `max_length` exceeds the model's positions.
     """
 
     def __init__(
@@ -42,11 +43,12 @@ class OnnxEngine:
         threads: int,
         spinning: bool = True,
         max_prefill_rows: int = 8,
+        profile: Path | None = None,
     ) -> None:
         architecture = folder.manifest.architecture
         if not 1 <= max_length <= architecture.max_positions:
             raise ValueError(f"max_length must be 1 to {architecture.max_positions}, got {max_length}")
-        self._session = _load(folder, threads, spinning=spinning)
+        self._session = _load(folder, threads, spinning=spinning, profile=profile)
         # Layer and part outermost, so that each bound view is contiguous.
         slots = (num_slots, architecture.num_kv_heads, max_length, architecture.head_dim)
         self._kv = _reserve((architecture.num_layers, 2, *slots))
@@ -73,6 +75,11 @@ class OnnxEngine:
     @property
     def info(self) -> EngineInfo:
         return self._info
+
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """`[slots, vocabulary]`: those of the last step's rows come first; the next step overwrites them."""
+        return self._logits
 
     def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
         check_prefill(self._info, chunks)
@@ -110,6 +117,10 @@ class OnnxEngine:
     def import_kv(self, *, slot: int, start: int, values: NDArray[np.float32 | np.float16]) -> None:
         num_tokens = check_import(self._info, slot, start, values)
         self._kv[:, :, slot, :, start : start + num_tokens] = values
+
+    def end_profile(self) -> Path:
+        """The file of all runs so far, in Chrome's trace format; `profile` began its name. Later runs are not in it."""
+        return Path(self._session.end_profiling())
 
     def close(self) -> None:
         self._bindings.clear()
@@ -185,12 +196,28 @@ def _reserve(shape: tuple[int, ...]) -> NDArray[np.float32]:
     return np.frombuffer(pages, np.float32).reshape(shape)
 
 
-def _load(folder: ModelFolder, threads: int, *, spinning: bool) -> Any:
+def _products_may_overflow(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether sums of two 8-bit products are cut to 16 bits: on x86 without VNNI. Those that are not take longer, also
+    where they are not needed."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return True
+    flags = next((line for line in lines if line.startswith("flags")), None)  # ARM says Features
+    return flags is not None and "vnni" not in flags
+
+
+def _load(folder: ModelFolder, threads: int, *, spinning: bool, profile: Path | None) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.dynamic_block_base", "4")
+    if _products_may_overflow():
+        options.add_session_config_entry("session.x64quantprecision", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
+    if profile is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile)
     try:
         return onnxruntime.InferenceSession(str(folder.graph_path), options, providers=["CPUExecutionProvider"])
     # ONNX Runtime raises RuntimeError and classes derived from Exception alone.

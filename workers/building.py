@@ -1,0 +1,75 @@
+"""What is built of the settings alike wherever answers are made: in a worker's process, and where an evaluation asks
+the engine alone."""
+
+from collections.abc import Callable, Sequence
+
+from shared.answer_policy import AnswerPolicy
+from shared.fallback import DEFAULT_MIN_SCORE
+from shared.faq.live import LiveFaq
+from shared.history import History
+from shared.session_key import SessionKey
+from shared.settings import Settings
+from shared.topics import BucketEdges
+from workers.conversation import PromptBuilder
+from workers.costs import CostModel
+from workers.engine import EngineInfo
+from workers.engine.loading import LoadedModel
+from workers.history_window import HistoryWindow
+from workers.kv.cache import KvCache
+from workers.lengths import OutputLengths
+from workers.policies import build_scheduler, make_window
+from workers.prepare import Preparer
+from workers.prompt_budget import PromptBudget
+from workers.scheduler import Scheduler, SchedulerLimits
+
+
+def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel, lengths: OutputLengths) -> Scheduler:
+    """Of the engine's slots, by the policy and the window that are set."""
+    worker = settings.worker
+    limits = SchedulerLimits(
+        num_slots=info.num_slots,
+        prefill_chunk_tokens=worker.prefill_chunk_tokens,
+        max_prefill_rows=info.max_prefill_rows,
+        stop_token_ids=info.stop_token_ids,
+        max_running_tokens=worker.max_running_tokens,
+        decode_stall_ms=worker.decode_stall_ms,
+        reuse_kv=settings.kv.enabled,
+    )
+    window = make_window(
+        worker.window, limits=limits, costs=costs, busy_ms=worker.window_busy_ms, quiet_ms=worker.window_quiet_ms
+    )
+    return build_scheduler(worker.policy, limits=limits, costs=costs, lengths=lengths, window=window)
+
+
+def make_preparer(
+    settings: Settings,
+    model: LoadedModel,
+    *,
+    faq: LiveFaq,
+    history: History,
+    kv: KvCache | None,
+    standing: Callable[[SessionKey], Sequence[int]],
+) -> Preparer:
+    """What makes a request a job: the FAQ, who answers, the prompt, the guard."""
+    worker, answers, limits = settings.worker, settings.answers, settings.limits
+    return Preparer(
+        settings=worker,
+        tokenizer=model.tokenizer,
+        prompts=PromptBuilder(
+            model.template,
+            system=worker.system_prompt,
+            window=HistoryWindow(worker.history_window, worker.history_turns),
+            budget=PromptBudget(answers.entry_tokens, answers.history_tokens),
+        ),
+        policy=AnswerPolicy.of(
+            answers, languages=model.languages, most=worker.grounding_entries, handoff=settings.handoff.enabled
+        ),
+        guarded=answers.guard,
+        faq=faq,
+        min_score=settings.faq.min_score or DEFAULT_MIN_SCORE,
+        history=history,
+        max_length=model.engine.info.max_length,
+        edges=BucketEdges(limits.short_max_tokens, limits.medium_max_tokens),
+        kv=kv,
+        standing=standing,
+    )
