@@ -3,21 +3,23 @@
 One file holds every language of an entry side by side, so that a fact is changed in all of them at once.
 """
 
+import codecs
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from shared.errors import SettingsError
-from shared.messages import Grounding
+from shared.faq.texts import MAX_ANSWER_CHARS, MAX_QUESTION_CHARS, fault_of, shown
+from shared.messages import Grounding, Language
 
-Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
 PACKAGED_PATH = Path(__file__).with_name("shop.json")
 
 
 class FaqEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One question and its answer in one language. `id` is the same in every language."""
+    """One question and its answer in one language. `id` is the same in every language.
+
+    `also` are further wordings for the search alone: models are neither calibrated nor trained on them."""
 
     id: str
     topic: str
@@ -25,6 +27,12 @@ class FaqEntry(msgspec.Struct, frozen=True, kw_only=True):
     question: str
     alternatives: tuple[str, ...]
     answer: str
+    also: tuple[str, ...] = ()
+
+    @property
+    def wordings(self) -> tuple[str, ...]:
+        """All that it is found by."""
+        return (self.question, *self.alternatives, *self.also)
 
     def as_grounding(self) -> Grounding:
         """The entry as answers cite it."""
@@ -42,6 +50,7 @@ class _Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     question: str
     alternatives: tuple[str, ...]
     answer: str
+    also: tuple[str, ...] = ()
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,29 +60,39 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zh: _Wording | None = None
 
 
-def read_entries(path: Path) -> list[FaqEntry]:
+def read_entries(path: Path, max_entries: int | None = None) -> list[FaqEntry]:
     """Read the entries of an FAQ file, or of all `*.json` of a folder by name, an entry's languages together.
 
-    Raises SettingsError, in one line that names the file, if it cannot be read, is not UTF-8 JSON of the expected
-    shape, holds an id or a question twice, or leaves a text empty.
+    Raises SettingsError, in one line that names the file, if it cannot be read, is not UTF-8 JSON of the expected shape
+    (a byte order mark is let pass), holds an id or a question twice, a text that is not fit to be shown, or more than
+    `max_entries`.
     """
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise SettingsError(f"FAQ folder {path}: holds no .json file")
     entries = [entry for file in files for entry in _read_file(file)]
     if not entries:
         raise SettingsError(f"FAQ {path}: holds no entry")
+    if max_entries is not None and len(entries) > max_entries:
+        raise SettingsError(
+            f"FAQ {path}: holds {len(entries)} entries, all languages counted; faq.max_entries is {max_entries}"
+        )
     _refuse_duplicates(entries, path)
     return entries
 
 
 def _read_file(path: Path) -> list[FaqEntry]:
     try:
-        records = msgspec.json.decode(path.read_bytes(), type=list[_Record])
+        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise SettingsError(f"FAQ file {path}: is UTF-16, by its first bytes; save it as UTF-8")
+        records = msgspec.json.decode(content, type=list[_Record])
     except OSError as error:
         raise SettingsError(f"FAQ file {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"FAQ file {path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
-    except msgspec.DecodeError as error:
-        raise SettingsError(f"FAQ file {path}: {error}") from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise SettingsError(f"FAQ file {path}: {' '.join(str(error).split())}") from error
     return [entry for record in records for entry in _in_each_language(record, path)]
 
 
@@ -87,16 +106,19 @@ def _in_each_language(record: _Record, path: Path) -> list[FaqEntry]:
             question=wording.question,
             alternatives=wording.alternatives,
             answer=wording.answer,
+            also=wording.also,
         )
         for language, wording in wordings
         if wording is not None
     ]
     if not entries:
-        raise SettingsError(f'FAQ file {path}: entry "{record.id}" has neither "en" nor "zh"')
+        raise SettingsError(f'FAQ file {path}: entry {shown(record.id)} has neither "en" nor "zh"')
     for entry in entries:
-        for text in (entry.id, entry.topic, entry.question, entry.answer, *entry.alternatives):
-            if not text.strip():
-                raise SettingsError(f'FAQ file {path}: entry "{entry.id}" ({entry.language}) has an empty text')
+        asked = (entry.id, entry.topic, *entry.wordings)
+        for text, most in (*((text, MAX_QUESTION_CHARS) for text in asked), (entry.answer, MAX_ANSWER_CHARS)):
+            fault = fault_of(text, most)
+            if fault is not None:
+                raise SettingsError(f"FAQ file {path}: entry {shown(entry.id)} ({entry.language}) has {fault}")
     return entries
 
 
@@ -105,9 +127,9 @@ def _refuse_duplicates(entries: list[FaqEntry], path: Path) -> None:
     asked: dict[str, str] = {}
     for entry in entries:
         if (entry.id, entry.language) in ids:
-            raise SettingsError(f'FAQ {path}: the id "{entry.id}" occurs twice')
+            raise SettingsError(f"FAQ {path}: the id {shown(entry.id)} occurs twice")
         ids.add((entry.id, entry.language))
-        for phrasing in (entry.question, *entry.alternatives):
+        for phrasing in entry.wordings:
             other = asked.setdefault(phrasing.strip().casefold(), entry.id)
             if other != entry.id:
-                raise SettingsError(f'FAQ {path}: "{other}" and "{entry.id}" both ask "{phrasing}"')
+                raise SettingsError(f"FAQ {path}: {shown(other)} and {shown(entry.id)} both ask {shown(phrasing)}")

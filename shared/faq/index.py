@@ -1,145 +1,170 @@
-"""The FAQ's index: the entries that answer a question best, by BM25 over how customers ask.
+"""The FAQ's index: the entries that answer a message best, by its terms and, where there are some, by embeddings."""
 
-An entry is indexed by its question and its alternatives. Its answer adds only the terms that nobody asks by (a card's
-brand, a spare part's SKU): they find the entry, and they leave the ranking of what is asked alone.
-
-BM25 as in S. Robertson and H. Zaragoza, "The Probabilistic Relevance Framework" (2009), in Lucene's variant, by bm25s.
-"""
-
-import logging
-import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from shared.faq.entries import LANGUAGES, PACKAGED_PATH, FaqEntry, FaqHit, Language, read_entries
-from shared.faq.spelling import Spelling
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.faq.entries import LANGUAGES, PACKAGED_PATH, FaqEntry, FaqHit, read_entries
+from shared.faq.follow_up import Lean, lean_of, scores_of, with_previous
+from shared.faq.parts import parts_of
+from shared.faq.ranking import Ranking
 from shared.faq.terms import TermExtractor, detect_language, wording
+from shared.faq.vectors import Embed, EntryVectors
+from shared.messages import Language
+from shared.turn import Turn
 
-# What one term that the index does not know adds to the best attainable score, as a share of the index's rarest term.
-# A pair of Chinese characters weighs less: any new wording makes new pairs of known characters.
-_UNKNOWN_WEIGHT: Final = 1.0
-_UNKNOWN_PAIR_WEIGHT: Final = 0.5
-# One word in common is weak evidence however short the question: this much is added to every best attainable score.
-_PRIOR_WEIGHT: Final = 0.5
+# One of several questions in a message counts where an entry covers so much of it.
+PART_SCORE: Final = 0.3
+# A message of which one entry covers so much is one question, however many it asks.
+WHOLE_SCORE: Final = 0.7
+# Hits are in the order of share + so much of the similarity. Terms lead: on the development questions reciprocal rank
+# fusion, for which a narrow first place is as good as a clear one, was worse in Chinese than terms alone.
+SIMILARITY_WEIGHT: Final = 0.35
 
 
 @dataclass(frozen=True, slots=True)
-class _Ranking:
-    """One language's entries. `best[term]` is the highest score that the term gives to any entry.
+class Found:
+    """`hits` are best first, no score above the one before. `parts` are those of each question where a message asks
+    several, in their order; else there are none."""
 
-    `asked_as` finds the entry that asks in just these words: neighbours in meaning share most of their terms ("How do
-    I return an item?", "Can I return items from the sale?"), and a question clicked in a list must find its own answer.
-    """
+    hits: tuple[FaqHit, ...] = ()
+    parts: tuple[tuple[FaqHit, ...], ...] = ()
 
-    entries: tuple[FaqEntry, ...]
-    bm25: Any
-    best: dict[str, float]
-    rarest: float
-    spelling: Spelling
-    asked_as: dict[str, int]
 
-    def attainable(self, terms: Sequence[str], known: Sequence[str | None]) -> float:
-        """The score of an imagined entry that has every term of the question at its best.
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What was talked of before: the terms of the question, and those of the entries that answered it."""
 
-        A mended term and an unknown one count as rare terms. An SKU that the index does not know counts by its
-        parts alone.
-        """
-        total = _PRIOR_WEIGHT * self.rarest
-        for term, match in zip(terms, known, strict=True):
-            if match == term:
-                total += self.best[term]
-            elif "-" not in term:
-                is_pair = len(term) > 1 and not term.isascii()
-                total += self.rarest * (_UNKNOWN_PAIR_WEIGHT if is_pair else _UNKNOWN_WEIGHT)
-        return total
-
-    def recognise(self, term: str) -> str | None:
-        """The index's own term for a term of the question: itself, the word it is a slip of, or None."""
-        return term if term in self.best else self.spelling.nearest(term)
+    question: Mapping[str, float]
+    grounding: Mapping[str, float]
 
 
 class FaqIndex:
-    """Searches the FAQ. Not to be shared between threads (its stemmer is not)."""
+    """Searches the FAQ. To be used by one thread at a time (its stemmer is not safe for more)."""
 
-    def __init__(self, entries: Sequence[FaqEntry]) -> None:
+    def __init__(self, entries: Sequence[FaqEntry], embed: Embed | None = None) -> None:
         self._terms_of = TermExtractor()
         self.entries = tuple(entries)
-        self._rankings: dict[Language, _Ranking] = {}
+        self._rankings: dict[Language, Ranking] = {}
+        self._vectors: dict[Language, EntryVectors] = {}
         for language in LANGUAGES:
-            ranking = self._rank([entry for entry in entries if entry.language == language])
+            own = [entry for entry in entries if entry.language == language]
+            ranking = Ranking.of(own, self._terms_of)
             if ranking is not None:
                 self._rankings[language] = ranking
+                if embed is not None:
+                    self._vectors[language] = EntryVectors.of(own, embed)
 
     @classmethod
-    def load(cls, path: Path | None = None) -> Self:
-        """Index the FAQ file at `path`, or the packaged one. Raises SettingsError if the file is bad."""
-        return cls(read_entries(PACKAGED_PATH if path is None else path))
+    def load(cls, path: Path | None = None, *, max_entries: int | None = None, embed: Embed | None = None) -> Self:
+        """Index the FAQ file at `path`, or the packaged one. Raises SettingsError if the file is bad, or holds more
+        entries than that."""
+        return cls(read_entries(PACKAGED_PATH if path is None else path, max_entries), embed)
 
-    def search(self, text: str, *, k: int = 3, language: Language | None = None) -> list[FaqHit]:
-        """The at most `k` entries that match best, best first, in `language` (by default the text's own).
+    def search(
+        self,
+        text: str,
+        *,
+        k: int = 3,
+        language: Language | None = None,
+        previous: Sequence[Turn] = (),
+        vector: NDArray[np.float32] | None = None,
+    ) -> list[FaqHit]:
+        """The at most `k` entries that match best, best first: see `find`."""
+        return list(self.find(text, k=k, language=language, previous=previous, vector=vector).hits)
+
+    def find(
+        self,
+        text: str,
+        *,
+        k: int = 3,
+        language: Language | None = None,
+        previous: Sequence[Turn] = (),
+        vector: NDArray[np.float32] | None = None,
+    ) -> Found:
+        """The at most `k` entries that match best, and those of each question in it, in `language` (by default the
+        text's own).
 
         A hit's score is the share, in 0..1, of what an entry that has every term of the question would score; so
-        scores of long and short questions compare. Without a term in common there is no hit.
+        scores of long and short questions compare. Without a term in common there is no hit. A question that leans on
+        the last of the `previous` turns is searched with that turn's terms beside its own.
+
+        `vector` [dimensions] is the text's embedding, by the same function as the entries'. Then the order is that of
+        the share and a part of the similarity, as `EntryVectors` scales it, together; a score is the higher of the two.
         """
-        ranking = self._rankings.get(language or detect_language(text))
-        if ranking is None:
-            return []
-        terms = list(dict.fromkeys(self._terms_of(text)))
-        known = [ranking.recognise(term) for term in terms]
-        matched = list(dict.fromkeys(term for term in known if term is not None))
-        if not matched:
-            return []
-        shares = ranking.bm25.get_scores(matched) / ranking.attainable(terms, known)
-        same = ranking.asked_as.get(wording(text))
-        if same is not None:
-            # Above 1 for the sort alone, so that it precedes an entry that happens to reach 1.
-            shares[same] = 2.0
-        best_first = (-shares).argsort(kind="stable")[: max(k, 0)].tolist()
-        return [FaqHit(ranking.entries[at], min(float(shares[at]), 1.0)) for at in best_first if shares[at] > 0]
+        language = language or detect_language(text)
+        ranking = self._rankings.get(language)
+        if ranking is None or k <= 0:
+            return Found()
+        exact = ranking.asked_as.get(wording(text))
+        if exact is not None:
+            shares = ranking.shares(self._terms_of.weights(text))
+            shares[exact] = 2.0  # above 1 for the sort alone, so that it precedes an entry that happens to reach 1
+            return Found(ranking.best_of(shares, k))
+        vectors = self._vectors.get(language)
+        similarities = None if vector is None or vectors is None else vectors.similarities(vector)
+        before = self._before(previous)
+        whole = self._ranked(ranking, text, k, before, similarities)
+        parts = parts_of(text)
+        # By terms: what is near to an entry need not be covered by it.
+        covering = whole if len(parts) == 1 or similarities is None else self._ranked(ranking, text, 1, before)
+        if len(parts) == 1 or (covering and covering[0].score >= WHOLE_SCORE):
+            return Found(whole)
+        found = []
+        for part in parts:
+            found.append(self._ranked(ranking, part, k, before))
+            before = _Before(self._terms_of.weights(part), {})
+        sure = sorted(
+            (hits[:1] for hits in found if hits and hits[0].score >= PART_SCORE), key=lambda hits: -hits[0].score
+        )
+        return Found(_merged(sure, whole, k) if len(sure) > 1 else whole, tuple(found))
 
-    def _rank(self, entries: Sequence[FaqEntry]) -> _Ranking | None:
-        asked = [
-            [term for phrasing in (entry.question, *entry.alternatives) for term in self._terms_of(phrasing)]
-            for entry in entries
-        ]
-        asked_by_any = {term for terms in asked for term in terms}
-        answered = [set(self._terms_of(entry.answer)) - asked_by_any for entry in entries]
-        documents = [[*terms, *sorted(extra)] for terms, extra in zip(asked, answered, strict=True)]
-        frequencies = Counter(term for document in documents for term in set(document))
-        if not frequencies:
+    def _ranked(
+        self,
+        ranking: Ranking,
+        text: str,
+        k: int,
+        before: _Before | None,
+        similarities: NDArray[np.float32] | None = None,
+    ) -> tuple[FaqHit, ...]:
+        """One question's hits. One that leans is searched by terms alone: its embedding knows not on what it leans."""
+        weights = self._terms_of.weights(text)
+        shares = ranking.shares(weights)
+        own = ranking.best_of(shares, k)
+        if before is not None and lean_of(text, weights, own[0].score if own else 0.0) is not Lean.NOT:
+            joined = ranking.shares(with_previous(weights, before.question, before.grounding))
+            return _merged([ranking.best_of(scores_of(joined, shares, weights), k), own[:1]], (), k)
+        if similarities is None:
+            return own
+        order = shares + SIMILARITY_WEIGHT * similarities
+        return _merged([ranking.best_of(np.maximum(shares, similarities), k, order=order)], (), k)
+
+    def _before(self, turns: Sequence[Turn]) -> _Before | None:
+        """The last turn; where its question leaned on another, the entry that answered it says on what. Of an answer
+        without one it is the entry that is found now."""
+        if not turns:
             return None
-        bm25 = _new_bm25()
-        bm25.index(documents, create_empty_token=False, show_progress=False)
-        best = {term: float(bm25.get_scores([term]).max()) for term in frequencies}
-        asked_as: dict[str, int] = {}
-        for at, entry in enumerate(entries):
-            for phrasing in (entry.question, *entry.alternatives):
-                asked_as.setdefault(wording(phrasing), at)
-        return _Ranking(tuple(entries), bm25, best, max(best.values()), Spelling(frequencies), asked_as)
-
-
-def _new_bm25() -> Any:
-    with _without_progress_bars():
-        import bm25s  # here, so that the FAQ's values and language detection cost no numerics
-    # It logs at DEBUG whatever the application's level is.
-    logging.getLogger("bm25s").setLevel(logging.WARNING)
-    return bm25s.BM25(method="lucene", backend="numpy", csc_backend="numpy")
-
-
-@contextmanager
-def _without_progress_bars() -> Iterator[None]:
-    """bm25s reads this variable as it is imported; else tqdm starts a monitor thread even for bars that are off."""
-    name = "DISABLE_TQDM"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
+        last = turns[-1]
+        if last.grounding:
+            question = last.grounding[0].question
         else:
-            os.environ[name] = before
+            hits = self.search(last.user, k=1, previous=turns[-2:-1])
+            question = hits[0].entry.question if hits else ""
+        return _Before(self._terms_of.weights(last.user), self._terms_of.weights(question))
+
+
+def _merged(lists: Sequence[Sequence[FaqHit]], rest: Sequence[FaqHit], k: int) -> tuple[FaqHit, ...]:
+    """The first of each list, then the second of each, and so on; then the rest. No entry twice, no score above the one
+    before."""
+    merged: dict[FaqEntry, float] = {}
+    least = 1.0
+    for hit in (*(hit for place in zip_longest(*lists) for hit in place if hit is not None), *rest):
+        if hit.entry not in merged:
+            least = min(least, hit.score)
+            merged[hit.entry] = least
+    return tuple(FaqHit(entry, score) for entry, score in merged.items())[:k]

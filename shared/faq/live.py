@@ -1,0 +1,87 @@
+"""The FAQ of the moment: its file is looked at twice a second, and a changed one takes the old one's place.
+
+Indexed on a thread of its own, then put in place at once: a search sees the old index or the new one. A file that is
+wrong is said once and changes nothing. Nothing is read while it is still being written: a change counts when two looks
+in a row have seen the same.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared import metrics
+from shared.errors import SettingsError
+from shared.faq.entries import LANGUAGES, PACKAGED_PATH
+from shared.faq.index import FaqIndex
+from shared.faq.vectors import Embed
+from shared.logs import get_logger
+from shared.settings import FaqSettings
+
+_POLL_S: Final = 0.5
+
+# Name, time of the last change, size and file number of each file.
+Fingerprint = tuple[tuple[str, int, int, int], ...]
+
+
+class LiveFaq:
+    """`index` is replaced, never changed: whoever answers takes it anew for each question."""
+
+    def __init__(self, settings: FaqSettings, *, embed: Embed | None = None) -> None:
+        """Raises SettingsError if the file is bad: a process does not start without an FAQ."""
+        self._path = PACKAGED_PATH if settings.path is None else settings.path
+        self._most = settings.max_entries
+        self._embed = embed
+        # Taken before the file is read: what changes meanwhile is read again.
+        self._read = self._seen = fingerprint(self._path)
+        self._take(self._load())
+
+    async def watch(self) -> None:
+        """Look at the file for ever."""
+        while True:
+            await asyncio.sleep(_POLL_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Read the file if it has changed since it was read, and not since the last look."""
+        now = fingerprint(self._path)
+        settled, self._seen = now == self._seen, now
+        if now == self._read or not settled:
+            return
+        self._read = now
+        try:
+            index = await asyncio.to_thread(self._load)
+        except SettingsError as error:
+            metrics.faq_reloads.labels("failed").inc()
+            get_logger().warning("faq_not_reloaded", cause=str(error), action="the FAQ as it was goes on answering")
+            return
+        self._take(index)
+        metrics.faq_reloads.labels("reloaded").inc()
+        get_logger().info("faq_reloaded", path=str(self._path), entries=len(index.entries))
+
+    async def vector_of(self, text: str) -> NDArray[np.float32] | None:
+        """The text's embedding, for `FaqIndex.find`; computed on a thread. None where there are none."""
+        if self._embed is None:
+            return None
+        vector: NDArray[np.float32] = (await asyncio.to_thread(self._embed, [text]))[0]
+        return vector
+
+    def _load(self) -> FaqIndex:
+        return FaqIndex.load(self._path, max_entries=self._most, embed=self._embed)
+
+    def _take(self, index: FaqIndex) -> None:
+        self.index = index
+        for language in LANGUAGES:
+            metrics.faq_entries.labels(language).set(sum(entry.language == language for entry in index.entries))
+
+
+def fingerprint(path: Path) -> Fingerprint:
+    """Of a file, or of a folder's `*.json`; empty where there is none."""
+    try:
+        files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        stats = [(file.name, file.stat()) for file in files]
+    except OSError:
+        return ()
+    return tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino) for name, stat in stats)

@@ -1,0 +1,58 @@
+"""The questions within one message: "How do I return it, and when do I get my money back?" asks two. Pure.
+
+A message is cut where a sentence ends, and within a sentence where another question is joined on. What tells a story
+belongs to the question after it, or to the one before where none follows. A message in which fewer than two parts ask
+something is one question.
+"""
+
+import re
+from typing import Final
+
+MOST_PARTS: Final = 3
+
+_SENTENCE_END: Final = re.compile(r"(?<=[?!？！。；;\n])\s*|(?<=\.)\s+")
+_QUESTION_WORD: Final = (
+    r"(?:how|what|when|where|which|who|whose|why|can|could|may|do|does|did|is|are|was|will|would|should|have|has)\b"
+)
+# Each is removed where it joins; what follows asks something of its own.
+_JOINED: Final = re.compile(
+    rf"[,;]?\s+(?:and|or|but|plus|then)\s+(?:also\s+)?(?={_QUESTION_WORD})"
+    r"|[,;]?\s+(?:and\s+also|and\s+another\s+(?:question|thing)|also,|oh\s+and|plus,)\s+"
+    r"|[，,、；\s]*(?:另外|此外|顺便(?:再)?(?:问一下|问下|问问|问)?|以及|同时|再问(?:一下|下)?|对了)[，,：\s]*"
+    r"|[，,；\s]+(?:还有|还想问(?:一下|下)?)(?!货|没|多|几|吗|剩)[，,：\s]*",
+    re.IGNORECASE,
+)
+_ASKS: Final = re.compile(
+    rf"[?？]\s*$|^\W*(?:(?:and|also|but|so|hi|hello|hey|ok)\b\W*)*{_QUESTION_WORD}"
+    r"|吗|呢|怎么|怎样|如何|什么|多久|多少|多长|几[天个点次期年时]|谁|哪|能不能|可不可以|是不是|有没有|会不会|为啥|为什么",
+    re.IGNORECASE,
+)
+_CHINESE_COMMA: Final = re.compile(r"(?<=[\u3400-\u9fff])[，,]")
+
+
+def parts_of(text: str) -> list[str]:
+    """The message's questions in their order; the message alone where it asks one thing, or more than `MOST_PARTS`."""
+    parts: list[str] = []
+    story = ""
+    for sentence in _SENTENCE_END.split(text):
+        for piece, joined in _pieces(sentence):
+            if joined or _ASKS.search(piece):
+                parts.append(f"{story} {piece}".strip())
+                story = ""
+            else:
+                story = f"{story} {piece}".strip()
+    if story and parts:
+        parts[-1] = f"{parts[-1]} {story}"
+    return parts if 1 < len(parts) <= MOST_PARTS else [text]
+
+
+def _pieces(sentence: str) -> list[tuple[str, bool]]:
+    """What a sentence joins, each with whether it was joined on; a first piece that asks nothing alone, too, where
+    something was joined to it."""
+    pieces = [piece for piece in _JOINED.split(sentence) if piece.strip()]
+    if len(pieces) > 1:
+        return [(piece, True) for piece in pieces]
+    clauses = [clause for clause in _CHINESE_COMMA.split(sentence) if clause.strip()]
+    if sum(_ASKS.search(clause) is not None for clause in clauses) > 1:
+        return [(clause, False) for clause in clauses]
+    return [(sentence, False)] if sentence.strip() else []

@@ -1,0 +1,166 @@
+"""One language's entries, ranked by the terms of a question.
+
+An entry is a document of two fields: how customers ask for it (its question and alternatives), and its answer, whose
+terms count less. Each field is scored by BM25 as in S. Robertson and H. Zaragoza, "The Probabilistic Relevance
+Framework" (2009), in Lucene's variant, by bm25s, which computes what each term gives to each entry when it indexes. A
+search adds up the columns of its own terms, so it costs what those columns are long.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.faq.entries import FaqEntry, FaqHit
+from shared.faq.spelling import Spelling
+from shared.faq.terms import NAME_WEIGHT, TermExtractor, wording
+
+# What a term in the answer counts beside one in a question.
+ANSWER_WEIGHT: Final = 0.6
+# What one term that the index does not know adds to the best attainable score, as a share of the index's rarest term.
+_UNKNOWN_WEIGHT: Final = 0.5
+# One word in common is weak evidence however short the question: this much is added to every best attainable score.
+_PRIOR_WEIGHT: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Term t, which has the number `ids[t]` = n, gives `scores[bounds[n]:bounds[n + 1]]` to the entries
+    `rows[bounds[n]:bounds[n + 1]]`, `best[n]` to that which it gives most, and the rarest term gives `rarest`.
+
+    `asked_as` finds the entry that asks in just these words: neighbours in meaning share most of their terms ("How do
+    I return an item?", "Can I return items from the sale?"), and a question clicked in a list must find its own answer.
+    """
+
+    entries: tuple[FaqEntry, ...]
+    ids: Mapping[str, int]
+    bounds: NDArray[np.int64]
+    rows: NDArray[np.int32]
+    scores: NDArray[np.float32]
+    best: NDArray[np.float32]
+    rarest: float
+    spelling: Spelling
+    asked_as: Mapping[str, int]
+    names_of: Callable[[str], Sequence[str]]
+
+    @classmethod
+    def of(cls, entries: Sequence[FaqEntry], terms_of: TermExtractor) -> Self | None:
+        """None where no entry has any term."""
+        ids: dict[str, int] = {}
+        asked, answered = list[list[int]](), list[list[int]]()
+        asked_as: dict[str, int] = {}
+        for at, entry in enumerate(entries):
+            phrasings = entry.wordings
+            asked.append([ids.setdefault(term, len(ids)) for phrasing in phrasings for term in terms_of(phrasing)])
+            answered.append([ids.setdefault(term, len(ids)) for term in terms_of(entry.answer)])
+            for phrasing in phrasings:
+                asked_as.setdefault(wording(phrasing), at)
+        if not ids:
+            return None
+        where, scores = _cells(ids, ((asked, 1.0), (answered, ANSWER_WEIGHT)), len(entries))
+        bounds = np.searchsorted(where, np.arange(len(ids) + 1) * len(entries))
+        best = np.maximum.reduceat(scores, bounds[:-1])
+        frequencies = dict(zip(ids, np.diff(bounds).tolist(), strict=True))
+        rows = (where % len(entries)).astype(np.int32)
+        return cls(
+            tuple(entries),
+            ids,
+            bounds,
+            rows,
+            scores,
+            best,
+            float(best.max()),
+            Spelling(frequencies),
+            asked_as,
+            terms_of.names_of,
+        )
+
+    def shares(self, weights: Mapping[str, float]) -> NDArray[np.float64]:
+        """[number of entries]: each entry's score, in 0..1, as a share of what an imagined entry would score that has
+        every term of the question at its best."""
+        matched, unknown = self._matched(weights)
+        if not matched:
+            return np.zeros(len(self.entries))
+        numbers = [self.ids[term] for term in matched]
+        columns = [slice(self.bounds[number], self.bounds[number + 1]) for number in numbers]
+        rows = np.concatenate([self.rows[column] for column in columns])
+        scores = np.concatenate(
+            [self.scores[column] * weight for column, weight in zip(columns, matched.values(), strict=True)]
+        )
+        attainable = _PRIOR_WEIGHT * self.rarest + unknown * _UNKNOWN_WEIGHT * self.rarest
+        attainable += sum(float(self.best[self.ids[term]]) * weight for term, weight in matched.items())
+        return np.bincount(rows, scores, minlength=len(self.entries)) / attainable
+
+    def best_of(
+        self, scores: NDArray[np.floating[Any]], k: int, *, order: NDArray[np.floating[Any]] | None = None
+    ) -> tuple[FaqHit, ...]:
+        """Of one score an entry the `k` highest above 0, best first; the first of equals first. `order` has the number
+        by which they are chosen and stand, where that is not the score itself."""
+        order = scores if order is None else order
+        least = np.partition(order, -k)[-k] if k < len(order) else 0.0
+        at = np.flatnonzero((order >= least) & (order > 0))
+        places = at[np.argsort(-order[at], kind="stable")][:k]
+        return tuple(FaqHit(self.entries[place], min(float(scores[place]), 1.0)) for place in places.tolist())
+
+    def _matched(self, weights: Mapping[str, float]) -> tuple[dict[str, float], float]:
+        """The index's own terms that a question's are, with what each counts; and what those that it lacks count
+        together. A word that is mended brings its other names. An SKU that is lacking counts by its parts alone,
+        another name of a word not at all."""
+        matched: dict[str, float] = {}
+        unknown = 0.0
+        for term, weight in weights.items():
+            if term in self.ids:
+                matched[term] = max(weight, matched.get(term, 0.0))
+            elif (word := self.spelling.nearest(term)) is not None:
+                matched[word] = max(weight, matched.get(word, 0.0))
+                for name in self.names_of(word):
+                    if name in self.ids:
+                        matched[name] = max(NAME_WEIGHT, matched.get(name, 0.0))
+            elif "-" not in term and not term.startswith("="):
+                unknown += weight
+        return matched, unknown
+
+
+def _cells(
+    ids: Mapping[str, int], fields: Sequence[tuple[Sequence[Sequence[int]], float]], num_entries: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Term number x entries + entry, ascending, of each term in each entry, and what it gives there over all fields."""
+    cells, scores = [], []
+    for documents, weight in fields:
+        if any(documents):
+            bm25 = _new_bm25()
+            bm25.index((documents, dict(ids)), create_empty_token=False, show_progress=False)
+            columns = bm25.scores
+            numbers = np.repeat(np.arange(len(ids), dtype=np.int64), np.diff(columns["indptr"]))
+            cells.append(numbers * num_entries + columns["indices"])
+            scores.append(columns["data"] * weight)
+    where, places = np.unique(np.concatenate(cells), return_inverse=True)
+    return where, np.bincount(places, np.concatenate(scores)).astype(np.float32)
+
+
+def _new_bm25() -> Any:
+    with _without_progress_bars():
+        import bm25s  # here, so that the FAQ's values and language detection cost no numerics
+    # It logs at DEBUG whatever the application's level is.
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    return bm25s.BM25(method="lucene", backend="numpy", csc_backend="numpy")
+
+
+@contextmanager
+def _without_progress_bars() -> Iterator[None]:
+    """bm25s reads this variable as it is imported; else tqdm starts a monitor thread even for bars that are off."""
+    name = "DISABLE_TQDM"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

@@ -1,0 +1,58 @@
+"""Whether a text is fit to stand in the FAQ: it is shown to customers as it is, and put into prompts. Pure.
+
+HTML is refused rather than rendered. The widget and every other client show an answer as plain text; what a renderer
+would drop (a link's address, a list's order, a table) is what the customer needed, so the shop has to write it out.
+"""
+
+import json
+import re
+from html.entities import html5
+from typing import Final
+
+# Nothing of a question behind this is searched; the longest answers still leave room in a prompt.
+MAX_QUESTION_CHARS: Final = 600
+MAX_ANSWER_CHARS: Final = 4_000
+
+_SHOWN_CHARS: Final = 60
+_ELEMENTS: Final = (
+    "a|abbr|article|b|blockquote|body|br|button|center|code|dd|del|details|div|dl|dt|em|font|footer|form|h[1-6]|head|"
+    "header|hr|html|i|iframe|img|input|ins|label|li|link|main|mark|meta|nav|object|ol|option|p|pre|s|script|section|"
+    "select|small|span|strong|style|sub|summary|sup|svg|table|tbody|td|textarea|tfoot|th|thead|title|tr|u|ul|video"
+)
+_TAG: Final = re.compile(rf"</?(?:{_ELEMENTS})(?:\s[^<>]*)?/?>|<!--|<!doctype", re.IGNORECASE)
+_ENTITY: Final = re.compile(r"&(?:#[0-9]{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,30});", re.IGNORECASE)
+# Line ends and tabs may stand in an answer. Besides the controls: what turns the direction of writing around, and what
+# no text can be encoded with.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+
+
+def fault_of(text: str, most_chars: int) -> str | None:
+    """What is wrong with a text, and the remedy, in some words of one line; None where nothing is."""
+    if not text.strip():
+        return "an empty text"
+    if len(text) > most_chars:
+        return f"a text of {len(text)} characters ({shown(text)}); the most is {most_chars}"
+    return _foreign(text) or _markup(text)
+
+
+def shown(text: str) -> str:
+    """A text in quotes, on one line, its beginning where it is long."""
+    cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+    return json.dumps(cut, ensure_ascii=_CONTROL.search(cut) is not None)
+
+
+def _foreign(text: str) -> str | None:
+    if (control := _CONTROL.search(text)) is not None:
+        return f"the control character U+{ord(control[0]):04X} in {shown(text)}; remove it"
+    if "\ufffd" in text:
+        return f"U+FFFD in {shown(text)}, which stands for a character that was lost; write it anew"
+    return None
+
+
+def _markup(text: str) -> str | None:
+    if (tag := _TAG.search(text)) is not None:
+        return f"the HTML {shown(tag[0])}; write plain text, a link as its address"
+    for entity in _ENTITY.finditer(text):
+        if entity[0][1] == "#" or entity[0][1:] in html5:
+            return f"the HTML {shown(entity[0])}; write the character itself"
+    return None

@@ -1,0 +1,145 @@
+"""A bad FAQ file is refused in one line that names the entry, the fault and the remedy; no content does worse."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shared.errors import SettingsError
+from shared.faq import FaqIndex
+from shared.faq.entries import read_entries
+from shared.faq.texts import MAX_ANSWER_CHARS, MAX_QUESTION_CHARS, fault_of, shown
+
+
+def record(answer: str = "There.", **changes: Any) -> dict[str, Any]:
+    wording = {"question": "Where is it?", "alternatives": ["where"], "answer": answer}
+    return {"id": "where", "topic": "orders", "en": wording | changes}
+
+
+def refusal(path: Path, content: bytes | list[Any]) -> str:
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    with pytest.raises(SettingsError) as caught:
+        read_entries(path)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    assert str(path) in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        ("See <b>here</b>.", 'the HTML "<b>"'),
+        ('Look <a href="https://shop.example/x">here</a>.', "a link as its address"),
+        ("One<br/>two", '"<br/>"'),
+        ("<p>There.</p>", '"<p>"'),
+        ("<!-- later --> There.", '"<!--"'),
+        ("Harbor &amp; Pine", '"&amp;"'),
+        ("30&nbsp;days", '"&nbsp;"'),
+        ("It&#8217;s there", '"&#8217;"'),
+        ("There\x00.", "U+0000"),
+        ("There\x1b[31m.", "U+001B"),
+        ("abc\u202etxt.exe", "U+202E"),
+        ("na\ufffdve", "a character that was lost"),
+        ("a" * 100_000, "100000 characters"),
+        ("   \n ", "empty text"),
+    ],
+)
+def test_a_text_that_is_not_fit_to_be_shown_is_refused(tmp_path: Path, answer: str, complaint: str) -> None:
+    message = refusal(tmp_path / "faq.json", [record(answer)])
+    assert complaint in message
+    assert '"where" (en)' in message
+    assert len(message) < 300
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Harbor & Pine",
+        "5 < 6 > 4",
+        "a <- b",
+        "R&D; more",
+        "x <y and z> y",
+        "tabs\tand\nlines\r\n",
+        "<you@shop.example>",
+    ],
+)
+def test_signs_that_only_look_like_html_may_stand(tmp_path: Path, answer: str) -> None:
+    (tmp_path / "faq.json").write_text(json.dumps([record(answer)]), encoding="utf-8")
+    assert read_entries(tmp_path)[0].answer == answer
+
+
+def test_a_question_longer_than_what_is_searched_is_refused(tmp_path: Path) -> None:
+    question = "why " * MAX_QUESTION_CHARS
+    assert f"the most is {MAX_QUESTION_CHARS}" in refusal(tmp_path / "faq.json", [record(question=question)])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "gbk", "shift-jis", "latin-1"])
+def test_another_encoding_is_refused(tmp_path: Path, encoding: str) -> None:
+    text = "är" if encoding == "latin-1" else "落"
+    content = json.dumps([record(text)], ensure_ascii=False).encode(encoding)
+    refusal(tmp_path / "faq.json", content)
+
+
+def test_a_byte_order_mark_of_utf_8_is_let_pass(tmp_path: Path) -> None:
+    (tmp_path / "faq.json").write_bytes(json.dumps([record()]).encode("utf-8-sig"))
+    assert len(read_entries(tmp_path / "faq.json")) == 1
+
+
+def test_a_folder_without_json_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("[]", encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"holds no \.json file"):
+        read_entries(tmp_path)
+
+
+def test_the_same_question_in_two_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps([record()]), encoding="utf-8")
+    (tmp_path / "b.json").write_text(json.dumps([record() | {"id": "other"}]), encoding="utf-8")
+    with pytest.raises(SettingsError, match='"where" and "other" both ask "Where is it\\?"'):
+        read_entries(tmp_path)
+
+
+def test_more_entries_than_the_limit_are_refused_by_their_number(tmp_path: Path) -> None:
+    records = [
+        record(question=f"Where is {number}?", alternatives=[]) | {"id": f"e{number}"} for number in range(20_001)
+    ]
+    (tmp_path / "faq.json").write_text(json.dumps(records), encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"holds 20001 entries, .* faq\.max_entries is 20000"):
+        FaqIndex.load(tmp_path, max_entries=20_000)
+    assert len(read_entries(tmp_path, 20_001)) == 20_001
+
+
+def test_a_file_nested_too_deep_is_refused(tmp_path: Path) -> None:
+    refusal(tmp_path / "faq.json", b"[" * 200_000)
+
+
+def test_an_id_with_a_line_end_stays_on_its_line(tmp_path: Path) -> None:
+    refusal(tmp_path / "faq.json", [record() | {"id": "a\nb\x00"}])
+    refusal(tmp_path / "faq.json", [record(), record()])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: json.dumps([record(text)]).encode()))
+def test_any_content_is_read_or_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "faq.json"
+    path.write_bytes(content)
+    message = ""
+    try:
+        entries = read_entries(path)
+    except SettingsError as error:
+        message = str(error)
+    else:
+        assert all(fault_of(entry.answer, MAX_ANSWER_CHARS) is None for entry in entries)
+        FaqIndex(entries).search(entries[0].answer)
+    assert len(message.splitlines()) <= 1
+    assert not message or str(path) in message
+
+
+@given(st.text(max_size=300))
+def test_a_text_is_shown_on_one_short_line(text: str) -> None:
+    line = shown(text)
+    assert len(line.splitlines()) == 1
+    assert len(line) <= 8 * 61 + 2
