@@ -4,7 +4,8 @@ A conversation's next prompt extends the last one: nothing that is new stands be
 last one, the answer's included, serves the next (docs/decisions/0011).
 
 What customers, the FAQ and the model have written is encoded as plain text: a delimiter such as `<|im_start|>` in it
-becomes ordinary tokens and cannot open a role.
+becomes ordinary tokens and cannot open a role. Nothing else goes into a prompt: no name of a tenant or a session, and
+nothing of the settings but the system text.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,10 +14,11 @@ from functools import lru_cache
 from itertools import chain
 
 from shared.errors import ProtocolError
-from shared.messages import Grounding
+from shared.messages import BY_MODEL, Grounding
 from shared.turn import Turn
 from workers.detokenizer import shown_text
 from workers.history_window import HistoryWindow
+from workers.prompt_budget import PromptBudget, whole_sentences
 
 _REMEMBERED_ENTRIES = 1_024
 _REMEMBERED_TURNS = 1_024
@@ -103,15 +105,19 @@ class PromptBuilder:
     (so what stands before it has the same tokens with and without it), a turn for the questions after it. The caches
     are bounded, in memory only."""
 
-    def __init__(self, template: ChatTemplate, *, system: str, window: HistoryWindow) -> None:
+    def __init__(
+        self, template: ChatTemplate, *, system: str, window: HistoryWindow, budget: PromptBudget | None = None
+    ) -> None:
         self._template = template
         self._system = template.begun("system", system) if system else ()
         self._window = window
+        self._budget = budget or PromptBudget()
         self._entry = lru_cache(_REMEMBERED_ENTRIES)(self._encode_entry)
         self._turn = lru_cache(_REMEMBERED_TURNS)(self._encode_turn)
 
     def build(self, *, turns: Sequence[Turn], grounding: Sequence[Grounding], question: str, max_tokens: int) -> Prompt:
-        """At most `max_tokens`: the oldest turns give way first, then the lowest-ranked FAQ entries.
+        """At most `max_tokens`, and of the turns no more than their budget: the oldest turns give way first, then the
+        lowest-ranked FAQ entries.
 
         Raises `ProtocolError` (`input_too_long`) where the question alone does not fit.
         """
@@ -122,7 +128,7 @@ class PromptBuilder:
             recalled = self._window.recalls(turns, start)
             parts = [*self._before(turns[start:], entries, recalled=recalled), asked]
             num_tokens = sum(map(len, parts))
-            if num_tokens <= max_tokens:
+            if num_tokens <= max_tokens and self._affords(parts):
                 return Prompt(
                     ids=list(chain.from_iterable(parts)),
                     shared_tokens=len(parts[0]),
@@ -141,14 +147,21 @@ class PromptBuilder:
                     param="input",
                 )
 
+    def _affords(self, parts: Sequence[Ids]) -> bool:
+        """Whether the turns, and the entries between them, keep to their budget."""
+        most = self._budget.history_tokens
+        return most is None or sum(map(len, parts[1:-2])) <= most
+
     def _before(self, turns: Sequence[Turn], entries: Entries, *, recalled: bool) -> list[Ids]:
-        """What stands before the question; the opening first. An entry stands where it was first needed, once; those of
-        earlier questions only where they are `recalled`."""
+        """What stands before the question; the opening first. An entry stands where the model first needed it, once;
+        those of earlier questions only where they are `recalled`. One that was an answer itself stands there already.
+        """
         standing = set[Grounding]()
         parts: list[Ids] = []
         opening = self._system
         for turn in turns:
-            parts.append(self._shops_words(opening, _new(turn.grounding if recalled else (), standing)))
+            needed = turn.grounding if recalled and turn.source in BY_MODEL else ()
+            parts.append(self._shops_words(opening, _new(needed, standing)))
             parts.append(self._turn(turn.user, turn.assistant, turn.output_ids))
             opening = ()
         parts.append(self._shops_words(opening, _new(entries, standing)))
@@ -164,6 +177,8 @@ class PromptBuilder:
 
     def _encode_entry(self, entry: Grounding, follows: bool) -> Ids:
         text = f"Q: {entry.question}\nA: {entry.answer}"
+        if self._budget.entry_tokens is not None:
+            text = whole_sentences(text, self._budget.entry_tokens, lambda part: len(self._template.encode(part)))
         return tuple(self._template.encode(f"\n\n{text}")) if follows else self._template.begun("system", text)
 
     def _encode_turn(self, user: str, assistant: str, output_ids: Ids) -> Ids:

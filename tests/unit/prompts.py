@@ -10,6 +10,7 @@ from shared.tokenizer import BYTE_LEVEL_SPECIALS, Tokenizer
 from shared.turn import Turn
 from workers.conversation import ChatTemplate, Prompt, PromptBuilder
 from workers.history_window import HistoryWindow
+from workers.prompt_budget import PromptBudget
 
 TOKENIZER = Tokenizer.byte_level()
 START, END = (TOKENIZER.special_id(name) for name in ("<|im_start|>", "<|im_end|>"))
@@ -61,8 +62,9 @@ def build(
     turns: Sequence[Turn] = (),
     max_tokens: int = 10_000,
     window: HistoryWindow = SLIDING,
+    budget: PromptBudget | None = None,
 ) -> Prompt:
-    return PromptBuilder(TEMPLATE, system=system, window=window).build(
+    return PromptBuilder(TEMPLATE, system=system, window=window, budget=budget).build(
         turns=turns, grounding=grounding, question=question, max_tokens=max_tokens
     )
 

@@ -81,6 +81,23 @@ def test_a_prompt_extends_the_last_one_and_its_answer_until_the_window_is_full(
     assert all(extended(Session(kind), exchanges[:6]))
 
 
+@given(KINDS, EXCHANGES, st.integers(0, 5), ENTRIES)
+def test_a_turn_that_the_faq_answered_stands_between_and_takes_nothing_back(
+    kind: Kind, exchanges: list[Exchange], place: int, quoted: list[Grounding]
+) -> None:
+    """The prompt after it begins with the last prompt and its answer; its entry is there as the answer alone."""
+    session = Session(kind, most=50)
+    standing: list[int] = []
+    for number, exchange in enumerate(exchanges[:6]):
+        if number == place and number:
+            answer = "Quoted!"
+            faq = Turn(request_id="faq", user="?", assistant=answer, source="faq", grounding=tuple(quoted))
+            session.turns.append(faq)
+        prompt, then = session.ask(exchange)
+        assert prompt.ids[: len(standing)] == standing
+        standing = then
+
+
 @given(EXCHANGES, st.integers(1, 6))
 def test_strides_keep_most_prompts_extending(exchanges: list[Exchange], most: int) -> None:
     found = extended(Session("strides", most), exchanges)

@@ -1,0 +1,218 @@
+"""Who answers a question, by what the FAQ has of it: pure.
+
+    small talk                                     → one fixed line
+    an entry fits surely, in the model's language  → the model, from that entry
+    each of several questions has such an entry    → the entries themselves, one after the other; or the model
+    an entry fits surely, in another language      → the entry itself
+    an entry may fit                               → "I am not sure", it and what fits nearly as well, and the offer
+                                                     of a person
+    nothing fits                                   → "I don't know", and the offer of a person
+
+A model that is asked what no entry answers makes something up, and the smaller it is the more of it; so it is not
+asked. Whether an entry fits is its score alone, so who writes "ignore your instructions" gets what his question finds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from shared.answer_settings import AnswerSettings
+from shared.fallback import Fallback
+from shared.faq import FaqEntry, FaqHit, Language, detect_language
+from shared.messages import Grounding
+from shared.small_talk import Kind, courtesy, small_talk
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Of an entry's score, 0..1: from `confident` on it fits surely, from `weak` on it may fit."""
+
+    confident: float
+    weak: float
+
+
+# Fitted by `replyline eval --fit` on the dev questions of ops/evaluation.
+FITTED: Final = Thresholds(confident=0.5, weak=0.25)
+# An entry that fits much worse than the best would only lead a model astray.
+_NEAR: Final = 0.8
+# So many entries that may fit are shown.
+_SHOWN: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The model answers from these entries, the best one first; by `policy="model"` there may be none."""
+
+    entries: tuple[FaqEntry, ...]
+
+    @property
+    def grounding(self) -> tuple[Grounding, ...]:
+        return tuple(entry.as_grounding() for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """The entries answer themselves. `language` is the question's."""
+
+    entries: tuple[FaqEntry, ...]
+    language: Language
+
+
+@dataclass(frozen=True, slots=True)
+class Courtesy:
+    """Small talk is returned."""
+
+    kind: Kind
+    language: Language
+
+
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """Nothing is known; perhaps one of `entries` helps."""
+
+    language: Language
+    entries: tuple[FaqEntry, ...] = ()
+
+
+Decision = Ground | Quote | Courtesy | Unsure
+
+
+def decide(
+    question: str,
+    hits: Sequence[FaqHit],
+    *,
+    parts: Sequence[Sequence[FaqHit]] = (),
+    languages: Sequence[Language] | None = None,
+    thresholds: Thresholds = FITTED,
+    most: int = 2,
+    joins: bool = False,
+) -> Decision:
+    """`hits` are what the FAQ has for the question, best first; `parts` what it has for each question in it, where
+    there are several. `languages` are those that the model answers in; None: any; with `joins`,
+    it answers several questions in one. At most `most` entries.
+    """
+    language = detect_language(question)
+    kind = small_talk(question)
+    if kind is not None:
+        return Courtesy(kind, language)
+    several = _of_each_part(parts, thresholds.confident)[:most]
+    if len(several) > 1:
+        if not joins:
+            return Quote(tuple(several), language)
+        found = several
+    elif hits and hits[0].score >= thresholds.confident:
+        found = near(hits, most)
+    else:
+        return Unsure(language, tuple(near(hits, _SHOWN)) if hits and hits[0].score >= thresholds.weak else ())
+    if found and (languages is None or {language, *(entry.language for entry in found)} <= set(languages)):
+        return Ground(tuple(found))
+    return Quote(tuple(several) if len(several) > 1 else (hits[0].entry,), language)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerPolicy:
+    """The policy as it is set. `grounded=False`: the model answers whatever is asked. `handoff`: a person can be asked
+    for, and is offered to whom nothing can be said."""
+
+    grounded: bool = True
+    thresholds: Thresholds = FITTED
+    languages: tuple[Language, ...] | None = None
+    most: int = 2
+    joins: bool = False
+    handoff: bool = False
+
+    @classmethod
+    def of(cls, settings: AnswerSettings, *, languages: tuple[Language, ...] | None, most: int, handoff: bool) -> Self:
+        """`most` entries go into a prompt; `languages` as the model's manifest has them."""
+        confident, weak = settings.confident_score, settings.weak_score
+        thresholds = Thresholds(
+            confident=FITTED.confident if confident is None else confident,
+            weak=FITTED.weak if weak is None else weak,
+        )
+        return cls(
+            grounded=settings.policy == "grounded",
+            thresholds=thresholds,
+            languages=languages,
+            most=most,
+            joins=settings.joins,
+            handoff=handoff,
+        )
+
+    def decide(self, question: str, hits: Sequence[FaqHit], parts: Sequence[Sequence[FaqHit]] = ()) -> Decision:
+        if not self.grounded:
+            return Ground(tuple(near(hits, self.most)))
+        return decide(
+            question,
+            hits,
+            parts=parts,
+            languages=self.languages,
+            thresholds=self.thresholds,
+            most=self.most,
+            joins=self.joins,
+        )
+
+    def said(self, decision: Quote | Courtesy | Unsure) -> Fallback:
+        return said(decision, handoff=self.handoff)
+
+
+def near(hits: Sequence[FaqHit], most: int) -> list[FaqEntry]:
+    """The best hit's entry, and those that fit nearly as well."""
+    return [hit.entry for hit in hits[:most] if hit.score >= _NEAR * hits[0].score]
+
+
+def _of_each_part(parts: Sequence[Sequence[FaqHit]], confident: float) -> list[FaqEntry]:
+    """The entry that answers each part, without repetition; none where a part has no sure one."""
+    if not all(hits and hits[0].score >= confident for hits in parts):
+        return []
+    return list({hits[0].entry.id: hits[0].entry for hits in parts}.values())
+
+
+# --- in words
+
+_UNSURE: Final[dict[Language, str]] = {
+    "en": "I don't know that: our help pages say nothing about it.",
+    "zh": "这个问题我不清楚，帮助中心没有相关内容。",
+}
+_PERHAPS: Final[dict[Language, str]] = {
+    "en": "I'm not sure that I know this. Closest in our help pages is {found}",
+    "zh": "我不确定能否回答这个问题。帮助中心里最接近的是{found}",
+}
+_FOUND: Final[dict[Language, str]] = {"en": "“{question}”: {answer}", "zh": "“{question}”：{answer}"}
+_NEXT: Final[dict[Language, str]] = {"en": "\n\nOr {found}", "zh": "\n\n或者{found}"}
+_OFFER: Final[dict[Language, str]] = {
+    "en": "A person can help you: just say that you would like to talk to one.",
+    "zh": "人工客服可以帮您：直接说“转人工客服”即可。",
+}
+_ELSEWHERE: Final[dict[Language, str]] = {
+    "en": "I have this in another language only:",
+    "zh": "这方面的内容目前只有其他语言的版本：",
+}
+
+
+def said(decision: Quote | Courtesy | Unsure, *, handoff: bool) -> Fallback:
+    """The answer, where no model writes it. A person is offered where one can be asked for (`handoff`)."""
+    match decision:
+        case Courtesy(kind, language):
+            return Fallback(source="courtesy", text=courtesy(kind, language), language=language)
+        case Unsure(language, entries):
+            perhaps = "".join(
+                (_NEXT if place else _PERHAPS)[language].format(
+                    found=_FOUND[language].format(question=entry.question, answer=entry.answer)
+                )
+                for place, entry in enumerate(entries)
+            )
+            return Fallback(
+                source="unsure",
+                text="\n\n".join([perhaps or _UNSURE[language], *([_OFFER[language]] if handoff else [])]),
+                language=language,
+                grounding=tuple(entry.as_grounding() for entry in entries),
+            )
+        case Quote(entries, language):
+            foreign = any(entry.language != language for entry in entries)
+            answers = [entry.answer for entry in entries]
+            return Fallback(
+                source="faq",
+                text="\n\n".join([_ELSEWHERE[language], *answers] if foreign else answers),
+                language=entries[0].language,
+                grounding=tuple(entry.as_grounding() for entry in entries),
+            )

@@ -1,0 +1,100 @@
+"""Greetings, thanks and farewells, told by their words alone; and what is said in return. Pure.
+
+A text is small talk if nothing else is in it: "Hi, thanks! How do I return a lamp?" is a question. What is said in
+return is one fixed line, in the text's language: polite, short, and true of a machine.
+"""
+
+import re
+import unicodedata
+from typing import Final, Literal
+
+from shared.faq import Language, detect_language
+
+MAX_CHARS: Final = 80
+"""What is longer says something."""
+
+Kind = Literal["who", "goodbye", "thanks", "greeting", "noted"]
+
+# The first kind that occurs is the one that is answered: "ok thanks, bye" is a farewell.
+_ENGLISH: Final[dict[Kind, str]] = {
+    "who": r"(?:who|what) are you|whats your name|what is your name|what can you (?:do|help (?:me )?with)"
+    r"|are you (?:an? )?(?:real )?(?:bot|chatbot|robot|human|ai|machine|person|real)"
+    r"|am i (?:talking|speaking|chatting) (?:to|with) (?:an? )?(?:real )?(?:bot|robot|human|machine|person)",
+    "goodbye": r"(?:good )?bye(?: bye)?|goodbye|see (?:you|ya)(?: later| soon| around)?|cya|good night|take care"
+    r"|farewell|have a (?:nice|good|great|lovely) (?:day|evening|night|one|weekend)",
+    "thanks": r"(?:many |no )?thanks?(?: you)?(?: (?:so|very) much| a lot| a bunch| again)?"
+    r"(?: for (?:your|the|all your) (?:help|time|answer|reply)| for helping(?: me)?)?"
+    r"|thankyou|thx|tysm|ty|cheers|much appreciated|i appreciate (?:it|that)"
+    r"|(?:that|this|it) (?:helps|helped|was (?:very |really )?helpful)(?: a lot)?|(?:very|so|really) helpful",
+    "greeting": r"hi|hello|hey|heya|hiya|howdy|greetings|good (?:morning|afternoon|evening|day)"
+    r"|how (?:are|r) (?:you|u)(?: doing)?(?: today)?|how(?:s| is) (?:it going|your day)|whats up|nice to meet you"
+    r"|(?:is )?any(?:one|body) (?:there|here)|are you there",
+    "noted": r"ok|okay|k|alright|all right|great|perfect|good|nice|cool|awesome|fine|got it|i see|understood|sure"
+    r"|wonderful|excellent|super|lovely|no|nope|never ?mind|nothing else|(?:ha){2,}|lol|funny"
+    r"|nice one|good (?:one|job|bot)"
+    r"|(?:thats|that is|that was) (?:all|it|everything|great|good|fine|funny)"
+    r"(?: i (?:wanted|needed)(?: to (?:know|ask))?)?",
+}
+_ENGLISH_FILLER: Final = r"there|so|oh|ah|well|and|then|now|everyone|all|guys|team|friend|again|very|really"
+_CHINESE: Final[dict[Kind, str]] = {
+    "who": r"[你您]是(?:谁|誰|什么|人吗|(?:机器人|機器人|真人|人工智能|人工|ai)(?:吗|嗎|么|还是(?:真人|人|机器人))?)"
+    r"|[你您]叫什么(?:名字)?|[你您](?:能|会|可以)(?:做|干|帮我做)?(?:些)?(?:什么|啥)",
+    "goodbye": r"再见|再見|拜拜|回见|晚安|下次见|祝[你您](?:生活|工作|一切)?(?:愉快|顺利)",
+    "thanks": r"(?:非常|十分|太|很)?(?:谢谢|謝謝|多谢|多謝|感谢|感謝|谢了)"
+    r"(?:[你您]的?(?:帮助|幫助|解答|回答)?)?|辛苦了?|麻烦了",
+    "greeting": r"[你您](?:最近)?(?:好吗?|过得(?:怎么样|好吗))|(?:今天|最近)[你您]?(?:过得)?(?:怎么样|好吗)"
+    r"|嗨|哈[喽啰罗]|早上好|早安|上午好|中午好|下午好|晚上好"
+    r"|在[吗么嗎]|在不在|有人在?[吗么嗎]|hello|hi",
+    "noted": r"好[的吧滴嘞]?|嗯+|哦+|明白|知道|清楚|了解|收到|没问题|没事|不用|没有?(?:别的|其他)?(?:问题)?了|行|ok"
+    r"|哈哈+|(?:真|挺|好)?(?:有意思|有趣|好笑|不错|厉害)|太?(?:棒|好|赞)|(?:我)?就(?:想)?(?:问|知道)?这些",
+}
+_CHINESE_FILLER: Final = r"[啊呀哈呢啦了哦的那就先亲吧我都]"
+
+_SAID: Final[dict[Kind, dict[Language, str]]] = {
+    "who": {
+        "en": "I am this shop's automated assistant, and I answer from its help pages. What would you like to know?",
+        "zh": "我是本店的自动助手，依据帮助中心的内容回答。请问您想了解什么？",
+    },
+    "goodbye": {"en": "Goodbye, and thank you for your visit.", "zh": "再见，感谢您的光临。"},
+    "thanks": {
+        "en": "You're welcome! Is there anything else you would like to know?",
+        "zh": "不客气！还有其他问题吗？",
+    },
+    "greeting": {"en": "Hello! What can I help you with?", "zh": "您好！请问有什么可以帮您？"},
+    "noted": {"en": "All right. Ask me whenever you have another question.", "zh": "好的。有其他问题，随时问我。"},
+}
+
+_NO_LETTERS: Final = re.compile(r"[^\w]+|_+")
+
+
+def _only(kinds: dict[Kind, str], filler: str, end: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:(?:{'|'.join(kinds.values())}|{filler}){end})+")
+
+
+_ONLY: Final[dict[Language, re.Pattern[str]]] = {
+    "en": _only(_ENGLISH, _ENGLISH_FILLER, r"(?: |$)"),
+    "zh": _only(_CHINESE, _CHINESE_FILLER, ""),
+}
+_KINDS: Final[dict[Language, dict[Kind, re.Pattern[str]]]] = {
+    "en": {kind: re.compile(rf"\b(?:{words})\b") for kind, words in _ENGLISH.items()},
+    "zh": {kind: re.compile(words) for kind, words in _CHINESE.items()},
+}
+
+
+def small_talk(text: str) -> Kind | None:
+    """What a text is where it is nothing but small talk; None where anything is asked."""
+    if len(text) > MAX_CHARS:
+        return None
+    folded = unicodedata.normalize("NFKC", text).casefold().replace("'", "").replace("’", "")
+    language = detect_language(text)
+    words = _NO_LETTERS.sub("" if language == "zh" else " ", folded).strip()
+    if not words:
+        return "noted" if any(unicodedata.category(char) == "So" for char in text) else None
+    if not _ONLY[language].fullmatch(words):
+        return None
+    return next((kind for kind, pattern in _KINDS[language].items() if pattern.search(words)), None)
+
+
+def courtesy(kind: Kind, language: Language) -> str:
+    """What is said in return."""
+    return _SAID[kind][language]
