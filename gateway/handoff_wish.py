@@ -1,0 +1,110 @@
+"""Whether a customer plainly asks for a person, in English or Chinese: pure.
+
+Told by a list of phrasings, a clause at a time: who would only like to know whether a person packed the parcel, or does
+not want one, goes on to the model. A wish that is missed costs one more question, and there is a button; one that is
+imagined costs an answer. So what is in doubt is none.
+"""
+
+import re
+import unicodedata
+from typing import Final
+
+MAX_CHARS: Final = 2_000
+"""What is longer than this is no plain wish."""
+
+_CLAUSES: Final = re.compile(r"[.!?;,:\n。！？；，、：…]+|\s(?:but|and|so|because)\s")
+
+# --- English
+
+_KIND = r"(?:(?:a|an|any|some|the|your|one of your|another) )?(?:(?:real|live|actual|human|proper|customer) )*"
+_PERSON = (
+    r"(?:person|people|human(?: being)?|agent|representative|rep|operator|advis[eo]r|member of staff|staff member)"
+)
+_HUMAN = rf"{_KIND}{_PERSON}"
+_OFFICE = r"(?:a |the |your )?(?:manager|supervisor|customer (?:service|support|care)|support|staff|team)"
+_SOMEONE = r"(?:someone|somebody)(?=$| (?:real|human|there|else|from|in|at|on|who|that|i|about|please|now)\b)"
+_SOMEBODY = rf"(?:{_HUMAN}|{_OFFICE}|{_SOMEONE})"
+_TALK = r"(?:talk|speak|chat) (?:to|with)"
+_MANNERS = r"(?:(?:please|just|really|now|only|still|finally) ){0,3}"
+_WOULD = rf"i(?:'d| would) {_MANNERS}(?:like|love|prefer|want|rather)"
+_WANT = rf"(?:i {_MANNERS}(?:want|need|wish|have|demand)|{_WOULD}|i must) {_MANNERS}"
+_HOW = r"(?:how (?:can|do|could|would)|where (?:can|do|could))"
+_MAY = rf"(?:(?:can(?:'t)?|could|may|might|{_HOW}) i|let me|allow me to) {_MANNERS}"
+_PURPOSE = r"to (?:help|talk|speak|answer|look|call|explain)"
+_END = rf"(?=$| (?:please|now|instead|right|asap|immediately|today|here|thanks|not|{_PURPOSE})\b)"
+_HELLO = r"^(?:(?:please|ok|okay|hello|hi|hey) ){0,3}"
+
+_WISHES: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"\b{_WANT}(?:to )?{_MANNERS}{_TALK} {_SOMEBODY}\b",
+        rf"\b{_WANT}(?:to be )?(?:connected|transferred|put through) (?:to|with) {_SOMEBODY}\b",
+        rf"\b{_WANT}{_HUMAN}{_END}",
+        rf"\b{_MAY}(?:{_TALK}|reach|get hold of|contact) {_HUMAN}\b",
+        rf"\b{_MAY}{_TALK} {_SOMEBODY}\b",
+        rf"\b{_MAY}(?:have|get) {_HUMAN}{_END}",
+        rf"\b(?:connect|transfer|put|pass|hand|switch) me (?:through |over |on )?(?:to|with) {_SOMEBODY}\b",
+        rf"\b(?:get|give|bring|find|call) me {_HUMAN}{_END}",
+        rf"\bis there {_SOMEBODY}(?: (?:that|who|whom))? i (?:can|could|may) (?:talk|speak|chat)\b",
+        rf"{_HELLO}{_TALK} {_SOMEBODY}\b",
+        rf"{_HELLO}{_HUMAN}(?: (?:please|now|support|agent)){{0,2}}$",
+    )
+)
+_NOT: Final = re.compile(
+    r"(?:n't|\bnot|\bnever|\bwithout|\bno need|\binstead of|\brather than|\bif|\bunless|\bwhen|\bwhether|\bbefore"
+    r"|\bafter|\bdo|\bdid|\bdoes|\bmust|\bshould|\bwould|\bwill|\bwhy would|\bwhy should)\b(?: \w+){0,2}\s*$"
+)
+_ASKS_WHY_NOT: Final = re.compile(r"\bwhy (?:can't|cannot|can not|may) ?$")
+
+# --- Chinese
+
+_SIMPLIFIED: Final = str.maketrans(
+    "轉專員務聯繫說話談請個讓給幫經無別現對換為與", "转专员务联系说话谈请个让给帮经无别现对换为与"
+)
+_SERVICE = (
+    r"(?:人工(?:客服|服务(?!费)|坐席)|真人(?:客服|服务)|(?:人工|真人)(?=$|[吧呀啊呢了行可好吗么谢帮来处回解聊说]))"
+)
+_OF_THE_SHOP = r"(?:你们|你们的|店里的?)?(?:经理|主管|店员|员工|专员|负责人)"
+_STAFF = rf"(?:真人|人工(?:客服)?|客服(?:人员)?|工作人员|{_OF_THE_SHOP}|(?:一个)?(?:真的|真正的)?人)"
+_ZH_WISHES: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"(?:转接?|接|找|叫|换|联系|呼叫|请求|连接|接入)(?:一下|个|位|到|至|给|成|上)?{_SERVICE}",
+        rf"(?:我要|我想要|我需要|需要|想要|给我|我想找|帮我找|^要|请给我)(?:一个|个|位)?{_SERVICE}(?![吗么])",
+        r"转接?(?:一下)?(?:到|至|给)?(?:客服|工作人员|专员|(?:你们)?的?经理)",
+        rf"(?:想|要|希望|需要|能|可以|让我|可否)(?:不能|不可以|够)?(?:直接)?(?:和|跟|同|与){_STAFF}(?:说话?|聊|谈|沟通|讲|对话|通话|联系|交流)",
+        r"^(?:请|你好|您好|麻烦)?(?:人工|真人|人工客服|真人客服|人工服务|客服)(?:谢谢|吧|啊|呢|在吗)?$",
+    )
+)
+_ZH_NOT: Final = re.compile(
+    r"(?:不(?:要|想要?|用|需要?|必|愿意?|打算|是要|是想)?|别|勿|无需|没必要|没有?|如果.{0,6}|要是.{0,6}|是否需?要?|会)"
+    r"(?:再|给我|帮我|让我|把我|我|去|给|帮|直接)?$"
+)
+_ZH_ASKS: Final = re.compile(r"(?:能|可|可以)不$|能不能.{0,4}$|可不可以.{0,4}$|要不要$")
+
+
+def wants_person(text: str) -> bool:
+    """Whether somebody is to take over, said in so many words."""
+    if len(text) > MAX_CHARS:
+        return False
+    folded = unicodedata.normalize("NFKC", text).casefold().replace("’", "'").translate(_SIMPLIFIED)
+    clauses = [" ".join(clause.split()) for clause in _CLAUSES.split(folded)]
+    return any(_in_english(clause) or _in_chinese(clause.replace(" ", "")) for clause in clauses if clause)
+
+
+def _in_english(clause: str) -> bool:
+    for wish in _WISHES:
+        for found in wish.finditer(clause):
+            before = clause[: found.start()].rstrip()
+            if not _NOT.search(before) or _ASKS_WHY_NOT.search(before):
+                return True
+    return False
+
+
+def _in_chinese(clause: str) -> bool:
+    for wish in _ZH_WISHES:
+        for found in wish.finditer(clause):
+            before = clause[: found.start()]
+            if not _ZH_NOT.search(before) or _ZH_ASKS.search(before):
+                return True
+    return False

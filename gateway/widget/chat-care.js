@@ -1,0 +1,70 @@
+/** A person to talk to: the button that asks for one, and what came of it. */
+
+import { describe } from "./chat-answer.js";
+import { h, icon } from "./chat-dom.js";
+import { chooseLanguage } from "./chat-strings.js";
+
+/** @typedef {import("./chat-strings.js").Strings} Strings */
+/** @typedef {import("./replyline-care.js").Handoff} Handoff */
+/** @typedef {import("./replyline-client.js").ErrorDetail} ErrorDetail */
+/** @typedef {{ offered: boolean, wanted: boolean, open: Handoff | null, error?: ErrorDetail }} HandoffState */
+
+const REFERENCE_CHARACTERS = 8;
+
+export class CareBar {
+  #words = h("p", { role: "status", tabindex: "-1" });
+  #ask = h("span");
+  #button;
+  element;
+  #strings = chooseLanguage([]).strings;
+  /** @type {HandoffState} */ #state = { offered: false, wanted: false, open: null };
+
+  /** @param {() => void} onRequest */
+  constructor(onRequest) {
+    this.#button = h("button", { type: "button", class: "person", onclick: onRequest }, icon("person"), this.#ask);
+    this.element = h("div", { class: "care", hidden: true }, this.#words, this.#button);
+  }
+
+  /** @param {Strings} strings */
+  localize(strings) {
+    this.#strings = strings;
+    this.#show();
+  }
+
+  /** @param {HandoffState} state as the client tells it */
+  show(state) {
+    this.#state = state;
+    this.#show();
+  }
+
+  #show() {
+    const { offered, wanted, open, error } = this.#state;
+    const hadFocus = this.#button.matches(":focus");
+    this.element.hidden = !offered && !open && !error;
+    this.element.dataset.state = open ? "open" : error ? "failed" : "none";
+    this.#ask.textContent = this.#strings.person;
+    this.#button.hidden = Boolean(open) || !offered;
+    if (open) this.#say(...this.#told(open));
+    else if (error) this.#say(describe(this.#strings, error));
+    else this.#say(wanted ? this.#strings.personWanted : "");
+    if (hadFocus && this.#button.hidden) this.#words.focus(); // it never falls into the void
+  }
+
+  /** @param {Handoff} handoff @returns {[string, string]} */
+  #told({ handoff_id, reason }) {
+    const strings = this.#strings;
+    const reference = handoff_id.replace(/^handoff_/, "").slice(0, REFERENCE_CHARACTERS);
+    const words = reason === "fallbacks" ? strings.personAskedAfterFallbacks : strings.personAsked;
+    return [words, strings.personReference(reference)];
+  }
+
+  /** Only what is new: a live region says again whatever is put there. @param {string} words @param {string} [reference] */
+  #say(words, reference) {
+    const shown = [words, reference ?? ""].join("");
+    if (this.#words.textContent === shown) return;
+    this.#words.replaceChildren(
+      ...(words ? [h("span", {}, words)] : []),
+      ...(reference ? [h("span", { class: "reference" }, reference)] : []),
+    );
+  }
+}

@@ -1,0 +1,105 @@
+/**
+ * A person who is asked for, and what is thought of answers: each is said until the server has answered it, over any
+ * number of connections. Saying it twice does no harm.
+ *
+ * @typedef {import("./replyline-client.js").Rating} Rating
+ * @typedef {import("./replyline-client.js").ErrorDetail} ErrorDetail
+ * @typedef {{ handoff_id: string, reason: "requested" | "text" | "fallbacks", created_at: number }} Handoff
+ */
+
+export class Care {
+  /** @type {{ event_id: string, language: string } | null} */ #request = null;
+  /** @type {Map<string, { event_id: string, rating: Rating }>} by response_id */ #ratings = new Map();
+  #offered = false;
+  /** @type {Handoff | null} the one that is open */ #open = null;
+  #send;
+  #emit;
+  #newEventId;
+
+  /**
+   * @param {(message: object) => void} send says it where somebody listens
+   * @param {(type: "handoff" | "rated", detail: object) => void} emit
+   * @param {() => string} newEventId
+   */
+  constructor(send, emit, newEventId) {
+    this.#send = send;
+    this.#emit = emit;
+    this.#newEventId = newEventId;
+  }
+
+  /** Whether a person is asked for and nothing has come of it yet. */
+  get wanted() {
+    return this.#request !== null;
+  }
+
+  /** @param {string} language "en" or "zh" */
+  request(language) {
+    this.#request ??= { event_id: this.#newEventId(), language };
+    this.#tell();
+    this.#sendRequest();
+  }
+
+  /** The last rating of an answer counts. @param {string} response_id @param {Rating} rating */
+  rate(response_id, rating) {
+    this.#ratings.set(response_id, { event_id: this.#newEventId(), rating });
+    this.#sendRating(response_id);
+  }
+
+  /** There is a session, and what was not answered is said again. @param {boolean} offered @param {boolean} isAnother */
+  begin(offered, isAnother) {
+    this.#offered = offered;
+    if (isAnother) this.#open = null; // of a session that goes on, the server tells what is open
+    this.#tell();
+    this.#sendRequest();
+    for (const response_id of this.#ratings.keys()) this.#sendRating(response_id);
+  }
+
+  /** The conversation is erased. */
+  forget() {
+    this.#ratings.clear();
+    this.#request = this.#open = null;
+    this.#tell();
+  }
+
+  /** @param {Handoff & { event_id?: string }} message */
+  onHandoff({ handoff_id, reason, created_at }) {
+    this.#request = null;
+    this.#open = { handoff_id, reason, created_at };
+    this.#tell();
+  }
+
+  /** @param {{ response_id: string, event_id?: string, rating?: Rating }} message */
+  onRated({ response_id, event_id, rating }) {
+    if (this.#ratings.get(response_id)?.event_id !== event_id) return; // rated anew meanwhile
+    this.#ratings.delete(response_id);
+    this.#emit("rated", { response_id, rating });
+  }
+
+  /** Whether the error was about anything here. @param {string} event_id @param {ErrorDetail} error */
+  onError(event_id, error) {
+    if (this.#request?.event_id === event_id) {
+      this.#request = null;
+      this.#tell(error);
+      return true;
+    }
+    for (const [response_id, rated] of this.#ratings) {
+      if (rated.event_id !== event_id) continue;
+      this.#ratings.delete(response_id);
+      this.#emit("rated", { response_id, rating: null, error });
+      return true;
+    }
+    return false;
+  }
+
+  #tell(/** @type {ErrorDetail | undefined} */ error = undefined) {
+    this.#emit("handoff", { offered: this.#offered, wanted: this.wanted, open: this.#open, error });
+  }
+
+  #sendRequest() {
+    if (this.#request) this.#send({ type: "handoff.request", ...this.#request });
+  }
+
+  #sendRating(/** @type {string} */ response_id) {
+    this.#send({ type: "feedback", response_id, ...this.#ratings.get(response_id) });
+  }
+}

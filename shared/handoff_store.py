@@ -1,0 +1,57 @@
+"""Which hand-offs are open, in Redis: one of a conversation, until it is resolved or its time has passed.
+
+A cache, as all that is kept there: without it a customer may be handed over twice, and nothing else happens.
+"""
+
+from typing import Any
+
+from shared.errors import ProtocolError
+from shared.handoffs import Handoff, decode_handoff, encode_handoff
+from shared.redis_calls import RedisCalls
+from shared.redis_client import async_redis
+from shared.redis_settings import RedisSettings
+from shared.session_key import SessionKey
+
+# What was asked for before the conversation was erased does not come back.
+_PUT = """
+local erased = redis.call('GET', KEYS[2])
+if erased and tonumber(erased) >= tonumber(ARGV[2]) then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
+return 1
+"""
+
+
+class HandoffStore:
+    """Each method raises `StoreUnavailable` where Redis does not answer in time."""
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self._calls = RedisCalls(settings, tells=False)
+        self._redis = async_redis(settings)
+        self._put = self._redis.register_script(_PUT)
+
+    async def find(self, tenant: str, session_id: str) -> Handoff | None:
+        """The one that is open; None also for what another version wrote."""
+        value: Any = await self._calls.bounded(
+            self._redis.get(_key(tenant, session_id))
+        )  # bytes, and redis-py says str
+        try:
+            return None if value is None else decode_handoff(value)
+        except ProtocolError:
+            return None
+
+    async def put(self, handoff: Handoff, *, open_s: float) -> None:
+        keys = (_key(handoff.tenant, handoff.session_id), _key(handoff.tenant, handoff.session_id, "erased"))
+        values = (encode_handoff(handoff), handoff.created_unix_ms, int(open_s * 1_000))
+        await self._calls.bounded(self._put(keys=keys, args=values))
+
+    async def remove(self, tenant: str, session_id: str) -> bool:
+        """It is resolved. Whether one was open."""
+        removed = await self._calls.bounded(self._redis.delete(_key(tenant, session_id)))
+        return bool(removed)
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+
+def _key(tenant: str, session_id: str, what: str = "handoff") -> str:
+    return SessionKey(tenant, session_id).of(what)
