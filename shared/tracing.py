@@ -1,12 +1,59 @@
-"""W3C trace context, carried through and never interpreted (https://www.w3.org/TR/trace-context/)."""
+"""W3C trace context: which trace a request belongs to (https://www.w3.org/TR/trace-context/). Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+_SPAN_IDS: Final = 2**64 - 1  # 1 … 2^64 - 1: zero is no id
+_APART: Final = 0x9E3779B97F4A7C15
+_SAMPLED: Final = 1
+_TRACE_BYTES: Final = 16
+_SPAN_BYTES: Final = 8
+PACKED_BYTES: Final = _TRACE_BYTES + _SPAN_BYTES
+_INVALID_VERSION: Final = "ff"
 
 
-def make_traceparent(randomness: int) -> str:
-    """A sampled version-00 traceparent from 192 random bits."""
-    trace_id = (randomness >> 64) & (2**128 - 1) or 1
-    span_id = randomness & (2**64 - 1) or 1
-    return f"00-{trace_id:032x}-{span_id:016x}-01"
+@dataclass(frozen=True, slots=True)
+class TraceContext:
+    """A request's place in its trace. `span_id` is the span of whoever makes the trace, `parent_id` that of whoever
+    asked; None where nobody said."""
+
+    trace_id: int
+    span_id: int
+    parent_id: int | None = None
+
+    def child_id(self, number: int) -> int:
+        """The id of one of the spans under it: the same each time, another for each number. 0 is its own."""
+        return (self.span_id - 1 + number * _APART) % _SPAN_IDS + 1
+
+    def packed(self) -> bytes:
+        """Trace and span, in 24 bytes; `unpacked` reads them."""
+        return self.trace_id.to_bytes(_TRACE_BYTES, "big") + self.span_id.to_bytes(_SPAN_BYTES, "big")
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> "TraceContext":
+        return cls(int.from_bytes(data[:_TRACE_BYTES], "big"), int.from_bytes(data[_TRACE_BYTES:], "big"))
+
+    def traceparent(self, number: int, *, sampled: bool = True) -> str:
+        """What whoever works under that span is told. `sampled`: somebody records this trace."""
+        return f"00-{self.trace_id:032x}-{self.child_id(number):016x}-{_SAMPLED if sampled else 0:02x}"
+
+
+def begin_trace(traceparent: str | None, randomness: int) -> TraceContext:
+    """The client's trace, or one of 192 random bits where it names none or what W3C calls invalid."""
+    trace_id, span_id = (randomness >> 64) % 2**128 or 1, randomness % 2**64 or 1
+    if traceparent is None:
+        return TraceContext(trace_id, span_id)
+    version, asked_trace, asked_span, _ = traceparent.split("-")
+    parent_id = int(asked_span, 16)
+    if version == _INVALID_VERSION or not int(asked_trace, 16) or not parent_id:
+        return TraceContext(trace_id, span_id)
+    return TraceContext(int(asked_trace, 16), span_id, parent_id)
 
 
 def trace_id(traceparent: str) -> str:
     return traceparent[3:35]
+
+
+def is_sampled(traceparent: str | None) -> bool:
+    """Whether whoever sent it records its trace."""
+    return traceparent is not None and bool(int(traceparent[-2:], 16) & _SAMPLED)

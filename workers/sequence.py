@@ -39,7 +39,8 @@ class Sequence:
     `kv` is the KV of the first tokens until it is in the slot; `imported` of them came there from it, the last
     `loaded` from Redis. The first `kept` tokens are in the cache, or not worth it,
     and are not exported; the first `shared_tokens` hold no customer's words. `asked_unix_ms` is by the gateway's clock.
-    `erased`: its conversation was, while it ran; nothing of it is used again.
+    `erased`: its conversation was, while it ran; nothing of it is used again. `prefilled_unix_ms`: when each chunk of
+    its prompt was computed.
     """
 
     request_id: str
@@ -66,6 +67,7 @@ class Sequence:
     erased: bool = False
     output_ids: list[int] = field(default_factory=list)
     first_step_unix_ms: float | None = None
+    prefilled_unix_ms: list[float] = field(default_factory=list)
     first_token_unix_ms: float | None = None
 
     @property

@@ -13,6 +13,7 @@ _Ms = Annotated[int, Meta(ge=1, le=3_600_000)]
 class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`arrival_ms` counts from the trace's start, `first_token_ms` (soft) and `deadline_ms` (hard) from the arrival.
 
+    Requests of one `session` are one conversation's; one without is a conversation of its own.
     An answer shorter than `max_output_tokens` ends with a stop token, which is computed like any other.
     """
 
@@ -24,6 +25,7 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     first_token_ms: _Ms
     deadline_ms: _Ms
     tenant: str = "demo"
+    session: str | None = None
     weight: Annotated[float, Meta(gt=0)] = 1.0
 
     @property
@@ -35,7 +37,8 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Trace(Struct, frozen=True, kw_only=True):
     """`requests` ascend by arrival. `load` as it was asked for; None: a recorded trace at its own pace.
 
-    `surges` are the times (start and end, ms) at which more arrives than at others.
+    `surges` are the times (start and end, ms) at which more arrives than at others. `note` tells what a recorded trace
+    lacks, in one line; empty where it is whole.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Trace(Struct, frozen=True, kw_only=True):
     seed: int
     requests: tuple[Request, ...]
     surges: tuple[tuple[float, float], ...] = ()
+    note: str = ""
 
     @property
     def span_ms(self) -> float:

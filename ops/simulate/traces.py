@@ -1,8 +1,8 @@
 """The traces: when requests arrive, in multiples of what the machine can do. Pure, by a seed.
 
 The machine's capacity for a mix is one request for each mean least machine time (`LeastWork`). `load` 1.0 offers just
-that in `poisson`, `bimodal` and `heavy`, and on average in `diurnal`; `burst` and `surge` are multiplied by it as a
-whole, and are at 1.0 what their line says.
+that in `poisson`, `bimodal`, `heavy` and `spread`, and on average in `diurnal` and `sessions`; `burst`, `surge` and
+`promotion` are multiplied by it as a whole, and are at 1.0 what their line says.
 """
 
 import math
@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+import msgspec
+
+from ops.simulate.conversations import conversations
 from ops.simulate.least_work import LeastWork
-from ops.simulate.mixes import PROFILES, Draw, Promise, bimodal, heavy, shop
-from ops.simulate.trace import Trace
+from ops.simulate.mixes import PROFILES, Draw, Promise, bimodal, heavy, shop, spread
+from ops.simulate.trace import Request, Trace
 
 _SAMPLE: Final = 8_192
 _MINUTE_MS: Final = 60_000.0
 _BURST_START_MS: Final = 20_000.0
 _BURST_MS: Final = 10_000.0
 _SURGE_MOST_MS: Final = 3_600_000.0
+_CLIMB_MS: Final = 10_000.0
+_FALL_MS: Final = 60_000.0
 
 Rate = Callable[[float], float]
 Spans = tuple[tuple[float, float], ...]
@@ -56,6 +61,18 @@ def surge(span_ms: float) -> Pattern:
     return Pattern(rate=lambda t: 4.5 if start <= t < end else 0.5, peak=4.5, surges=((start, end),))
 
 
+def promotion(span_ms: float) -> Pattern:
+    """0.4 of capacity; after a third of the trace five times that within 10 s, for another third, and back in 60 s."""
+    start, end = span_ms / 3, span_ms * 2 / 3
+    climb_ms, fall_ms = min(_CLIMB_MS, span_ms / 6), min(_FALL_MS, span_ms / 6)
+
+    def rate(t: float) -> float:
+        up, down = (t - start) / climb_ms, 1 - (t - end) / fall_ms
+        return 0.4 + 1.6 * max(0.0, min(1.0, up, down))
+
+    return Pattern(rate=rate, peak=2.0, surges=((start, end + fall_ms),))
+
+
 def diurnal(span_ms: float) -> Pattern:
     """A day in the trace's length: 0.2 of the load at night, 1.8 at noon."""
     return Pattern(rate=lambda t: 1.0 - 0.8 * math.cos(2 * math.pi * t / span_ms), peak=1.8)
@@ -63,10 +80,12 @@ def diurnal(span_ms: float) -> Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a trace is made: its arrivals and its requests, given the product's deadlines on this machine."""
+    """How a trace is made: its arrivals and its requests, given the product's deadlines on this machine. In
+    `conversations` it is these that come steadily, each with several requests."""
 
     pattern: Callable[[float], Pattern]
     mix: Callable[[Promise], Draw]
+    conversations: bool = False
 
 
 KINDS: Final = {
@@ -76,23 +95,41 @@ KINDS: Final = {
     "surge": Kind(surge, shop),
     "diurnal": Kind(diurnal, shop),
     "heavy": Kind(steady, heavy),
+    "promotion": Kind(promotion, shop),
+    "sessions": Kind(steady, shop, conversations=True),
+    "spread": Kind(steady, spread),
 }
 
 
 def make_trace(name: str, *, load: float, seconds: float, seed: int, least: LeastWork) -> Trace:
     """A trace of `KINDS`: the same for the same arguments."""
+    promise = PROFILES[least.costs.profile]
+    per_s = load * capacity_per_s(KINDS[name].mix(promise), least)
+    return msgspec.structs.replace(traffic(name, per_s=per_s, seconds=seconds, seed=seed, promise=promise), load=load)
+
+
+def traffic(name: str, *, per_s: float, seconds: float, seed: int, promise: Promise) -> Trace:
+    """The same trace where 1.0 of capacity is so many requests a second, whatever a machine can do."""
     kind, span_ms = KINDS[name], seconds * 1_000
-    draw = kind.mix(PROFILES[least.costs.profile])
-    pattern = kind.pattern(span_ms)
+    draw, pattern = kind.mix(promise), kind.pattern(span_ms)
     random = Random(f"{name}/{seed}")  # noqa: S311 - a load, not a secret
-    per_ms = load * capacity_per_s(draw, least) / 1_000
     return Trace(
         name=name,
-        load=load,
+        load=None,
         seed=seed,
-        requests=tuple(draw(random, t) for t in _arrivals(random, pattern, per_ms, span_ms)),
+        requests=tuple(_requests(kind, pattern, draw, random, per_s / 1_000, span_ms)),
         surges=pattern.surges,
     )
+
+
+def _requests(
+    kind: Kind, pattern: Pattern, draw: Draw, random: Random, per_ms: float, span_ms: float
+) -> Iterator[Request]:
+    if not kind.conversations:
+        yield from (draw(random, t) for t in _arrivals(random, pattern, per_ms, span_ms))
+        return
+    for t, session in conversations(random, per_ms, span_ms):
+        yield msgspec.structs.replace(draw(random, t), session=session)
 
 
 def capacity_per_s(draw: Draw, least: LeastWork) -> float:
