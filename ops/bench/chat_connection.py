@@ -12,6 +12,7 @@ from shared.messages import (
     ResponseDone,
     ServerMessage,
     SessionCreated,
+    SessionStart,
 )
 
 
@@ -32,9 +33,9 @@ class ChatConnection:
     def lost(self) -> bool:
         return self._dialogue.lost
 
-    async def open(self, url: str) -> SessionCreated:
+    async def open(self, url: str, start: SessionStart = SessionStart()) -> SessionCreated:  # noqa: B008 - immutable
         """Raises `ConnectFailed`."""
-        return await self._dialogue.open(url)
+        return await self._dialogue.open(url, start)
 
     def ask(self, request: ResponseCreate, outcome: Outcome, now: float) -> None:
         outcome.sent_s = now

@@ -2,16 +2,20 @@
 
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
+from ops.bench.load_commands import compare, knee, produce, traffic
+from ops.bench.options import JsonPath
+from ops.bench.options import bench_settings as _settings
+from ops.bench.options import ensure_model_of as _ensure_model
+from ops.bench.options import run as _run
 from shared.errors import SettingsError
-from shared.logs import configure_logs
-from shared.settings import Settings, load_settings
+from shared.settings import Settings
 
 _MOST = 100_000
 
@@ -19,8 +23,8 @@ bench_app = typer.Typer(
     help="Measure: a load of your own, or one of the programs that make the README's numbers.",
     invoke_without_command=True,
 )
-
-JsonPath = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result, with stable keys")]
+for _command in (traffic, knee, compare, produce):
+    bench_app.command()(_command)
 
 
 @bench_app.callback()
@@ -192,6 +196,26 @@ def backlog(
     _run(lambda: bench_backlog(settings, Console(stderr=True), records=records, json_path=json_path))
 
 
+@bench_app.command("observability")
+def observability(
+    rounds: Annotated[int, typer.Option(help="of all variants in turn; medians count")] = 60,
+    seconds: Annotated[float, typer.Option(help="of each variant in each round")] = 0.4,
+    clients: Annotated[int, typer.Option(help="closed loop")] = 32,
+    json_path: JsonPath = None,
+) -> None:
+    """What metrics and traces cost: the path without engine time, with neither, with metrics, with traces."""
+    from ops.bench.observability import bench_observability
+
+    _positive({"--rounds": rounds, "--clients": clients}, least=1)
+    _positive({"--seconds": seconds}, least=0.1)
+    settings = _settings()
+    _run(
+        lambda: bench_observability(
+            settings, Console(stderr=True), rounds=rounds, seconds=seconds, clients=clients, json_path=json_path
+        )
+    )
+
+
 @bench_app.command("scheduler")
 def scheduler(
     slots: Annotated[int, typer.Option(help="sequences decoded together")] = 64,
@@ -212,7 +236,7 @@ def policies(
         list[str] | None,
         typer.Option("--policy", help="repeatable [default: goodput, edf, fcfs-continuous, static]"),
     ] = None,
-    trace: Annotated[str, typer.Option(help="poisson, bimodal, burst, surge, diurnal or heavy")] = "bimodal",
+    trace: Annotated[str, typer.Option(help="bimodal, burst, surge, … of docs/simulation.md")] = "bimodal",
     load_: Annotated[float, typer.Option("--load", help="in multiples of capacity")] = 1.5,
     seconds: Annotated[float, typer.Option(help="of arrivals, under each policy")] = 60.0,
     seed: Annotated[int, typer.Option(help="of the trace")] = 1,
@@ -301,27 +325,78 @@ def kv(
     _run(lambda: bench_kv(settings, options, Console(stderr=True)))
 
 
+@bench_app.command("faq")
+def faq(
+    entries: Annotated[int, typer.Option(help="in each language")] = 10_000,
+    searches: Annotated[int, typer.Option(help="in each language")] = 1_000,
+    seed: Annotated[int, typer.Option(help="of the made-up products and of the questions")] = 0,
+    json_path: JsonPath = None,
+) -> None:
+    """What a search of the FAQ takes, and indexing it, at any size: both languages, follow-ups and slips included."""
+    from ops.bench.faq import bench_faq
+
+    _positive({"--entries": entries, "--searches": searches}, least=1)
+    bench_faq(entries=entries, searches=searches, seed=seed, json_path=json_path)
+
+
+@bench_app.command("guard")
+def guard(
+    batch: Annotated[int, typer.Option(help="answers written together")] = 8,
+    rounds: Annotated[int, typer.Option(help="pairs: the same questions with the guard and without")] = 10,
+    new_tokens: Annotated[int, typer.Option(help="of each answer, at most")] = 48,
+    json_path: JsonPath = None,
+) -> None:
+    """What the fact guard costs: tokens a second with it over without, its own time, and what it holds back."""
+    from ops.bench.guard import bench_guard
+
+    _positive({"--batch": batch, "--rounds": rounds, "--new-tokens": new_tokens}, least=1)
+    settings = _settings()
+    _ensure_model(settings)
+    bench_guard(settings, Console(stderr=True), batch=batch, rounds=rounds, new_tokens=new_tokens, json_path=json_path)
+
+
+@bench_app.command("engines")
+def engines(
+    names: Annotated[
+        str, typer.Option("--engines", help="comma-separated")
+    ] = "onnx,torch,tensorrt,tensorrt-rtx,transformers,llama.cpp",
+    batches: Annotated[str, typer.Option(help="rows decoded together, comma-separated")] = "1,4,8,16,32,64",
+    prompt_tokens: Annotated[int, typer.Option(help="of each prompt")] = 64,
+    new_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
+    rounds: Annotated[int, typer.Option(help="of all engines in turn: medians count")] = 3,
+    llama_bench: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="llama.cpp's llama-batched-bench, with --gguf")
+    ] = None,
+    gguf: Annotated[Path | None, typer.Option(metavar="PATH", help="the same model for llama.cpp")] = None,
+    source: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="the same model for transformers [default: the demo's]")
+    ] = None,
+    json_path: JsonPath = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="write an SVG of decode and prefill")] = None,
+) -> None:
+    """Every engine that this machine can run, and its peers: tok/s by batch, Python's share, memory, roofline."""
+    from ops.bench.engine_cells import Peers
+    from ops.bench.engine_rows import Sizes
+    from ops.bench.engines import EnginesOptions, bench_engines, parse_batches
+
+    options = EnginesOptions(
+        engines=tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip())),
+        batches=parse_batches(batches),
+        sizes=Sizes(prompt_tokens=prompt_tokens, new_tokens=new_tokens),
+        rounds=rounds,
+        peers=Peers(llama_bench=llama_bench, gguf=gguf, source=source),
+        json_path=json_path,
+        plot_path=plot,
+    )
+    options.check()
+    settings = _settings()
+    _ensure_model(settings)
+    command = shlex.join(["replyline", *sys.argv[1:]])
+    _run(lambda: bench_engines(settings, options, command, Console(stderr=True)))
+
+
 def _positive(options: Mapping[str, float], *, least: float = 0.001) -> None:
     """Raises `SettingsError`, one line a fault."""
     wrong = [f"{name} {value:g}" for name, value in options.items() if not least <= value <= _MOST]
     if wrong:
         raise SettingsError("\n".join(f"{given}: must be {least:g} to {_MOST}" for given in wrong))
-
-
-def _settings() -> Settings:
-    settings = load_settings()
-    configure_logs(settings.log, process="bench")
-    return settings
-
-
-def _ensure_model(settings: Settings) -> None:
-    if settings.worker.engine == "onnx":
-        from ops.prepare import ensure_model
-
-        ensure_model(settings.model.dir, Console(stderr=True))
-
-
-def _run(work: Callable[[], Awaitable[None]]) -> None:
-    from ops.bench.runner import run_bench
-
-    raise typer.Exit(run_bench(work))

@@ -10,7 +10,17 @@ from typing import Final, Self
 
 from ops.bench.conversations import Conversation
 from ops.client import ChatClient, new_event_id
-from shared.messages import ErrorEvent, Reason, Response, ResponseCreate, ResponseDelta, ResponseDone, Source, Status
+from shared.messages import (
+    BY_MODEL,
+    ErrorEvent,
+    Reason,
+    Response,
+    ResponseCreate,
+    ResponseDelta,
+    ResponseDone,
+    Source,
+    Status,
+)
 
 Progress = Callable[[int], None]
 
@@ -39,7 +49,7 @@ class Answered:
     def by_model(self) -> bool:
         """The model wrote it to its end, or as far as was asked."""
         ended = self.status == "completed" or (self.status == "incomplete" and self.reason == "max_output_tokens")
-        return self.source == "model" and ended
+        return self.source in BY_MODEL and ended
 
     @property
     def fallback(self) -> bool:

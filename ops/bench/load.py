@@ -57,6 +57,11 @@ class Load:
     _last_settled_s: float = 0.0
     _closed_loop: bool = False
 
+    @property
+    def num_settled(self) -> int:
+        """Questions that have been answered, refused, or lost."""
+        return self._num_settled
+
     async def open(self, num_connections: int) -> Limits:
         """Raises `ConnectFailed`. Returns what the server announces."""
         limits: Limits | None = None

@@ -103,15 +103,20 @@ class LoadOptions:
             return count
         if self.rate is None:
             return self.clients or DEFAULT_CLIENTS
-        by_rate = self.rate * 60 / limits.messages_per_minute
-        by_inflight = self.rate * (self.deadline_ms or limits.deadline_ms) / 1_000 / limits.max_inflight
-        wanted = math.ceil(max(by_rate, by_inflight) * _HEADROOM)
-        return max(1, min(wanted, count, _MAX_CONNECTIONS))
+        return connections_for(self.rate, self.deadline_ms or limits.deadline_ms, count, limits)
+
+
+def connections_for(rate: float, deadline_ms: int, count: int, limits: Limits) -> int:
+    """So many that `count` requests at that rate meet neither limit of a connection."""
+    by_rate = rate * 60 / limits.messages_per_minute
+    by_inflight = rate * deadline_ms / 1_000 / limits.max_inflight
+    wanted = math.ceil(max(by_rate, by_inflight) * _HEADROOM)
+    return max(1, min(wanted, count, _MAX_CONNECTIONS))
 
 
 async def bench_load(options: LoadOptions, settings: Settings, command: str, console: Console) -> None:
     options.check()
-    async with _target(options, settings, console) as (url, engine, broker):
+    async with target(options.url, options.broker, settings, console) as (url, engine, broker):
         load = Load(url=url)
         try:
             limits = await load.open(1)
@@ -132,8 +137,8 @@ async def bench_load(options: LoadOptions, settings: Settings, command: str, con
         facts = msgspec.structs.replace(facts, engine=", ".join(sorted(models)) or "unknown (--url)")
     report = summarise(measured)
     run = _describe(options, command, num_connections, questions[0].deadline_ms)
-    print_report(report, Console(), deadline_ms=run.deadline_ms)
-    write_json(options.json_path, as_json(report, run, facts))
+    print_report(report, Console(), within=f"{run.deadline_ms} ms")
+    write_json(options.json_path, as_json(report, run, facts, measured))
 
 
 async def _drive(load: Load, options: LoadOptions, questions: list[Question], console: Console) -> list[Outcome]:
@@ -147,22 +152,22 @@ async def _drive(load: Load, options: LoadOptions, questions: list[Question], co
 
 
 @asynccontextmanager
-async def _target(
-    options: LoadOptions, settings: Settings, console: Console
+async def target(
+    url: str | None, broker: Broker, settings: Settings, console: Console
 ) -> AsyncIterator[tuple[str, str, BrokerKind]]:
-    """(address, engine, broker) of what is to be measured."""
-    if options.url is not None:
-        yield options.url, "unknown (--url)", "unknown"
+    """(address, engine, broker) of what is to be measured; without an address, a system of its own."""
+    if url is not None:
+        yield url, "unknown (--url)", "unknown"
         return
     engine = settings.worker.engine
-    parts = f"{options.broker} Kafka, Redis, gateway, worker, {engine}"
+    parts = f"{broker} Kafka, Redis, gateway, worker, {engine}"
     console.print(f"no --url: starting a system of our own ({parts})", soft_wrap=True)
-    with System(settings=settings, broker=options.broker) as system:
+    with System(settings=settings, broker=broker) as system:
         await system.start_services()
-        _, url = await system.start_gateway()
+        _, address = await system.start_gateway()
         await system.start_worker()
         name = f"onnx {settings.model.dir.name}" if engine == "onnx" else engine
-        yield url, name, options.broker
+        yield address, name, broker
 
 
 def _describe(options: LoadOptions, command: str, num_connections: int, deadline_ms: int) -> Run:
@@ -182,7 +187,7 @@ def _describe(options: LoadOptions, command: str, num_connections: int, deadline
     )
 
 
-def print_report(report: LoadReport, console: Console, *, deadline_ms: int) -> None:
+def print_report(report: LoadReport, console: Console, *, within: str) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("ms", "p50", "p95", "p99"):
         table.add_column(title, justify="left" if title == "ms" else "right")
@@ -202,7 +207,7 @@ def print_report(report: LoadReport, console: Console, *, deadline_ms: int) -> N
     console.print(f"requests      {report.requests} in {report.duration_s:.1f} s")
     console.print(f"output        {show(report.output_tok_s)} tok/s ({report.output_tokens} tokens)")
     console.print(f"answers by    {sources}")
-    console.print(f"goodput       {show(good.per_s)}/s within {deadline_ms} ms, {good.share:.1%} of the requests")
+    console.print(f"goodput       {show(good.per_s)}/s within {within}, {good.share:.1%} of the requests")
     console.print(f"errors        {report.errors.total} ({errors})")
     header = ("requests", "TTFT p50/p95/p99 ms", "end to end p50/p95/p99 ms", "tok/s", "goodput /s", "errors")
     e2e, ttft = report.e2e_ms, report.ttft_ms

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shared.messages import Reason, Source, Status
+from shared.messages import BY_MODEL, Reason, Source, Status
 
 UNANSWERED: Final = "unanswered"
 
@@ -39,7 +39,7 @@ class Outcome:
     def by_model(self) -> bool:
         """The model wrote it to its end, or as far as was asked."""
         ended = self.status == "completed" or (self.status == "incomplete" and self.reason == "max_output_tokens")
-        return self.source == "model" and ended
+        return self.source in BY_MODEL and ended
 
     @property
     def ttft_ms(self) -> float | None:

@@ -54,6 +54,8 @@ _MOST_CONNECTIONS: Final = 4_000
 _LEAST_SECONDS: Final = 1.0
 _MOST_SECONDS: Final = 600.0
 _FALLBACKS: Final = "replyline_gateway_fallbacks_total"
+_BEGUN: Final = "replyline_worker_queue_seconds_count"
+_BEGUN_LATE: Final = "replyline_worker_begun_late_total"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ async def measure_overload(settings: Settings, options: OverloadOptions, console
     with System(settings=settings, broker=options.broker, env=_env(settings, options)) as system:
         await system.start_services()
         gateway, url = await system.start_gateway()
-        worker, _ = await system.start_worker()
+        worker, worker_page = await system.start_worker()
         clients = Clients(url=url, text=_question, max_output_tokens=_ANSWER_TOKENS)
         watch = _Watch(
             metrics_url=url.replace("ws://", "http://").removesuffix("/ws") + "/metrics",
@@ -108,6 +110,7 @@ async def measure_overload(settings: Settings, options: OverloadOptions, console
             await clients.open(num_connections)
             phases = _phases(capacity, options.seconds)
             readings = await _drive(clients, phases, watch, options.seed, console)
+            counts = await asyncio.to_thread(_counts, worker_page)
         finally:
             clients.close()
     rows = [
@@ -122,6 +125,8 @@ async def measure_overload(settings: Settings, options: OverloadOptions, console
         connections=num_connections,
         first_token_ms=FIRST_TOKEN_MS,
         deadline_ms=DEADLINE_MS,
+        begun=counts[_BEGUN],
+        begun_late=counts[_BEGUN_LATE],
     )
     return Measured(overload, clients.asked)
 
@@ -258,4 +263,14 @@ def _fallbacks(url: str) -> dict[str, int]:
         for family in text_string_to_metric_families(read_metrics(url))
         for sample in family.samples
         if sample.name == _FALLBACKS
+    }
+
+
+def _counts(url: str) -> dict[str, int]:
+    """Of a worker: what it has begun, and what of it late."""
+    return {
+        sample.name: int(sample.value)
+        for family in text_string_to_metric_families(read_metrics(url))
+        for sample in family.samples
+        if sample.name in {_BEGUN, _BEGUN_LATE}
     }

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from ops.bench.quantiles import Quantiles, percentile, quantiles
-from shared.messages import Reason, Source, Status
+from shared.messages import BY_MODEL, Reason, Source, Status
 
 WARM_UP: Final = "warm-up"
 BEFORE: Final = "half"
@@ -82,7 +82,7 @@ class Asked:
             return Ending.MISSING
         if self.error is not None:
             return Ending.REFUSED
-        if self.source == "model":
+        if self.source in BY_MODEL:
             whole = self.status == "completed" or (self.status, self.reason) == ("incomplete", "max_output_tokens")
             return Ending.IN_TIME if whole and took_ms <= self.deadline_ms else Ending.LATE
         if not self.predicted:
@@ -126,7 +126,8 @@ class PhaseRow(Struct, frozen=True, kw_only=True):
 class Overload(Struct, frozen=True, kw_only=True):
     """`capacity_per_s`: model answers a second with every slot full. `recovery_s`: None where it did not recover within
     the last phase. `kept_share`: the model's answers in time a second, the worst by the best at a smaller load.
-    `late_ms`, `missing` and `repeated` are of every request of the run."""
+    `late_ms`, `missing` and `repeated` are of every request of the run; so are `begun` and `begun_late`, as the worker
+    counts them: whose first engine step was made at all, and made after the first token was due."""
 
     capacity_per_s: float
     connections: int
@@ -138,6 +139,8 @@ class Overload(Struct, frozen=True, kw_only=True):
     late_ms: Lateness
     missing: int
     repeated: int
+    begun: int
+    begun_late: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +170,8 @@ def summarise(
     connections: int,
     first_token_ms: int,
     deadline_ms: int,
+    begun: int,
+    begun_late: int,
 ) -> Overload:
     """Of the whole run; `phases` are those of `LOADS`, and `everything` has its capacity's measurement too."""
     named = {phase.name: phase for phase in phases}
@@ -182,6 +187,8 @@ def summarise(
         late_ms=lateness(everything),
         missing=sum(one.ending is Ending.MISSING for one in everything),
         repeated=sum(one.terminals > 1 for one in everything),
+        begun=begun,
+        begun_late=begun_late,
     )
 
 

@@ -11,6 +11,7 @@ AT_ONCE_TARGET_MS: Final = 50.0
 LATE_TARGET_MS: Final = 250.0
 RECOVERY_TARGET_S: Final = 10.0
 KEPT_TARGET: Final = 0.95
+BEGUN_LATE_TARGET: Final = 0.01
 QUIET_CORES: Final = 0.15
 OTHERS: Final = "others"
 _NOT_RECOVERED: Final = f"≤ {show(RECOVERY_TARGET_S)} missed"
@@ -90,6 +91,11 @@ def _verdicts(overload: Overload) -> Iterator[str]:
     yield f"terminal event after the deadline, the latest, ms: {show(late.max)} ({verdict(late.max, LATE_TARGET_MS)})"
     yield f"requests without an end: {overload.missing} ({verdict(overload.missing, 0)})"
     yield f"requests with more than one end: {overload.repeated} ({verdict(overload.repeated, 0)})"
+    share = overload.begun_late / overload.begun if overload.begun else 0.0
+    yield (
+        f"begun by the worker after the first token was due: {overload.begun_late} of {overload.begun} "
+        f"({verdict(share, BEGUN_LATE_TARGET)})"
+    )
     yield (
         f"model answers in time a second, the worst by the best at less load: {show(kept)} "
         f"({verdict(kept, KEPT_TARGET, at_least=True)})"

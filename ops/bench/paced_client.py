@@ -17,7 +17,7 @@ from ops.bench.paced import DELTAS, lateness_ms
 from ops.bench.wire import Wire
 from ops.client import ConnectFailed
 from shared.codec import msgpack_encode
-from shared.messages import Pong, ResponseCreate, SessionStart
+from shared.messages import BY_MODEL, Pong, ResponseCreate, SessionStart
 
 _OPENING_TOGETHER: Final = 64
 _HELLO_S: Final = 20.0
@@ -124,7 +124,7 @@ class PacedConnection:
             self._deltas += len(late)
             self._tally.lateness_ms.extend(late)
         elif isinstance(event, _Done):
-            whole = event.response.source == "model" and event.response.status == "completed"
+            whole = event.response.source in BY_MODEL and event.response.status == "completed"
             self._ended(failed=not whole or self._deltas != DELTAS)
         elif isinstance(event, _Refused):
             self._ended(failed=True)

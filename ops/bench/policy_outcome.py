@@ -10,7 +10,7 @@ from msgspec import Struct
 from ops.bench.quantiles import Quantiles, quantiles
 from ops.simulate.simulator import Ending, Outcome
 from ops.simulate.trace import Request
-from shared.messages import Bucket, ReplyDelta, ReplyDone
+from shared.messages import BY_MODEL, Bucket, ReplyDelta, ReplyDone
 
 OURS: Final = "goodput"
 # By trace and load: how many times the answers in time of another policy ours gives, at least.
@@ -56,7 +56,7 @@ class LiveAnswer:
     def whole(self) -> bool:
         """The model came to its end, or as far as was asked."""
         done = self.done
-        if done is None or done.source != "model":
+        if done is None or done.source not in BY_MODEL:
             return False
         return done.status == "completed" or (done.status, done.reason) == ("incomplete", "max_output_tokens")
 
@@ -65,7 +65,7 @@ class LiveAnswer:
         """The model wrote something."""
         if self.done is None:
             return self.first_unix_ms is not None
-        return self.done.source == "model" and self.done.usage.output_tokens > 0
+        return self.done.source in BY_MODEL and self.done.usage.output_tokens > 0
 
     @property
     def stopped_early(self) -> bool:

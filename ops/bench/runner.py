@@ -54,15 +54,21 @@ async def wait_showing(console: Console, title: str, seconds: float) -> None:
             await asyncio.sleep(min(0.5, seconds - past_s))
 
 
-def check_writable(path: Path | None) -> None:
+def check_writable(path: Path | None, option: str = "--json") -> None:
     """Raises `SettingsError` before an hour's measurement is lost for want of a directory."""
     if path is not None and not path.parent.is_dir():
-        raise SettingsError(f"--json {path}: {path.parent} is no directory; make it first")
+        raise SettingsError(f"{option} {path}: {path.parent} is no directory; make it first")
 
 
 def write_json(path: Path | None, result: object) -> None:
     if path is not None:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+
+
+def write_html(path: Path, page: str, console: Console) -> None:
+    """And say where it is."""
+    path.write_text(page, encoding="utf-8")
+    console.print(f"report: {path}", soft_wrap=True, highlight=False)
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:

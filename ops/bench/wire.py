@@ -37,7 +37,8 @@ def reset_on_close(transport: asyncio.BaseTransport) -> None:
 
 
 class Wire(asyncio.Protocol):
-    """One connection. `on_frame(payload, now_s)` for each message, `on_lost(reason)` once when it has ended."""
+    """One connection. `on_frame(payload, now_s)` for each message, `on_lost(reason)` once when it has ended, if it ever
+    was open."""
 
     def __init__(self, uri: WebSocketURI, subprotocol: str, on_frame: OnFrame, on_lost: Callable[[str], None]) -> None:
         self._protocol = ClientProtocol(uri, subprotocols=[Subprotocol(subprotocol)], max_size=None)
@@ -106,7 +107,7 @@ class Wire(asyncio.Protocol):
         reason = str(exc) if exc else self._reason
         if not self.opened.done():
             self.opened.set_exception(ConnectFailed(f"the handshake failed: {reason}"))
-        else:
+        elif not self.opened.cancelled() and self.opened.exception() is None:
             self._on_lost(reason)
 
     def _shake_hands(self, data: bytes) -> bytes:

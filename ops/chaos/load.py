@@ -132,8 +132,13 @@ class Load:
         while True:
             asleep_s = time.monotonic()
             await asyncio.sleep(_LAG_POLL_S)
-            if self.start_s:
-                self.lag_s = max(self.lag_s, time.monotonic() - asleep_s - _LAG_POLL_S)
+            if not self.start_s:
+                continue
+            awake_s = time.monotonic()
+            lag_s = awake_s - asleep_s - _LAG_POLL_S
+            self.lag_s = max(self.lag_s, lag_s)
+            if lag_s > _LAG_POLL_S:
+                self.ledger.stalls.append((awake_s - lag_s, awake_s))
 
     def _carry_out(self, fault: Fault) -> None:
         if fault.kind is Kind.CUT:

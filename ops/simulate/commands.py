@@ -28,7 +28,8 @@ def simulate(
         list[str] | None,
         typer.Option(
             "--trace",
-            help="poisson, bimodal, burst, surge, diurnal, heavy, or a JSONL file; repeatable [default: bimodal]",
+            help="poisson, bimodal, burst, surge, diurnal, heavy, promotion, sessions, spread, or a file (JSONL, or a "
+            "recording); repeatable [default: bimodal]",
         ),
     ] = None,
     loads: Annotated[
@@ -103,7 +104,7 @@ def simulate(
         _train(train_path, experiment, console, given=any([traces, loads, policies, windows, report_path, json_path]))
         return
     with progress_bar(console, "simulating", experiment.num_runs) as progress:
-        rows = experiment.run(progress)
+        rows = experiment.run(progress, lambda note: console.print(note, soft_wrap=True, highlight=False))
     typer.echo(table(rows))
     if experiment.windows:
         typer.echo("\n" + windows_table(rows))

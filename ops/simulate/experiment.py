@@ -66,18 +66,21 @@ class Experiment(Struct, frozen=True, kw_only=True):
     def num_runs(self) -> int:
         return len(self.traces) * len(self.loads) * (len(self.policies) + len(self.windows))
 
-    def run(self, tell: Callable[[int], None]) -> list[Row]:
-        """The rows by trace, load and policy; `tell` hears how many there are after each."""
+    def run(self, tell: Callable[[int], None], warn: Callable[[str], None] | None = None) -> list[Row]:
+        """The rows by trace, load and policy; `tell` hears how many there are after each, `warn` once of each recorded
+        trace that is not whole."""
         rows: list[Row] = []
         for name in self.traces:
             for load in self.loads:
-                for row in self._rows(name, load):
+                trace = self._trace(name, load)
+                if warn is not None and trace.note and load == self.loads[0]:
+                    warn(trace.note)
+                for row in self._rows(trace):
                     rows.append(row)
                     tell(len(rows))
         return rows
 
-    def _rows(self, name: str, load: float | None) -> Iterator[Row]:
-        trace = self._trace(name, load)
+    def _rows(self, trace: Trace) -> Iterator[Row]:
         bound: Bound | None = None
         for policy in sorted(self.policies, key=ALL_POLICIES.index):
             if policy == BOUND:

@@ -12,6 +12,8 @@ from shared.topics import BucketEdges
 
 _MAX_OUTPUT_TOKENS: Final = 160  # the product's default
 _MAX_PROMPT_TOKENS: Final = 1_024
+_SPREAD: Final = (30, 400)
+_SPREAD_OUTPUT_TOKENS: Final = 48
 _EDGES: Final = BucketEdges(short_max_tokens=64, medium_max_tokens=256)
 
 Draw = Callable[[Random, float], Request]
@@ -47,8 +49,8 @@ class LengthClass:
         return Request(
             arrival_ms=arrival_ms,
             bucket=self.bucket,
-            prompt_tokens=_log_normal(random, self.prompt_tokens, self.variation, _MAX_PROMPT_TOKENS),
-            output_tokens=_log_normal(random, self.output_tokens, self.variation, _MAX_OUTPUT_TOKENS),
+            prompt_tokens=log_normal(random, self.prompt_tokens, self.variation, _MAX_PROMPT_TOKENS),
+            output_tokens=log_normal(random, self.output_tokens, self.variation, _MAX_OUTPUT_TOKENS),
             max_output_tokens=_MAX_OUTPUT_TOKENS,
             first_token_ms=self.promise.first_token_ms,
             deadline_ms=self.promise.deadline_ms,
@@ -101,7 +103,26 @@ def heavy(promise: Promise) -> Draw:
     return draw
 
 
-def _log_normal(random: Random, mean: float, variation: float, limit: int) -> int:
-    spread = math.log1p(variation**2)
-    drawn = random.lognormvariate(math.log(mean) - spread / 2, math.sqrt(spread))
+def spread(promise: Promise) -> Draw:
+    """Prompts of 30 to 400 tokens, each length as likely as twice it (log-uniform), in the product's buckets."""
+
+    def draw(random: Random, arrival_ms: float) -> Request:
+        prompt_tokens = round(math.exp(random.uniform(math.log(_SPREAD[0]), math.log(_SPREAD[1]))))
+        return Request(
+            arrival_ms=arrival_ms,
+            bucket=_EDGES.bucket_of(prompt_tokens),
+            prompt_tokens=prompt_tokens,
+            output_tokens=log_normal(random, _SPREAD_OUTPUT_TOKENS, 0.4, _MAX_OUTPUT_TOKENS),
+            max_output_tokens=_MAX_OUTPUT_TOKENS,
+            first_token_ms=promise.first_token_ms,
+            deadline_ms=promise.deadline_ms,
+        )
+
+    return draw
+
+
+def log_normal(random: Random, mean: float, variation: float, limit: int) -> int:
+    """A whole number of that mean, from 1 to `limit`; `variation` is the standard deviation as a share of the mean."""
+    variance = math.log1p(variation**2)
+    drawn = random.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance))
     return max(1, min(limit, round(drawn)))

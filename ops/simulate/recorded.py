@@ -1,10 +1,13 @@
-"""Recorded traces: a line of JSON a request."""
+"""Recorded traces: a line of JSON a request, or a recording of `replyline record`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from ops.recording.file import is_recording, parse_recording
+from ops.recording.trace import traced
 from ops.simulate.least_work import LeastWork
 from ops.simulate.trace import Request, Trace
 from shared.errors import SettingsError
@@ -13,11 +16,13 @@ _MAX_REQUESTS: Final = 5_000_000
 
 
 def read_trace(path: Path, *, load: float | None, seed: int, least: LeastWork) -> Trace:
-    """The file's requests by arrival, the first at 0; sped up or slowed down to `load`, None as recorded.
+    """The file's requests by arrival, the first at 0; sped up or slowed down to `load`, None as recorded. Of a
+    recording that was broken off what is whole, and a note of that.
 
     Raises `SettingsError`, which names the file, the line and what is wrong with it.
     """
-    requests = sorted(_read(path), key=lambda request: request.arrival_ms)
+    found, note = _read(path)
+    requests = sorted(found, key=lambda request: request.arrival_ms)
     start_ms = requests[0].arrival_ms
     span_ms = requests[-1].arrival_ms - start_ms
     if load is not None and span_ms <= 0:
@@ -27,14 +32,26 @@ def read_trace(path: Path, *, load: float | None, seed: int, least: LeastWork) -
     moved = (
         msgspec.structs.replace(request, arrival_ms=(request.arrival_ms - start_ms) * stretch) for request in requests
     )
-    return Trace(name=path.stem, load=load, seed=seed, requests=tuple(moved))
+    return Trace(name=path.stem, load=load, seed=seed, requests=tuple(moved), note=note)
 
 
-def _read(path: Path) -> list[Request]:
+def _read(path: Path) -> tuple[list[Request], str]:
+    """And what a broken-off recording lacks."""
     try:
-        lines = path.read_bytes().splitlines()
+        data = path.read_bytes()
     except OSError as error:
-        raise SettingsError(f"--trace {path}: {error.strerror}; give a name or a JSONL file") from error
+        raise SettingsError(f"--trace {path}: {error.strerror}; give a name, a JSONL file or a recording") from error
+    if is_recording(data):
+        recording = parse_recording(data, str(path))
+        requests, note = traced(recording), recording.broken_off
+    else:
+        requests, note = _of_lines(path, data.splitlines()), ""
+    if not 0 < len(requests) <= _MAX_REQUESTS:
+        raise SettingsError(f"--trace {path}: holds {len(requests)} requests; 1 to {_MAX_REQUESTS} can be simulated")
+    return requests, note
+
+
+def _of_lines(path: Path, lines: Sequence[bytes]) -> list[Request]:
     decoder = msgspec.json.Decoder(Request)
     requests: list[Request] = []
     for number, line in enumerate(lines, start=1):
@@ -47,6 +64,4 @@ def _read(path: Path) -> list[Request]:
         if request.output_tokens > request.max_output_tokens:
             raise SettingsError(f"{path}, line {number}: output_tokens is above max_output_tokens")
         requests.append(request)
-    if not 0 < len(requests) <= _MAX_REQUESTS:
-        raise SettingsError(f"--trace {path}: holds {len(requests)} requests; 1 to {_MAX_REQUESTS} can be simulated")
     return requests

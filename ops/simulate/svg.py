@@ -64,6 +64,7 @@ class Plot:
     height: float = 330.0
     right: float = _RIGHT
     threads: bool = True
+    _behind: list[str] = field(default_factory=list)
     _parts: list[str] = field(default_factory=list)
     _labels: list[tuple[float, float, str, str]] = field(default_factory=list)
 
@@ -82,7 +83,33 @@ class Plot:
     def point(self, x: float, y: float, kind: str, label: str) -> None:
         across, down = self.at(x, y)
         self._parts.append(f'<circle class="dot {kind}" cx="{across:.1f}" cy="{down:.1f}" r="4"/>')
-        self._parts.append(f'<text class="note" x="{across + 8:.1f}" y="{down - 6:.1f}">{escape(label)}</text>')
+        if label:
+            self._parts.append(f'<text class="note" x="{across + 8:.1f}" y="{down - 6:.1f}">{escape(label)}</text>')
+
+    def specks(self, points: Points, kind: str) -> None:
+        """Many small dots without a name."""
+        places = [self.at(x, y) for x, y in points]
+        self._parts += [f'<circle class="speck {kind}" cx="{x:.1f}" cy="{y:.1f}" r="1.8"/>' for x, y in places]
+
+    def mark(self, x: float, label: str) -> None:
+        """An upright line across the drawing, named at its head."""
+        across, ground = self.at(x, self.y.low)
+        self._parts.append(f'<path class="mark" d="M{across:.1f} {ground:.1f} V{_TOP:.1f}"/>')
+        self._parts.append(f'<text class="note x" x="{across:.1f}" y="{_TOP - 6:.1f}">{escape(label)}</text>')
+
+    def level(self, y: float, label: str) -> None:
+        """A level line across the drawing, named above its beginning."""
+        left, height = self.at(self.x.low, y)
+        end = self.at(self.x.high, y)[0]
+        self._parts.append(f'<path class="mark" d="M{left:.1f} {height:.1f} H{end:.1f}"/>')
+        self._parts.append(f'<text class="note" x="{left + 5:.1f}" y="{height - 5:.1f}">{escape(label)}</text>')
+
+    def span(self, start: float, end: float) -> None:
+        """A shaded stretch of the x-axis, behind all else."""
+        left, ground = self.at(start, self.y.low)
+        right = self.at(end, self.y.low)[0]
+        place = f'x="{left:.1f}" y="{_TOP:.1f}" width="{right - left:.1f}" height="{ground - _TOP:.1f}"'
+        self._behind.append(f'<rect class="span" {place}/>')
 
     def bar(self, x: float, y: float, width: float, kind: str) -> None:
         """From the x-axis up to `y`, centred on `x`."""
@@ -95,7 +122,7 @@ class Plot:
         """The whole drawing."""
         return (
             f'<svg viewBox="0 0 {self.width:g} {self.height:g}" role="img" aria-label="{escape(self.summary)}">'
-            f"{self._axes()}{''.join(self._parts)}{self._end_labels()}</svg>"
+            f"{''.join(self._behind)}{self._axes()}{''.join(self._parts)}{self._end_labels()}</svg>"
         )
 
     def _axes(self) -> str:

@@ -59,6 +59,7 @@ async def test_under_ten_times_the_load_the_gateway_answers_many_itself_and_the_
     assert most.endings[Ending.AT_ONCE.value] > 0
     assert most.endings[Ending.IN_TIME.value] > 0
     assert most.in_time_per_s > 0
+    assert measured.overload.begun_late <= measured.overload.begun // 100
 
 
 async def test_what_clients_saw_is_what_the_gateway_counted(measured: Measured) -> None:

@@ -25,6 +25,8 @@ from shared.errors import SettingsError
         (["stream", "--clients", "0"], "--clients 0"),
         (["gateway", "--start", "9", "--limit", "8"], "--start 9"),
         (["memory", "--minutes", "-1"], "--minutes -1"),
+        (["produce", "--rate", "fast"], "--rate fast"),
+        (["traffic", "sessions", "--rate", "0"], "--rate 0"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_status_two(arguments: list[str], named: str) -> None:

@@ -206,6 +206,8 @@ def overload(**changes: Any) -> Overload:
         connections=100,
         first_token_ms=FIRST_TOKEN_MS,
         deadline_ms=DEADLINE_MS,
+        begun=600,
+        begun_late=6,
     )
     return msgspec.structs.replace(run, **changes)
 
@@ -217,6 +219,7 @@ def test_the_verdicts_stand_beside_what_was_measured() -> None:
     assert "latest, ms: 260.00 (≤ 250.00 missed)" in said
     assert "without an end: 1 (≤ 0 missed)" in said
     assert "more than one end: 0 (≤ 0 met)" in said
+    assert "after the first token was due: 6 of 600 (≤ 0.01 met)" in said
     assert "by the best at less load: 0.9 (≥ 0.95 missed)" in said
     assert "until as before: 3.00 (≤ 10.00 met)" in said
     assert f"at {MOST}, answered by the fallback at once or refused (0 of 0 not by the model), p99 ms: –" in said
@@ -246,7 +249,7 @@ def test_rows_are_written_with_stable_keys() -> None:
     document = msgspec.to_builtins(overload())
     assert list(document) == list(Overload.__struct_fields__) == [
         "capacity_per_s", "connections", "first_token_ms", "deadline_ms", "phases", "recovery_s", "kept_share",
-        "late_ms", "missing", "repeated",
+        "late_ms", "missing", "repeated", "begun", "begun_late",
     ]  # fmt: skip
     assert list(document["phases"][0]) == list(PhaseRow.__struct_fields__) == [
         "phase", "load", "rate", "seconds", "requests", "endings", "errors", "repeated", "in_time_per_s", "ttft_ms",

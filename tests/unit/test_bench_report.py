@@ -1,7 +1,7 @@
 """A load's report: what counts as good, what as an error, and the keys that scripts rely on."""
 
 import dataclasses
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ops.bench.environment import Environment
 from ops.bench.outcome import Outcome, steady_tokens_per_s, tokens_between
 from ops.bench.report import Run, as_json, summarise
+from shared.messages import Source
 
 GOOD = Outcome(
     scheduled_s=10.0,
@@ -67,6 +68,7 @@ def test_times_run_from_the_schedule() -> None:
     "changes",
     [
         {"source": "faq"},
+        {"source": "unsure"},
         {"source": "busy"},
         {"done_s": 11.001},
         {"done_s": None},
@@ -88,6 +90,11 @@ def test_an_answer_as_long_as_was_asked_is_good() -> None:
     assert _but(status="incomplete", reason="max_output_tokens").good
 
 
+def test_an_answer_with_replaced_sentences_is_the_models() -> None:
+    assert _but(source="mixed").good
+    assert summarise([_but(source="mixed")]).output_tokens == summarise([GOOD]).output_tokens > 0
+
+
 def test_fallbacks_refusals_and_silence_are_counted_apart() -> None:
     """Answers by their source; errors by their code; a request without any end is `unanswered`."""
     outcomes = [
@@ -98,7 +105,7 @@ def test_fallbacks_refusals_and_silence_are_counted_apart() -> None:
         _but(done_s=None, source=None),
     ]
     report = summarise(outcomes)
-    assert report.by_source == {"model": 1, "faq": 1, "busy": 1}
+    assert report.by_source == dict.fromkeys(get_args(Source), 0) | {"model": 1, "faq": 1, "busy": 1}
     assert report.errors.total == 2
     assert report.errors.by_code == {"too_many_inflight": 1, "unanswered": 1}
     assert (report.requests, report.answered) == (5, 3)
@@ -127,16 +134,18 @@ def test_all_refused_is_still_a_report() -> None:
 
 def test_the_json_keys_are_stable() -> None:
     """Scripts read them; taking one away or renaming it breaks them."""
-    document = msgspec.json.decode(msgspec.json.encode(as_json(summarise([GOOD]), RUN, ENVIRONMENT)))
+    document = msgspec.json.decode(msgspec.json.encode(as_json(summarise([GOOD]), RUN, ENVIRONMENT, [GOOD])))
     assert set(document) == {
         "requests", "answered", "duration_s", "ttft_ms", "tpot_ms", "e2e_ms", "answered_ms", "send_lag_ms",
         "output_tokens", "output_tok_s", "by_source", "by_status", "goodput", "errors", "run", "environment",
+        "samples",
     }  # fmt: skip
+    assert set(document["samples"]) == {"ttft_ms", "e2e_ms", "in_time"}
     for name in ("ttft_ms", "tpot_ms", "e2e_ms", "answered_ms", "send_lag_ms"):
         assert set(document[name]) == {"p50", "p95", "p99"}
     assert set(document["goodput"]) == {"answers", "per_s", "share"}
     assert set(document["errors"]) == {"total", "by_code"}
-    assert set(document["by_source"]) == {"model", "faq", "busy"}
+    assert set(document["by_source"]) == set(get_args(Source))
     assert {"date", "cpu", "cores", "versions", "engine", "broker"} <= set(document["environment"])
 
 

@@ -1,0 +1,43 @@
+"""What the commands of `replyline bench` share."""
+
+import shlex
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from shared.logs import configure_logs
+from shared.settings import Settings, load_settings
+
+JsonPath = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result, with stable keys")]
+
+HtmlPath = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="write a report that a browser shows, in one file")
+]
+
+
+def bench_settings() -> Settings:
+    settings = load_settings()
+    configure_logs(settings.log, process="bench")
+    return settings
+
+
+def typed() -> str:
+    """The command as a shell takes it."""
+    return shlex.join(["replyline", *sys.argv[1:]])
+
+
+def ensure_model_of(settings: Settings) -> None:
+    if settings.worker.engine == "onnx":
+        from ops.prepare import ensure_model
+
+        ensure_model(settings.model.dir, Console(stderr=True))
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    from ops.bench.runner import run_bench
+
+    raise typer.Exit(run_bench(work))

@@ -1,0 +1,158 @@
+"""`replyline record`: follow the request topics from now on, outside any group, and write what passes by."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from ops.recording.entries import BYTES, VERSION, Answered, Asked, Header
+from ops.recording.file import RecordingWriter
+from ops.recording.recorder import Recorder
+from shared.clock import now_unix_ms
+from shared.errors import BrokerUnavailable
+from shared.kafka import PartitionReader, Record, describe_topics, why_unreachable
+from shared.kafka_settings import KafkaSettings
+from shared.requests import Defaults
+from shared.settings import Settings
+from shared.tokenizer import Tokenizer
+from shared.topics import BUCKETS
+
+_CLIENT: Final = "replyline-record"
+_READ_MS: Final = 200
+_MOST_AT_ONCE: Final = 500
+_POLL_S: Final = 0.1
+_FLUSH_EVERY_S: Final = 1.0
+_KEY_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOptions:
+    """Whichever of the two limits is reached first ends it; then the answers of the last requests are waited for."""
+
+    path: Path
+    minutes: float
+    requests: int
+    answers_s: float = 20.0
+
+
+async def record(options: RecordOptions, settings: Settings, stop: asyncio.Event, console: Console) -> None:
+    """Until a limit is reached or `stop` is set. Raises `BrokerUnavailable`, `ModelError`, `RecordingFailed`,
+    `SettingsError`."""
+    tokenizer, name = _tokenizer(settings)
+    requests = {settings.kafka.topics.requests(bucket): bucket for bucket in BUCKETS}
+    replies = (settings.kafka.topics.replies, settings.kafka.topics.external_replies)
+    await _check_topics(settings.kafka, [*requests, *replies])
+    header = Header(version=VERSION, started_unix_ms=int(now_unix_ms()), tokenizer=name, topics=(*requests, *replies))
+    recorder = Recorder(defaults=Defaults.of(settings), count=tokenizer.count, key=secrets.token_bytes(_KEY_BYTES))
+    readers = {
+        topic: PartitionReader(settings.kafka, client_id=_CLIENT, topic=topic) for topic in (*requests, *replies)
+    }
+    writer = RecordingWriter(options.path, header)
+    try:
+        await asyncio.gather(*(reader.start() for reader in readers.values()))
+        console.print(f"recording {', '.join(requests)}; Ctrl-C ends it and keeps what there is", soft_wrap=True)
+
+        def take(record: Record) -> None:
+            entries: list[Asked | Answered | None] = []
+            bucket = requests.get(record.topic)
+            if bucket is None:
+                entries = [recorder.answered(record)]
+            elif recorder.requests < options.requests:
+                entries = [recorder.asked(record, bucket, now_unix_ms()), recorder.overtook()]
+            for entry in entries:
+                if entry is not None:
+                    writer.write(entry)
+
+        start_s = time.monotonic()
+        await _follow(list(readers.values()), take, _Ending(options, recorder, stop, start_s), writer)
+        took_s = time.monotonic() - start_s
+    except BaseException:
+        writer.close() if recorder.requests else writer.discard()
+        raise
+    finally:
+        await asyncio.gather(*(reader.stop() for reader in readers.values()))
+    _end(options, recorder, writer, took_s, console)
+
+
+@dataclass(slots=True)
+class _Ending:
+    """Says when it is over."""
+
+    options: RecordOptions
+    recorder: Recorder
+    stop: asyncio.Event
+    start_s: float
+    enough_s: float | None = None
+
+    def reached(self, now_s: float) -> bool:
+        if self.stop.is_set():
+            return True
+        enough = self.recorder.requests >= self.options.requests
+        if self.enough_s is None and (enough or now_s - self.start_s >= self.options.minutes * 60):
+            self.enough_s = now_s
+        if self.enough_s is None:
+            return False
+        return not self.recorder.awaited or now_s - self.enough_s >= self.options.answers_s
+
+
+async def _follow(
+    readers: list[PartitionReader], take: Callable[[Record], None], ending: _Ending, writer: RecordingWriter
+) -> None:
+    """Whatever goes wrong in one reader ends them all, and is raised."""
+
+    async def read(reader: PartitionReader) -> None:
+        while True:
+            for one in await reader.read(timeout_ms=_READ_MS, max_records=_MOST_AT_ONCE):
+                take(one)
+
+    tasks = [asyncio.create_task(read(reader)) for reader in readers]
+    flushed_s = time.monotonic()
+    try:
+        while not ending.reached(now_s := time.monotonic()):
+            done, _ = await asyncio.wait(tasks, timeout=_POLL_S, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+            if now_s - flushed_s >= _FLUSH_EVERY_S:
+                writer.flush()
+                flushed_s = now_s
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _end(options: RecordOptions, recorder: Recorder, writer: RecordingWriter, took_s: float, console: Console) -> None:
+    if not recorder.requests:
+        writer.discard()
+        console.print(f"nothing was asked in {took_s:.0f} s: nothing is written", soft_wrap=True)
+        return
+    writer.finish()
+    unreadable = f"; {recorder.unreadable} records that nobody could read are left out" if recorder.unreadable else ""
+    console.print(
+        f"{options.path}: {recorder.requests} requests in {took_s:.0f} s, {recorder.with_text} with their text "
+        f"(consented), {recorder.answers} answers{unreadable}",
+        soft_wrap=True,
+    )
+
+
+def _tokenizer(settings: Settings) -> tuple[Tokenizer, str]:
+    """The one that gateway and worker count with. Raises `ModelError`."""
+    if settings.worker.engine == "fake":
+        return Tokenizer.byte_level(), BYTES
+    return Tokenizer.load(settings.model.dir), settings.model.dir.name
+
+
+async def _check_topics(kafka: KafkaSettings, wanted: list[str]) -> None:
+    """Raises `BrokerUnavailable`, one line."""
+    refused = await why_unreachable(kafka)
+    if refused is not None:
+        raise BrokerUnavailable(refused)
+    found = await describe_topics(kafka)
+    missing = [topic for topic in wanted if topic not in found]
+    if missing:
+        raise BrokerUnavailable(f"{', '.join(missing)}: missing, or not to be read; run: replyline topics create")
