@@ -4,14 +4,14 @@ From the topic's end: every worker reports a few times a second, and an older re
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Final
 
 from shared import metrics
 from shared.codec import decode_report
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import PartitionReader, Record
-from shared.logs import get_logger
+from shared.kafka import Outage, PartitionReader, Record
 from shared.messages import WorkerReport
 
 _RETRY_S: Final = 0.2
@@ -22,11 +22,12 @@ Reported = Callable[[str, WorkerReport | None], None]
 async def read_reports(reader: PartitionReader, reported: Reported) -> None:
     """Connect, as long as it takes, and read until cancelled. What is not a report is counted and skipped."""
     await reader.start()
+    outage = Outage("kafka workers")
     while True:
         try:
             records = await reader.read()
         except BrokerUnavailable as error:
-            get_logger().warning("unavailable", what="kafka workers", cause=str(error), action="retrying")
+            outage.still(str(error), time.monotonic())
             await asyncio.sleep(_RETRY_S)
             continue
         for record in records:

@@ -265,9 +265,30 @@ BUGS: Final = (
     Bug(
         "a worker loads a model without comparing its sha256",
         "workers/engine/loading.py",
-        "settings.model.dir, verify=True)",
-        "settings.model.dir)",
+        "ModelFolder.open(directory, verify=True)",
+        "ModelFolder.open(directory)",
         ("tests/unit/test_prepared_folder.py",),
+    ),
+    Bug(
+        "a GPU's worker loads a model without comparing its sha256",
+        "workers/engine/loading.py",
+        "ModelFolder.open(settings.model.dir, verify=True)",
+        "ModelFolder.open(settings.model.dir)",
+        ("tests/unit/test_tensorrt_folder.py",),
+    ),
+    Bug(
+        "a token may be nested as deep as it likes",
+        "gateway/identity.py",
+        "(msgspec.DecodeError, UnicodeDecodeError, RecursionError)",
+        "(msgspec.DecodeError, UnicodeDecodeError)",
+        ("tests/unit/test_identity.py",),
+    ),
+    Bug(
+        "a closed transport ends who writes to Kafka",
+        "shared/kafka/__init__.py",
+        "\ntake_for_broken()\n",
+        "\n",
+        ("tests/unit/test_closed_transports.py",),
     ),
     Bug(
         "a GGUF file's header is believed",

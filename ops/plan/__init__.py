@@ -1,0 +1,1 @@
+"""How many workers, partitions, gateways, brokers and how much Redis a forecast needs: `replyline plan`."""

@@ -1,0 +1,131 @@
+"""From a forecast to a plan. Pure but for the model's manifest, which says what a conversation's KV takes."""
+
+import math
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from ops.kv_memory import SESSION_TOKENS, kv_facts
+from ops.plan.queueing import asked_per_s, fewest_servers, in_system
+from ops.plan.report import Formulas, Result, WhatIf
+from ops.plan.sizes import Demand, Plan, Prices, size
+from ops.plan.worker_rate import Mix, largest_rate, mix_of, point_at
+from ops.simulate.experiment import Experiment
+from ops.simulate.mixes import PROFILES
+from shared.settings import Settings
+
+TIMES = (1.0, 2.0, 5.0, 8.0)
+_HEAVIEST_LOAD = 40.0
+_STANDARD_TTL_S = 3_600
+_WAITING_SHARE = 0.95
+
+
+class Forecast(Struct, frozen=True, kw_only=True):
+    """`chats` that think `think_s` between questions, or `rate` questions a second; at the peak `surge` times that.
+    `turns`: questions of a conversation. `goal`: the share that the model is to answer in time."""
+
+    kind: str
+    chats: int | None
+    think_s: float
+    rate: float | None
+    surge: float
+    turns: float
+    goal: float
+    headroom: float
+
+
+def make_plan(
+    forecast: Forecast, experiment: Experiment, settings: Settings, prices: Prices, tell: Callable[[int], None]
+) -> tuple[Result, Mix]:
+    """Raises `SettingsError` where the goal cannot be reached at any rate."""
+    mix = mix_of(forecast.kind, experiment)
+    worker, points = largest_rate(forecast.kind, mix, experiment, forecast.goal, tell)
+    demand = _demand(forecast, mix, settings)
+    facts = kv_facts(settings.model.dir, settings.kv)
+    session_bytes = None if facts is None else float(facts.session_bytes[facts.precision])
+
+    def sized(times: float) -> Plan:
+        return size(
+            Demand(per_s=demand.per_s * times, chats=round(demand.chats * times), kept=demand.kept * times),
+            mix,
+            worker_per_s=worker.per_s,
+            headroom=forecast.headroom,
+            reply_interval_ms=settings.worker.reply_interval_ms,
+            max_connections=settings.gateway.max_connections,
+            session_bytes=session_bytes,
+            prices=prices,
+        )
+
+    plan = sized(1.0)
+    what_if: list[WhatIf] = []
+    for done, times in enumerate(TIMES, start=1):
+        each = demand.per_s * times / plan.workers
+        load = min(each / mix.capacity_per_s, _HEAVIEST_LOAD)
+        then = sized(times)
+        what_if.append(
+            WhatIf(
+                times=times,
+                per_s=demand.per_s * times,
+                workers=then.workers,
+                cost_per_hour=then.cost_per_hour,
+                attainment_as_planned=point_at(forecast.kind, load, experiment, mix.capacity_per_s).attainment,
+            )
+        )
+        tell(len(points) + done)
+    result = Result(
+        demand=demand,
+        worker=worker,
+        points=points,
+        plan=plan,
+        formulas=_formulas(forecast, experiment, mix, plan),
+        what_if=what_if,
+        assumptions=_assumptions(forecast, experiment, settings.model.dir.name),
+    )
+    return result, mix
+
+
+def _demand(forecast: Forecast, mix: Mix, settings: Settings) -> Demand:
+    if forecast.rate is not None:
+        per_s = forecast.rate
+        # Little's law over the whole conversation.
+        chats = math.ceil(per_s * (forecast.think_s + mix.service_s))
+    else:
+        assert forecast.chats is not None
+        chats = forecast.chats
+        per_s = asked_per_s(chats, forecast.think_s, mix.service_s)
+    ttl_s = settings.kv.ttl_s or _STANDARD_TTL_S
+    return Demand(
+        per_s=per_s * forecast.surge,
+        chats=round(chats * forecast.surge),
+        kept=chats * forecast.surge + per_s / forecast.turns * ttl_s,
+    )
+
+
+def _formulas(forecast: Forecast, experiment: Experiment, mix: Mix, plan: Plan) -> Formulas:
+    promise = PROFILES[experiment.costs.profile]
+    servers = fewest_servers(
+        plan.questions_per_s,
+        mix.service_s,
+        mix.variation,
+        within_s=promise.first_token_ms / 1_000,
+        share=_WAITING_SHARE,
+    )
+    return Formulas(
+        open_workers=math.ceil(servers / experiment.slots),
+        busy_slots=in_system(plan.questions_per_s, mix.service_s),
+        chats_per_s=None if forecast.chats is None else asked_per_s(forecast.chats, forecast.think_s, mix.service_s),
+    )
+
+
+def _assumptions(forecast: Forecast, experiment: Experiment, model: str) -> dict[str, str]:
+    promise = PROFILES[experiment.costs.profile]
+    return {
+        "engine": f"{experiment.costs.name}: {experiment.costs.source}; {experiment.slots} slots",
+        "deadlines": f"{promise.first_token_ms} ms to the first token, {promise.deadline_ms} ms in all",
+        "headroom": f"{forecast.headroom:.0%} beyond a peak of {forecast.surge:g} times the forecast",
+        "gateways": "3.8 CPU s per 100,000 deltas and 2 ms a question, measured on a 2 vCPU Xeon; 0.6 of a core each",
+        "brokers": "50 MB/s each, given, not measured; three replicas where there is more than one worker",
+        "Redis": f"{SESSION_TOKENS:,} tokens a conversation, of {model}, for as long as it is kept after its last use",
+        "not in it": "conversations go to workers by their key, so one may get more than its share; what KV reuse "
+        "saves on later turns",
+    }

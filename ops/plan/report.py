@@ -1,0 +1,122 @@
+"""The plan as tables and a plot. Pure."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from ops.bench.runner import Cell, markdown
+from ops.plan.queueing import in_system
+from ops.plan.sizes import Demand, Plan
+from ops.plan.worker_rate import Mix, Point
+from ops.simulate.svg import Axis, Plot, linear
+
+
+class WhatIf(Struct, frozen=True, kw_only=True):
+    """At `times` the peak: what it would take; and the share that the planned workers would then answer in time, the
+    rest having the fallback at once."""
+
+    times: float
+    per_s: float
+    workers: int
+    cost_per_hour: float | None
+    attainment_as_planned: float
+
+
+class Formulas(Struct, frozen=True, kw_only=True):
+    """Beside the simulation. `open_workers`: M/G/k with slots as servers. `chats_per_s`: the closed system's law, where
+    chats were given."""
+
+    open_workers: int
+    busy_slots: float
+    chats_per_s: float | None
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """What `--json` writes."""
+
+    demand: Demand
+    worker: Point
+    points: list[Point]
+    plan: Plan
+    formulas: Formulas
+    what_if: list[WhatIf]
+    assumptions: dict[str, str]
+
+
+def tables(result: Result, mix: Mix, slots: int) -> str:
+    plan, worker = result.plan, result.worker
+    parts: list[tuple[Cell, ...]] = [
+        ("workers", plan.workers, f"each carries {worker.per_s:.2f} questions/s at {worker.attainment:.1%} in time"),
+        ("partitions of each request topic", plan.partitions, "as many workers at most can share them"),
+        (
+            "gateways",
+            plan.gateways,
+            f"{plan.deltas_per_s:,.0f} deltas/s; {plan.gateway_mib:,.0f} MiB for connections each",
+        ),
+        ("brokers", plan.brokers, f"{plan.kafka_mb_per_s:,.2f} MB/s before replication"),
+        (
+            "Redis, GiB",
+            None if plan.redis_mib is None else round(plan.redis_mib / 1024, 1),
+            f"{result.demand.kept:,.0f} conversations" if plan.redis_mib is not None else "prepare the model to know",
+        ),
+    ]
+    if plan.cost_per_hour is not None:
+        parts.append(("cost an hour", round(plan.cost_per_hour, 2), "of what was priced"))
+    return "\n\n".join(
+        (
+            markdown(("part", "how many", "because"), parts),
+            markdown(("by formula", "", "it says"), _formula_rows(result, mix, slots)),
+            markdown(
+                ("times the peak", "questions/s", "workers for it", "cost an hour", "in time with the planned workers"),
+                [
+                    (f"{row.times:g}", row.per_s, row.workers, row.cost_per_hour, f"{row.attainment_as_planned:.1%}")
+                    for row in result.what_if
+                ],
+            ),
+        )
+    )
+
+
+def _formula_rows(result: Result, mix: Mix, slots: int) -> list[tuple[Cell, ...]]:
+    formulas, plan = result.formulas, result.plan
+    busy = in_system(plan.questions_per_s, mix.service_s)
+    rows: list[tuple[Cell, ...]] = [
+        (
+            "Little's law",
+            f"{busy:,.1f}",
+            f"slots busy at a time, of {plan.workers * slots:,} (λ·S, S {mix.service_s:.2f} s)",
+        ),
+        (
+            "M/G/k",
+            formulas.open_workers,
+            "workers, had all one queue; but a partition waits for its worker, and who would wait too long has the FAQ",
+        ),
+    ]
+    if formulas.chats_per_s is not None:
+        rows.append(
+            (
+                "λ = (N/T)·1/(1+ρ)",
+                f"{formulas.chats_per_s:,.2f}",
+                "questions/s on average; it knows no burst, and takes the answer's time as given",
+            )
+        )
+    return rows
+
+
+def plot(points: Sequence[Point], worker: Point, goal: float) -> str:
+    """Attainment of one worker against the rate it is given."""
+    x = linear("questions a second to one worker", [point.per_s for point in points])
+    y = Axis("answered whole by the model within both deadlines", 0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))
+    drawing = Plot(x, y, f"one worker keeps {goal:.0%} in time up to {worker.per_s:.2f} questions a second")
+    drawing.line([(x.low, goal), (x.high, goal)], "light", f"goal {goal:.0%}")
+    drawing.line([(point.per_s, point.attainment) for point in points], "ours", "one worker", dots=True)
+    drawing.point(worker.per_s, worker.attainment, "ours", f"{worker.per_s:.2f}/s")
+    text = drawing.text()
+    style = (
+        "<style>text{font:12px system-ui,sans-serif;fill:#333}.line{fill:none;stroke-width:2}.ours{stroke:#0b6a4f}"
+        ".dot.ours,text.ours{fill:#0b6a4f;stroke:none}.light{stroke:#999}text.light{stroke:none;fill:#666}"
+        ".grid{stroke:#e4e0d8}.axis{stroke:#333}.thread{stroke:#bbb}.y{text-anchor:end}.x{text-anchor:middle}</style>"
+        '<rect width="100%" height="100%" fill="#fff"/>'
+    )
+    head, body = text.split(">", 1)
+    return f'{head} xmlns="http://www.w3.org/2000/svg">{style}{body}'

@@ -1,0 +1,105 @@
+"""What a rate of questions needs of each part. Pure; what is measured says where."""
+
+import math
+from typing import Final
+
+from msgspec import Struct
+
+from ops.plan.worker_rate import Mix
+
+# docs/benchmarks.md, docs/reliability.md: one gateway on a core of a 2 vCPU Xeon, JSON, through real Kafka.
+_CPU_S_PER_DELTA: Final = 3.8e-5
+_CPU_S_PER_REQUEST: Final = 2e-3
+_CORE: Final = 0.6  # of one core; the rest is for bursts
+_CONNECTION_BYTES: Final = 15.3 * 1024
+_RECORD_BYTES: Final = 400.0
+_PROMPT_BYTES_PER_TOKEN: Final = 5.0
+_BROKER_BYTES_PER_S: Final = 50e6  # given, not measured: a modest disk and network
+_REPLICAS: Final = 3
+_MIB: Final = 2**20
+
+
+class Demand(Struct, frozen=True, kw_only=True):
+    """`per_s`: questions at the peak, before headroom. `chats`: customers connected. `kept`: conversations in Redis."""
+
+    per_s: float
+    chats: int
+    kept: float
+
+
+class Prices(Struct, frozen=True, kw_only=True):
+    """An hour of each, in whatever currency; None: not asked for."""
+
+    worker: float | None = None
+    gateway: float | None = None
+    broker: float | None = None
+    redis_gib: float | None = None
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """`partitions` of each request topic. `redis_mib` None: no prepared model says what a conversation takes."""
+
+    workers: int
+    partitions: int
+    gateways: int
+    gateway_mib: float
+    brokers: int
+    redis_mib: float | None
+    cost_per_hour: float | None
+    questions_per_s: float
+    deltas_per_s: float
+    kafka_mb_per_s: float
+
+
+def size(
+    demand: Demand,
+    mix: Mix,
+    *,
+    worker_per_s: float,
+    headroom: float,
+    reply_interval_ms: float,
+    max_connections: int,
+    session_bytes: float | None,
+    prices: Prices,
+) -> Plan:
+    """`worker_per_s`: what one worker carries. `headroom`: the share that is kept free beyond the peak."""
+    per_s = demand.per_s * (1.0 + headroom)
+    workers = max(1, math.ceil(per_s / worker_per_s - 1e-9))
+    # Text between an answer's first and last is told together once an interval.
+    deltas = min(mix.output_tokens, 2 + 1_000 * mix.service_s / max(reply_interval_ms, 1.0))
+    deltas_per_s = per_s * deltas
+    cores = deltas_per_s * _CPU_S_PER_DELTA + per_s * _CPU_S_PER_REQUEST
+    gateways = max(
+        math.ceil(cores / _CORE),
+        math.ceil(demand.chats * (1.0 + headroom) / max_connections),
+        2 if workers > 1 else 1,
+    )
+    prompt_bytes = mix.prompt_tokens * _PROMPT_BYTES_PER_TOKEN
+    bytes_per_s = per_s * (2 * _RECORD_BYTES + prompt_bytes) + deltas_per_s * _RECORD_BYTES
+    replicas = _REPLICAS if workers > 1 else 1
+    brokers = max(replicas, math.ceil(bytes_per_s * replicas / _BROKER_BYTES_PER_S))
+    redis_mib = None if session_bytes is None else demand.kept * (1.0 + headroom) * session_bytes / _MIB
+    return Plan(
+        workers=workers,
+        # Twice as many workers can then be started without a change of the topics.
+        partitions=2 * workers if workers > 1 else 4,
+        gateways=gateways,
+        gateway_mib=demand.chats / gateways * _CONNECTION_BYTES / _MIB,
+        brokers=brokers,
+        redis_mib=redis_mib,
+        cost_per_hour=_cost(workers, gateways, brokers, redis_mib, prices),
+        questions_per_s=per_s,
+        deltas_per_s=deltas_per_s,
+        kafka_mb_per_s=bytes_per_s / 1e6,
+    )
+
+
+def _cost(workers: int, gateways: int, brokers: int, redis_mib: float | None, prices: Prices) -> float | None:
+    parts = (
+        (prices.worker, workers),
+        (prices.gateway, gateways),
+        (prices.broker, brokers),
+        (prices.redis_gib, None if redis_mib is None else redis_mib / 1024),
+    )
+    told = [price * count for price, count in parts if price is not None and count is not None]
+    return sum(told) if told else None

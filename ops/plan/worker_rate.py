@@ -1,0 +1,101 @@
+"""What one worker carries: found by simulating it, with the scheduler and the gateway's admission that serve. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean, pstdev
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from ops.simulate.experiment import OURS, Experiment
+from ops.simulate.mixes import PROFILES
+from ops.simulate.traces import KINDS, capacity_per_s
+from shared.errors import SettingsError
+
+_SAMPLE: Final = 2_000
+_LIGHTEST: Final = 0.05
+_HEAVIEST: Final = 1.0  # beyond it a backlog grows, however long it takes to be seen
+_STEPS: Final = 6
+
+
+class Point(Struct, frozen=True, kw_only=True):
+    """One worker at `per_s` requests a second: the share whose whole answer the model gave within both deadlines."""
+
+    per_s: float
+    attainment: float
+    ttft_p99_ms: float | None
+    busy: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """What a request is like on average. `service_s`: from its first step to its end where the slots are full, and
+    `variation` of it as a share; `alone_s`: on a worker that has nothing else to do."""
+
+    prompt_tokens: float
+    output_tokens: float
+    service_s: float
+    variation: float
+    alone_s: float
+    capacity_per_s: float
+
+
+def mix_of(kind: str, experiment: Experiment) -> Mix:
+    least = experiment.least
+    draw = KINDS[kind].mix(PROFILES[experiment.costs.profile])
+    random = Random("plan")  # noqa: S311 - a sample, the same for every plan
+    sample = [draw(random, 0.0) for _ in range(_SAMPLE)]
+    # With all slots full each gets its part of the machine.
+    services = [experiment.slots * least.ms(request) / 1_000 for request in sample]
+    return Mix(
+        prompt_tokens=fmean(request.prompt_tokens for request in sample),
+        output_tokens=fmean(request.num_decodes + 1 for request in sample),
+        service_s=fmean(services),
+        variation=pstdev(services) / fmean(services),
+        alone_s=fmean(least.alone_ms(request) for request in sample) / 1_000,
+        capacity_per_s=capacity_per_s(draw, least),
+    )
+
+
+def point_at(kind: str, load: float, experiment: Experiment, capacity: float) -> Point:
+    once = msgspec.structs.replace(experiment, traces=(kind,), loads=(load,), policies=(OURS,))
+    (row,) = once.run(lambda _done: None)
+    return Point(
+        per_s=load * capacity,
+        attainment=row.model_in_deadline / row.requests if row.requests else 1.0,
+        ttft_p99_ms=row.ttft_p99_ms,
+        busy=row.busy,
+    )
+
+
+def largest_rate(
+    kind: str, mix: Mix, experiment: Experiment, goal: float, tell: Callable[[int], None]
+) -> tuple[Point, list[Point]]:
+    """The largest rate at which `goal` of all requests are answered in time, within 2 % of capacity, and every point
+    that was looked at. Raises `SettingsError` where no rate is small enough."""
+    seen: list[Point] = []
+
+    def look(load: float) -> Point:
+        seen.append(point_at(kind, load, experiment, mix.capacity_per_s))
+        tell(len(seen))
+        return seen[-1]
+
+    best = look(_LIGHTEST)
+    if best.attainment < goal:
+        promise = PROFILES[experiment.costs.profile]
+        raise SettingsError(
+            f"--attainment {goal:g}: even at a twentieth of a worker's capacity only {best.attainment:.3f} come within "
+            f"{promise.first_token_ms} ms to the first token and {promise.deadline_ms} ms in all; alone an answer "
+            f"takes {1_000 * mix.alone_s:,.0f} ms: a faster engine, shorter answers, or later deadlines (--profile)"
+        )
+    low, high = _LIGHTEST, _HEAVIEST
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        point = look(middle)
+        if point.attainment >= goal:
+            low, best = middle, point
+        else:
+            high = middle
+    return best, sorted(seen, key=lambda point: point.per_s)
