@@ -7,6 +7,11 @@
     verdict P     what of it must not be            rights    the only right texts
     story P       one request's whole story         run       all of them together
     table P, network_table P  runs in numbers       network   all of them, a fault of the network at a time
+    menu P        each fault: what must hold, whom it wakes        listing, tools  the menu, and what it lacks here
+    strikes       who carries out which fault       member    a gateway or a worker
+    gates         proxies before Kafka and Redis    addresses P   where these are found
+    noise P       what nobody honest sends          noisemaker    sends it
+    clocks        a process whose clock is wrong    drill, drill_table P, prometheus  faults until their alerts fire
 
 P = pure. docs/reliability.md says what is checked and what that does not prove.
 """

@@ -19,6 +19,23 @@ def chaos() -> None:
     """Kill processes under load, and look whether every promise was kept."""
 
 
+@chaos_app.command("list")
+def list_(
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON array")] = False,
+) -> None:
+    """Every fault: what it does, what must hold all the same, which alert it fires, and what it lacks here."""
+    import msgspec
+
+    from ops.chaos.listing import listed, show
+    from ops.chaos.tools import lacking_for
+
+    faults = listed(lacking_for)
+    if as_json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(faults)).decode())
+    else:
+        show(faults, Console())
+
+
 @chaos_app.command("run")
 def run(
     seed: Annotated[int, typer.Option(help="of the questions, their times and the faults")] = 1,
@@ -30,8 +47,7 @@ def run(
         str | None,
         typer.Option(
             metavar="KIND=COUNT,…",
-            help="worker, gateway, redis, broker, rebalance, roll (every process in turn), cut, latency, timeout, "
-            "reset, slow-close, bandwidth, slicer [default: by minutes]",
+            help="as `replyline chaos list` names them [default: those that kill, and the network's, by minutes]",
         ),
     ] = None,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result")] = None,
@@ -78,3 +94,24 @@ def network(
     options.plan()
     configure_logs(load_settings().log, process="chaos")
     raise typer.Exit(run_bench(lambda: run_network(options, Console(stderr=True))))
+
+
+@chaos_app.command("alerts")
+def alerts(
+    seed: Annotated[int, typer.Option(help="of the load")] = 1,
+    faults: Annotated[
+        str | None, typer.Option(metavar="KIND,…", help="of those that wake somebody [default: all of them]")
+    ] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result")] = None,
+) -> None:
+    """Each fault that wakes somebody until its alert fires, before a real Prometheus with the rules of ops/alerts.
+
+    Exit status 1 where one did not within 60 s. All of them take about 25 minutes.
+    """
+    from ops.bench.runner import run_bench
+    from ops.chaos.drill import DrillOptions, run_drill
+
+    options = DrillOptions(seed=seed, faults=faults, json_path=json_path)
+    options.plan()
+    configure_logs(load_settings().log, process="chaos")
+    raise typer.Exit(run_bench(lambda: run_drill(options, Console(stderr=True))))

@@ -4,38 +4,37 @@ Every start is made on the main thread: only so does the kernel end a child whos
 """
 
 import asyncio
+import resource
 import secrets
 import shutil
-import signal
-import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
+from ops.chaos.addresses import kafka_listeners, redis_through
 from ops.chaos.cells import Hop
+from ops.chaos.clocks import READ_EVERY_S, turn
 from ops.chaos.ledger import Line
+from ops.chaos.member import STOP_S, Member
 from ops.chaos.proxy import Proxy
 from ops.chaos.rights import PROMPT_ENV
-from ops.chaos.schedule import Fault, Kind
+from ops.chaos.schedule import Fault, Kind, ahead, member_of
 from ops.embedded import EmbeddedRedis
 from ops.kafka_broker import KafkaBroker
 from ops.kafka_cluster import KafkaCluster
 from ops.own_services import OWN_SERVICES
-from ops.processes import Child, ServiceError, free_port
-from ops.up import wait_ready
+from ops.processes import ServiceError, free_port
 from shared.kafka import create_topics
 from shared.kafka_settings import KafkaSettings
-from shared.settings import PREFIX
 
 GATEWAYS: Final = 2
 WORKERS: Final = 2
-_STOP_S: Final = 15.0
-_POLL_S: Final = 0.05
 _SESSION_TIMEOUT_MS: Final = 2_000
+_CLOCK_OFF_S: Final = 5.0
 _ENV: Final = {
     **PROMPT_ENV,
     "AUTH__MODE": "anonymous",
@@ -46,47 +45,13 @@ _ENV: Final = {
     "WORKER__SLOTS": "16",
     "WORKER__FAKE_DECODE_MS_PER_STEP": "5",
     "REDIS__TIMEOUT_MS": "200",
+    # Of those who name no deadline. Clients here do; alerts go by it.
+    "PROMISE__FIRST_TOKEN_MS": "500",
 }
 
 
-@dataclass(slots=True, kw_only=True)
-class Member:
-    """A gateway or a worker: started with the same settings, on the same port, each time."""
-
-    name: str
-    module: str
-    port: int
-    env: dict[str, str]
-    log: Path
-    child: Child | None = None
-
-    def launch(self) -> None:
-        env = {PREFIX + name: value for name, value in self.env.items()}
-        self.child = Child.start([sys.executable, "-m", self.module], env=env, log=self.log)
-
-    async def ready(self) -> None:
-        """Raises `ServiceError`, with the end of what the process said."""
-        assert self.child is not None, "launch comes first"
-        try:
-            await wait_ready(self.child, f"http://127.0.0.1:{self.port}/ready", self.name)
-        except ServiceError as error:
-            said = self.log.read_text(errors="replace").splitlines()[-5:]
-            raise ServiceError(f"{error}: {' | '.join(said)}") from None
-
-    def kill(self) -> None:
-        if self.child is not None:
-            self.child.kill()
-
-    async def leave(self) -> bool:
-        """Asked to go; returns when it is gone, and whether it went by itself."""
-        assert self.child is not None, "launch comes first"
-        self.child.signal(signal.SIGTERM)
-        for _ in range(int(_STOP_S / _POLL_S)):
-            if not self.child.running:
-                return True
-            await asyncio.sleep(_POLL_S)
-        self.child.kill()
-        return False
+# Of two workers, and of the brokers, one is hit at a time, by whatever it is.
+_SHARED: Final = {Kind.REBALANCE: Kind.WORKER, Kind.DISK_FULL: Kind.BROKER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,33 +66,51 @@ class Strike:
 @dataclass(slots=True, kw_only=True)
 class Fleet:
     """Use as a context manager. `lines` tells what was done, for the stories. `before`: proxies before the one broker
-    and before Redis, whose addresses are the only ones that gateways and workers ever hear of."""
+    and before Redis, whose addresses are the only ones that gateways and workers ever hear of; one for all of them, or
+    one for each. `clocks`: those of gateways and workers can be wrong.
+    `settings` of theirs beside the usual ones."""
 
     brokers: int
-    before: Mapping[Hop, Proxy] = field(default_factory=dict)
+    before: Mapping[Hop, Sequence[Proxy]] = field(default_factory=dict)
+    clocks: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
     strikes: list[Strike] = field(default_factory=list)
     logs: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="replyline-chaos-")))
     keep_logs: bool = False
+    disks_that_ended: int = 0
     _services: ExitStack = field(default_factory=ExitStack)
     _redis: EmbeddedRedis | None = None
     _kafka: KafkaBroker | KafkaCluster | None = None
     _gateways: list[Member] = field(default_factory=list)
     _workers: list[Member] = field(default_factory=list)
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _relief: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def gateway_ports(self) -> list[int]:
         return [member.port for member in self._gateways]
 
+    @property
+    def bootstrap(self) -> str:
+        """Where Kafka is found by whoever takes no part."""
+        assert self._kafka is not None, "start comes first"
+        return self._kafka.bootstrap
+
+    @property
+    def addresses(self) -> dict[str, list[str]]:
+        """Where the metrics of each are, by Prometheus' job."""
+        jobs = {"gateway": self._gateways, "worker": self._workers}
+        return {job: [f"127.0.0.1:{member.port}" for member in members] for job, members in jobs.items()}
+
     async def start(self) -> None:
         """Raises `ServiceError`, `BrokerUnavailable`."""
-        redis = self._redis = self._services.enter_context(EmbeddedRedis(port=self._port_behind(Hop.REDIS)))
+        redis_port = self.before[Hop.REDIS][0].target_port if Hop.REDIS in self.before else 0
+        redis = self._redis = self._services.enter_context(EmbeddedRedis(port=redis_port))
         kafka: KafkaBroker | KafkaCluster = self._one_broker() if self.brokers == 1 else KafkaCluster()
         self._services.callback(kafka.stop)
         self._kafka = kafka.start()
-        bootstrap = self._reached_at(Hop.KAFKA, kafka.bootstrap)
-        settings = KafkaSettings(bootstrap_servers=bootstrap, replication_factor=self.brokers)
+        settings = KafkaSettings(bootstrap_servers=kafka.bootstrap, replication_factor=self.brokers)
         topics = settings.topics.all(
             request_partitions=settings.request_partitions, reply_partitions=settings.reply_partitions
         )
@@ -135,19 +118,17 @@ class Fleet:
         common = {
             **_ENV,
             **OWN_SERVICES,
-            "KAFKA__BOOTSTRAP_SERVERS": bootstrap,
-            "REDIS__URL": self._reached_at(Hop.REDIS, redis.url),
             "GATEWAY__CURSOR_SECRET": secrets.token_hex(32),
+            **self.settings,
         }
         for number in range(GATEWAYS):
-            port = free_port()
-            env = {"GATEWAY__PORT": str(port), "GATEWAY__REPLY_PARTITION": str(number)}
-            self._gateways.append(self._member(f"gateway-{number}", "gateway", port, common | env))
+            env = {"GATEWAY__REPLY_PARTITION": str(number)} | self._ways(number, kafka.bootstrap, redis)
+            self._gateways.append(self._member(f"gateway-{number}", "gateway", "GATEWAY__PORT", common | env))
         for number in range(WORKERS):
-            port = free_port()
             # One static member of the group, which comes back to what it had, and one that leaves and joins.
-            env = {"WORKER__METRICS_PORT": str(port), "WORKER__INSTANCE_ID": "" if number else "chaos-0"}
-            self._workers.append(self._member(f"worker-{number}", "workers", port, common | env))
+            env = {"WORKER__INSTANCE_ID": "" if number else "chaos-0"}
+            env |= self._ways(GATEWAYS + number, kafka.bootstrap, redis)
+            self._workers.append(self._member(f"worker-{number}", "workers", "WORKER__METRICS_PORT", common | env))
         members = [*self._gateways, *self._workers]
         for member in members:
             member.launch()
@@ -166,24 +147,46 @@ class Fleet:
             self.keep_logs = True
             raise ServiceError(f"{error}; the processes' logs: {self.logs}") from None
 
-    def _port_behind(self, hop: Hop) -> int:
-        return self.before[hop].target_port if hop in self.before else 0
-
-    def _reached_at(self, hop: Hop, address: str) -> str:
-        if hop not in self.before:
-            return address
-        proxy = self.before[hop]
-        return address.replace(f"127.0.0.1:{proxy.target_port}", f"127.0.0.1:{proxy.port}")
+    def _ways(self, number: int, bootstrap: str, redis: EmbeddedRedis) -> dict[str, str]:
+        """Where a gateway or worker finds Kafka and Redis."""
+        kafka = self.before.get(Hop.KAFKA)
+        to_redis = self.before.get(Hop.REDIS)
+        return {
+            "KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka[number % len(kafka)].port}" if kafka else bootstrap,
+            "REDIS__URL": redis_through(redis.url, redis.port, to_redis[number % len(to_redis)].port)
+            if to_redis
+            else redis.url,
+        }
 
     def _one_broker(self) -> KafkaBroker:
-        """A Kafka client goes where the metadata says, so the broker itself must name its proxy."""
-        if Hop.KAFKA not in self.before:
+        proxies = self.before.get(Hop.KAFKA)
+        if not proxies:
             return KafkaBroker()
-        advertised = f"PLAINTEXT://127.0.0.1:{self.before[Hop.KAFKA].port}"
-        return KafkaBroker(port=self._port_behind(Hop.KAFKA), settings={"advertised.listeners": advertised})
+        port, controller_port = free_port(), free_port()
+        ways = [(proxy.target_port, proxy.port) for proxy in proxies]
+        settings = kafka_listeners(port, controller_port, ways)
+        return KafkaBroker(port=port, controller_port=controller_port, settings=settings)
 
-    def _member(self, name: str, module: str, port: int, env: dict[str, str]) -> Member:
-        return Member(name=name, module=module, port=port, env=env, log=self.logs / f"{name}.log")
+    def _member(self, name: str, module: str, port_setting: str, env: dict[str, str]) -> Member:
+        port = free_port()
+        return Member(
+            name=name,
+            module=module,
+            port=port,
+            env=env | {port_setting: str(port)},
+            log=self.logs / f"{name}.log",
+            clock=self.logs / f"{name}.clock" if self.clocks else None,
+        )
+
+    def relieve(self) -> None:
+        """Whatever is down at this moment comes back now."""
+        self._relief.set()
+        self._relief = asyncio.Event()
+
+    async def _lasts(self, down_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(down_s):
+                await self._relief.wait()
 
     async def strike(self, fault: Fault) -> None:
         """Kill, wait, start again; returns when all is up again. What must not be hit twice at once waits its turn.
@@ -193,8 +196,7 @@ class Fleet:
         if fault.kind is Kind.ROLL:
             await self._roll()
             return
-        worker = fault.kind in {Kind.WORKER, Kind.REBALANCE}
-        async with self._lock("worker" if worker else fault.kind.value):
+        async with self._lock(_SHARED.get(fault.kind, fault.kind).value):
             at_s = time.monotonic()
             match fault.kind:
                 case Kind.WORKER:
@@ -206,7 +208,11 @@ class Fleet:
                 case Kind.REDIS:
                     await self._kill_redis(fault.down_s)
                 case Kind.BROKER:
-                    await self._kill_broker(fault.target, fault.down_s)
+                    await self._kill_broker(self._node(fault.target), fault.down_s)
+                case Kind.DISK_FULL:
+                    await self._fill_disk(self._node(fault.target), fault.down_s)
+                case Kind.CLOCK_SKEW:
+                    await self._turn_clock(fault)
                 case _:
                     raise AssertionError(f"{fault.kind} is no matter of processes")
             self.strikes.append(Strike(fault.kind, at_s, time.monotonic() - at_s))
@@ -219,7 +225,7 @@ class Fleet:
                 for member in members:
                     async with self._lock(kind.value):
                         if not await self._replace(member, 0.0):
-                            raise ServiceError(f"{member.name} is still there {_STOP_S:.0f} s after SIGTERM")
+                            raise ServiceError(f"{member.name} is still there {STOP_S:.0f} s after SIGTERM")
             self.strikes.append(Strike(Kind.ROLL, at_s, time.monotonic() - at_s))
 
     def _lock(self, name: str) -> asyncio.Lock:
@@ -228,7 +234,7 @@ class Fleet:
     async def _kill(self, member: Member, down_s: float) -> None:
         member.kill()
         self._note(f"{member.name} killed")
-        await asyncio.sleep(down_s)
+        await self._lasts(down_s)
         member.launch()
         self._note(f"{member.name} started")
         await member.ready()
@@ -239,7 +245,7 @@ class Fleet:
         self._note(f"{member.name} asked to go")
         went = await member.leave()
         self._note(f"{member.name} gone" if went else f"{member.name} did not go and was killed")
-        await asyncio.sleep(down_s)
+        await self._lasts(down_s)
         member.launch()
         await member.ready()
         self._note(f"{member.name} ready")
@@ -249,27 +255,55 @@ class Fleet:
         assert self._redis is not None, "start comes first"
         self._redis.kill()
         self._note("redis killed")
-        await asyncio.sleep(down_s)
+        await self._lasts(down_s)
         self._redis.start()
         self._note("redis ready, empty")
 
-    async def _kill_broker(self, number: int, down_s: float) -> None:
+    def _node(self, number: int) -> KafkaBroker:
+        assert self._kafka is not None, "start comes first"
+        return self._kafka if isinstance(self._kafka, KafkaBroker) else self._kafka.nodes[number]
+
+    async def _kill_broker(self, node: KafkaBroker, down_s: float) -> None:
+        node.halt(kill=True)
+        self._note(f"broker {node.node_id} killed")
+        await self._lasts(down_s)
+        await self._bring_back(node)
+
+    async def _fill_disk(self, node: KafkaBroker, down_s: float) -> None:
+        """From now on no file of that process grows, whatever it writes: Kafka is told EFBIG where a full disk says
+        ENOSPC, and takes either for a folder that is lost. Then there is space again, and it is started anew."""
+        _, most = resource.prlimit(node.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (0, most))
+        self._note(f"broker {node.node_id}: its disk is full")
+        await self._lasts(down_s)
+        self._note(f"broker {node.node_id}: its disk has space again; it {'still runs' if node.running else 'ended'}")
+        self.disks_that_ended += not node.running
+        node.halt(kill=True)
+        await self._bring_back(node)
+
+    async def _bring_back(self, node: KafkaBroker) -> None:
+        """With the log that it had."""
         if isinstance(self._kafka, KafkaBroker):
-            self._kafka.halt(kill=True)
-            self._note("the broker killed")
-            await asyncio.sleep(down_s)
-            self._kafka.start()
+            node.start()
             self._note("the broker ready")
             return
         assert self._kafka is not None, "start comes first"
-        node = self._kafka.nodes[number]
-        node.halt(kill=True)
-        self._note(f"broker {node.node_id} killed")
-        await asyncio.sleep(down_s)
         node.launch()
         self._note(f"broker {node.node_id} started")
         await asyncio.to_thread(self._kafka.wait_in_sync)
         self._note(f"broker {node.node_id} back, all replicas in sync")
+
+    async def _turn_clock(self, fault: Fault) -> None:
+        """It jumps, and jumps back. Who is killed meanwhile comes back with the wrong time."""
+        member = [*self._gateways, *self._workers][member_of(fault.target)]
+        offset_s = _CLOCK_OFF_S if ahead(fault.target) else -_CLOCK_OFF_S
+        assert member.clock is not None, "it can be wrong"
+        turn(member.clock, offset_s)
+        self._note(f"{member.name}'s clock is {offset_s:+.0f} s off")
+        await self._lasts(fault.down_s)
+        turn(member.clock, 0.0)
+        self._note(f"{member.name}'s clock is right again")
+        await asyncio.sleep(READ_EVERY_S)
 
     def _note(self, what: str) -> None:
         self.lines.append(Line(time.monotonic(), what))
@@ -278,7 +312,7 @@ class Fleet:
         """Gateways first, then workers, then what they stood on. May be called again."""
         for member in [*self._gateways, *self._workers]:
             if member.child is not None:
-                member.child.stop(timeout_s=_STOP_S)
+                member.child.stop(timeout_s=STOP_S)
         self._services.close()
         if not self.keep_logs:
             shutil.rmtree(self.logs, ignore_errors=True)

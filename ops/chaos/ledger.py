@@ -91,6 +91,7 @@ class Ledger:
         self.pages: dict[str, Page] = {}
         self.strays: list[Line] = []
         self.absences: dict[str, list[Absence]] = defaultdict(list)
+        self.stalls: list[tuple[float, float]] = []  # from and until when the clients' own loop heard nothing
         self.session_lines: dict[str, list[Line]] = defaultdict(list)
         self.recovered = self.not_recovered = self.farewells = 0
         self._by_session: dict[str, list[Page]] = defaultdict(list)

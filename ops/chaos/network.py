@@ -58,7 +58,7 @@ async def run_network(options: NetworkOptions, console: Console) -> None:
         before = {
             hop: await stack.enter_async_context(Proxy("127.0.0.1", free_port())) for hop in (Hop.KAFKA, Hop.REDIS)
         }
-        fleet = Fleet(brokers=1, before=before)
+        fleet = Fleet(brokers=1, before={hop: [proxy] for hop, proxy in before.items()})
         try:
             console.print("starting Kafka, Redis, two gateways and two workers, proxies between them")
             await fleet.start()

@@ -39,8 +39,9 @@ class Proxy:
         self.port = 0
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], _Ends] = {}
-        self._flows = asyncio.Event()
-        self._flows.set()
+        self._to_server, self._to_client = asyncio.Event(), asyncio.Event()
+        self._to_server.set()
+        self._to_client.set()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, self._host, 0)
@@ -50,12 +51,16 @@ class Proxy:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def silence(self, *, silent: bool) -> None:
-        """Connections stand, new ones too, and nothing passes: half open, until it is lifted or they are reset."""
-        if silent:
-            self._flows.clear()
-        else:
-            self._flows.set()
+    def silence(self, *, to_server: bool = True, to_client: bool = True) -> None:
+        """Connections stand, new ones too, and nothing passes in that direction, or in both: half open until they are
+        reset, or `speak`, which lets what was held back pass on, as TCP does after a partition."""
+        for silent, way in ((to_server, self._to_server), (to_client, self._to_client)):
+            if silent:
+                way.clear()
+
+    def speak(self) -> None:
+        self._to_server.set()
+        self._to_client.set()
 
     def reset(self) -> None:
         """Cut every connection by a reset, in both directions; new ones may come at once."""
@@ -100,8 +105,8 @@ class Proxy:
         try:
             try:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._carry(reader, far_writer, ends))
-                    group.create_task(self._carry(far_reader, writer, ends))
+                    group.create_task(self._carry(reader, far_writer, ends, self._to_server))
+                    group.create_task(self._carry(far_reader, writer, ends, self._to_client))
             except* OSError:
                 pass  # one end is gone: so is the connection
             await asyncio.sleep(ends.told_late_s)
@@ -109,7 +114,9 @@ class Proxy:
             writer.close()
             far_writer.close()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ends: _Ends) -> None:
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ends: _Ends, flows: asyncio.Event
+    ) -> None:
         """From one to the other, until the one ends."""
         loop = asyncio.get_running_loop()
         pending: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MOST_PENDING)
@@ -119,7 +126,7 @@ class Proxy:
                 due_s, data = await pending.get()
                 if (wait_s := due_s - loop.time()) > 0:
                     await asyncio.sleep(wait_s)
-                await self._flows.wait()
+                await flows.wait()
                 # Where asyncio says nothing of a closed transport uvloop raises RuntimeError.
                 if writer.transport.is_closing() or ends.told_late_s:
                     raise ConnectionResetError

@@ -24,6 +24,8 @@ PROMPT_ENV: Final[Mapping[str, str]] = {
     "WORKER__GROUNDING_ENTRIES": "0",
     "WORKER__HISTORY_TURNS": "0",
     "WORKER__MAX_LENGTH": str(_MAX_LENGTH),
+    "ANSWERS__POLICY": "model",
+    "ANSWERS__GUARD": "false",
 }
 _GREEDY: Final = Sampling(temperature=0.0)
 

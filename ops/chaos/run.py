@@ -1,6 +1,7 @@
 """`replyline chaos run`: the load and the faults together, then the verdict."""
 
 import asyncio
+import random
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,18 +14,22 @@ from rich.console import Console
 from ops.bench.arrivals import schedule
 from ops.bench.environment import environment
 from ops.bench.runner import check_writable, write_json
-from ops.chaos.fleet import Fleet
+from ops.chaos.fleet import Strike
 from ops.chaos.ledger import Breach, Ledger, Line
 from ops.chaos.load import Load, LoadFailed
+from ops.chaos.menu import BY_KIND
 from ops.chaos.questions import make_questions
 from ops.chaos.rights import Oracle
-from ops.chaos.schedule import NETWORK, Fault, Kind, counts_for, draw, groups, parse_faults
+from ops.chaos.schedule import INSIDE, Fault, Kind, counts_for, draw, groups, parse_faults, with_bursts
 from ops.chaos.story import story
+from ops.chaos.strikes import OF_THE_LOAD, Strikes, site
 from ops.chaos.table import Conditions, FaultRow, report, tables
 from ops.chaos.verdict import Verdict, judge
 from shared.errors import ReplylineError, SettingsError
 
 BROKERS: Final = (1, 3)
+# These wait for nobody.
+_AT_ITS_TIME: Final = OF_THE_LOAD | {Kind.NOISE, *INSIDE}
 _MOST_STORIES: Final = 5
 _MOST_MINUTES: Final = 240.0
 _MOST_RATE: Final = 1_000.0
@@ -83,28 +88,41 @@ class ChaosOptions:
             raise SettingsError("\n".join(wrong))
         check_writable(self.json_path)
         counts = counts_for(self.minutes, brokers=self.brokers) if self.faults is None else parse_faults(self.faults)
+        self._check_brokers([kind for kind in Kind if counts[kind]])
         return draw(self.seed, self.duration_s, counts, groups(clients=self.clients, brokers=self.brokers))
+
+    def _check_brokers(self, kinds: Sequence[Kind]) -> None:
+        """Raises `SettingsError`."""
+        wrong = [
+            f"--faults {kind} with --brokers {self.brokers}: the proxies stand before one broker; leave out --brokers"
+            for kind in kinds
+            if self.brokers > 1 and BY_KIND[kind].one_broker
+        ]
+        if wrong:
+            raise SettingsError("\n".join(wrong))
 
 
 async def run_chaos(options: ChaosOptions, console: Console) -> None:
     """Print the tables and, where a promise was broken, each story. Raises `PromiseBroken`, `SettingsError`,
     `ServiceError`."""
     faults = options.plan()
-    ledger = Ledger()
-    with Fleet(brokers=options.brokers) as fleet:
+    ledger, count = Ledger(), round(options.rate * options.duration_s)
+    with site({fault.kind for fault in faults}, brokers=options.brokers) as grounds:
+        fleet = grounds.fleet
         console.print("starting Kafka, Redis, two gateways and two workers")
         await fleet.start()
+        times_s = schedule("poisson", rate=options.rate, count=count, seed=options.seed)
+        times_s = with_bursts(times_s, faults, rate=options.rate, seed=options.seed)
         load = Load(
             ledger=ledger,
             gateway_ports=fleet.gateway_ports,
-            questions=make_questions(options.seed, round(options.rate * options.duration_s), options.clients),
-            times_s=schedule(
-                "poisson", rate=options.rate, count=round(options.rate * options.duration_s), seed=options.seed
-            ),
+            questions=make_questions(options.seed, len(times_s), options.clients),
+            times_s=times_s,
             seed=options.seed,
         )
         facts = environment(engine="fake", broker="kafka")
-        await _together(fleet, load, faults, console)
+        strikes = Strikes(grounds, load, random.Random(f"{options.seed}/noise"))  # noqa: S311 - to be repeated
+        await _together(strikes, load, faults, console)
         verdict = await asyncio.to_thread(judge, ledger, Oracle())
         fleet.keep_logs = not verdict.holds
         conditions = Conditions(
@@ -117,16 +135,17 @@ async def run_chaos(options: ChaosOptions, console: Console) -> None:
             client_lag_s=round(load.lag_s, 4),
             environment=facts,
         )
-        found = report(verdict, _rows(fleet, faults, load.start_s + options.duration_s), conditions)
+        rows = _rows(fleet.strikes, faults, load.start_s + options.duration_s)
+        found = report(verdict, rows, conditions, await strikes.met())
         print(tables(found), flush=True)
         write_json(options.json_path, found)
         if not verdict.holds:
-            system = [*fleet.lines, *load.lines]
+            system = [*grounds.lines, *strikes.noise.lines, *load.lines]
             tell(verdict, ledger, system, load.start_s, fleet.logs, options.command)
         await fleet.still_ready()
 
 
-async def _together(fleet: Fleet, load: Load, faults: Sequence[Fault], console: Console) -> None:
+async def _together(strikes: Strikes, load: Load, faults: Sequence[Fault], console: Console) -> None:
     """Returns when the load has ended and all that was killed is up again. Raises `LoadFailed`, `ServiceError`."""
     loading = asyncio.create_task(asyncio.to_thread(load.run))
     try:
@@ -137,10 +156,7 @@ async def _together(fleet: Fleet, load: Load, faults: Sequence[Fault], console: 
                 await asyncio.sleep(max(0.0, load.start_s + fault.at_s - time.monotonic()))
                 if load.failure is not None:
                     break
-                if fault.kind is Kind.CUT or fault.kind in NETWORK:
-                    load.strike(fault)
-                else:
-                    group.create_task(fleet.strike(fault))
+                group.create_task(strikes.carry_out(fault))
         await loading
     except ExceptionGroup as group_error:
         first = group_error.exceptions[0]
@@ -159,13 +175,13 @@ def _silence_s(ledger: Ledger, load: Load) -> float:
     return max((later - sooner for sooner, later in pairwise(times)), default=0.0)
 
 
-def _rows(fleet: Fleet, faults: Iterable[Fault], load_end_s: float) -> list[FaultRow]:
+def _rows(strikes: Sequence[Strike], faults: Iterable[Fault], load_end_s: float) -> list[FaultRow]:
     """What had to wait for its turn until there was no load any more has shown nothing, and does not count."""
-    struck = [strike.kind for strike in fleet.strikes if strike.at_s < load_end_s]
-    planned: list[Kind] = [fault.kind for fault in faults if fault.kind is Kind.CUT or fault.kind in NETWORK]
+    struck = [strike.kind for strike in strikes if strike.at_s < load_end_s]
+    planned: list[Kind] = [fault.kind for fault in faults if fault.kind in _AT_ITS_TIME]
     rows: list[FaultRow] = []
     for kind in Kind:
-        times = [strike.back_s for strike in fleet.strikes if strike.kind is kind]
+        times = [strike.back_s for strike in strikes if strike.kind is kind]
         rows.append(
             FaultRow(
                 kind=kind.value,

@@ -5,7 +5,7 @@ time to come back; the runner waits for that besides. Different kinds may meet.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -15,13 +15,14 @@ from shared.errors import SettingsError
 
 class Kind(StrEnum):
     """`REBALANCE`: a worker is asked to go, and is started again. `ROLL`: every gateway and worker in turn is, as a
-    deployment does. `CUT`: a client drops its own socket. The rest of the network's are what a proxy does to its
-    connections (`ops/chaos/weather.py`)."""
+    deployment does. `CUT`: a client drops its own socket. `ops/chaos/menu.py` says of each what is done and what must
+    hold; what a proxy does to connections is in `ops/chaos/weather.py`."""
 
     WORKER = "worker"
     GATEWAY = "gateway"
     REDIS = "redis"
     BROKER = "broker"
+    DISK_FULL = "disk-full"
     REBALANCE = "rebalance"
     ROLL = "roll"
     CUT = "cut"
@@ -31,6 +32,14 @@ class Kind(StrEnum):
     SLOW_CLOSE = "slow-close"
     BANDWIDTH = "bandwidth"
     SLICER = "slicer"
+    SLOW_KAFKA = "slow-kafka"
+    SLOW_REDIS = "slow-redis"
+    PARTITION = "partition"
+    PARTITION_OUT = "partition-out"
+    PARTITION_IN = "partition-in"
+    BURST = "burst"
+    NOISE = "noise"
+    CLOCK_SKEW = "clock-skew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`at_s` from the load's beginning; `down_s`: until what was killed is started again, or a proxy is as it was."""
+    """`at_s` from the load's beginning; `down_s`: until what was killed is started again, or all is as it was. `target`
+    is a number below the group's `targets`: which process, proxy or client; of a burst how far it goes
+    (`burst_factor`), of a clock whose it is and where to (`member_of`, `ahead`)."""
 
     at_s: float
     kind: Kind
@@ -60,6 +71,12 @@ class Fault:
 
 
 NETWORK: Final = (Kind.LATENCY, Kind.TIMEOUT, Kind.RESET, Kind.SLOW_CLOSE, Kind.BANDWIDTH, Kind.SLICER)
+SLOW: Final = (Kind.SLOW_KAFKA, Kind.SLOW_REDIS)
+PARTITIONS: Final = (Kind.PARTITION, Kind.PARTITION_OUT, Kind.PARTITION_IN)
+INSIDE: Final = (*SLOW, *PARTITIONS)
+"""Between the processes and what they stand on; the others of the network's are between clients and gateways."""
+MEMBERS: Final = 4
+"""Two gateways, then two workers."""
 PER_MINUTE: Final[Mapping[Kind, float]] = {
     Kind.WORKER: 3,
     Kind.GATEWAY: 2,
@@ -71,6 +88,7 @@ PER_MINUTE: Final[Mapping[Kind, float]] = {
 }
 _LEAD_S: Final = 2.0
 _ROLL_S: Final = 10.0
+_BURST_FACTORS: Final = (5, 6, 7, 8)
 
 
 def groups(*, clients: int, brokers: int) -> tuple[Group, ...]:
@@ -79,16 +97,48 @@ def groups(*, clients: int, brokers: int) -> tuple[Group, ...]:
         Group((Kind.WORKER, Kind.REBALANCE), 2, (0.2, 1.5), 5.0),
         Group((Kind.GATEWAY,), 2, (0.2, 2.0), 5.0),
         Group((Kind.REDIS,), 1, (0.1, 2.0), 2.0),
-        Group((Kind.BROKER,), brokers, (1.0, 4.0), 15.0 if brokers > 1 else 10.0),
+        Group((Kind.BROKER, Kind.DISK_FULL), brokers, (1.0, 4.0), 15.0 if brokers > 1 else 10.0),
         Group((Kind.ROLL,), 1, (0.0, 0.0), _ROLL_S, _ROLL_S),
         Group((Kind.CUT,), clients, (0.0, 0.0), 0.0),
         Group(NETWORK, 2, (1.0, 3.0), 1.0),
+        Group(INSIDE, MEMBERS, (2.0, 5.0), 4.0, 7.0),
+        Group((Kind.BURST,), len(_BURST_FACTORS), (2.0, 4.0), 4.0, 6.0),
+        Group((Kind.NOISE,), 1, (2.0, 4.0), 1.0, 6.0),
+        Group((Kind.CLOCK_SKEW,), 2 * MEMBERS, (3.0, 6.0), 3.0, 8.0),
     )
 
 
+def burst_factor(target: int) -> int:
+    """How many times the rate."""
+    return _BURST_FACTORS[target]
+
+
+def member_of(target: int) -> int:
+    """Whose clock it is."""
+    return target % MEMBERS
+
+
+def ahead(target: int) -> bool:
+    """Whether that clock is ahead, or behind."""
+    return target < MEMBERS
+
+
+def with_bursts(times_s: Sequence[float], faults: Iterable[Fault], *, rate: float, seed: int) -> list[float]:
+    """When it is asked, the bursts' own questions too: their factor times the rate for as long as they last, spread by
+    chance; ascending."""
+    chance = random.Random(f"{seed}/bursts")  # noqa: S311 - to be repeated, not to be secret
+    more = [
+        fault.at_s + chance.uniform(0, fault.down_s)
+        for fault in faults
+        if fault.kind is Kind.BURST
+        for _ in range(round((burst_factor(fault.target) - 1) * rate * fault.down_s))
+    ]
+    return sorted([*times_s, *more])
+
+
 def counts_for(minutes: float, *, brokers: int) -> dict[Kind, int]:
-    """How many of each by default; what runs without being deployed anew. A broker that is alone is not killed: nobody
-    stands in for it."""
+    """How many of each by default; those that `PER_MINUTE` does not name happen only where they are asked for. A broker
+    that is alone is not killed: nobody stands in for it."""
     counts = {kind: round(PER_MINUTE.get(kind, 0) * minutes) for kind in Kind}
     return counts if brokers > 1 else counts | {Kind.BROKER: 0}
 

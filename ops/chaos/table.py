@@ -1,6 +1,6 @@
 """A run in numbers: what is printed, and what `--json` writes. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -50,9 +50,13 @@ class Report(Struct, frozen=True, kw_only=True):
     excused_widest_ms: float
     faults: list[FaultRow]
     conditions: Conditions
+    met: dict[str, int] = {}
 
 
-def report(verdict: Verdict, faults: Sequence[FaultRow], conditions: Conditions) -> Report:
+def report(
+    verdict: Verdict, faults: Sequence[FaultRow], conditions: Conditions, met: Mapping[str, int] | None = None
+) -> Report:
+    """`met`: what the faults came upon, by a name."""
     excused = verdict.excused
     return Report(
         holds=verdict.holds,
@@ -72,6 +76,7 @@ def report(verdict: Verdict, faults: Sequence[FaultRow], conditions: Conditions)
         excused_widest_ms=round(excused.widest_s * 1_000, 1),
         faults=list(faults),
         conditions=conditions,
+        met=dict(met or {}),
     )
 
 
@@ -95,6 +100,7 @@ def tables(found: Report) -> str:
         ("excused: the client was away at its deadline", found.excused),
         ("– of these answered in time at the gateway", found.excused_in_time_at_gateway),
         (f"– heard after the client's return, ms (≤ {RETURN_GRACE_S * 1_000:.0f})", found.excused_widest_ms),
+        *((name, count) for name, count in found.met.items() if count),
         ("longest time without any answer's end, s", found.conditions.silence_s),
         ("the clients' own event loop was late, ms", round(found.conditions.client_lag_s * 1_000, 1)),
     ]

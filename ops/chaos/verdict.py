@@ -123,10 +123,11 @@ def _misread(page: Page, right: Rights, owners: dict[str, str]) -> list[tuple[Br
 
 
 class _Lateness:
-    """By the client's clock, from when it asked first."""
+    """By the client's clock, from when it asked first; while the clients' own loop stood still, the clock does too."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._absences = ledger.absences
+        self._stalls = ledger.stalls
         self.excused = Excused()
         self.latest_s: float | None = None
 
@@ -134,6 +135,8 @@ class _Lateness:
         """What is wrong with the time of its end."""
         at_s, response = page.ends[0]
         over_s = at_s - page.due_s
+        if over_s > 0:
+            over_s -= _stalled_s(self._stalls, page.due_s, at_s)
         if over_s > GRACE_S:
             back_s = _came_back(self._absences.get(page.question.session, ()), page.due_s, at_s)
             if back_s is not None:
@@ -150,6 +153,11 @@ class _Lateness:
             in_time_at_gateway=self.excused.in_time_at_gateway + in_time,
             widest_s=max(self.excused.widest_s, waited_s),
         )
+
+
+def _stalled_s(stalls: Sequence[tuple[float, float]], from_s: float, until_s: float) -> float:
+    """How much of a time the clients' loop stood still."""
+    return sum(max(0.0, min(until_s, end_s) - max(from_s, start_s)) for start_s, end_s in stalls)
 
 
 def _came_back(absences: Sequence[Absence], due_s: float, end_s: float) -> float | None:

@@ -1,7 +1,8 @@
 """Every promise of docs/reliability.md tried whole, and `reliability.json` written of what was found.
 
     promises P   which there are, their figures, and what tries each     programs   runs tests, chaos and benches
-    rows P       what a test, or a result's JSON, says of a promise      __main__   all of them, table and exit status
+    finders P    which tests find something of which                     rows P     what those say of a promise
+    result P     reliability.json, and what of an earlier one is kept    __main__   all, table and exit status
 
 P = pure.
 """

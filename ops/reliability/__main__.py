@@ -2,25 +2,31 @@
 
     make reliability
     python -m ops.reliability --only 5,13
+    python -m ops.reliability --keep              # goes on where an earlier one was interrupted, or did not hold
 
-Exit status 0 only where each was tried and holds. `reliability.json` has the rows and the machine.
+Exit status 0 only where each was tried and holds. `reliability.json` has the rows and the machine; it is written anew
+after each test file and program, so that whatever ends it leaves what was found.
 """
 
+import signal
 import sys
 import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
-from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ops.bench.environment import Environment, environment
-from ops.bench.runner import check_writable, write_json
-from ops.reliability.programs import PROGRAMS, run_program, run_tests
-from ops.reliability.promises import By, choose
+from ops.bench.environment import environment
+from ops.bench.runner import INTERRUPTED_STATUS, check_writable, write_json
+from ops.reliability.programs import Step, steps
+from ops.reliability.promises import Promise, choose
+from ops.reliability.result import Found, check_same_machine, in_order, kept, to_try
 from ops.reliability.rows import Row, gather
 from ops.usage_errors import run_app
 from shared.errors import SettingsError
@@ -29,36 +35,69 @@ from shared.process import BAD_INPUT_STATUS, fail
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-class Found(Struct, frozen=True, kw_only=True):
-    rows: list[Row]
-    environment: Environment
-
-
 @app.command()
 def main(
     only: Annotated[str | None, typer.Option(metavar="ROW,…", help="only these rows of docs/reliability.md")] = None,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="keep FILE's other rows; without --only try what does not hold there"),
+    ] = False,
     json_path: Annotated[Path, typer.Option("--json", metavar="FILE", help="what is found")] = Path("reliability.json"),
 ) -> None:
-    """Try every promise, whole. Status 1 where one was not tried or does not hold."""
+    """Try every promise, whole. Status 1 where one was not tried or does not hold, 130 where it was interrupted."""
+    facts = environment(engine="fake; the model where a test names it", broker="kafka")
+    found: list[Row] = []
     try:
-        wanted = choose(only)
+        wanted: Sequence[Promise] = choose(only)
         check_writable(json_path)
+        former = _read(json_path) if keep else None
+        if former is not None:
+            check_same_machine(former.environment, facts)
+            wanted = to_try(wanted, former, chosen=only is not None)
+            found = kept(former, wanted)
     except SettingsError as error:
         raise typer.Exit(fail(str(error), BAD_INPUT_STATUS)) from None
-    facts = environment(engine="fake; the model where a test names it", broker="kafka")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell's background job ignores it, and so would every program that is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="reliability-") as folder:
-        tested = [promise for promise in wanted if promise.by is By.TESTS]
-        found = run_tests(tested, Path(folder)) if tested else []
-        for promise in wanted:
-            if promise.by is not By.TESTS:
-                found.append(run_program(promise, PROGRAMS[promise.by], Path(folder)))
-    rows = gather(found, wanted)
-    write_json(json_path, Found(rows=rows, environment=facts))
-    _print(rows, Console())
-    raise typer.Exit(0 if all(row.holds for row in rows) else 1)
+        result = Found(complete=False, rows=in_order([*found, *gather([], wanted)]), environment=facts)
+        write_json(json_path, result)
+        left = steps(wanted, Path(folder))
+        try:
+            while left:
+                result = msgspec.structs.replace(result, rows=_after(left, found, wanted))
+                write_json(json_path, result)
+            result = msgspec.structs.replace(result, complete=True)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+    write_json(json_path, result)
+    _print(result.rows, Console())
+    if not result.complete:
+        raise typer.Exit(INTERRUPTED_STATUS)
+    raise typer.Exit(0 if all(row.holds for row in result.rows) else 1)
 
 
-def _print(rows: list[Row], console: Console) -> None:
+def _after(left: list[Step], found: list[Row], wanted: Sequence[Promise]) -> list[Row]:
+    """Take the next step: all rows as they stand then."""
+    fresh, now = left.pop(0).run(), datetime.now(UTC).isoformat(timespec="seconds")
+    found += [msgspec.structs.replace(row, found=now) for row in fresh]
+    tried = {promise.row for promise in wanted}
+    to_come = frozenset[str]().union(*(step.rows for step in left))
+    return in_order([*(row for row in found if row.row not in tried), *gather(found, wanted, to_come)])
+
+
+def _read(path: Path) -> Found | None:
+    """Raises `SettingsError` for a file that is something else."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Found)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SettingsError(f"--keep: {path} is no result of make reliability ({error}); leave out --keep") from None
+
+
+def _print(rows: Sequence[Row], console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("row", "test", "figure", "target", "holds", "fraction"):
         table.add_column(title, overflow="fold", justify="right" if title == "fraction" else "left")

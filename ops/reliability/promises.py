@@ -14,6 +14,8 @@ class By(Enum):
     LEDGER = "replyline chaos run"
     NETWORK = "replyline chaos network"
     ROLL = "replyline chaos run --faults roll"
+    MENU = "replyline chaos run --faults burst, partition, …"
+    ALERTS = "replyline chaos alerts"
     PLANTED = "python -m ops.planted_bugs"
     OVERLOAD = "replyline bench overload"
 
@@ -58,6 +60,14 @@ PROMISES: Final = (
     Promise("21", "Kafka poison and forged records", "1,000 dead letters with a reason; good records delayed ≤ 10 s"),
     Promise("22", "erasure", "0 keys in Redis and workers ≤ 5 s; 50 planted strings: 0 in logs"),
     Promise("23", "XSS through model output", "100 payloads in a real browser, 0 executed"),
+    Promise("24", "alerts of the chaos driver's faults", "each fires within 60 s of its fault", By.ALERTS),
+    Promise("25", "diagnosis", "at least 9 of 10 named, in ≤ 60 s each"),
+    Promise(
+        "26",
+        "bursts, slow Kafka and Redis, partitions, noise, a full disk, wrong clocks",
+        "≥ 3 of each, 5 bursts, 10 clocks; lost, doubled, out of order, foreign 0; all ends ≤ deadline + 250 ms",
+        By.MENU,
+    ),
 )  # fmt: skip
 
 

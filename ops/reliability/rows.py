@@ -1,26 +1,33 @@
 """What was found of each promise: by the tests, by a program's result, or nothing. Pure."""
 
-import ast
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ops.bench.overload_outcome import MOST, Overload
+from ops.chaos.drill_table import DrillReport
+from ops.chaos.menu import MENU
 from ops.chaos.network_table import NetworkReport
-from ops.chaos.schedule import Kind
+from ops.chaos.schedule import PARTITIONS, SLOW, Kind
 from ops.chaos.table import Report
+from ops.reliability.finders import Rows
 from ops.reliability.promises import Promise
 
-_FAILED: Final = re.compile(r"^(?:FAILED|ERROR) ([^\s:]+\.py)\b.*$", re.MULTILINE)
+_FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (?P<file>[^\s:]+\.py)(?:::(?P<test>\w+))?.*$", re.MULTILINE)
 _RAN: Final = (0, 1, 5)  # pytest's: all passed, some failed, none were there
-_FIXTURE: Final = "reliability"
 _WHOLE_LEDGER: Final[Mapping[str, int]] = {Kind.WORKER: 50, Kind.GATEWAY: 20, Kind.REDIS: 10, Kind.REBALANCE: 20}
 _WHOLE_REQUESTS: Final = 20_000
 _LEAST_LEDGER: Final[Mapping[str, int]] = {Kind.WORKER: 5, Kind.GATEWAY: 3, Kind.REDIS: 2, Kind.BROKER: 2}
 _LEAST_REQUESTS: Final = 2_000
+_WHOLE_MENU: Final[Mapping[str, int]] = {
+    **dict.fromkeys((Kind.BURST, Kind.NOISE), 5),
+    **dict.fromkeys(SLOW, 4),
+    **dict.fromkeys((*PARTITIONS, Kind.DISK_FULL), 3),
+    Kind.CLOCK_SKEW: 10,
+}
 _CELLS: Final = 18
 _CELL_REQUESTS: Final = 500
 _ROUNDS: Final = 20
@@ -29,11 +36,12 @@ _FEWEST_BUGS: Final = 12
 _KEPT: Final = 0.8
 _AT_ONCE_MS: Final = 50.0
 _RECOVERY_S: Final = 10.0
+_BEGUN_LATE: Final = 0.01
 
 
 class Row(Struct, frozen=True, kw_only=True):
     """As `pytest --reliability` writes it and `reliability.json` has it. `fraction` of the run that the target speaks
-    of was made."""
+    of was made; `found` is when, in UTC."""
 
     row: str
     test: str
@@ -41,6 +49,7 @@ class Row(Struct, frozen=True, kw_only=True):
     target: str
     holds: bool
     fraction: float
+    found: str = ""
 
 
 class PlantedBug(Struct, frozen=True):
@@ -56,11 +65,15 @@ class OverloadResult(Struct, frozen=True):
     overload: Overload
 
 
-def gather(found: Iterable[Row], wanted: Sequence[Promise]) -> list[Row]:
-    """What was found of the wanted promises, in their order; of which nothing was found, that it was not."""
+def gather(found: Iterable[Row], wanted: Sequence[Promise], left: Collection[str] = ()) -> list[Row]:
+    """What was found of the wanted promises, in their order; of which nothing was found, that it was not. What is
+    `left` to be tried of some is a row of theirs that does not hold."""
     by_row: dict[str, list[Row]] = {}
     for row in found:
         by_row.setdefault(row.row, []).append(row)
+    for promise in wanted:
+        if promise.row in left and promise.row in by_row:
+            by_row[promise.row].append(not_run(promise, "the rest of it: not run"))
     return [row for promise in wanted for row in by_row.get(promise.row) or [not_run(promise)]]
 
 
@@ -71,53 +84,34 @@ def not_run(promise: Promise, why: str = "not run") -> Row:
 # --- the tests
 
 
-def rows_named(source: str) -> set[str] | None:
-    """The rows that a test file finds by `reliability.found(row, …)`; None: those cannot be read from it. A file that
-    does not use the fixture names none."""
-    if _FIXTURE not in source:
-        return set()
-    tree = ast.parse(source)
-    constants = {
-        target.id: node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign | ast.AnnAssign)
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name)
-    }
-    named: set[str] = set()
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "found"):
-            continue
-        if not (isinstance(node.func.value, ast.Name) and node.func.value.id == _FIXTURE):
-            continue
-        given: ast.expr | None = node.args[0] if node.args else None
-        given = constants.get(given.id) if isinstance(given, ast.Name) else given
-        if not (isinstance(given, ast.Constant) and isinstance(given.value, str)):
-            return None
-        named.add(given.value)
-    return named
-
-
 def unsaid(
-    status: int, output: str, named: Mapping[str, set[str] | None], found: Sequence[Row], wanted: Sequence[Promise]
+    status: int, output: str, named: Mapping[str, Rows], found: Sequence[Row], wanted: Sequence[Promise]
 ) -> list[Row]:
     """A row that does not hold for each wanted promise of which a test failed without a word on it, by pytest's output:
     one that stopped before it had found anything, while its neighbours held. Where pytest itself was stopped, for all
-    of them. `named` as `rows_named` has it, by file."""
+    of them. `named`: the tests that were run, as `finders` has them."""
     if status not in _RAN:
         return [not_run(promise, f"pytest ended with status {status}: {_last_line(output)}") for promise in wanted]
     broken = {row.row for row in found if not row.holds}
-    failed = {match[1]: match[0] for match in _FAILED.finditer(output)}
+    failed = [(match["file"], match["test"], match[0]) for match in _FAILED.finditer(output)]
+    lines = {line: _rows_of(named, file, test) for file, test, line in failed}
     return [
         not_run(promise, line)
         for promise in wanted
-        for file, line in failed.items()
-        if promise.row not in broken and _names(named.get(file), promise.row)
+        for line, rows in lines.items()
+        if promise.row not in broken and (rows is None or promise.row in rows)
     ]
 
 
-def _names(named: set[str] | None, row: str) -> bool:
-    return named is None or row in named
+def _rows_of(named: Mapping[str, Rows], file: str, test: str | None) -> Rows:
+    """Of one test, or of all in a file that could not be read at all."""
+    rows: set[str] = set()
+    for name, of_test in named.items():
+        if name == f"{file}::{test}" or (test is None and name.startswith(f"{file}::")):
+            if of_test is None:
+                return None
+            rows |= of_test
+    return rows
 
 
 # --- the programs
@@ -180,6 +174,37 @@ def of_roll(promise: Promise, report: Report) -> Row:
     )
 
 
+def of_menu(promise: Promise, report: Report) -> Row:
+    """Each of them at least once, and as many as `fraction` says; and each of what they come upon was met."""
+    counts = {row.kind: row.count for row in report.faults}
+    share = min(counts[kind] / most for kind, most in _WHOLE_MENU.items())
+    unmet = [name for name, count in report.met.items() if not count]
+    struck = ", ".join(f"{counts[kind]} {kind}" for kind in _WHOLE_MENU)
+    return _row(
+        promise,
+        f"{report.requests:,} requests; {struck}; {_broken(report.invariants)}; last end {_ms(report.latest_ms)} after "
+        f"its deadline; {report.excused} excused{'; not met: ' * bool(unmet)}{', '.join(unmet)}",
+        holds=report.holds and share > 0 and bool(report.met) and not unmet,
+        fraction=min(1.0, share),
+    )
+
+
+def of_alerts(promise: Promise, report: DrillReport) -> Row:
+    """Of all that are to wake somebody."""
+    wanted = {dish.kind.value for dish in MENU if dish.alert is not None}
+    in_time = {row.fault: row.fired_s for row in report.faults if row.fired_s is not None and row.holds}
+    silent = sorted(wanted & {row.fault for row in report.faults} - in_time.keys())
+    slowest = max(in_time.values(), default=None)
+    return _row(
+        promise,
+        f"{len(in_time)} of {len(wanted)} fired, the last "
+        f"{'–' if slowest is None else f'{slowest:.0f} s'} after its fault"
+        + (f"; not: {', '.join(silent)}" if silent else ""),
+        holds=report.holds and not silent and bool(in_time),
+        fraction=len(report.faults) / len(wanted),
+    )
+
+
 def of_planted(promise: Promise, bugs: Sequence[PlantedBug]) -> Row:
     missed = [bug.bug for bug in bugs if bug.verdict != "caught"]
     figure = f"{len(bugs) - len(missed)} of {len(bugs)} caught" + (f"; not: {', '.join(missed)}" if missed else "")
@@ -187,7 +212,6 @@ def of_planted(promise: Promise, bugs: Sequence[PlantedBug]) -> Row:
 
 
 def of_overload(promise: Promise, result: OverloadResult) -> Row:
-    """Three of the target's four figures: what a worker begins after its deadline is not counted there."""
     overload = result.overload
     most = next(phase for phase in overload.phases if phase.phase == MOST)
     peak = max(phase.in_time_per_s for phase in overload.phases)
@@ -196,13 +220,15 @@ def of_overload(promise: Promise, result: OverloadResult) -> Row:
     return _row(
         promise,
         f"goodput at {MOST} {kept:.0%} of peak; refusal p99 {_ms(at_once)}; recovery "
-        f"{'not within the run' if recovery is None else f'{recovery:.0f} s'}; work begun late: not counted",
+        f"{'not within the run' if recovery is None else f'{recovery:.0f} s'}; begun late {overload.begun_late} of "
+        f"{overload.begun:,}",
         holds=kept >= _KEPT
         and at_once is not None
         and at_once < _AT_ONCE_MS
         and recovery is not None
-        and recovery <= _RECOVERY_S,
-        fraction=0.75,
+        and recovery <= _RECOVERY_S
+        and 0 < overload.begun * _BEGUN_LATE >= overload.begun_late,
+        fraction=1.0,
     )
 
 

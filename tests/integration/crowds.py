@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from system import Service
@@ -33,6 +34,7 @@ _OPENING_TOGETHER: Final = 64
 _BACKOFF_BASE_S: Final = 0.5
 _BACKOFF_CAP_S: Final = 30.0
 _PATIENCE_S: Final = 30.0
+_ESTABLISHED: Final = "01"  # in /proc/net/tcp
 
 
 # --- clients
@@ -46,6 +48,7 @@ class Heard:
     source: str | None = None
     whole: bool = False
     error: str | None = None
+    response_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -111,7 +114,9 @@ class Visitor:
             case ResponseDone():
                 question = self._open.pop(self._events.pop(message.response.id))
                 whole = question.in_order and question.text == message.response.output_text
-                question.heard.set_result(Heard(now_s - question.asked_s, message.response.source, whole))
+                response = message.response
+                heard = Heard(now_s - question.asked_s, response.source, whole, response_id=response.id)
+                question.heard.set_result(heard)
             case ErrorEvent():
                 question = self._open.pop(message.event_id or "")
                 question.heard.set_result(Heard(now_s - question.asked_s, error=message.error.code))
@@ -206,11 +211,26 @@ class DeafClient:
         self._protocol.send_text(json.dumps(message).encode())
         await self._flush()
 
+    @property
+    def port(self) -> int:
+        """Its own."""
+        return int(self._sock.getsockname()[1])
+
     async def _flush(self) -> None:
         await asyncio.get_running_loop().sock_sendall(self._sock, b"".join(self._protocol.data_to_send()))
 
     def close(self) -> None:
         self._sock.close()
+
+
+def ports_held(service: Service) -> set[int]:
+    """The clients' ports of the connections that the service has not given up. One that it has ended while the client
+    did not read is the system's alone: of this its client hears nothing."""
+    own = f":{int(service.address.rpartition(':')[2]):04X}"
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return {
+        int(remote[-4:], 16) for _, local, remote, state, *_ in rows if local.endswith(own) and state == _ESTABLISHED
+    }
 
 
 # --- those who knock and do not come in

@@ -9,7 +9,7 @@ from wire import JSON, Answer, Client, Event, Form
 
 TOKENS = 64
 EVENTS = TOKENS + 2  # created, a delta a token, done
-QUESTION = "Tell me all about parcels"
+QUESTION = "How do I track my parcel?"
 WHOLE = ("incomplete", "max_output_tokens", "model")
 
 

@@ -309,6 +309,23 @@ def test_a_client_that_comes_back_may_go_on_or_be_told_anew(answers: list[Told],
 
 
 @pytest.mark.parametrize(
+    ("stall", "holds"),
+    [((4.9, 5.3), True), ((5.2, 5.7), True), ((4.0, 5.0), False), ((5.25, 5.3), False), ((5.6, 6.5), False)],
+    ids=["over the deadline", "after it", "before it", "too short", "after the end"],
+)
+def test_what_clients_could_not_hear_is_not_late(stall: tuple[float, float], holds: bool) -> None:
+    """Their own loop stood still: half a second after the deadline, of which half is grace."""
+    told = right_answer(0, "s0", [])
+    told.events[-1] = replace(told.events[-1], at_s=5.0 + GRACE_S + 0.25)
+    ledger = Ledger()
+    ledger.stalls.append(stall)
+    verdict = judge(replay([told], ledger), rights)
+    assert verdict.holds is holds
+    assert verdict.latest_s is not None
+    assert (verdict.latest_s <= GRACE_S) is holds
+
+
+@pytest.mark.parametrize(
     ("away", "end_s", "holds", "excused"),
     [
         ((4.0, 6.0), 6.5, True, 1),

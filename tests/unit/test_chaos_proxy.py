@@ -133,16 +133,45 @@ async def test_nothing_passes_a_silent_line_until_it_is_lifted() -> None:
     """Its connection stands, and what was sent comes late; a new one stands too."""
     async with echo_behind() as proxy:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-        proxy.silence(silent=True)
+        proxy.silence()
         writer.write(b"ping")
         asking = asyncio.create_task(reader.readexactly(4))
         other = asyncio.create_task(returned(proxy, b"new"))
         await asyncio.wait([asking, other], timeout=0.05)
         assert not asking.done()
         assert not other.done()
-        proxy.silence(silent=False)
+        proxy.speak()
         assert await asking == b"ping"
         assert (await other)[0] == b"new"
+        writer.close()
+
+
+@pytest.mark.parametrize(("to_server", "to_client"), [(True, False), (False, True)])
+async def test_a_line_may_be_silent_in_one_direction(to_server: bool, to_client: bool) -> None:
+    """What goes the other way arrives; what was held back comes late."""
+    arrived = asyncio.Event()
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        await reader.readexactly(4)
+        arrived.set()
+        await reader.read()
+        writer.close()
+
+    async with (
+        await asyncio.start_server(greet, "127.0.0.1", 0) as server,
+        Proxy("127.0.0.1", server.sockets[0].getsockname()[1]) as proxy,
+    ):
+        proxy.silence(to_server=to_server, to_client=to_client)
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"ping")
+        greeted, told = asyncio.create_task(reader.readexactly(5)), asyncio.create_task(arrived.wait())
+        passes, held = (greeted, told) if to_server else (told, greeted)
+        await passes
+        await asyncio.wait([held], timeout=0.05)
+        assert not held.done()
+        proxy.speak()
+        await held
         writer.close()
 
 
@@ -159,11 +188,11 @@ async def _reset() -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             writer.write(b"ping")
             assert await reader.readexactly(4) == b"ping"
-            proxy.silence(silent=True)
+            proxy.silence()
             writer.write(b"on its way")
             await asyncio.sleep(0.01)
             proxy.reset()
-            proxy.silence(silent=False)
+            proxy.speak()
             with pytest.raises(ConnectionResetError):
                 await reader.read(1)
             writer.close()

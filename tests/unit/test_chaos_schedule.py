@@ -6,7 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.chaos.schedule import Kind, counts_for, draw, groups, parse_faults
+from ops.chaos.schedule import (
+    INSIDE,
+    MEMBERS,
+    Fault,
+    Kind,
+    ahead,
+    burst_factor,
+    counts_for,
+    draw,
+    groups,
+    member_of,
+    parse_faults,
+    with_bursts,
+)
 from shared.errors import SettingsError
 
 CLIENTS = 40
@@ -26,7 +39,10 @@ def test_the_same_seed_gives_the_same_faults(seed: int, minutes: float, brokers:
 @given(seed=st.integers(0, 2**32), brokers=st.sampled_from([1, 3]))
 def test_one_of_a_kind_is_down_at_a_time(seed: int, brokers: int) -> None:
     """Of two workers, two gateways and three brokers the next is hit when the one before has had its time."""
-    counts = parse_faults("worker=8,rebalance=4,gateway=9,redis=8,broker=3,latency=3,timeout=3,slow-close=2,roll=7")
+    counts = parse_faults(
+        "worker=8,rebalance=4,gateway=9,redis=8,broker=2,disk-full=1,latency=3,timeout=3,slow-close=2,roll=7,"
+        "slow-kafka=2,slow-redis=2,partition=3,partition-out=2,partition-in=2,burst=5,noise=9,clock-skew=4"
+    )
     among = groups(clients=CLIENTS, brokers=brokers)
     faults = draw(seed, 120, counts, among)
     for group in among:
@@ -47,8 +63,12 @@ def test_a_deployment_has_time_to_end_while_the_load_lasts(seed: int, rounds: in
     assert all(after - before >= 10 for before, after in pairwise([*times_s, duration_s]))
 
 
-def test_nothing_is_deployed_unless_that_is_asked_for() -> None:
-    assert counts_for(60, brokers=3)[Kind.ROLL] == 0
+@pytest.mark.parametrize(
+    "kind", [Kind.ROLL, *INSIDE, Kind.DISK_FULL, Kind.BURST, Kind.NOISE, Kind.CLOCK_SKEW], ids=lambda kind: kind.value
+)
+def test_what_is_not_of_every_run_happens_only_where_it_is_asked_for(kind: Kind) -> None:
+    assert counts_for(60, brokers=3)[kind] == 0
+    assert parse_faults(f"{kind}=2")[kind] == 2
 
 
 def test_more_faults_of_one_kind_leave_the_others_where_they_were() -> None:
@@ -73,3 +93,38 @@ def test_faults_that_cannot_be_read_are_named(text: str) -> None:
 def test_faults_that_find_no_room_are_refused_with_the_remedy() -> None:
     with pytest.raises(SettingsError, match=r"worker=50 in 60 s: .*raise --minutes"):
         draw(1, 60, parse_faults("worker=50"), groups(clients=CLIENTS, brokers=1))
+
+
+# --- bursts and clocks
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    rate=st.sampled_from([5.0, 20.0, 40.0]),
+    faults=st.lists(
+        st.builds(Fault, st.floats(0, 50), st.just(Kind.BURST), st.integers(0, 3), st.floats(1, 5)), max_size=3
+    ),
+)
+def test_a_burst_is_five_to_eight_times_the_rate_for_as_long_as_it_lasts(
+    seed: int, rate: float, faults: list[Fault]
+) -> None:
+    """What was asked anyway is asked all the same; other faults add nothing."""
+    even = [number / rate for number in range(int(60 * rate))]
+    others = [Fault(1.0, Kind.WORKER, 0, 1.0)]
+    times_s = with_bursts(even, [*faults, *others], rate=rate, seed=seed)
+    assert times_s == sorted(times_s) == with_bursts(even, [*faults, *others], rate=rate, seed=seed)
+    more = list(times_s)
+    for time_s in even:
+        more.remove(time_s)
+    assert len(more) == sum(round((burst_factor(fault.target) - 1) * rate * fault.down_s) for fault in faults)
+    assert all(any(fault.at_s <= one <= fault.at_s + fault.down_s for fault in faults) for one in more)
+
+
+def test_the_factors_of_bursts_are_five_to_eight() -> None:
+    assert [burst_factor(target) for target in range(4)] == [5, 6, 7, 8]
+
+
+def test_every_processs_clock_may_be_ahead_and_behind() -> None:
+    (group,) = [group for group in groups(clients=CLIENTS, brokers=1) if Kind.CLOCK_SKEW in group.kinds]
+    reached = {(member_of(target), ahead(target)) for target in range(group.targets)}
+    assert reached == {(member, way) for member in range(MEMBERS) for way in (True, False)}

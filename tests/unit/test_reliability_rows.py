@@ -1,7 +1,7 @@
 """What is found of each promise is gathered; what was not tried, or stopped before it found anything, does not hold."""
 
-import subprocess
-import sys
+import re
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -13,11 +13,15 @@ from ops.bench.environment import Environment
 from ops.bench.overload_outcome import BEFORE, MOST, Lateness, Overload, PhaseRow
 from ops.bench.quantiles import Quantiles
 from ops.chaos.cells import ALL
+from ops.chaos.drill_table import DrillReport, DrillRow
+from ops.chaos.menu import MENU
 from ops.chaos.network_table import CellRow, NetworkReport
+from ops.chaos.run import ChaosOptions
 from ops.chaos.schedule import Kind
 from ops.chaos.table import Conditions, FaultRow, Report
 from ops.planted_bugs.__main__ import judge, planted
 from ops.planted_bugs.bugs import BUGS
+from ops.reliability.finders import Rows
 from ops.reliability.programs import PROGRAMS
 from ops.reliability.promises import PROMISES, By, choose
 from ops.reliability.rows import (
@@ -25,16 +29,16 @@ from ops.reliability.rows import (
     PlantedBug,
     Row,
     gather,
+    of_alerts,
     of_ledger,
+    of_menu,
     of_network,
     of_overload,
     of_planted,
     of_roll,
-    rows_named,
     unsaid,
     with_status,
 )
-from shared.errors import SettingsError
 
 ROOT = Path(__file__).parents[2]
 MACHINE = Environment(
@@ -48,38 +52,9 @@ def row(number: str, *, holds: bool = True, test: str = "a test") -> Row:
 
 
 def test_the_rows_are_those_of_the_table_and_each_has_something_that_tries_it() -> None:
-    assert [promise.row for promise in PROMISES] == [
-        str(number) for number in range(1, 24) if number not in {7, 14, 19}
-    ]
+    table = re.findall(r"^\| (\d+) \|", (ROOT / "docs" / "reliability.md").read_text(), re.MULTILINE)
+    assert [promise.row for promise in PROMISES] == table
     assert {promise.by for promise in PROMISES} == set(By) == {*PROGRAMS, By.TESTS}
-
-
-def test_some_rows_are_chosen_in_the_tables_order() -> None:
-    assert [promise.row for promise in choose("13, 5,")] == ["5", "13"]
-    assert choose(None) == PROMISES
-
-
-@pytest.mark.parametrize("only", ["", ",", "99", "5;13", "7"])
-def test_rows_that_there_are_not_are_named(only: str) -> None:
-    with pytest.raises(SettingsError, match=r"--only .*: no such row; rows: 1, 2, 3"):
-        choose(only)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--only", "99"], "--only 99: no such row"),
-        (["--json", "/nowhere/at/all.json"], "/nowhere/at is no directory"),
-        (["--rows", "5"], "--rows"),
-    ],
-)
-def test_bad_options_are_one_line_and_status_2(arguments: list[str], said: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "ops.reliability", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
 
 
 @given(st.lists(st.tuples(st.sampled_from([promise.row for promise in PROMISES]), st.booleans())))
@@ -102,22 +77,23 @@ def test_what_was_not_wanted_is_left_out() -> None:
     assert [one.row for one in gather([row("1"), row("5")], choose("5"))] == ["5"]
 
 
-@pytest.mark.parametrize(
-    ("source", "named"),
-    [
-        ("def test(reliability):\n    reliability.found('17', 'x')\n    reliability.found('3', 'x')\n", {"17", "3"}),
-        ("ROW: str = '22'\nasync def test(reliability):\n    reliability.found(ROW, 'x')\n", {"22"}),
-        ("def test(reliability):\n    for n in '12':\n        reliability.found(n, 'x')\n", None),
-        ("def test(reliability):\n    other.found('17', 'x')\n", set()),
-        ("def test():\n    pass\n", set()),
-    ],
-    ids=["literals", "a constant", "computed", "another's", "without"],
-)
-def test_a_test_file_says_which_rows_it_finds(source: str, named: set[str] | None) -> None:
-    assert rows_named(source) == named
+def test_of_what_is_left_to_be_tried_the_rest_does_not_hold() -> None:
+    """Though all that was found of it by then does."""
+    rows = gather([row("1"), row("5")], choose("1,5,8"), {"5", "8"})
+    assert [(one.row, one.figure, one.holds) for one in rows] == [
+        ("1", "0", True),
+        ("5", "0", True),
+        ("5", "the rest of it: not run", False),
+        ("8", "not run", False),
+    ]
 
 
-NAMED: dict[str, set[str] | None] = {"tests/a.py": {"16", "17"}, "tests/b.py": {"17"}, "tests/c.py": None}
+NAMED: dict[str, Rows] = {
+    "tests/a.py::test_w": {"16", "17"},
+    "tests/b.py::test_x": {"17"},
+    "tests/b.py::test_y": {"16"},
+    "tests/c.py::test_z": None,
+}
 
 
 @pytest.mark.parametrize(
@@ -126,8 +102,9 @@ NAMED: dict[str, set[str] | None] = {"tests/a.py": {"16", "17"}, "tests/b.py": {
         (0, "3 passed\n", [row("16"), row("17")], {}),
         (1, "FAILED tests/b.py::test_x[1 2] - RuntimeError: no\n", [row("16"), row("17")], {"17": "FAILED tests/b.py"}),
         (1, "ERROR tests/a.py - ImportError\n", [row("17")], {"16": "ERROR tests/a.py", "17": "ERROR tests/a.py"}),
+        (1, "ERROR tests/b.py::test_y - OSError\n", [row("17")], {"16": "ERROR tests/b.py"}),
         (1, "FAILED tests/b.py::test_x - Failed: told\n", [row("17", holds=False)], {}),
-        (1, "FAILED tests/c.py::test_x\n", [row("16")], {"16": "FAILED tests/c.py", "17": "FAILED tests/c.py"}),
+        (1, "FAILED tests/c.py::test_z\n", [row("16")], {"16": "FAILED tests/c.py", "17": "FAILED tests/c.py"}),
         (5, "no tests ran\n", [], {}),
         (-9, "....\n", [row("16"), row("17")], {"16": "pytest ended with status -9", "17": "pytest ended with status"}),
         (4, "", [], {"16": "it said nothing", "17": "it said nothing"}),
@@ -145,7 +122,7 @@ def test_a_test_that_stops_without_a_word_does_not_hold(
 
 def report(*, holds: bool = True, requests: int = 2_400, **counts: int) -> Report:
     kills = {Kind.WORKER: 6, Kind.GATEWAY: 4, Kind.REDIS: 2, Kind.BROKER: 2, Kind.REBALANCE: 2, Kind.ROLL: 20}
-    faults = kills | {Kind(kind.replace("_", "-")): count for kind, count in counts.items()}
+    faults = dict.fromkeys(Kind, 0) | kills | {Kind(kind.replace("_", "-")): count for kind, count in counts.items()}
     return Report(
         holds=holds,
         invariants={"lost": 0 if holds else 1, "late": 0},
@@ -187,6 +164,26 @@ def test_the_ledgers_row_says_how_much_of_the_target_it_was() -> None:
 @pytest.mark.parametrize("less", [{"worker": 4}, {"gateway": 2}, {"redis": 1}, {"broker": 1}, {"requests": 1_999}])
 def test_a_ledger_of_too_few_kills_does_not_hold(less: dict[str, int]) -> None:
     assert not of_ledger(PROMISE["4"], report(**less)).holds
+
+
+def test_the_ledgers_program_is_the_whole_of_its_figure() -> None:
+    """If every fault is carried out that it asks for, and every request is asked."""
+    (arguments,) = [program.arguments for by, program in PROGRAMS.items() if by is By.LEDGER]
+    assert arguments[:3] == ("ops.cli", "chaos", "run")
+    given = dict(zip(arguments[3::2], arguments[4::2], strict=True))
+    minutes = float(given["--minutes"])
+    plan = ChaosOptions(
+        seed=int(given["--seed"]),
+        minutes=minutes,
+        rate=20.0,
+        clients=40,
+        brokers=int(given["--brokers"]),
+        faults=given["--faults"],
+        json_path=None,
+    ).plan()
+    counts = Counter(fault.kind for fault in plan)
+    asked = report(requests=round(minutes * 60 * 20), **{kind.replace("-", "_"): counts[kind] for kind in Kind})
+    assert (of_ledger(PROMISE["4"], asked).holds, of_ledger(PROMISE["4"], asked).fraction) == (True, 1.0)
 
 
 def test_a_broken_invariant_is_named() -> None:
@@ -252,6 +249,53 @@ def test_the_networks_row_holds_where_all_cells_do() -> None:
     assert "broken: reset:kafka" in broken.figure
 
 
+MET = {"records of noise": 900, "dead letters": 300}
+ALL_OF_THE_MENU = {"burst": 6, "noise": 5, "disk_full": 3, "slow_kafka": 4, "slow_redis": 4, "clock_skew": 10}
+PARTITIONED = {"partition": 3, "partition_out": 3, "partition_in": 3}
+
+
+def test_the_menus_row_holds_where_each_fault_was_struck_and_came_upon_something() -> None:
+    counts = ALL_OF_THE_MENU | PARTITIONED
+    whole = of_menu(PROMISE["26"], _changed(report(**counts), met=MET))
+    assert (whole.holds, whole.fraction) == (True, 1.0)
+    assert "6 burst, 5 noise" in whole.figure
+    some = of_menu(PROMISE["26"], _changed(report(**counts | {"partition_in": 1}), met=MET))
+    assert (some.holds, some.fraction) == (True, 0.3333)
+    for spoilt in (
+        _changed(report(**counts | {"partition_in": 0}), met=MET),
+        _changed(report(holds=False, **counts), met=MET),
+        report(**counts),
+        _changed(report(**counts), met=MET | {"dead letters": 0}),
+    ):
+        assert not of_menu(PROMISE["26"], spoilt).holds
+
+
+def test_what_a_fault_did_not_come_upon_is_named() -> None:
+    found = _changed(report(**ALL_OF_THE_MENU, **PARTITIONED), met=MET | {"dead letters": 0})
+    assert of_menu(PROMISE["26"], found).figure.endswith("; not met: dead letters")
+
+
+def drill(fired_s: float | None = 20.0, *, left_out: int = 0) -> DrillReport:
+    """Of all faults that wake somebody, the first one's alert after so long."""
+    waking = [dish for dish in MENU if dish.alert is not None][: None if not left_out else -left_out]
+    rows = [
+        DrillRow(fault=dish.kind.value, alert=str(dish.alert), fired_s=10.0 if number else fired_s, others={})
+        for number, dish in enumerate(waking)
+    ]
+    return DrillReport(holds=all(row.holds for row in rows), faults=rows, environment=MACHINE)
+
+
+def test_the_alerts_row_holds_where_each_fires_in_time() -> None:
+    whole = of_alerts(PROMISE["24"], drill())
+    assert (whole.holds, whole.fraction) == (True, 1.0)
+    assert whole.figure.endswith("fired, the last 20 s after its fault")
+    assert of_alerts(PROMISE["24"], drill(left_out=1)).fraction < 1.0
+    for late in (None, 60.5):
+        found = of_alerts(PROMISE["24"], drill(late))
+        assert not found.holds
+        assert found.figure.endswith("; not: worker")
+
+
 def test_a_program_that_fails_shows_nothing_whatever_it_wrote() -> None:
     """A worker that ended by itself, say, while the ledger found nothing."""
     assert with_status(row("13"), 0, "all fine\n") == row("13")
@@ -270,7 +314,14 @@ def test_all_planted_bugs_are_to_be_caught_and_there_are_enough() -> None:
     assert missed.figure == "12 of 14 caught; not: no dedupe, a typo"
 
 
-def overload(*, at_most_s: float = 9.0, refusal_ms: float | None = 20.0, recovery_s: float | None = 2.0) -> Overload:
+def overload(
+    *,
+    at_most_s: float = 9.0,
+    refusal_ms: float | None = 20.0,
+    recovery_s: float | None = 2.0,
+    begun: int = 1_000,
+    begun_late: int = 10,
+) -> Overload:
     def phase(name: str, in_time_per_s: float) -> PhaseRow:
         return PhaseRow(
             phase=name,
@@ -303,6 +354,8 @@ def overload(*, at_most_s: float = 9.0, refusal_ms: float | None = 20.0, recover
         late_ms=Lateness(),
         missing=0,
         repeated=0,
+        begun=begun,
+        begun_late=begun_late,
     )
 
 
@@ -315,18 +368,15 @@ def overload(*, at_most_s: float = 9.0, refusal_ms: float | None = 20.0, recover
         (overload(refusal_ms=None), False),
         (overload(recovery_s=11.0), False),
         (overload(recovery_s=None), False),
+        (overload(begun_late=11), False),
+        (overload(begun=0, begun_late=0), False),
     ],
 )
 def test_overload_holds_by_each_of_its_figures(result: Overload, holds: bool) -> None:
     found = of_overload(PROMISE["10"], OverloadResult(result))
     assert found.holds is holds
-    assert found.fraction < 1.0
-    assert "work begun late: not counted" in found.figure
-
-
-def test_the_ledgers_row_is_what_make_chaos_runs() -> None:
-    arguments = " ".join(PROGRAMS[By.LEDGER].arguments)
-    assert f"CHAOS_ARGS ?= {arguments.removeprefix('ops.cli chaos run ')}\n" in (ROOT / "Makefile").read_text()
+    assert found.fraction == 1.0
+    assert f"begun late {result.begun_late} of" in found.figure
 
 
 def test_what_became_of_planted_bugs_is_read_as_it_was_written() -> None:

@@ -1,0 +1,58 @@
+"""A gateway or a worker that is killed and started again, always the same."""
+
+import asyncio
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ops.processes import Child, ServiceError
+from ops.up import wait_ready
+from shared.settings import PREFIX
+
+STOP_S: Final = 15.0
+_POLL_S: Final = 0.05
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """A gateway or a worker: started with the same settings, on the same port, each time. `clock`: the file that
+    says how far off its wall clock is, where that may be (`ops/chaos/clocks.py`)."""
+
+    name: str
+    module: str
+    port: int
+    env: dict[str, str]
+    log: Path
+    clock: Path | None = None
+    child: Child | None = None
+
+    def launch(self) -> None:
+        env = {PREFIX + name: value for name, value in self.env.items()}
+        begins = [self.module] if self.clock is None else ["ops.chaos.clocks", self.clock, self.module]
+        self.child = Child.start([sys.executable, "-m", *begins], env=env, log=self.log)
+
+    async def ready(self) -> None:
+        """Raises `ServiceError`, with the end of what the process said."""
+        assert self.child is not None, "launch comes first"
+        try:
+            await wait_ready(self.child, f"http://127.0.0.1:{self.port}/ready", self.name)
+        except ServiceError as error:
+            said = self.log.read_text(errors="replace").splitlines()[-5:]
+            raise ServiceError(f"{error}: {' | '.join(said)}") from None
+
+    def kill(self) -> None:
+        if self.child is not None:
+            self.child.kill()
+
+    async def leave(self) -> bool:
+        """Asked to go; returns when it is gone, and whether it went by itself."""
+        assert self.child is not None, "launch comes first"
+        self.child.signal(signal.SIGTERM)
+        for _ in range(int(STOP_S / _POLL_S)):
+            if not self.child.running:
+                return True
+            await asyncio.sleep(_POLL_S)
+        self.child.kill()
+        return False

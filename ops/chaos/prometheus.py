@@ -1,0 +1,72 @@
+"""A real Prometheus with the rules of ops/alerts, for as long as the alerts are tried."""
+
+import asyncio
+import json
+import shutil
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ops.chaos.tools import PROMETHEUS
+from ops.processes import Child, ServiceError, free_port
+
+RULES: Final = Path(__file__).parents[1] / "alerts" / "rules.yml"
+_EVERY: Final = "5s"
+_START_S: Final = 30.0
+_ASK_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class Prometheus:
+    """Of these addresses, by job. What it stores lies in `folder`. Scraped and evaluated every five seconds, as the
+    rules want it."""
+
+    folder: Path
+    addresses: Mapping[str, Sequence[str]]
+    port: int = field(default_factory=free_port)
+    _child: Child | None = None
+
+    async def start(self) -> None:
+        """Raises `ServiceError`."""
+        program = shutil.which(PROMETHEUS)
+        if program is None:
+            raise ServiceError("prometheus is missing. Type: apt-get install --no-install-recommends prometheus")
+        config = {
+            "global": {"scrape_interval": _EVERY, "scrape_timeout": _EVERY, "evaluation_interval": _EVERY},
+            "rule_files": [str(RULES)],
+            "scrape_configs": [
+                {"job_name": job, "static_configs": [{"targets": list(targets)}]}
+                for job, targets in self.addresses.items()
+            ],
+        }
+        file = self.folder / "prometheus.yml"
+        file.write_text(json.dumps(config))  # YAML holds JSON
+        arguments = [
+            f"--config.file={file}",
+            f"--storage.tsdb.path={self.folder / 'prometheus'}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+        ]
+        self._child = Child.start([program, *arguments], env={}, log=self.folder / "prometheus.log")
+        if not await asyncio.to_thread(self._child.wait_until, lambda: self._firing() is not None, timeout_s=_START_S):
+            raise ServiceError(f"prometheus did not start; its log: {self.folder / 'prometheus.log'}")
+
+    async def firing(self) -> set[str] | None:
+        """The alerts that fire now; None where it does not answer."""
+        return await asyncio.to_thread(self._firing)
+
+    def _firing(self) -> set[str] | None:
+        query = urllib.parse.urlencode({"query": 'ALERTS{alertstate="firing"}'})
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{query}", timeout=_ASK_S) as page:
+                answer: dict[str, Any] = json.load(page)
+        except OSError:
+            return None
+        return {series["metric"]["alertname"] for series in answer["data"]["result"]}
+
+    def stop(self) -> None:
+        """May be called again."""
+        if self._child is not None:
+            self._child.stop()

@@ -1,0 +1,32 @@
+"""What of a fault's needs this machine lacks."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ops.chaos.menu import Dish, Tool
+from ops.embedded import find_redis_server
+from ops.kafka_broker import find_java, libs_dir
+
+PROMETHEUS: Final = "prometheus"
+
+
+def _has_kafka() -> bool:
+    return find_java() is not None and (libs_dir().is_dir() or shutil.which("mvn") is not None)
+
+
+_THERE: Final[Mapping[Tool, Callable[[], bool]]] = {
+    Tool.JAVA: _has_kafka,
+    Tool.REDIS: lambda: find_redis_server() is not None,
+    Tool.ALERTS: lambda: shutil.which(PROMETHEUS) is not None,
+}
+
+
+def lacking(*tools: Tool) -> str | None:
+    """In one line, with what to type; None: nothing."""
+    missing = [tool.value for tool in tools if not _THERE[tool]()]
+    return f"missing here. Type: {' && '.join(missing)}" if missing else None
+
+
+def lacking_for(dish: Dish) -> str | None:
+    return lacking(*dish.needs)
