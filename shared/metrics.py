@@ -7,7 +7,9 @@ follow vLLM's and OpenTelemetry's GenAI metrics. CPU, memory and open files of t
 
 from typing import Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from shared.metric_kinds import Counter, Gauge, Histogram
 
 _LATENCY_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30, 60)
 _STEP_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1)
@@ -37,9 +39,18 @@ connections_refused = Counter(
 jwks_reads = Counter("replyline_gateway_jwks_reads_total", "Reads of the public keys of tokens", ["outcome"])
 routed = Counter("replyline_gateway_routed_total", "Records of chat.requests forwarded", ["bucket"])
 
+conversations = Counter("replyline_gateway_conversations_total", "Conversations that got their first answer here")
+handoffs = Counter("replyline_gateway_handoffs_total", "Hand-offs to a person, wanted or due", ["reason", "outcome"])
+feedback = Counter(
+    "replyline_gateway_feedback_total",
+    "What customers think of answers; kind: given, or taken back by another of the same answer",
+    ["source", "outcome", "kind"],
+)
+feedback_reasons = Counter("replyline_gateway_feedback_reasons_total", "Why an answer did not help", ["reason"])
+
 breaker_state = Gauge("replyline_gateway_breaker_state", "0 closed, 1 half-open, 2 open: only the fallback answers")
 concurrency_limit = Gauge("replyline_gateway_concurrency_limit", "Requests that may be at the workers at once")
-fallbacks = Counter("replyline_gateway_fallbacks_total", "Answers given in the model's stead", ["reason"])
+fallbacks = Counter("replyline_gateway_fallbacks_total", "Answers given in a worker's stead", ["reason"])
 first_word = Histogram(
     "replyline_gateway_first_word_seconds", "Receipt to a worker's first word, a refusal too", buckets=_LATENCY_S
 )
@@ -59,7 +70,7 @@ worker_clock_skew = Histogram(
 promise = Gauge("replyline_gateway_promise_seconds", "The promise of a request that names none", ["deadline"])
 deadlines = Counter(
     "replyline_gateway_deadlines_total",
-    "Promises met by the model's own answer, or missed; neither cancelled nor adopted ones",
+    "Promises met by a worker's own answer, or missed; neither cancelled nor adopted ones",
     ["bucket", "deadline", "outcome"],
 )
 late_terminals = Counter("replyline_gateway_late_terminals_total", "Terminal events over 250 ms after their deadline")
@@ -80,9 +91,13 @@ prompt_tokens = Counter("replyline_worker_prompt_tokens_total", "Prompt tokens c
 padding_tokens = Counter("replyline_worker_padding_tokens_total", "Computed only to make a prefill call's rows equal")
 output_tokens = Counter("replyline_worker_output_tokens_total", "Tokens generated")
 served = Counter("replyline_worker_requests_total", "Requests that got a terminal event", ["status", "reason"])
+worker_answers = Counter("replyline_worker_answers_total", "The worker's answers, by whose words they are", ["source"])
 infer = Counter("infer_total", "The worker's answers", ["status"])
 infer_duration = Histogram("infer_duration_seconds", "The worker's intake to the answer's end", buckets=_LATENCY_S)
 queue_time = Histogram("replyline_worker_queue_seconds", "Intake to first engine step", buckets=_LATENCY_S)
+begun_late = Counter(
+    "replyline_worker_begun_late_total", "Requests whose first engine step was after their first-token deadline"
+)
 wrong_bucket = Counter("replyline_worker_wrong_bucket_total", "Requests found in another bucket than their length's")
 partitions_paused = Gauge("replyline_worker_intake_paused", "1 while intake waits for the scheduler")
 consumer_lag = Gauge("replyline_worker_consumer_lag", "Records of its partitions not yet committed", ["bucket"])
@@ -126,6 +141,17 @@ event_loop_lag = Histogram(
     "replyline_event_loop_lag_seconds", "How late a task that sleeps was woken", buckets=_PAUSE_S
 )
 gc_pause = Histogram("replyline_gc_pause_seconds", "A round of the garbage collector", buckets=_PAUSE_S)
+
+faq_entries = Gauge("replyline_faq_entries", "FAQ entries that are searched", ["language"])
+faq_reloads = Counter("replyline_faq_reloads_total", "Reads of the FAQ's file after it had changed", ["outcome"])
+for _outcome in ("reloaded", "failed"):
+    faq_reloads.labels(_outcome)
+
+traces_kept = Counter("replyline_traces_kept_total", "Traces kept, by the first rule that kept them", ["why"])
+traces_sent = Counter("replyline_traces_sent_total", "Traces that the store has taken")
+traces_dropped = Counter("replyline_traces_dropped_total", "Kept traces that are lost, with all their spans", ["why"])
+for _why in ("missed", "slow", "sampled"):  # shown as 0 before the first: a rate begins there
+    traces_kept.labels(_why)
 
 # --- the machine, as the process sees it
 machine_cpu = Counter("replyline_machine_cpu_seconds_total", "Of all cores, by what they did", ["mode"])

@@ -137,8 +137,9 @@ def prometheus_folder(tmp_path: Path) -> Iterator[Path]:
 async def test_every_panel_shows_something_after_two_conversations(
     make_system: MakeSystem, prometheus_folder: Path
 ) -> None:
-    """But for those that count what did not happen; no alert is pending, and no label names who asked. The worker has
-    one slot and no memory for KV besides: each question finds its conversation's in Redis."""
+    """But for those that count what did not happen; no alert is pending, and no label names who asked. Answers are
+    rated, and both ask for a person. The worker has one slot and no memory for KV besides: each question finds its
+    conversation's in Redis."""
     system = await make_system(
         worker__slots=1, kv__host_mib=0, kv__timeout_ms=500, worker__fake_prefill_ms_per_token=0.02
     )
@@ -148,10 +149,13 @@ async def test_every_panel_shows_something_after_two_conversations(
     try:
         await eventually(lambda: len(prometheus.ask("up == 1")) == 2)
         async with Client.connect(gateway.ws) as one, Client.connect(gateway.ws) as other:
-            for _ in range(3):
+            for caller in (one, other, one):
                 for client in (one, other):
                     answer = await client.ask("How do I return an item?", max_output_tokens=20)
                     assert answer.outcome[2] == "model"
+                    rated = {"rating": "down", "reason": "wrong"} if client is one else {"rating": "up"}
+                    await client.send({"type": "feedback", "response_id": answer.response["id"], **rated})
+                await caller.send({"type": "handoff.request"})
                 await _scraped_again(prometheus)
             sessions = (one.session_id, other.session_id)
         assert _empty(prometheus) - UNSURE == NOTHING_HAPPENED

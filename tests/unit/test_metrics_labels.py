@@ -19,10 +19,10 @@ from shared.topics import BUCKETS
 
 # What a label may be called: each has a handful of values, fixed in the code or by the hardware.
 LABELS: Final = {
-    "bucket", "check", "code", "deadline", "decision", "gpu", "kind", "level", "mode", "of", "outcome", "reason",
-    "source", "state", "status", "why",
+    "bucket", "check", "code", "deadline", "decision", "gpu", "kind", "language", "level", "mode", "of", "outcome",
+    "reason", "source", "state", "status", "why",
 }  # fmt: skip
-MOST_CHILDREN: Final = 80
+MOST_CHILDREN: Final = 100
 DECLARED: Final = {
     name: value for name, value in vars(metrics).items() if isinstance(value, Counter | Gauge | Histogram)
 }
@@ -48,7 +48,7 @@ def _answered(number: int) -> Response:
         id=f"resp_{number}",
         status=pick.choice(["completed", "incomplete", "cancelled", "failed"]),
         reason=pick.choice(["stop", "max_output_tokens", "deadline", "client", "infeasible", "internal"]),
-        source=pick.choice(["model", "faq", "busy"]),
+        source=pick.choice(["model", "faq", "busy", "handoff"]),
         output_text="text",
         usage=Usage(),
         timings=Timings(ttft_ms=pick.uniform(0, 4_000), total_ms=pick.uniform(0, 20_000)),

@@ -10,7 +10,7 @@ from test_worker import Bench
 from gateway.attainment import Attainment, attainment, is_late
 from gateway.books import count_answer
 from shared.deadline import Deadline
-from shared.messages import Response, Timings, Usage
+from shared.messages import Response, Source, Timings, Usage
 from workers.engine import PrefillChunk
 from workers.engine_loop import StepResult, _count
 from workers.scheduler import Step
@@ -33,15 +33,22 @@ def response(ttft_ms: float | None = 100.0, total_ms: float | None = 500.0, **ch
         (response(reason="max_output_tokens", status="incomplete"), Attainment(first_token=True, whole=True)),
         (response(100.0, 1_000.0, reason="deadline", status="incomplete"), Attainment(first_token=True, whole=False)),
         (response(None), Attainment(first_token=False, whole=True)),
-        (response(source="faq"), Attainment(first_token=False, whole=False)),
-        (response(source="busy"), Attainment(first_token=False, whole=False)),
+        (response(source="mixed"), Attainment(first_token=True, whole=True)),
+        (response(source="faq"), Attainment(first_token=True, whole=True)),
+        (response(source="unsure"), Attainment(first_token=True, whole=True)),
         (response(status="failed", reason="internal"), Attainment(first_token=False, whole=False)),
         (response(status="cancelled", reason="client"), None),
         (response(None, None), None),
     ],
 )
-def test_a_promise_is_kept_by_the_models_answer_in_time(answer: Response, kept: Attainment | None) -> None:
-    assert attainment(answer, PROMISE, RECEIVED) == kept
+def test_a_promise_is_kept_by_a_workers_answer_in_time(answer: Response, kept: Attainment | None) -> None:
+    assert attainment(answer, PROMISE, RECEIVED, stood_in=False) == kept
+
+
+@pytest.mark.parametrize("source", ["faq", "busy"])
+def test_a_promise_is_not_kept_by_what_stands_in(source: Source) -> None:
+    kept = Attainment(first_token=False, whole=False)
+    assert attainment(response(source=source), PROMISE, RECEIVED, stood_in=True) == kept
 
 
 @pytest.mark.parametrize(("total_ms", "late"), [(1_250.0, False), (1_250.1, True), (None, False)])

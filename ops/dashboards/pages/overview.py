@@ -17,7 +17,7 @@ OVERVIEW = Page(
         ),
         panel(
             "Answers by source",
-            "Good: model nearly all. faq and busy are answers in its stead; which and why is beside it.",
+            "Good: follows the questions; busy none. faq is a worker's choice, or stands in: see fallbacks by reason.",
             "reqps",
             (per_second(metrics.answers, "source"), "{{source}}"),
             stacked=True,
@@ -31,7 +31,7 @@ OVERVIEW = Page(
             (highest(metrics.promise, where='deadline="first_token"'), "promise"),
         ),
         panel(
-            "Deadlines met by the model",
+            "Deadlines met by the workers",
             "Good: over 95 %. first_token falls first where requests wait, whole where answers are cut.",
             "percentunit",
             (share(metrics.deadlines, 'outcome="met"', "deadline"), "{{deadline}}"),

@@ -87,6 +87,19 @@ PROCESSES = Page(
             (per_second(metrics.dead_letters, "reason"), "{{reason}}"),
         ),
         panel(
+            "Traces kept, and why",
+            "Good: few, and sampled most. missed and slow: each of them is a request to look at in the trace store.",
+            "cps",
+            (per_second(metrics.traces_kept, "why"), "{{why}}"),
+        ),
+        panel(
+            "Traces sent, and lost",
+            "Good: as many sent as kept, none lost. store: it is away; full: more are kept than it takes.",
+            "cps",
+            (per_second(metrics.traces_sent), "sent"),
+            (per_second(metrics.traces_dropped, "why"), "lost, {{why}}"),
+        ),
+        panel(
             "Consumer lag, by worker",
             "Good: a few records. At one worker alone: look at that one.",
             "short",

@@ -52,10 +52,12 @@ SCHEDULER = Page(
             stacked=True,
         ),
         panel(
-            "Expired, passed over unopened",
-            "Good: none. Many at once: a worker works off a backlog that nobody waits for any more.",
+            "Expired: passed over unopened, or begun too late",
+            "Good: none. Many passed over at once: a worker works off a backlog that nobody waits for any more. "
+            "One that is begun after its first token was due is work for nobody.",
             "reqps",
             (per_second(metrics.skipped), "passed over"),
+            (per_second(metrics.begun_late), "begun late"),
         ),
         panel(
             "Intake rests",

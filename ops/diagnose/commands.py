@@ -1,0 +1,118 @@
+"""`replyline diagnose`: which part holds a running system up, with the evidence, and what to do."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+import typer
+from msgspec import Struct
+from rich.console import Console
+from rich.text import Text
+
+from ops.diagnose.knowledge import Cause, causes
+from ops.diagnose.look import PrometheusError, look, targets_of
+from ops.diagnose.rules import found_in
+from ops.diagnose.system import Role, System
+from shared.errors import SettingsError
+from shared.logs import configure_logs
+from shared.process import BAD_INPUT_STATUS, fail
+from shared.settings import Settings, load_settings
+
+_RUNBOOKS = "docs/runbooks/"
+
+
+class Verdict(Struct, frozen=True):
+    """`bottleneck`: the name of the cause that explains the others, none where nothing is at its limit. `found`: what
+    speaks against each, in that order."""
+
+    bottleneck: str | None
+    found: dict[str, list[str]]
+    seconds: float
+
+
+def diagnose(
+    gateway: Annotated[list[str] | None, typer.Option(help="a gateway's HOST:PORT (default: the settings')")] = None,
+    worker: Annotated[
+        list[str] | None, typer.Option(help="a worker's metrics HOST:PORT (default: the settings')")
+    ] = None,
+    prometheus: Annotated[
+        str | None, typer.Option(help="ask this Prometheus which gateways and workers there are")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="the customers' way in (default: the first gateway's)")] = None,
+    seconds: Annotated[float, typer.Option(min=1, max=60, help="how long to look")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
+) -> None:
+    """Name what holds a running system up: from every process's numbers, and what Kafka, Redis and a socket take.
+
+    Exit status: 0 where nothing is at its limit, 1 where something is.
+    """
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        raise typer.Exit(fail(str(error), BAD_INPUT_STATUS)) from None
+    configure_logs(settings.log, process="diagnose")
+    try:
+        system, way_in = asyncio.run(_look(settings, gateway, worker, prometheus, url, seconds))
+    except PrometheusError as error:
+        raise typer.Exit(fail(str(error), BAD_INPUT_STATUS)) from None
+    found = found_in(system)
+    verdict = Verdict(bottleneck=next(iter(found), None), found=found, seconds=seconds)
+    if as_json:
+        typer.echo(msgspec.json.encode(verdict).decode())
+    else:
+        _print(Console(highlight=False, soft_wrap=True), verdict, causes(), looked_at(system, way_in))
+    raise typer.Exit(0 if verdict.bottleneck is None else 1)
+
+
+async def _look(
+    settings: Settings,
+    gateways: Sequence[str] | None,
+    workers: Sequence[str] | None,
+    prometheus: str | None,
+    url: str | None,
+    seconds: float,
+) -> tuple[System, str]:
+    if prometheus is not None:
+        processes = await targets_of(prometheus)
+    else:
+        edge, metrics = settings.gateway, settings.worker
+        processes = [
+            *((Role.GATEWAY, f"http://{at}/metrics") for at in gateways or [f"{edge.host}:{edge.port}"]),
+            *(
+                (Role.WORKER, f"http://{at}/metrics")
+                for at in workers or [f"{metrics.metrics_host}:{metrics.metrics_port}"]
+            ),
+        ]
+    first = next((address for role, address in processes if role is Role.GATEWAY), None)
+    way_in = url or (first.replace("http", "ws", 1).removesuffix("/metrics") + "/ws" if first else "")
+    return await look(settings, processes, url=way_in, seconds=seconds), way_in
+
+
+def looked_at(system: System, way_in: str) -> str:
+    """What the verdict rests on, in a line."""
+    answering, asked = len(system.all_windows), len(system.processes)
+    return f"{answering} of {asked} processes answered; the customers' way in: {way_in}"
+
+
+def _print(out: Console, verdict: Verdict, known: Mapping[str, Cause], basis: str) -> None:
+    out.print(Text(basis, style="dim"))
+    if verdict.bottleneck is None:
+        out.print("nothing is at its limit")
+        return
+    for number, (name, evidence) in enumerate(verdict.found.items()):
+        cause = known[name]
+        if number == 0:
+            out.print(Text.assemble("the bottleneck: ", (cause.part, "bold red"), f" – {cause.symptom}"))
+        else:
+            out.print(Text.assemble("also at its limit: ", (cause.part, "bold")))
+        for line in evidence:
+            out.print(Text(f"  {line}"))
+        if number == 0:
+            out.print("why that is, as a rule:")
+            for line in cause.because:
+                out.print(Text(f"  - {line}"))
+            out.print("what to do:")
+            for line in cause.remedies:
+                out.print(Text(f"  - {line}"))
+            out.print(Text(f"  more: {_RUNBOOKS}{cause.runbook}"))

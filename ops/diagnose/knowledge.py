@@ -1,0 +1,29 @@
+"""What can hold the system up, why, and what to do: `causes.yml`, which is for people to read and to add to."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+_FILE: Final = Path(__file__).with_name("causes.yml")
+
+
+class Cause(Struct, frozen=True, forbid_unknown_fields=True):
+    """`name`: that of a rule. `alerts`: those that it makes fire. `runbook`: a section under docs/runbooks."""
+
+    name: str
+    part: str
+    symptom: str
+    because: list[str]
+    remedies: list[str]
+    alerts: list[str]
+    runbook: str
+
+
+@cache
+def causes() -> Mapping[str, Cause]:
+    found = msgspec.yaml.decode(_FILE.read_bytes(), type=list[Cause])
+    return {cause.name: cause for cause in found}

@@ -1,0 +1,152 @@
+"""Looking at a running system from outside: two readings of every process's numbers, and a few questions of our own."""
+
+import asyncio
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Sequence
+from statistics import median
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from redis.exceptions import RedisError
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+
+from ops.diagnose.pages import Page, Window, parse_page
+from ops.diagnose.system import Answered, Probe, Process, Role, System
+from shared.errors import BrokerUnavailable, ReplylineError
+from shared.kafka import describe_topics, group_lag
+from shared.redis_client import async_redis
+from shared.settings import Settings
+from shared.topics import BUCKETS, TopicNames
+
+_TIMES: Final = 5
+_PATIENCE_S: Final = 5.0
+
+
+class PrometheusError(ReplylineError):
+    """It cannot say which processes there are; the message ends with what helps."""
+
+    code = "prometheus_unavailable"
+
+
+class _Target(Struct):
+    scrape_url: str = msgspec.field(name="scrapeUrl")
+    labels: dict[str, str]
+
+
+class _Targets(Struct):
+    active: list[_Target] = msgspec.field(name="activeTargets")
+
+
+class _TargetsAnswer(Struct):
+    data: _Targets
+
+
+async def targets_of(prometheus: str) -> list[tuple[Role, str]]:
+    """The gateways and workers that it scrapes, by its jobs' names. Raises `PrometheusError`."""
+    try:
+        body = await asyncio.to_thread(_read, f"{prometheus.rstrip('/')}/api/v1/targets?state=active")
+        found = msgspec.json.decode(body, type=_TargetsAnswer).data.active
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise PrometheusError(f"{prometheus} does not say what it scrapes: {error}; name its address") from None
+    roles = [(role, target.scrape_url) for target in found for role in Role if target.labels.get("job") == role]
+    if not roles:
+        raise PrometheusError(f"{prometheus} scrapes no job named gateway or worker; see ops/docker/prometheus.yml")
+    return roles
+
+
+async def look(settings: Settings, processes: Sequence[tuple[Role, str]], *, url: str, seconds: float) -> System:
+    """At all of them, for so long. `url`: the customers' way in. Never raises: what does not answer is told so."""
+    first = await asyncio.gather(*(_page(address) for _, address in processes))
+    began = time.monotonic()
+    socket, broker, redis, lag = await asyncio.gather(
+        _socket(url), _timed(lambda: describe_topics(settings.kafka), 1), _redis(settings), _lag(settings)
+    )
+    await asyncio.sleep(max(0.0, seconds - (time.monotonic() - began)))
+    then = await asyncio.gather(*(_page(address) for _, address in processes))
+    took_s = time.monotonic() - began
+    return System(
+        processes=[
+            Process(role, address, _window(before, after, took_s))
+            for (role, address), before, after in zip(processes, first, then, strict=True)
+        ],
+        socket=socket,
+        broker=broker,
+        redis=redis,
+        lag=lag,
+    )
+
+
+def _window(before: Page | str, after: Page | str, seconds: float) -> Window | str:
+    if isinstance(before, str) or isinstance(after, str):
+        return after if isinstance(after, str) else str(before)
+    return Window(before, after, seconds)
+
+
+async def _page(url: str) -> Page | str:
+    try:
+        return parse_page((await asyncio.to_thread(_read, url)).decode())
+    except urllib.error.URLError as error:
+        return f"no answer: {error.reason}"
+    except (OSError, ValueError) as error:
+        return f"no answer: {error}"
+
+
+def _read(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=_PATIENCE_S) as page:  # noqa: S310 - an operator names it
+        body: bytes = page.read()
+        return body
+
+
+async def _timed(ask: Callable[[], Awaitable[object]], times: int) -> Probe:
+    """The median of so many."""
+    took: list[float] = []
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            for _ in range(times):
+                began = time.perf_counter()
+                await ask()
+                took.append(time.perf_counter() - began)
+    except TimeoutError:
+        return f"no answer within {_PATIENCE_S:.0f} s"
+    except (BrokerUnavailable, RedisError, OSError, ConnectionClosed) as error:
+        return str(error).splitlines()[0]
+    return Answered(median(took))
+
+
+async def _socket(url: str) -> Probe:
+    """Before `session.start`, so nobody's token is needed."""
+    try:
+        async with asyncio.timeout(_PATIENCE_S), connect(url, compression=None, proxy=None) as socket:
+
+            async def ping() -> None:
+                await (await socket.ping())
+
+            return await _timed(ping, _TIMES)
+    except TimeoutError:
+        return f"no connection to {url} within {_PATIENCE_S:.0f} s"
+    except (OSError, InvalidHandshake, InvalidURI, ConnectionClosed) as error:
+        return f"no connection to {url}: {error}"
+
+
+async def _redis(settings: Settings) -> Probe:
+    client = async_redis(settings.redis)
+    try:
+        return await _timed(client.ping, _TIMES)
+    finally:
+        await client.aclose()
+
+
+async def _lag(settings: Settings) -> dict[str, int] | None:
+    names = TopicNames(settings.kafka.topic_prefix)
+    topics = {names.requests(bucket): str(bucket) for bucket in BUCKETS}
+    group = settings.kafka.topic_prefix + settings.worker.group
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            lag = await group_lag(settings.kafka, group, list(topics))
+    except (BrokerUnavailable, TimeoutError):
+        return None
+    return {topics[topic]: records for topic, records in lag.items()}

@@ -1,0 +1,71 @@
+"""What a process says of itself on `/metrics`, at one moment and over a while. Pure."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.parser import text_string_to_metric_families
+
+Labels = frozenset[tuple[str, str]]
+
+_NO_SERIES: Final[Mapping[Labels, float]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Series by name and labels."""
+
+    series: Mapping[str, Mapping[Labels, float]]
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum of the series that bear these labels; 0 where there is none."""
+        wanted = labels.items()
+        return sum(value for found, value in self.series.get(name, _NO_SERIES).items() if wanted <= set(found))
+
+
+def parse_page(text: str) -> Page:
+    """Of Prometheus' text format. Raises `ValueError`."""
+    series: dict[str, dict[Labels, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            series.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
+    return Page(series)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Two pages of one process, `seconds` apart. A counter that fell was begun anew: its process was restarted."""
+
+    before: Page
+    after: Page
+    seconds: float
+
+    def now(self, name: str, **labels: str) -> float:
+        return self.after.total(name, **labels)
+
+    def gain(self, name: str, **labels: str) -> float:
+        before, after = self.before.total(name, **labels), self.after.total(name, **labels)
+        return after - before if after >= before else after
+
+    def rate(self, name: str, **labels: str) -> float:
+        """A second."""
+        return self.gain(name, **labels) / self.seconds
+
+    def mean(self, histogram: str, **labels: str) -> float | None:
+        """Of what a histogram observed meanwhile; None where that is nothing."""
+        count = self.gain(f"{histogram}_count", **labels)
+        return self.gain(f"{histogram}_sum", **labels) / count if count else None
+
+    def quantile(self, histogram: str, q: float, **labels: str) -> float | None:
+        """The upper bound of the bucket that `q` of the observations reach: never less than the quantile itself.
+        Beyond the last bound it is infinite; None where nothing was observed."""
+        count = self.gain(f"{histogram}_count", **labels)
+        if not count:
+            return None
+        buckets = self.after.series.get(f"{histogram}_bucket", _NO_SERIES)
+        bounds = sorted({dict(found)["le"] for found in buckets}, key=float)
+        for bound in bounds:
+            if self.gain(f"{histogram}_bucket", **labels, le=bound) >= q * count:
+                return float(bound)
+        return math.inf

@@ -1,0 +1,195 @@
+"""What holds the system up, told from its numbers: each part's fault, its evidence, and which explains which."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+
+from ops.diagnose.knowledge import causes
+from ops.diagnose.pages import Page, Window, parse_page
+from ops.diagnose.rules import RULES, found_in
+from ops.diagnose.system import Answered, Probe, Process, Role, System
+from shared.settings import describe
+
+ROOT = Path(__file__).parents[2]
+RUNBOOKS = ROOT / "docs" / "runbooks"
+SECONDS = 10.0
+FAST = {"socket": Answered(0.001), "broker": Answered(0.01), "redis": Answered(0.001)}
+
+Given = Mapping[str, float]
+
+
+def page(samples: Given) -> Page:
+    """Of lines as they stand in the exposition."""
+    return parse_page("".join(f"{name} {value}\n" for name, value in samples.items()))
+
+
+def window(after: Given, before: Given | None = None) -> Window:
+    return Window(page(before or {}), page(after), SECONDS)
+
+
+def quiet_gateway(**more: float) -> Given:
+    return {"replyline_gateway_workers": 1.0, 'replyline_ready{check="kafka"}': 1.0, **more}
+
+
+def quiet_worker(more: Given | None = None) -> Given:
+    return {"replyline_worker_slots": 8.0, "replyline_worker_slots_used": 2.0, **(more or {})}
+
+
+def a_system(
+    gateway: Given | None = None, worker: Given | None = None, lag: Mapping[str, int] | None = None, **probes: Probe
+) -> System:
+    return System(
+        processes=[
+            Process(Role.GATEWAY, "http://g", window(gateway or quiet_gateway())),
+            Process(Role.WORKER, "http://w", window(worker or quiet_worker())),
+        ],
+        lag=lag,
+        **{**FAST, **probes},
+    )
+
+
+def histogram(name: str, below: float, count: float, labels: str = "") -> Given:
+    """All observations in the bucket that ends at `below`."""
+    sign = f"{labels}," if labels else ""
+    return {
+        f'{name}_bucket{{{sign}le="{below / 2}"}}': 0.0,
+        f'{name}_bucket{{{sign}le="{below}"}}': count,
+        f'{name}_bucket{{{sign}le="+Inf"}}': count,
+        f"{name}_count{{{labels}}}" if labels else f"{name}_count": count,
+        f"{name}_sum{{{labels}}}" if labels else f"{name}_sum": count * below,
+    }
+
+
+def busy(prefill: float, decode: float, transfer: float = 0.0) -> Given:
+    parts = {"prefill": prefill, "decode": decode, "transfer": transfer}
+    return {f'replyline_worker_step_seconds_sum{{kind="{kind}"}}': share * SECONDS for kind, share in parts.items()}
+
+
+FULL = {"replyline_worker_slots_used": 8.0}
+FAULTS = {
+    "process": System(processes=[Process(Role.GATEWAY, "http://g", "no answer: refused")], **FAST),
+    "broker": a_system(quiet_gateway() | histogram("replyline_gateway_publish_seconds", 0.8, 20)),
+    "redis": a_system(quiet_gateway() | {"replyline_history_unavailable_total": 3.0}),
+    "gpu_memory": a_system(
+        worker=quiet_worker(
+            {
+                'replyline_gpu_memory_bytes{gpu="0",state="used"}': 79e9,
+                'replyline_gpu_memory_bytes{gpu="0",state="total"}': 80e9,
+            }
+        )
+    ),
+    "gateway_loop": a_system(quiet_gateway() | histogram("replyline_event_loop_lag_seconds", 0.25, 40)),
+    "network": a_system(socket=Answered(0.4)),
+    "clients": a_system(quiet_gateway() | {'replyline_gateway_closes_total{code="4008"}': 1.0}),
+    "kv": a_system(worker=quiet_worker(busy(0.2, 0.2, 0.4))),
+    "prefill": a_system(worker=quiet_worker(FULL | busy(0.7, 0.2))),
+    "decode": a_system(worker=quiet_worker(FULL | busy(0.2, 0.7))),
+    "queue": a_system(lag={"long": 40, "short": 0}),
+}
+
+
+def test_every_rule_has_a_fault_here_and_a_cause_to_explain_it() -> None:
+    assert FAULTS.keys() == RULES.keys() == causes().keys()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_part_at_fault_is_named_and_no_other(name: str) -> None:
+    assert list(found_in(FAULTS[name])) == [name]
+
+
+def test_nothing_is_at_fault_where_nothing_is_at_its_limit() -> None:
+    assert found_in(a_system(lag={"long": 2})) == {}
+    assert found_in(a_system(worker=quiet_worker(busy(0.0, 1.0)))) == {}, "one long answer keeps an engine busy"
+
+
+def test_what_explains_the_rest_is_named_first() -> None:
+    """A broker that is away fills queues; full engines leave requests waiting."""
+    away = a_system(lag={"long": 40}, broker="no Kafka at 127.0.0.1:9092")
+    assert next(iter(found_in(away))) == "broker"
+    full = a_system(worker=quiet_worker(busy(0.2, 0.75) | {"replyline_worker_waiting": 30.0}), lag={"short": 90})
+    assert list(found_in(full)) == ["decode", "queue"]
+
+
+@pytest.mark.parametrize(("probe", "name"), [("socket", "network"), ("broker", "broker"), ("redis", "redis")], ids=str)
+def test_who_does_not_answer_is_named_with_what_it_said(probe: str, name: str) -> None:
+    found = found_in(a_system(**{probe: "connection refused"}))
+    assert list(found) == [name]
+    assert "connection refused" in found[name][0]
+
+
+@pytest.mark.parametrize(("check", "name"), [("engine", "process"), ("kafka", "broker"), ("redis", "redis")])
+def test_what_a_process_waits_for_is_named(check: str, name: str) -> None:
+    found = found_in(a_system({**quiet_gateway(), f'replyline_ready{{check="{check}"}}': 0.0}))
+    assert found == {name: [f"http://g is not ready: {check}"]}
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b"]), st.floats(0, 1e6), min_size=1), st.floats(0, 1e6))
+def test_a_counter_never_loses(before: dict[str, float], after: float) -> None:
+    """What fell was begun anew, and has counted so much since."""
+    series = {f'x_total{{k="{key}"}}': value for key, value in before.items()}
+    found = window({'x_total{k="a"}': after}, series)
+    had = sum(before.values())
+    assert found.gain("x_total") == pytest.approx(after - had if after >= had else after)
+    assert found.rate("x_total") == pytest.approx(found.gain("x_total") / SECONDS)
+
+
+@given(st.lists(st.floats(0.001, 50), min_size=1, max_size=60), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_a_quantile_is_the_bound_of_the_bucket_it_falls_into(observed: list[float], q: float) -> None:
+    bounds = [0.01, 0.1, 1.0, 10.0]
+    samples: dict[str, float] = {f'h_bucket{{le="{bound}"}}': sum(v <= bound for v in observed) for bound in bounds}
+    samples |= {'h_bucket{le="+Inf"}': len(observed), "h_count": len(observed), "h_sum": sum(observed)}
+    found = window(samples).quantile("h", q)
+    assert found is not None
+    below = sum(value <= found for value in observed)
+    assert below >= q * len(observed)
+    lower = max((bound for bound in bounds if bound < found), default=0.0)
+    assert sum(value <= lower for value in observed) < q * len(observed)
+
+
+def test_nothing_observed_has_no_quantile_and_no_mean() -> None:
+    empty = window({})
+    assert empty.quantile("h", 0.5) is None
+    assert empty.mean("h") is None
+
+
+def test_every_number_that_a_rule_reads_is_declared() -> None:
+    """A misspelt one would be nought for ever."""
+    import shared.metrics  # noqa: F401 - declares them
+
+    declared = {sample.name for family in REGISTRY.collect() for sample in family.samples}
+    declared |= {family.name for family in REGISTRY.collect()}
+    declared |= {f"{family.name}_total" for family in REGISTRY.collect() if family.type == "counter"}
+    read = set(re.findall(r'"((?:replyline|process)_\w+)"', (ROOT / "ops" / "diagnose" / "rules.py").read_text()))
+    histograms = {family.name for family in REGISTRY.collect() if family.type == "histogram"}
+    assert {name for name in read if name not in declared and name.removesuffix("_count") not in histograms} == set()
+
+
+def _anchors(file: Path) -> set[str]:
+    titles = re.findall(r"^##+ (.+)$", file.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_causes_runbook_and_settings_exist(name: str) -> None:
+    cause = causes()[name]
+    file, _, anchor = cause.runbook.partition("#")
+    assert anchor in _anchors(RUNBOOKS / file)
+    known = {variable for variable, *_ in describe()}
+    said = " ".join([*cause.because, *cause.remedies])
+    assert set(re.findall(r"REPLYLINE_[A-Z_]+[A-Z]", said)) <= known
+    assert cause.symptom
+    assert cause.because
+    assert cause.remedies
+
+
+def test_every_alert_has_a_cause_and_every_cause_names_alerts_that_exist() -> None:
+    rules = yaml.safe_load((ROOT / "ops" / "alerts" / "rules.yml").read_text())
+    alerts = {rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule}
+    named = {alert for cause in causes().values() for alert in cause.alerts}
+    assert named == alerts
