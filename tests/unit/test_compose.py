@@ -13,13 +13,18 @@ ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 DOCKERFILE = (ROOT / "ops" / "docker" / "Dockerfile").read_text()
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-ONE_SHOT = {"topics", "model"}
+CADDYFILE = (ROOT / "ops" / "docker" / "Caddyfile").read_text()
+ONE_SHOT = {"topics", "model", "model-gpu", "secret"}
+GATEWAYS = sorted(name for name in SERVICES if name.startswith("gateway"))
 LONG_RUNNING = SERVICES.keys() - ONE_SHOT
 OBSERVABILITY = {name for name, service in SERVICES.items() if "observability" in service.get("profiles", ())}
 
 
 def _settings_of(service: dict[str, Any]) -> dict[str, str]:
-    return {name: str(value) for name, value in service.get("environment", {}).items() if name.startswith("REPLYLINE_")}
+    given = {
+        name: str(value) for name, value in service.get("environment", {}).items() if name.startswith("REPLYLINE_")
+    }
+    return {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value) for name, value in given.items()}
 
 
 def _duration_s(text: str) -> float:
@@ -29,23 +34,53 @@ def _duration_s(text: str) -> float:
 
 
 def test_the_services_are_those_of_the_layout() -> None:
-    """Kafka, Redis, two one-shot jobs, the edge and inference; what else there is starts only where it is asked for."""
+    """Kafka, Redis, the jobs, two gateways behind one port, two workers; all else starts only where it is asked for."""
     plain = {name for name, service in SERVICES.items() if "profiles" not in service}
-    assert plain == {"kafka", "redis", "topics", "model", "gateway", "worker"}
-    assert {"prometheus", "grafana"} == OBSERVABILITY
+    assert plain == {"kafka", "redis", "gateway-0", "gateway-1", "proxy", "worker"} | (ONE_SHOT - {"model-gpu"})
+    assert {"prometheus", "grafana"} <= OBSERVABILITY
+    assert SERVICES["worker"]["deploy"]["replicas"] == 2
+
+
+def test_each_gateway_has_a_reply_partition_of_its_own_and_all_have_one_secret() -> None:
+    """Else they would hear each other's answers, and a client could not go on at the other one."""
+    settings = [_settings_of(SERVICES[name]) for name in GATEWAYS]
+    partitions = [given["REPLYLINE_GATEWAY__REPLY_PARTITION"] for given in settings]
+    assert len(set(partitions)) == len(GATEWAYS) >= 2
+    (secret,) = {given["REPLYLINE_GATEWAY__CURSOR_SECRET_FILE"] for given in settings}
+    for name, mode in (*((gateway, "ro") for gateway in GATEWAYS), ("secret", "")):
+        mounts = dict(mount.split(":", 1) for mount in SERVICES[name]["volumes"])
+        folder, *how = mounts["secrets"].split(":")
+        assert str(Path(secret).parent) == folder
+        assert how == ([mode] if mode else [])
+    assert secret in SERVICES["secret"]["command"][0]
+    others = SERVICES.keys() - set(GATEWAYS) - {"secret"}
+    assert not [name for name in others for mount in SERVICES[name].get("volumes", []) if mount.startswith("secrets:")]
+
+
+def test_the_proxy_knows_every_gateway_and_shows_nobody_its_insides() -> None:
+    """A gateway that is not named there gets nobody; metrics are for the operator's network."""
+    (named,) = re.findall(r"^\treverse_proxy (.+) \{$", CADDYFILE, re.MULTILINE)
+    assert named.split() == [f"{name}:8080" for name in GATEWAYS]
+    (inside,) = re.findall(r"^\t@inside path (.+)$", CADDYFILE, re.MULTILINE)
+    assert {"/metrics", "/ready", "/health"} <= set(inside.split())
+    assert SERVICES["proxy"]["depends_on"].keys() == set(GATEWAYS)
 
 
 def test_prometheus_and_grafana_are_given_files_that_exist_and_fit_each_other() -> None:
     """Nothing is written by hand in Grafana: its source, its dashboards and the rules come from this repository."""
-    given = [mount.split(":") for name in OBSERVABILITY for mount in SERVICES[name]["volumes"]]
+    given = [mount.split(":") for name in OBSERVABILITY for mount in SERVICES[name].get("volumes", ())]
     bound = {target: source for source, target, *how in given if source.startswith("./") and how == ["ro"]}
     assert all((ROOT / source).exists() for source in bound.values())
     prometheus = yaml.safe_load((ROOT / bound["/etc/prometheus/prometheus.yml"]).read_text())
     assert [bound[path] for path in prometheus["rule_files"]] == ["./ops/alerts/rules.yml"]
     scraped = {job["job_name"]: job["dns_sd_configs"][0] for job in prometheus["scrape_configs"]}
-    for name, variable in (("gateway", "GATEWAY__PORT"), ("worker", "WORKER__METRICS_PORT")):
-        assert scraped[name]["names"] == [name]
-        assert scraped[name]["port"] == SERVICES[name]["environment"][f"REPLYLINE_{variable}"]
+    assert scraped.keys() == {"gateway", "worker"}
+    for name, job in scraped.items():
+        assert job["names"] == [name]
+    for gateway in GATEWAYS:
+        assert SERVICES[gateway]["networks"]["default"]["aliases"] == ["gateway"]
+        assert scraped["gateway"]["port"] == SERVICES[gateway]["environment"]["REPLYLINE_GATEWAY__PORT"]
+    assert scraped["worker"]["port"] == SERVICES["worker"]["environment"]["REPLYLINE_WORKER__METRICS_PORT"]
     provisioning = "/etc/grafana/provisioning"
     (source,) = yaml.safe_load((ROOT / bound[f"{provisioning}/datasources/replyline.yml"]).read_text())["datasources"]
     assert source["url"] == "http://prometheus:9090"
@@ -80,6 +115,7 @@ def test_no_service_has_more_rights_than_it_needs(name: str) -> None:
     assert service["user"] not in {"root", "0", "0:0"}
     assert not service.get("privileged", False)
     assert service["cap_drop"] == ["ALL"]
+    assert service.get("cap_add", []) == (["NET_BIND_SERVICE"] if name == "proxy" else [])
     assert "no-new-privileges:true" in service["security_opt"]
     assert service["deploy"]["resources"]["limits"]["memory"]
     assert "build" in service or re.search(r":v?\d+\.\d+\.\d+", service["image"])
@@ -99,8 +135,10 @@ def test_dependencies_exist_and_have_the_right_condition() -> None:
             assert how["condition"] == wanted
 
 
-def test_every_variable_is_a_setting_with_an_allowed_value() -> None:
+def test_every_variable_is_a_setting_with_an_allowed_value(tmp_path: Path) -> None:
     """A misspelt variable would stop the process: all are known, and the settings accept them."""
+    secret = tmp_path / "cursor"
+    secret.write_text("s3cret" * 6)
     known = {variable for variable, *_ in describe()}
     for service in SERVICES.values():
         given = _settings_of(service)
@@ -108,7 +146,7 @@ def test_every_variable_is_a_setting_with_an_allowed_value() -> None:
         values: dict[str, dict[str, str]] = {}
         for variable, value in given.items():
             group, name = variable.removeprefix("REPLYLINE_").lower().split("__")
-            values.setdefault(group, {})[name] = value
+            values.setdefault(group, {})[name] = str(secret) if name == "cursor_secret_file" else value
         Settings.model_validate(values)
     assert set(re.findall(r"REPLYLINE_[A-Z_]+", DOCKERFILE)) <= known
 
@@ -116,19 +154,23 @@ def test_every_variable_is_a_setting_with_an_allowed_value() -> None:
 def test_shutdown_may_take_longer_than_the_drain() -> None:
     """A gateway or worker that drains is not killed in the middle of it."""
     settings = Settings()
-    assert _duration_s(SERVICES["gateway"]["stop_grace_period"]) > settings.gateway.drain_s
-    assert _duration_s(SERVICES["worker"]["stop_grace_period"]) > settings.worker.drain_s
+    for gateway in GATEWAYS:
+        assert _duration_s(SERVICES[gateway]["stop_grace_period"]) > settings.gateway.drain_s
+    for worker in ("worker", "worker-gpu"):
+        assert _duration_s(SERVICES[worker]["stop_grace_period"]) > settings.worker.drain_s
 
 
 def test_what_is_published_and_checked_is_what_is_served() -> None:
     """The page is on PORT, 8080 without it; the healthchecks ask the ports that the settings name."""
-    gateway, worker = SERVICES["gateway"], SERVICES["worker"]
-    port = gateway["environment"]["REPLYLINE_GATEWAY__PORT"]
-    assert gateway["ports"] == [f"${{PORT:-8080}}:{port}"]
-    assert f":{port}/ready" in gateway["healthcheck"]["test"][-1]
+    worker = SERVICES["worker"]
+    (listens,) = re.findall(r"^:(\d+) \{$", CADDYFILE, re.MULTILINE)
+    assert SERVICES["proxy"]["ports"] == [f"${{PORT:-8080}}:{listens}"]
+    for name in GATEWAYS:
+        port = SERVICES[name]["environment"]["REPLYLINE_GATEWAY__PORT"]
+        assert f":{port}/ready" in SERVICES[name]["healthcheck"]["test"][-1]
     assert f":{worker['environment']['REPLYLINE_WORKER__METRICS_PORT']}/ready" in worker["healthcheck"]["test"][-1]
-    assert all("ports" not in SERVICES[name] for name in SERVICES.keys() - {"gateway", "grafana"})
-    assert SERVICES["grafana"]["ports"] == ["127.0.0.1:${GRAFANA_PORT:-3000}:3000"]
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service and name != "proxy"}
+    assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
 
 
 def test_volumes_are_declared_and_the_model_is_written_by_one_service() -> None:
@@ -137,17 +179,21 @@ def test_volumes_are_declared_and_the_model_is_written_by_one_service() -> None:
     sources = {mount.split(":")[0] for _, mount in mounts}
     assert {source for source in sources if not source.startswith("./")} == COMPOSE["volumes"].keys()
     writers = [name for name, mount in mounts if mount.startswith("models:") and not mount.endswith(":ro")]
-    assert writers == ["model"]
+    assert writers == ["model", "model-gpu"]
     read_from = Path(SERVICES["worker"]["environment"]["REPLYLINE_MODEL__DIR"])
     assert SERVICES["model"]["command"] == ["model", "prepare", "--dir", str(read_from.parent)]
     assert read_from.name == Settings().model.dir.name
+    on_gpu = Path(SERVICES["worker-gpu"]["environment"]["REPLYLINE_MODEL__DIR"])
+    command = SERVICES["model-gpu"]["command"]
+    assert command[:4] == SERVICES["model"]["command"]
+    assert on_gpu.name.endswith(f"-{command[-1]}")
 
 
 def test_the_image_is_built_from_the_lock_and_does_not_run_as_root() -> None:
     """Pinned base, hashes required, a numeric user as the last one."""
     assert re.search(r"^ARG PYTHON_IMAGE=python:\d+\.\d+\.\d+-slim", DOCKERFILE, re.MULTILINE)
-    assert "--require-hashes -r requirements/demo.txt" in DOCKERFILE
-    assert re.findall(r"^USER (.+)$", DOCKERFILE, re.MULTILINE) == [SERVICES["gateway"]["user"]]
+    assert "--require-hashes -r requirements/image.txt" in DOCKERFILE
+    assert re.findall(r"^USER (.+)$", DOCKERFILE, re.MULTILINE) == [SERVICES["gateway-0"]["user"]]
 
 
 def test_the_image_copies_every_package() -> None:
