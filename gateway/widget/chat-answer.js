@@ -1,29 +1,45 @@
 /** One answer on the page: its text as it grows, then where it came from and what it cost. */
 
 import { h, icon } from "./chat-dom.js";
+import { factsDisclosure } from "./chat-facts.js";
+import { Prose } from "./chat-prose.js";
+import { RatingView } from "./chat-rating.js";
 
 /** @typedef {import("./chat-strings.js").Strings} Strings */
 /** @typedef {import("./replyline-client.js").Response} Response */
 /** @typedef {import("./replyline-client.js").ErrorDetail} ErrorDetail */
 /** @typedef {import("./replyline-client.js").Grounding} Grounding */
+/** @typedef {import("./replyline-client.js").Rating} Rating */
+/** @typedef {{ onRetry: () => void, onRate: (rating: Rating) => void, onPerson: () => void }} Wishes of the customer */
 
-/** @type {Record<Response["source"], "spark" | "page" | "clock">} */
-const SOURCE_ICONS = { model: "spark", faq: "page", busy: "clock" };
+/** @type {Record<Response["source"], "spark" | "page" | "chat" | "question" | "clock" | "person">} */
+const SOURCE_ICONS = {
+  model: "spark",
+  mixed: "spark",
+  faq: "page",
+  courtesy: "chat",
+  unsure: "question",
+  busy: "clock",
+  handoff: "person",
+};
+const RATED_SOURCES = ["model", "mixed", "faq"];
 
 export class AnswerView {
-  /** @type {string} */ text = "";
-  #prose = h("div", { class: "prose", dir: "auto" });
+  #prose = new Prose();
   #foot = h("footer", { class: "foot" });
-  element = h("article", { class: "answer" }, this.#prose, this.#foot);
+  element = h("article", { class: "answer" }, this.#prose.element, this.#foot);
   #strings;
-  #onRetry;
+  #wishes;
+  #person;
+  /** @type {RatingView | null} */ #rating = null;
   /** @type {Response | null} */ #response = null;
   /** @type {ErrorDetail | null} */ #error = null;
 
-  /** @param {Strings} strings @param {() => void} onRetry */
-  constructor(strings, onRetry) {
+  /** @param {Strings} strings @param {Wishes} wishes */
+  constructor(strings, wishes) {
     this.#strings = strings;
-    this.#onRetry = onRetry;
+    this.#wishes = wishes;
+    this.#person = h("button", { type: "button", class: "quiet", hidden: true, onclick: wishes.onPerson });
     this.localize(strings);
   }
 
@@ -31,37 +47,50 @@ export class AnswerView {
   localize(strings) {
     this.#strings = strings;
     this.element.setAttribute("aria-label", strings.answer);
+    this.#person.textContent = strings.person;
     if (this.#response) this.finish(this.#response);
     else if (this.#error) this.fail(this.#error);
-    else if (!this.text) this.#prose.replaceChildren(waiting(strings));
+    else this.#prose.wait(strings);
   }
 
   /** @param {string} text all of it so far */
   show(text) {
-    if (!this.text) this.#prose.replaceChildren(); // the waiting dots
-    this.text = text;
-    const paragraphs = text.split(/\n{2,}/).filter((paragraph) => paragraph.trim());
-    while (this.#prose.childElementCount > paragraphs.length) this.#prose.lastChild.remove();
-    while (this.#prose.childElementCount < paragraphs.length) this.#prose.append(h("p"));
-    paragraphs.forEach((paragraph, index) => {
-      const shown = this.#prose.children[index];
-      if (shown.textContent !== paragraph) shown.textContent = paragraph;
-    });
+    this.#prose.show(text);
   }
 
   /** @param {Response} response its `output_text` is final, whatever was streamed */
   finish(response) {
     this.#response = response;
-    this.show(response.output_text);
-    const { status, source, output_text, grounding = [] } = response;
+    const { status, source, output_text, grounding = [], replaced = [] } = response;
+    if (replaced.length > 0) this.#prose.showMarked(output_text, replaced, this.#strings);
+    else this.show(output_text);
     const [button, facts] = factsDisclosure(this.#strings, response);
     this.#foot.replaceChildren(
       ...grounding.map((entry) => basis(this.#strings, entry, output_text)),
-      h("div", { class: "meta" }, ...this.#origin(response), button),
+      h("div", { class: "meta" }, ...this.#origin(response), this.#ratingOf(response), button),
       facts,
     );
     if (status === "failed") this.#foot.prepend(this.#errorLine(response.error));
     else if (source === "busy") this.#foot.append(this.#retryButton());
+    else if (source === "unsure") this.#foot.prepend(this.#person);
+  }
+
+  /** Whether a person can be asked for now: then one is, where nothing is known. @param {boolean} offered */
+  offerPerson(offered) {
+    this.#person.hidden = !offered;
+  }
+
+  /** What the customer thinks of it. @param {Rating | null} rating @param {boolean} [failed] it could not be taken */
+  rate(rating, failed = false) {
+    this.#rating?.show(rating, failed);
+  }
+
+  /** Where there is something to rate. @param {Response} response */
+  #ratingOf({ status, source }) {
+    if ((status !== "completed" && status !== "incomplete") || !RATED_SOURCES.includes(source)) return null;
+    this.#rating ??= new RatingView(this.#wishes.onRate);
+    this.#rating.localize(this.#strings);
+    return this.#rating.element;
   }
 
   /** @param {Response} response */
@@ -79,7 +108,7 @@ export class AnswerView {
   /** No answer will come. @param {ErrorDetail} error */
   fail(error) {
     this.#error = error;
-    if (!this.text) this.#prose.replaceChildren();
+    this.#prose.stopWaiting();
     this.#foot.replaceChildren(this.#errorLine(error));
   }
 
@@ -109,7 +138,7 @@ export class AnswerView {
   #retryButton(waitMs = 0) {
     const button = h(
       "button",
-      { type: "button", class: "quiet", disabled: waitMs > 0, onclick: this.#onRetry },
+      { type: "button", class: "quiet", disabled: waitMs > 0, onclick: this.#wishes.onRetry },
       this.#strings.retry,
     );
     if (waitMs > 0) setTimeout(() => (button.disabled = false), waitMs);
@@ -124,21 +153,10 @@ function markOf({ status, reason }) {
 }
 
 /** @param {Strings} strings @param {ErrorDetail | undefined} error */
-function describe(strings, error) {
+export function describe(strings, error) {
   const known = new Map(Object.entries(strings.errors)); // a plain object has `constructor` and the like besides
   return known.get(error?.code ?? "") ?? error?.message ?? strings.failed;
 }
-
-/** @param {Strings} strings */
-const waiting = (strings) =>
-  h(
-    "div",
-    { class: "waiting" },
-    h("span", { class: "visually-hidden" }, strings.thinking),
-    h("i"),
-    h("i"),
-    h("i"),
-  );
 
 /**
  * The help entry behind an answer. Where the answer is the entry itself, its question says enough.
@@ -152,67 +170,4 @@ function basis(strings, { question, answer }, text) {
     h("summary", {}, icon("chevron"), strings.basedOn(question)),
     h("p", {}, answer),
   );
-}
-
-/** @param {Strings} strings @param {Response} response @returns {[HTMLElement, HTMLElement]} a button and what it opens */
-function factsDisclosure(strings, response) {
-  const { usage, timings } = response;
-  const rows = [
-    [strings.ttft, duration(strings, timings.ttft_ms)],
-    [strings.total, duration(strings, timings.total_ms)],
-    [strings.queue, duration(strings, timings.queue_ms)],
-    [strings.prefill, duration(strings, timings.prefill_ms)],
-    [strings.tokensIn, tokensRead(strings, usage)],
-    [strings.tokensOut, usage.output_tokens ? String(usage.output_tokens) : undefined],
-    [strings.model, response.model],
-  ].filter(([, value]) => value);
-  const facts = h(
-    "div",
-    { class: "facts", hidden: true },
-    timeline(strings, timings),
-    h("dl", {}, ...rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
-  );
-  const button = h(
-    "button",
-    {
-      type: "button",
-      class: "facts-button",
-      "aria-expanded": "false",
-      title: strings.facts,
-      onclick: () => {
-        facts.hidden = !facts.hidden;
-        button.setAttribute("aria-expanded", String(!facts.hidden));
-      },
-    },
-    h("span", { class: "visually-hidden" }, `${strings.facts}: `),
-    duration(strings, timings.total_ms) ?? "…",
-    icon("chevron"),
-  );
-  return [button, facts];
-}
-
-/** Queue, reading and writing in proportion. @param {Strings} strings @param {Response["timings"]} timings */
-function timeline(strings, { queue_ms = 0, prefill_ms = 0, ttft_ms, total_ms }) {
-  if (!ttft_ms || !total_ms) return null;
-  const parts = { queue: queue_ms, prefill: prefill_ms, writing: total_ms - ttft_ms };
-  const segments = Object.entries(parts).map(([name, ms]) => {
-    const segment = h("span", { class: name, title: strings[/** @type {keyof typeof parts} */ (name)] });
-    segment.style.flexGrow = String(Math.max(ms, 0));
-    return segment;
-  });
-  return h("div", { class: "timeline", "aria-hidden": "true" }, ...segments);
-}
-
-/** @param {Strings} strings @param {Response["usage"]} usage */
-function tokensRead(strings, { input_tokens, cached_tokens }) {
-  if (!input_tokens) return undefined;
-  return cached_tokens ? `${input_tokens} (${strings.cached(cached_tokens)})` : String(input_tokens);
-}
-
-/** @param {Strings} strings @param {number | undefined} ms */
-function duration(strings, ms) {
-  if (ms === undefined || ms === null) return undefined;
-  return ms < 1000
-    ? `${Math.round(ms)} ${strings.milliseconds}`
-    : `${(ms / 1000).toFixed(2)} ${strings.seconds}`;
 }

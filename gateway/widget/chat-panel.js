@@ -2,6 +2,7 @@
 
 import { Announcer } from "./chat-announcer.js";
 import { AnswerView } from "./chat-answer.js";
+import { CareBar } from "./chat-care.js";
 import { h, icon } from "./chat-dom.js";
 import { chooseLanguage } from "./chat-strings.js";
 import { ReplylineClient, tabStorage } from "./replyline-client.js";
@@ -12,7 +13,8 @@ const MAX_INPUT_CHARACTERS = 4000;
 /** @typedef {import("./chat-strings.js").Strings} Strings */
 /** @typedef {import("./replyline-client.js").Response} Response */
 /** @typedef {import("./replyline-client.js").ErrorDetail} ErrorDetail */
-/** @typedef {{ event_id: string, question: string, response?: Response }} SavedTurn what a reload restores */
+/** @typedef {import("./replyline-client.js").Rating} Rating */
+/** @typedef {{ event_id: string, question: string, response?: Response, rating?: Rating | null }} SavedTurn what a reload restores */
 /** @typedef {SavedTurn & { view: AnswerView, question_element: HTMLElement, settled: boolean }} Turn */
 
 export class ChatPanel {
@@ -23,6 +25,7 @@ export class ChatPanel {
   #storage = tabStorage();
   #storageKey;
   #closeCode = 0;
+  #offersPerson = false;
   /** the reader is at the end and wants to stay there */ #following = true;
 
   // Words are set in `localize`.
@@ -43,6 +46,7 @@ export class ChatPanel {
     icon("down"),
   );
   #notice = h("div", { class: "notice", hidden: true });
+  #care = new CareBar(() => this.#client.requestHandoff(this.element.lang));
   #label = h("label", { class: "visually-hidden", for: "input" });
   #input = h("textarea", {
     id: "input",
@@ -84,25 +88,28 @@ export class ChatPanel {
     this.#header,
     h("div", { class: "middle" }, this.#log, this.#latest),
     this.#notice,
+    this.#care.element,
     this.#form,
     h("slot", { name: "note" }),
     this.#announcer.element,
   );
 
   /**
-   * @param {{ url: string, token: import("./replyline-client.js").TokenSource, tools: HTMLElement[] }} options `tools`
-   *     are further buttons for the head
+   * @param {{ url: string, token: import("./replyline-client.js").TokenSource, consent: { training: boolean },
+   *     tools: HTMLElement[] }} options `tools` are further buttons for the head
    */
-  constructor({ url, token, tools }) {
+  constructor({ url, token, consent, tools }) {
     this.#header.append(...tools);
     this.#storageKey = `replyline:turns:${url}`;
-    this.#client = new ReplylineClient({ url, token });
+    this.#client = new ReplylineClient({ url, token, consent });
     /** @param {string} type @param {(detail: any) => void} handle */
     const on = (type, handle) =>
       this.#client.addEventListener(type, (event) => handle(/** @type {CustomEvent} */ (event).detail));
     on("state", ({ code }) => this.#showState(code));
     on("delta", ({ event_id, text }) => this.#onText(event_id, text));
     on("done", ({ event_id, response }) => this.#onDone(event_id, response));
+    on("handoff", (detail) => this.#onHandoff(detail));
+    on("rated", ({ response_id, rating, error }) => this.#onRated(response_id, rating, error));
     on("error", ({ event_id, error }) => this.#onError(event_id, error));
     this.#restore();
     this.#showActivity();
@@ -136,6 +143,7 @@ export class ChatPanel {
     name(this.#latest, strings.latest);
     name(this.#send, strings.send);
     name(this.#stop, strings.stop);
+    this.#care.localize(strings);
     for (const { view, question_element } of this.#turns.values()) {
       question_element.setAttribute("aria-label", strings.you);
       view.localize(strings);
@@ -167,8 +175,13 @@ export class ChatPanel {
   }
 
   /** @param {SavedTurn} saved */
-  #addTurn({ event_id, question, response }) {
-    const view = new AnswerView(this.#strings, () => this.#askAgain(event_id));
+  #addTurn({ event_id, question, response, rating }) {
+    const view = new AnswerView(this.#strings, {
+      onRetry: () => this.#askAgain(event_id),
+      onRate: (rating) => this.#rate(event_id, rating),
+      onPerson: () => this.#askForPerson(),
+    });
+    view.offerPerson(this.#offersPerson);
     const question_element = h(
       "article",
       { class: "question", "aria-label": this.#strings.you },
@@ -178,11 +191,13 @@ export class ChatPanel {
       event_id,
       question,
       response,
+      rating,
       view,
       question_element,
       settled: Boolean(response),
     });
     if (response) view.finish(response);
+    if (rating) view.rate(rating);
     this.#empty.remove();
     this.#log.append(question_element, view.element);
     this.#showActivity();
@@ -221,6 +236,34 @@ export class ChatPanel {
     this.#save();
   }
 
+  #rate(/** @type {string} */ event_id, /** @type {Rating} */ rating) {
+    const response = this.#turns.get(event_id)?.response;
+    if (response) this.#client.rate(response.id, rating);
+  }
+
+  /** @param {string} response_id @param {Rating | null} rating @param {ErrorDetail} [error] */
+  #onRated(response_id, rating, error) {
+    const turn = [...this.#turns.values()].find(({ response }) => response?.id === response_id);
+    if (!turn) return;
+    if (!error) turn.rating = rating;
+    turn.view.rate(turn.rating ?? null, Boolean(error));
+    this.#announcer.say(error ? this.#strings.ratingFailed : this.#strings.rated);
+    this.#save();
+  }
+
+  /** What an answer offered that knows nothing; its button goes, and focus with it. */
+  #askForPerson() {
+    this.#client.requestHandoff(this.element.lang);
+    this.#input.focus();
+  }
+
+  /** @param {import("./chat-care.js").HandoffState} state */
+  #onHandoff(state) {
+    this.#care.show(state);
+    this.#offersPerson = state.offered && !state.wanted && !state.open;
+    for (const { view } of this.#turns.values()) view.offerPerson(this.#offersPerson);
+  }
+
   /** @param {string | undefined} event_id @param {import("./replyline-client.js").ErrorDetail} error */
   #onError(event_id, error) {
     const turn = this.#turns.get(event_id ?? "");
@@ -254,7 +297,7 @@ export class ChatPanel {
   #save() {
     const failed = (/** @type {Turn} */ turn) => turn.settled && !turn.response;
     const turns = [...this.#turns.values()].filter((turn) => !failed(turn));
-    const saved = turns.map(({ event_id, question, response }) => ({ event_id, question, response }));
+    const saved = turns.map(({ event_id, question, response, rating }) => ({ event_id, question, response, rating }));
     this.#storage?.setItem(this.#storageKey, JSON.stringify(saved));
   }
 

@@ -94,6 +94,11 @@ h2 { font-size: 1.0625rem; font-weight: 600; letter-spacing: -0.01em; line-heigh
 .waiting i:nth-of-type(3) { animation-delay: 300ms; }
 @keyframes breathe { 0%, 60%, 100% { opacity: 0.25; } 30% { opacity: 1; } }
 
+mark { padding-inline: 0.15em; border-radius: 3px; background: var(--tint); color: inherit; box-shadow: 0 1px 0 var(--accent); -webkit-box-decoration-break: clone; box-decoration-break: clone; }
+.from-help { margin-inline-start: 0.4em; font-size: 0.8125em; color: var(--muted); }
+.from-help::before { content: "("; }
+.from-help::after { content: ")"; }
+
 /* Where an answer came from */
 .foot { font-size: 0.8125rem; line-height: 1.5; color: var(--muted); }
 .foot:not(:empty) { margin-top: 14px; }
@@ -107,8 +112,17 @@ p.basis { padding-block: 4px; font-weight: 500; color: var(--ink); }
 .basis > p { padding: 4px 0 8px; font-size: 0.875rem; line-height: 1.6; white-space: pre-wrap; }
 .meta { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 14px; min-height: 32px; }
 .badge { display: inline-flex; align-items: center; gap: 6px; font-weight: 500; }
-.badge.model, .badge.faq { color: var(--accent); }
+.badge.model, .badge.mixed, .badge.faq { color: var(--accent); }
 .mark { padding-inline-start: 14px; border-inline-start: 1px solid var(--line); }
+.rating { display: inline-flex; align-items: center; gap: 2px; margin-inline-start: auto; }
+.rating + .facts-button { margin-inline-start: 0; }
+.thumb { display: grid; place-items: center; width: 32px; height: 32px; border-radius: 8px; }
+.thumb:hover { background: var(--tint); color: var(--ink); }
+.thumb .icon { width: 1.125rem; height: 1.125rem; }
+.thumb.down .icon { rotate: 180deg; }
+.thumb[aria-pressed="true"] { color: var(--accent); background: var(--tint); }
+.thumb[aria-pressed="true"] .icon { fill: currentColor; fill-opacity: 0.25; }
+.rating-failed { padding-inline: 6px; color: var(--danger); }
 .facts-button { display: inline-flex; align-items: center; min-height: 32px; margin-inline-start: auto; padding-inline: 10px 4px; border-radius: 8px; font-variant-numeric: tabular-nums; }
 .facts-button:hover { background: var(--tint); color: var(--ink); }
 .facts-button .icon { transition: rotate 160ms ease; }
@@ -127,6 +141,7 @@ dd { text-align: end; font-variant-numeric: tabular-nums; overflow-wrap: anywher
   min-height: 36px; padding: 4px 14px; border: 1px solid var(--line); border-radius: 10px;
   font-size: 0.875rem; font-weight: 500; color: var(--ink);
 }
+.foot > .quiet:first-child { margin-bottom: 10px; }
 .quiet:hover:enabled { border-color: var(--muted); }
 .latest {
   position: absolute; inset: auto auto 12px 50%; translate: -50%; display: grid; place-items: center;
@@ -138,6 +153,13 @@ dd { text-align: end; font-variant-numeric: tabular-nums; overflow-wrap: anywher
   display: flex; align-items: center; justify-content: space-between; gap: 16px; margin: 0 20px 12px; padding: 10px 16px;
   border-radius: 12px; background: var(--tint); font-size: 0.875rem;
 }
+.care { display: flex; align-items: center; justify-content: space-between; gap: 8px 16px; margin: 0 20px 8px; padding-inline: 8px; font-size: 0.875rem; }
+.care p { display: flex; flex-wrap: wrap; align-items: center; gap: 2px 10px; min-width: 0; line-height: 1.45; }
+.care[data-state="open"] { margin-block-end: 12px; padding: 10px 16px; border-radius: 12px; background: var(--tint); }
+.care[data-state="failed"] p { color: var(--danger); }
+.reference { color: var(--muted); font-variant-numeric: tabular-nums; }
+.person { display: inline-flex; align-items: center; gap: 8px; flex: none; min-height: 36px; padding: 4px 10px; border-radius: 10px; font-weight: 500; color: var(--muted); }
+.person:hover:enabled { background: var(--tint); color: var(--ink); }
 form {
   display: flex; align-items: flex-end; gap: 8px; margin: 0 20px; padding: 5px 5px 5px 18px;
   border: 1px solid var(--line); border-radius: 22px;
@@ -162,7 +184,7 @@ slot {
   .log { padding: 20px; }
   form { margin-inline: 12px; }
   slot { padding-inline: 20px; }
-  .notice { margin-inline: 12px; }
+  .notice, .care { margin-inline: 12px; }
 }
 
 /* The button in the corner */
@@ -188,5 +210,7 @@ slot {
 }
 @media (forced-colors: active) {
   .send, .launcher { border: 1px solid ButtonText; }
+  .thumb[aria-pressed="true"] { outline: 2px solid ButtonText; }
+  mark { border-bottom: 1px solid; }
 }
 `);

@@ -8,7 +8,9 @@
  * panel; a script tag with `data-auto` inserts that one by itself.
  *
  * Attributes: `url` (the gateway's WebSocket; by default the host that served this script), `lang` ("en", "zh"; by
- * default the page's, then the browser's), `heading`, `theme` ("light", "dark"; by default the system's), `floating`.
+ * default the page's, then the browser's), `heading`, `theme` ("light", "dark"; by default the system's), `floating`,
+ * `data-consent-training`: the customer has agreed that what is said here be recorded and models be trained on it. It
+ * is said at each connect; a script tag with `data-auto` may have it too.
  * Property `token`: for a gateway that asks who its customers are, a function that gives a fresh token (or a promise of
  * one), asked at each connect and before the last one expires: `chat.token = async () => (await fetch("/token")).text()`.
  * Slot `note`: the host's words under the input. Custom properties: `--replyline-accent`, `--replyline-on-accent`.
@@ -25,6 +27,13 @@ function ownGateway() {
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
   return url.href;
 }
+
+/** As its attribute has it at the moment. @param {HTMLElement} element */
+const consentOf = ({ dataset }) => ({
+  get training() {
+    return dataset.consentTraining !== undefined && dataset.consentTraining !== "false";
+  },
+});
 
 export class ReplylineChat extends HTMLElement {
   static observedAttributes = ["lang", "heading"];
@@ -62,6 +71,7 @@ export class ReplylineChat extends HTMLElement {
     const panel = new ChatPanel({
       url: this.getAttribute("url") ?? ownGateway(),
       token: () => /** @type {any} */ (this).token?.(),
+      consent: consentOf(this),
       tools: [this.#closer],
     });
     panel.element.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
@@ -101,5 +111,6 @@ const ownTags = [...document.querySelectorAll("script[data-auto]")].filter(
   (tag) => /** @type {HTMLScriptElement} */ (tag).src === import.meta.url,
 );
 if (ownTags.length > 0 && !document.querySelector("replyline-chat")) {
-  document.body.append(h("replyline-chat", { floating: true }));
+  const consent = /** @type {HTMLElement} */ (ownTags[0]).dataset.consentTraining;
+  document.body.append(h("replyline-chat", { floating: true, "data-consent-training": consent }));
 }

@@ -16,22 +16,30 @@
  *     created  { event_id }                 the answer is assured
  *     delta    { event_id, text }           the whole text so far
  *     done     { event_id, response }       the answer, once
+ *     handoff  { offered, wanted, open, error? }   whether a person can be, and is being asked for; the open hand-off
+ *     rated    { response_id, rating, error? }   what counts of an answer now; null where it could not be taken
  *     error    { event_id?, error }         with an event_id: that question will get no answer
  *
  * @typedef {"idle" | "connecting" | "online" | "reconnecting" | "closed"} State
  * @typedef {{ id: string, question: string, answer: string }} Grounding
+ * @typedef {{ offset: number, length: number, id?: string }} Replaced a stretch in code points: words of the entry `id`
+ *     in place of the model's; none at all where `length` is 0
  * @typedef {{ type: string, code: string, message: string, param?: string, retryable: boolean,
  *     retry_after_ms?: number }} ErrorDetail
  * @typedef {{ input_tokens?: number, cached_tokens?: number, output_tokens?: number }} Usage
  * @typedef {{ admission_ms?: number, queue_ms?: number, prefill_ms?: number, ttft_ms?: number,
  *     total_ms?: number }} Timings
  * @typedef {{ id: string, status: "completed" | "incomplete" | "cancelled" | "failed",
- *     reason: "stop" | "max_output_tokens" | "deadline" | "client" | "internal", source: "model" | "faq" | "busy",
+ *     reason: "stop" | "max_output_tokens" | "deadline" | "client" | "internal",
+ *     source: "model" | "mixed" | "faq" | "courtesy" | "unsure" | "busy" | "handoff",
  *     output_text: string, usage: Usage, timings: Timings, model?: string, error?: ErrorDetail,
- *     grounding?: Grounding[] }} Response
+ *     grounding?: Grounding[], replaced?: Replaced[] }} Response
+ * @typedef {"up" | "down"} Rating
  * @typedef {{ event_id: string, input: string, response_id: string | null, text: string, next_seq: number,
  *     characters: number, sent: boolean, cancelled: boolean, had_gap: boolean }} Question
  */
+
+import { Care } from "./replyline-care.js";
 
 const SUBPROTOCOL = "chat.v1.json";
 const CLIENT = { name: "replyline-widget", version: "0.1.0" };
@@ -39,6 +47,8 @@ const BACKOFF_BASE_MS = 500;
 const BACKOFF_CAP_MS = 30_000;
 const HEARTBEAT_UNTIL_TOLD_MS = 5_000;
 const SOONEST_REFRESH_MS = 10_000;
+const AT_ONCE_MS = 200; // at most: a gateway that goes sends all its clients away together
+const SHUTTING_DOWN = "shutting_down";
 const LONGEST_TIMER_MS = 2 ** 31 - 1; // a longer one fires at once
 const MESSAGE_TOO_BIG = 1009; // sent again it would be refused again
 
@@ -64,6 +74,7 @@ export function tabStorage() {
 export class ReplylineClient extends EventTarget {
   #url;
   #token;
+  #consent;
   #storage = tabStorage();
   #storageKey;
 
@@ -75,22 +86,31 @@ export class ReplylineClient extends EventTarget {
 
   #attempt = 0;
   /** @type {number | null} what `session.closing` asked for */ #reconnectAfterMs = null;
+  #waitsAsTold = false;
   #heartbeatMs = HEARTBEAT_UNTIL_TOLD_MS;
   /** @type {number | undefined} */ #retryTimer;
   /** @type {number | undefined} */ #watchdog;
   /** @type {number | undefined} */ #refreshTimer;
   #erasing = false;
+  #care = new Care(
+    (message) => this.#takesQuestions && this.#send(message),
+    (type, detail) => this.#emit(type, detail),
+    newEventId,
+  );
   #reconnectAtOnce = () => this.#state === "reconnecting" && !this.#socket && this.#open();
 
   /** @typedef {() => string | undefined | Promise<string | undefined>} TokenSource */
   /**
-   * @param {{ url: string, token?: TokenSource }} options `token` is asked for a fresh one at each connect, and before
-   *     the last one expires. Where it fails, it is asked again at the next reconnect.
+   * @param {{ url: string, token?: TokenSource, consent?: { training: boolean } }} options `token` is asked for a fresh
+   *     one at each connect, and before the last one expires. Where it fails, it is asked again at the next reconnect.
+   *     `consent.training`: the customer has agreed that his words be recorded and models be trained on them; it is
+   *     read, and said, at each connect.
    */
-  constructor({ url, token }) {
+  constructor({ url, token, consent }) {
     super();
     this.#url = url;
     this.#token = token;
+    this.#consent = consent;
     this.#storageKey = `replyline:session:${url}`;
     this.#sessionId = this.#storage?.getItem(this.#storageKey) ?? null;
   }
@@ -133,7 +153,19 @@ export class ReplylineClient extends EventTarget {
     };
     this.#questions.set(event_id, question);
     this.#submit(question);
+    this.#hurry();
     return event_id;
+  }
+
+  /** Asks for a person. Works offline too; `handoff` tells what came of it. @param {string} language "en" or "zh" */
+  requestHandoff(language) {
+    this.#care.request(language);
+    this.#hurry();
+  }
+
+  /** What the customer thinks of an answer; the last rating of it counts. @param {string} response_id @param {Rating} rating */
+  rate(response_id, rating) {
+    this.#care.rate(response_id, rating);
   }
 
   /** Asks the server to stop; `done` follows with status "cancelled" (or "completed", if that was quicker). */
@@ -152,6 +184,7 @@ export class ReplylineClient extends EventTarget {
   /** Erases the conversation at the server, then starts an empty one. Unfinished questions are forgotten. */
   deleteSession() {
     this.#questions.clear();
+    this.#care.forget();
     if (!this.#sessionId) return;
     this.#erasing = true;
     if (this.#state === "online") this.#send({ type: "session.delete" });
@@ -161,6 +194,8 @@ export class ReplylineClient extends EventTarget {
 
   #open() {
     clearTimeout(this.#retryTimer);
+    this.#reconnectAfterMs = null;
+    this.#waitsAsTold = false;
     const socket = new WebSocket(this.#url, SUBPROTOCOL);
     this.#socket = socket;
     this.#heartbeatMs = HEARTBEAT_UNTIL_TOLD_MS;
@@ -203,11 +238,29 @@ export class ReplylineClient extends EventTarget {
       return;
     }
     const ceiling = Math.min(BACKOFF_CAP_MS, BACKOFF_BASE_MS * 2 ** this.#attempt);
+    this.#waitsAsTold = this.#reconnectAfterMs !== null;
     const delay = this.#reconnectAfterMs ?? Math.random() * ceiling;
     this.#reconnectAfterMs = null;
     this.#attempt += 1;
     this.#retryTimer = setTimeout(() => this.#open(), delay);
     this.#setState("reconnecting");
+    this.#hurry();
+  }
+
+  /** Who has nothing to ask of a gateway that goes waits as long as he was told; who has goes to another at once. */
+  #hurry() {
+    if (this.#questions.size === 0 && !this.#care.wanted) return;
+    if (this.#state === "online" && this.#reconnectAfterMs !== null && this.#hasUnsent) {
+      this.#lost(); // the gateway that goes takes nothing more
+    } else if (this.#state === "reconnecting" && this.#waitsAsTold) {
+      this.#waitsAsTold = false;
+      clearTimeout(this.#retryTimer);
+      this.#retryTimer = setTimeout(() => this.#open(), Math.random() * AT_ONCE_MS);
+    }
+  }
+
+  get #hasUnsent() {
+    return this.#care.wanted || [...this.#questions.values()].some(({ sent }) => !sent);
   }
 
   /** The server speaks at least once a heartbeat; after two silent ones the line is dead, whatever TCP believes. */
@@ -253,12 +306,13 @@ export class ReplylineClient extends EventTarget {
       session_id: this.#sessionId ?? undefined,
       resume: this.#sessionId && this.#cursor ? { cursor: this.#cursor } : undefined,
       client: CLIENT,
+      consent: this.#consent?.training ? { training: true } : undefined,
     });
   }
 
   /** @param {Question} question */
   #submit(question) {
-    if (this.#state !== "online" || this.#erasing) return;
+    if (!this.#takesQuestions) return;
     question.sent = true;
     this.#send({ type: "response.create", event_id: question.event_id, input: question.input });
     if (question.cancelled) this.#sendCancel(question);
@@ -271,6 +325,11 @@ export class ReplylineClient extends EventTarget {
       type: "response.cancel",
       ...(response_id ? { response_id } : { target_event_id: event_id }),
     });
+  }
+
+  /** Whether there is a session, and a gateway that does not go away. */
+  get #takesQuestions() {
+    return this.#state === "online" && !this.#erasing && this.#reconnectAfterMs === null;
   }
 
   // --- server → client ---------------------------------------------------------------------------------------
@@ -293,6 +352,10 @@ export class ReplylineClient extends EventTarget {
         return this.#onDelta(message);
       case "response.done":
         return this.#onDone(message);
+      case "handoff.created":
+        return this.#care.onHandoff(message);
+      case "feedback.recorded":
+        return this.#care.onRated(message);
       case "error":
         return this.#onError(message);
       case "ping":
@@ -300,13 +363,17 @@ export class ReplylineClient extends EventTarget {
     }
   }
 
-  /** @param {{ session_id: string, recovered: boolean, heartbeat_s: number, expires_at?: number }} message */
-  #onSession({ session_id, recovered, heartbeat_s, expires_at }) {
+  /**
+   * @param {{ session_id: string, recovered: boolean, heartbeat_s: number, expires_at?: number, handoff?: boolean }}
+   *     message
+   */
+  #onSession({ session_id, recovered, heartbeat_s, expires_at, handoff = false }) {
     this.#attempt = 0;
     this.#refreshBefore(expires_at);
     this.#heartbeatMs = heartbeat_s * 1000;
     this.#restartWatchdog();
-    if (this.#sessionId !== session_id) this.#cursor = null;
+    const isAnother = this.#sessionId !== session_id;
+    if (isAnother) this.#cursor = null;
     this.#sessionId = session_id;
     this.#storage?.setItem(this.#storageKey, session_id);
     this.#setState("online");
@@ -315,6 +382,7 @@ export class ReplylineClient extends EventTarget {
       if (!recovered || !question.response_id) this.#submit(question);
       else if (question.cancelled) this.#sendCancel(question);
     }
+    this.#care.begin(handoff, isAnother);
   }
 
   /** A session starts once a connection, so an empty one needs a new connection. */
@@ -371,6 +439,13 @@ export class ReplylineClient extends EventTarget {
 
   /** @param {{ event_id?: string, error: ErrorDetail }} message */
   #onError({ event_id, error }) {
+    if (event_id && this.#care.onError(event_id, error)) return;
+    const question = this.#questions.get(event_id ?? "");
+    if (question && error.code === SHUTTING_DOWN) {
+      question.sent = false; // another gateway answers it
+      this.#reconnectAfterMs ??= 0;
+      return this.#hurry();
+    }
     if (event_id) {
       if (!this.#questions.delete(event_id)) return;
     } else if (this.#erasing) {

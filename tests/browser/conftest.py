@@ -2,11 +2,12 @@
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from pages import OpenChat
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 from scripted_gateway import ScriptedGateway
 
@@ -21,8 +22,6 @@ ARGS = [
     "--disable-sync",
 ]
 expect.set_options(timeout=15_000)  # a limit for failures; no test waits for it to pass
-
-OpenChat = Callable[..., Awaitable[Page]]
 
 
 @pytest_asyncio.fixture(scope="session")

@@ -22,9 +22,14 @@ from shared.messages import (
     ClientMessage,
     ErrorDetail,
     ErrorEvent,
+    Feedback,
+    FeedbackRecorded,
     Grounding,
+    HandoffCreated,
+    HandoffRequest,
     Limits,
     Reason,
+    Replaced,
     ResponseCancel,
     ResponseCreate,
     ResponseCreated,
@@ -75,6 +80,7 @@ class Script:
     reason: Reason = "stop"
     error: ErrorDetail | None = None
     grounding: tuple[Grounding, ...] = ()
+    replaced: tuple[Replaced, ...] = ()
     usage: Usage = USAGE
     timings: Timings = TIMINGS
     refusal: ErrorDetail | None = None
@@ -95,6 +101,7 @@ class Session:
     log: list[ServerMessage] = field(default_factory=list)
     connection: ServerConnection | None = None
     running: dict[str, "Running"] = field(default_factory=dict)
+    handoff: HandoffCreated | None = None
 
     async def say(self, message: ServerMessage, *, lose: bool = False) -> None:
         self.log.append(message)
@@ -132,6 +139,10 @@ class ScriptedGateway:
         self.heartbeat_s = 25.0
         self.can_resume = True
         self.expires_at: int | None = None
+        self.offers_handoff = True
+        self.handoff_refusal: ErrorDetail | None = None
+        """Sent in place of `handoff.created`."""
+        self.rating_refusal: ErrorDetail | None = None
         self.received: list[ClientMessage] = []
         self.sessions: dict[str, Session] = {}
         self.num_computed = 0
@@ -223,8 +234,11 @@ class ScriptedGateway:
                 limits=LIMITS,
                 heartbeat_s=self.heartbeat_s,
                 expires_at=self.expires_at,
+                handoff=self.offers_handoff,
             )
         )
+        if session.handoff is not None:
+            await session.send(session.handoff)
         for event in missed:
             await session.send(event)
         return session
@@ -237,11 +251,28 @@ class ScriptedGateway:
                 if message.response_id == running.response_id or message.target_event_id == event_id:
                     running.cancelled = True
                     running.released.set()
+        elif isinstance(message, HandoffRequest | Feedback):
+            await self._care(session, message)
         elif isinstance(message, SessionRefresh):
             await session.send(SessionRefreshed(expires_at=self.expires_at or 0))
         elif isinstance(message, SessionDelete):
             await session.send(SessionDeleted(session_id=session.id))
             del self.sessions[session.id]
+
+    async def _care(self, session: Session, message: HandoffRequest | Feedback) -> None:
+        refusal = self.handoff_refusal if isinstance(message, HandoffRequest) else self.rating_refusal
+        if refusal is not None:
+            await session.send(ErrorEvent(event_id=message.event_id, error=refusal))
+        elif isinstance(message, HandoffRequest):
+            session.handoff = HandoffCreated(
+                handoff_id="handoff_0123456789abcdef", reason="requested", created_at=5, event_id=message.event_id
+            )
+            await session.send(session.handoff)
+        else:
+            recorded = FeedbackRecorded(
+                response_id=message.response_id, event_id=message.event_id, rating=message.rating
+            )
+            await session.send(recorded)
 
     async def _create(self, session: Session, message: ResponseCreate) -> None:
         script = self.scripts.get(message.input, Script(deltas=(f"You asked: {message.input}",)))
@@ -303,6 +334,7 @@ def ending(running: Running, script: Script, text: str) -> Answer:
         model="replyline/scripted-0.1b",
         error=script.error,
         grounding=script.grounding,
+        replaced=script.replaced,
     )
 
 

@@ -4,7 +4,7 @@ import asyncio
 import re
 
 import pytest_asyncio
-from conftest import OpenChat
+from pages import OpenChat
 from playwright.async_api import Page, expect
 from system import MakeSystem, Service, model_dir
 

@@ -1,7 +1,7 @@
 """What a customer sees of one question and its answer."""
 
 import pytest
-from conftest import OpenChat
+from pages import OpenChat
 from playwright.async_api import Page, expect
 from scripted_gateway import Script, ScriptedGateway
 

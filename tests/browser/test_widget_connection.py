@@ -1,14 +1,15 @@
 """What a customer sees when the line is bad: nothing lost, nothing twice."""
 
 import pytest
-from conftest import OpenChat
+from pages import OpenChat
 from playwright.async_api import Page, WebSocket, expect
 from scripted_gateway import Script, ScriptedGateway
 
-from shared.messages import Ping, Pong, ResponseCreate, SessionDelete, SessionStart
+from shared.messages import ErrorDetail, Ping, Pong, ResponseCreate, SessionClosing, SessionDelete, SessionStart
 
 PARTS = ("The first part, ", "the second 🌲, ", "the third, ", "and the end.")
 QUESTION = "How does it go?"
+GOING = ErrorDetail(type="overloaded_error", code="shutting_down", message="it goes away", retryable=True)
 
 
 async def ask(page: Page) -> None:
@@ -112,17 +113,71 @@ async def test_a_terminal_close_is_not_answered_by_reconnecting(
     await expect(page.get_by_text("Connected")).to_be_visible()
 
 
-async def test_a_question_asked_while_offline_is_sent_when_the_line_is_back(
+async def test_a_question_asked_while_a_gateway_is_away_does_not_wait_for_it(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    page = await open_chat()
+    await expect(page.get_by_text("Connected")).to_be_visible()
+    await gateway.close_for(4001, reconnect_after_ms=3_600_000)
+    await expect(page.get_by_text("your question is kept")).to_be_visible()
+    await ask(page)
+    await expect(page.get_by_role("article", name="Answer")).to_contain_text(f"You asked: {QUESTION}")
+
+
+async def test_who_asks_at_once_does_so_within_200_ms_and_not_all_together(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     page = await open_chat()
     await expect(page.get_by_text("Connected")).to_be_visible()
     await page.clock.install()
+    await page.evaluate("Math.random = () => 0.5")
     await gateway.close_for(4001, reconnect_after_ms=3_600_000)
     await expect(page.get_by_text("your question is kept")).to_be_visible()
+    sockets = watch_sockets(page)
+    await page.clock.pause_at(await page.evaluate("Date.now() / 1000 + 60"))
     await ask(page)
-    await page.clock.fast_forward(3_600_000)
+    await page.clock.run_for(99)
+    assert sockets == []
+    await page.clock.run_for(1)
+    await page.clock.resume()
     await expect(page.get_by_role("article", name="Answer")).to_contain_text(f"You asked: {QUESTION}")
+
+
+async def test_an_unfinished_answer_goes_on_at_once_where_its_gateway_goes(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    gateway.scripts[QUESTION] = Script(deltas=PARTS, pause_before=2)
+    page = await open_chat()
+    await ask(page)
+    answer = page.get_by_role("article", name="Answer")
+    await expect(answer).to_have_text("".join(PARTS[:2]))
+    await gateway.close_for(4001, reconnect_after_ms=3_600_000)
+    await gateway.expect(SessionStart, 2)
+    gateway.release()
+    await expect(answer.locator(".prose")).to_have_text("".join(PARTS))
+    assert gateway.num_computed == 1
+
+
+async def test_a_gateway_that_says_that_it_goes_is_asked_nothing_more(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    """It hangs up and asks elsewhere; also what was on its way when the gateway said so, and was refused."""
+    page = await open_chat()
+    await expect(page.get_by_text("Connected")).to_be_visible()
+    await gateway.broadcast(SessionClosing(reason="shutdown", reconnect_after_ms=3_600_000))
+    await page.evaluate("new Promise((done) => setTimeout(done, 100))")
+    await ask(page)
+    await expect(page.get_by_role("article", name="Answer")).to_contain_text(f"You asked: {QUESTION}")
+    kinds = [type(message) for message in gateway.received]
+    assert kinds == [SessionStart, SessionStart, ResponseCreate]
+    gateway.scripts["Now?"] = Script(refusal=GOING)
+    await page.get_by_label("Your question").fill("Now?")
+    await page.get_by_role("button", name="Send").click()
+    await gateway.expect(ResponseCreate, 2)
+    gateway.scripts["Now?"] = Script(deltas=("Now.",))
+    await expect(page.get_by_role("article", name="Answer").nth(1)).to_contain_text("Now.")
+    first, *again = gateway.all(ResponseCreate)[1:]
+    assert {request.event_id for request in again} == {first.event_id}
 
 
 async def test_a_question_withdrawn_while_offline_is_never_sent(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
@@ -131,9 +186,11 @@ async def test_a_question_withdrawn_while_offline_is_never_sent(gateway: Scripte
     await page.clock.install()
     await gateway.close_for(4001, reconnect_after_ms=3_600_000)
     await expect(page.get_by_text("your question is kept")).to_be_visible()
+    await page.clock.pause_at(await page.evaluate("Date.now() / 1000 + 60"))
     await ask(page)
     await page.get_by_role("button", name="Stop answering").click()
     await expect(page.get_by_role("article", name="Answer")).to_contain_text("Stopped")
+    await page.clock.resume()
     await page.clock.fast_forward(3_600_000)
     await expect(page.get_by_text("Connected")).to_be_visible()
     assert gateway.all(ResponseCreate) == []
@@ -150,7 +207,7 @@ async def test_a_chat_ended_while_offline_is_erased_before_anything_new_is_asked
     await expect(page.get_by_text("your question is kept")).to_be_visible()
     await page.get_by_role("button", name="New chat").click()
     await ask(page)
-    await page.clock.fast_forward(3_600_000)
+    await page.clock.fast_forward(200)
     await expect(page.get_by_role("article", name="Answer")).to_contain_text("AI answer")
     kinds = [type(message) for message in gateway.received]
     assert kinds == [SessionStart, ResponseCreate, SessionStart, SessionDelete, SessionStart, ResponseCreate]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from conftest import OpenChat
+from pages import OpenChat
 from payloads import PAYLOADS
 from playwright.async_api import Browser, Page, expect
 from reliability import Reliability

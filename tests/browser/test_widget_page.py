@@ -1,7 +1,7 @@
 """The page around the chat: keyboard, screen readers, phones, languages, other sites."""
 
 import pytest
-from conftest import OpenChat
+from pages import OpenChat
 from playwright.async_api import Browser, Page, expect
 from scripted_gateway import Script, ScriptedGateway, foreign_site
 
@@ -80,11 +80,16 @@ async def test_every_control_has_a_name_and_the_conversation_is_a_log(
             - article "Answer":
               - paragraph: "You asked: Hello"
               - text: AI answer
+              - group "Was this answer helpful?":
+                - button "Helpful"
+                - button "Not helpful"
               - 'button "How this answer was made: 2.31 s"'
+          - status
+          - button "Talk to a person"
           - text: Your question
           - textbox "Your question"
           - button "Send"
-          - paragraph: /small and often wrong/
+          - paragraph: /small and may be wrong/
           - status:
             - paragraph: "You asked: Hello AI answer"
     """)
@@ -174,7 +179,7 @@ async def test_a_phone_shows_the_input_and_never_scrolls_sideways(
     await page.get_by_role("button", name="How this answer was made").click()
     await expect(question).to_be_in_viewport(ratio=1)
     await expect(page.get_by_role("button", name="Send")).to_be_in_viewport(ratio=1)
-    await expect(page.get_by_text("small and often wrong").last).to_be_in_viewport(ratio=1)
+    await expect(page.get_by_text("small and may be wrong").last).to_be_in_viewport(ratio=1)
     for scroller in (page.locator("html"), page.locator(".log")):
         assert await scroller.evaluate("element => element.scrollWidth <= element.clientWidth")
     assert await question.evaluate("input => parseFloat(getComputedStyle(input).fontSize)") >= 16
@@ -203,7 +208,7 @@ async def test_a_chinese_browser_gets_a_chinese_page(gateway: ScriptedGateway, o
     gateway.scripts["怎么退货？"] = Script(deltas=("三十天内可退。",), source="faq")
     page = await open_chat(locale="zh-CN")
     await expect(page).to_have_title("Harbor & Pine · 客户服务")
-    await expect(page.get_by_text("经常出错").first).to_be_visible()
+    await expect(page.get_by_text("可能出错").first).to_be_visible()
     await page.get_by_role("button", name="怎么退货？").click()
     await expect(page.get_by_role("article", name="回答")).to_contain_text("来自帮助中心")
     await expect(page.get_by_role("textbox", name="您的问题")).to_be_focused()
@@ -227,8 +232,8 @@ async def test_the_language_is_switched_in_the_page_and_remembered(
 
 async def test_the_page_says_that_the_model_is_often_wrong(open_chat: OpenChat) -> None:
     page = await open_chat()
-    await expect(page.get_by_role("region", name="Please read this first")).to_contain_text("often wrong")
-    await expect(page.get_by_text("small and often wrong").last).to_be_visible()
+    await expect(page.get_by_role("region", name="Please read this first")).to_contain_text("may be wrong")
+    await expect(page.get_by_text("small and may be wrong").last).to_be_visible()
 
 
 async def test_one_script_tag_puts_the_chat_on_another_site(gateway: ScriptedGateway, open_chat: OpenChat) -> None:

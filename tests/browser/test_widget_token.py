@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from conftest import OpenChat
+from pages import OpenChat
 from playwright.async_api import Page, expect
 from scripted_gateway import ScriptedGateway
 

@@ -1,0 +1,97 @@
+"""What a customer sees of who answered: the model, the help pages in its words' place, or nobody, and then a person."""
+
+import pytest
+from pages import OpenChat
+from playwright.async_api import Page, expect
+from scripted_gateway import Script, ScriptedGateway
+
+from ops.client import ChatClient
+from shared.messages import Consent, Grounding, HandoffRequest, Replaced, SessionStart, Source
+
+RETURNS = Grounding(id="returns", question="How long can I return it?", answer="You have 30 days. Keep the box.")
+MODELS, HELPS = "Returns are easy 😀. ", "You have 30 days."
+
+
+async def ask(page: Page, question: str = "?") -> None:
+    await page.locator("textarea").fill(question)
+    await page.keyboard.press("Enter")
+
+
+@pytest.mark.parametrize(
+    ("locale", "note"), [("en-GB", "from the help pages"), ("zh-CN", "来自帮助中心")], ids=["en", "zh"]
+)
+async def test_what_is_not_the_models_is_marked_and_survives_a_reload(
+    gateway: ScriptedGateway, open_chat: OpenChat, locale: str, note: str
+) -> None:
+    replaced = (Replaced(offset=len(MODELS), length=len(HELPS), id="returns"),)
+    gateway.scripts["?"] = Script(
+        deltas=(MODELS, HELPS, "\n\nAsk me."), source="mixed", grounding=(RETURNS,), replaced=replaced
+    )
+    page = await open_chat(locale=locale)
+    await ask(page)
+    for _ in range(2):
+        await expect(page.locator("mark")).to_have_text(HELPS)
+        paragraphs = page.locator(".prose p")
+        await expect(paragraphs).to_have_text([f"{MODELS}{HELPS}{note}", "Ask me."])
+        await expect(page.locator(".badge.mixed")).to_be_visible()
+        await expect(page.locator("summary", has_text=RETURNS.question)).to_be_visible()
+        await page.reload()
+
+
+async def test_where_a_sentence_was_left_out_it_is_said(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+    gateway.scripts["?"] = Script(deltas=("Yes. ",), source="mixed", replaced=(Replaced(offset=5, length=0),))
+    page = await open_chat()
+    await ask(page)
+    await expect(page.locator(".prose")).to_contain_text("Yes. a sentence was left out here")
+    await expect(page.locator("mark")).to_have_count(0)
+
+
+async def test_who_gets_no_answer_is_offered_a_person_by_keyboard(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    gateway.scripts["?"] = Script(deltas=("I don't know that.",), source="unsure")
+    page = await open_chat()
+    await ask(page)
+    answer = page.get_by_role("article", name="Answer")
+    await expect(answer.get_by_text("Not sure", exact=True)).to_be_visible()
+    await expect(page.locator("[aria-live=polite]")).to_contain_text("Not sure")
+    button = answer.get_by_role("button", name="Talk to a person")
+    await button.focus()
+    await page.keyboard.press("Enter")
+    (request,) = await gateway.expect(HandoffRequest)
+    assert request.language == "en"
+    await expect(button).to_be_hidden()
+    await expect(page.get_by_label("Your question")).to_be_focused()
+    await expect(page.get_by_text("A person has been asked to take over.")).to_be_visible()
+
+
+@pytest.mark.parametrize(("source", "offers"), [("unsure", False), ("courtesy", True)])
+async def test_nobody_is_offered_who_is_not_there_or_not_needed(
+    gateway: ScriptedGateway, open_chat: OpenChat, source: Source, offers: bool
+) -> None:
+    gateway.scripts["?"] = Script(deltas=("So it is.",), source=source)
+    gateway.offers_handoff = offers
+    page = await open_chat()
+    await ask(page)
+    answer = page.get_by_role("article", name="Answer")
+    await expect(answer.locator(".badge")).to_be_visible()
+    await expect(answer.get_by_role("button", name="Talk to a person")).to_be_hidden()
+    await expect(answer.get_by_role("group", name="Was this answer helpful?")).to_have_count(0)
+
+
+async def test_consent_is_said_at_each_connect_where_the_page_has_it(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    page = await open_chat()
+    await expect(page.get_by_text("Connected")).to_be_visible()
+    await page.evaluate("document.querySelector('replyline-chat').toggleAttribute('data-consent-training', true)")
+    await gateway.hang_up(4001)
+    await gateway.expect(SessionStart, 2)
+    assert [start.consent for start in gateway.starts] == [None, Consent(training=True)]
+
+
+async def test_consent_is_said_by_the_terminals_client(gateway: ScriptedGateway) -> None:
+    url = f"{gateway.origin.replace('http', 'ws')}/ws"
+    async with ChatClient(url, codec="chat.v1.json", consent=Consent(training=True)):
+        (start,) = await gateway.expect(SessionStart)
+    assert start.consent == Consent(training=True)
