@@ -8,10 +8,12 @@ from websockets.asyncio.server import Server
 
 from gateway.admission import Admission, AdmissionLimits, AdmissionPolicy
 from gateway.capacity_reader import read_reports
+from gateway.care import Care
 from gateway.cursor import CursorKey
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.gatekeeper import Gatekeeper
 from gateway.gateway import Gateway
+from gateway.handoffs import Handoffs
 from gateway.identity import TokenGate, TokenRules
 from gateway.jwks import Jwks
 from gateway.log_follower import LogFollower
@@ -24,12 +26,15 @@ from gateway.router import Router
 from gateway.session import SessionLimits
 from gateway.static import StaticFiles
 from gateway.token_keys import KeySet, secret_key
+from gateway.trace_spans import spans_of
+from gateway.tracer import Tracer
 from shared import metrics
 from shared.auth_settings import AuthSettings
 from shared.errors import SettingsError
 from shared.fallback import DEFAULT_MIN_SCORE
-from shared.faq import FaqIndex
+from shared.faq.live import LiveFaq
 from shared.gateway_settings import GatewaySettings
+from shared.handoff_store import HandoffStore
 from shared.history import History
 from shared.kafka import GroupReader, KafkaWatch, LogReader, PartitionReader, Producer
 from shared.logs import configure_logs, get_logger
@@ -41,6 +46,8 @@ from shared.status import Readiness
 from shared.tasks import TaskSet
 from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges
+from shared.tracing_export import open_exporter
+from shared.tracing_keep import KeepRules
 from shared.vitals import Vitals
 
 # Beside the clients' sockets: Kafka's and Redis', and what is open for a moment.
@@ -58,6 +65,7 @@ class GatewayProcess:
         defaults = Defaults.of(settings)
         self._settings = settings
         self._history = History(settings.redis)
+        self._faq = LiveFaq(settings.faq)
         self._producer = Producer(kafka, client_id=source)
         self._replies = PartitionReader(kafka, client_id=source, topic=topics.replies, partitions=[partition])
         self._reports = PartitionReader(kafka, client_id=source, topic=topics.workers, unhurried=True)
@@ -85,6 +93,15 @@ class GatewayProcess:
             lambda number: LogReader(kafka, client_id=source, topic=topics.replies, partition=number)
         )
         self._quotas = Quotas(settings.limits, settings.redis)
+        self._handoffs = HandoffStore(settings.redis)
+        # One of their own: a producer that fails to deliver is replaced, and questions would wait for that.
+        self._handoff_producer = Producer(kafka, client_id=f"{source}-handoffs")
+        self._tracer = Tracer(
+            rules=KeepRules(settings.tracing.ratio, settings.tracing.slow_ms),
+            exporter=open_exporter(settings.tracing, spans_of),
+            gateway_id=source,
+            topics=topics,
+        )
         self._gateway = Gateway(
             quotas=self._quotas,
             gatekeeper=self._gatekeeper,
@@ -96,10 +113,21 @@ class GatewayProcess:
                 next_offset=lambda: self._replies.next_offset(partition),
                 max_inflight=settings.gateway.max_inflight,
             ),
+            care=Care(
+                settings=settings.handoff,
+                handoffs=Handoffs(
+                    producer=self._handoff_producer,
+                    topic=topics.handoffs,
+                    store=self._handoffs,
+                    open_s=settings.handoff.open_s,
+                    source=source,
+                ),
+            ),
+            tracer=self._tracer,
             limits=AdmissionLimits.of(settings),
             edges=edges,
             tokenizer=tokenizer,
-            faq=FaqIndex.load(settings.faq.path),
+            faq=self._faq,
             min_score=settings.faq.min_score or DEFAULT_MIN_SCORE,
             history=self._history,
             publisher=RequestPublisher(
@@ -159,8 +187,10 @@ class GatewayProcess:
         self._tasks.start("vitals", Vitals().watch())
         self._tasks.start("gatekeeper", self._gatekeeper.watch())
         self._tasks.start("memory", self._memory.watch())
+        self._tasks.start("traces", self._tracer.watch())
         self._tasks.start("sweep", self._frontend.sweep())
         self._tasks.start("relieve", self._frontend.relieve())
+        self._tasks.start("faq", self._faq.watch())
         self._tasks.start("startup", self._startup())
         try:
             await self._tasks.run_until(stop)
@@ -176,6 +206,7 @@ class GatewayProcess:
         self._tasks.start("replies", consume_replies(self._replies, self._gateway.replied))
         self._tasks.start("reports", read_reports(self._reports, self._gatekeeper.reported))
         await self._producer.start()
+        await self._handoff_producer.start()
         settle_heap()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)
         await self._inbox.start()
@@ -201,8 +232,11 @@ class GatewayProcess:
         await self._replies.stop()
         await self._reports.stop()
         await self._producer.stop()
+        await self._handoff_producer.stop()
+        await self._tracer.stop()
         await self._history.close()
         await self._quotas.close()
+        await self._handoffs.close()
         await server.wait_closed()
         get_logger().info("gateway_stopped", unfinished=unfinished)
 
@@ -230,8 +264,9 @@ def _jwks(auth: AuthSettings, gate: TokenGate | None) -> Jwks | None:
 
 
 def _cursor_secret(gateway: GatewaySettings) -> bytes:
-    if gateway.cursor_secret is not None:
-        return gateway.cursor_secret.get_secret_value().encode()
+    secret = gateway.cursor_secret_bytes()
+    if secret is not None:
+        return secret
     get_logger().info("cursor_secret_unset", means="a client that lost its socket resumes at this gateway only")
     return secrets.token_bytes(32)
 
@@ -242,6 +277,7 @@ def _session_limits(settings: Settings) -> SessionLimits:
         hello_timeout_ms=gateway.hello_timeout_s * 1_000,
         heartbeat_ms=gateway.heartbeat_s * 1_000,
         messages_per_minute=gateway.messages_per_minute,
+        handoff=settings.handoff.enabled,
         announced=Limits(
             max_message_bytes=gateway.max_message_bytes,
             max_input_tokens=settings.limits.max_input_tokens,

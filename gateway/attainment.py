@@ -12,23 +12,23 @@ GRACE_MS: Final = 250.0
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """`first_token`: the model's first text came by the soft deadline; `whole`: its whole answer by the hard one. An
-    answer in the model's stead keeps neither, though its customer has something."""
+    """`first_token`: the worker's first text came by the soft deadline; `whole`: its whole answer by the hard one. What
+    a gateway gives in its stead keeps neither, though its customer has something."""
 
     first_token: bool
     whole: bool
 
 
-def attainment(response: Response, promise: Deadline, received_unix_ms: float) -> Attainment | None:
-    """None where nothing can be said: the client let go, or nothing was timed."""
+def attainment(response: Response, promise: Deadline, received_unix_ms: float, *, stood_in: bool) -> Attainment | None:
+    """None where nothing can be said: the client let go, asked for a person, or nothing was timed."""
     timings = response.timings
-    if response.status == "cancelled" or timings.total_ms is None:
+    if response.status == "cancelled" or response.source == "handoff" or timings.total_ms is None:
         return None
-    by_model = response.source == "model" and response.status != "failed"
+    kept = not stood_in and response.status != "failed"
     first_ms, whole_ms = timings.ttft_ms, timings.total_ms
     return Attainment(
-        first_token=by_model and first_ms is not None and received_unix_ms + first_ms <= promise.first_token_unix_ms,
-        whole=by_model and response.reason != "deadline" and received_unix_ms + whole_ms <= promise.deadline_unix_ms,
+        first_token=kept and first_ms is not None and received_unix_ms + first_ms <= promise.first_token_unix_ms,
+        whole=kept and response.reason != "deadline" and received_unix_ms + whole_ms <= promise.deadline_unix_ms,
     )
 
 

@@ -4,7 +4,7 @@ from gateway.attainment import attainment, is_late
 from gateway.entry import Entry
 from shared import metrics
 from shared.logs import get_logger
-from shared.messages import Response
+from shared.messages import BY_MODEL, Response
 
 log = get_logger()
 
@@ -15,11 +15,12 @@ def count_answer(entry: Entry, response: Response) -> None:
     timings = response.timings
     if timings.total_ms is not None:
         metrics.e2e.labels(response.source).observe(timings.total_ms / 1_000)
-    if timings.ttft_ms is not None and response.source == "model":
+    if timings.ttft_ms is not None and response.source in BY_MODEL:
         metrics.ttft.labels(entry.bucket).observe(timings.ttft_ms / 1_000)
     log.info(
         "answered",
         request_id=entry.response_id,
+        trace_id=None if entry.trace is None else f"{entry.trace.context.trace_id:032x}",
         bucket=entry.bucket,
         source=response.source,
         status=response.status,
@@ -37,7 +38,7 @@ def _count_promise(entry: Entry, response: Response) -> None:
         return  # its first text was another gateway's, and its client was away
     if is_late(response, entry.deadline, entry.received_unix_ms):
         metrics.late_terminals.inc()
-    kept = attainment(response, entry.deadline, entry.received_unix_ms)
+    kept = attainment(response, entry.deadline, entry.received_unix_ms, stood_in=entry.stood_in)
     if kept is not None:
         for deadline, met in (("first_token", kept.first_token), ("whole", kept.whole)):
             metrics.deadlines.labels(entry.bucket, deadline, "met" if met else "missed").inc()

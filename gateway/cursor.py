@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from shared.messages import Bucket, Count
+from shared.tracing import PACKED_BYTES
 
 RESUMABLE_MS: Final = 120_000
 
@@ -38,7 +39,8 @@ class Told(Struct, array_like=True):
 
     `log` is where in the reply topic its replies begin; None where nobody knows. `request` is where the bucket's topic
     holds its request; None where it was never published. The deadlines are milliseconds from `received_unix_ms`. `crc`
-    is the CRC-32 of the `chars` characters told, in UTF-8; `seq` is the next delta's number.
+    is the CRC-32 of the `chars` characters told, in UTF-8; `seq` is the next delta's number. `trace` is the packed
+    context of whoever began its trace; None where none is recorded.
     """
 
     digest: Annotated[bytes, Meta(min_length=_ID_BYTES, max_length=_ID_BYTES)]
@@ -52,6 +54,7 @@ class Told(Struct, array_like=True):
     seq: Count = 0
     chars: Count = 0
     crc: Count = 0
+    trace: Annotated[bytes, Meta(min_length=PACKED_BYTES, max_length=PACKED_BYTES)] | None = None
 
     @property
     def response_id(self) -> str:

@@ -6,8 +6,11 @@ from enum import Enum, auto
 from gateway.admission import FallbackReason
 from gateway.cursor import Place, Told, digest_of
 from gateway.outbox import Opened, Shown
+from gateway.trace_times import RequestTrace
 from shared.deadline import Deadline
-from shared.messages import Bucket, Response, ResponseCreated
+from shared.fallback import Fallback
+from shared.messages import Bucket, Consent, Response, ResponseCreated
+from shared.turn import Turn
 
 Item = Opened | Shown | Response
 
@@ -27,7 +30,9 @@ class Entry:
 
     `log` and `request` are as in `Told`. `seen` characters of the text, of the checksum `seen_crc`, its client has from
     before it came back; 0 once the text here has reached them. `promised` is set while an adopted answer is being read
-    from the log: its own deadlines, which `deadline` may be beyond meanwhile.
+    from the log: its own deadlines, which `deadline` may be beyond meanwhile. `trace` is None where another gateway
+    began it and told of none. `stood_in`: a gateway answered from the FAQ, or said "busy", since no worker did in time;
+    a worker may give the FAQ's entry too, by its own decision.
     """
 
     response_id: str
@@ -38,6 +43,7 @@ class Entry:
     input: str
     received_unix_ms: float
     deadline: Deadline
+    consent: Consent | None = None
     state: State = State.COUNTING
     bucket: Bucket = "short"
     fallback: FallbackReason | None = None
@@ -53,10 +59,12 @@ class Entry:
     first_text_unix_ms: float | None = None
     attempt: int = -1
     diverged: bool = False
+    stood_in: bool = False
     chars: int = 0
     parts: list[str] = field(default_factory=list)
     response: Response | None = None
     done_unix_ms: float = 0.0
+    trace: RequestTrace | None = None
 
     @property
     def text(self) -> str:
@@ -88,6 +96,17 @@ class Entry:
             self._told(),
         )
 
+    def turn(self, answer: Fallback) -> Turn:
+        """How the conversation remembers what was answered in the model's stead."""
+        return Turn(
+            request_id=self.response_id,
+            user=self.input,
+            assistant=answer.text,
+            source=answer.source,
+            asked_unix_ms=int(self.received_unix_ms),
+            grounding=answer.grounding,
+        )
+
     def _told(self) -> Told:
         received, promise = int(self.received_unix_ms), self.promised or self.deadline
         return Told(
@@ -99,4 +118,5 @@ class Entry:
             deadline_ms=promise.deadline_unix_ms - received,
             log=self.log,
             request=self.request,
+            trace=self.trace.told if self.trace is not None else None,
         )

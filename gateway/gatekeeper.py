@@ -12,7 +12,7 @@ from gateway.memory_watch import MemoryWatch
 from shared import metrics
 from shared.clock import now_unix_ms
 from shared.logs import get_logger
-from shared.messages import Reply, ReplyDone, Response, WorkerReport
+from shared.messages import BY_MODEL, Reply, ReplyDone, Response, WorkerReport
 
 log = get_logger()
 
@@ -74,7 +74,7 @@ class Gatekeeper:
     def ended(self, entry: Entry, response: Response) -> None:
         self.admission.ended(entry.response_id)
         ttft_ms = response.timings.ttft_ms
-        if response.source == "model" and ttft_ms is not None and entry.eta_ms is not None:
+        if response.source in BY_MODEL and ttft_ms is not None and entry.eta_ms is not None:
             metrics.eta_error.labels(entry.bucket).observe((ttft_ms - entry.eta_ms) / 1_000)
 
     # --- workers

@@ -15,26 +15,28 @@ from gateway.admission import AdmissionLimits, FallbackReason, check_length, pro
 from gateway.alarm import Alarm
 from gateway.background import Background
 from gateway.books import count_answer
+from gateway.care import Care
 from gateway.connection import Connection
 from gateway.cursor import Told, response_id
 from gateway.entry import Entry, Item
+from gateway.erasure import erase
 from gateway.gatekeeper import Gatekeeper
 from gateway.inflight import InflightTable
 from gateway.quotas import Quotas
 from gateway.request_publisher import RequestPublisher
 from gateway.resumption import Resumption
-from gateway.session import Ask, Begin, CancelAsked, Close, Effect, Forget, Refuse, Send, error_event
+from gateway.session import Ask, Begin, CancelAsked, Close, Effect, ForCare, Forget, Refuse, Send, error_event
+from gateway.tracer import Tracer
 from shared import metrics
 from shared.clock import now_unix_ms
-from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
-from shared.fallback import choose_fallback
-from shared.faq import FaqIndex
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.fallback import Fallback, choose_fallback
+from shared.faq.live import LiveFaq
 from shared.history import History
 from shared.logs import get_logger
 from shared.messages import ClientMessage, Reply, ReplyDelta, ReplyDone, ResponseCreate, SessionDeleted
 from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges
-from shared.turn import Turn
 
 log = get_logger()
 
@@ -46,13 +48,15 @@ class Gateway:
     limits: AdmissionLimits
     edges: BucketEdges
     tokenizer: Tokenizer
-    faq: FaqIndex
+    faq: LiveFaq
     min_score: float
     history: History
     publisher: RequestPublisher
     gatekeeper: Gatekeeper
     quotas: Quotas
     resumption: Resumption
+    care: Care
+    tracer: Tracer = field(default_factory=Tracer)
     inflight: InflightTable = field(default_factory=InflightTable)
     connections: dict[str, Connection] = field(default_factory=dict)
     draining: bool = False
@@ -76,7 +80,7 @@ class Gateway:
 
     def received(self, connection: Connection, message: ClientMessage) -> None:
         """A decoded message. Errors go to the client; the connection stays."""
-        event_id = message.event_id if isinstance(message, ResponseCreate) else None
+        event_id = getattr(message, "event_id", None)
         try:
             self._carry_out(connection, connection.session.receive(message, now_unix_ms()))
         except ProtocolError as error:
@@ -97,14 +101,16 @@ class Gateway:
             match effect:
                 case Send(message):
                     connection.put(message)
-                case Begin(cursor):
-                    self._begin(connection, cursor)
+                case Begin():
+                    self._begin(connection, effect)
                 case Refuse(error):
                     self.refuse(connection, error)
                 case Ask(request):
                     self._ask(connection, request)
                 case CancelAsked():
                     self._cancel(connection, effect)
+                case ForCare(message):
+                    self.care.received(connection, message)
                 case Forget():
                     self._beside.start(self._forget(connection))
                 case Close(code, reason):
@@ -112,15 +118,17 @@ class Gateway:
 
     # --- a client comes, or comes back
 
-    def _begin(self, connection: Connection, cursor: str | None) -> None:
+    def _begin(self, connection: Connection, begin: Begin) -> None:
         """What it missed follows at once where it is held here; what another gateway began is read from the log."""
-        session, now = connection.session, now_unix_ms()
+        session, cursor, now = connection.session, begin.cursor, now_unix_ms()
         seal = self.resumption.seal(session)
         told = self.resumption.resumable(seal, cursor, now, self.inflight) if cursor is not None else None
         connection.begin(seal, told or ())
         missed = [item for each in told or () for item in self._resume(connection, each, now)]
         connection.put(session.created(recovered=told is not None, replayed=len(missed)))
         _put(connection, missed)
+        if begin.returns:
+            self.care.came_back(connection)
 
     def _resume(self, connection: Connection, told: Told, now: float) -> list[Item]:
         session = connection.session
@@ -129,6 +137,7 @@ class Gateway:
             self._take_over(connection, entry)
             return self.inflight.resume(entry, session.connection_id, told)
         entry = self.inflight.adopt(told, session.tenant, session.conversation_id, session.connection_id, now)
+        entry.trace = self.tracer.adopt(told.trace, now)
         connection.num_inflight += 1
         metrics.inflight.set(len(self.inflight))
         self._set_timer()
@@ -175,7 +184,9 @@ class Gateway:
             input=asked.input,
             received_unix_ms=now,
             deadline=promise(asked, self.limits, now),
+            consent=session.consent,
             log=self.resumption.log_place(),
+            trace=self.tracer.begin(asked.traceparent),
         )
         self.inflight.accept(entry)
         connection.num_inflight += 1
@@ -189,6 +200,7 @@ class Gateway:
             await self.quotas.take(entry.tenant, subject)
             num_tokens = await self._count(entry.input)
             check_length(self.limits, num_tokens)
+            stand_in = await self.care.wished(entry, self._connection_of(entry))
         except ProtocolError as error:
             self._refuse_accepted(entry, error)
             return
@@ -196,6 +208,9 @@ class Gateway:
             return
         self.inflight.admit(entry, self.edges.bucket_of(num_tokens), now_unix_ms())
         metrics.accepted.labels(entry.bucket).inc()
+        if stand_in is not None:
+            self._give(entry, stand_in)
+            return
         light = self.gatekeeper.light_path(entry, now_unix_ms())
         if light is not None:
             self._fall_back(entry, light)
@@ -239,6 +254,8 @@ class Gateway:
         touched: dict[str, Connection] = {}
         for reply in replies:
             entry = self.inflight.get(reply.request_id)
+            if isinstance(reply, ReplyDone):
+                self.tracer.heard(entry, reply, now)
             if entry is None:
                 if isinstance(reply, ReplyDelta) or reply.origin == "worker":  # else an end of this gateway's own
                     metrics.replies_dropped.labels("unknown").inc()
@@ -281,6 +298,8 @@ class Gateway:
             self.resumption.let_go(entry)
         metrics.inflight.set(len(self.inflight))
         count_answer(entry, response)
+        self.care.ended(entry, response, self._connection_of(entry))
+        self.tracer.ended(entry, response)
 
     # --- the deadline, and the client's own will
 
@@ -317,22 +336,17 @@ class Gateway:
             self._answer_from_faq(entry)
 
     def _answer_from_faq(self, entry: Entry) -> None:
-        """The conversation remembers it."""
         if entry.created and entry.chars:  # the log had text after all
             if entry.deadline.expired(now_unix_ms(), started=True):
                 self._end(entry, self.inflight.cut(entry, now_unix_ms()))
             return
-        fallback = choose_fallback(entry.input, self.faq.search(entry.input), min_score=self.min_score)
-        self._end(entry, self.inflight.fall_back(entry, fallback, now_unix_ms()))
-        if fallback.source == "faq":
-            turn = Turn(
-                request_id=entry.response_id,
-                user=entry.input,
-                assistant=fallback.text,
-                source=fallback.source,
-                asked_unix_ms=int(entry.received_unix_ms),
-            )
-            self.history.remember(entry.tenant, entry.session_id, turn)
+        self._give(entry, choose_fallback(entry.input, self.faq.index.search(entry.input), min_score=self.min_score))
+
+    def _give(self, entry: Entry, answer: Fallback) -> None:
+        """The conversation remembers it, if it says something."""
+        self._end(entry, self.inflight.fall_back(entry, answer, now_unix_ms()))
+        if answer.source != "busy":
+            self.history.remember(entry.tenant, entry.session_id, entry.turn(answer))
 
     def _cancel(self, connection: Connection, cancel: CancelAsked) -> None:
         """Raises `ProtocolError` where there is no such answer in flight."""
@@ -361,17 +375,10 @@ class Gateway:
         for entry in self.inflight.of_session(tenant, session_id):
             self._cancel_entry(entry)
         self.inflight.forget_session(tenant, session_id)
+        self.care.forget(tenant, session_id)
         try:
-            await self.history.delete(tenant, session_id)
-            await self.publisher.erase(tenant, session_id)
-        except (StoreUnavailable, BrokerUnavailable):
-            error = ProtocolError(
-                "history_unavailable",
-                "the history cannot be erased now; try again",
-                kind="server_error",
-                retriable=True,
-                retry_after_ms=1_000,
-            )
+            await erase(self.history, self.publisher, tenant, session_id)
+        except ProtocolError as error:
             self.refuse(connection, error)
         else:
             connection.put(SessionDeleted(session_id=connection.session.session_id))
@@ -389,7 +396,7 @@ class Gateway:
 
     async def idle(self) -> None:
         """Wait until no request is in flight."""
-        while len(self.inflight) or len(self._beside):  # noqa: ASYNC110 - asked once in a process's life
+        while len(self.inflight) or len(self._beside) or len(self.care):  # noqa: ASYNC110 - asked once in a process's life
             await asyncio.sleep(_IDLE_POLL_S)
 
 

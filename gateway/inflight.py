@@ -9,6 +9,7 @@ text. The first terminal event wins, whoever gives it: the worker, the client's 
 
 import heapq
 from collections import OrderedDict
+from typing import Final
 
 import msgspec
 
@@ -193,6 +194,8 @@ class InflightTable:
         entry.chars += len(text)
         if entry.first_text_unix_ms is None and not entry.adopted:
             entry.first_text_unix_ms = now_unix_ms
+        if entry.trace is not None:
+            entry.trace.last_text_unix_ms = now_unix_ms
         if entry.state is State.WAITING:
             entry.state = State.STREAMING
         if not entry.created:
@@ -215,6 +218,7 @@ class InflightTable:
             _drop_unseen(entry)
         new = reply.output_text[entry.chars :]
         rest = self._show(entry, new, now_unix_ms) if new else []
+        entry.stood_in = reply.origin == "gateway" and reply.source in _IN_THE_MODELS_STEAD
         end = self._end(entry, now_unix_ms, status=reply.status, reason=reply.reason, source=reply.source, reply=reply)
         return [*items, *rest, *end]
 
@@ -227,6 +231,7 @@ class InflightTable:
         items: list[Item] = [] if entry.created else [entry.opened()]
         _drop_unseen(entry)
         entry.state = State.STREAMING
+        entry.stood_in = fallback.source in _IN_THE_MODELS_STEAD
         shown = self._show(entry, fallback.text, now_unix_ms)
         ended = self._end(
             entry,
@@ -274,6 +279,7 @@ class InflightTable:
             model=reply.model if reply else None,
             error=reply.error if reply else None,
             grounding=reply.grounding if reply else grounding,
+            replaced=reply.replaced if reply else (),
         )
         del self._entries[entry.response_id]
         self._remember(entry)
@@ -317,8 +323,10 @@ class InflightTable:
         return list(late.values())
 
 
-# Ends that are a matter of the moment: by the deadline, or by the client's will.
-_CUT = ("deadline", "client")
+# Ends that are a matter of the moment: by the deadline, by the client's will, or since a second worker would not begin
+# again what the first had begun and was killed over.
+_CUT = ("deadline", "client", "infeasible")
+_IN_THE_MODELS_STEAD: Final[tuple[Source, ...]] = ("faq", "busy")
 
 
 def _drop_unseen(entry: Entry) -> None:

@@ -5,6 +5,7 @@ it has caught up; then all who came are served by going back once. Only the reco
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,7 +13,7 @@ from typing import Final
 from gateway.cursor import Place
 from gateway.reply_consumer import decode_replies
 from shared.errors import BrokerUnavailable
-from shared.kafka import LogReader
+from shared.kafka import LogReader, Outage
 from shared.logs import get_logger
 from shared.messages import Reply
 
@@ -68,7 +69,7 @@ class LogFollower:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _follow(self, partition: int, followed: _Followed) -> None:
-        reader = self.open_reader(partition)
+        reader, outage = self.open_reader(partition), Outage("kafka log")
         round_: list[tuple[int, asyncio.Future[None]]] = []
         try:
             await reader.start()
@@ -86,7 +87,7 @@ class LogFollower:
                         _tell(round_)
                         round_ = []
                 except BrokerUnavailable as error:
-                    log.warning("unavailable", what="kafka log", cause=str(error), action="retrying")
+                    outage.still(str(error), time.monotonic())
                     await asyncio.sleep(_RETRY_S)
         finally:
             if self._followed.get(partition) is followed:

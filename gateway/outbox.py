@@ -33,11 +33,11 @@ class Shown:
 
 @dataclass(slots=True)
 class _Growing:
-    """A delta that is not written yet."""
+    """A delta that is not written yet. Its parts are joined when it leaves: who reads little has many."""
 
     response_id: str
     offset: int
-    text: str
+    parts: list[str]
 
 
 class Outbox:
@@ -67,10 +67,10 @@ class Outbox:
             self.size_chars += len(item.text)
             waiting = self._growing.get(item.response_id)
             if waiting is not None:
-                waiting.text += item.text
+                waiting.parts.append(item.text)
                 self.merged += 1
                 return
-            growing = self._growing[item.response_id] = _Growing(item.response_id, item.offset, item.text)
+            growing = self._growing[item.response_id] = _Growing(item.response_id, item.offset, [item.text])
             self._items.append(growing)
             return
         if isinstance(item, Response):
@@ -89,11 +89,11 @@ class Outbox:
 
     def _number(self, item: ServerMessage | Opened | _Growing | Response) -> ServerMessage:
         if isinstance(item, _Growing):
-            told = self._told[item.response_id]
+            told, text = self._told[item.response_id], "".join(item.parts)
             seq = told.seq
-            told.tell(item.text)
+            told.tell(text)
             return ResponseDelta(
-                response_id=item.response_id, seq=seq, offset=item.offset, delta=item.text, cursor=self._cursor()
+                response_id=item.response_id, seq=seq, offset=item.offset, delta=text, cursor=self._cursor()
             )
         if isinstance(item, Opened):
             self._told[item.created.response_id] = item.told

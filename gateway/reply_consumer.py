@@ -1,13 +1,13 @@
 """Replies from this gateway's own partition of `chat.replies`, in batches as they come."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 
 from shared import metrics
 from shared.codec import decode_reply
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import PartitionReader, Record
-from shared.logs import get_logger
+from shared.kafka import Outage, PartitionReader, Record
 from shared.messages import Reply
 
 _RETRY_S = 0.2
@@ -15,11 +15,12 @@ _RETRY_S = 0.2
 
 async def consume_replies(reader: PartitionReader, replied: Callable[[list[Reply]], None]) -> None:
     """Read until cancelled. What is not a reply is counted and skipped."""
+    outage = Outage("kafka replies")
     while True:
         try:
             records = await reader.read()
         except BrokerUnavailable as error:
-            get_logger().warning("unavailable", what="kafka replies", cause=str(error), action="retrying")
+            outage.still(str(error), time.monotonic())
             await asyncio.sleep(_RETRY_S)
             continue
         if records:

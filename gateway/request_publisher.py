@@ -1,12 +1,12 @@
 """Accepted requests and cancels to Kafka."""
 
-import secrets
 import time
 from dataclasses import dataclass
 
 from gateway.cursor import Place
 from gateway.entry import Entry
 from shared import metrics
+from shared.clock import now_unix_ms
 from shared.codec import msgpack_encode
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
@@ -14,7 +14,6 @@ from shared.logs import get_logger
 from shared.messages import Cancel, ChatRequest, Erase, ReplyDone, ResponseCreate
 from shared.requests import Defaults, request_headers, settle
 from shared.topics import TopicNames, session_key
-from shared.tracing import make_traceparent
 
 log = get_logger()
 
@@ -46,9 +45,12 @@ class RequestPublisher:
             reply_topic=self.topics.replies,
             reply_partition=self.reply_partition,
             metadata=asked.metadata,
-            traceparent=asked.traceparent or make_traceparent(secrets.randbits(192)),
+            traceparent=entry.trace.traceparent if entry.trace is not None else asked.traceparent,
+            consent=entry.consent,
         )
         order = settle(request, self.defaults, entry.received_unix_ms)
+        if entry.trace is not None:
+            entry.trace.sent_unix_ms = now_unix_ms()
         start = time.perf_counter()
         written = await self.producer.publish(
             Outgoing(
@@ -59,6 +61,8 @@ class RequestPublisher:
             )
         )
         metrics.publish.observe(time.perf_counter() - start)
+        if entry.trace is not None:
+            entry.trace.acked_unix_ms = now_unix_ms()
         return Place(*written)
 
     async def cancel(self, entry: Entry) -> None:
@@ -87,6 +91,7 @@ class RequestPublisher:
             usage=response.usage,
             timings=response.timings,
             grounding=response.grounding,
+            replaced=response.replaced,
             origin="gateway",
         )
         key = entry.session_id.encode()

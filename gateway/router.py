@@ -5,6 +5,7 @@ never lost.
 """
 
 import asyncio
+import time
 from dataclasses import dataclass
 
 import msgspec
@@ -14,7 +15,7 @@ from shared.clock import now_unix_ms
 from shared.codec import msgpack_encode
 from shared.deadletters import dead_letter, own_fault
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import GroupReader, Outgoing, Producer, Record
+from shared.kafka import GroupReader, Outage, Outgoing, Producer, Record
 from shared.logs import get_logger
 from shared.requests import Defaults, Order, open_request, request_headers, settle
 from shared.tokenizer import Tokenizer
@@ -39,12 +40,13 @@ class Router:
     source: str
 
     async def run(self) -> None:
+        outage = Outage("kafka inbox")
         while True:
             try:
                 records = await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS)
                 await self._forward_all(records)
             except BrokerUnavailable as error:
-                log.warning("unavailable", what="kafka inbox", cause=str(error), action="retrying")
+                outage.still(str(error), time.monotonic())
                 await asyncio.sleep(_RETRY_S)
 
     async def _forward_all(self, records: list[Record]) -> None:

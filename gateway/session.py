@@ -12,8 +12,11 @@ from gateway.identity import Identity, TokenGate
 from shared.errors import ProtocolError
 from shared.messages import (
     ClientMessage,
+    Consent,
     ErrorDetail,
     ErrorEvent,
+    Feedback,
+    HandoffRequest,
     Limits,
     Ping,
     Pong,
@@ -59,9 +62,11 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The session is open: `created` tells its client, and whether what it missed since `cursor` follows."""
+    """The session is open: `created` tells its client, and whether what it missed since `cursor` follows. `returns`:
+    the client has named the session."""
 
     cursor: str | None
+    returns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,13 @@ class CancelAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class ForCare:
+    """Somebody is to take over, or thinks so much of an answer."""
+
+    message: HandoffRequest | Feedback
+
+
+@dataclass(frozen=True, slots=True)
 class Forget:
     """Erase what is kept of this session."""
 
@@ -95,7 +107,7 @@ class Close:
     reason: str
 
 
-Effect = Send | Begin | Refuse | Ask | CancelAsked | Forget | Close
+Effect = Send | Begin | Refuse | Ask | CancelAsked | ForCare | Forget | Close
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +116,7 @@ class SessionLimits:
     heartbeat_ms: float
     messages_per_minute: int
     announced: Limits
+    handoff: bool = False
 
 
 class Session:
@@ -123,6 +136,7 @@ class Session:
         "_opened_unix_ms",
         "_unanswered_pings",
         "connection_id",
+        "consent",
         "conversation_id",
         "identity",
         "session_id",
@@ -145,6 +159,7 @@ class Session:
         self.conversation_id = fresh_session_id
         self.tenant = tenant
         self.identity: Identity | None = None
+        self.consent: Consent | None = None
         self._gate = gate
         self.state = State.NEW
         self._limits = limits
@@ -176,6 +191,8 @@ class Session:
                 if message.response_id is None and message.target_event_id is None:
                     raise ProtocolError("invalid_field", "name a response_id or a target_event_id", param="response_id")
                 return [CancelAsked(message.response_id, message.target_event_id)]
+            case HandoffRequest() | Feedback():
+                return [ForCare(message)]
             case SessionDelete():
                 return [Forget()]
             case SessionStart():
@@ -197,8 +214,10 @@ class Session:
             self.state = State.CLOSED
             return [Refuse(error), Close(_code_of(error), error.code)]
         self._name_session(message.session_id)
+        self.consent = message.consent
         self.state = State.OPEN
-        return [Begin(message.resume.cursor if message.resume is not None else None)]
+        cursor = message.resume.cursor if message.resume is not None else None
+        return [Begin(cursor, returns=message.session_id is not None)]
 
     def created(self, *, recovered: bool, replayed: int) -> SessionCreated:
         """What an open session tells its client first."""
@@ -210,6 +229,7 @@ class Session:
             limits=self._limits.announced,
             heartbeat_s=self._limits.heartbeat_ms / 1_000,
             expires_at=None if self.identity is None else int(self.identity.expires_unix_ms),
+            handoff=self._limits.handoff,
         )
 
     def _identify(self, token: str | None, now_unix_ms: float) -> Identity | None:

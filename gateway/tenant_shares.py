@@ -3,12 +3,14 @@
 Nobody is held back while slots are free, nor where one tenant asks alone. When the slots are taken it is whoever holds
 the most that gets no more, if that is much over an even share: the longest queue is the one that is cut (Suter,
 Lakshman, Stiliadis and Choudhury, INFOCOM 1998). So many small tenants are never refused for the sake of a big one.
+Who is held back holds little: beside a flood that gets no more, one who asks twice at once may hold the most of all.
+So below half of the slots only those are held back who ask much, answered or not.
 """
 
 from collections import Counter, OrderedDict
 from typing import Final
 
-# A tenant counts among those who ask for so long after it did.
+# A tenant counts among those who ask for so long after it did, and each question for as long or up to twice that.
 _ASKS_MS: Final = 60_000.0
 # Of an even share: two tenants of which one has twice as much as the other do each other no harm.
 _MUCH: Final = 1.5
@@ -23,6 +25,10 @@ class TenantShares:
         self._tenants: dict[str, str] = {}
         self._held: Counter[str] = Counter()
         self._asked_unix_ms: OrderedDict[str, float] = OrderedDict()
+        self._turned_unix_ms = 0.0
+        self._questions: Counter[str] = Counter()
+        self._earlier: Counter[str] = Counter()
+        self._num_questions = 0
 
     def __len__(self) -> int:
         """Requests that the workers have."""
@@ -33,6 +39,14 @@ class TenantShares:
         self._asked_unix_ms.move_to_end(tenant)
         while abs(now_unix_ms - next(iter(self._asked_unix_ms.values()))) > _ASKS_MS:
             self._asked_unix_ms.popitem(last=False)
+        past_ms = abs(now_unix_ms - self._turned_unix_ms)
+        if past_ms > _ASKS_MS:
+            self._turned_unix_ms = now_unix_ms
+            self._earlier = self._questions if past_ms <= 2 * _ASKS_MS else Counter()
+            self._questions = Counter()
+            self._num_questions = self._earlier.total()
+        self._questions[tenant] += 1
+        self._num_questions += 1
 
     def took(self, request_id: str, tenant: str) -> None:
         self._tenants[request_id] = tenant
@@ -52,7 +66,9 @@ class TenantShares:
         if not slots or len(self) < slots - slots // _SPARE:
             return False
         held = self._held[tenant]
-        return self._is_much(held + 1) and held >= max(self._held.values())
+        if not self._is_much(held + 1) or held < max(self._held.values()):
+            return False
+        return self._asks_much(tenant) or held * 2 >= slots
 
     def is_owed(self, tenant: str) -> bool:
         """Whether this tenant would have no more than an even share, and it is another that has much more."""
@@ -62,6 +78,10 @@ class TenantShares:
 
     def _is_much(self, held: int) -> bool:
         return self._num_tenants > 1 and held * self._num_tenants > _MUCH * (len(self) + 1)
+
+    def _asks_much(self, tenant: str) -> bool:
+        questions = self._questions[tenant] + self._earlier[tenant]
+        return questions * self._num_tenants > _MUCH * self._num_questions
 
     @property
     def _num_tenants(self) -> int:

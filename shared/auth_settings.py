@@ -47,7 +47,7 @@ class AuthSettings(Group):
     @classmethod
     def _file_holds_a_secret(cls, path: Path | None) -> Path | None:
         if path is not None:
-            check_secret(_read(path))
+            check_secret(read_secret(path))
         return path
 
     @field_validator("jwks")
@@ -85,7 +85,7 @@ class AuthSettings(Group):
         """The HS256 secret, None where there is none."""
         if self.secret is not None:
             return self.secret.get_secret_value().encode()
-        return _read(self.secret_file) if self.secret_file is not None else None
+        return read_secret(self.secret_file) if self.secret_file is not None else None
 
 
 def check_secret(secret: bytes) -> None:
@@ -96,7 +96,8 @@ def check_secret(secret: bytes) -> None:
         )
 
 
-def _read(path: Path) -> bytes:
+def read_secret(path: Path) -> bytes:
+    """What the file holds; its last line end does not belong. Raises `ValueError`."""
     try:
         return path.read_bytes().rstrip(b"\r\n")
     except OSError as error:

@@ -1,8 +1,11 @@
 """The settings of the edge: what it listens to and bears, and what it sends to the workers."""
 
-from pydantic import Field, SecretStr, field_validator
+from pathlib import Path
+from typing import Self
 
-from shared.auth_settings import check_secret
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from shared.auth_settings import check_secret, read_secret
 from shared.origins import is_serialized_origin
 from shared.settings_group import Group
 
@@ -24,6 +27,7 @@ class GatewaySettings(Group):
     cursor_secret: SecretStr | None = Field(
         None, description="the gateways' common secret, 32 bytes at least: a client resumes at any (none: its own only)"
     )
+    cursor_secret_file: Path | None = Field(None, description="file with that secret; the line's end does not belong")
     hello_timeout_s: float = Field(5.0, gt=0, le=300, description="session.start must come within this (4502)")
     heartbeat_s: float = Field(25.0, gt=0, le=3_600, description="between pings; two unanswered ones close with 4012")
     buffer_merge_bytes: int = Field(65_536, ge=1_024, description="over this, deltas to a slow client are merged")
@@ -43,6 +47,13 @@ class GatewaySettings(Group):
             check_secret(secret.get_secret_value().encode())
         return secret
 
+    @field_validator("cursor_secret_file")
+    @classmethod
+    def _cursor_secret_file_holds_one(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            check_secret(read_secret(path))
+        return path
+
     @field_validator("allowed_origins")
     @classmethod
     def _origins_are_as_browsers_write_them(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
@@ -54,6 +65,40 @@ class GatewaySettings(Group):
                     "case, without path, trailing slash, wildcard or the scheme's own port"
                 )
         return origins
+
+    @model_validator(mode="after")
+    def _one_cursor_secret(self) -> Self:
+        if self.cursor_secret is not None and self.cursor_secret_file is not None:
+            raise ValueError("gateway.cursor_secret and gateway.cursor_secret_file are both set; unset one")
+        return self
+
+    def cursor_secret_bytes(self) -> bytes | None:
+        """What the gateways' cursors are signed with, None where each makes its own."""
+        if self.cursor_secret is not None:
+            return self.cursor_secret.get_secret_value().encode()
+        return read_secret(self.cursor_secret_file) if self.cursor_secret_file is not None else None
+
+
+class HandoffSettings(Group):
+    """When people are asked to take a conversation over. Somebody has to read chat.handoffs: `replyline handoffs`."""
+
+    enabled: bool = Field(True, description="false: nobody is there; who asks for a person is told so")
+    after_fallbacks: int = Field(
+        2,
+        ge=0,
+        le=1_000,
+        description="a person is asked after so many answers in a row of one session that were fallbacks, or said that "
+        "nothing is known (0: never)",
+    )
+    fallback_handoffs_per_minute: int = Field(
+        30,
+        ge=0,
+        description="people who are asked because of fallbacks, of one gateway: an outage is not all theirs (0: any)",
+    )
+    requests_per_minute: int = Field(6, ge=1, description="of one session, for a person; what is open is told again")
+    open_s: float = Field(
+        3_600.0, ge=1, le=2_592_000, description="until then, or until it is resolved, a session has one hand-off only"
+    )
 
 
 class AdmissionSettings(Group):

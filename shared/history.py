@@ -103,12 +103,12 @@ class History:
         return bool(kept)
 
     async def delete(self, tenant: str, session_id: str) -> None:
-        """Forget a conversation, what the model has computed of it, and what is still being answered in it. Raises
-        `StoreUnavailable`."""
+        """Forget a conversation, what the model has computed of it, what is still being answered in it, and that its
+        customer waits for a person. Raises `StoreUnavailable`."""
         self._writing.pop(_key(tenant, session_id), None)
         pipeline = self._redis.pipeline(transaction=True)
         pipeline.set(_key(tenant, session_id, "erased"), int(now_unix_ms()), ex=_ERASED_FOR_S)
-        pipeline.delete(_key(tenant, session_id), _key(tenant, session_id, "kv"))
+        pipeline.delete(*(_key(tenant, session_id, what) for what in ("turns", "kv", "handoff")))
         await self._calls.bounded(pipeline.execute())
 
     async def erased_since(self, tenant: str, session_id: str, asked_unix_ms: float) -> bool:

@@ -12,7 +12,12 @@ from structlog.typing import FilteringBoundLogger
 from shared.settings import LogSettings
 
 # aiokafka logs each reconnect attempt with a traceback; what matters of it is said once, by our own shells.
-_QUIET = {"aiokafka": logging.CRITICAL, "websockets": logging.CRITICAL, "asyncio": logging.WARNING}
+_QUIET = {
+    "aiokafka": logging.CRITICAL,
+    "websockets": logging.CRITICAL,
+    "asyncio": logging.WARNING,
+    "opentelemetry": logging.CRITICAL,
+}
 
 _RETRIES_BETWEEN_LINES = 20
 
@@ -42,7 +47,9 @@ def configure_logs(settings: LogSettings, *, process: str) -> None:
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(process=process)
-    formatter = structlog.stdlib.ProcessorFormatter(processors=[*shared, *renderer])
+    formatter = structlog.stdlib.ProcessorFormatter(
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *shared, *renderer]
+    )
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)

@@ -5,7 +5,7 @@ A field without a default is always on the wire; one with a default is left out 
 fields are ignored both ways, so new fields are added with a default.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, Struct
 
@@ -39,8 +39,16 @@ Traceparent = Annotated[str, Meta(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{1
 
 Status = Literal["completed", "incomplete", "cancelled", "failed"]
 Reason = Literal["stop", "max_output_tokens", "deadline", "client", "infeasible", "internal"]
-Source = Literal["model", "faq", "busy"]
+# Whose words an answer is: "mixed" is the model's with an FAQ entry's in some place, "courtesy" a fixed line that
+# returns a greeting, "unsure" says that nothing is known for sure.
+Source = Literal["model", "mixed", "faq", "courtesy", "unsure", "busy", "handoff"]
+BY_MODEL: Final[frozenset[Source]] = frozenset({"model", "mixed"})
 Bucket = Literal["short", "medium", "long"]
+HandoffReason = Literal["requested", "text", "fallbacks"]
+Rating = Literal["up", "down"]
+RatingReason = Literal["wrong", "incomplete", "unclear", "off_topic", "slow", "other"]
+# What the FAQ, the fallback and the widget speak.
+Language = Literal["en", "zh"]
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,12 +76,38 @@ class Timings(Message, frozen=True):
     total_ms: float | None = None
 
 
+class WorkerTimes(Message, frozen=True):
+    """When a worker did what for an answer, in Unix milliseconds by its own clock: its half of the trace.
+
+    Taken up at `arrived`; from `kv_asked` to `kv_found` it looked for what was computed before; `ready` to be computed;
+    `started` with the first step; `prefilled` is the end of each chunk of the prompt."""
+
+    worker_id: str
+    arrived_unix_ms: float
+    ready_unix_ms: float
+    ended_unix_ms: float
+    kv_asked_unix_ms: float | None = None
+    kv_found_unix_ms: float | None = None
+    started_unix_ms: float | None = None
+    prefilled_unix_ms: tuple[float, ...] = ()
+    first_token_unix_ms: float | None = None
+
+
 class Grounding(Message, frozen=True):
     """A FAQ entry that stood in the prompt, or was itself the answer."""
 
     id: str
     question: str
     answer: str
+
+
+class Replaced(Message, frozen=True):
+    """A stretch of an answer, in characters (code points), that stands where the model named what nothing bears out:
+    words of the FAQ entry `id`, or none at all where `length` is 0."""
+
+    offset: Count
+    length: Count
+    id: str | None = None
 
 
 class ErrorDetail(Message, frozen=True):
@@ -98,6 +132,7 @@ class Response(Message, frozen=True):
     model: str | None = None
     error: ErrorDetail | None = None
     grounding: tuple[Grounding, ...] = ()
+    replaced: tuple[Replaced, ...] = ()
 
 
 # --- client → gateway -----------------------------------------------------------------------------------------------
@@ -112,11 +147,19 @@ class ClientInfo(Message, frozen=True):
     version: Annotated[str, Meta(max_length=64)] = ""
 
 
+class Consent(Message, frozen=True):
+    """What the customer has agreed to beyond being answered; nothing, unless it stands here. `training`: that the words
+    of this session's requests may be recorded, and models be calibrated on them."""
+
+    training: bool = False
+
+
 class SessionStart(Message, frozen=True, tag="session.start"):
     token: str | None = None
     session_id: Identifier | None = None
     resume: Resume | None = None
     client: ClientInfo | None = None
+    consent: Consent | None = None
 
 
 class SessionRefresh(Message, frozen=True, tag="session.refresh"):
@@ -148,11 +191,32 @@ class ResponseCancel(Message, frozen=True, tag="response.cancel"):
     target_event_id: Identifier | None = None
 
 
+class HandoffRequest(Message, frozen=True, tag="handoff.request"):
+    """The customer asks for a person. `event_id` stands in what is said of it; `language` is the one to answer in."""
+
+    event_id: Identifier | None = None
+    language: Language = "en"
+
+
+class _Rated(Message, frozen=True):
+    response_id: Identifier
+    event_id: Identifier | None = None
+    rating: Rating | None = None
+    resolved: bool | None = None
+    reason: RatingReason | None = None
+
+
+class Feedback(_Rated, frozen=True, tag="feedback"):
+    """What the customer thinks of an answer: a rating, whether it settled the matter, or both. The last one counts."""
+
+
 class Pong(Message, frozen=True, tag="pong"):
     pass
 
 
-ClientMessage = SessionStart | SessionRefresh | SessionDelete | ResponseCreate | ResponseCancel | Pong
+ClientMessage = (
+    SessionStart | SessionRefresh | SessionDelete | ResponseCreate | ResponseCancel | HandoffRequest | Feedback | Pong
+)
 
 # --- gateway → client -----------------------------------------------------------------------------------------------
 
@@ -175,6 +239,7 @@ class SessionCreated(Message, frozen=True, tag="session.created"):
     limits: Limits
     heartbeat_s: float
     expires_at: int | None = None  # Unix milliseconds
+    handoff: bool = False  # a person can be asked for
 
 
 class SessionRefreshed(Message, frozen=True, tag="session.refreshed"):
@@ -215,6 +280,20 @@ class ResponseDone(Message, frozen=True, tag="response.done"):
     cursor: str
 
 
+class HandoffCreated(Message, frozen=True, tag="handoff.created"):
+    """A person has been asked to take over: Kafka has acknowledged it (acks=all). Told once more to a client that comes
+    back, and to one that asks while it is open, with the same id."""
+
+    handoff_id: str
+    reason: HandoffReason
+    created_at: int  # Unix milliseconds
+    event_id: str | None = None
+
+
+class FeedbackRecorded(_Rated, frozen=True, tag="feedback.recorded"):
+    """What counts of an answer from now on."""
+
+
 class ErrorEvent(Message, frozen=True, tag="error"):
     error: ErrorDetail
     event_id: str | None = None
@@ -232,6 +311,8 @@ ServerMessage = (
     | ResponseCreated
     | ResponseDelta
     | ResponseDone
+    | HandoffCreated
+    | FeedbackRecorded
     | ErrorEvent
     | Ping
 )
@@ -259,6 +340,7 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
     reply_partition: Count | None = None
     metadata: Metadata = {}
     traceparent: Traceparent | None = None
+    consent: Consent | None = None
 
 
 class ReplyDelta(Message, frozen=True, tag="chat.delta"):
@@ -274,7 +356,8 @@ class ReplyDelta(Message, frozen=True, tag="chat.delta"):
 
 class ReplyDone(Message, frozen=True, tag="chat.done"):
     """An answer's end, with the whole text. The reader keeps the first of a request and drops the rest. A gateway that
-    ends one itself writes it too, for the gateway that its client may come back to."""
+    ends one itself writes it too, for the gateway that its client may come back to. `times` where the request's
+    `traceparent` says that its trace is recorded."""
 
     request_id: str
     session_id: str
@@ -288,7 +371,9 @@ class ReplyDone(Message, frozen=True, tag="chat.done"):
     model: str | None = None
     error: ErrorDetail | None = None
     grounding: tuple[Grounding, ...] = ()
+    replaced: tuple[Replaced, ...] = ()
     origin: Literal["worker", "gateway"] = "worker"
+    times: WorkerTimes | None = None
 
 
 class Cancel(Message, frozen=True, tag="chat.cancel"):
@@ -325,6 +410,4 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
 Reply = ReplyDelta | ReplyDone
 
 
-CLIENT_TYPES: Final = frozenset(
-    {"session.start", "session.refresh", "session.delete", "response.create", "response.cancel", "pong"}
-)
+CLIENT_TYPES: Final = frozenset(str(kind.__struct_config__.tag) for kind in get_args(ClientMessage))

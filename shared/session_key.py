@@ -19,7 +19,7 @@ class SessionKey:
     session_id: str
 
     def of(self, what: str) -> str:
-        """The key of the session's `turns`, `erased` or `kv`."""
+        """The key of the session's `turns`, `erased`, `kv` or `handoff`."""
         return f"replyline:{{{self.tenant}/{self.session_id}}}:{what}"
 
 

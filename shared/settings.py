@@ -17,12 +17,14 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from shared.answer_settings import AnswerSettings
 from shared.auth_settings import AuthSettings
 from shared.errors import SettingsError
-from shared.gateway_settings import AdmissionSettings, GatewaySettings
+from shared.gateway_settings import AdmissionSettings, GatewaySettings, HandoffSettings
 from shared.kafka_settings import KafkaSettings
 from shared.redis_settings import RedisSettings, without_password
 from shared.settings_group import Group
+from shared.tracing_settings import TracingSettings
 
 PREFIX = "REPLYLINE_"
 _NO_SETTINGS = ("CONFIG", "MODELS_DIR", "URL", "TOKEN")
@@ -33,7 +35,8 @@ WindowKind = Literal["off", "adaptive", "fixed", "learned"]
 
 SYSTEM_PROMPT = (
     "You are the assistant of the shop Harbor & Pine. Answer the customer's question in one to three short sentences, "
-    "using only the help entries below. If they do not answer it, say so and offer to connect a person."
+    "in the customer's language, using only the help entries below. If they do not answer it, say so and offer to "
+    "connect a person."
 )
 
 
@@ -60,7 +63,7 @@ class KvSettings(Group):
 class ModelSettings(Group):
     """The prepared model folder (`replyline model prepare`)."""
 
-    dir: Path = Field(Path(".models/smollm2-135m-instruct-int8"), description="folder with manifest.json")
+    dir: Path = Field(Path(".models/smollm2-135m-shop-int8"), description="folder with manifest.json")
 
 
 class PromiseSettings(Group):
@@ -119,13 +122,19 @@ class LimitSettings(Group):
 class WorkerSettings(Group):
     """Inference: one engine, one scheduler, one consumer."""
 
-    engine: Literal["onnx", "tensorrt", "tensorrt-rtx", "fake"] = Field(
-        "onnx", description="onnx: the model on the CPU; tensorrt, tensorrt-rtx: on a GPU; fake: scripted, for tests"
+    engine: Literal["onnx", "tensorrt", "tensorrt-rtx", "torch", "fake"] = Field(
+        "onnx",
+        description="onnx: the model on the CPU; tensorrt, tensorrt-rtx: on a GPU; torch: on either; "
+        "fake: scripted, for tests",
     )
     fallback_engine: Literal["", "onnx"] = Field(
         "", description="taken where the GPU or its libraries cannot be used (empty: the worker stops, status 2)"
     )
     plans_dir: Path = Field(Path(".models/plans"), description="what TensorRT has built is kept here")
+    torch_device: Literal["auto", "cuda", "cpu"] = Field(
+        "auto", description="engine=torch: where it computes (auto: on a GPU where there is one)"
+    )
+    torch_compile: bool = Field(False, description="engine=torch: fuse what a step does, by minutes at the start")
     metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
     metrics_port: int = Field(8081, ge=0, le=65_535, description="0 picks a free port")
     group: str = Field(
@@ -173,8 +182,12 @@ class WorkerSettings(Group):
 class FaqSettings(Group):
     """The fallback, and what grounds the model."""
 
-    path: Path | None = Field(None, description="folder with the FAQ's files (none: the demo shop's)")
+    path: Path | None = Field(None, description="the FAQ's file, or folder of files (none: the demo shop's)")
     min_score: float = Field(0.0, ge=0, le=1, description="below it no entry answers (0: the fitted default)")
+    max_entries: int = Field(20_000, ge=1, le=1_000_000, description="of all languages; a file with more is refused")
+    embeddings_dir: Path | None = Field(
+        None, description="folder with an ONNX sentence-embedding model, searched by too in the worker (none: by terms)"
+    )
 
 
 class LogSettings(Group):
@@ -197,9 +210,12 @@ class Settings(BaseSettings):
     gateway: GatewaySettings = GatewaySettings()
     auth: AuthSettings = AuthSettings()
     admission: AdmissionSettings = AdmissionSettings()
+    handoff: HandoffSettings = HandoffSettings()
     worker: WorkerSettings = WorkerSettings()
     faq: FaqSettings = FaqSettings()
+    answers: AnswerSettings = AnswerSettings()
     log: LogSettings = LogSettings()
+    tracing: TracingSettings = TracingSettings()
 
     @classmethod
     def settings_customise_sources(

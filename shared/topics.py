@@ -64,6 +64,11 @@ class TopicNames:
         return f"{self.prefix}chat.workers"
 
     @property
+    def handoffs(self) -> str:
+        """Customers who wait for a person; people read it."""
+        return f"{self.prefix}chat.handoffs"
+
+    @property
     def dead_letters(self) -> str:
         return f"{self.prefix}chat.dead-letters"
 
@@ -76,6 +81,7 @@ class TopicNames:
             self.external_replies: 1,
             self.cancels: 1,
             self.workers: 1,
+            self.handoffs: 1,
             self.dead_letters: 1,
         }
 

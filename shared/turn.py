@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shared.messages import Grounding, Message, Source
+from shared.messages import Grounding, Message, Replaced, Source
 
 
 class Turn(Message, frozen=True):
@@ -13,7 +13,8 @@ class Turn(Message, frozen=True):
     `grounding` are the FAQ entries that the question was answered from, by their texts: an entry that the shop rewrites
     later does not change what was said. `output_ids` are the tokens that the model decoded; they may go on after
     `assistant` ends, where a stop string did. `window_start` is the `request_id` of the first turn in the question's
-    prompt, its own where there was none. All three are empty where no model answered.
+    prompt, its own where there was none. The last two are empty where no model answered. `replaced` are the stretches
+    of `assistant` that are not the model's.
     """
 
     request_id: str
@@ -24,3 +25,4 @@ class Turn(Message, frozen=True):
     grounding: tuple[Grounding, ...] = ()
     output_ids: tuple[Annotated[int, Meta(ge=0)], ...] = ()
     window_start: str | None = None
+    replaced: tuple[Replaced, ...] = ()

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from shared import metrics
 from shared.errors import SettingsError
-from shared.fallback import DEFAULT_MIN_SCORE
-from shared.faq import FaqIndex
+from shared.faq.embedder import Embedder
+from shared.faq.live import LiveFaq
 from shared.gpu import find_gpus
 from shared.history import History
 from shared.kafka import GroupReader, KafkaWatch, PartitionReader, Producer
@@ -18,24 +18,23 @@ from shared.requests import Defaults
 from shared.settings import Settings, load_settings
 from shared.status import Readiness, serve_status
 from shared.tasks import TaskSet
-from shared.topics import BucketEdges
+from shared.tracing_export import open_exporter
+from shared.tracing_keep import KeepRules
 from shared.vitals import Vitals
+from workers.building import make_preparer, make_scheduler
 from workers.calibration import costs_key, load_or_calibrate
 from workers.capacity import CapacityPublisher, worker_name
 from workers.commits import commit, commit_regularly
-from workers.conversation import PromptBuilder
 from workers.costs import CostModel
 from workers.engine.loading import LoadedModel, load_model
-from workers.history_window import HistoryWindow
 from workers.intake import Intake, RecentIds, read_cancels
 from workers.kept_lengths import KeptLengths
 from workers.kv.opening import open_cache
 from workers.lag import watch_lag
 from workers.offsets import OffsetTracker
-from workers.policies import build_scheduler, make_window
-from workers.prepare import Preparer
 from workers.reply_publisher import ReplyPublisher
-from workers.scheduler import SchedulerLimits
+from workers.trace_spans import spans_of
+from workers.tracer import Tracer
 from workers.worker import Worker
 
 
@@ -53,6 +52,7 @@ class WorkerProcess:
         self._lengths = lengths
         self._offsets = OffsetTracker()
         self._history = History(settings.redis)
+        self._faq = LiveFaq(settings.faq, embed=Embedder.named_by(settings.faq))
         self._producer = Producer(kafka, client_id=client_id)
         self._requests = GroupReader(
             kafka,
@@ -64,29 +64,17 @@ class WorkerProcess:
         self._cancels = PartitionReader(kafka, client_id=client_id, topic=topics.cancels, unhurried=True)
         self._kafka = KafkaWatch(kafka, lambda: self._cancels.connected)
         self._cancelled = RecentIds()
-        limits = SchedulerLimits(
-            num_slots=info.num_slots,
-            prefill_chunk_tokens=settings.worker.prefill_chunk_tokens,
-            max_prefill_rows=info.max_prefill_rows,
-            stop_token_ids=info.stop_token_ids,
-            max_running_tokens=settings.worker.max_running_tokens,
-            decode_stall_ms=settings.worker.decode_stall_ms,
-            reuse_kv=settings.kv.enabled,
-        )
         self._kv = open_cache(settings, info, costs) if settings.kv.enabled else None
-        window = make_window(
-            settings.worker.window,
-            limits=limits,
-            costs=costs,
-            busy_ms=settings.worker.window_busy_ms,
-            quiet_ms=settings.worker.window_quiet_ms,
-        )
         self._publisher = ReplyPublisher(self._producer)
+        self._tracer = Tracer(
+            worker_id=worker_id,
+            gateways_topic=topics.replies,
+            rules=KeepRules(settings.tracing.ratio, settings.tracing.slow_ms),
+            exporter=open_exporter(settings.tracing, spans_of),
+        )
         self._worker = Worker(
             engine=model.engine,
-            scheduler=build_scheduler(
-                settings.worker.policy, limits=limits, costs=costs, lengths=lengths.lengths, window=window
-            ),
+            scheduler=make_scheduler(settings, info, costs, lengths.lengths),
             costs=costs,
             publisher=self._publisher,
             history=self._history,
@@ -95,21 +83,14 @@ class WorkerProcess:
             max_waiting=settings.worker.max_waiting,
             reply_interval_s=settings.worker.reply_interval_ms / 1_000,
             kv=self._kv,
+            tracer=self._tracer,
         )
         self._publisher.settled = self._worker.settled
-        preparer = Preparer(
-            settings=settings.worker,
-            tokenizer=model.tokenizer,
-            prompts=PromptBuilder(
-                model.template,
-                system=settings.worker.system_prompt,
-                window=HistoryWindow(settings.worker.history_window, settings.worker.history_turns),
-            ),
-            faq=FaqIndex.load(settings.faq.path),
-            min_score=settings.faq.min_score or DEFAULT_MIN_SCORE,
+        preparer = make_preparer(
+            settings,
+            model,
+            faq=self._faq,
             history=self._history,
-            max_length=info.max_length,
-            edges=BucketEdges(settings.limits.short_max_tokens, settings.limits.medium_max_tokens),
             kv=self._kv,
             standing=self._worker.engine_loop.standing,
         )
@@ -154,6 +135,7 @@ class WorkerProcess:
         """Connect, as long as it takes; then serve."""
         if self._kv is not None:
             self._kv.start()
+        self._tasks.start("faq", self._faq.watch())
         self._tasks.start("redis", self._history.await_first_answer())
         self._tasks.start("outages", self._kafka.run())
         await self._producer.start()
@@ -189,6 +171,7 @@ class WorkerProcess:
         await self._requests.stop()
         await self._cancels.stop()
         await self._producer.stop()
+        await self._tracer.stop()
         await self._history.close()
         if self._kv is not None:
             await asyncio.to_thread(self._kv.close)

@@ -222,12 +222,12 @@ class EngineLoop:
                 self._touched[job.id] = job
             else:
                 self._failures = 0  # an answer came to its own end: the device works
-                # The last token allowed may also complete a stop string.
+                # The last token allowed may also complete a stop string, or a circle that the guard cuts.
                 self._end(Finished(job.sequence, "completed", "stop") if job.answer.stopped else event)
         for job in [job for job in self._touched.values() if job.answer.stopped]:
             self.scheduler.finish(job.sequence)
             self._end(Finished(job.sequence, "completed", "stop"))
-        urgent = bool(self._news) or any(not job.answer.told for job in self._touched.values())
+        urgent = bool(self._news) or any(job.answer.begins for job in self._touched.values())
         if urgent or time.monotonic() - self._told_s >= self.interval_s:
             self._tell_all()
 
@@ -249,7 +249,7 @@ class EngineLoop:
     def _end(self, finished: Finished) -> None:
         job = self._jobs.pop(finished.sequence.request_id)
         self._touched.pop(job.id, None)
-        job.answer.finish()
+        job.answer.finish(whole=finished.reason == "stop")
         self._news.append(Ended(job, finished))
 
     def _fail(self, error: EngineError) -> None:

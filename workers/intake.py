@@ -5,6 +5,7 @@ whose deadline has passed by its headers alone is answered, or passed over, with
 """
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from shared.clock import now_unix_ms
 from shared.codec import decode_cancel
 from shared.deadletters import dead_letter, own_fault
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import GroupReader, PartitionReader, Producer, Record
+from shared.kafka import GroupReader, Outage, PartitionReader, Producer, Record
 from shared.logs import get_logger
 from shared.messages import Bucket, Erase, ReplyDone
 from shared.requests import Defaults, open_request, settle
@@ -68,6 +69,7 @@ class Intake:
         self._begun = {bucket: [] for bucket in self._lookahead.buckets}
 
     async def run(self) -> None:
+        outage = Outage("kafka requests")
         while True:
             self._begin_what_fits()
             self._rest()
@@ -78,7 +80,7 @@ class Intake:
                 timeout_ms = _POLL_MS if self._lookahead.num_parked else _READ_MS
                 records = await self.reader.read(timeout_ms=timeout_ms, max_records=_READ_RECORDS)
             except BrokerUnavailable as error:
-                log.warning("unavailable", what="kafka", cause=str(error), action="retrying")
+                outage.still(str(error), time.monotonic())
                 await asyncio.sleep(_RETRY_S)
                 continue
             self._forget_revoked()
@@ -203,10 +205,9 @@ class Intake:
         if bucket != job.bucket:
             metrics.wrong_bucket.inc()
         job.origins.append(origin)
-        self._begun[bucket].append(job)
-        self.worker.accept(job)
-        if self.cancelled.take(job.id, order.reply_partition):
-            self.worker.cancel(job.id, None)
+        if not job.decided:
+            self._begun[bucket].append(job)
+        self.worker.accept(job, cancelled=self.cancelled.take(job.id, order.reply_partition))
 
     async def finish(self) -> None:
         """Hand over what has been begun. What is parked is not committed: another worker reads it."""

@@ -79,6 +79,7 @@ def answered_by(turn: Turn, order: Order, now_unix_ms: float) -> ReplyDone | Non
         usage=Usage(output_tokens=len(turn.output_ids)),
         timings=Timings(),
         grounding=turn.grounding,
+        replaced=turn.replaced,
     )
 
 

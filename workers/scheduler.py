@@ -170,6 +170,7 @@ class Scheduler:
                 sequence.computed += 1
         for sequence, chunk in zip(step.prefilled, step.prefill, strict=True):
             sequence.computed += len(chunk.token_ids)
+            sequence.prefilled_unix_ms.append(now_unix_ms)
         # Only now, with every row's length right, may rows end and others be moved.
         events: list[Token | Finished] = []
         for sequence, token_id in zip(step.decoded, decode_tokens, strict=True):

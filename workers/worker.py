@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from shared import metrics
 from shared.clock import now_unix_ms
+from shared.fallback import Fallback
 from shared.history import History
 from shared.logs import get_logger
-from shared.messages import ErrorDetail, ReplyDone
+from shared.messages import BY_MODEL, ErrorDetail, ReplyDone
 from shared.requests import Order
 from shared.session_key import SessionKey
 from shared.topics import TopicNames
+from shared.tracing import trace_id
 from shared.turn import Turn
 from workers.costs import CostModel
 from workers.engine import Engine
@@ -31,6 +33,7 @@ from workers.recent_answers import RecentAnswers
 from workers.reply_publisher import ReplyPublisher, Target
 from workers.scheduler import Scheduler
 from workers.sequence import Finished, Sequence
+from workers.tracer import Tracer
 
 log = get_logger()
 
@@ -52,6 +55,7 @@ class Worker:
         max_waiting: int,
         reply_interval_s: float,
         kv: KvCache | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._publisher = publisher
         self._history = history
@@ -59,6 +63,7 @@ class Worker:
         self._topics = topics
         self.max_waiting = max_waiting
         self._kv = kv
+        self._tracer = tracer or Tracer()
         self._model = engine.info.model
         self._jobs: dict[str, Job] = {}
         self._recent = RecentAnswers()
@@ -75,9 +80,16 @@ class Worker:
 
     # --- what intake and the reply publisher tell
 
-    def accept(self, job: Job) -> None:
+    def accept(self, job: Job, *, cancelled: bool = False) -> None:
+        """Have a request computed; what the model is not asked for has its answer at once. `cancelled`: nobody waits
+        for it any more."""
         self._jobs[job.id] = job
+        if job.decided:
+            self._end(job, _ended_at_once(job, cancelled=cancelled, now_unix_ms=now_unix_ms()))
+            return
         self.engine_loop.add(job)
+        if cancelled:
+            self.engine_loop.cancel(job.id)
 
     def answer_unread(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> None:
         """The terminal event of a record that never became a job."""
@@ -176,20 +188,25 @@ class Worker:
         metrics.infer_duration.observe(max(0.0, now_unix_ms() - sequence.arrived_unix_ms) / 1_000)
         if sequence.first_step_unix_ms is not None:
             metrics.queue_time.observe((sequence.first_step_unix_ms - sequence.arrived_unix_ms) / 1_000)
+            metrics.begun_late.inc(sequence.first_step_unix_ms > sequence.deadline.first_token_unix_ms)
         if sequence.restored:
             _count_restored(sequence)
+        done = self._terminal(job, finished)
+        metrics.worker_answers.labels(done.source).inc()
         log.info(
             "answered",
             request_id=job.id,
+            trace_id=None if job.order.request.traceparent is None else trace_id(job.order.request.traceparent),
             status=finished.status,
             reason=finished.reason,
+            source=done.source,
             input_tokens=len(sequence.prompt_ids),
             output_tokens=len(sequence.output_ids),
             slack_ms=round(sequence.deadline.deadline_unix_ms - now_unix_ms()),
         )
-        done = self._terminal(job, finished)
         self._remember(job, done)
         self._recent.add(job.order, done, now_unix_ms())
+        done = self._tracer.ended(job, done, now_unix_ms())
         job.done, job.owed = done, len(job.targets)
         rest = job.answer.take_delta()
         for target in job.targets:
@@ -201,24 +218,23 @@ class Worker:
         if not done.output_text or done.status == "failed":
             return
         order = job.order
-        by_model = done.source == "model"
+        by_model = done.source in BY_MODEL
         turn = Turn(
             request_id=job.id,
             user=order.request.input,
             assistant=done.output_text,
             source=done.source,
             asked_unix_ms=order.created_unix_ms,
-            grounding=job.prompt.grounding if by_model else (),
+            grounding=job.prompt.grounding if by_model else done.grounding,
             output_ids=tuple(job.sequence.output_ids) if by_model else (),
             window_start=(job.prompt.window_start or job.id) if by_model else None,
+            replaced=done.replaced,
         )
         self._history.remember(order.tenant, order.request.session_id, turn)
 
     def _terminal(self, job: Job, finished: Finished) -> ReplyDone:
-        late = finished.reason in _UNMET and not job.answer.text
-        if late and job.order.reply_topic != self._topics.replies:
-            # A gateway answers its client from the FAQ itself, or has by now; for other services the worker does.
-            fallback = job.fallback
+        fallback = self._in_the_models_stead(job, finished)
+        if fallback is not None:
             return job.answer.replaced(
                 text=fallback.text,
                 source=fallback.source,
@@ -239,6 +255,16 @@ class Worker:
             error=_ENGINE_FAILED if failed else None,
         )
 
+    def _in_the_models_stead(self, job: Job, finished: Finished) -> Fallback | None:
+        if finished.reason in _UNMET and not job.answer.text:
+            # A gateway answers its client from the FAQ itself, or has by now; for other services the worker does.
+            return job.fallback if job.order.reply_topic != self._topics.replies else None
+        if finished.status not in ("completed", "incomplete"):
+            return None
+        if job.decided:
+            return job.fallback
+        return (job.instead or job.fallback) if job.answer.withheld else None
+
     async def drain(self, limit_s: float) -> int:
         """Wait for what is in flight; returns how many answers were left unfinished."""
         try:
@@ -248,6 +274,14 @@ class Worker:
         except TimeoutError:
             pass
         return len(self._jobs)
+
+
+def _ended_at_once(job: Job, *, cancelled: bool, now_unix_ms: float) -> Finished:
+    if cancelled:
+        return Finished(job.sequence, "cancelled", "client")
+    if job.order.deadline.expired(now_unix_ms, started=False):
+        return Finished(job.sequence, "incomplete", "deadline")
+    return Finished(job.sequence, "completed", "stop")
 
 
 def _count_restored(sequence: Sequence) -> None:

@@ -2,7 +2,9 @@
 
 from shared.kafka.administration import create_topics, describe_topics
 from shared.kafka.closed_transports import take_for_broken
+from shared.kafka.groups import group_lag
 from shared.kafka.log_reader import LogReader
+from shared.kafka.outage import Outage
 from shared.kafka.producer import Producer
 from shared.kafka.readers import GroupReader, PartitionReader
 from shared.kafka.records import Outgoing, Record
@@ -15,12 +17,14 @@ __all__ = [
     "KafkaWatch",
     "Kept",
     "LogReader",
+    "Outage",
     "Outgoing",
     "PartitionReader",
     "Producer",
     "Record",
     "create_topics",
     "describe_topics",
+    "group_lag",
     "read_at",
     "scan",
     "why_unreachable",

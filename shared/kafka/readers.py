@@ -62,9 +62,10 @@ class PartitionReader:
         await start_or_stop(consumer, self._settings)
         try:
             assigned = self._assign(consumer)
-            await consumer.seek_to_end(*assigned)
-            for partition in assigned:
-                self._handed.begin(partition, await consumer.position(partition))
+            # Not `seek_to_end`: the consumer is on its way to the beginning, and whichever answer comes first counts.
+            for partition, end in (await consumer.end_offsets(assigned)).items():
+                consumer.seek(partition, end)
+                self._handed.begin(partition, end)
         except BaseException:
             await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
             raise
