@@ -4,6 +4,7 @@ PORT ?= $(or $(REPLYLINE_GATEWAY__PORT),8080)
 PYTHON ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+BENCH_ENGINES_ARGS ?= --json engines.json --plot engines.svg
 CHAOS_ARGS ?= --seed 1 --minutes 2 --brokers 3
 RELIABILITY_ARGS ?=
 export PYTHON
@@ -12,10 +13,10 @@ BIN := .venv/bin
 CODE := gateway ops shared workers tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo doctor test check fmt bench planted-bugs chaos reliability up lock clean
+.PHONY: help setup demo doctor test test-torch check fmt bench bench-engines planted-bugs chaos reliability up lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## .venv with what the demo needs, and the model
 	@ops/setup-venv demo
@@ -32,7 +33,12 @@ test: ## all tests, against real Kafka, Redis and Chromium
 	@ops/setup-venv test
 	@ops/setup-test-services
 	@$(BIN)/replyline model prepare
-	@exec $(BIN)/pytest $(PYTEST_ARGS)
+	@exec ops/run-tests $(PYTEST_ARGS)
+
+test-torch: ## the engine of torch, against transformers and as every engine; .venv-torch takes 5 GB (Linux)
+	@ops/setup-torch
+	@.venv-torch/bin/replyline model prepare --adapter none --precision fp32
+	@exec .venv-torch/bin/pytest tests/pytorch tests/conformance/test_engines.py -k torch $(PYTEST_ARGS)
 
 check: ## formatting, lint, types, import rules
 	@ops/setup-venv test
@@ -50,6 +56,11 @@ bench: ## measure this machine: latency, throughput, overload, outage
 	@ops/setup-venv test
 	@$(BIN)/replyline model prepare
 	@exec $(BIN)/replyline bench $(BENCH_ARGS)
+
+bench-engines: ## every engine that runs here, and its peers; writes engines.json and engines.svg
+	@ops/setup-venv test
+	@$(BIN)/replyline model prepare --adapter none
+	@exec env REPLYLINE_MODEL__DIR=.models/smollm2-135m-instruct-int8 $(BIN)/replyline bench engines $(BENCH_ENGINES_ARGS)
 
 planted-bugs: ## plant bugs one by one in a copy of the code and see that the tests catch each
 	@ops/setup-venv test
@@ -73,5 +84,5 @@ lock: ## write requirements/*.txt anew (UPGRADE=1: newest versions)
 	@ops/lock-requirements
 
 clean: ## remove everything that was generated, the model too
-	rm -rf .venv .cache .models .run .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json build dist *.egg-info
+	rm -rf .venv .venv-torch .cache .models .run .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json engines.json engines.svg build dist *.egg-info
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

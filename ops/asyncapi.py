@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from shared.handoffs import Handoff
 from shared.messages import (
     Cancel,
     ChatRequest,
@@ -23,7 +24,7 @@ from shared.topics import BUCKETS, TopicNames
 
 Document = dict[str, Any]
 
-_KAFKA_MESSAGES: tuple[type[Message], ...] = (ChatRequest, ReplyDelta, ReplyDone, Cancel, Erase, WorkerReport)
+_KAFKA_MESSAGES: tuple[type[Message], ...] = (ChatRequest, ReplyDelta, ReplyDone, Cancel, Erase, Handoff, WorkerReport)
 
 
 def asyncapi() -> Document:
@@ -74,6 +75,7 @@ def _topics() -> Document:
         **{topic: _topic(topic, (ChatRequest,)) for topic in requests},
         **{topic: _topic(topic, (ReplyDelta, ReplyDone)) for topic in replies},
         names.cancels: _topic(names.cancels, (Cancel, Erase)),
+        names.handoffs: _topic(names.handoffs, (Handoff,)),
         names.workers: _topic(names.workers, (WorkerReport,)),
     }
 
@@ -93,6 +95,7 @@ def _operations(client: Iterable[type[Message]], server: Iterable[type[Message]]
         "receiveFromClient": _operation("receive", "websocket", client),
         "sendToClient": _operation("send", "websocket", server),
         "ask": _operation("send", names.inbox, (ChatRequest,)),
+        "takeOver": _operation("receive", names.handoffs, (Handoff,)),
         "readReplies": _operation("receive", names.external_replies, (ReplyDelta, ReplyDone)),
     }
 

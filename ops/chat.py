@@ -8,14 +8,37 @@ from rich.console import Console
 
 from ops.client import ChatClient, new_event_id
 from shared.codec import json_encode
-from shared.messages import ErrorEvent, Response, ResponseCreate, ResponseDelta, ResponseDone
+from shared.messages import (
+    Consent,
+    ErrorEvent,
+    Feedback,
+    HandoffCreated,
+    HandoffRequest,
+    Rating,
+    Response,
+    ResponseCreate,
+    ResponseDelta,
+    ResponseDone,
+    Source,
+)
 
-_SOURCES = {"model": "AI answer", "faq": "from the help pages", "busy": "busy"}
+_SOURCES: dict[Source, str] = {
+    "model": "AI answer",
+    "mixed": "AI answer, in part the help pages' words",
+    "faq": "from the help pages",
+    "courtesy": "automatic reply",
+    "unsure": "not sure",
+    "busy": "busy",
+    "handoff": "handed to a person",
+}
+_RATINGS: dict[str, Rating] = {"/up": "up", "/down": "down"}
 
 # An answer can be resumed for two minutes; who waits at a terminal gives up sooner.
 _PATIENCE_S = 30.0
 
-_HELP = "[dim]/new starts over · /quit ends · Ctrl-C stops an answer[/]"
+_HELP = (
+    "[dim]/person asks for one · /up, /down rate an answer · /new starts over · /quit ends · Ctrl-C stops an answer[/]"
+)
 
 
 async def ask_once(
@@ -35,25 +58,35 @@ async def ask_once(
                     out.print(json_encode(event.response).decode(), markup=False)
                 else:
                     out.print()
-                    Console(stderr=True, highlight=False).print(_caption(event.response), style="dim", markup=False)
+                    _print_caption(event.response, Console(stderr=True, highlight=False))
                 return 1 if event.response.status == "failed" else 0
     return 1
 
 
-async def converse(url: str, *, token: str | None, session_id: str | None) -> int:
+async def converse(url: str, *, token: str | None, session_id: str | None, consent_training: bool = False) -> int:
     """A conversation until /quit or the end of input. Raises `ConnectFailed`."""
     console = Console(highlight=False, soft_wrap=True)
     console.print(_HELP)
-    async with ChatClient(url, token=token, session_id=session_id, patience_s=_PATIENCE_S) as client:
+    consent = Consent(training=True) if consent_training else None
+    async with ChatClient(url, token=token, session_id=session_id, patience_s=_PATIENCE_S, consent=consent) as client:
+        last: str | None = None
         while True:
             question = await _read_line()
             if question is None or question == "/quit":
                 return 0
             if question == "/new":
                 await client.forget()
+                last = None
                 console.print("[dim]forgotten; a new conversation[/]")
+            elif question == "/person":
+                await _tell(client, HandoffRequest(event_id=new_event_id()), console)
+            elif question in _RATINGS and last is None:
+                console.print("[dim]there is no answer to rate yet[/]")
+            elif question in _RATINGS and last is not None:
+                rating = Feedback(event_id=new_event_id(), response_id=last, rating=_RATINGS[question])
+                await _tell(client, rating, console)
             elif question:
-                await _answer(client, question, console)
+                last = await _answer(client, question, console) or last
 
 
 async def _read_line() -> str | None:
@@ -64,10 +97,22 @@ async def _read_line() -> str | None:
         return None
 
 
-async def _answer(client: ChatClient, question: str, console: Console) -> None:
+async def _tell(client: ChatClient, message: HandoffRequest | Feedback, console: Console) -> None:
+    event = await client.tell(message)
+    if isinstance(event, ErrorEvent):
+        console.print(f"{event.error.code}: {event.error.message}", style="red", markup=False)
+    elif isinstance(event, HandoffCreated):
+        console.print(f"a person has been asked to take over: {event.handoff_id}", style="dim", markup=False)
+    else:
+        console.print("thank you", style="dim")
+
+
+async def _answer(client: ChatClient, question: str, console: Console) -> str | None:
+    """The response's id."""
     request = ResponseCreate(event_id=new_event_id(), input=question)
     loop = asyncio.get_running_loop()
     stopping: list[asyncio.Task[None]] = []
+    before, answered = client.handoff, None
     loop.add_signal_handler(signal.SIGINT, lambda: stopping.append(loop.create_task(client.cancel(request.event_id))))
     try:
         async for event in client.ask(request):
@@ -76,12 +121,34 @@ async def _answer(client: ChatClient, question: str, console: Console) -> None:
             elif isinstance(event, ErrorEvent):
                 console.print(f"{event.error.code}: {event.error.message}", style="red", markup=False)
             elif isinstance(event, ResponseDone):
+                answered = event.response.id
                 console.print()
-                console.print(_caption(event.response), style="dim", markup=False)
+                _print_caption(event.response, console)
+                if event.response.source == "unsure" and client.session is not None and client.session.handoff:
+                    console.print("/person asks for a person", style="dim", markup=False)
     finally:
         with contextlib.suppress(NotImplementedError):
             loop.remove_signal_handler(signal.SIGINT)
         await asyncio.gather(*stopping, return_exceptions=True)
+    if client.handoff is not None and client.handoff != before:
+        console.print(f"a person has been asked to take over: {client.handoff.handoff_id}", style="dim", markup=False)
+    return answered
+
+
+def _print_caption(response: Response, console: Console) -> None:
+    for line in (*_replaced(response), _caption(response)):
+        console.print(line, style="dim", markup=False)
+
+
+def _replaced(response: Response) -> list[str]:
+    """Where the model's words gave way, a line each."""
+    text = response.output_text
+    return [
+        f"from the help pages: “{text[each.offset : each.offset + each.length].strip()}”"
+        if each.length
+        else "a sentence was left out: the help pages do not say so"
+        for each in response.replaced
+    ]
 
 
 def _caption(response: Response) -> str:

@@ -11,8 +11,13 @@ from rich.table import Table
 
 from ops.bench.commands import bench_app
 from ops.chaos.commands import chaos_app
+from ops.diagnose.commands import diagnose
 from ops.dlq import dlq_app
+from ops.evaluation.commands import evaluate
+from ops.handoffs import handoffs_app
 from ops.optimize.commands import optimize_app
+from ops.plan.commands import plan
+from ops.recording.commands import record, replay
 from ops.simulate.commands import simulate
 from ops.usage_errors import run_app
 from shared.clock import now_unix_ms
@@ -43,8 +48,14 @@ app.add_typer(engine_app, name="engine")
 app.add_typer(bench_app, name="bench")
 app.add_typer(chaos_app, name="chaos")
 app.add_typer(dlq_app, name="dlq")
+app.add_typer(handoffs_app, name="handoffs")
 app.add_typer(optimize_app, name="optimize")
 app.command()(simulate)
+app.command()(diagnose)
+app.command("eval")(evaluate)
+app.command()(plan)
+app.command()(record)
+app.command()(replay)
 
 Url = Annotated[str, typer.Option("--url", envvar="REPLYLINE_URL", help="the gateway's WebSocket address")]
 Token = Annotated[
@@ -57,10 +68,11 @@ DEFAULT_URL = "ws://127.0.0.1:8080/ws"
 @app.command()
 def up() -> None:
     """Run everything on this machine: embedded Kafka and Redis, one gateway, one worker. Ctrl-C drains and ends it."""
+    from ops.embeddings import with_prepared_embeddings
     from ops.prepare import ensure_model
     from ops.up import up as run
 
-    settings = _settings("up")
+    settings = with_prepared_embeddings(_settings("up"))
     if settings.worker.engine == "onnx":
         ensure_model(settings.model.dir, Console(stderr=True))
     raise typer.Exit(run_until_signal(lambda stop: run(settings, stop)))
@@ -117,11 +129,16 @@ def chat(
     url: Url = DEFAULT_URL,
     token: Token = None,
     session: Annotated[str | None, typer.Option(help="go on with this conversation")] = None,
+    consent_training: Annotated[
+        bool, typer.Option("--consent-training", help="agree that what is said be recorded and models be trained on it")
+    ] = False,
 ) -> None:
-    """Talk to the assistant in this terminal. /new starts over, /quit ends, Ctrl-C stops an answer."""
+    """Talk to the assistant in this terminal. /person asks for one, /up and /down rate the last answer, /new starts
+    over, /quit ends, Ctrl-C stops an answer."""
     from ops.chat import converse
 
-    raise typer.Exit(asyncio.run(converse(url, token=token, session_id=session)))
+    talk = converse(url, token=token, session_id=session, consent_training=consent_training)
+    raise typer.Exit(asyncio.run(talk))
 
 
 @app.command()
@@ -215,7 +232,10 @@ def describe_() -> None:
 def acls(
     gateway_user: Annotated[str, typer.Option(help="who the gateways are to Kafka")] = "gateway",
     worker_user: Annotated[str, typer.Option(help="who the workers are")] = "worker",
-    operator_user: Annotated[str | None, typer.Option(help="who may type `topics` and `dlq` (none: left out)")] = None,
+    operator_user: Annotated[
+        str | None, typer.Option(help="who may type `topics`, `dlq`, `handoffs` (none: no one)")
+    ] = None,
+    recorder_user: Annotated[str | None, typer.Option(help="who may type `record` (none: no one)")] = None,
 ) -> None:
     """Print the kafka-acls.sh commands that let each process do its work, and no more. Nothing is changed."""
     from ops.kafka_acls import Role, commands, rights
@@ -224,6 +244,8 @@ def acls(
     users: dict[Role, str] = {"gateway": gateway_user, "worker": worker_user}
     if operator_user is not None:
         users["operator"] = operator_user
+    if recorder_user is not None:
+        users["recorder"] = recorder_user
     for line in commands(rights(settings), users, settings.kafka.bootstrap_servers):
         sys.stdout.write(f"{line}\n")
 
@@ -234,17 +256,40 @@ def prepare(
         Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (none: the demo's model)")
     ] = None,
     precision: Annotated[
-        Precision, typer.Option(help="of the weights; fp16 is for the tensorrt engine, the others for onnx")
+        Precision,
+        typer.Option(help="of the weights; for onnx int8, fp32; tensorrt fp16, bf16; torch all but int8"),
     ] = "int8",
+    adapter: Annotated[
+        str | None,
+        typer.Option(metavar="DIR|none", help="LoRA to merge, as PEFT saves it (not given: the demo's, for its model)"),
+    ] = None,
+    languages: Annotated[
+        str | None, typer.Option(metavar="en,zh", help="that the model answers in (none: whatever it is asked in)")
+    ] = None,
     directory: Annotated[Path, typer.Option("--dir", help="where the model's folder is put")] = Path(".models"),
     max_length: Annotated[
-        int, typer.Option(min=1, help="fp16: tokens that a slot holds, prompt and answer (onnx: of any length)")
+        int, typer.Option(min=1, help="fp16, bf16: tokens that a slot of TensorRT holds, prompt and answer")
     ] = 2_048,
+    primitive: Annotated[
+        bool, typer.Option("--primitive", help="fp16: for TensorRT before 10.15, which keeps no KV in place")
+    ] = False,
 ) -> None:
     """Write a model's folder from its weights; nothing to do when it is there already."""
-    from ops.prepare import prepare_with_progress
+    from ops.prepare import adapter_of, languages_of, prepare_installed_embeddings, prepare_with_progress
 
-    prepare_with_progress(directory, precision, source, Console(stderr=True), max_length=max_length)
+    console = Console(stderr=True)
+    prepare_with_progress(
+        directory,
+        precision,
+        source,
+        console,
+        adapter=adapter_of(adapter, source),
+        languages=languages_of(languages),
+        max_length=max_length,
+        primitive=primitive,
+    )
+    if source is None:
+        prepare_installed_embeddings(directory, console)
 
 
 @engine_app.command("build")
@@ -263,6 +308,33 @@ def build(
     worker = {name: value for name, value in given.items() if value is not None}
     overrides = {} if model is None else {"model": {"dir": model}}
     build_engine(_settings("engine", worker=worker, **overrides), Console(stderr=True))
+
+
+@app.command("profile")
+def profile_(
+    batch: Annotated[int, typer.Option(min=1, max=512, help="sequences computed together")] = 8,
+    prompt_tokens: Annotated[int, typer.Option(min=1, help="length of each prompt")] = 256,
+    prefills: Annotated[int, typer.Option(min=1, max=1_000, help="measured")] = 5,
+    steps: Annotated[int, typer.Option(min=1, max=10_000, help="decode steps measured")] = 32,
+    engine: Annotated[
+        Literal["onnx", "tensorrt", "tensorrt-rtx", "torch"] | None,
+        typer.Option(help="the one profiled [default: as set]"),
+    ] = None,
+    model: Annotated[Path | None, typer.Option(help="its folder (none: REPLYLINE_MODEL__DIR)")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="write a flame graph")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result")] = None,
+) -> None:
+    """Where an engine call's time goes, by layer and operator, as the runtime's own profiler has it."""
+    from ops.profile import ProfileOptions, profile
+
+    options = ProfileOptions(
+        batch=batch, prompt_tokens=prompt_tokens, prefills=prefills, steps=steps, svg=svg, json_path=json_path
+    )
+    worker: dict[str, Any] = {"slots": batch, "max_length": options.max_length}
+    if engine is not None:
+        worker["engine"] = engine
+    overrides = {} if model is None else {"model": {"dir": model}}
+    profile(_settings("profile", worker=worker, **overrides), options, Console())
 
 
 def _settings(process: str, **overrides: Any) -> Settings:

@@ -1,7 +1,8 @@
 """A WebSocket client of the protocol, for `ask`, `chat` and `bench`.
 
 With patience it outlives its socket: it comes back with the session's last cursor, and its answers go on where they
-were. What could not be resumed, or was never promised, is asked again by its `event_id`.
+were. What could not be resumed, or was never promised, is asked again by its `event_id`. From a gateway that goes away
+it goes to another at once while it has something to ask; else it waits as long as it was told.
 """
 
 import asyncio
@@ -21,7 +22,12 @@ from shared.codec import CLIENT_CODECS
 from shared.errors import ReplylineError
 from shared.messages import (
     ClientInfo,
+    Consent,
     ErrorEvent,
+    Feedback,
+    FeedbackRecorded,
+    HandoffCreated,
+    HandoffRequest,
     Message,
     Ping,
     Pong,
@@ -40,9 +46,12 @@ from shared.messages import (
 )
 
 AnswerEvent = ResponseCreated | ResponseDelta | ResponseDone | ErrorEvent
+CareEvent = HandoffCreated | FeedbackRecorded | ErrorEvent
 
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 2.0
+# A gateway that goes sends all its clients away together: those that have something to ask come back within this.
+_AT_ONCE_S: Final = 0.2
 _TERMINAL: Final = (1009, *range(4500, 4600))
 
 
@@ -61,6 +70,14 @@ class _Question:
     chars: int = 0
 
 
+@dataclass(slots=True)
+class _Told:
+    """What is not answered by an answer."""
+
+    message: HandoffRequest | Feedback
+    answer: asyncio.Future[CareEvent] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
 class ChatClient:
     """One conversation; several questions may be in flight. Use as an async context manager. For `patience_s` a lost
     connection is tried again."""
@@ -73,10 +90,13 @@ class ChatClient:
         token: str | None = None,
         session_id: str | None = None,
         patience_s: float = 0.0,
+        consent: Consent | None = None,
     ) -> None:
         self._patience_s = patience_s
+        self._consent = consent
         self._cursor: str | None = None
         self._away_s: float | None = None
+        self._asked = asyncio.Event()
         self._url = url
         self._token = token
         self._codec = CLIENT_CODECS[codec]
@@ -84,9 +104,11 @@ class ChatClient:
         self._socket: ClientConnection | None = None
         self._waiting: dict[str, _Question] = {}
         self._event_of: dict[str, str] = {}
+        self._told: dict[str, _Told] = {}
         self._deleted: asyncio.Event = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self.session: SessionCreated | None = None
+        self.handoff: HandoffCreated | None = None
 
     async def __aenter__(self) -> Self:
         """Raises `ConnectFailed`."""
@@ -113,6 +135,7 @@ class ChatClient:
                     session_id=session_id,
                     resume=resume,
                     client=ClientInfo(name="replyline", version="1"),
+                    consent=self._consent,
                 )
             )
             first = self._codec.decode(await self._socket.recv())
@@ -156,15 +179,50 @@ class ChatClient:
             self._waiting.pop(request.event_id, None)
 
     async def _ask(self, question: _Question) -> None:
-        """Where the connection is lost, whoever reads from it asks again or gives up."""
+        """Where the connection is lost, whoever reads from it asks again or gives up; a gateway that goes away is not
+        asked but left."""
         if self._reading is None or self._reading.done():
             question.events.put_nowait(None)
+            return
+        self._asked.set()
+        if self._away_s is not None and self._patience_s:
+            self._hang_up()
             return
         with suppress(ConnectionClosed):
             await self.send(question.request)
 
+    def _hang_up(self) -> None:
+        """Without waiting for what is still on its way: the cursor says what has arrived."""
+        if self._socket is not None:
+            self._socket.transport.abort()
+
     async def cancel(self, event_id: str) -> None:
         await self.send(ResponseCancel(target_event_id=event_id))
+
+    async def tell(self, message: HandoffRequest | Feedback) -> CareEvent:
+        """Ask for a person, or rate an answer: what the gateway says of it. It has an `event_id`. Raises
+        `ConnectFailed` when the connection ends first, and for good."""
+        assert message.event_id is not None, "an answer is known by its event_id"
+        told = self._told[message.event_id] = _Told(message)
+        try:
+            await self._tell(told)
+            return await told.answer
+        finally:
+            del self._told[message.event_id]
+
+    async def _tell(self, told: _Told) -> None:
+        if self._reading is None or self._reading.done():
+            raise ConnectFailed(f"{self._url} closed the connection: {self._closed_because()}")
+        self._asked.set()
+        with suppress(ConnectionClosed):
+            await self.send(told.message)
+
+    def _settle(self, event: CareEvent) -> None:
+        if isinstance(event, HandoffCreated):
+            self.handoff = event
+        told = self._told.get(event.event_id or "")
+        if told is not None and not told.answer.done():
+            told.answer.set_result(event)
 
     async def forget(self) -> None:
         """Erase the conversation; returns when it is erased."""
@@ -185,6 +243,10 @@ class ChatClient:
         finally:
             for question in self._waiting.values():
                 question.events.put_nowait(None)
+            for told in self._told.values():
+                if not told.answer.done():
+                    because = f"{self._url} closed the connection: {self._closed_because()}"
+                    told.answer.set_exception(ConnectFailed(because))
 
     async def _read_socket(self) -> None:
         assert self._socket is not None
@@ -198,21 +260,35 @@ class ChatClient:
         if self._socket.close_code in _TERMINAL:
             return False
         loop = asyncio.get_running_loop()
-        until, wait_s = loop.time() + self._patience_s, self._away_s or _FIRST_WAIT_S
+        until, wait_s, told_s = loop.time() + self._patience_s, _FIRST_WAIT_S, self._away_s
         self._away_s = None
+        if told_s is not None and self._patience_s:
+            await self._stay_away(min(told_s, self._patience_s))
+            wait_s = 0.0
         while loop.time() + wait_s <= until:
             await asyncio.sleep(wait_s)
             try:
                 await self._open()
             except ConnectFailed:
-                wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+                wait_s = min(max(2 * wait_s, _FIRST_WAIT_S), _LONGEST_WAIT_S)
                 continue
             assert self.session is not None
-            for question in self._waiting.values():
+            for question in list(self._waiting.values()):
                 if not (self.session.recovered and question.created):
                     await self._ask(question)
+            for told in list(self._told.values()):
+                await self._tell(told)
             return True
         return False
+
+    async def _stay_away(self, told_s: float) -> None:
+        """As long as the gateway said, or until there is something to ask."""
+        self._asked.clear()
+        if not (self._waiting or self._told):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), told_s)
+        if self._waiting or self._told:
+            await asyncio.sleep(_AT_ONCE_S * secrets.randbelow(1_000) / 1_000)
 
     async def _take(self, message: ServerMessage) -> None:
         match message:
@@ -230,11 +306,21 @@ class ChatClient:
                 self._hand(self._event_of.pop(message.response.id, None), message)
             case SessionClosing():
                 self._away_s = message.reconnect_after_ms / 1_000
+            case HandoffCreated() | FeedbackRecorded():
+                self._settle(message)
             case ErrorEvent():
-                self._hand(message.event_id, message)
+                self._refused(message)
             case SessionDeleted():
                 self._cursor = None
                 self._deleted.set()
+
+    def _refused(self, message: ErrorEvent) -> None:
+        if message.error.code == "shutting_down" and self._patience_s:
+            self._away_s = self._away_s or 0.0
+            self._hang_up()  # another gateway is asked
+            return
+        self._settle(message)
+        self._hand(message.event_id, message)
 
     def _created(self, message: ResponseCreated) -> None:
         """Once; an answer that is told again from its beginning is no other."""

@@ -15,13 +15,13 @@ from ops.letters import (
     as_json,
     letter_of,
     page,
-    parse_duration_ms,
     parse_number,
     printable,
     put_back,
     refusal,
     row,
 )
+from ops.listing import duration_ms, say
 from shared.clock import now_unix_ms
 from shared.kafka import Producer, read_at, scan
 from shared.logs import configure_logs
@@ -43,7 +43,7 @@ def list_(
     as_lines: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
 ) -> None:
     """Say what was put aside, when, why, and where it came from. Never what a customer wrote."""
-    since_unix_ms = None if since is None else now_unix_ms() - _duration_ms(since)
+    since_unix_ms = None if since is None else now_unix_ms() - duration_ms(since)
     letters = asyncio.run(_newest(_settings(), limit, since_unix_ms, reason))
     if as_lines:
         for letter in letters:
@@ -70,7 +70,7 @@ def show(
     """Print one dead letter as JSON: its headers and its value, the customer's words only by their length."""
     letter = asyncio.run(_letter(_settings(), *_place(number)))
     if letter is None:
-        raise typer.Exit(_say(f"{number}: no such dead letter; see: replyline dlq list"))
+        raise typer.Exit(say(f"{number}: no such dead letter; see: replyline dlq list"))
     sys.stdout.write(as_json(page(letter, text=text), indent=2) + "\n")
 
 
@@ -127,11 +127,11 @@ async def _put_back(
     producer: Producer, topics: TopicNames, place: tuple[int, int], letter: Letter | None, *, force: bool
 ) -> int:
     if letter is None:
-        return _say(f"{place[0]}/{place[1]}: no such dead letter; see: replyline dlq list")
+        return say(f"{place[0]}/{place[1]}: no such dead letter; see: replyline dlq list")
     request_topics = {topics.inbox, *(topics.requests(bucket) for bucket in BUCKETS)}
     why_not = refusal(letter, request_topics, now_unix_ms(), force=force)
     if why_not is not None or letter.origin is None:
-        return _say(f"{letter.number}: not put back: {why_not}")
+        return say(f"{letter.number}: not put back: {why_not}")
     await producer.publish(put_back(letter, letter.origin))
     place_now = f"{letter.origin.topic}, partition {letter.origin.partition}"
     sys.stdout.write(f"{letter.number}: put back to {place_now}, try {letter.tries + 1}\n")
@@ -143,18 +143,6 @@ def _place(number: str) -> tuple[int, int]:
     if place is None:
         raise typer.BadParameter(f"{number!r} is no dead letter's number: write 17, or 2/17 for partition 2")
     return place
-
-
-def _duration_ms(text: str) -> int:
-    duration = parse_duration_ms(text)
-    if duration is None:
-        raise typer.BadParameter(f"--since {text!r}: write 30s, 15m, 2h or 7d")
-    return duration
-
-
-def _say(line: str) -> int:
-    sys.stderr.write(f"replyline: {printable(line)}\n")
-    return 1
 
 
 def _settings() -> Settings:

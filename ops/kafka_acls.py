@@ -14,9 +14,9 @@ from shared.errors import SettingsError
 from shared.settings import Settings
 from shared.topics import BUCKETS
 
-Role = Literal["gateway", "worker", "operator"]
+Role = Literal["gateway", "worker", "operator", "recorder"]
 Operation = Literal["Read", "Write", "Create", "Describe"]
-ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "operator")
+ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "operator", "recorder")
 
 _WILDCARDS: Final = frozenset("*?[]")
 
@@ -34,9 +34,9 @@ class Right:
 
 
 def rights(settings: Settings) -> list[Right]:
-    """Of all roles, by what gateways, workers and `replyline topics` and `dlq` do. Raises `SettingsError` for a pattern
-    of reply topics that ACLs have no word for."""
-    return [*_of_gateways(settings), *_of_workers(settings), *_of_operators(settings)]
+    """Of all roles, by what gateways, workers and `replyline topics`, `dlq`, `handoffs` and `record` do. Raises
+    `SettingsError` for a pattern of reply topics that ACLs have no word for."""
+    return [*_of_gateways(settings), *_of_workers(settings), *_of_operators(settings), *_of_recorders(settings)]
 
 
 def _of_gateways(settings: Settings) -> Iterator[Right]:
@@ -45,6 +45,7 @@ def _of_gateways(settings: Settings) -> Iterator[Right]:
         yield Right("gateway", "Write", "topic", topics.requests(bucket), "customers' requests, by length")
     yield Right("gateway", "Write", "topic", topics.cancels, "what customers stop and erase")
     yield Right("gateway", "Write", "topic", topics.replies, "ends of its own, for whom the client comes back to")
+    yield Right("gateway", "Write", "topic", topics.handoffs, "customers who wait for a person")
     yield Right("gateway", "Write", "topic", topics.dead_letters, "what it cannot route")
     yield Right("gateway", "Read", "topic", topics.replies, "answers, and other gateways' for clients that resume")
     yield Right("gateway", "Read", "topic", topics.workers, "what workers can take on")
@@ -76,8 +77,18 @@ def _of_operators(settings: Settings) -> Iterator[Right]:
     yield Right("operator", "Create", "topic", topics.inbox.removesuffix("requests"), "`topics create`", prefixed=True)
     yield Right("operator", "Describe", "topic", topics.inbox.removesuffix("requests"), "`topics`", prefixed=True)
     yield Right("operator", "Read", "topic", topics.dead_letters, "`dlq list`, `show`")
+    yield Right("operator", "Read", "topic", topics.handoffs, "`handoffs list`, `follow`")
     for name in (topics.inbox, *map(topics.requests, BUCKETS)):
         yield Right("operator", "Write", "topic", name, "`dlq replay`")
+
+
+def _of_recorders(settings: Settings) -> Iterator[Right]:
+    """No group: it reads from the end on, and commits nothing."""
+    topics = settings.kafka.topics
+    for bucket in BUCKETS:
+        yield Right("recorder", "Read", "topic", topics.requests(bucket), "what is asked, and when")
+    for name in (topics.replies, topics.external_replies):
+        yield Right("recorder", "Read", "topic", name, "how it was answered")
 
 
 def commands(found: Sequence[Right], users: Mapping[Role, str], bootstrap_servers: str) -> list[str]:

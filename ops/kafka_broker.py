@@ -118,6 +118,12 @@ class KafkaBroker:
     def running(self) -> bool:
         return self._child is not None and self._child.running
 
+    @property
+    def pid(self) -> int:
+        """Of the node's process, once it is started."""
+        assert self._child is not None, "asked before start"
+        return self._child.process.pid
+
     def start(self, *, timeout_s: float = 60.0) -> Self:
         """Install if need be, format on the first start, and wait until the broker answers metadata."""
         try:

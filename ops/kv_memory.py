@@ -12,7 +12,7 @@ from shared.model_folder import ModelFolder
 from shared.redis_client import blocking_redis
 from shared.redis_settings import RedisSettings
 from shared.settings import KvSettings
-from workers.kv.layout import KvLayout
+from workers.kv.layout import KvLayout, kv_dtype
 from workers.kv.values import CODECS, value_bytes
 
 SESSION_TOKENS: Final = 1_000  # what a session is reckoned at
@@ -47,7 +47,7 @@ def kv_facts(model_dir: Path, kv: KvSettings) -> KvFacts | None:
         parts=2,
         heads=architecture.num_kv_heads,
         dim=architecture.head_dim,
-        dtype="float32" if manifest.dialect == "cpu" else "float16",  # what its engine keeps in the slots
+        dtype=kv_dtype(manifest).str,
     )
     full, tail = divmod(SESSION_TOKENS, kv.block_tokens)
     session_bytes: dict[str, int] = {

@@ -1,6 +1,7 @@
 """Child processes that never outlive us: how the embedded services and the test broker are started and stopped."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, Self
@@ -34,12 +35,25 @@ class ServiceError(ReplylineError):
     code = "service_unavailable"
 
 
+_PORTS: Final = range(20_000, 32_000)
+_PORT_TRIES: Final = 100
+_CHANCE: Final = random.SystemRandom()  # of its own: programs that seed `random` alike would take the same ports
+_given: Final = set[int]()
+
+
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that nobody listens on at this moment. Somebody else may take it: callers that can, try again."""
+    """A TCP port that nobody listens on at this moment, another one each time. Somebody else may take it: callers that
+    can, try again. No outgoing connection does, as long as there is one below those that systems give to these."""
+    for port in _CHANCE.sample(_PORTS, _PORT_TRIES):
+        if port in _given:
+            continue
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind((host, port))
+            _given.add(port)
+            return port
     with socket.socket() as listener:
         listener.bind((host, 0))
-        port: int = listener.getsockname()[1]
-        return port
+        return int(listener.getsockname()[1])
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from ops.doctor import can_listen
 from ops.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
+from ops.embeddings import embeddings_env
 from ops.own_services import OWN_SERVICES
 from ops.processes import Child, ServiceError, free_port
 from shared.logs import get_logger
@@ -58,7 +59,10 @@ class EmbeddedSystem:
         metrics_port = free_port()
         env = {
             **self._env,
-            **{PREFIX + name: value for name, value in {**OWN_SERVICES, **EMBEDDED_KAFKA_SETTINGS}.items()},
+            **{
+                PREFIX + name: value
+                for name, value in {**OWN_SERVICES, **EMBEDDED_KAFKA_SETTINGS, **embeddings_env(self._settings)}.items()
+            },
             f"{PREFIX}GATEWAY__REPLY_PARTITION": "0",
             f"{PREFIX}AUTH__MODE": self._settings.auth.decided_mode or "anonymous",
             f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap,

@@ -13,7 +13,10 @@ from hostile_values import JSON, MSGPACK, Form, Pairs, strange
 
 MAX_BYTES: Final = 65_536
 
-TYPES = ("session.start", "session.refresh", "session.delete", "response.create", "response.cancel", "pong")
+TYPES = (
+    *("session.start", "session.refresh", "session.delete", "response.create", "response.cancel", "handoff.request"),
+    *("feedback", "pong"),
+)
 FIELDS = {
     "session.start": ("token", "session_id", "resume", "client"),
     "session.refresh": ("token",),
@@ -22,8 +25,21 @@ FIELDS = {
         *("first_token_ms", "metadata", "traceparent"),
     ),
     "response.cancel": ("response_id", "target_event_id"),
+    "handoff.request": ("event_id", "language"),
+    "feedback": ("response_id", "event_id", "rating", "resolved", "reason"),
 }
-OTHER_TYPES = ("", "ping", "chat.request", "chat.done", "session.created", "response.done", "PONG", "pong ", "pong\0")
+OTHER_TYPES = (
+    "",
+    "ping",
+    "handoff.created",
+    "chat.request",
+    "chat.done",
+    "session.created",
+    "response.done",
+    "PONG",
+    "pong ",
+    "pong\0",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +64,28 @@ def hostile_messages(random: Random, *, text: bool) -> Iterator[Hostile]:
 
 def good(random: Random) -> dict[str, Any]:
     kind = random.choice((*TYPES, "session.start", "response.create", "response.create"))
-    message = {"type": kind}
+    return {"type": kind} | _fields(random, kind)
+
+
+def _fields(random: Random, kind: str) -> dict[str, Any]:
     match kind:
         case "session.start":
-            return message | _some(random, {"session_id": "s1", "client": {"name": "web", "version": "1"}})
+            fields = _some(random, {"session_id": "s1", "client": {"name": "web", "version": "1"}})
         case "session.refresh":
-            return message | {"token": token(random)}
+            fields = {"token": token(random)}
         case "response.create":
             asked = {"event_id": f"e{random.randrange(20)}", "input": random.choice(("Hello", "怎么退货？", "x" * 300))}
-            return message | asked | _some(random, _OPTIONS)
+            fields = asked | _some(random, _OPTIONS)
         case "response.cancel":
-            return message | {random.choice(FIELDS[kind]): f"e{random.randrange(20)}"}
-    return message
+            fields = {random.choice(FIELDS[kind]): f"e{random.randrange(20)}"}
+        case "handoff.request":
+            fields = _some(random, {"event_id": "h", "language": random.choice(("en", "zh"))})
+        case "feedback":
+            rating = {"rating": random.choice(("up", "down")), "resolved": random.random() < 0.5, "reason": "wrong"}
+            fields = {"response_id": f"e{random.randrange(20)}"} | _some(random, rating)
+        case _:
+            fields = {}
+    return fields
 
 
 _OPTIONS = {

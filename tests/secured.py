@@ -40,7 +40,7 @@ from shared.redis_settings import RedisSettings
 
 DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "security.md"
 OPERATOR: Final = "CN=operator"
-USERS: Final = ("gateway", "worker")
+USERS: Final = ("gateway", "worker", "recorder")
 PARTITIONS: Final = 3
 
 
@@ -193,6 +193,8 @@ class Secured:
             "worker",
             "--operator-user",
             OPERATOR,
+            "--recorder-user",
+            "recorder",
         ]
         env = {"KAFKA__TOPIC_PREFIX": self.prefix, "WORKER__GROUP": "workers"}
         return subprocess.Popen(

@@ -172,6 +172,9 @@ class System:
             "worker__group": "workers",
             "log__format": "json",
             "auth__mode": "anonymous",
+            # Most tests ask what no FAQ answers, to see the model's own text.
+            "answers__policy": "model",
+            "answers__guard": "false",
             # The default suits a local Redis on an idle machine.
             "redis__timeout_ms": 1_000,
         }

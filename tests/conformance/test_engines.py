@@ -21,10 +21,17 @@ from workers.engine.fake import FakeEngine
 from workers.engine.onnx import OnnxEngine
 from workers.engine.tensorrt_loading import load_tensorrt
 from workers.engine.tensorrt_probe import DeviceFacts, Unusable, probe
+from workers.engine.torch_loading import find_gpu, load_torch
 
 # tensorrt-on-cpu is the engine for GPUs, on a device that runs its graphs on the CPU; on a GPU where there is one.
 FOUND = {library: probe(library) for library in ("tensorrt", "tensorrt-rtx")}
 GPU_ENGINES = {f"{library}-on-gpu": library for library, found in FOUND.items() if isinstance(found, DeviceFacts)}
+# torch is no part of the tests' environment: `make test-torch` runs these in one of its own. In fp16 and bf16 not every
+# token is the same in every batch; how many are is measured in tests/pytorch.
+TORCH_GPU = find_gpu("auto")
+TORCH_ENGINES = () if isinstance(TORCH_GPU, Unusable) else ("torch-fp32-cpu",)
+if isinstance(TORCH_GPU, DeviceFacts):
+    TORCH_ENGINES += ("torch-fp32-cuda",)
 
 NUM_SLOTS = 6
 MAX_LENGTH = 96
@@ -54,11 +61,18 @@ class Case:
     other: Engine
 
 
-@pytest.fixture(scope="module", params=["fake", "onnx-int8", "onnx-fp32", "tensorrt-on-cpu", *GPU_ENGINES])
+@pytest.fixture(
+    scope="module",
+    params=["fake", "onnx-int8", "onnx-int8-rows", "onnx-fp32", "tensorrt-on-cpu", *GPU_ENGINES, *TORCH_ENGINES],
+)
 def case(request: pytest.FixtureRequest, tiny_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     make: Callable[[], Engine]
     if request.param == "fake":
         make = _fake
+    elif request.param in TORCH_ENGINES:
+        _, precision, device = request.param.split("-")
+        folder = prepare_model(tmp_path_factory.mktemp("models"), precision, source=tiny_source, max_length=MAX_LENGTH)
+        make = lambda: _torch(folder, device)  # noqa: E731
     elif request.param.startswith("tensorrt"):
         models = tmp_path_factory.mktemp("models")
         slots = prepare_model(models, "fp16", source=tiny_source, max_length=MAX_LENGTH)
@@ -67,7 +81,7 @@ def case(request: pytest.FixtureRequest, tiny_source: Path, tmp_path_factory: py
         else:
             make = lambda: _tensorrt(GPU_ENGINES[request.param], slots)  # noqa: E731
     else:
-        precision = "int8" if request.param == "onnx-int8" else "fp32"
+        precision = request.param.removeprefix("onnx-")
         folder = prepare_model(tmp_path_factory.mktemp("models"), precision, source=tiny_source)
         make = lambda: _onnx(folder)  # noqa: E731
     case = Case(make(), make())
@@ -99,13 +113,25 @@ def _tensorrt(library: str, folder: ModelFolder) -> Engine:
     return engine
 
 
+def _torch(folder: ModelFolder, device: str) -> Engine:
+    worker = {"engine": "torch", "slots": NUM_SLOTS, "max_length": MAX_LENGTH, "threads": 1, "torch_device": device}
+    engine = load_torch(Settings.model_validate({"model": {"dir": folder.path}, "worker": worker}), folder)
+    assert not isinstance(engine, Unusable), engine.reason
+    return engine
+
+
 def test_the_engines_that_this_machine_cannot_run_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     """Never left out in silence: each with what is missing here."""
     missing = {library: found.reason for library, found in FOUND.items() if isinstance(found, Unusable)}
     assert missing.keys() | set(GPU_ENGINES.values()) == FOUND.keys()
+    lines = [f"engine {library} on a GPU: {reason}" for library, reason in missing.items()]
+    if isinstance(TORCH_GPU, Unusable):
+        lines.append("engine torch, which is not installed here; run: make test-torch")
+    elif TORCH_GPU is None:
+        lines.append("engine torch on a GPU: torch finds none")
     with capsys.disabled():
-        for library, reason in missing.items():
-            sys.stdout.write(f"\nNOT RUN on this machine: engine {library} on a GPU: {reason}\n")
+        for line in lines:
+            sys.stdout.write(f"\nNOT RUN on this machine: {line}\n")
 
 
 @dataclass(slots=True)

@@ -102,7 +102,12 @@ class Up:
 async def up(tmp_path: Path) -> AsyncIterator[Up]:
     """On a free port, with the scripted engine."""
     port, log = free_port(), tmp_path / "up.log"
-    env = {"REPLYLINE_GATEWAY__PORT": str(port), "REPLYLINE_WORKER__ENGINE": "fake"}
+    env = {
+        "REPLYLINE_GATEWAY__PORT": str(port),
+        "REPLYLINE_WORKER__ENGINE": "fake",
+        "REPLYLINE_ANSWERS__POLICY": "model",
+        "REPLYLINE_ANSWERS__GUARD": "false",
+    }
     child = Child.start([REPLYLINE, "up"], env=env, log=log)
     yield Up(child, log, port)
     children = psutil.Process(child.process.pid).children(recursive=True) if child.running else []
@@ -281,12 +286,12 @@ async def test_topics_are_created_once_and_described(make_system: MakeSystem) ->
     prefix = {**system.environment(), "REPLYLINE_KAFKA__TOPIC_PREFIX": f"{system.prefix}cli."}
     described = await replyline("topics", "describe", **prefix)
     assert described.status == 1
-    assert described.out.count("missing") == 9
+    assert described.out.count("missing") == 10
     assert "replyline topics create" in described.err
     for outcome in ("created", "exists"):
         created = await replyline("topics", "create", **prefix)
         assert (created.status, created.err) == (0, "")
-        assert created.out.count(outcome) == 9
+        assert created.out.count(outcome) == 10
         assert f"{system.prefix}cli.chat.requests.short: {outcome}, 3 partitions" in created.out
     described = await replyline("topics", "describe", **prefix)
     assert (described.status, described.err) == (0, "")

@@ -70,6 +70,11 @@ async def test_after_kill_9_another_worker_goes_on_from_redis_token_for_token(sy
     async with Client.connect(gateway.ws) as client:
         said = [(await asked(client, first, text)).text for text in TALK[:2]]
         assert await restored(first, level="redis") == 0
+
+        async def is_committed() -> bool:
+            return sum((await system.committed()).values()) == len(said)
+
+        await eventually(is_committed)  # or what is answered is computed again, which the gateway alone sees
         first.kill()
         second = await system.worker(**ONE_WORKER).ready()
         third_turn = await asked(client, second, TALK[2])

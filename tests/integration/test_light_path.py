@@ -123,7 +123,8 @@ async def test_a_silent_worker_is_forgotten_and_requests_go_to_kafka_again(syste
     assert await published(system) == 4
 
 
-async def test_a_worker_that_leaves_is_forgotten_at_once(system: System, gateway: Service) -> None:
+async def test_a_worker_that_leaves_is_forgotten_at_once(system: System) -> None:
+    gateway = await system.gateway().ready()  # to it, one that says nothing is no silent one for long enough
     await system.produce("chat.workers", msgpack.packb(report(1.0)), key=b"w-1")
     await eventually(workers_known(gateway, 1))
     await system.produce("chat.workers", None, key=b"w-1")

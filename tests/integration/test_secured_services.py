@@ -5,6 +5,8 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from io import StringIO
+from pathlib import Path
 from typing import Any, Final
 
 import msgpack
@@ -14,6 +16,7 @@ from certificates import Authority
 from kv_stores import TENANT, A, B, asked
 from redis import Redis
 from redis.exceptions import NoPermissionError
+from rich.console import Console
 from secured import DOCUMENT, PARTITIONS, Secured, secured_services
 from system import Service, System, eventually
 from wire import Client
@@ -21,9 +24,14 @@ from wire import Client
 from gateway.quotas import Quotas
 from ops.doctor import gather
 from ops.processes import free_port
+from ops.recording.file import read_recording
+from ops.recording.record import RecordOptions, record
+from shared.codec import msgpack_encode
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.history import History
 from shared.kafka import Outgoing, Producer, create_topics, describe_topics, scan, why_unreachable
+from shared.kafka.groups import GroupWatcher
+from shared.messages import ReplyDone, Timings, Usage
 from shared.redis_client import blocking_redis
 from shared.redis_settings import RedisSettings
 from shared.session_key import SessionKey
@@ -69,7 +77,7 @@ async def test_gateway_and_worker_do_their_work_with_the_documented_rights(secur
                 "chat.cancel",
                 "chat.erase",
             }
-        assert gateway.logged("worker_found")
+        await eventually(lambda: gateway.logged("worker_found"))
     finally:
         file.write_text(secured.passwords["gateway"])
         system.stop()
@@ -217,8 +225,38 @@ async def test_the_worker_cannot_read_answers_nor_write_requests(secured: Secure
     await producer.stop()
 
 
-@pytest.mark.parametrize("user", ["gateway", "worker"])
-async def test_neither_can_make_topics(secured: Secured, user: str) -> None:
+async def test_the_recorder_reads_what_passes_and_leaves_no_mark(secured: Secured, tmp_path: Path) -> None:
+    """With its own rights alone a request is recorded with its answer; no group is its to look at or to join."""
+    kafka, system, path = secured.kafka("recorder"), secured.system(), tmp_path / "a.replay"
+    told = StringIO()
+    options = RecordOptions(path=path, minutes=1, requests=1)
+    settings = Settings.model_validate({"kafka": kafka, "worker": {"engine": "fake"}})
+    task = asyncio.create_task(record(options, settings, asyncio.Event(), Console(file=told, width=500)))
+    await eventually(lambda: task.done() or "recording" in told.getvalue())
+    asks = {"type": "chat.request", "id": "recorded", "session_id": "s", "input": QUESTION, "max_output_tokens": 2}
+    await system.produce("chat.requests.short", msgpack.packb(asks), partition=0)
+    ends = ReplyDone(
+        request_id="recorded",
+        session_id="s",
+        attempt=0,
+        status="completed",
+        reason="stop",
+        source="model",
+        output_text="Yes.",
+        usage=Usage(),
+        timings=Timings(),
+    )
+    await system.produce("chat.replies", msgpack_encode(ends), partition=0)
+    await asyncio.wait_for(task, 30)
+    recording = read_recording(path)
+    assert len(recording.asked) == len(recording.answered) == 1
+    with pytest.raises(BrokerUnavailable, match=r"nobody tells what .*workers has committed"):
+        async with GroupWatcher(kafka, kafka.topic_prefix + "workers") as group:
+            await group.committed()
+
+
+@pytest.mark.parametrize("user", ["gateway", "worker", "recorder"])
+async def test_none_can_make_topics(secured: Secured, user: str) -> None:
     kafka = secured.kafka(user)
     topic = f"{secured.prefix}chat.replies.new"
     with pytest.raises(BrokerUnavailable, match=rf"do not let user '{user}' create the topic {topic}: see replyline"):

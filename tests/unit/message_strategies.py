@@ -7,10 +7,10 @@ import msgspec
 from hypothesis import strategies as st
 
 from shared import messages
-from shared.tracing import make_traceparent
+from shared.tracing import begin_trace
 
 NAMES = st.text(string.ascii_letters + string.digits, min_size=1, max_size=messages.MAX_ID_CHARS)
-TRACEPARENTS = st.integers(0, 2**192 - 1).map(make_traceparent)
+TRACEPARENTS = st.integers(0, 2**192 - 1).map(lambda randomness: begin_trace(None, randomness).traceparent(0))
 
 
 def any_of(message: type[Any]) -> st.SearchStrategy[Any]:

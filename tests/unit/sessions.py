@@ -9,7 +9,17 @@ from tokens import NOW_UNIX_MS, gate, token
 from gateway.identity import TokenGate
 from gateway.session import Session, SessionLimits, State
 from shared.errors import ProtocolError
-from shared.messages import Limits, Pong, ResponseCancel, ResponseCreate, SessionDelete, SessionRefresh, SessionStart
+from shared.messages import (
+    Feedback,
+    HandoffRequest,
+    Limits,
+    Pong,
+    ResponseCancel,
+    ResponseCreate,
+    SessionDelete,
+    SessionRefresh,
+    SessionStart,
+)
 
 ANNOUNCED = Limits(
     max_message_bytes=65_536,
@@ -21,7 +31,10 @@ ANNOUNCED = Limits(
     deadline_ms=1_000,
 )
 START, ASK = SessionStart(), ResponseCreate(event_id="e", input="hi")
-ALL = (START, ASK, ResponseCancel(response_id="r"), SessionDelete(), SessionRefresh(token="t"), Pong())
+PERSON, RATING = HandoffRequest(event_id="h"), Feedback(response_id="r", rating="up")
+ALL = (
+    *(START, ASK, ResponseCancel(response_id="r"), SessionDelete(), SessionRefresh(token="t"), PERSON, RATING, Pong()),
+)
 
 
 def new(per_minute: int = 100, now: float = 0.0, gate: TokenGate | None = None) -> Session:

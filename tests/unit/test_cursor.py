@@ -26,6 +26,7 @@ TOLD = st.builds(
     seq=COUNTS,
     chars=COUNTS,
     crc=st.integers(0, 2**32 - 1),
+    trace=st.none() | st.binary(min_size=24, max_size=24),
 )
 OPEN = st.lists(TOLD, max_size=4)
 NAMES = st.text("ab/:.-", max_size=3)

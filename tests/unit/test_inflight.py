@@ -1,6 +1,7 @@
 """Each accepted request is answered once; what its client is shown is in order, whatever the replies do."""
 
 import pytest
+from msgspec import structs
 
 from gateway.entry import Entry, Item, State
 from gateway.inflight import InflightTable
@@ -10,6 +11,7 @@ from shared.fallback import Fallback
 from shared.messages import (
     Grounding,
     Reason,
+    Replaced,
     ReplyDelta,
     ReplyDone,
     Response,
@@ -174,6 +176,27 @@ def test_the_fallback_before_the_acknowledgement_replaces_what_nobody_saw(table:
     assert response.timings.ttft_ms == 2.0
 
 
+@pytest.mark.parametrize("origin", ["worker", "gateway"])
+def test_what_was_replaced_and_what_it_stands_on_is_told_with_the_end(table: InflightTable, origin: str) -> None:
+    """By the worker's own word, and by that of the gateway that an adopted answer began at."""
+    replaced = (Replaced(offset=0, length=4, id="g"),)
+    end = structs.replace(done("Soon. Yes."), source="mixed", grounding=FAQ.grounding, replaced=replaced, origin=origin)
+    response = table.finish(waiting(table), end, 2)[-1]
+    assert isinstance(response, Response)
+    assert (response.source, response.grounding, response.replaced) == ("mixed", FAQ.grounding, replaced)
+
+
+def test_a_gateways_entry_stands_in_and_a_workers_is_its_answer(table: InflightTable) -> None:
+    for origin, stood_in in (("worker", False), ("gateway", True)):
+        entry = waiting(table)
+        table.finish(entry, structs.replace(done("Within 5 days."), source="faq", origin=origin), 2)
+        assert entry.stood_in == stood_in
+    for fallback, stood_in in ((FAQ, True), (Fallback(source="handoff", text="Somebody comes.", language="en"), False)):
+        entry = waiting(table)
+        table.fall_back(entry, fallback, 2)
+        assert entry.stood_in == stood_in
+
+
 def test_a_request_may_be_cancelled_while_it_is_counted(table: InflightTable) -> None:
     entry = make_entry()
     table.accept(entry)
@@ -215,6 +238,16 @@ def test_two_texts_are_never_spliced(table: InflightTable) -> None:
     assert table.delta(delta(" you", 5, attempt=2), 3) == []
     items = table.finish(entry, done("Good day you", attempt=2), 4)
     assert texts(items) == [("failed", "internal", "Hello")]
+
+
+@pytest.mark.parametrize("again", ["", "Hel"])
+def test_a_second_worker_that_gives_up_leaves_what_the_first_has_shown(table: InflightTable, again: str) -> None:
+    """The first was killed in the middle, and for the second there was too little time left: no fault, and no answer
+    that has failed."""
+    entry = waiting(table)
+    table.delta(delta("Hello"), 10)
+    items = table.finish(entry, done(again, attempt=2, status="incomplete", reason="infeasible"), 20)
+    assert texts(items) == [("incomplete", "infeasible", "Hello")]
 
 
 def test_the_first_workers_end_stands_even_after_the_second_began_otherwise(table: InflightTable) -> None:

@@ -13,7 +13,7 @@ from shared.kafka_settings import KafkaSettings
 from shared.settings import Settings
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
-USERS: dict[Role, str] = {"gateway": "gateway", "worker": "CN=a worker", "operator": "admin"}
+USERS: dict[Role, str] = {"gateway": "gateway", "worker": "CN=a worker", "operator": "admin", "recorder": "recorder"}
 
 
 def named(settings: Settings, role: Role, operation: str) -> set[str]:
@@ -43,6 +43,19 @@ def test_no_process_asks_or_answers_in_anothers_place() -> None:
     assert not named(settings, "worker", "Write") & {"chat.requests", "chat.cancels", *buckets}
     assert "chat.replies" not in named(settings, "worker", "Read")
     assert {right.role for right in rights(settings) if right.operation in {"Create", "Describe"}} == {"operator"}
+
+
+def test_the_recorder_may_read_and_nothing_else() -> None:
+    """Nowhere can it write, so no broker gives it a producer's id; it belongs to no group."""
+    found = [right for right in rights(Settings()) if right.role == "recorder"]
+    assert {(right.operation, right.kind, right.prefixed) for right in found} == {("Read", "topic", False)}
+    assert {right.name for right in found} == {
+        "chat.requests.short",
+        "chat.requests.medium",
+        "chat.requests.long",
+        "chat.replies",
+        "chat.replies.external",
+    }
 
 
 def test_the_prefix_and_the_groups_name_count() -> None:

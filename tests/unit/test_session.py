@@ -7,6 +7,7 @@ from gateway.session import Ask, Begin, CancelAsked, Close, CloseCode, Forget, S
 from shared.errors import ProtocolError
 from shared.messages import (
     ClientMessage,
+    Consent,
     Ping,
     Pong,
     ResponseCancel,
@@ -34,9 +35,17 @@ def test_hello_opens_the_session_and_tells_the_limits() -> None:
 
 def test_a_client_keeps_the_session_that_it_names() -> None:
     session = new()
-    assert session.receive(SessionStart(session_id="mine", resume=Resume(cursor="c")), 0) == [Begin("c")]
+    assert session.receive(SessionStart(session_id="mine", resume=Resume(cursor="c")), 0) == [Begin("c", returns=True)]
     created = session.created(recovered=True, replayed=3)
     assert (created.session_id, created.recovered, created.replayed) == ("mine", True, 3)
+
+
+@pytest.mark.parametrize("consent", [None, Consent(), Consent(training=True)])
+def test_a_session_has_the_consent_that_its_hello_gave_and_no_other(consent: Consent | None) -> None:
+    session = new()
+    assert session.consent is None
+    session.receive(SessionStart(consent=consent), 0)
+    assert session.consent == consent
 
 
 def test_without_hello_in_time_it_is_closed() -> None:

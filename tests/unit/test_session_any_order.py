@@ -6,13 +6,23 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from machine_runs import run_machine
 from message_strategies import any_of
 from reliability import Reliability
-from sessions import ALL, ASK, new
+from sessions import ALL, ASK, PERSON, RATING, new
 from tokens import NOW_UNIX_MS, RULES, gate, token
 
-from gateway.session import Ask, Begin, Close, Send, State
+from gateway.session import Ask, Begin, Close, ForCare, Send, State
 from shared.codec import CLIENT_CODECS, GATEWAY_CODECS
 from shared.errors import ProtocolError
-from shared.messages import ClientMessage, Ping, Pong, SessionRefresh, SessionRefreshed, SessionStart
+from shared.messages import (
+    ClientMessage,
+    Feedback,
+    HandoffRequest,
+    Ping,
+    Pong,
+    ResponseCreate,
+    SessionRefresh,
+    SessionRefreshed,
+    SessionStart,
+)
 
 
 class Connection(RuleBasedStateMachine):
@@ -51,6 +61,8 @@ class Connection(RuleBasedStateMachine):
                 self.was_open = True
             else:
                 assert before is State.OPEN
+                if isinstance(effect, ForCare):
+                    assert effect.message == message
 
     @rule(ms=st.floats(0, 30_000))
     def tick(self, ms: float) -> None:
@@ -108,11 +120,12 @@ class Guarded(RuleBasedStateMachine):
                 self.until = max(self.until, expires_s * 1_000 + leeway_ms)
                 assert self.session.created(recovered=False, replayed=0).expires_at == int(self.until)
 
-    @rule()
-    def ask(self) -> None:
+    @rule(message=st.sampled_from([ASK, PERSON, RATING]))
+    def ask(self, message: ResponseCreate | HandoffRequest | Feedback) -> None:
         before = self.session.state
-        effects = self.session.receive(ASK, self.now)
-        assert (effects == [Ask(ASK)]) == (before is State.OPEN and self.now < self.until)
+        effects = self.session.receive(message, self.now)
+        expected = [Ask(message) if isinstance(message, ResponseCreate) else ForCare(message)]
+        assert (effects == expected) == (before is State.OPEN and self.now < self.until)
 
     @rule(ms=st.integers(1, 30_000))
     def wait(self, ms: int) -> None:

@@ -26,7 +26,9 @@ from shared.session_key import owned_session_id
 
 def test_a_token_opens_the_session_and_says_whose_it_is() -> None:
     session = new(now=NOW_UNIX_MS, gate=gate())
-    assert session.receive(SessionStart(token=token(tenant="shop"), session_id="mine"), NOW_UNIX_MS) == [Begin(None)]
+    assert session.receive(SessionStart(token=token(tenant="shop"), session_id="mine"), NOW_UNIX_MS) == [
+        Begin(None, returns=True)
+    ]
     assert session.created(recovered=False, replayed=0).expires_at == (NOW_UNIX_S + 60) * 1_000
     assert (session.tenant, session.session_id) == ("shop", "mine")
 

@@ -14,10 +14,11 @@ SLOTS = 8
 
 
 def holding(*held: tuple[str, int]) -> TenantShares:
-    """Tenants that ask, and how many requests of theirs the workers have."""
+    """Tenants that have asked at least once, and how many requests of theirs the workers have."""
     shares = TenantShares()
     for tenant, count in held:
-        shares.asks(tenant, NOW)
+        for _ in range(max(1, count)):
+            shares.asks(tenant, NOW)
         for number in range(count):
             shares.took(f"{tenant}{number}", tenant)
     return shares
@@ -27,6 +28,36 @@ def test_the_tenant_that_fills_the_slots_gets_no_more_and_the_others_do() -> Non
     shares = holding(("big", 7), ("small", 0))
     assert shares.has_too_much("big", SLOTS)
     assert not shares.has_too_much("small", SLOTS)
+
+
+def test_beside_a_flood_that_is_held_back_who_asks_now_and_then_is_not() -> None:
+    """Though it happens to hold the most: the flood has what the others leave it."""
+    shares = holding(("flood", 1), ("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1), ("f", 1), ("g", 0))
+    for _ in range(500):
+        shares.asks("flood", NOW)
+    assert shares.has_too_much("flood", SLOTS)
+    assert not any(shares.has_too_much(tenant, SLOTS) for tenant in "abcdefg")
+
+
+def test_who_holds_half_of_the_slots_with_few_questions_gets_no_more() -> None:
+    """Long answers are a flood too."""
+    shares = holding(("long", 4), *((f"t{number}", 1) for number in range(4)))
+    for number in range(4):
+        for _ in range(50):
+            shares.asks(f"t{number}", NOW)
+    assert shares.has_too_much("long", SLOTS)
+
+
+@pytest.mark.parametrize("times_ms", [(60_001, 120_002), (120_001,)])
+def test_a_flood_is_forgotten_after_two_minutes_at_most(times_ms: tuple[int, ...]) -> None:
+    shares = holding(("was", 3), ("a", 1), ("b", 1), ("c", 1), ("d", 1))
+    for _ in range(500):
+        shares.asks("was", NOW)
+    assert shares.has_too_much("was", SLOTS)
+    for later in times_ms:
+        for tenant in ("was", "a", "b", "c", "d"):
+            shares.asks(tenant, NOW + later)
+    assert not shares.has_too_much("was", SLOTS)
 
 
 def test_while_slots_are_free_anyone_may_have_them() -> None:

@@ -78,6 +78,7 @@ def test_topics_have_the_names_of_the_protocol() -> None:
         "chat.replies.external": 1,
         "chat.cancels": 1,
         "chat.workers": 1,
+        "chat.handoffs": 1,
         "chat.dead-letters": 1,
     }
     assert all(name.startswith("x.") for name in TopicNames("x.").all(request_partitions=1, reply_partitions=1))

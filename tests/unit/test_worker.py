@@ -1,6 +1,7 @@
 """A step's tokens become deltas and ends; a record is done when the end of its own answer is acknowledged."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from workers.costs import CostModel
 from workers.engine import Sampling
 from workers.engine.fake import FakeEngine
 from workers.engine_loop import EngineLoop, run_step
+from workers.guard import FactGuard
 from workers.job import Job
 from workers.lengths import OutputLengths
 from workers.offsets import OffsetTracker, Partition
@@ -182,6 +184,107 @@ def test_a_remembered_turn_says_how_it_stood_in_its_prompt() -> None:
     first, second = sorted(bench.history.turns, key=lambda turn: turn.request_id)
     assert (first.window_start, first.grounding, first.output_ids) == ("r0", (), (LETTER_A,) * 3)
     assert (second.window_start, second.grounding) == ("r0", (entry,))
+
+
+QUOTED = Fallback(
+    source="faq",
+    text="Soon.",
+    language="en",
+    grounding=(Grounding(id="when", question="When?", answer="Soon."),),
+)
+
+
+def decided(bench: Bench, offset: int = 0, *, cancelled: bool = False, **request: Any) -> Job:
+    """A request that the FAQ answers; `accept` has it."""
+    fields = {"id": f"r{offset}", "session_id": "s", "input": "hi", "reply_topic": "chat.replies"} | request
+    order = settle(ChatRequest(**fields), DEFAULTS, now_unix_ms())
+    job = Job(
+        order=order,
+        bucket="short",
+        sequence=Sequence(
+            request_id=order.request.id,
+            prompt_ids=[],
+            max_output_tokens=3,
+            sampling=Sampling(),
+            deadline=order.deadline,
+            arrived_unix_ms=now_unix_ms(),
+        ),
+        answer=Answer(
+            request_id=order.request.id, session_id="s", attempt=1, token_bytes=TOKENIZER.token_bytes, stops=()
+        ),
+        prompt=Prompt(ids=[], shared_tokens=0),
+        fallback=QUOTED,
+        decided=True,
+        origins=[(TOPIC, offset)],
+    )
+    bench.offsets.begin(TOPIC, offset)
+    bench.worker.accept(job, cancelled=cancelled)
+    return job
+
+
+def test_what_the_model_is_not_asked_for_ends_at_once_and_is_remembered() -> None:
+    bench = Bench()
+    decided(bench)
+    [end] = bench.ends()
+    assert (end.status, end.reason, end.source, end.output_text) == ("completed", "stop", "faq", "Soon.")
+    assert (end.grounding, end.model, end.usage) == (QUOTED.grounding, None, Usage())
+    [turn] = bench.history.turns
+    assert (turn.assistant, turn.source, turn.grounding) == ("Soon.", "faq", QUOTED.grounding)
+    assert (turn.output_ids, turn.window_start) == ((), None)
+    assert not bench.step(), "the engine has nothing to do"
+    assert bench.offsets.committable() == {}
+    bench.worker.settled(end)
+    assert bench.offsets.committable() == {TOPIC: 1}
+    assert bench.worker.idle
+
+
+def test_a_decided_answer_is_told_again_like_any_other() -> None:
+    bench = Bench()
+    decided(bench)
+    assert repeat(bench), "while its end is on its way"
+    for end in bench.ends():
+        bench.worker.settled(end)
+    assert repeat(bench, partition=2)
+    assert bench.publisher.by_target["chat.replies", 2] == [bench.ends()[0]]
+    assert len(bench.history.turns) == 1
+
+
+def test_a_decided_answer_that_nobody_waits_for_says_nothing() -> None:
+    bench = Bench()
+    decided(bench, cancelled=True)
+    decided(bench, 1, created_unix_ms=1_000, deadline_unix_ms=2_000)
+    assert [(end.status, end.reason, end.output_text) for end in bench.ends()] == [
+        ("cancelled", "client", ""),
+        ("incomplete", "deadline", ""),
+    ]
+    assert bench.history.turns == []
+
+
+def test_another_service_has_a_decided_answer_however_late() -> None:
+    """Nobody else would answer it."""
+    bench = Bench()
+    decided(bench, created_unix_ms=1_000, deadline_unix_ms=2_000, reply_topic="chat.replies.external")
+    [end] = bench.ends()
+    assert (end.status, end.source, end.output_text) == ("completed", "faq", "Soon.")
+
+
+def test_a_text_of_which_nothing_can_be_shown_is_answered_instead() -> None:
+    """The guard leaves out what names a foreign figure, and there is no entry to quote."""
+    bench = Bench()
+    job = bench.accept(0)
+    job.answer = Answer(
+        request_id="r0",
+        session_id="s",
+        attempt=1,
+        token_bytes=lambda _: b"You have 99 days. ",
+        stops=(),
+        guard=FactGuard((), ("hi",)),
+    )
+    job.instead = QUOTED
+    bench.run()
+    [end] = bench.ends()
+    assert (end.status, end.reason, end.source, end.output_text) == ("completed", "stop", "faq", "Soon.")
+    assert [turn.assistant for turn in bench.history.turns] == ["Soon."]
 
 
 def test_a_stop_string_at_the_last_token_allowed_is_a_stop() -> None:

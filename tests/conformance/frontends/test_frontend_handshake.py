@@ -24,6 +24,7 @@ async def test_the_hello_is_answered_with_the_sessions_limits(gateway: Service, 
         "replayed",
         "limits",
         "heartbeat_s",
+        "handoff",
     }
     assert (created["recovered"], created["replayed"], created["heartbeat_s"]) == (False, 0, 25.0)
     assert created["limits"] == {
