@@ -1,8 +1,11 @@
 """structlog to stdout: JSON unless on a terminal. No message text is ever logged."""
 
 import logging
+import re
 import sys
-from typing import Any
+from asyncio import AbstractEventLoop
+from collections.abc import MutableMapping
+from typing import Any, Final
 
 import stamina.instrumentation
 import structlog
@@ -21,6 +24,10 @@ _QUIET = {
 
 _RETRIES_BETWEEN_LINES = 20
 
+# From the first quotation mark to the last: what an exception quotes may be a customer's (`could not convert string to
+# float: 'my card is …'`, and the whole of a KeyError).
+_QUOTED: Final = re.compile(r"""['"].*['"]""", re.DOTALL)
+
 
 def configure_logs(settings: LogSettings, *, process: str) -> None:
     """Set up structlog and the standard library's logging for this process. Call once, first."""
@@ -31,11 +38,9 @@ def configure_logs(settings: LogSettings, *, process: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
-    # Without the frames' locals: they hold what customers wrote.
-    tracebacks = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
     plain = structlog.dev.RichTracebackFormatter(show_locals=False)
     renderer: list[Any] = (
-        [tracebacks, structlog.processors.JSONRenderer()]
+        [render_exception, structlog.processors.JSONRenderer()]
         if as_json
         else [structlog.dev.ConsoleRenderer(pad_event_to=28, exception_formatter=plain)]
     )
@@ -56,6 +61,34 @@ def configure_logs(settings: LogSettings, *, process: str) -> None:
     for name, quiet in _QUIET.items():
         logging.getLogger(name).setLevel(quiet)
     stamina.instrumentation.set_on_retry_hooks([_log_retry])
+
+
+# Without the frames' locals: they hold what customers wrote.
+_as_dicts: Final = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
+
+
+def render_exception(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """structlog's processor: a traceback as data, with what its exceptions quote left out."""
+    event = _as_dicts(logger, method, event)
+    if isinstance(told := event.get("exception"), list):
+        _leave_out_quotes(told)
+    return event
+
+
+def _leave_out_quotes(told: list[dict[str, Any]]) -> None:
+    for one in told:
+        one["exc_value"] = _QUOTED.sub("'…'", one["exc_value"])
+        one["exc_notes"] = [_QUOTED.sub("'…'", note) for note in one.get("exc_notes", ())]
+        for inner in one.get("exceptions", ()):  # a group's, each a list as this one is
+            _leave_out_quotes(inner)
+
+
+def log_unhandled(loop: AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An event loop's exception handler. asyncio's own writes down a callback's arguments, and these hold replies."""
+    del loop
+    error = context.get("exception")
+    what = {"exc_info": error} if error is not None else {"cause": context["message"]}
+    get_logger().error("unhandled", **what)
 
 
 def get_logger() -> FilteringBoundLogger:

@@ -10,8 +10,11 @@ from collections.abc import Awaitable, Callable
 import uvloop
 
 from shared.errors import ModelError, ReplylineError, SettingsError
+from shared.logs import get_logger, log_unhandled
 
 BAD_INPUT_STATUS = 2
+
+log = get_logger()
 
 
 def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
@@ -24,6 +27,7 @@ def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
     async def main() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(log_unhandled)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
         await serve(stop)
@@ -36,6 +40,9 @@ def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
         return fail(str(error), 1)
     except OSError as error:
         return fail(str(error), 1)
+    except Exception:  # a fault of our own; Python's own traceback could quote what a customer wrote
+        log.exception("failed")
+        return 1
     return 0
 
 
