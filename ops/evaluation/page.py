@@ -1,14 +1,16 @@
 """The report: one HTML file that needs nothing else, with every answer to read."""
 
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Sequence
 from typing import Final
 
+from ops.bench.runner import Cell
 from ops.evaluation.fit import Fit, Row
 from ops.evaluation.page_style import SCRIPT, STYLE
 from ops.evaluation.result import LANGUAGES, Figures, Judged, cells_of, count_of, recall_of
 from ops.evaluation.run import Run
 from ops.evaluation.table import by_source, share
+from ops.page import Html, pairs, paragraph, section, strong, table, text
+from ops.page import page as document
 from shared.messages import Replaced
 
 _EXPLAINED: Final = (
@@ -20,74 +22,81 @@ _EXPLAINED: Final = (
 
 def page(run: Run) -> str:
     """The whole file. Everything that a question, an answer or an entry says is escaped."""
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Replyline: answers judged</title><style>{STYLE}</style></head><body><main>"
-        f"<h1>Answers judged</h1><p class='note'>{escape(_EXPLAINED)}</p>"
-        f"{_figures(run.figures)}{_ladder(run)}{_kinds(run.judged)}{_retrieval(run.judged)}{_thresholds(run)}"
-        f"<h2>Every answer</h2>{_filters(run.judged)}{''.join(map(_article, run.judged))}"
-        f"<h2>How this was made</h2>{_making(run)}</main><script>{SCRIPT}</script></body></html>\n"
-    )
-
-
-def _figures(figures: Figures) -> str:
     parts = (
-        f"<div><dt>{name.replace('_', ' ')}</dt><dd>{share(getattr(figures, name))}</dd></div>"
+        _figures(run.figures),
+        *_ladder(run),
+        section("By kind and language", _kinds(run.judged)),
+        section("Retrieval", _retrieval(run.judged)),
+        section("Thresholds", *_thresholds(run)),
+        section("Every answer", _filters(run.judged), *map(_article, run.judged)),
+        section("How this was made", _making(run)),
+        Html(f"<script>{SCRIPT}</script>"),
+    )
+    return document("Answers judged", paragraph(text(_EXPLAINED)), parts, style=STYLE)
+
+
+def _figures(figures: Figures) -> Html:
+    parts = (
+        f"<div><dt>{_words(name)}</dt><dd>{share(getattr(figures, name))}</dd></div>"
         for name in Figures.__struct_fields__
     )
-    return f"<dl class='figures'>{''.join(parts)}</dl>"
+    return Html(f"<dl class='figures'>{''.join(parts)}</dl>")
 
 
-def _ladder(run: Run) -> str:
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _ladder(run: Run) -> list[Html]:
     if not run.ladder:
-        return ""
+        return []
     names = ("en_right", "zh_right", "invented", "unanswerable_right")
     rows = [(rung.name, *(share(getattr(rung.figures, name)) for name in names)) for rung in run.ladder]
-    return f"<h2>Before and after</h2>{_table(('', *(name.replace('_', ' ') for name in names)), rows)}"
+    return [section("Before and after", table(("", *map(_words, names)), rows))]
 
 
-def _kinds(judged: Sequence[Judged]) -> str:
+def _kinds(judged: Sequence[Judged]) -> Html:
     total = count_of(judged)
     cells = [(cell.kind, cell.language, cell.count) for cell in cells_of(judged)]
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (kind, language, count.n, count.right, f"{count.right / count.n:.0%}", count.invented, by_source(count))
         for kind, language, count in (*cells, ("all", "", total))
     ]
-    head = ("kind", "language", "n", "right", "share", "invented", "by source")
-    return f"<h2>By kind and language</h2>{_table(head, rows)}"
+    return table(("kind", "language", "n", "right", "share", "invented", "by source"), rows, heads=2)
 
 
-def _retrieval(judged: Sequence[Judged]) -> str:
+def _retrieval(judged: Sequence[Judged]) -> Html:
     rows = [
         (language, found.n, share(found.at_1), share(found.at_3))
         for language in LANGUAGES
         if (found := recall_of(judged, language)).n
     ]
-    return f"<h2>Retrieval</h2>{_table(('language', 'n', 'recall@1', 'recall@3'), rows)}"
+    return table(("language", "n", "recall@1", "recall@3"), rows)
 
 
-def _thresholds(run: Run) -> str:
+def _thresholds(run: Run) -> list[Html]:
     used = run.thresholds
     said = (
-        f"<h2>Thresholds</h2><p>From a score of {used.confident:g} on an entry fits surely, from {used.weak:g} on it "
-        "may fit; below, nothing is known.</p>"
+        f"From a score of {used.confident:g} on an entry fits surely, from {used.weak:g} on it may fit; below, nothing "
+        "is known."
     )
-    return said + ("" if run.fit is None else _fitted(run.fit))
+    return [paragraph(text(said)), *([] if run.fit is None else _fitted(run.fit))]
 
 
-def _fitted(fit: Fit) -> str:
-    surely = _fit_rows(fit.confident_rows, "surely, of all")
-    maybe = _fit_rows(fit.weak_rows, "maybe, of those below")
-    return f"<p>By the dev questions: surely from {fit.confident:g} on, maybe from {fit.weak:g} on.</p>{surely}{maybe}"
+def _fitted(fit: Fit) -> list[Html]:
+    return [
+        paragraph(text(f"By the dev questions: surely from {fit.confident:g} on, maybe from {fit.weak:g} on.")),
+        _fit_rows(fit.confident_rows, "surely, of all"),
+        _fit_rows(fit.weak_rows, "maybe, of those below"),
+    ]
 
 
-def _fit_rows(rows: Sequence[Row], title: str) -> str:
-    shown = [(row.score, row.n, row.right, f"{row.right / row.n:.0%}") for row in rows if row.n]
-    return _table(("from score", title, "best entry right", "share"), shown)
+def _fit_rows(rows: Sequence[Row], title: str) -> Html:
+    shown = [(f"{row.score:g}", row.n, row.right, f"{row.right / row.n:.0%}") for row in rows if row.n]
+    return table(("from score", title, "best entry right", "share"), shown)
 
 
-def _filters(judged: Sequence[Judged]) -> str:
+def _filters(judged: Sequence[Judged]) -> Html:
     choices = {
         "verdict": ("right", "wrong"),
         "kind": dict.fromkeys(one.question.kind for one in judged),
@@ -96,34 +105,34 @@ def _filters(judged: Sequence[Judged]) -> str:
     }
     selects = "".join(
         f"<select name='{name}' aria-label='{name}'><option value=''>every {name}</option>"
-        f"{''.join(f'<option>{escape(value)}</option>' for value in values)}</select>"
+        f"{''.join(f'<option>{text(value)}</option>' for value in values)}</select>"
         for name, values in choices.items()
     )
     words = "<input name='text' type='search' placeholder='words' aria-label='words'>"
-    return f"<form>{selects}{words}<output></output></form>"
+    return Html(f"<form>{selects}{words}<output></output></form>")
 
 
-def _article(one: Judged) -> str:
+def _article(one: Judged) -> Html:
     question, given, verdict = one.question, one.given, one.verdict
     word = "right" if verdict.right else "wrong"
     source = given.source or "none"
     facts = (question.id, question.kind, question.language, question.split, f"source: {source}")
-    said = "".join(f"<span>{escape(fact)}</span>" for fact in facts)
+    said = "".join(f"<span>{text(fact)}</span>" for fact in facts)
     earlier = "".join(
-        f"<p class='earlier'>{escape(turn.user)}</p><p class='earlier'>→ {escape(turn.assistant)}</p>"
+        f"<p class='earlier'>{text(turn.user)}</p><p class='earlier'>→ {text(turn.assistant)}</p>"
         for turn in question.history
     )
-    why = "".join(f"<p class='why'>{escape(reason)}</p>" for reason in verdict.why)
-    return (
+    why = "".join(f"<p class='why'>{text(reason)}</p>" for reason in verdict.why)
+    return Html(
         f"<article class='{word}' data-verdict='{word}' data-kind='{question.kind}' "
-        f"data-language='{question.language}' data-source='{escape(source)}'>"
-        f"<header><span class='verdict'>{word}</span>{said}</header>"
-        f"{earlier}<p class='asked'>{escape(question.question)}</p>"
+        f"data-language='{question.language}' data-source='{text(source)}'>"
+        f"<div class='about'><span class='verdict'>{word}</span>{said}</div>"
+        f"{earlier}<p class='asked'>{text(question.question)}</p>"
         f"<p class='answer'>{_marked(given.text, given.replaced) or '–'}</p>{why}{_stands_on(one)}</article>"
     )
 
 
-def _marked(text: str, replaced: Sequence[Replaced]) -> str:
+def _marked(answer: str, replaced: Sequence[Replaced]) -> Html:
     """With what stands in the model's stead marked."""
     parts: list[str] = []
     at = 0
@@ -131,43 +140,32 @@ def _marked(text: str, replaced: Sequence[Replaced]) -> str:
         end = stretch.offset + stretch.length
         title = f"in the model's stead: {stretch.id or 'nothing'}"
         parts += [
-            escape(text[at : stretch.offset]),
-            f"<mark title='{escape(title)}'>{escape(text[stretch.offset : end])}</mark>",
+            text(answer[at : stretch.offset]),
+            f"<mark title='{text(title)}'>{text(answer[stretch.offset : end])}</mark>",
         ]
         at = end
-    return "".join([*parts, escape(text[at:])])
+    return Html("".join([*parts, text(answer[at:])]))
 
 
-def _stands_on(one: Judged) -> str:
+def _stands_on(one: Judged) -> Html:
     wanted = ", ".join(one.question.entries) or "none"
     must = "; ".join(" / ".join(fact) for fact in one.question.must) or "–"
     found = ", ".join(f"{hit.id} {hit.score:g}" for hit in one.found) or "none"
-    entries = "".join(f"<p><b>{escape(entry.id)}</b> {escape(entry.answer)}</p>" for entry in one.given.grounding)
-    return (
-        f"<details><summary>stands on {escape(', '.join(entry.id for entry in one.given.grounding) or 'nothing')}"
-        f"</summary>{entries}<p>answered by: {escape(wanted)}; must hold: {escape(must)}; found: {escape(found)}</p>"
-        "</details>"
-    )
+    entries = "".join(paragraph(strong(entry.id), text(f" {entry.answer}")) for entry in one.given.grounding)
+    shown = text(", ".join(entry.id for entry in one.given.grounding) or "nothing")
+    asked_for = paragraph(text(f"answered by: {wanted}; must hold: {must}; found: {found}"))
+    return Html(f"<details><summary>stands on {shown}</summary>{entries}{asked_for}</details>")
 
 
-def _making(run: Run) -> str:
+def _making(run: Run) -> Html:
     made = run.environment
-    pairs = {
-        "command": run.command,
-        "questions": f"{len(run.judged)}, split {run.split}",
-        "asked": run.asked,
-        "date": made.date,
-        "machine": f"{made.cpu}, {made.cores} cores",
-        "versions": ", ".join(f"{name} {version}" for name, version in made.versions.items()),
-    }
-    return f"<dl class='made'>{''.join(f'<dt>{escape(k)}</dt><dd>{escape(v)}</dd>' for k, v in pairs.items())}</dl>"
-
-
-def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    titles = "".join(f"<th scope='col'>{escape(title)}</th>" for title in head)
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    return f"<div class='scroll'><table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
-
-
-def _cell(value: object) -> str:
-    return f"<td class='n'>{value:g}</td>" if isinstance(value, int | float) else f"<td>{escape(str(value))}</td>"
+    return pairs(
+        {
+            "command": run.command,
+            "questions": f"{len(run.judged)}, split {run.split}",
+            "asked": run.asked,
+            "date": made.date,
+            "machine": f"{made.cpu}, {made.cores} cores",
+            "versions": ", ".join(f"{name} {version}" for name, version in made.versions.items()),
+        }
+    )

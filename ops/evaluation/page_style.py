@@ -1,40 +1,28 @@
-"""The report's looks, and its filters."""
+"""What is of the evaluation's report alone: its figures, its filters, and an answer's looks."""
 
 from typing import Final
 
 STYLE: Final = """
-:root{color-scheme:light dark;--ink:light-dark(#1c2430,#e3e8ef);--soft:light-dark(#5b6776,#9aa7b8);
---line:light-dark(#d8dee6,#364150);--card:light-dark(#fff,#1b222c);--page:light-dark(#f4f6f8,#12171e);
---good:light-dark(#1a7f4b,#58c48d);--bad:light-dark(#b3321f,#ff8a73)}
-body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,"Noto Sans CJK SC",sans-serif}
-main{max-width:62rem;margin:auto;padding:1.5rem}
-h1{font-size:1.5rem;margin:.2rem 0}h2{font-size:1.1rem;margin:2rem 0 .5rem}
-p.note{color:var(--soft);max-width:46rem}
-.scroll{overflow-x:auto}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem}
-th,td{padding:.25rem .7rem .25rem 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
-td.n{text-align:right}
-dl.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(11rem,1fr));gap:.6rem;margin:1rem 0}
-dl.figures div{background:var(--card);border:1px solid var(--line);border-radius:.5rem;padding:.5rem .8rem}
-dl.figures dt{color:var(--soft);font-size:.8rem}dl.figures dd{margin:0;font-size:1.3rem;font-weight:600}
-form{position:sticky;top:0;background:var(--page);padding:.6rem 0;display:flex;flex-wrap:wrap;gap:.6rem;z-index:1}
-select,input{font:inherit;padding:.2rem .4rem;background:var(--card);color:inherit;border:1px solid var(--line);
-border-radius:.3rem}
-output{color:var(--soft);align-self:center}
-article{background:var(--card);border:1px solid var(--line);border-left:.3rem solid var(--good);border-radius:.4rem;
-padding:.7rem 1rem;margin:.7rem 0}
-article.wrong{border-left-color:var(--bad)}
-article[hidden]{display:none}
-article header{color:var(--soft);font-size:.85rem;display:flex;flex-wrap:wrap;gap:.2rem .8rem}
-.verdict{font-weight:600;color:var(--good)}.wrong .verdict{color:var(--bad)}
-.asked{font-weight:600;white-space:pre-wrap;margin:.4rem 0}
-.earlier{color:var(--soft);margin:.2rem 0 .2rem 1rem;white-space:pre-wrap}
-.answer{white-space:pre-wrap;margin:.4rem 0}
-mark{background:light-dark(#fdebc8,#5a4415);color:inherit}
-.why{color:var(--bad);margin:.2rem 0}
-details{font-size:.88rem;color:var(--soft)}
-dl.made{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;font-size:.88rem}
-dl.made dt{color:var(--soft)}dl.made dd{margin:0;overflow-wrap:anywhere}
+.figures { grid-template-columns: repeat(auto-fill, minmax(10rem, 1fr)); gap: 18px 24px; margin: 28px 0 0; }
+.figures dd { font: 400 1.5rem/1.2 var(--serif); }
+.rows td:last-child { white-space: normal; }
+form { position: sticky; top: 0; z-index: 1; display: flex; flex-wrap: wrap; gap: 10px; padding: 10px 0; }
+form { background: var(--paper); font: 400 0.875rem/1.4 var(--sans); }
+select, input { padding: 3px 6px; border: 1px solid var(--hair); background: var(--paper); color: inherit; }
+select, input { font: inherit; }
+output { align-self: center; color: var(--muted); }
+article { margin-top: 18px; padding-left: 14px; border-left: 3px solid var(--ours); }
+article.wrong { border-left-color: var(--late); }
+article[hidden] { display: none; }
+article p { margin: 4px 0; }
+.about { display: flex; flex-wrap: wrap; gap: 2px 12px; color: var(--muted); font: 400 0.8125rem/1.4 var(--sans); }
+.verdict { color: var(--ours); font-weight: 600; }
+.wrong .verdict, .why { color: var(--late); }
+.asked { font-weight: 600; }
+.asked, .answer, .earlier { white-space: pre-wrap; }
+article .earlier { margin-left: 16px; color: var(--muted); }
+mark { background: light-dark(#fdebc8, #5a4415); color: inherit; }
+details { color: var(--muted); font-size: 0.9375rem; }
 """
 
 SCRIPT: Final = """
