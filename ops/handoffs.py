@@ -8,12 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ops.letters import as_json, printable, when
-from ops.listing import duration_ms, say
+from ops.listing import duration_ms, say, show_table
 from shared.clock import now_unix_ms
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.handoff_store import HandoffStore
@@ -46,16 +43,10 @@ def list_(
         for row in rows:
             sys.stdout.write(as_json(row) + "\n")
         return
-    console = Console()
     if not rows:
-        console.print("nobody has asked for a person")
+        sys.stdout.write("nobody has asked for a person\n")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in _COLUMNS:
-        table.add_column(title, overflow="fold", no_wrap=title in {"when", "id"})
-    for row in rows:
-        table.add_row(*(Text(printable(str(row[title]))) for title in _COLUMNS))
-    console.print(table)
+    show_table(_COLUMNS, [[str(row[title]) for title in _COLUMNS] for row in rows], folds={"tenant", "session"})
 
 
 @handoffs_app.command()
