@@ -22,6 +22,7 @@ from onnx import TensorProto, helper
 
 from ops.optimize.outliers import Evened, calibration_texts, even
 from ops.optimize.rows import fitted_rows
+from ops.optimize.served_prompts import other_prompts
 from shared.errors import ModelError
 from shared.messages import Language
 from shared.model_folder import (
@@ -65,6 +66,8 @@ _TENSORRT_DTYPES: Final = {
 # Entries of the FAQ that the model reads: sizes of channels show in a few, their products take more than channels.
 _EVENED_ENTRIES: Final = 8
 _FITTED_ENTRIES: Final = 32
+_FITTED_PROMPTS: Final = 16
+_LONGEST_PROMPT: Final = 1_024
 
 # Tokens that a sequence may have in a slot of TensorRT's graph, where nothing else is said.
 DEFAULT_MAX_LENGTH: Final = 2_048
@@ -72,7 +75,7 @@ DEFAULT_MAX_LENGTH: Final = 2_048
 # Part of what every folder is prepared from: raise it whenever the same weights would give another graph or another
 # order of KV.
 _WRITER_VERSION: Final = 3
-_WRITER_VERSIONS: Final[Mapping[Precision, int]] = {"int8-rows": 4}
+_WRITER_VERSIONS: Final[Mapping[Precision, int]] = {"int8-rows": 5}
 
 Progress = Callable[[str, float], None]
 
@@ -200,9 +203,7 @@ def _write(
         revision = evened.named(recipe)
         write_cpu_decoder(evened.checkpoint, folder, precision, written, centre=evened.centre)
     elif precision == "int8-rows":
-        rows = fitted_rows(
-            source.checkpoint, _texts(source, _FITTED_ENTRIES), partial(report, "fitting to the activations")
-        )
+        rows = fitted_rows(source.checkpoint, _fitted_texts(source), partial(report, "fitting to the activations"))
         write_cpu_decoder(source.checkpoint, folder, precision, written, rows=rows)
         # Another CPU's sums may round a weight the other way.
         revision = hashlib.sha256(f"{recipe}/{sha256_of(folder / GRAPH_DATA)}".encode()).hexdigest()
@@ -241,6 +242,14 @@ def _evened(source: ModelSource, progress: Callable[[float], None]) -> Evened:
 
 def _texts(source: ModelSource, entries: int) -> list[tuple[int, ...]]:
     return calibration_texts(chat_template(Tokenizer(source.tokenizer), source.chat_template), entries)
+
+
+def _fitted_texts(source: ModelSource) -> list[tuple[int, ...]]:
+    """What an entry says, and what customers say, as a worker puts it to the model."""
+    template = chat_template(Tokenizer(source.tokenizer), source.chat_template)
+    longest = min(_LONGEST_PROMPT, source.checkpoint.architecture.max_positions)
+    prompts = other_prompts(template, _FITTED_PROMPTS, max_tokens=_LONGEST_PROMPT)
+    return [*calibration_texts(template, _FITTED_ENTRIES), *(tuple(ids[:longest]) for ids in prompts)]
 
 
 def put_in_place(workshop: Path, target: Path) -> None:

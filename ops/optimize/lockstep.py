@@ -13,22 +13,15 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from ops.bench.conversations import load_conversations
 from ops.optimize.agreement import Agreement, Places, summary
-from ops.optimize.calibration_set import CalibrationText
-from ops.optimize.demo_texts import demo_texts
+from ops.optimize.served_prompts import fixed_prompts
 from shared.errors import SettingsError
-from shared.faq.entries import PACKAGED_PATH, FaqEntry, read_entries
-from shared.messages import Grounding
 from shared.model_folder import ModelFolder
 from shared.process import fail
-from shared.settings import SYSTEM_PROMPT
 from shared.tokenizer import Tokenizer
-from workers.conversation import ChatTemplate, PromptBuilder
 from workers.engine import DecodeRow, PrefillChunk, Sampling
 from workers.engine.loading import chat_template
 from workers.engine.onnx import OnnxEngine
-from workers.history_window import HistoryWindow
 
 _ROWS: Final = 8
 _GREEDY: Final = Sampling()
@@ -92,26 +85,6 @@ def engine_for(folder: ModelFolder, *, max_length: int) -> OnnxEngine:
         spinning=False,
         max_prefill_rows=_ROWS,
     )
-
-
-def fixed_prompts(template: ChatTemplate, count: int, *, max_tokens: int) -> list[list[int]]:
-    """The same for the same `count`: customers' texts of the demo, spread over common ones, rare ones and those with
-    numbers, framed as a worker frames them; a wording of an FAQ entry has that entry before it."""
-    entries = read_entries(PACKAGED_PATH)
-    by_id = {entry.id: entry for entry in entries}
-    texts = [text for text in demo_texts(entries, load_conversations()) if text.role == "user"]
-    if count > len(texts):
-        raise SettingsError(f"--prompts {count}: there are {len(texts)}; ask for at most so many")
-    builder = PromptBuilder(template, system=SYSTEM_PROMPT, window=HistoryWindow("sliding", 0))
-    return [
-        builder.build(turns=(), grounding=_grounding(text, by_id), question=text.text, max_tokens=max_tokens).ids
-        for text in (texts[at] for at in np.linspace(0, len(texts) - 1, count).astype(int))
-    ]
-
-
-def _grounding(text: CalibrationText, by_id: dict[str, FaqEntry]) -> tuple[Grounding, ...]:
-    entry = by_id.get(text.group or "")
-    return () if entry is None else (Grounding(id=entry.id, question=entry.question, answer=entry.answer),)
 
 
 def compare(

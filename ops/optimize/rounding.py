@@ -11,6 +11,8 @@ from workers.graph.quantize import RoundedMatrix, row_scales
 
 # Columns whose errors are passed on at once to all behind them.
 _BLOCK: Final = 32
+# Columns of a triangular matrix that are inverted at once.
+_WHOLE: Final = 64
 
 
 def round_compensated(matrix: Float32Array, gram: Float32Array, grid: Grid, *, damping: float) -> RoundedMatrix:
@@ -27,7 +29,11 @@ def compensated_levels(
     matrix: Float32Array, scales: Float32Array, gram: Float32Array, grid: Grid, *, damping: float
 ) -> NDArray[Any]:
     """The levels `[out, in]` of `matrix` in steps of `scales` `[out]`, rounded as `round_compensated` does."""
-    passed_on = _passed_on(gram, damping)
+    return levels_by(passed_on_by(gram, damping), matrix, scales, grid)
+
+
+def levels_by(passed_on: Float32Array, matrix: Float32Array, scales: Float32Array, grid: Grid) -> NDArray[Any]:
+    """The same by what `passed_on_by` gave: one for all matrices that multiply the same inputs."""
     # A column after the other: each lies in one piece.
     rest = np.array(matrix.T, np.float32, order="C")
     levels = np.empty(rest.shape, grid.dtype)
@@ -38,12 +44,27 @@ def compensated_levels(
     return np.ascontiguousarray(levels.T)
 
 
-def _passed_on(gram: Float32Array, damping: float) -> Float32Array:
-    """The upper Cholesky factor of the inverse: row `i` says how column `i`'s error goes to the columns behind it."""
+def passed_on_by(gram: Float32Array, damping: float) -> Float32Array:
+    """The upper Cholesky factor `[in, in]` of the inverse of `gram`, damped: row `i` says how column `i`'s error goes
+    to the columns behind it."""
     damped = gram.astype(np.float64)
     diagonal = np.diag_indices(len(damped))
     damped[diagonal] += damping * np.mean(damped[diagonal]) + np.finfo(np.float32).tiny
-    return np.linalg.cholesky(np.linalg.inv(damped)).T.astype(np.float32)
+    # That of the matrix itself from behind, inverted: a third of the work of inverting the whole.
+    lower = np.linalg.cholesky(damped[::-1, ::-1]).astype(np.float64, copy=False)
+    return _inverted(lower)[::-1, ::-1].astype(np.float32)
+
+
+def _inverted(lower: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The inverse of a triangular matrix, half by half."""
+    if len(lower) <= _WHOLE:
+        return np.tril(np.linalg.inv(lower))
+    half = len(lower) // 2
+    inverse = np.zeros_like(lower)
+    first, second = _inverted(lower[:half, :half]), _inverted(lower[half:, half:])
+    inverse[:half, :half], inverse[half:, half:] = first, second
+    inverse[half:, :half] = -second @ (lower[half:, :half] @ first)
+    return inverse
 
 
 def _round_block(

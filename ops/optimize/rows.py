@@ -2,21 +2,30 @@
 
 By the mean outer product of a matrix's input later columns make up for what earlier ones lost
 (`ops/optimize/rounding.py`). Of the head's input the mean is found as well, to be taken off before it is rounded
-(`workers/graph/row_int8.py`).
+(`workers/graph/row_int8.py`). Of the matrices that add to the residual stream those that add most noise for their size
+are then held in 16 bits.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
 from ops.optimize.forward import NumpyDialect
-from ops.optimize.rounding import compensated_levels
+from ops.optimize.rounding import levels_by, passed_on_by
 from workers.graph.checkpoint import Checkpoint, Float32Array
 from workers.graph.decoder import Decoder
 from workers.graph.grids import INT8
-from workers.graph.row_int8 import RoundedRows, is_rounded_twice, is_spread, quantize_rows, row_steps, spread
+from workers.graph.row_int8 import (
+    RoundedRows,
+    is_rounded_twice,
+    is_spread,
+    quantize_rows,
+    quantize_rows_twice,
+    row_steps,
+    spread,
+)
 from workers.graph.turned import turned
 
 _HEAD: Final = "lm_head"
@@ -24,9 +33,32 @@ _HEAD: Final = "lm_head"
 # token counts by what it adds, not by its size. What enters the others is normed.
 _INTO_STREAM: Final = ("o_proj", "down_proj")
 # For inputs that were not read, and for what their own rounding adds.
-_DAMPING: Final = 0.02
+_DAMPING: Final = 0.05
+# One in so many of the layers' weights may be held in 16 bits.
+_FINER: Final = 10
 # Columns that make up for each other: what it takes grows with the cube of their number.
 _TOGETHER: Final = 2_048
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What is known of a matrix's inputs: their `centre` `[in]`, if that is taken off, and how errors are `passed_on`
+    among so many columns after each other; nothing where nothing was read."""
+
+    centre: Float32Array | None
+    passed_on: tuple[Float32Array, ...]
+
+    @classmethod
+    def of(cls, values: Float32Array, weights: Float32Array, *, centred: bool) -> Self:
+        """Of `values` `[tokens, in]`, of which each token counts by its share of `weights` `[tokens]`, that add up to
+        1."""
+        centre = weights @ values if centred else None
+        left = values if centre is None else values - centre
+        left = left * np.sqrt(weights)[:, np.newaxis]
+        if not np.isfinite(left).all() or not left.any():
+            return cls(None, ())
+        parts = [left[:, start : start + _TOGETHER] for start in range(0, left.shape[1], _TOGETHER)]
+        return cls(centre, tuple(passed_on_by(part.T @ part, _DAMPING) for part in parts))
 
 
 def fitted_rows(
@@ -42,52 +74,95 @@ def fitted_rows(
     # Weights that are not finite are refused where they are rounded.
     with np.errstate(all="ignore"):
         Decoder(checkpoint, reader).build(progress)
+    layers = [rows.levels.size for name, rows in fit.rounded.items() if name != _HEAD]
+    for name in worst(fit.noise, {name: fit.rounded[name].levels.size for name in fit.noise}, sum(layers) // _FINER):
+        matrix = checkpoint.read(name)
+        fit.rounded[name] = quantize_rows_twice(spread(matrix) if is_spread(name) else matrix)
     return fit.rounded
 
 
-@dataclass(frozen=True, slots=True)
+def worst(noise: Mapping[str, float], sizes: Mapping[str, int], budget: int) -> list[str]:
+    """The matrices that add most noise for their size, as many as `budget` holds; those too large for the rest of it
+    are passed over."""
+    found = []
+    for name in sorted(noise, key=lambda name: -noise[name] / sizes[name]):
+        if sizes[name] <= budget:
+            budget -= sizes[name]
+            found.append(name)
+    return found
+
+
+@dataclass(slots=True)
 class _Fit:
-    """`Products` as the checkpoint has them; keeps each matrix rounded."""
+    """`Products` as the checkpoint has them; keeps each matrix rounded.
+
+    `noise` is what the rounding of a matrix adds to the residual stream, as a share of the stream: of those that add to
+    it, whose shares can be compared.
+    """
 
     rounded: dict[str, RoundedRows] = field(default_factory=dict)
+    noise: dict[str, float] = field(default_factory=dict)
+    # What was missed of a branch, squared, by token: the stream that it is added to is known later.
+    _missed: tuple[str, Float32Array] | None = None
+    # Gate and up multiply the same.
+    _last: tuple[Float32Array, Inputs] | None = None
 
     def multiply(self, name: str, value: Float32Array, matrix: Float32Array) -> Float32Array:
         # Logits are of no use here.
         product = value if name == _HEAD else value @ matrix.T
-        weights = np.full(len(value), 1 / len(value), np.float32)
+        inputs = self._inputs(name, value, product)
+        rounded = self.rounded[name] = fitted(spread(matrix) if is_spread(name) else matrix, inputs)
         if name.endswith(_INTO_STREAM):
-            weights = _shares(product)
-        if is_spread(name):
-            matrix, value = spread(matrix), spread(value)
-        # Where next to nothing of an input is lost, there is nothing to gain by its usual value.
-        self.rounded[name] = fitted(matrix, value, weights, centred=not is_rounded_twice(name))
+            found = (spread(value) if is_spread(name) else value) @ (rounded.levels * rounded.scales[:, np.newaxis]).T
+            self._missed = name, np.square(found - product).sum(axis=1)
         return product
+
+    def added(self, stream: Float32Array) -> None:
+        """The last branch was added to the residual stream, which is now `stream` `[tokens, hidden]`."""
+        if self._missed is not None:
+            name, missed = self._missed
+            sizes = np.square(stream).sum(axis=1) + np.finfo(np.float32).tiny
+            # Of tokens whose stream is one spike, as a text's first, the share is small: the mean forgets them.
+            self.noise[name] = float(np.mean(missed / sizes))
+            self._missed = None
+
+    def _inputs(self, name: str, value: Float32Array, product: Float32Array) -> Inputs:
+        if self._last is None or self._last[0] is not value:
+            weights = np.full(len(value), 1 / len(value), np.float32)
+            if name.endswith(_INTO_STREAM):
+                weights = _shares(product)
+            # Where next to nothing of an input is lost, there is nothing to gain by its usual value.
+            centred = not is_rounded_twice(name)
+            self._last = value, Inputs.of(spread(value) if is_spread(name) else value, weights, centred=centred)
+        return self._last[1]
 
 
 class _Reader(NumpyDialect):
     """Shows its products what is projected of every token, in place of its logits."""
 
     __slots__ = ()
+    products: _Fit
+
+    def norm(self, name: str, scale: Float32Array, hidden: str, branch: str | None) -> tuple[str, str]:
+        stream, normed = super().norm(name, scale, hidden, branch)
+        self.products.added(self._values[stream])
+        return stream, normed
 
     def logits(self, head: Float32Array | None, normed: str) -> None:
         self.products.multiply(_HEAD, self._values[normed], self._table if head is None else head)
 
 
-def fitted(matrix: Float32Array, values: Float32Array, weights: Float32Array, *, centred: bool) -> RoundedRows:
-    """`matrix` `[out, in]` rounded for `values` `[tokens, in]`, of which each token counts by its share of `weights`
-    `[tokens]`, that add up to 1. Raises `ModelError` where a weight is not finite."""
-    scales = row_steps(matrix)
-    centre = weights @ values if centred else None
-    left = values if centre is None else values - centre
-    left = left * np.sqrt(weights)[:, np.newaxis]
-    if not np.isfinite(left).all() or not left.any():
+def fitted(matrix: Float32Array, inputs: Inputs) -> RoundedRows:
+    """`matrix` `[out, in]` rounded for its inputs. Raises `ModelError` where a weight is not finite."""
+    if not inputs.passed_on:
         return quantize_rows(matrix)
+    scales = row_steps(matrix)
     levels = np.empty(matrix.shape, np.int8)
-    for start in range(0, matrix.shape[1], _TOGETHER):
-        part = slice(start, start + _TOGETHER)
-        gram = left[:, part].T @ left[:, part]
-        levels[:, part] = compensated_levels(matrix[:, part], scales, gram, INT8, damping=_DAMPING)
-    return RoundedRows(levels, scales, centre)
+    start = 0
+    for passed_on in inputs.passed_on:
+        part = slice(start, start := start + len(passed_on))
+        levels[:, part] = levels_by(passed_on, matrix[:, part], scales, INT8)
+    return RoundedRows(levels, scales, inputs.centre)
 
 
 def _shares(products: Float32Array) -> Float32Array:

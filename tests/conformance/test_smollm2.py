@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from ops.optimize.answers import answer_greedily
-from ops.optimize.lockstep import compare, fixed_prompts
+from ops.optimize.lockstep import compare
+from ops.optimize.served_prompts import fixed_prompts
 from shared.model_folder import ModelFolder
 from shared.tokenizer import Tokenizer
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_fixtures import TINY
 
-from ops.optimize.rows import fitted, fitted_rows
+from ops.optimize.rows import Inputs, fitted, fitted_rows, worst
 from shared.errors import ModelError
 from workers.graph.checkpoint import Checkpoint, Float32Array, Weight, expected_shapes
 from workers.graph.row_int8 import RoundedRows, is_rounded_twice, quantize_rows
@@ -35,6 +35,30 @@ def test_every_matrix_is_fitted_and_has_a_centre_where_its_input_is_rounded_once
         assert (rows.centre is None) is is_rounded_twice(name)
 
 
+def test_the_noisiest_for_their_size_are_held_finer_within_the_budget() -> None:
+    """One that is too large for what is left makes room for a smaller one."""
+    noise = {"a": 7.0, "b": 30.0, "c": 1.0, "d": 4.0}
+    sizes = {"a": 2, "b": 10, "c": 1, "d": 1}
+    assert worst(noise, sizes, 14) == ["d", "a", "b", "c"]
+    assert worst(noise, sizes, 4) == ["d", "a", "c"]
+    assert worst(noise, sizes, 0) == []
+
+
+def test_what_is_held_finer_adds_to_the_stream_and_is_one_in_ten_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer's last products alone, the one with the most noise before it was held so."""
+    monkeypatch.setattr("ops.optimize.rows._FINER", 5)
+    plain = checkpoint()
+    loud = plain.read("layers.1.mlp.down_proj").copy()
+    # One weight of each row takes the levels from all others.
+    loud[:, 0] += 40 * np.abs(loud).max()
+    rounded = fitted_rows(checkpoint(layers_1_mlp_down_proj=loud), TEXTS)
+    finer = {name for name, rows in rounded.items() if rows.fine_levels is not None}
+    layers = sum(rows.levels.size for name, rows in rounded.items() if name != "lm_head")
+    assert "layers.1.mlp.down_proj" in finer
+    assert all(name.endswith(("o_proj", "down_proj")) for name in finer)
+    assert sum(rounded[name].levels.size for name in finer) <= layers / 5
+
+
 @settings(max_examples=20)
 @given(st.integers(0, 1_000))
 def test_less_of_a_product_is_lost_than_to_the_nearest(seed: int) -> None:
@@ -43,7 +67,7 @@ def test_less_of_a_product_is_lost_than_to_the_nearest(seed: int) -> None:
     matrix = random.standard_normal((24, 64)).astype(np.float32)
     inputs = random.standard_normal((400, 8)) @ random.standard_normal((8, 64)) + 3 * random.standard_normal(64)
     values = inputs.astype(np.float32)
-    found = fitted(matrix, values, np.full(400, 1 / 400, np.float32), centred=True)
+    found = fitted(matrix, Inputs.of(values, np.full(400, 1 / 400, np.float32), centred=True))
     assert np.abs(found.levels.astype(int)).max() <= 127
     assert missed(found, matrix, values) < 0.7 * missed(quantize_rows(matrix), matrix, values)
 
@@ -61,7 +85,7 @@ def missed(rows: RoundedRows, matrix: Float32Array, values: Float32Array) -> flo
 def test_an_input_that_is_always_zero_leaves_the_nearest() -> None:
     """Nothing is known by which errors could be passed on."""
     matrix = np.random.default_rng(3).standard_normal((8, 32)).astype(np.float32)
-    found = fitted(matrix, np.zeros((10, 32), np.float32), np.full(10, 0.1, np.float32), centred=True)
+    found = fitted(matrix, Inputs.of(np.zeros((10, 32), np.float32), np.full(10, 0.1, np.float32), centred=True))
     plain = quantize_rows(matrix)
     assert np.array_equal(found.levels, plain.levels)
     assert np.array_equal(found.scales, plain.scales)

@@ -10,7 +10,7 @@ from model_fixtures import TINY
 
 from ops.optimize.fit import Samples, fit, smoothing_factors
 from ops.optimize.forward import PlainProducts, predict
-from ops.optimize.rounding import round_compensated
+from ops.optimize.rounding import passed_on_by, round_compensated
 from shared.errors import ModelError
 from workers.graph.checkpoint import Checkpoint, Weight, expected_shapes
 from workers.graph.grids import FP8, INT8, Grid
@@ -132,6 +132,18 @@ def test_fitting_cuts_off_a_value_that_occurs_once() -> None:
     fitted = fit(Samples(rows, peaks, rows.T @ rows), [np.eye(64, dtype=np.float32)], INT8)
     assert fitted.clip < 0.5
     assert 0 < fitted.saturation < 0.01
+
+
+@pytest.mark.parametrize("size", [1, 63, 65, 200])
+def test_what_is_passed_on_is_the_inverse_s_upper_factor(size: int) -> None:
+    """Of sizes that are inverted whole and by halves."""
+    random = np.random.default_rng(size)
+    inputs = random.standard_normal((3 * size, size)).astype(np.float32)
+    gram = inputs.T @ inputs / len(inputs)
+    found = passed_on_by(gram, 0.1)
+    damped = gram + 0.1 * np.mean(np.diag(gram)) * np.eye(size)
+    assert not np.tril(found, -1).any()
+    np.testing.assert_allclose(found.T @ found @ damped, np.eye(size), atol=1e-4)
 
 
 def test_inputs_that_have_nothing_in_common_are_rounded_to_the_nearest() -> None:

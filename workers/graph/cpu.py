@@ -33,6 +33,7 @@ from workers.graph.decoder import Decoder, Progress, cache_names
 from workers.graph.matrices import Int8Matrices, Matrices, matrices
 from workers.graph.rotary import rotary_tables
 from workers.graph.row_int8 import RoundedRows, RowInt8Matrices
+from workers.graph.straight_tables import StraightTables
 from workers.graph.turned import turned
 
 _OPSET: Final = 21
@@ -66,9 +67,10 @@ def write_cpu_decoder(
     with (folder / GRAPH_DATA).open("wb") as data:
         graph = GraphBuilder(data, GRAPH_DATA, opset=_OPSET, ir_version=_IR_VERSION)
         if precision == "int8-rows":
+            tables = StraightTables(graph, Int8Matrices(graph), checkpoint)
+            products: Matrices = RowInt8Matrices(graph, tables, rows)
             checkpoint = turned(checkpoint)
             architecture = checkpoint.architecture
-            products: Matrices = RowInt8Matrices(graph, Int8Matrices(graph), rows)
         else:
             products = matrices(graph, precision, centre)
         Decoder(checkpoint, CpuDialect(architecture, graph, products)).build(progress)

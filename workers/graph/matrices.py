@@ -81,6 +81,7 @@ class Int8Matrices:
     graph: GraphBuilder
     centre: Float32Array | None = None
     tables: dict[str, tuple[Placement, tuple[int, int]]] = field(default_factory=dict)
+    _looked_up: set[str] = field(default_factory=set, init=False)
 
     def linear(self, name: str, matrix: Float32Array, bias: Float32Array | None, value: str) -> str:
         self._store(name, matrix, multiplies=True)
@@ -99,7 +100,9 @@ class Int8Matrices:
     def look_up(self, table: str, indices: str, output: str) -> str:
         # The same bytes as `project` reads, under the flat shape that this operator wants.
         placement, shape = self.tables[table]
-        self.graph.weight_at(f"{table}.rows", placement, np.dtype(np.uint8), shape)
+        if table not in self._looked_up:
+            self._looked_up.add(table)
+            self.graph.weight_at(f"{table}.rows", placement, np.dtype(np.uint8), shape)
         return self.graph.contrib_node(
             "GatherBlockQuantized",
             [f"{table}.rows", indices, f"{table}.scales"],

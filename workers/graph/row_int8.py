@@ -12,10 +12,12 @@ Hadamard matrix, block by block.
 Even so a row of activations loses more than blocks of 32 would. In the layers it is rounded twice, what the first
 rounding missed being rounded in steps 254 times finer, and multiplied by the same matrix twice. Of what the head
 multiplies the usual value is taken off first, whose logits are added to the product: only the rest is rounded.
+
+Of its logits the few largest are then computed again (`workers/graph/straight_tables.py`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -24,7 +26,7 @@ from numpy.typing import NDArray
 from shared.errors import ModelError
 from workers.graph.builder import GraphBuilder
 from workers.graph.checkpoint import Float32Array
-from workers.graph.matrices import Int8Matrices
+from workers.graph.straight_tables import StraightTables
 
 _LARGEST: Final = 127
 _MIDDLE: Final = 128
@@ -39,18 +41,27 @@ _FINER: Final = 254
 
 @dataclass(frozen=True, slots=True)
 class RoundedRows:
-    """A matrix `[out, in]`: a weight is `levels`, within ±127, times its row's of `scales` `[out]`. `centre` `[in]` is
-    taken off what is multiplied before that is rounded."""
+    """A matrix `[out, in]`: a weight is `levels`, within ±127, times its row's of `scales` `[out]`; where there are
+    `fine_levels`, these times a 254th of the scale are added. `centre` `[in]` is taken off what is multiplied before
+    that is rounded."""
 
     levels: NDArray[np.int8]
     scales: Float32Array
     centre: Float32Array | None = None
+    fine_levels: NDArray[np.int8] | None = None
 
 
 def quantize_rows(matrix: Float32Array) -> RoundedRows:
     """Each weight of a matrix `[out, in]` to the nearest. Raises `ModelError` where one is not finite."""
     scales = row_steps(matrix)
     return RoundedRows(np.rint(matrix / scales[:, np.newaxis]).astype(np.int8), scales)
+
+
+def quantize_rows_twice(matrix: Float32Array) -> RoundedRows:
+    """Likewise, and what was missed rounded again: twice the bytes, and next to nothing is lost. Raises likewise."""
+    rows = quantize_rows(matrix)
+    missed = matrix / rows.scales[:, np.newaxis] - rows.levels
+    return replace(rows, fine_levels=np.clip(np.rint(missed * _FINER), -_LARGEST, _LARGEST).astype(np.int8))
 
 
 def row_steps(matrix: Float32Array) -> Float32Array:
@@ -96,12 +107,13 @@ class RowInt8Matrices:
     """`rounded` are the matrices, as they are multiplied, that something better was found for than the nearest."""
 
     graph: GraphBuilder
-    blocks: Int8Matrices
+    tables: StraightTables
     rounded: Mapping[str, RoundedRows] = field(default_factory=dict)
     # Of each value that is multiplied: its levels, and the largest number of each row.
     _levels: dict[str, tuple[str, str]] = field(default_factory=dict)
     _missed: dict[str, str] = field(default_factory=dict)
     _biased: set[str] = field(default_factory=set)
+    _finer: set[str] = field(default_factory=set)
 
     def linear(self, name: str, matrix: Float32Array, bias: Float32Array | None, value: str) -> str:
         if is_spread(name):
@@ -112,14 +124,16 @@ class RowInt8Matrices:
     def store_table(self, name: str, table: Float32Array, *, projects: bool) -> None:
         if projects:
             self._store(name, table, None)
+            self.tables.store_head(name)
         else:
-            self.blocks.store_table(name, table, projects=False)
+            self.tables.store_embedding(name)
 
     def look_up(self, table: str, indices: str, output: str) -> str:
-        return self.blocks.look_up(table, indices, output)
+        return self.tables.look_up(table, indices, output)
 
     def project(self, table: str, value: str, output: str) -> str:
-        return self._multiply(table, value, output)
+        logits = self._multiply(table, value, f"{output}.rounded")
+        return self.tables.correct(logits, value, output)
 
     def _store(self, name: str, matrix: Float32Array, bias: Float32Array | None) -> None:
         rows = self.rounded.get(name) or quantize_rows(matrix)
@@ -127,6 +141,9 @@ class RowInt8Matrices:
         self.graph.weight(f"{name}.scales", rows.scales / np.float32(_LARGEST))
         if is_rounded_twice(name):
             self.graph.weight(f"{name}.fine_scales", rows.scales / np.float32(_LARGEST * _FINER))
+            if rows.fine_levels is not None:
+                self.graph.weight(f"{name}.fine_levels", np.ascontiguousarray(rows.fine_levels.T))
+                self._finer.add(name)
         if rows.centre is not None:
             usual = matrix @ rows.centre
             bias = usual if bias is None else bias + usual
@@ -148,19 +165,21 @@ class RowInt8Matrices:
         levels, peaks = self._round(name, value)
         middle = self.graph.constant("middle", np.array(_MIDDLE, np.uint8))
 
-        def product(factor: str, scales: str, result: str) -> str:
-            factors = [factor, f"{name}.levels", peaks, scales, middle]
+        def product(factor: str, matrix: str, scales: str, result: str) -> str:
+            factors = [factor, f"{name}.{matrix}", peaks, f"{name}.{scales}", middle]
             return self.graph.contrib_node("MatMulIntegerToFloat", factors, [result])
 
         added = []
         if is_rounded_twice(name):
-            added.append(product(self._round_missed(value), f"{name}.fine_scales", f"{name}.fine"))
+            added.append(product(self._round_missed(value), "levels", "fine_scales", f"{name}.fine"))
+        if name in self._finer:
+            added.append(product(levels, "fine_levels", "fine_scales", f"{name}.finer"))
         if name in self._biased:
             # The operator's own bias would be scaled with the row.
             added.append(f"{name}.bias")
-        total = product(levels, f"{name}.scales", f"{name}.coarse" if added else output)
-        for number, other in enumerate(added, 1):
-            total = self.graph.node("Add", [total, other], [output if number == len(added) else f"{name}.whole"])
+        total = product(levels, "levels", "scales", f"{name}.coarse" if added else output)
+        for left, other in zip(range(len(added) - 1, -1, -1), added, strict=True):
+            total = self.graph.node("Add", [total, other], [f"{name}.without_{left}" if left else output])
         return total
 
     def _round(self, name: str, value: str) -> tuple[str, str]:
