@@ -1,6 +1,7 @@
 """WebSocket as the gateway serves it, whatever is said over it: the handshake's terms, the limits, how frames leave."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import NegotiationError
@@ -9,6 +10,11 @@ from websockets.typing import Subprotocol
 
 from shared.codec import GATEWAY_CODECS
 from shared.gateway_settings import GatewaySettings
+
+# So many may knock before one is let in, where the system allows it (`net.core.somaxconn`). asyncio's hundred are too
+# few when thousands come back at once: the rest knock again after one, three and seven seconds, or, answered by a SYN
+# cookie, believe themselves let in.
+_BACKLOG: Final = 4_096
 
 Handle = Callable[[ServerConnection], Awaitable[None]]
 Respond = Callable[[ServerConnection, Request], Response | None]
@@ -47,6 +53,7 @@ async def serve_sockets(handle: Handle, settings: GatewaySettings, respond: Resp
         close_timeout=2,
         server_header=None,
         write_limit=settings.buffer_close_bytes,
+        backlog=_BACKLOG,
     )
 
 
