@@ -216,6 +216,22 @@ def observability(
     )
 
 
+@bench_app.command("price")
+def price(
+    starts: Annotated[int, typer.Option(help="how often both gateways are started")] = 3,
+    rounds: Annotated[int, typer.Option(help="of each start; medians count")] = 20,
+    questions: Annotated[int, typer.Option(help="to each gateway in each round, one after the other")] = 50,
+    json_path: JsonPath = None,
+) -> None:
+    """What tokens and resume cost: the path without engine time, with both and with neither, in turns."""
+    from ops.bench.price import PriceOptions, bench_price
+
+    _positive({"--starts": starts, "--rounds": rounds, "--questions": questions}, least=1)
+    settings = _settings()
+    options = PriceOptions(starts=starts, rounds=rounds, questions=questions, json_path=json_path)
+    _run(lambda: bench_price(settings, options, Console(stderr=True)))
+
+
 @bench_app.command("scheduler")
 def scheduler(
     slots: Annotated[int, typer.Option(help="sequences decoded together")] = 64,

@@ -74,11 +74,14 @@ class System:
     async def create_topics(self, topics: Mapping[str, int]) -> None:
         await create_topics(own_kafka(self.settings.kafka, self.bootstrap), topics)
 
-    async def start_gateway(self, *, cores: Sequence[int] | None = None, switched: bool = False) -> tuple[Child, str]:
-        """(process, WebSocket address). `switched`: as of `ops.bench.switched`. Raises `ServiceError`."""
+    async def start_gateway(
+        self, *, cores: Sequence[int] | None = None, switched: bool = False, module: str = "gateway"
+    ) -> tuple[Child, str]:
+        """(process, WebSocket address). `switched`: as of `ops.bench.switched`; `module`: another that is run in the
+        gateway's place. Raises `ServiceError`."""
         port = free_port()
         env = {"GATEWAY__HOST": "127.0.0.1", "GATEWAY__PORT": str(port)}
-        program = ("ops.bench.switched", "gateway") if switched else ("gateway",)
+        program = ("ops.bench.switched", "gateway") if switched else (module,)
         child = self._start(*program, name="gateway", env=env, cores=cores)
         await self._until_ready(child, f"http://127.0.0.1:{port}/ready", "gateway")
         return child, f"ws://127.0.0.1:{port}/ws"
