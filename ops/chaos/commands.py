@@ -27,9 +27,10 @@ def list_(
     import msgspec
 
     from ops.chaos.listing import listed, show
-    from ops.chaos.tools import lacking_for
+    from ops.chaos.menu import NEEDED
+    from ops.chaos.tools import lacking
 
-    faults = listed(lacking_for)
+    faults = listed(lacking(*NEEDED))
     if as_json:
         typer.echo(msgspec.json.format(msgspec.json.encode(faults)).decode())
     else:

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
@@ -22,7 +22,7 @@ from ops.chaos.ledger import Line
 from ops.chaos.member import STOP_S, Member
 from ops.chaos.proxy import Proxy
 from ops.chaos.rights import PROMPT_ENV
-from ops.chaos.schedule import Fault, Kind, ahead, member_of
+from ops.chaos.schedule import GATEWAYS, WORKERS, Fault, Kind, ahead, member_of, taken_by
 from ops.embedded import EmbeddedRedis
 from ops.kafka_broker import KafkaBroker
 from ops.kafka_cluster import KafkaCluster
@@ -31,8 +31,6 @@ from ops.processes import ServiceError, free_port
 from shared.kafka import create_topics
 from shared.kafka_settings import KafkaSettings
 
-GATEWAYS: Final = 2
-WORKERS: Final = 2
 _SESSION_TIMEOUT_MS: Final = 2_000
 _CLOCK_OFF_S: Final = 5.0
 _ENV: Final = {
@@ -48,10 +46,6 @@ _ENV: Final = {
     # Of those who name no deadline. Clients here do; alerts go by it.
     "PROMISE__FIRST_TOKEN_MS": "500",
 }
-
-
-# Of two workers, and of the brokers, one is hit at a time, by whatever it is.
-_SHARED: Final = {Kind.REBALANCE: Kind.WORKER, Kind.DISK_FULL: Kind.BROKER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +84,11 @@ class Fleet:
     @property
     def gateway_ports(self) -> list[int]:
         return [member.port for member in self._gateways]
+
+    def pids(self) -> dict[str, int]:
+        """Of gateways and workers, by name: of those that were started, as they are now."""
+        members = [*self._gateways, *self._workers]
+        return {member.name: member.child.process.pid for member in members if member.child is not None}
 
     @property
     def bootstrap(self) -> str:
@@ -193,40 +192,43 @@ class Fleet:
 
         Raises `ServiceError` where something does not come up again.
         """
-        if fault.kind is Kind.ROLL:
-            await self._roll()
-            return
-        async with self._lock(_SHARED.get(fault.kind, fault.kind).value):
+        async with AsyncExitStack() as stack:
+            for name in taken_by(fault):
+                await stack.enter_async_context(self._lock(name))
             at_s = time.monotonic()
-            match fault.kind:
-                case Kind.WORKER:
-                    await self._kill(self._workers[fault.target], fault.down_s)
-                case Kind.GATEWAY:
-                    await self._kill(self._gateways[fault.target], fault.down_s)
-                case Kind.REBALANCE:
-                    await self._replace(self._workers[-1], fault.down_s)
-                case Kind.REDIS:
-                    await self._kill_redis(fault.down_s)
-                case Kind.BROKER:
-                    await self._kill_broker(self._node(fault.target), fault.down_s)
-                case Kind.DISK_FULL:
-                    await self._fill_disk(self._node(fault.target), fault.down_s)
-                case Kind.CLOCK_SKEW:
-                    await self._turn_clock(fault)
-                case _:
-                    raise AssertionError(f"{fault.kind} is no matter of processes")
+            await self._carry_out(fault)
             self.strikes.append(Strike(fault.kind, at_s, time.monotonic() - at_s))
+
+    async def _carry_out(self, fault: Fault) -> None:
+        match fault.kind:
+            case Kind.WORKER:
+                await self._kill(self._workers[fault.target], fault.down_s)
+            case Kind.GATEWAY:
+                await self._kill(self._gateways[fault.target], fault.down_s)
+            case Kind.REBALANCE:
+                await self._replace(self._workers[-1], fault.down_s)
+            case Kind.ROLL:
+                await self._roll()
+            case Kind.REDIS:
+                await self._kill_redis(fault.down_s)
+            case Kind.BROKER:
+                await self._kill_broker(self._node(fault.target), fault.down_s)
+            case Kind.DISK_FULL:
+                await self._fill_disk(self._node(fault.target), fault.down_s)
+            case Kind.CLOCK_SKEW:
+                await self._turn_clock(fault)
+            case Kind.CLOCK_WRONG:
+                await self._begin_wrong(fault)
+            case _:
+                raise AssertionError(f"{fault.kind} is no matter of processes")
 
     async def _roll(self) -> None:
         """Each process in turn, the next when the one before is ready: as a deployment does."""
-        async with self._lock(Kind.ROLL.value):
-            at_s = time.monotonic()
-            for kind, members in ((Kind.GATEWAY, self._gateways), (Kind.WORKER, self._workers)):
-                for member in members:
-                    async with self._lock(kind.value):
-                        if not await self._replace(member, 0.0):
-                            raise ServiceError(f"{member.name} is still there {STOP_S:.0f} s after SIGTERM")
-            self.strikes.append(Strike(Kind.ROLL, at_s, time.monotonic() - at_s))
+        for kind, members in ((Kind.GATEWAY, self._gateways), (Kind.WORKER, self._workers)):
+            for member in members:
+                async with self._lock(kind):
+                    if not await self._replace(member, 0.0):
+                        raise ServiceError(f"{member.name} is still there {STOP_S:.0f} s after SIGTERM")
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
@@ -235,21 +237,27 @@ class Fleet:
         member.kill()
         self._note(f"{member.name} killed")
         await self._lasts(down_s)
+        await self._launch(member)
+
+    async def _replace(self, member: Member, down_s: float) -> bool:
+        """Whether it went by itself."""
+        went = await self._ask_to_go(member)
+        await self._lasts(down_s)
+        await self._launch(member)
+        return went
+
+    async def _ask_to_go(self, member: Member) -> bool:
+        """Whether it did."""
+        self._note(f"{member.name} asked to go")
+        went = await member.leave()
+        self._note(f"{member.name} gone" if went else f"{member.name} did not go and was killed")
+        return went
+
+    async def _launch(self, member: Member) -> None:
         member.launch()
         self._note(f"{member.name} started")
         await member.ready()
         self._note(f"{member.name} ready")
-
-    async def _replace(self, member: Member, down_s: float) -> bool:
-        """Whether it went by itself."""
-        self._note(f"{member.name} asked to go")
-        went = await member.leave()
-        self._note(f"{member.name} gone" if went else f"{member.name} did not go and was killed")
-        await self._lasts(down_s)
-        member.launch()
-        await member.ready()
-        self._note(f"{member.name} ready")
-        return went
 
     async def _kill_redis(self, down_s: float) -> None:
         assert self._redis is not None, "start comes first"
@@ -295,15 +303,31 @@ class Fleet:
 
     async def _turn_clock(self, fault: Fault) -> None:
         """It jumps, and jumps back. Who is killed meanwhile comes back with the wrong time."""
+        member, offset_s = self._clock_of(fault)
+        self._set_clock(member, offset_s)
+        await self._lasts(fault.down_s)
+        self._set_clock(member, 0.0)
+        await asyncio.sleep(READ_EVERY_S)
+
+    async def _begin_wrong(self, fault: Fault) -> None:
+        """Its clock is off from the moment it starts, and so all that it promises; then it is started anew with the
+        right one."""
+        member, offset_s = self._clock_of(fault)
+        for off_s, down_s in ((offset_s, fault.down_s), (0.0, 0.0)):
+            await self._ask_to_go(member)
+            self._set_clock(member, off_s)
+            await self._launch(member)
+            await self._lasts(down_s)
+
+    def _clock_of(self, fault: Fault) -> tuple[Member, float]:
+        """Whose, and how far off, in seconds."""
         member = [*self._gateways, *self._workers][member_of(fault.target)]
-        offset_s = _CLOCK_OFF_S if ahead(fault.target) else -_CLOCK_OFF_S
+        return member, _CLOCK_OFF_S if ahead(fault.target) else -_CLOCK_OFF_S
+
+    def _set_clock(self, member: Member, offset_s: float) -> None:
         assert member.clock is not None, "it can be wrong"
         turn(member.clock, offset_s)
-        self._note(f"{member.name}'s clock is {offset_s:+.0f} s off")
-        await self._lasts(fault.down_s)
-        turn(member.clock, 0.0)
-        self._note(f"{member.name}'s clock is right again")
-        await asyncio.sleep(READ_EVERY_S)
+        self._note(f"{member.name}'s clock is " + (f"{offset_s:+.0f} s off" if offset_s else "right again"))
 
     def _note(self, what: str) -> None:
         self.lines.append(Line(time.monotonic(), what))

@@ -1,13 +1,11 @@
 """`replyline chaos list`: the menu (ops/chaos/menu.py) as it is on this machine."""
 
-from collections.abc import Callable
-
 from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ops.chaos.menu import MENU, Dish
+from ops.chaos.menu import MENU
 
 
 class ListedFault(Struct, frozen=True, kw_only=True):
@@ -23,7 +21,8 @@ class ListedFault(Struct, frozen=True, kw_only=True):
     lacks: str | None
 
 
-def listed(lacks: Callable[[Dish], str | None]) -> list[ListedFault]:
+def listed(lacks: str | None) -> list[ListedFault]:
+    """`lacks`: of each alike (`ops.chaos.menu.NEEDED`)."""
     return [
         ListedFault(
             fault=dish.kind.value,
@@ -33,7 +32,7 @@ def listed(lacks: Callable[[Dish], str | None]) -> list[ListedFault]:
             runbook=dish.runbook,
             quiet=dish.quiet,
             root=False,
-            lacks=lacks(dish),
+            lacks=lacks,
         )
         for dish in MENU
     ]
@@ -47,11 +46,6 @@ def show(faults: list[ListedFault], console: Console) -> None:
         wakes = f"alert: {one.alert}, {one.runbook}" if one.alert is not None else f"no alert: {one.quiet}"
         table.add_row(one.fault, escape(f"{one.does}\nholds: {one.holds}\n{wakes}"))
     console.print(table, highlight=False)
-    missing: dict[str, list[str]] = {}
-    for one in faults:
-        if one.lacks is not None:
-            missing.setdefault(one.lacks, []).append(one.fault)
-    for lacks, names in missing.items():
-        console.print(escape(f"{', '.join(names)}: {lacks}"), highlight=False)
-    if not missing:
-        console.print("All of them can be had on this machine; none needs root.", highlight=False)
+    lacks = {one.lacks for one in faults if one.lacks is not None}
+    for line in sorted(lacks) or ["All of them can be had on this machine; none needs root."]:
+        console.print(escape(line), highlight=False)

@@ -50,8 +50,8 @@ class Load:
     start_s: float = 0.0
     lag_s: float = 0.0
     failure: str | None = None
-    _customers: dict[str, Customer] = field(default_factory=dict)
     weather: list[Weather] = field(default_factory=list)
+    _customers: dict[str, Customer] = field(default_factory=dict)
     _loop: asyncio.AbstractEventLoop | None = None
     _stop: asyncio.Event | None = None
 

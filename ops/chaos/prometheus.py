@@ -57,14 +57,23 @@ class Prometheus:
         """The alerts that fire now; None where it does not answer."""
         return await asyncio.to_thread(self._firing)
 
+    async def knows(self, expr: str) -> bool:
+        """Whether it has a value of that now."""
+        return bool(await asyncio.to_thread(self._ask, expr))
+
     def _firing(self) -> set[str] | None:
-        query = urllib.parse.urlencode({"query": 'ALERTS{alertstate="firing"}'})
+        found = self._ask('ALERTS{alertstate="firing"}')
+        return None if found is None else {series["metric"]["alertname"] for series in found}
+
+    def _ask(self, expr: str) -> list[dict[str, Any]] | None:
+        query = urllib.parse.urlencode({"query": expr})
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{query}", timeout=_ASK_S) as page:
                 answer: dict[str, Any] = json.load(page)
         except OSError:
             return None
-        return {series["metric"]["alertname"] for series in answer["data"]["result"]}
+        series: list[dict[str, Any]] = answer["data"]["result"]
+        return series
 
     def stop(self) -> None:
         """May be called again."""

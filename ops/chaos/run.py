@@ -14,6 +14,7 @@ from rich.console import Console
 from ops.bench.arrivals import schedule
 from ops.bench.environment import environment
 from ops.bench.runner import check_writable, write_json
+from ops.chaos.cores import CoreWatch
 from ops.chaos.fleet import Strike
 from ops.chaos.ledger import Breach, Ledger, Line
 from ops.chaos.load import Load, LoadFailed
@@ -122,7 +123,8 @@ async def run_chaos(options: ChaosOptions, console: Console) -> None:
         )
         facts = environment(engine="fake", broker="kafka")
         strikes = Strikes(grounds, load, random.Random(f"{options.seed}/noise"))  # noqa: S311 - to be repeated
-        await _together(strikes, load, faults, console)
+        with CoreWatch(fleet.pids) as cores:
+            await _together(strikes, load, faults, console)
         verdict = await asyncio.to_thread(judge, ledger, Oracle())
         fleet.keep_logs = not verdict.holds
         conditions = Conditions(
@@ -140,7 +142,7 @@ async def run_chaos(options: ChaosOptions, console: Console) -> None:
         print(tables(found), flush=True)
         write_json(options.json_path, found)
         if not verdict.holds:
-            system = [*grounds.lines, *strikes.noise.lines, *load.lines]
+            system = [*grounds.lines, *strikes.noise.lines, *load.lines, *cores.lines]
             tell(verdict, ledger, system, load.start_s, fleet.logs, options.command)
         await fleet.still_ready()
 

@@ -40,6 +40,7 @@ class Kind(StrEnum):
     BURST = "burst"
     NOISE = "noise"
     CLOCK_SKEW = "clock-skew"
+    CLOCK_WRONG = "clock-wrong"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +72,15 @@ class Fault:
 
 
 NETWORK: Final = (Kind.LATENCY, Kind.TIMEOUT, Kind.RESET, Kind.SLOW_CLOSE, Kind.BANDWIDTH, Kind.SLICER)
+CLOCKS: Final = (Kind.CLOCK_SKEW, Kind.CLOCK_WRONG)
 SLOW: Final = (Kind.SLOW_KAFKA, Kind.SLOW_REDIS)
 PARTITIONS: Final = (Kind.PARTITION, Kind.PARTITION_OUT, Kind.PARTITION_IN)
 INSIDE: Final = (*SLOW, *PARTITIONS)
 """Between the processes and what they stand on; the others of the network's are between clients and gateways."""
-MEMBERS: Final = 4
-"""Two gateways, then two workers."""
+GATEWAYS: Final = 2
+WORKERS: Final = 2
+MEMBERS: Final = GATEWAYS + WORKERS
+"""Gateways first."""
 PER_MINUTE: Final[Mapping[Kind, float]] = {
     Kind.WORKER: 3,
     Kind.GATEWAY: 2,
@@ -105,6 +109,7 @@ def groups(*, clients: int, brokers: int) -> tuple[Group, ...]:
         Group((Kind.BURST,), len(_BURST_FACTORS), (2.0, 4.0), 4.0, 6.0),
         Group((Kind.NOISE,), 1, (2.0, 4.0), 1.0, 6.0),
         Group((Kind.CLOCK_SKEW,), 2 * MEMBERS, (3.0, 6.0), 3.0, 8.0),
+        Group((Kind.CLOCK_WRONG,), 2 * MEMBERS, (3.0, 6.0), 10.0, 18.0),
     )
 
 
@@ -116,6 +121,27 @@ def burst_factor(target: int) -> int:
 def member_of(target: int) -> int:
     """Whose clock it is."""
     return target % MEMBERS
+
+
+def taken_by(fault: Fault) -> tuple[str, ...]:
+    """What nothing else may hit as long as it lasts: of two workers, two gateways and the brokers one is hit at a time,
+    by whatever it is, and a clock by one fault."""
+    match fault.kind:
+        case Kind.REBALANCE:
+            return (Kind.WORKER,)
+        case Kind.DISK_FULL:
+            return (Kind.BROKER,)
+        case Kind.CLOCK_SKEW:
+            return (_clock_of(fault.target),)
+        case Kind.CLOCK_WRONG:
+            killed = Kind.GATEWAY if member_of(fault.target) < GATEWAYS else Kind.WORKER
+            return _clock_of(fault.target), killed
+        case kind:
+            return (kind,)
+
+
+def _clock_of(target: int) -> str:
+    return f"clock {member_of(target)}"
 
 
 def ahead(target: int) -> bool:

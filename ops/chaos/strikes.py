@@ -11,7 +11,7 @@ from ops.chaos.gates import Gates
 from ops.chaos.ledger import Line
 from ops.chaos.load import Load
 from ops.chaos.noisemaker import Noisemaker
-from ops.chaos.schedule import INSIDE, NETWORK, Fault, Kind
+from ops.chaos.schedule import CLOCKS, INSIDE, NETWORK, Fault, Kind
 from shared.kafka_settings import KafkaSettings
 
 _NOISE_WAITS_MS: Final = 2_000
@@ -39,7 +39,7 @@ def site(kinds: Collection[Kind], *, brokers: int, settings: Mapping[str, str] |
         fleet = Fleet(
             brokers=brokers,
             before={} if gates is None else gates.before,
-            clocks=Kind.CLOCK_SKEW in kinds,
+            clocks=any(kind in CLOCKS for kind in kinds),
             settings=settings or {},
         )
         yield Site(stack.enter_context(fleet), gates)

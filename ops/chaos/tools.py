@@ -1,10 +1,10 @@
-"""What of a fault's needs this machine lacks."""
+"""What this machine lacks for the faults."""
 
 import shutil
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ops.chaos.menu import Dish, Tool
+from ops.chaos.menu import Tool
 from ops.embedded import find_redis_server
 from ops.kafka_broker import find_java, libs_dir
 
@@ -26,7 +26,3 @@ def lacking(*tools: Tool) -> str | None:
     """In one line, with what to type; None: nothing."""
     missing = [tool.value for tool in tools if not _THERE[tool]()]
     return f"missing here. Type: {' && '.join(missing)}" if missing else None
-
-
-def lacking_for(dish: Dish) -> str | None:
-    return lacking(*dish.needs)

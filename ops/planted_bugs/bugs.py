@@ -318,4 +318,11 @@ BUGS: Final = (
         "else field\n\n\ndef _kind",
         ("tests/unit/test_letters.py",),
     ),
+    Bug(
+        "promised time jumps where the wall clock does",
+        "shared/clock.py",
+        "most_ms = passed_ms * FOLLOWS\n",
+        "most_ms = JUMPS_MS\n",
+        ("tests/unit/test_clock.py",),
+    ),
 )

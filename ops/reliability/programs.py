@@ -39,7 +39,8 @@ WHOLE_LEDGER: Final = (
     "cut=300,latency=8,timeout=8,reset=8,slow-close=8,bandwidth=8,slicer=8"
 )
 WHOLE_MENU: Final = (
-    "burst=6,slow-kafka=4,slow-redis=4,partition=3,partition-out=3,partition-in=3,noise=6,disk-full=4,clock-skew=11"
+    "burst=6,slow-kafka=4,slow-redis=4,partition=3,partition-out=3,partition-in=3,noise=6,disk-full=4,"
+    "clock-skew=11,clock-wrong=4"
 )
 _CLI: Final = ("ops.cli",)
 _PATIENCE_S: Final = 60.0

@@ -25,7 +25,7 @@ _LEAST_REQUESTS: Final = 2_000
 _WHOLE_MENU: Final[Mapping[str, int]] = {
     **dict.fromkeys((Kind.BURST, Kind.NOISE), 5),
     **dict.fromkeys(SLOW, 4),
-    **dict.fromkeys((*PARTITIONS, Kind.DISK_FULL), 3),
+    **dict.fromkeys((*PARTITIONS, Kind.DISK_FULL, Kind.CLOCK_WRONG), 3),
     Kind.CLOCK_SKEW: 10,
 }
 _CELLS: Final = 18

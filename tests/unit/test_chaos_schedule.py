@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.chaos.schedule import (
+    CLOCKS,
+    GATEWAYS,
     INSIDE,
     MEMBERS,
     Fault,
@@ -18,6 +20,7 @@ from ops.chaos.schedule import (
     groups,
     member_of,
     parse_faults,
+    taken_by,
     with_bursts,
 )
 from shared.errors import SettingsError
@@ -41,7 +44,7 @@ def test_one_of_a_kind_is_down_at_a_time(seed: int, brokers: int) -> None:
     """Of two workers, two gateways and three brokers the next is hit when the one before has had its time."""
     counts = parse_faults(
         "worker=8,rebalance=4,gateway=9,redis=8,broker=2,disk-full=1,latency=3,timeout=3,slow-close=2,roll=7,"
-        "slow-kafka=2,slow-redis=2,partition=3,partition-out=2,partition-in=2,burst=5,noise=9,clock-skew=4"
+        "slow-kafka=2,slow-redis=2,partition=3,partition-out=2,partition-in=2,burst=5,noise=9,clock-skew=4,clock-wrong=3"
     )
     among = groups(clients=CLIENTS, brokers=brokers)
     faults = draw(seed, 120, counts, among)
@@ -64,7 +67,7 @@ def test_a_deployment_has_time_to_end_while_the_load_lasts(seed: int, rounds: in
 
 
 @pytest.mark.parametrize(
-    "kind", [Kind.ROLL, *INSIDE, Kind.DISK_FULL, Kind.BURST, Kind.NOISE, Kind.CLOCK_SKEW], ids=lambda kind: kind.value
+    "kind", [Kind.ROLL, *INSIDE, Kind.DISK_FULL, Kind.BURST, Kind.NOISE, *CLOCKS], ids=lambda kind: kind.value
 )
 def test_what_is_not_of_every_run_happens_only_where_it_is_asked_for(kind: Kind) -> None:
     assert counts_for(60, brokers=3)[kind] == 0
@@ -124,7 +127,25 @@ def test_the_factors_of_bursts_are_five_to_eight() -> None:
     assert [burst_factor(target) for target in range(4)] == [5, 6, 7, 8]
 
 
-def test_every_processs_clock_may_be_ahead_and_behind() -> None:
-    (group,) = [group for group in groups(clients=CLIENTS, brokers=1) if Kind.CLOCK_SKEW in group.kinds]
+@pytest.mark.parametrize("kind", CLOCKS, ids=lambda kind: kind.value)
+def test_every_processs_clock_may_be_ahead_and_behind(kind: Kind) -> None:
+    (group,) = [group for group in groups(clients=CLIENTS, brokers=1) if kind in group.kinds]
     reached = {(member_of(target), ahead(target)) for target in range(group.targets)}
     assert reached == {(member, way) for member in range(MEMBERS) for way in (True, False)}
+
+
+@pytest.mark.parametrize("target", range(2 * MEMBERS))
+def test_who_is_started_anew_with_a_wrong_clock_is_not_killed_meanwhile(target: int) -> None:
+    """Nor does that clock jump; another's may."""
+    taken = set(taken_by(Fault(0.0, Kind.CLOCK_WRONG, target, 3.0)))
+    killed = Kind.GATEWAY if member_of(target) < GATEWAYS else Kind.WORKER
+    assert taken & set(taken_by(Fault(0.0, killed, 0, 1.0)))
+    for other in range(2 * MEMBERS):
+        jumping = taken_by(Fault(0.0, Kind.CLOCK_SKEW, other, 1.0))
+        assert bool(taken & set(jumping)) == (member_of(other) == member_of(target))
+
+
+@pytest.mark.parametrize(("one", "other"), [(Kind.REBALANCE, Kind.WORKER), (Kind.DISK_FULL, Kind.BROKER)])
+def test_what_hits_the_same_takes_turns_whatever_it_does(one: Kind, other: Kind) -> None:
+    assert taken_by(Fault(0.0, one, 0, 1.0)) == taken_by(Fault(0.0, other, 0, 1.0))
+    assert taken_by(Fault(0.0, one, 0, 1.0)) != taken_by(Fault(0.0, Kind.REDIS, 0, 1.0))
