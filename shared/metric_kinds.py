@@ -1,5 +1,10 @@
-"""prometheus_client's kinds of metric, quick where a request passes: a child is one look-up once it is there, and an
-observation finds its bucket by halves. What is exposed is theirs."""
+"""prometheus_client's kinds of metric, quick where a request passes: a child is one look-up once it is there, counting
+is one call, and an observation finds its bucket by halves. What is exposed is theirs, and so is what they refuse.
+
+A child is found without its metric's lock where its labels are strings, as its key is: another thread may add to the
+dictionary or take from it, and either was so at some moment. Only a metric with labels has that dictionary, and only
+one that may be counted a value.
+"""
 
 from bisect import bisect_left
 from typing import Any, Self
@@ -8,21 +13,56 @@ import prometheus_client
 
 
 class Counter(prometheus_client.Counter):
-    def labels(self, *values: object, **named: object) -> Self:
-        child = _known(self, values, named)
-        return super().labels(*values, **named) if child is None else child
+    _metrics: dict[Any, Any]
+
+    def labels(self, *values: Any, **named: object) -> Self:
+        if not named:
+            try:
+                found: Self = self._metrics[values]
+            except (AttributeError, KeyError):
+                pass  # it has none, or not yet
+            else:
+                return found
+        return super().labels(*values, **named)
+
+    def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
+        if exemplar is None and amount >= 0:
+            try:
+                count = self._value.inc
+            except AttributeError:
+                pass
+            else:
+                count(amount)
+                return
+        super().inc(amount, exemplar)
 
 
 class Gauge(prometheus_client.Gauge):
-    def labels(self, *values: object, **named: object) -> Self:
-        child = _known(self, values, named)
-        return super().labels(*values, **named) if child is None else child
+    _metrics: dict[Any, Any]
+
+    def labels(self, *values: Any, **named: object) -> Self:
+        if not named:
+            try:
+                found: Self = self._metrics[values]
+            except (AttributeError, KeyError):
+                pass  # it has none, or not yet
+            else:
+                return found
+        return super().labels(*values, **named)
 
 
 class Histogram(prometheus_client.Histogram):
-    def labels(self, *values: object, **named: object) -> Self:
-        child = _known(self, values, named)
-        return super().labels(*values, **named) if child is None else child
+    _metrics: dict[Any, Any]
+
+    def labels(self, *values: Any, **named: object) -> Self:
+        if not named:
+            try:
+                found: Self = self._metrics[values]
+            except (AttributeError, KeyError):
+                pass  # it has none, or not yet
+            else:
+                return found
+        return super().labels(*values, **named)
 
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
         if exemplar is not None:
@@ -30,9 +70,3 @@ class Histogram(prometheus_client.Histogram):
             return
         self._sum.inc(amount)
         self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
-
-
-def _known(metric: Any, values: tuple[object, ...], named: dict[str, object]) -> Any:
-    """The child of these labels, where it is there already and they are strings, as its key is. A dictionary is read
-    without its lock: another thread may add to it or take from it, and either was so at some moment."""
-    return None if named else getattr(metric, "_metrics", {}).get(values)

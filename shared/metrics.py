@@ -95,6 +95,17 @@ worker_answers = Counter("replyline_worker_answers_total", "The worker's answers
 infer = Counter("infer_total", "The worker's answers", ["status"])
 infer_duration = Histogram("infer_duration_seconds", "The worker's intake to the answer's end", buckets=_LATENCY_S)
 queue_time = Histogram("replyline_worker_queue_seconds", "Intake to first engine step", buckets=_LATENCY_S)
+first_token = Histogram("replyline_worker_first_token_seconds", "Intake to first token", buckets=_LATENCY_S)
+outcomes = Counter(
+    "replyline_worker_outcomes_total",
+    "Requests by what came of the promise: kept, missed, failed, or withdrawn by the client in time",
+    ["outcome"],
+)
+model_info = Gauge(
+    "replyline_worker_model_info",
+    "1; its labels say what this worker computes with, the same as long as it lives",
+    ["model", "revision", "engine", "release"],
+)
 begun_late = Counter(
     "replyline_worker_begun_late_total", "Requests whose first engine step was after their first-token deadline"
 )
@@ -139,6 +150,9 @@ ready = Gauge("replyline_ready", "1 while /ready has nothing against it", ["chec
 draining = Gauge("replyline_draining", "1 while the process finishes what is in flight before it ends")
 event_loop_lag = Histogram(
     "replyline_event_loop_lag_seconds", "How late a task that sleeps was woken", buckets=_PAUSE_S
+)
+clock_off = Gauge(
+    "replyline_clock_off_seconds", "Wall clock less the steady one that deadlines go by: not 0 after it was set"
 )
 gc_pause = Histogram("replyline_gc_pause_seconds", "A round of the garbage collector", buckets=_PAUSE_S)
 

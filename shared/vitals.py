@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shared import metrics
+from shared.clock import now_unix_ms
 from shared.collector_pauses import CollectorPauses
 from shared.gpu import Gpu, Gpus
 from shared.hardware import Machine, read_machine
@@ -27,7 +28,7 @@ class Vitals:
         return self.gpus.lost if self.gpus is not None else None
 
     async def watch(self) -> None:
-        """Until cancelled: the loop and the collector twice a second, the hardware every ten."""
+        """Until cancelled: the loop, the collector and the clock twice a second, the hardware every ten."""
         self._pauses.begin()
         try:
             while True:
@@ -36,6 +37,7 @@ class Vitals:
                     asleep = time.perf_counter()
                     await asyncio.sleep(_SLEEP_S)
                     metrics.event_loop_lag.observe(max(0.0, time.perf_counter() - asleep - _SLEEP_S))
+                    metrics.clock_off.set(time.time() - now_unix_ms() / 1_000)
                     for pause_s in self._pauses.drain():
                         metrics.gc_pause.observe(pause_s)
         finally:

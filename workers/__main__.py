@@ -4,10 +4,10 @@ import asyncio
 import os
 import sys
 from contextlib import suppress
+from importlib.metadata import version
 
 from shared import metrics
 from shared.errors import SettingsError
-from shared.faq.embedder import Embedder
 from shared.faq.live import LiveFaq
 from shared.gpu import find_gpus
 from shared.history import History
@@ -21,7 +21,7 @@ from shared.tasks import TaskSet
 from shared.tracing_export import open_exporter
 from shared.tracing_keep import KeepRules
 from shared.vitals import Vitals
-from workers.building import make_preparer, make_scheduler
+from workers.building import make_preparer, make_scheduler, open_embedder
 from workers.calibration import costs_key, load_or_calibrate
 from workers.capacity import CapacityPublisher, worker_name
 from workers.commits import commit, commit_regularly
@@ -36,6 +36,8 @@ from workers.reply_publisher import ReplyPublisher
 from workers.trace_spans import spans_of
 from workers.tracer import Tracer
 from workers.worker import Worker
+
+_REVISION_CHARS = 12  # of a SHA-256: enough to tell models apart
 
 
 class WorkerProcess:
@@ -52,7 +54,7 @@ class WorkerProcess:
         self._lengths = lengths
         self._offsets = OffsetTracker()
         self._history = History(settings.redis)
-        self._faq = LiveFaq(settings.faq, embed=Embedder.named_by(settings.faq))
+        self._faq = LiveFaq(settings.faq, embed=open_embedder(settings.faq))
         self._producer = Producer(kafka, client_id=client_id)
         self._requests = GroupReader(
             kafka,
@@ -114,6 +116,7 @@ class WorkerProcess:
         )
         self.vitals = Vitals(find_gpus() if info.name.startswith("tensorrt") else None)
         metrics.slots.set(info.num_slots)
+        metrics.model_info.labels(info.model, info.revision[:_REVISION_CHARS], info.name, version("replyline")).set(1)
         self._tasks = TaskSet()
 
     def not_connected(self) -> str | None:

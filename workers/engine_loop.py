@@ -35,8 +35,13 @@ _MAX_FAILURES = 3
 _NOTHING: Final[Mapping[SessionKey, Tokens[int]]] = {}
 _OUTLOOK_EVERY_MS = 100.0
 
+# Counted in every step.
 _schedule_time = metrics.step_time.labels("schedule")
+_transfer_time = metrics.step_time.labels("transfer")
+_prefill_time, _decode_time = (metrics.step_time.labels(kind) for kind in ("prefill", "decode"))
 _complete_time = metrics.step_time.labels("complete")
+_prefill_steps, _decode_steps = (metrics.steps.labels(kind) for kind in ("prefill", "decode"))
+_prefill_ratio, _decode_ratio = (metrics.cost_ratio.labels(kind) for kind in ("prefill", "decode"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,7 @@ class EngineLoop:
     _told_s: float = float("-inf")
     _failures: int = 0
     _standing: Mapping[SessionKey, Tokens[int]] = field(default_factory=dict)
+    _load: tuple[int, int] = (-1, -1)
     _outlook: Outlook | None = None
     _outlook_unix_ms: float = float("-inf")
 
@@ -199,8 +205,11 @@ class EngineLoop:
             self._end(finished)
         step = self.scheduler.next_step(now)
         self._standing = self.scheduler.standing() if step is None else _NOTHING
-        metrics.waiting.set(self.scheduler.num_waiting)
-        metrics.slots_used.set(self.scheduler.num_running)
+        load = self.scheduler.num_waiting, self.scheduler.num_running
+        if load != self._load:
+            self._load = load
+            metrics.waiting.set(load[0])
+            metrics.slots_used.set(load[1])
         if step is None or now - self._outlook_unix_ms >= _OUTLOOK_EVERY_MS:
             self._outlook, self._outlook_unix_ms = self.scheduler.outlook(now), now
         return step
@@ -238,13 +247,13 @@ class EngineLoop:
             predicted_ms = self.costs.observe_decode(
                 ms, rows=len(step.decode), context=sum([row.past for row in step.decode])
             )
-            metrics.cost_ratio.labels("decode").observe(ms / predicted_ms)
+            _decode_ratio.observe(ms / predicted_ms)
         if step.prefill:
             ms = result.prefill_s * 1_000
             rows = len(step.prefill)
             tokens = rows * max([len(chunk.token_ids) for chunk in step.prefill])
             predicted_ms = self.costs.observe_prefill(ms, tokens=tokens, past=step.prefill[0].past, rows=rows)
-            metrics.cost_ratio.labels("prefill").observe(ms / predicted_ms)
+            _prefill_ratio.observe(ms / predicted_ms)
 
     def _end(self, finished: Finished) -> None:
         job = self._jobs.pop(finished.sequence.request_id)
@@ -276,15 +285,15 @@ class EngineLoop:
 
 def _count(step: Step, result: StepResult) -> None:
     if step.prefill:
-        metrics.steps.labels("prefill").inc()
-        metrics.step_time.labels("prefill").observe(result.prefill_s)
+        _prefill_steps.inc()
+        _prefill_time.observe(result.prefill_s)
         lengths = [len(chunk.token_ids) for chunk in step.prefill]
         metrics.prompt_tokens.inc(sum(lengths))
         metrics.padding_tokens.inc(len(lengths) * max(lengths) - sum(lengths))
     if step.decode:
-        metrics.steps.labels("decode").inc()
-        metrics.step_time.labels("decode").observe(result.decode_s)
+        _decode_steps.inc()
+        _decode_time.observe(result.decode_s)
         metrics.batch_rows.observe(len(step.decode))
     if step.transfers:
-        metrics.step_time.labels("transfer").observe(result.transfer_s)
+        _transfer_time.observe(result.transfer_s)
     metrics.output_tokens.inc(len(step.decode) + sum(token is not None for token in result.prefill_tokens))

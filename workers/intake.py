@@ -118,9 +118,8 @@ class Intake:
                     self._answer_unread(fate, (partition, record.offset))
                 else:
                     self._lookahead.park(self._buckets[record.topic], record)
-            if fate is not Fate.OPEN and record.arrived_unix_ms is not None:
-                # Past when the broker took it in: then its producer's clock is behind.
-                self._check_clock(record, deadline_in(record.headers), now)
+            if fate is not Fate.OPEN:
+                self._check_deadline(record, now)
         if skipped:
             metrics.skipped.inc(skipped)
             log.info("expired_skipped", records=skipped)
@@ -128,10 +127,20 @@ class Intake:
     def _answer_unread(self, late: Late, origin: tuple[Partition, int]) -> None:
         self.worker.answer_unread((late.topic, late.partition), late.done, origin)
 
-    def _check_clock(self, record: Record, told_unix_ms: int | None, now: float) -> None:
-        if told_unix_ms is None:
-            return
-        report = self._clocks.notice(skew_ms(told_unix_ms, now, record.arrived_unix_ms), now)
+    def _check_deadline(self, record: Record, now: float) -> None:
+        """One that was past when the broker took it in speaks against its producer's clock; a later one says nothing
+        of when it was written."""
+        deadline = deadline_in(record.headers)
+        if deadline is not None and record.arrived_unix_ms is not None and deadline < record.arrived_unix_ms:
+            self._check_clock(record, deadline, now)
+
+    def _check_clock(self, record: Record, told_unix_ms: int, now: float) -> None:
+        report = self._clocks.notice(
+            skew_ms(told_unix_ms, now, record.arrived_unix_ms),
+            now,
+            arrived_unix_ms=record.arrived_unix_ms,
+            source=record.headers.get(CE_SOURCE, b""),
+        )
         if report is not None:
             metrics.clock_skewed.inc(report.records)
             log.warning(
@@ -195,7 +204,8 @@ class Intake:
         if self.worker.repeated(order, origin):
             return
         job = await self.preparer.prepare(order, now)
-        self._check_clock(record, request.created_unix_ms, now)
+        if request.created_unix_ms is not None:
+            self._check_clock(record, request.created_unix_ms, now)
         if self.worker.repeated(order, origin):
             return
         if isinstance(job, ReplyDone):

@@ -8,7 +8,7 @@ owns what is written of them.
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final, get_args
 
 from numpy.typing import NDArray
 
@@ -17,7 +17,7 @@ from shared.clock import now_unix_ms
 from shared.fallback import Fallback
 from shared.history import History
 from shared.logs import get_logger
-from shared.messages import BY_MODEL, ErrorDetail, ReplyDone
+from shared.messages import BY_MODEL, ErrorDetail, ReplyDone, Status
 from shared.requests import Order
 from shared.session_key import SessionKey
 from shared.topics import TopicNames
@@ -29,6 +29,7 @@ from workers.engine_loop import EngineLoop, News, Said
 from workers.job import Job, target_of
 from workers.kv.cache import KvCache
 from workers.offsets import OffsetTracker, Partition
+from workers.outcome import Outcome, outcome_of
 from workers.recent_answers import RecentAnswers
 from workers.reply_publisher import ReplyPublisher, Target
 from workers.scheduler import Scheduler
@@ -39,6 +40,9 @@ log = get_logger()
 
 _IDLE_POLL_S = 0.02
 _UNMET = ("deadline", "infeasible")
+# Each is shown as 0 before the first: a rate begins there.
+_ENDS: Final = {status: metrics.infer.labels(status) for status in get_args(Status)}
+_OUTCOMES: Final = {outcome: metrics.outcomes.labels(outcome) for outcome in get_args(Outcome)}
 
 
 class Worker:
@@ -182,10 +186,13 @@ class Worker:
     # --- the end of an answer
 
     def _end(self, job: Job, finished: Finished) -> None:
+        now, sequence = now_unix_ms(), job.sequence
         metrics.served.labels(finished.status, finished.reason).inc()
-        sequence = job.sequence
-        metrics.infer.labels(finished.status).inc()
-        metrics.infer_duration.observe(max(0.0, now_unix_ms() - sequence.arrived_unix_ms) / 1_000)
+        _OUTCOMES[outcome_of(finished, now)].inc()
+        _ENDS[finished.status].inc()
+        metrics.infer_duration.observe(max(0.0, now - sequence.arrived_unix_ms) / 1_000)
+        if sequence.first_token_unix_ms is not None:
+            metrics.first_token.observe((sequence.first_token_unix_ms - sequence.arrived_unix_ms) / 1_000)
         if sequence.first_step_unix_ms is not None:
             metrics.queue_time.observe((sequence.first_step_unix_ms - sequence.arrived_unix_ms) / 1_000)
             metrics.begun_late.inc(sequence.first_step_unix_ms > sequence.deadline.first_token_unix_ms)

@@ -7,6 +7,8 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from shared import metrics
+
 Declared = Counter | Gauge | Histogram
 # Grafana puts in at least four scrapes.
 _WINDOW: Final = "[$__rate_interval]"
@@ -24,10 +26,15 @@ def per_second(metric: Counter | Histogram, *by: str, where: str = "") -> str:
     return f"{_sum(metric, by)}(rate({name}{_only(where)}{_WINDOW}))"
 
 
+def none_or_per_second(metric: Counter, by: str) -> str:
+    """What as a rule does not happen: a line at 0, whose label says "none", where `per_second` shows no data."""
+    return f'{per_second(metric, by)} or label_replace(vector(0), "{by}", "none", "", "")'
+
+
 def share(metric: Counter, part: str, *by: str, of: str = "") -> str:
-    """Of what the counter counted `of` something, by those labels, that which bears `part` too."""
-    both = f"{of},{part}" if of else part
-    return f"{per_second(metric, *by, where=both)} / {per_second(metric, *by, where=of)}"
+    """Of what the counter counted `of` something, by those labels, that which bears `part` too: 0 where none does."""
+    both, whole = f"{of},{part}" if of else part, per_second(metric, *by, where=of)
+    return f"({per_second(metric, *by, where=both)} or 0 * {whole}) / {whole}"
 
 
 def quantile(q: float, metric: Histogram, *by: str, where: str = "") -> str:
@@ -57,6 +64,21 @@ def lowest(metric: Gauge, *by: str, where: str = "") -> str:
     return f"min {_by(metric, by)}({name_of(metric)}{_only(where)})"
 
 
+def by_model(metric: Counter, *by: str, where: str = "") -> str:
+    """A worker's counter, by second and by what that worker computes with."""
+    _by(metric, by)
+    labels = ", ".join((*MODEL, *by))
+    return f"sum by ({labels}) (rate({name_of(metric)}{_only(where)}{_WINDOW}) {_OF_MODEL})"
+
+
+def quantile_by_model(q: float, metric: Histogram) -> str:
+    rate = f"rate({name_of(metric)}_bucket{_WINDOW}) {_OF_MODEL}"
+    return f"histogram_quantile({q}, sum by ({', '.join(MODEL)}, le) ({rate}))"
+
+
+MODEL: Final = ("model", "revision", "release")
+"""What is compared: workers of one model, revision and release are alike."""
+_OF_MODEL: Final = f"* on (job, instance) group_left ({', '.join(MODEL)}) {name_of(metrics.model_info)}"
 # The labels that Prometheus gives to all that it scrapes.
 _SCRAPED: Final = ("job", "instance")
 

@@ -29,6 +29,9 @@ _OFF_COST: Final = 1.5
 _DROPPED: Final = 0.2
 _MERGED: Final = 0.2  # of all tokens, most of which are a delta each
 _FEW: Final = 3
+_WORSE: Final = 0.05
+_ERRORS: Final = 4.0
+_FEWEST_ANSWERS: Final = 10  # ten seconds have fewer than the alert's five minutes
 _STEP: Final = "replyline_worker_step_seconds"
 
 Rule = Callable[[System], Iterator[str]]
@@ -143,6 +146,42 @@ def kv(system: System) -> Iterator[str]:
             yield f"{url}: {dropped:.0f} blocks or turns of KV were dropped beside {answered:.0f} answers"
 
 
+def model(system: System) -> Iterator[str]:
+    """Of those that serve side by side, one that is worse than the rest by more than chance (`CanaryWorse`)."""
+    counted: dict[str, tuple[float, float]] = {}
+    for _, window in system.workers:
+        name, bad, answers = _model_of(window), *_bad_of_all(window)
+        before = counted.get(name, (0.0, 0.0))
+        counted[name] = before[0] + bad, before[1] + answers
+    all_bad, everything = (sum(column) for column in zip(*counted.values(), strict=True)) if counted else (0.0, 0.0)
+    for name, (bad, answers) in counted.items():
+        if worse(bad, answers, all_bad - bad, everything - answers):
+            yield (
+                f"{name} fails or misses its promise in {bad / answers:.0%} of {answers:.0f} answers, "
+                f"those beside it in {(all_bad - bad) / (everything - answers):.0%} of {everything - answers:.0f}"
+            )
+
+
+def _model_of(window: Window) -> str:
+    names = [dict(labels) for labels in window.after.series.get("replyline_worker_model_info", {})]
+    return " ".join(f"{each['model']} {each['revision']} (release {each['release']})" for each in names)
+
+
+def _bad_of_all(window: Window) -> tuple[float, float]:
+    gain = {each: window.gain("replyline_worker_outcomes_total", outcome=each) for each in ("kept", "missed", "failed")}
+    return gain["missed"] + gain["failed"], sum(gain.values())
+
+
+def worse(bad: float, answers: float, other_bad: float, other_answers: float) -> bool:
+    """Whether a share of bad answers is higher than another's by over `_WORSE` and four standard errors of the
+    difference (the two-proportion z-test, pooled), of enough answers each."""
+    if min(answers, other_answers) < _FEWEST_ANSWERS:
+        return False
+    share = (bad + other_bad) / (answers + other_answers)
+    error = math.sqrt(share * (1 - share) * (1 / answers + 1 / other_answers))
+    return bad / answers - other_bad / other_answers > max(_WORSE, _ERRORS * error)
+
+
 def prefill(system: System) -> Iterator[str]:
     yield from _saturated(system, "prefill", "prompts")
 
@@ -195,6 +234,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "network": network,
     "clients": clients,
     "kv": kv,
+    "model": model,
     "prefill": prefill,
     "decode": decode,
     "queue": queue,

@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from ops.diagnose.knowledge import causes
 from ops.diagnose.pages import Page, Window, parse_page
-from ops.diagnose.rules import RULES, found_in
+from ops.diagnose.rules import RULES, found_in, worse
 from ops.diagnose.system import Answered, Probe, Process, Role, System
 from shared.settings import describe
 
@@ -71,6 +71,17 @@ def busy(prefill: float, decode: float, transfer: float = 0.0) -> Given:
     return {f'replyline_worker_step_seconds_sum{{kind="{kind}"}}': share * SECONDS for kind, share in parts.items()}
 
 
+def answers(revision: str, *, kept: float, missed: float = 0.0, failed: float = 0.0) -> Given:
+    """A worker's, and what it computes with."""
+    counts = {"kept": kept, "missed": missed, "failed": failed, "withdrawn": 50.0}
+    return quiet_worker(
+        {
+            f'replyline_worker_model_info{{model="shop",revision="{revision}",engine="onnx",release="1"}}': 1.0,
+            **{f'replyline_worker_outcomes_total{{outcome="{name}"}}': count for name, count in counts.items()},
+        }
+    )
+
+
 FULL = {"replyline_worker_slots_used": 8.0}
 FAULTS = {
     "process": System(processes=[Process(Role.GATEWAY, "http://g", "no answer: refused")], **FAST),
@@ -88,6 +99,14 @@ FAULTS = {
     "network": a_system(socket=Answered(0.4)),
     "clients": a_system(quiet_gateway() | {'replyline_gateway_closes_total{code="4008"}': 1.0}),
     "kv": a_system(worker=quiet_worker(busy(0.2, 0.2, 0.4))),
+    "model": System(
+        processes=[
+            Process(Role.GATEWAY, "http://g", window(quiet_gateway())),
+            Process(Role.WORKER, "http://a", window(answers("1f0e", kept=40))),
+            Process(Role.WORKER, "http://b", window(answers("77ab", kept=20, missed=15, failed=5))),
+        ],
+        **FAST,
+    ),
     "prefill": a_system(worker=quiet_worker(FULL | busy(0.7, 0.2))),
     "decode": a_system(worker=quiet_worker(FULL | busy(0.2, 0.7))),
     "queue": a_system(lag={"long": 40, "short": 0}),
@@ -106,6 +125,31 @@ def test_a_part_at_fault_is_named_and_no_other(name: str) -> None:
 def test_nothing_is_at_fault_where_nothing_is_at_its_limit() -> None:
     assert found_in(a_system(lag={"long": 2})) == {}
     assert found_in(a_system(worker=quiet_worker(busy(0.0, 1.0)))) == {}, "one long answer keeps an engine busy"
+
+
+def test_a_model_is_compared_with_those_beside_it_alone_and_by_enough_answers() -> None:
+    assert found_in(FAULTS["model"])["model"] == [
+        "shop 77ab (release 1) fails or misses its promise in 50% of 40 answers, those beside it in 0% of 40"
+    ]
+    for one, other in (
+        (answers("1f0e", kept=40), answers("1f0e", kept=20, missed=20)),
+        (answers("1f0e", kept=40), answers("77ab", kept=1, missed=8)),
+        (answers("1f0e", kept=20, missed=18), answers("77ab", kept=20, missed=20)),
+        (answers("1f0e", kept=40), answers("77ab", kept=38, missed=2)),
+    ):
+        workers = [Process(Role.WORKER, url, window(each)) for url, each in (("http://a", one), ("http://b", other))]
+        assert found_in(System(processes=workers, **FAST)) == {}
+
+
+@given(st.integers(10, 500), st.integers(10, 500), st.floats(0, 1), st.floats(0, 1))
+def test_two_models_are_never_each_worse_than_the_other(
+    answers: int, others: int, share: float, other_share: float
+) -> None:
+    bad, other_bad = round(answers * share), round(others * other_share)
+    found = worse(bad, answers, other_bad, others), worse(other_bad, others, bad, answers)
+    assert found != (True, True)
+    if found[0]:
+        assert bad / answers > other_bad / others
 
 
 def test_what_explains_the_rest_is_named_first() -> None:

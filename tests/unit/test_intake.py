@@ -1,8 +1,10 @@
 """What is too late takes no room; what is served is begun bucket by bucket; what fits nowhere rests."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import pytest
 
 from shared.clock import now_unix_ms
 from shared.kafka import Record
@@ -95,6 +97,21 @@ def test_what_is_passed_over_is_not_committed_before_what_is_owed_an_answer() ->
     assert bench.offsets.committable() == {(SHORT, 0): 3}
     bench.offsets.done(*origin)
     assert bench.offsets.committable() == {(SHORT, 0): 4}
+
+
+def test_only_deadlines_that_were_past_on_arrival_speak_of_the_clock(capsys: pytest.CaptureFixture[str]) -> None:
+    """After an outage of Kafka they come at once; of a clock that is behind, for as long as it is."""
+    now = int(now_unix_ms())
+    bench = Bench()
+    for seconds, late_ms in ((0, 9_000), (1, 9_000), (30, 0)):
+        arrived = replace(record(seconds, late_ms=100 + late_ms), arrived_unix_ms=now - 60_000 + 1_000 * seconds)
+        bench.intake._sort([arrived])
+    assert bench.intake._clocks._producers == {}, "they were late when they were read, not when they came"
+    for seconds in range(7):
+        arrived = replace(record(seconds, late_ms=60_000), arrived_unix_ms=now - 30_000 + 1_000 * seconds)
+        bench.intake._sort([arrived])
+        told = "clock_skew" in capsys.readouterr().out
+        assert told == (seconds == 5)
 
 
 def test_only_the_flooded_topic_rests() -> None:

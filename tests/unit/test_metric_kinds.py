@@ -58,3 +58,14 @@ def test_a_child_is_found_again_and_wrong_labels_are_refused() -> None:
         counter.labels("x", "y")
     with pytest.raises(ValueError, match="No label names were set"):
         metric_kinds.Gauge("g", "", registry=registry).labels("x")
+
+
+def test_what_cannot_be_counted_is_refused_as_prometheus_client_does() -> None:
+    counter = metric_kinds.Counter("c_total", "", ["a"], registry=CollectorRegistry())
+    counter.labels("x")
+    for refused in (counter.inc, lambda: counter.labels("x").inc(-1), lambda: counter.labels("x", a="x")):
+        with pytest.raises(ValueError, match=r"missing label values|non-negative|both \*args"):
+            refused()
+    assert counter.labels("x")._value.get() == 0
+    counter.labels("x").inc(2, {"trace_id": "7"})
+    assert counter.labels("x")._value.get() == 2

@@ -17,9 +17,11 @@ from shared.settings import describe
 ROOT = Path(__file__).parents[2]
 RUNBOOKS = ROOT / "docs" / "runbooks"
 PAGES_OF_TEXT = sorted([*RUNBOOKS.glob("*.md"), ROOT / "docs" / "observability.md"])
-RULES: list[dict[str, Any]] = [
+ALL_RULES: list[dict[str, Any]] = [
     rule for group in yaml.safe_load((ROOT / "ops/alerts/rules.yml").read_text())["groups"] for rule in group["rules"]
 ]
+RULES = [rule for rule in ALL_RULES if "alert" in rule]
+RECORDED = {rule["record"] for rule in ALL_RULES if "record" in rule}
 TESTS: list[dict[str, Any]] = yaml.safe_load((ROOT / "ops/alerts/tests.yml").read_text())["tests"]
 NAMES = [rule["alert"] for rule in RULES]
 _DURATION = re.compile(r"(\d+)s")
@@ -44,10 +46,16 @@ def test_an_alert_wakes_or_waits_says_what_it_means_and_where_to_read_on(rule: d
 def test_an_alert_goes_by_metrics_that_exist_and_fires_within_a_minute(rule: dict[str, Any]) -> None:
     """The scrape, the evaluation and `for`; how soon its window shows the fault is for promtool to say."""
     assert metric_names(rule["expr"])
-    assert metric_names(rule["expr"]) <= exposed_names() | OWN
+    assert metric_names(rule["expr"]) <= exposed_names() | OWN | RECORDED
     wait = _DURATION.fullmatch(rule.get("for", "0s"))
     assert wait is not None
     assert int(wait.group(1)) + 10 <= 60
+
+
+@pytest.mark.parametrize("rule", [rule for rule in ALL_RULES if "record" in rule], ids=sorted(RECORDED))
+def test_what_is_recorded_is_made_of_metrics_that_exist_and_used_by_an_alert(rule: dict[str, Any]) -> None:
+    assert metric_names(rule["expr"]) <= exposed_names() | RECORDED - {rule["record"]}
+    assert any(rule["record"] in metric_names(other["expr"]) for other in ALL_RULES)
 
 
 def test_there_are_enough_rules_each_by_a_name_of_its_own() -> None:

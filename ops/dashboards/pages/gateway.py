@@ -1,7 +1,7 @@
 """The edge: who is connected, who is refused, what admission thinks."""
 
 from ops.dashboards.panels import Page, panel
-from ops.dashboards.queries import highest, lowest, per_second, quantile, total
+from ops.dashboards.queries import highest, lowest, none_or_per_second, per_second, quantile, total
 from shared import metrics
 
 _HERE = 'job="gateway"'
@@ -20,19 +20,19 @@ GATEWAY = Page(
             "Connections closed by us",
             "Good: few. 4001: this gateway goes; 4008: slow clients; the others: docs/protocol.md.",
             "cps",
-            (per_second(metrics.closes, "code"), "{{code}}"),
+            (none_or_per_second(metrics.closes, "code"), "{{code}}"),
         ),
         panel(
             "Messages refused",
             "Good: few, and the clients' own doing. Which code means what: docs/protocol.md.",
             "cps",
-            (per_second(metrics.refused, "code"), "{{code}}"),
+            (none_or_per_second(metrics.refused, "code"), "{{code}}"),
         ),
         panel(
             "Over a minute's limit",
             "Good: none. One subject or one tenant asks too much; the others are not touched.",
             "cps",
-            (per_second(metrics.quota_refusals, "of"), "of a {{of}}"),
+            (none_or_per_second(metrics.quota_refusals, "of"), "of a {{of}}"),
         ),
         panel(
             "In flight, and how many may be at the workers",
@@ -64,19 +64,19 @@ GATEWAY = Page(
             "Replies that nobody waits for",
             "Good: few, after cancels and deadlines. undecodable: versions that do not fit.",
             "cps",
-            (per_second(metrics.replies_dropped, "why"), "{{why}}"),
+            (none_or_per_second(metrics.replies_dropped, "why"), "{{why}}"),
         ),
         panel(
             "From the inbox to the buckets",
             "Good: what other producers send. Nothing while they send: the router does not read.",
             "reqps",
-            (per_second(metrics.routed, "bucket"), "{{bucket}}"),
+            (none_or_per_second(metrics.routed, "bucket"), "{{bucket}}"),
         ),
         panel(
             "Reads of the tokens' keys",
             "Good: read, now and then. failed: the identity provider; known keys go on working.",
             "cps",
-            (per_second(metrics.jwks_reads, "outcome"), "{{outcome}}"),
+            (none_or_per_second(metrics.jwks_reads, "outcome"), "{{outcome}}"),
         ),
         panel(
             "Workers' clocks behind this one's, P99",

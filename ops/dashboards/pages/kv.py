@@ -1,7 +1,7 @@
 """What was computed once: is it found again, and is it worth its load?"""
 
 from ops.dashboards.panels import Page, panel
-from ops.dashboards.queries import per_second, quantile, total
+from ops.dashboards.queries import none_or_per_second, per_second, quantile, total
 from shared import metrics
 
 KV = Page(
@@ -54,7 +54,7 @@ KV = Page(
             "Dropped blocks and turns",
             "Good: none. unavailable: Redis; not_finite, and what names a damaged block: see docs/kv.md.",
             "cps",
-            (per_second(metrics.kv_dropped, "reason"), "{{reason}}"),
+            (none_or_per_second(metrics.kv_dropped, "reason"), "{{reason}}"),
         ),
         panel(
             "Host memory that holds blocks",

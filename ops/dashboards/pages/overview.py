@@ -1,7 +1,7 @@
 """Is it real? One minute."""
 
 from ops.dashboards.panels import Page, panel
-from ops.dashboards.queries import highest, lowest, per_second, quantile, share, total
+from ops.dashboards.queries import highest, lowest, none_or_per_second, per_second, quantile, share, total
 from shared import metrics
 
 OVERVIEW = Page(
@@ -40,7 +40,7 @@ OVERVIEW = Page(
             "Fallbacks by reason",
             "Good: none. deadline: slow workers; broker: Kafka; worker: given up there; others: admission.",
             "reqps",
-            (per_second(metrics.fallbacks, "reason"), "{{reason}}"),
+            (none_or_per_second(metrics.fallbacks, "reason"), "{{reason}}"),
             stacked=True,
         ),
         panel(

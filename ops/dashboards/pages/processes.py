@@ -1,7 +1,7 @@
 """The processes and the machines under them; Kafka as they see it."""
 
 from ops.dashboards.panels import Page, panel
-from ops.dashboards.queries import highest, lowest, name_of, per_second, quantile, total
+from ops.dashboards.queries import highest, lowest, name_of, none_or_per_second, per_second, quantile, total
 from shared import metrics
 
 _OURS = '{job=~"gateway|worker"}'
@@ -68,6 +68,12 @@ PROCESSES = Page(
             (f'{_MEMORY}{{state="available"}} / ignoring (state) {_MEMORY}{{state="total"}}', "{{instance}}"),
         ),
         panel(
+            "Clock that was set",
+            "Good: 0. Else the wall clock was set under a running process: deadlines follow it by 1 % of the time.",
+            "s",
+            (highest(metrics.clock_off, "job", "instance"), "{{job}} {{instance}}"),
+        ),
+        panel(
             "Kafka: rebalances",
             "Good: none but at deployments, one or two a process. Again and again: a member comes and goes.",
             "cps",
@@ -84,7 +90,7 @@ PROCESSES = Page(
             "Dead letters",
             "Good: none. `replyline dlq list` shows them, with the reason of each.",
             "cps",
-            (per_second(metrics.dead_letters, "reason"), "{{reason}}"),
+            (none_or_per_second(metrics.dead_letters, "reason"), "{{reason}}"),
         ),
         panel(
             "Traces kept, and why",

@@ -1,0 +1,78 @@
+"""Two releases side by side before a real Prometheus: the one that misses its promises is named while it serves."""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import pytest
+from newer_worker import NEWER
+from system import MakeSystem, System, eventually
+from wire import MSGPACK, Client
+
+from ops.chaos.prometheus import Prometheus
+from ops.diagnose.look import look
+from ops.diagnose.rules import found_in
+from ops.diagnose.system import Role
+from ops.processes import free_port
+from shared.settings import Settings
+
+CLIENTS: Final = 12
+WITHIN_S: Final = 60.0
+FIRING: Final = 'ALERTS{alertname="CanaryWorse",alertstate="firing"}'
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_the_worse_of_two_releases_is_named_until_its_worker_is_stopped(
+    make_system: MakeSystem, tmp_path: Path
+) -> None:
+    """It takes longer for a prompt than a first word may; every customer has something all the same."""
+    system = await make_system(
+        promise__first_token_ms=1_000, admission__enabled=False, gateway__messages_per_minute=1_000_000
+    )
+    port = free_port()
+    slow = {"worker__metrics_port": port, "worker__fake_prefill_ms_per_token": 100}
+    old, gateway, new = system.worker(), system.gateway(), system._start("tests.integration.newer_worker", port, slow)
+    await asyncio.gather(old.ready(), new.ready(), gateway.ready())
+    prometheus = Prometheus(tmp_path, {"gateway": [gateway.address], "worker": [old.address, new.address]})
+    asking: list[asyncio.Task[None]] = []
+    try:
+        await prometheus.start()
+        asking = [asyncio.create_task(_ask_on(gateway.ws)) for _ in range(CLIENTS)]
+        await eventually(lambda: prometheus.knows(FIRING), limit_s=WITHIN_S)
+        assert await prometheus.knows(FIRING.replace("}", f',release="{NEWER}"}}'))
+        assert not await prometheus.knows(FIRING.replace("}", f',release!="{NEWER}"}}'))
+        pages = [(Role.GATEWAY, gateway.page), (Role.WORKER, old.page), (Role.WORKER, new.page)]
+        assert NEWER in (await _found(system, gateway.ws, [(role, f"{page}metrics") for role, page in pages]))[0]
+        assert await new.stop() == 0
+        await eventually(lambda: _silent(prometheus), limit_s=WITHIN_S)
+        assert await prometheus.knows('up{job="worker"} == 1'), "it still looks"
+    finally:
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        await asyncio.to_thread(prometheus.stop)
+
+
+async def _ask_on(url: str) -> None:
+    """One question after the other, each a conversation's next."""
+    async with Client.connect(url, MSGPACK) as client:
+        while True:
+            await client.ask("How do I return an item?", max_output_tokens=8)
+            await asyncio.sleep(0.2)
+
+
+async def _silent(prometheus: Prometheus) -> bool:
+    return not await prometheus.knows(FIRING)
+
+
+async def _found(system: System, url: str, processes: list[tuple[Role, str]]) -> list[str]:
+    """What `replyline diagnose` says of the models."""
+    settings = Settings.model_validate(
+        {
+            "kafka": {"bootstrap_servers": system.bootstrap, "topic_prefix": system.prefix},
+            "redis": {"url": system.redis.url, "timeout_ms": 1_000},
+            "worker": {"group": "workers"},
+        }
+    )
+    return found_in(await look(settings, processes, url=url, seconds=5.0))["model"]
