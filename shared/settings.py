@@ -188,6 +188,9 @@ class FaqSettings(Group):
     embeddings_dir: Path | None = Field(
         None, description="folder with an ONNX sentence-embedding model, searched by too in the worker (none: by terms)"
     )
+    embeddings_missing: Literal["refuse", "terms"] = Field(
+        "refuse", description="where that folder is not there. refuse: do not start; terms: search by these, as logged"
+    )
 
 
 class LogSettings(Group):

@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 
 from shared.answer_policy import AnswerPolicy
 from shared.fallback import DEFAULT_MIN_SCORE
+from shared.faq.embedder import Embedder
 from shared.faq.live import LiveFaq
 from shared.history import History
+from shared.logs import get_logger
 from shared.session_key import SessionKey
-from shared.settings import Settings
+from shared.settings import FaqSettings, Settings
 from shared.topics import BucketEdges
 from workers.conversation import PromptBuilder
 from workers.costs import CostModel
@@ -39,6 +41,20 @@ def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel, lengt
         worker.window, limits=limits, costs=costs, busy_ms=worker.window_busy_ms, quiet_ms=worker.window_quiet_ms
     )
     return build_scheduler(worker.policy, limits=limits, costs=costs, lengths=lengths, window=window)
+
+
+def open_embedder(settings: FaqSettings) -> Embedder | None:
+    """What the FAQ is searched by beside its terms. Raises `SettingsError` where the folder that is named holds no such
+    model, or is not there and `embeddings_missing` is `refuse`."""
+    folder = settings.embeddings_dir
+    if folder is not None and settings.embeddings_missing == "terms" and not folder.exists():
+        get_logger().warning(
+            "embeddings_missing",
+            folder=str(folder),
+            action="the FAQ is searched by terms alone; a rephrasing may be missed",
+        )
+        return None
+    return Embedder.named_by(settings)
 
 
 def make_preparer(

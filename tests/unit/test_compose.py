@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ops.embeddings import EMBEDDINGS
 from shared.settings import Settings, describe
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +56,16 @@ def test_each_gateway_has_a_reply_partition_of_its_own_and_all_have_one_secret()
     assert secret in SERVICES["secret"]["command"][0]
     others = SERVICES.keys() - set(GATEWAYS) - {"secret"}
     assert not [name for name in others for mount in SERVICES[name].get("volumes", []) if mount.startswith("secrets:")]
+
+
+def test_workers_search_by_the_embeddings_that_the_model_service_prepares_where_it_can() -> None:
+    """Their package has no wheel for every machine: a worker without them serves, and says so."""
+    for worker, model in (("worker", "model"), ("worker-gpu", "model-gpu")):
+        settings, command = _settings_of(SERVICES[worker]), SERVICES[model]["command"]
+        prepared = Path(command[command.index("--dir") + 1]) / EMBEDDINGS
+        assert settings["REPLYLINE_FAQ__EMBEDDINGS_DIR"] == str(prepared)
+        assert settings["REPLYLINE_FAQ__EMBEDDINGS_MISSING"] == "terms"
+        assert model in SERVICES[worker]["depends_on"]
 
 
 def test_the_proxy_knows_every_gateway_and_shows_nobody_its_insides() -> None:
