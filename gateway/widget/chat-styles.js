@@ -56,7 +56,7 @@ button:disabled { opacity: 0.5; cursor: default; }
 
 /* Head */
 header { display: flex; align-items: center; gap: 4px; padding: 18px 16px 14px 28px; border-bottom: 1px solid var(--line); }
-.title { flex: 1; min-width: 0; display: flex; align-items: center; gap: 4px 14px; flex-wrap: wrap; }
+.title { flex: 1; min-width: 0; min-height: 44px; display: flex; align-items: center; gap: 4px 14px; flex-wrap: wrap; }
 h2 { font-size: 1.0625rem; font-weight: 600; letter-spacing: -0.01em; line-height: 1.3; }
 .status { display: inline-flex; align-items: center; gap: 7px; font-size: 0.8125rem; color: var(--muted); }
 .status::before { content: ""; width: 7px; height: 7px; border-radius: 50%; border: 1.5px solid var(--muted); }
