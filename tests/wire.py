@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-LIMIT_S = 15.0
+LIMIT_S = 30.0
 
 Event = dict[str, Any]
 

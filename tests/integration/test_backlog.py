@@ -96,7 +96,7 @@ async def test_a_flood_of_one_bucket_does_not_keep_anothers_requests_out(
     system: System, unique: Callable[[str], str]
 ) -> None:
     """A hundred questions of three quarters of a second wait in one topic; one in another is read past them all and
-    answered by the model within its two seconds, and none of the flood is lost when the worker goes."""
+    answered by the model within its eight seconds, and none of the flood is lost when the worker goes."""
     worker: Service = await system.worker().ready()
     flood = [unique("flood") for _ in range(100)]
     await produce_all(system, "chat.requests.short", [(request(name, max_output_tokens=75), {}) for name in flood])
@@ -107,7 +107,7 @@ async def test_a_flood_of_one_bucket_does_not_keep_anothers_requests_out(
     await eventually(is_full)
     gateway = await system.gateway().ready()
     async with Client.connect(gateway.ws) as client:
-        answer = await client.ask("x" * 300, first_token_ms=1_900, deadline_ms=2_000, max_output_tokens=3)
+        answer = await client.ask("x" * 300, first_token_ms=7_900, deadline_ms=8_000, max_output_tokens=3)
     assert answer.created["bucket"] == "long"
     assert answer.outcome[2] == "model"
     assert await worker.metric("replyline_worker_waiting") <= 8

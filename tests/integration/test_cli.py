@@ -5,7 +5,7 @@ import json
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,40 +14,25 @@ import psutil
 import pytest
 import pytest_asyncio
 from system import MakeSystem, System, eventually
+from typer.main import get_command
+from typer.testing import CliRunner
 from wire import Client
 
+from ops.cli import app
 from ops.processes import Child, free_port
 from shared.settings import describe
 
 REPLYLINE = Path(sys.executable).with_name("replyline")
-COMMANDS = [
-    [],
-    ["up"],
-    ["gateway"],
-    ["worker"],
-    ["ask"],
-    ["chat"],
-    ["token"],
-    ["chaos"],
-    ["chaos", "run"],
-    ["dlq"],
-    ["dlq", "list"],
-    ["dlq", "show"],
-    ["dlq", "replay"],
-    ["doctor"],
-    ["settings"],
-    ["topics"],
-    ["topics", "create"],
-    ["topics", "describe"],
-    ["model"],
-    ["model", "prepare"],
-    ["bench"],
-    ["bench", "path"],
-    ["bench", "stream"],
-    ["bench", "gateway"],
-    ["bench", "memory"],
-    ["bench", "backlog"],
-]
+
+
+def commands_of(command: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    """It and all that are under it."""
+    yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands_of(inner, *path, name)
+
+
+COMMANDS = list(commands_of(get_command(app)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +232,17 @@ def unused_port() -> int:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "replyline")
-async def test_help_says_what_a_command_does(command: list[str]) -> None:
-    done = await replyline(*command, "--help")
+def test_help_says_what_a_command_does(command: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, [*command, "--help"], prog_name="replyline")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "Usage: replyline" in done.stdout
+    assert [line for line in done.stdout.splitlines() if line.strip().endswith(".")]
+
+
+async def test_the_installed_command_is_that_one() -> None:
+    done = await replyline("--help")
     assert (done.status, done.err) == (0, "")
     assert "Usage: replyline" in done.out
-    sentences = [line for line in done.out.splitlines() if line.strip().endswith(".")]
-    assert sentences
 
 
 async def test_settings_lists_every_setting_with_its_value_here() -> None:
@@ -262,6 +252,13 @@ async def test_settings_lists_every_setting_with_its_value_here() -> None:
         assert variable in done.out
     (port,) = [line for line in done.out.splitlines() if line.startswith("REPLYLINE_GATEWAY__PORT ")]
     assert "8123" in port
+
+
+async def test_settings_are_a_line_each_where_they_are_piped() -> None:
+    """To be searched, and copied, at any width."""
+    done = await replyline("settings", COLUMNS="40")
+    names = [line.split()[0] for line in done.out.splitlines()[1:]]
+    assert names == [variable for variable, _, _ in describe()]
 
 
 async def test_doctor_finds_what_the_demo_needs() -> None:

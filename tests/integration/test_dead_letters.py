@@ -184,7 +184,7 @@ async def test_beside_what_cannot_be_read_every_record_is_handed_over_once_and_i
         await reader.start()
     records: list[Record] = []
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(records) < len(sent):
                 records += await reader.read(timeout_ms=500, max_records=1_000)
     finally:

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
+from standstill import InTime
 from system import MakeSystem, Service, System, eventually
 from wire import JSON, MSGPACK, Answer, Client
 
 from shared.faq import FaqIndex
 
-GRACE_S = 0.25
 RETURNS = "How do I return an item?"
 STEP_MS = 10
 
@@ -39,11 +39,9 @@ async def stopped(worker: Service, gateway: Service) -> AsyncIterator[Service]:
         assert (await client.ask("Are you back?", max_output_tokens=2)).outcome[2] == "model"
 
 
-def in_time(answer: Answer, deadline_ms: int) -> bool:
-    return answer.took_s <= deadline_ms / 1_000 + GRACE_S
-
-
-async def test_without_any_worker_the_faq_answers_by_the_soft_deadline(make_system: MakeSystem) -> None:
+async def test_without_any_worker_the_faq_answers_by_the_soft_deadline(
+    make_system: MakeSystem, in_time: InTime
+) -> None:
     """Created, then the entry's own text, grounded on that entry; the gateway is ready without a worker."""
     gateway = await (await make_system()).gateway().ready()
     for form in (JSON, MSGPACK):
@@ -71,7 +69,7 @@ async def test_what_the_faq_does_not_know_is_answered_with_busy_in_the_questions
     assert "grounding" not in english.response
 
 
-async def test_a_stopped_worker_costs_no_client_its_answer(gateway: Service, stopped: Service) -> None:
+async def test_a_stopped_worker_costs_no_client_its_answer(gateway: Service, stopped: Service, in_time: InTime) -> None:
     """Each of twenty clients has one from the FAQ by its soft deadline. What comes later is dropped, not computed."""
     tokens_of_all = 20 * 5
 
@@ -97,26 +95,30 @@ async def test_the_faqs_answer_is_part_of_the_conversation(system: System, gatew
     assert [(turn.user, turn.assistant, turn.source) for turn in turns] == [(RETURNS, answer.text, "faq")]
 
 
-async def test_the_hard_deadline_cuts_a_slow_answer(gateway: Service, worker: Service) -> None:
+async def test_the_hard_deadline_cuts_a_slow_answer(gateway: Service, worker: Service, in_time: InTime) -> None:
     """What was written stands; the worker does not go on."""
     ended = await worker.metric("replyline_worker_requests_total")
     async with Client.connect(gateway.ws) as client:
         answer = await client.ask(RETURNS, deadline_ms=900, max_output_tokens=500)
     assert answer.outcome == ("incomplete", "deadline", "model")
-    assert 5 < len(answer.text) < 100
+    assert 0 < len(answer.text) < 100
     assert answer.took_s >= 0.899
     assert in_time(answer, 900)
 
     async def is_free() -> bool:
         return await worker.metric("replyline_worker_slots_used") == 0
 
-    await eventually(is_free, limit_s=0.5)
-    assert await worker.metric("replyline_worker_requests_total") == ended + 1
+    await eventually(is_free, limit_s=3)  # all of it would have taken four seconds more
+
+    async def is_counted() -> bool:
+        return await worker.metric("replyline_worker_requests_total") == ended + 1
+
+    await eventually(is_counted)
     assert await worker.metric("replyline_worker_requests_total", status="completed") == 0
 
 
 async def test_a_worker_that_stops_in_mid_answer_costs_the_rest_and_not_the_deadline(
-    gateway: Service, worker: Service
+    gateway: Service, worker: Service, in_time: InTime
 ) -> None:
     async with Client.connect(gateway.ws) as client:
         event_id = await client.create(RETURNS, deadline_ms=1_000, max_output_tokens=500)
@@ -132,14 +134,16 @@ async def test_a_worker_that_stops_in_mid_answer_costs_the_rest_and_not_the_dead
         assert client.count("response.done") == 2
 
 
-async def test_a_soft_deadline_beyond_the_hard_one_is_brought_back_to_it(gateway: Service, stopped: Service) -> None:
+async def test_a_soft_deadline_beyond_the_hard_one_is_brought_back_to_it(
+    gateway: Service, stopped: Service, in_time: InTime
+) -> None:
     async with Client.connect(gateway.ws) as client:
         answer = await client.ask(RETURNS, first_token_ms=60_000, deadline_ms=300)
     assert answer.outcome == ("completed", "stop", "faq")
     assert in_time(answer, 300)
 
 
-async def test_each_client_has_its_own_deadline(gateway: Service) -> None:
+async def test_each_client_has_its_own_deadline(gateway: Service, in_time: InTime) -> None:
     """Each answer seems to be short enough when it is begun, and none is."""
     async with Client.connect(gateway.ws) as client:
         events = {ms: await client.create(RETURNS, deadline_ms=ms, max_output_tokens=100) for ms in (900, 400, 650)}
@@ -150,7 +154,9 @@ async def test_each_client_has_its_own_deadline(gateway: Service) -> None:
         assert in_time(answer, ms)
 
 
-async def test_under_overload_every_client_is_answered_in_time(gateway: Service, worker: Service) -> None:
+async def test_under_overload_every_client_is_answered_in_time(
+    gateway: Service, worker: Service, in_time: InTime
+) -> None:
     """Thirty at once on four slots that need 0.4 s each: some by the model, the rest by the FAQ, none late."""
 
     async def ask(number: int) -> Answer:

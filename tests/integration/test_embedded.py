@@ -1,9 +1,9 @@
 """The demo's Kafka and Redis behave as the gateway and the workers need, and leave nothing behind."""
 
+import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,10 +117,14 @@ def test_the_environments_own_redis_comes_before_the_systems() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_when_the_process_ends(number: signal.Signals) -> None:
+def test_nothing_is_left_when_the_process_ends(tmp_path: Path, number: signal.Signals) -> None:
     """Ctrl-C, SIGTERM or SIGKILL of the holder: its redis-server ends too, and no temporary file stays."""
-    before = set(Path(tempfile.gettempdir()).glob("*replyline*"))
-    with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as holder:
         assert holder.stdout is not None
         port, pid = map(int, holder.stdout.readline().split())
         redis = psutil.Process(pid)
@@ -131,4 +135,4 @@ def test_nothing_is_left_when_the_process_ends(number: signal.Signals) -> None:
     while redis.is_running() and redis.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:
         time.sleep(0.02)
     assert not redis.is_running() or redis.status() == psutil.STATUS_ZOMBIE
-    assert set(Path(tempfile.gettempdir()).glob("*replyline*")) == before
+    assert list(tmp_path.iterdir()) == []

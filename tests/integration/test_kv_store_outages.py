@@ -86,7 +86,7 @@ def test_a_redis_that_hangs_costs_one_timeout_and_then_nothing(
     redis_server: Any, bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Then it comes back by itself, and what it answered too late is nobody's answer."""
-    store = bench.store(timeout_ms=100)
+    store = bench.store(timeout_ms=400)
     store.save(bench.session, {A: b"a", B: b"b"}, asked_unix_ms=asked())
     before = bench.admin.info("stats")["total_connections_received"]
     capsys.readouterr()

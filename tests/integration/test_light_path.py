@@ -29,7 +29,7 @@ FALLBACKS = "replyline_gateway_fallbacks_total"
 
 @pytest_asyncio.fixture
 async def system(make_system: MakeSystem) -> System:
-    return await make_system(promise__first_token_ms=2_000)
+    return await make_system(promise__first_token_ms=2_000, gateway__max_inflight_per_connection=10)
 
 
 @pytest_asyncio.fixture
@@ -86,16 +86,15 @@ async def test_what_cannot_be_met_is_answered_at_once_and_not_published(system: 
     """Save the one a second that puts the prediction to the test."""
     async with worker_that_says(system, 60_000.0), Client.connect(gateway.ws) as client:
         await eventually(workers_known(gateway, 1))
-        tried = await client.create(RETURNS)  # against the prediction
-        answers = [await client.ask(RETURNS) for _ in range(5)]
-        assert (await client.answer(tried)).outcome == FAQ
+        events = [await client.create(RETURNS) for _ in range(8)]  # the first against the prediction
+        answers = [await client.answer(event_id) for event_id in events]
     assert {answer.outcome for answer in answers} == {FAQ}
-    assert all("eta_ms" not in answer.created for answer in answers)
     infeasible = await gateway.metric(FALLBACKS, reason="infeasible")
-    assert infeasible >= 4  # the five may have taken over a second together
-    assert await published(system) == 6 - infeasible
-    slowest = max(answer.response["timings"]["total_ms"] for answer in answers if answer.took_s < 1)
-    assert slowest < 1_000  # not by the deadline
+    assert infeasible >= 6  # the eight may have taken over a second together
+    assert await published(system) == 8 - infeasible
+    at_once = [answer for answer in answers if answer.response["timings"]["total_ms"] < 1_999]
+    assert len(at_once) == infeasible, "the others by the deadline"
+    assert all("eta_ms" not in answer.created for answer in at_once)
 
 
 async def test_what_can_be_met_is_told_when(system: System, gateway: Service) -> None:
@@ -129,7 +128,7 @@ async def test_a_worker_that_leaves_is_forgotten_at_once(system: System) -> None
     await eventually(workers_known(gateway, 1))
     await system.produce("chat.workers", None, key=b"w-1")
     await eventually(lambda: gateway.logged("worker_left", worker="w-1"))
-    assert await gateway.metric("replyline_gateway_workers") == 0
+    await eventually(workers_known(gateway, 0))
 
 
 async def test_a_workers_clock_that_is_minutes_off_is_told_and_changes_nothing(
@@ -179,7 +178,7 @@ async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(
             return await gateway.metric(FALLBACKS, reason="breaker") > 0
 
         await eventually(is_open)
-        (opened,) = gateway.logged("breaker", state="open")
+        opened, *_ = gateway.logged("breaker", state="open")
         assert opened["late"] >= 20
         await system.worker().ready()
 
@@ -194,7 +193,11 @@ async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(
             return bool(gateway.logged("breaker", state="closed"))
 
         await eventually(is_closed)
-        assert await gateway.metric("replyline_gateway_breaker_state") == 0
+
+        async def is_counted_as_closed() -> bool:
+            return await gateway.metric("replyline_gateway_breaker_state") == 0
+
+        await eventually(is_counted_as_closed)
 
 
 async def test_above_the_limit_the_fallback_answers_at_once(make_system: MakeSystem) -> None:

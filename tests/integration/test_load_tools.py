@@ -123,7 +123,11 @@ async def test_what_is_recorded_is_asked_again(
     replayed = read_recording(again)
     assert talks(replayed) == talks(recording)
     assert [one.text for one in replayed.asked] == [None] * 4  # a replay's customers are nobody
-    assert await system.committed() != committed  # the workers went on reading what they answered
+
+    async def workers_went_on() -> bool:
+        return await system.committed() != committed
+
+    await eventually(workers_went_on)
 
 
 async def test_without_broker_or_topics_it_is_one_line_with_the_remedy(system: System, tmp_path: Path) -> None:

@@ -68,9 +68,8 @@ async def test_zero_is_no_limit_and_who_has_no_name_is_not_counted_by_it(
 ) -> None:
     redis_server.stop()
     quotas = make_quotas(subject_requests_per_minute=1, tenant_requests_per_minute=0)
-    began = time.monotonic()
     assert await taken(quotas, "shop", "", tries=50) == 50
-    assert time.monotonic() - began < 1  # Redis is not even asked
+    assert quotas._calls.problem == "no answer yet", "Redis is not even asked"
 
 
 @pytest.mark.parametrize("outage", ["stop", "pause"])
@@ -82,4 +81,4 @@ async def test_while_redis_is_away_each_gateway_counts_by_itself(
     getattr(redis_server, outage)()
     began = time.monotonic()
     assert await taken(quotas, shop, "alice", tries=40) == 4
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 40 * 0.2 / 2, "not a timeout each"

@@ -200,7 +200,11 @@ async def test_the_inbox_is_routed_by_length(system: System, gateway: Service, u
             await terminal(replies, name)
         assert copy.key == f"demo/session-of-{name}".encode()
         assert int(dict(copy.headers)["deadline-unix-ms"]) > time.time() * 1_000
-        assert await gateway.metric("replyline_gateway_routed_total", bucket=bucket) == before + 1
+        await eventually(lambda: _has_routed(gateway, bucket, before + 1))  # noqa: B023
+
+
+async def _has_routed(gateway: Service, bucket: str, count: float) -> bool:
+    return await gateway.metric("replyline_gateway_routed_total", bucket=bucket) == count
 
 
 async def test_a_record_whose_deadline_is_past_is_answered_unread(

@@ -178,6 +178,7 @@ async def test_a_store_that_is_away_costs_one_line_and_no_answer(
             return await every.metric("replyline_traces_dropped_total", why="store") > before
 
         await eventually(lost)
+    await eventually(lambda: every.logged("traces_dropped"))
     assert len(every.logged("traces_dropped")) == 1
     assert await every.status_of("/ready") == 200
     store.start()

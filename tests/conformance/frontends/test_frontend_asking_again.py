@@ -1,7 +1,7 @@
 """An event asked again is the same response, wherever and whenever."""
 
 from front_ends import FrontEnd
-from system import Service
+from system import Service, eventually
 from wire import Bystander, Client
 
 
@@ -74,5 +74,11 @@ async def test_another_sessions_event_of_that_name_is_another_response(gateway: 
 
 
 async def _asked(worker: Service) -> float:
-    """Requests that the worker has answered."""
+    """Requests that the worker has answered, once it has no other; it may hear of cancels late."""
+
+    async def is_idle() -> bool:
+        busy = [await worker.metric(f"replyline_worker_{what}") for what in ("slots_used", "waiting")]
+        return busy == [0, 0]
+
+    await eventually(is_idle)
     return await worker.metric("replyline_worker_requests_total")

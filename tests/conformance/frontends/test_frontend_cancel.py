@@ -1,9 +1,10 @@
 """Cancelling ends an answer, and forgetting a session leaves nothing of it."""
 
 import asyncio
+import time
 
 import pytest
-from front_ends import LONG, FrontEnd
+from front_ends import LONG, STEP_MS, FrontEnd
 from system import Service, System, eventually
 from wire import Bystander, Client
 
@@ -14,31 +15,32 @@ from wire import Bystander, Client
 async def test_a_cancel_ends_the_answer_and_frees_its_slot(
     client: Client, worker: Service, bystander: Bystander, by: str
 ) -> None:
-    """The client keeps what it has; the worker stops within a step or two."""
+    """The client keeps what it has; the worker ends it as cancelled, and not as whole."""
     async with bystander.paused:
         cancelled = await worker.metric("replyline_worker_requests_total", status="cancelled")
         event_id = await client.create("Tell me all", max_output_tokens=LONG)
         name = await client.text_of(event_id, chars=5)
-        assert await worker.metric("replyline_worker_slots_used") == 1
+        await eventually(lambda: _has(worker, "replyline_worker_slots_used", 1))
         await client.send({"type": "response.cancel", by: name if by == "response_id" else event_id})
-        answer = await client.answer(event_id, limit_s=2)
+        answer = await client.answer(event_id)
         assert answer.outcome == ("cancelled", "client", "model")
         assert 5 <= len(answer.text) < LONG
-        await eventually(lambda: _is_free(worker), limit_s=2)
-        assert await worker.metric("replyline_worker_requests_total", status="cancelled") == cancelled + 1
+        await eventually(lambda: _has(worker, "replyline_worker_slots_used", 0))
+        await eventually(lambda: _has(worker, "replyline_worker_requests_total", cancelled + 1, status="cancelled"))
         tokens = await worker.metric("replyline_worker_output_tokens_total")
         await asyncio.sleep(0)
         assert await worker.metric("replyline_worker_output_tokens_total") == tokens
     assert client.count("error") == 0
 
 
-async def _is_free(worker: Service) -> bool:
-    return await worker.metric("replyline_worker_slots_used") == 0
+async def _has(worker: Service, metric: str, value: float, **labels: str) -> bool:
+    return await worker.metric(metric, **labels) == value
 
 
 async def test_cancels_make_room_for_others_at_once(gateway: Service, front: FrontEnd, client: Client) -> None:
-    """Eight slots are taken for five seconds; given up, they serve the next within one."""
+    """Eight slots are taken for five seconds; given up, they serve the next sooner than any would have ended."""
     async with Client.connect(gateway.ws, front.form) as other:
+        begun_at = time.monotonic()
         events = [(who, await who.create("Tell me all", max_output_tokens=LONG)) for who in [client, other] * 4]
         for who, event_id in events:
             await who.created(event_id)
@@ -46,14 +48,14 @@ async def test_cancels_make_room_for_others_at_once(gateway: Service, front: Fro
             await who.send({"type": "response.cancel", "target_event_id": event_id})
         for who, event_id in events:
             assert (await who.answer(event_id)).outcome[0] == "cancelled"
-        assert (await client.ask("And now?", max_output_tokens=5)).took_s < 2
+        assert (await client.ask("And now?", max_output_tokens=5)).done_at < begun_at + LONG * STEP_MS / 1_000
 
 
 async def test_a_cancel_right_behind_its_question_takes_effect(client: Client) -> None:
     """Even before the response has an id: exactly one created and one done."""
     event_id = await client.create("Tell me all", max_output_tokens=LONG)
     await client.send({"type": "response.cancel", "target_event_id": event_id})
-    answer = await client.answer(event_id, limit_s=3)
+    answer = await client.answer(event_id)
     assert answer.outcome == ("cancelled", "client", "model")
 
 
@@ -92,7 +94,7 @@ async def test_a_deleted_session_is_forgotten(
     client: Client, system: System, worker: Service, bystander: Bystander
 ) -> None:
     first = await client.ask("Remember 4711", event_id="before", max_output_tokens=10)
-    assert len(await system.turns(client.session_id)) == 1
+    assert len(await system.turns(client.session_id, at_least=1)) == 1
     await client.send({"type": "session.delete"})
     assert (await client.of_type("session.deleted"))["session_id"] == client.session_id
     assert await system.turns(client.session_id) == []
@@ -125,5 +127,5 @@ async def test_an_answer_in_flight_when_its_session_is_deleted_leaves_nothing(
 
     await eventually(worker_is_done)
     fresh = await client.ask("Anything?", max_output_tokens=2)
-    turns = await system.turns(client.session_id)
+    turns = await system.turns(client.session_id, at_least=1)
     assert [turn.request_id for turn in turns] == [fresh.response["id"]]

@@ -150,7 +150,7 @@ async def test_a_session_belongs_to_the_subject_that_began_it(
         assert other.response["usage"]["input_tokens"] == mine.response["usage"]["input_tokens"]
         again = await hers.ask("And now?", max_output_tokens=3)
         assert again.response["usage"]["input_tokens"] > mine.response["usage"]["input_tokens"]
-        assert [turn.user for turn in await system.turns(bob)] == ["Where is my order?"]
+        assert [turn.user for turn in await system.turns(bob, at_least=1)] == ["Where is my order?"]
 
         running = await hers.create("Tell me a long story.", max_output_tokens=40)
         response_id = (await hers.created(running))["response_id"]
@@ -160,7 +160,7 @@ async def test_a_session_belongs_to_the_subject_that_began_it(
         assert (await his.of_type("session.deleted"))["session_id"] == name
         assert (await hers.answer(running)).outcome == ("incomplete", "max_output_tokens", "model")
     assert await system.turns(bob) == []
-    assert len(await system.turns(alice)) == 3
+    assert len(await system.turns(alice, at_least=3)) == 3
 
 
 async def test_without_a_token_nobodys_session_can_be_named(gateway: Service, front: FrontEnd) -> None:
@@ -175,12 +175,12 @@ async def test_the_session_goes_on_with_a_newer_token_and_ends_with_the_last(
     guarded: Service, front: FrontEnd, reliability: Reliability
 ) -> None:
     began = time.time()
-    async with Client.connect(guarded.ws, front.form, token=token(1.0)) as client:
+    async with Client.connect(guarded.ws, front.form, token=token(2.0)) as client:
         for wrong in (token(sub="bob"), token(tenant="shop"), "nonsense"):
             position = len(client.events)
             await client.send({"type": "session.refresh", "token": wrong})
             assert (await client.error(since=position))["code"] == "unauthorized"
-        until = began + 2.0
+        until = began + 3.0
         await client.send({"type": "session.refresh", "token": token(exp=until)})
         assert (await client.of_type("session.refreshed"))["expires_at"] == int(until * 1_000)
         closing = await client.of_type("session.closing")
@@ -193,7 +193,7 @@ async def test_the_session_goes_on_with_a_newer_token_and_ends_with_the_last(
         f"a token that expires in the middle of a connection, {front.name}",
         figure=f"closed 4005 after {late_s:.1f} s",
         target="expiry closes ≤ 5 s",
-        holds=0 <= late_s < 2,
+        holds=0 <= late_s <= 5,
     )
 
 

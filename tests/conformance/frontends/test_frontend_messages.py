@@ -128,8 +128,9 @@ async def test_unknown_fields_are_ignored(client: Client) -> None:
 async def test_a_question_that_is_too_long_is_refused_and_gives_its_place_back(client: Client) -> None:
     """The limit is in tokens. Refused ones do not count as in flight, and their event may be used again."""
     for number in range(6):
+        seen = len(client.events)
         await client.create("x" * 1_025, event_id=f"long-{number}")
-        error = await client.error(since=len(client.events))
+        error = await client.error(since=seen)
         assert (error["code"], error["param"], error["event_id"]) == ("input_too_long", "input", f"long-{number}")
         assert "1025" in error["message"]
         assert "1024" in error["message"]
