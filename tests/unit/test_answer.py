@@ -2,32 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from written_answers import TOKENIZER, add, answer, done, write
 
-from shared.messages import ReplyDelta, Timings, Usage
-from shared.tokenizer import Tokenizer
-from workers.answer import Answer
-
-TOKENIZER = Tokenizer.byte_level()
-
-
-def answer(*stops: str) -> Answer:
-    return Answer(request_id="r", session_id="s", attempt=7, token_bytes=TOKENIZER.token_bytes, stops=stops)
-
-
-def write(written: Answer, text: str) -> None:
-    for token_id in TOKENIZER.encode_text(text):
-        written.add(token_id)
-
-
-def assert_gapless(deltas: list[ReplyDelta], text: str) -> None:
-    assert "".join(delta.delta for delta in deltas) == text
-    assert [delta.seq for delta in deltas] == list(range(len(deltas)))
-    offset = 0
-    for delta in deltas:
-        assert delta.offset == offset
-        assert delta.delta
-        assert (delta.request_id, delta.session_id, delta.attempt) == ("r", "s", 7)
-        offset += len(delta.delta)
+from shared.messages import Timings, Usage
 
 
 @given(
@@ -36,20 +13,10 @@ def assert_gapless(deltas: list[ReplyDelta], text: str) -> None:
     st.lists(st.booleans(), max_size=90),
 )
 def test_deltas_make_up_the_text_however_often_they_are_taken(text: str, stops: list[str], taken: list[bool]) -> None:
-    written, deltas = answer(*stops), []
-    takes = iter(taken)
-    for token_id in TOKENIZER.encode_text(text):
-        written.add(token_id)
-        if next(takes, True) and (delta := written.take_delta()) is not None:
-            deltas.append(delta)
-        if written.stopped:
-            break
-    written.finish()
-    if (delta := written.take_delta()) is not None:
-        deltas.append(delta)
-    assert_gapless(deltas, written.text)
-    done = written.done(status="completed", reason="stop", usage=Usage(), timings=Timings(), model="m")
-    assert (done.output_text, done.source, done.attempt) == (written.text, "model", 7)
+    written = answer(*stops)
+    assert write(written, text, taken) == written.text
+    ended = done(written)
+    assert (ended.output_text, ended.source, ended.attempt) == (written.text, "model", 7)
     if not written.stopped:
         assert written.text == text
 
@@ -57,7 +24,7 @@ def test_deltas_make_up_the_text_however_often_they_are_taken(text: str, stops: 
 def test_nothing_new_is_no_delta() -> None:
     written = answer()
     assert written.take_delta() is None
-    write(written, "a")
+    add(written, "a")
     assert written.take_delta() is not None
     assert written.take_delta() is None
     written.add(TOKENIZER.encode_text("你")[0])
@@ -66,7 +33,7 @@ def test_nothing_new_is_no_delta() -> None:
 
 def test_what_was_held_for_a_stop_string_is_text_in_the_end() -> None:
     written = answer("\nUser:")
-    write(written, "Hi\nUs")
+    add(written, "Hi\nUs")
     assert written.text == "Hi"
     written.finish()
     assert written.text == "Hi\nUs"
@@ -75,14 +42,13 @@ def test_what_was_held_for_a_stop_string_is_text_in_the_end() -> None:
 def test_a_stop_string_stops_and_is_not_part_of_the_text() -> None:
     written = answer("|")
     write(written, "a|b")
-    written.finish()
     assert (written.stopped, written.text) == (True, "a")
 
 
 def test_a_replacement_carries_another_text_and_source() -> None:
     written = answer()
-    write(written, "half")
-    done = written.replaced(
+    add(written, "half")
+    ended = written.replaced(
         text="FAQ", source="faq", status="completed", reason="stop", usage=Usage(), timings=Timings()
     )
-    assert (done.output_text, done.source, done.model) == ("FAQ", "faq", None)
+    assert (ended.output_text, ended.source, ended.model) == ("FAQ", "faq", None)

@@ -1,0 +1,149 @@
+"""A request that comes again: computed once, told to everyone who asks, and nothing of what was erased."""
+
+from worker_bench import DEFAULTS, TOPIC, Bench, decided
+
+from shared.clock import now_unix_ms
+from shared.messages import ChatRequest, ReplyDelta, ReplyDone
+from shared.requests import settle
+from shared.session_key import SessionKey
+from workers.offsets import Partition
+from workers.reply_publisher import Target
+
+THERE: Target = ("chat.replies", 1)
+AGAIN: tuple[Partition, int] = (TOPIC, 100)
+
+
+def repeat(bench: Bench, offset: int = 0, *, text: str = "hi", partition: int | None = 1) -> bool:
+    request = ChatRequest(
+        id=f"r{offset}", session_id="s", input=text, reply_topic="chat.replies", reply_partition=partition
+    )
+    bench.offsets.begin(*AGAIN)
+    return bench.worker.repeated(settle(request, DEFAULTS, now_unix_ms()), AGAIN)
+
+
+def text_at(bench: Bench, target: Target) -> str:
+    """As a gateway places it, by offset; its end agrees."""
+    text, ends = "", []
+    for reply in bench.publisher.by_target.get(target, []):
+        if isinstance(reply, ReplyDelta):
+            assert reply.offset <= len(text)
+            text += reply.delta[len(text) - reply.offset :]
+        else:
+            ends.append(reply.output_text)
+    assert ends == [text]
+    return text
+
+
+def test_an_answer_that_is_asked_for_again_goes_to_both_and_is_computed_once() -> None:
+    bench = Bench()
+    job = bench.accept(0, output=5)
+    assert bench.step()
+    assert bench.step()
+    assert repeat(bench)
+    bench.run()
+    [home, there] = job.targets
+    assert (text_at(bench, home), text_at(bench, there)) == ("aaaaa", "aaaaa")
+    assert len(bench.history.turns) == 1
+
+
+def test_both_records_are_done_when_both_have_the_end() -> None:
+    bench = Bench()
+    bench.accept(0)
+    repeat(bench)
+    bench.run()
+    [end, same] = bench.ends()
+    bench.worker.settled(end)
+    assert bench.offsets.committable() == {}
+    bench.worker.settled(same)
+    assert bench.offsets.num_open == 0
+    assert bench.worker.idle
+
+
+def test_who_asks_again_at_the_same_gateway_gets_all_of_it_again() -> None:
+    """Its process is another one, and has nothing of the text."""
+    bench = Bench()
+    job = bench.accept(0, output=4)
+    assert bench.step()
+    assert repeat(bench, partition=None)
+    bench.run()
+    assert len(job.targets) == 1
+    assert [reply.offset for reply in bench.publisher.said if isinstance(reply, ReplyDelta)][:2] == [0, 0]
+    assert text_at(bench, job.targets[0]) == "aaaa"
+
+
+def test_what_was_answered_is_told_again_uncomputed() -> None:
+    bench = Bench()
+    bench.accept(0)
+    bench.run()
+    [end] = bench.ends()
+    assert repeat(bench), "while its end is on its way"
+    bench.worker.settled(end)
+    bench.worker.settled(end)
+    assert bench.worker.idle
+    assert repeat(bench, partition=2)
+    assert bench.publisher.by_target[THERE] == [_whole(end), end]
+    assert bench.publisher.by_target["chat.replies", 2] == [end]
+    bench.worker.settled(end)
+    assert bench.offsets.num_open == 0
+    assert not bench.step()
+
+
+def _whole(end: ReplyDone) -> ReplyDelta:
+    return ReplyDelta(request_id="r0", session_id="s", attempt=1, seq=0, offset=0, delta=end.output_text)
+
+
+def test_another_question_under_the_same_id_is_told_nothing() -> None:
+    bench = Bench()
+    bench.accept(0)
+    assert repeat(bench, text="something else")
+    bench.run()
+    assert THERE not in bench.publisher.by_target
+
+
+def test_an_erased_conversations_answer_is_not_told_again() -> None:
+    bench = Bench()
+    bench.accept(0)
+    bench.run()
+    bench.worker.settled(bench.ends()[0])
+    bench.worker.erase(SessionKey("demo", "s"))
+    assert not repeat(bench)
+
+
+def test_a_cancel_ends_the_work_when_nobody_is_left_to_wait() -> None:
+    bench = Bench()
+    request = ChatRequest(id="r0", session_id="s", input="hi", reply_topic="chat.replies", reply_partition=0)
+    job = bench.accept(0, output=30)
+    job.targets = [("chat.replies", request.reply_partition)]
+    repeat(bench)
+    assert bench.step()
+    assert bench.worker.cancel("r0", 0)
+    assert bench.step()
+    assert bench.worker.cancel("r0", 0), "who was let go has no say any more"
+    assert bench.step()
+    assert job.targets == [THERE]
+    assert bench.worker.cancel("r0", 1)
+    bench.run()
+    assert [(end.status, end.reason) for end in bench.ends()] == [("cancelled", "client")]
+    assert bench.publisher.by_target[THERE][-1] == bench.ends()[0]
+
+
+def test_a_decided_answer_is_told_again_like_any_other() -> None:
+    bench = Bench()
+    decided(bench)
+    assert repeat(bench), "while its end is on its way"
+    for end in bench.ends():
+        bench.worker.settled(end)
+    assert repeat(bench, partition=2)
+    assert bench.publisher.by_target["chat.replies", 2] == [bench.ends()[0]]
+    assert len(bench.history.turns) == 1
+
+
+def test_another_services_reader_is_not_told_twice_of_a_request_that_is_delivered_twice() -> None:
+    bench = Bench()
+    job = bench.accept(0, output=3)
+    job.targets = [("chat.replies.crm", None)]
+    assert bench.step()
+    bench.worker._tell_also(job, ("chat.replies.crm", None))
+    bench.run()
+    assert bench.deltas() == ["a", "a", "a"]
+    assert len(bench.ends()) == 1

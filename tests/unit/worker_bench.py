@@ -1,0 +1,180 @@
+"""A worker whose model says "a" without end, stepped by hand, and what it is asked."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.clock import now_unix_ms
+from shared.fallback import Fallback
+from shared.messages import ChatRequest, Grounding, Reply, ReplyDelta, ReplyDone
+from shared.requests import Defaults, settle
+from shared.tokenizer import Tokenizer
+from shared.topics import TopicNames
+from shared.turn import Turn
+from workers.answer import Answer
+from workers.conversation import Prompt
+from workers.costs import CostModel
+from workers.engine import Sampling
+from workers.engine.fake import FakeEngine
+from workers.engine_loop import EngineLoop, run_step
+from workers.job import Job
+from workers.lengths import OutputLengths
+from workers.offsets import OffsetTracker, Partition
+from workers.policies import build_scheduler
+from workers.reply_publisher import Target
+from workers.scheduler import SchedulerLimits
+from workers.sequence import Sequence
+from workers.worker import Worker
+
+TOKENIZER = Tokenizer.byte_level()
+TOPIC: Partition = ("chat.requests.short", 0)
+LETTER_A = 3 + ord("a")
+
+
+@dataclass
+class FakePublisher:
+    said: list[Reply] = field(default_factory=list)
+    by_target: dict[Target, list[Reply]] = field(default_factory=dict)
+
+    def delta(self, target: Target, delta: ReplyDelta) -> None:
+        self.said.append(delta)
+        self.by_target.setdefault(target, []).append(delta)
+
+    def done(self, target: Target, done: ReplyDone) -> None:
+        self.said.append(done)
+        self.by_target.setdefault(target, []).append(done)
+
+
+@dataclass
+class FakeHistory:
+    turns: list[Turn] = field(default_factory=list)
+
+    def remember(self, tenant: str, session_id: str, turn: Turn) -> None:
+        self.turns.append(turn)
+
+
+@dataclass
+class Bench:
+    """A worker whose model says "a" without end, stepped by hand."""
+
+    publisher: FakePublisher = field(default_factory=FakePublisher)
+    history: FakeHistory = field(default_factory=FakeHistory)
+    offsets: OffsetTracker = field(default_factory=OffsetTracker)
+    interval_s: float = 0.0
+    worker: Worker = field(init=False)
+    engine_loop: EngineLoop = field(init=False)
+
+    def __post_init__(self) -> None:
+        engine = FakeEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
+        limits = SchedulerLimits(
+            num_slots=2,
+            prefill_chunk_tokens=16,
+            max_prefill_rows=2,
+            stop_token_ids=engine.info.stop_token_ids,
+        )
+        costs = CostModel.prior()
+        self.worker = Worker(
+            engine=engine,
+            scheduler=build_scheduler("goodput", limits=limits, costs=costs, lengths=OutputLengths()),
+            costs=costs,
+            publisher=self.publisher,  # type: ignore[arg-type]
+            history=self.history,  # type: ignore[arg-type]
+            offsets=self.offsets,
+            topics=TopicNames(),
+            max_waiting=4,
+            reply_interval_s=self.interval_s,
+        )
+        self.engine_loop = self.worker.engine_loop
+        self.engine_loop.tell = self.worker.hear
+
+    def accept(self, offset: int, *, output: int = 3, stops: tuple[str, ...] = ()) -> Job:
+        request = ChatRequest(id=f"r{offset}", session_id="s", input="hi", reply_topic="chat.replies")
+        now = now_unix_ms()
+        order = settle(request, DEFAULTS, now)
+        job = Job(
+            order=order,
+            bucket="short",
+            sequence=Sequence(
+                request_id=request.id,
+                prompt_ids=[5, 6, 7],
+                max_output_tokens=output,
+                sampling=Sampling(),
+                deadline=order.deadline,
+                arrived_unix_ms=now,
+            ),
+            answer=Answer(
+                request_id=request.id, session_id="s", attempt=1, token_bytes=TOKENIZER.token_bytes, stops=stops
+            ),
+            prompt=Prompt(ids=[5, 6, 7], shared_tokens=0),
+            fallback=Fallback(source="busy", text="busy", language="en"),
+            origins=[(TOPIC, offset)],
+        )
+        self.offsets.begin(TOPIC, offset)
+        self.worker.accept(job)
+        return job
+
+    def step(self) -> bool:
+        """One step as the engine's thread makes it; False when there is nothing left to compute."""
+        step = self.engine_loop.next_step()
+        if step is None:
+            self.engine_loop._tell_all()
+            return False
+        self.engine_loop.take_in(step, run_step(self.engine_loop.engine, step, self.engine_loop.keep))
+        return True
+
+    def run(self) -> None:
+        while self.step():
+            pass
+
+    def deltas(self) -> list[str]:
+        return [reply.delta for reply in self.publisher.said if isinstance(reply, ReplyDelta)]
+
+    def ends(self) -> list[ReplyDone]:
+        return [reply for reply in self.publisher.said if isinstance(reply, ReplyDone)]
+
+
+DEFAULTS = Defaults(
+    tenant="demo",
+    output_tokens=16,
+    max_output_tokens=16,
+    first_token_ms=60_000,
+    deadline_ms=60_000,
+    max_deadline_ms=60_000,
+    reply_topic="chat.replies.external",
+    reply_topics=("chat.replies*",),
+)
+
+
+QUOTED = Fallback(
+    source="faq",
+    text="Soon.",
+    language="en",
+    grounding=(Grounding(id="when", question="When?", answer="Soon."),),
+)
+
+
+def decided(bench: Bench, offset: int = 0, *, cancelled: bool = False, **request: Any) -> Job:
+    """A request that the FAQ answers; `accept` has it."""
+    fields = {"id": f"r{offset}", "session_id": "s", "input": "hi", "reply_topic": "chat.replies"} | request
+    order = settle(ChatRequest(**fields), DEFAULTS, now_unix_ms())
+    job = Job(
+        order=order,
+        bucket="short",
+        sequence=Sequence(
+            request_id=order.request.id,
+            prompt_ids=[],
+            max_output_tokens=3,
+            sampling=Sampling(),
+            deadline=order.deadline,
+            arrived_unix_ms=now_unix_ms(),
+        ),
+        answer=Answer(
+            request_id=order.request.id, session_id="s", attempt=1, token_bytes=TOKENIZER.token_bytes, stops=()
+        ),
+        prompt=Prompt(ids=[], shared_tokens=0),
+        fallback=QUOTED,
+        decided=True,
+        origins=[(TOPIC, offset)],
+    )
+    bench.offsets.begin(TOPIC, offset)
+    bench.worker.accept(job, cancelled=cancelled)
+    return job
