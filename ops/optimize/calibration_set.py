@@ -92,8 +92,7 @@ def calibration_set(
     `name`, for fewer than 500 texts or too few of the special kinds.
     """
     kept = _usable(texts)
-    groups = sorted({_group(text) for text in kept}, key=lambda group: _digest(seed, group))
-    apart = set(groups[: round(_HELD_OUT_SHARE * len(groups))])
+    apart = _kept_apart(kept, seed)
     outside = [text for text in kept if _group(text) in apart]
     inside = [text for text in kept if _group(text) not in apart]
     measured = [_by_length(_of(outside, kind), count_tokens, held_out, seed) for kind in KINDS]
@@ -124,6 +123,25 @@ def _of(texts: Sequence[CalibrationText], kind: Kind) -> list[CalibrationText]:
 
 def _group(text: CalibrationText) -> str:
     return text.text if text.group is None else text.group
+
+
+def _kept_apart(texts: Sequence[CalibrationText], seed: int) -> set[str]:
+    """A fifth of the groups, as they are drawn, and further ones where a kind is too rare among those; never more than
+    half of a kind."""
+    kinds: dict[str, Counter[Kind]] = {}
+    for text in texts:
+        kinds.setdefault(_group(text), Counter())[text.kind] += 1
+    drawn = sorted(kinds, key=lambda group: _digest(seed, group))
+    fifth = round(_HELD_OUT_SHARE * len(drawn))
+    apart = set(drawn[:fifth])
+    for kind in KINDS:
+        found, most = sum(kinds[group][kind] for group in apart), sum(kinds[group][kind] for group in drawn) // 2
+        for group in drawn[fifth:]:
+            here = kinds[group][kind]
+            if group not in apart and here and found < FEWEST_HELD_OUT and found + here <= most:
+                apart.add(group)
+                found += here
+    return apart
 
 
 def _by_length(

@@ -62,6 +62,13 @@ def test_the_demos_set_has_its_shares_whatever_the_seed(seed: int) -> None:
     assert all(20 <= held_out[kind] <= 60 for kind in KINDS)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_a_kind_of_few_large_groups_is_kept_apart_whatever_the_seed(seed: int) -> None:
+    few = [CalibrationText(text=f"AX-{n:04}-B", consented=True, group=f"sku {n % 8}") for n in range(200)]
+    held_out = Counter(text.kind for text in choose([*made(800, 200, 0), *few], seed=seed).held_out)
+    assert held_out["sku"] >= 20
+
+
 @settings(max_examples=15)
 @given(st.integers(0, 1_000_000))
 def test_nothing_that_is_measured_by_is_calibrated_with(seed: int) -> None:
