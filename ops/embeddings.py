@@ -1,4 +1,5 @@
-"""Prepares the demo's sentence embeddings: a table of token vectors, as the folder that the FAQ's search reads.
+"""Prepares the demo's sentence embeddings: a table of token vectors, as the folder that the FAQ's search reads. And
+finds what is prepared.
 
 The table comes with the PyPI distribution `wordllama` (MIT), of which only two files are used: its code is never
 imported, and it is installed without its own dependencies. A text's vector is the mean of its tokens' vectors (D. L.
@@ -8,8 +9,6 @@ Miller, "WordLlama: Recycled Token Embeddings from Large Language Models", 2024)
 import hashlib
 import importlib.metadata
 import json
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from ops.model import put_in_place
+from ops.bge import BGE
+from ops.bge import RECIPE as BGE_RECIPE
+from ops.recipe_folder import is_made_by, make
 from shared.errors import ModelError
 from shared.model_folder import sha256_of
 from shared.settings import Settings
@@ -36,7 +37,6 @@ _SHA256: Final = {
 }
 # Part of what the folder is prepared from: raise it whenever the same files would give another one.
 _WRITER_VERSION: Final = 1
-_RECIPE_FILE: Final = "recipe"
 _RECIPE: Final = hashlib.sha256(f"{'/'.join(_SHA256.values())}/{_WRITER_VERSION}".encode()).hexdigest()
 _OPSET: Final = 18
 _IR_VERSION: Final = 10
@@ -50,20 +50,16 @@ def prepare_embeddings(target_dir: Path) -> Path:
     the pinned one.
     """
     target = target_dir / EMBEDDINGS
-    if is_prepared(target):
+    if is_made_by(target, _RECIPE):
         return target
     table, tokenizer = (_installed(name) for name in _SHA256)
-    target_dir.mkdir(parents=True, exist_ok=True)
-    workshop = Path(tempfile.mkdtemp(prefix=f".{EMBEDDINGS}-", dir=target_dir))
-    try:
+
+    def fill(folder: Path) -> None:
         (vectors,) = tensors_of(table).values()
-        (workshop / "model.onnx").write_bytes(_look_up(vectors.read().astype(np.float16)))
-        (workshop / "tokenizer.json").write_text(_plain(tokenizer), encoding="utf-8")
-        (workshop / _RECIPE_FILE).write_text(_RECIPE, encoding="ascii")
-        put_in_place(workshop, target)
-    finally:
-        shutil.rmtree(workshop, ignore_errors=True)
-    return target
+        (folder / "model.onnx").write_bytes(_look_up(vectors.read().astype(np.float16)))
+        (folder / "tokenizer.json").write_text(_plain(tokenizer), encoding="utf-8")
+
+    return make(target, _RECIPE, fill)
 
 
 def is_installed() -> bool:
@@ -75,19 +71,17 @@ def is_installed() -> bool:
     return True
 
 
-def is_prepared(folder: Path) -> bool:
-    """Whether this version's folder is there."""
-    try:
-        return (folder / _RECIPE_FILE).read_text(encoding="ascii") == _RECIPE
-    except (OSError, ValueError):
-        return False
+def prepared_beside(models: Path) -> Path | None:
+    """The folder of embeddings that is prepared there, the better one where both are."""
+    recipes = {BGE: BGE_RECIPE, EMBEDDINGS: _RECIPE}
+    return next((models / name for name, recipe in recipes.items() if is_made_by(models / name, recipe)), None)
 
 
 def with_prepared_embeddings(settings: Settings) -> Settings:
     """With the embeddings that are prepared beside the model, unless others are set; else as they are. For what runs on
     the developer's machine: a worker of its own searches by what is set alone."""
-    prepared = settings.model.dir.parent / EMBEDDINGS
-    if settings.faq.embeddings_dir is not None or not is_prepared(prepared):
+    prepared = prepared_beside(settings.model.dir.parent)
+    if settings.faq.embeddings_dir is not None or prepared is None:
         return settings
     return settings.model_copy(update={"faq": settings.faq.model_copy(update={"embeddings_dir": prepared})})
 

@@ -11,9 +11,10 @@ from tokenizers import Tokenizer
 from ops import embeddings
 from ops.embeddings import embeddings_env, prepare_embeddings, searched_by, with_prepared_embeddings
 from ops.prepare import prepare_installed_embeddings
-from shared.errors import ModelError
-from shared.faq.embedder import Embedder
+from shared.errors import ModelError, SettingsError
+from shared.faq.embedder import Encoder
 from shared.settings import FaqSettings, Settings
+from workers.building import open_embedder
 from workers.graph.safetensors_source import tensors_of
 
 TEXTS = [
@@ -23,6 +24,30 @@ TEXTS = [
     "x",
     "I would like to know how long a delivery to the islands takes " * 3,
 ]
+
+
+def test_a_worker_whose_embeddings_are_not_there_refuses_or_searches_by_terms_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "wordllama-256"
+    with pytest.raises(SettingsError, match=r"wordllama-256: holds no model\.onnx"):
+        open_embedder(FaqSettings(embeddings_dir=folder))
+    assert open_embedder(FaqSettings(embeddings_dir=folder, embeddings_missing="terms")) is None
+    said = capsys.readouterr().out
+    assert "embeddings_missing" in said
+    assert str(folder) in said
+    folder.mkdir()
+    with pytest.raises(SettingsError, match=r"holds no model\.onnx"):
+        open_embedder(FaqSettings(embeddings_dir=folder, embeddings_missing="terms"))
+    assert open_embedder(FaqSettings(embeddings_missing="terms")) is None
+
+
+def test_a_worker_searches_by_the_embeddings_that_are_there(folder: Path) -> None:
+    embed = open_embedder(FaqSettings(embeddings_dir=folder, embeddings_missing="terms"))
+    assert embed is not None
+    vectors = embed(TEXTS[:2], "en")
+    assert vectors is not None
+    assert vectors.shape == (2, 256)
 
 
 def settings_beside(models: Path, **faq: Path) -> Settings:
@@ -55,7 +80,7 @@ def test_vectors_are_the_plain_means_of_the_distribution_s_table(folder: Path) -
     tokenizer = Tokenizer.from_file(str(installed.locate_file(embeddings._TOKENIZER)))
     means = [table[tokenizer.encode(text, add_special_tokens=False).ids].mean(axis=0) for text in TEXTS]
     wanted = np.array([mean / np.linalg.norm(mean) for mean in means])
-    assert np.allclose(Embedder(folder)(TEXTS), wanted, atol=1e-6)
+    assert np.allclose(Encoder(folder)(TEXTS), wanted, atol=1e-6)
 
 
 def test_preparing_again_writes_nothing_and_needs_no_distribution(folder: Path, distribution: Path) -> None:
@@ -67,7 +92,7 @@ def test_preparing_again_writes_nothing_and_needs_no_distribution(folder: Path, 
 def test_a_folder_of_another_recipe_is_written_anew(tmp_path: Path) -> None:
     (tmp_path / "wordllama-256").mkdir()
     (tmp_path / "wordllama-256" / "recipe").write_text("older")
-    assert Embedder(prepare_embeddings(tmp_path))(["hello"]).shape == (1, 256)
+    assert Encoder(prepare_embeddings(tmp_path))(["hello"]).shape == (1, 256)
     assert [path.name for path in tmp_path.iterdir()] == ["wordllama-256"]
 
 
