@@ -9,7 +9,8 @@
     nothing fits                                   → "I don't know", and the offer of a person
 
 A model that is asked what no entry answers makes something up, and the smaller it is the more of it; so it is not
-asked. Whether an entry fits is its score alone, so who writes "ignore your instructions" gets what his question finds.
+asked. Whether an entry fits is told by scores alone, so who writes "ignore your instructions" gets what his question
+finds.
 """
 
 from collections.abc import Sequence
@@ -25,18 +26,24 @@ from shared.small_talk import Kind, courtesy, small_talk
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Of an entry's score, 0..1: from `confident` on it fits surely, from `weak` on it may fit."""
+    """From the sureness `confident` on the best entry fits (`sureness_of`), from the score `weak`, 0..1, it may."""
 
     confident: float
     weak: float
 
 
-# Fitted by `replyline eval --fit` on the dev questions of ops/evaluation.
-FITTED: Final = Thresholds(confident=0.5, weak=0.25)
+# Fitted on the dev questions of ops/evaluation (`replyline eval --fit`), the weak one on wordings of dev entries that
+# were kept out of the index: docs/evaluation.md.
+FITTED: Final = Thresholds(confident=0.7, weak=0.15)
+# Of two entries that fit alike well each is the wrong one for half of the questions. So how far the best one stands
+# before the second counts beside its score, up to so much: farther is no clearer.
+_CLEAR_LEAD: Final = 0.2
 # An entry that fits much worse than the best would only lead a model astray.
 _NEAR: Final = 0.8
-# So many entries that may fit are shown.
-_SHOWN: Final = 2
+# What may fit is shown with a doubt and read by a person, who sees which of two is meant.
+_NEAR_IN_DOUBT: Final = 0.5
+# So many hits at least are to be found: the lead over the second counts.
+SHOWN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +107,10 @@ def decide(
         if not joins:
             return Quote(tuple(several), language)
         found = several
-    elif hits and hits[0].score >= thresholds.confident:
+    elif sureness_of(hits) >= thresholds.confident:
         found = near(hits, most)
     else:
-        return Unsure(language, tuple(near(hits, _SHOWN)) if hits and hits[0].score >= thresholds.weak else ())
+        return Unsure(language, offered(hits) if hits and hits[0].score >= thresholds.weak else ())
     if found and (languages is None or {language, *(entry.language for entry in found)} <= set(languages)):
         return Ground(tuple(found))
     return Quote(tuple(several) if len(several) > 1 else (hits[0].entry,), language)
@@ -155,14 +162,28 @@ class AnswerPolicy:
         return said(decision, handoff=self.handoff)
 
 
-def near(hits: Sequence[FaqHit], most: int) -> list[FaqEntry]:
-    """The best hit's entry, and those that fit nearly as well."""
-    return [hit.entry for hit in hits[:most] if hit.score >= _NEAR * hits[0].score]
+def sureness_of(hits: Sequence[FaqHit]) -> float:
+    """How surely the best of `hits`, which stand best first, is the right entry: its score, and its lead as far as that
+    counts. 0 without a hit; `hits` are two at least where two entries fit."""
+    if not hits:
+        return 0.0
+    best, second = hits[0].score, hits[1].score if len(hits) > 1 else 0.0
+    return best + min(best - second, _CLEAR_LEAD)
+
+
+def near(hits: Sequence[FaqHit], most: int, *, share: float = _NEAR) -> list[FaqEntry]:
+    """The best hit's entry, and those that fit nearly as well: to that share of its score."""
+    return [hit.entry for hit in hits[:most] if hit.score >= share * hits[0].score]
+
+
+def offered(hits: Sequence[FaqHit]) -> tuple[FaqEntry, ...]:
+    """What is shown where the best hit only may fit."""
+    return tuple(near(hits, SHOWN, share=_NEAR_IN_DOUBT))
 
 
 def _of_each_part(parts: Sequence[Sequence[FaqHit]], confident: float) -> list[FaqEntry]:
     """The entry that answers each part, without repetition; none where a part has no sure one."""
-    if not all(hits and hits[0].score >= confident for hits in parts):
+    if not all(hits and sureness_of(hits) >= confident for hits in parts):
         return []
     return list({hits[0].entry.id: hits[0].entry for hits in parts}.values())
 

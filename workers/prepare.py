@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shared import clock
-from shared.answer_policy import AnswerPolicy, Courtesy, Decision, Ground, Quote, Unsure
+from shared.answer_policy import SHOWN, AnswerPolicy, Courtesy, Decision, Ground, Quote, Unsure
 from shared.errors import ProtocolError
 from shared.fallback import choose_fallback
 from shared.faq import detect_language
@@ -60,7 +60,7 @@ class Preparer:
             if (done := answered_by(turn, order, now_unix_ms)) is not None:
                 return done
         vector = await self.faq.vector_of(request.input)
-        most = max(self.settings.grounding_entries, 1)
+        most = max(self.settings.grounding_entries, SHOWN)
         found = self.faq.index.find(request.input, k=most, previous=turns, vector=vector)
         decision = self.policy.decide(request.input, found.hits, found.parts)
         if len(request.input) + sum([_chars_to_encode(turn) for turn in turns]) <= _INLINE_CHARS:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from ops.evaluation.judge import retrieved
 from ops.evaluation.questions import Question
 from ops.evaluation.turns import turns_of
-from shared.faq import FaqHit, FaqIndex
+from shared.faq import FaqHit, FaqIndex, detect_language
 from shared.faq.vectors import Embed
 
 FIRST: Final = 3
@@ -37,11 +37,13 @@ def find(questions: Sequence[Question], index: FaqIndex, embed: Embed | None = N
 
 def hits_of(question: Question, index: FaqIndex, embed: Embed | None, *, k: int) -> tuple[FaqHit, ...]:
     """The best `k`, as a worker finds them: the turns before the question are known. `embed` is the index's own."""
+    text = question.question
+    vectors = None if embed is None else embed([text], detect_language(text))
     return index.find(
-        question.question,
+        text,
         k=k,
         previous=turns_of(question, index.entries, name=question.id, asked_unix_ms=0),
-        vector=None if embed is None else embed([question.question])[0],
+        vector=None if vectors is None else vectors[0],
     ).hits
 
 

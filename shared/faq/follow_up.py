@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 # What a term of the question before counts in a question that leans on it, and a term of the entry that answered it.
-PREVIOUS_WEIGHT: Final = 0.5
+PREVIOUS_WEIGHT: Final = 0.7
 GROUNDING_WEIGHT: Final = 0.25
 # A question that an entry covers so far by itself needs no other; one that opens and refers ("and … that") so far.
-_FOUND_ALONE: Final = 0.6
+_FOUND_ALONE: Final = 0.45
 _FOUND_THOUGH_IT_REFERS: Final = 0.85
 # An opener or a reference makes a question lean that has no more words than these; both, one that has one more.
 _MOST_WORDS: Final = 3

@@ -22,9 +22,9 @@ from shared.turn import Turn
 PART_SCORE: Final = 0.3
 # A message of which one entry covers so much is one question, however many it asks.
 WHOLE_SCORE: Final = 0.7
-# Hits are in the order of share + so much of the similarity. Terms lead: on the development questions reciprocal rank
-# fusion, for which a narrow first place is as good as a clear one, was worse in Chinese than terms alone.
-SIMILARITY_WEIGHT: Final = 0.35
+# A score is the share + so much of the similarity. Terms lead. Not reciprocal rank fusion, for which a narrow first
+# place is as good as a clear one: on the development questions it was worse in Chinese than terms alone.
+SIMILARITY_WEIGHT: Final = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,9 @@ class FaqIndex:
             ranking = Ranking.of(own, self._terms_of)
             if ranking is not None:
                 self._rankings[language] = ranking
-                if embed is not None:
-                    self._vectors[language] = EntryVectors.of(own, embed)
+                vectors = None if embed is None else EntryVectors.of(own, embed)
+                if vectors is not None:
+                    self._vectors[language] = vectors
 
     @classmethod
     def load(cls, path: Path | None = None, *, max_entries: int | None = None, embed: Embed | None = None) -> Self:
@@ -94,8 +95,9 @@ class FaqIndex:
         scores of long and short questions compare. Without a term in common there is no hit. A question that leans on
         the last of the `previous` turns is searched with that turn's terms beside its own.
 
-        `vector` [dimensions] is the text's embedding, by the same function as the entries'. Then the order is that of
-        the share and a part of the similarity, as `EntryVectors` scales it, together; a score is the higher of the two.
+        `vector` [dimensions] is the text's embedding, by the same function as the entries'. Then a score is the share
+        and a part of the similarity, as `EntryVectors` scales it, together: more for what is nearer than entries are to
+        each other, less for what is farther.
         """
         language = language or detect_language(text)
         ranking = self._rankings.get(language)
@@ -139,10 +141,7 @@ class FaqIndex:
         if before is not None and lean_of(text, weights, own[0].score if own else 0.0) is not Lean.NOT:
             joined = ranking.shares(with_previous(weights, before.question, before.grounding))
             return _merged([ranking.best_of(scores_of(joined, shares, weights), k), own[:1]], (), k)
-        if similarities is None:
-            return own
-        order = shares + SIMILARITY_WEIGHT * similarities
-        return _merged([ranking.best_of(np.maximum(shares, similarities), k, order=order)], (), k)
+        return own if similarities is None else ranking.best_of(shares + SIMILARITY_WEIGHT * similarities, k)
 
     def _before(self, turns: Sequence[Turn]) -> _Before | None:
         """The last turn; where its question leaned on another, the entry that answered it says on what. Of an answer

@@ -16,6 +16,7 @@ from shared import metrics
 from shared.errors import SettingsError
 from shared.faq.entries import LANGUAGES, PACKAGED_PATH
 from shared.faq.index import FaqIndex
+from shared.faq.terms import detect_language
 from shared.faq.vectors import Embed
 from shared.logs import get_logger
 from shared.settings import FaqSettings
@@ -65,8 +66,8 @@ class LiveFaq:
         """The text's embedding, for `FaqIndex.find`; computed on a thread. None where there are none."""
         if self._embed is None:
             return None
-        vector: NDArray[np.float32] = (await asyncio.to_thread(self._embed, [text]))[0]
-        return vector
+        vectors = await asyncio.to_thread(self._embed, [text], detect_language(text))
+        return None if vectors is None else vectors[0]
 
     def _load(self) -> FaqIndex:
         return FaqIndex.load(self._path, max_entries=self._most, embed=self._embed)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shared.faq.entries import FaqEntry, FaqHit
 from shared.faq.spelling import Spelling
-from shared.faq.terms import NAME_WEIGHT, TermExtractor, wording
+from shared.faq.terms import NAME_WEIGHT, NAMED_WORD_WEIGHT, TermExtractor, wording
 
 # What a term in the answer counts beside one in a question.
 ANSWER_WEIGHT: Final = 0.6
@@ -96,15 +96,11 @@ class Ranking:
         attainable += sum(float(self.best[self.ids[term]]) * weight for term, weight in matched.items())
         return np.bincount(rows, scores, minlength=len(self.entries)) / attainable
 
-    def best_of(
-        self, scores: NDArray[np.floating[Any]], k: int, *, order: NDArray[np.floating[Any]] | None = None
-    ) -> tuple[FaqHit, ...]:
-        """Of one score an entry the `k` highest above 0, best first; the first of equals first. `order` has the number
-        by which they are chosen and stand, where that is not the score itself."""
-        order = scores if order is None else order
-        least = np.partition(order, -k)[-k] if k < len(order) else 0.0
-        at = np.flatnonzero((order >= least) & (order > 0))
-        places = at[np.argsort(-order[at], kind="stable")][:k]
+    def best_of(self, scores: NDArray[np.floating[Any]], k: int) -> tuple[FaqHit, ...]:
+        """Of one score an entry the `k` highest above 0, best first; the first of equals first."""
+        least = np.partition(scores, -k)[-k] if k < len(scores) else 0.0
+        at = np.flatnonzero((scores >= least) & (scores > 0))
+        places = at[np.argsort(-scores[at], kind="stable")][:k]
         return tuple(FaqHit(self.entries[place], min(float(scores[place]), 1.0)) for place in places.tolist())
 
     def _matched(self, weights: Mapping[str, float]) -> tuple[dict[str, float], float]:
@@ -117,8 +113,10 @@ class Ranking:
             if term in self.ids:
                 matched[term] = max(weight, matched.get(term, 0.0))
             elif (word := self.spelling.nearest(term)) is not None:
-                matched[word] = max(weight, matched.get(word, 0.0))
-                for name in self.names_of(word):
+                names = self.names_of(word)
+                meant = min(weight, NAMED_WORD_WEIGHT) if names else weight
+                matched[word] = max(meant, matched.get(word, 0.0))
+                for name in names:
                     if name in self.ids:
                         matched[name] = max(NAME_WEIGHT, matched.get(name, 0.0))
             elif "-" not in term and not term.startswith("="):

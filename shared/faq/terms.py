@@ -23,8 +23,11 @@ from shared.messages import Language
 # A message that is longer than this is a story with a question at its start or its end.
 MAX_CHARS: Final = 600
 
-# What a term of a question counts, by its kind. Two characters that no word joins are weak evidence, and so is one
-# alone; a word and its other name count together as a little more than a word without one.
+# What a term of a question counts, by its kind. An article's number gives up to four terms and names one thing: at full
+# weight it would outweigh what is asked of the article. Two characters that no word joins are weak evidence, and so is
+# one alone; a word and its other name count together as a little more than a word without one.
+SKU_WEIGHT: Final = 0.5
+SKU_PART_WEIGHT: Final = 0.25
 NAME_WEIGHT: Final = 0.8
 NAMED_WORD_WEIGHT: Final = 0.6
 CHARACTER_WEIGHT: Final = 0.5
@@ -108,7 +111,7 @@ class TermExtractor:
 
     def _weighted(self, text: str) -> list[tuple[str, float]]:
         folded = _fold(_ends(text))
-        terms = [(sku, 1.0) for sku in _sku_terms(folded)]
+        terms = [(sku, SKU_WEIGHT) for sku in _sku_terms(folded)]
         self._add_words(folded, terms)
         for run in _HAN.findall(folded):
             _add_chinese(run, terms)
@@ -117,6 +120,7 @@ class TermExtractor:
     def _add_words(self, folded: str, terms: list[tuple[str, float]]) -> None:
         words = _WORD.findall(_SKU.sub(_sku_parts, _CONTRACTION.sub(_spell_out, folded)))
         stems = self._stems(words)
+        of_skus = {part for match in _SKU.finditer(folded) for part in match.groups()[:2]}
         turned: set[int] = set()
         for end, stem in enumerate(stems):
             if stem in self._pair_ends:
@@ -131,7 +135,8 @@ class TermExtractor:
             names = self._names.get(stem, ())
             terms.extend((name, NAME_WEIGHT) for name in names)
             if len(word) > 1 and word not in _STOP_WORDS:
-                terms.append((stem, NAMED_WORD_WEIGHT if names else 1.0))
+                whole = NAMED_WORD_WEIGHT if names else 1.0
+                terms.append((stem, SKU_PART_WEIGHT if word in of_skus else whole))
 
 
 def _ends(text: str) -> str:

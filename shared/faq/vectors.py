@@ -2,6 +2,7 @@
 
 Cosines of one model say nothing beside those of another, nor beside shares of terms. So a similarity is scaled by the
 FAQ itself: 0 is how near the entries of different questions typically come to each other, 1 is the very same text.
+Below 0 it still tells the nearer entry from the farther one.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.faq.entries import FaqEntry
+from shared.messages import Language
 
-# Texts to unit vectors: [texts, dimensions].
-Embed = Callable[[Sequence[str]], NDArray[np.float32]]
+# Texts of a language to unit vectors: [texts, dimensions]; None where there are none for the language.
+Embed = Callable[[Sequence[str], Language], NDArray[np.float32] | None]
 
 # So many phrasings, spread over all, are enough to tell how near strangers come.
 _SAMPLED: Final = 256
@@ -30,17 +32,20 @@ class EntryVectors:
     floor: float
 
     @classmethod
-    def of(cls, entries: Sequence[FaqEntry], embed: Embed) -> Self:
+    def of(cls, entries: Sequence[FaqEntry], embed: Embed) -> Self | None:
+        """`entries` are of one language, and there is one. None where that has no embeddings."""
         phrasings = [entry.wordings for entry in entries]
-        vectors = embed([phrasing for of_entry in phrasings for phrasing in of_entry])
+        vectors = embed([phrasing for of_entry in phrasings for phrasing in of_entry], entries[0].language)
+        if vectors is None:
+            return None
         begins = np.cumsum([0, *(len(of_entry) for of_entry in phrasings)])[:-1]
         owners = np.repeat(np.arange(len(entries)), [len(of_entry) for of_entry in phrasings])
         return cls(vectors, begins, _nearest_strangers(vectors, owners))
 
     def similarities(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        """[entries], in 0..1: of each the nearest phrasing's, scaled."""
+        """[entries], at most 1: of each the nearest phrasing's, scaled."""
         nearest = np.maximum.reduceat(self.vectors @ vector, self.begins)
-        return np.clip((nearest - self.floor) / (1.0 - self.floor), 0.0, 1.0).astype(np.float32)
+        return np.minimum((nearest - self.floor) / (1.0 - self.floor), 1.0).astype(np.float32)
 
 
 def _nearest_strangers(vectors: NDArray[np.float32], owners: NDArray[np.int64]) -> float:

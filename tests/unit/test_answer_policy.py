@@ -15,6 +15,7 @@ from shared.answer_policy import (
     Unsure,
     decide,
     said,
+    sureness_of,
 )
 from shared.answer_settings import AnswerSettings
 from shared.faq import FaqEntry, FaqHit, Language
@@ -40,16 +41,35 @@ def test_a_sure_hit_is_the_models_and_near_ones_go_with_it() -> None:
     assert choose("When?", hit("a", 0.6)) == Ground((entry("a"),))
 
 
+def test_of_two_equal_scores_that_with_a_lead_is_surer() -> None:
+    """Two entries that fit alike are each the wrong one as often as not."""
+    assert isinstance(choose("When?", hit("a", 0.5), hit("b", 0.45)), Unsure)
+    assert choose("When?", hit("a", 0.5), hit("b", 0.35)) == Ground((entry("a"),))
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_sureness_grows_with_the_score_and_with_the_lead_and_is_never_less_than_the_score(
+    one: float, other: float, third: float
+) -> None:
+    low, middle, high = sorted((one, other, third))
+    assert sureness_of([]) == 0.0
+    assert sureness_of([hit("a", high), hit("b", low)]) >= sureness_of([hit("a", high), hit("b", middle)]) >= high
+    assert sureness_of([hit("a", high), hit("b", low)]) >= sureness_of([hit("a", middle), hit("b", low)])
+    assert sureness_of([hit("a", high)]) == sureness_of([hit("a", high), hit("b", 0.0)])
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_what_may_help_is_shown_and_said_to_be_unsure(language: Language) -> None:
     question = "When?" if language == "en" else "什么时候？"
     one, other = entry("a", language), entry("b", language)
-    both = choose(question, hit("a", 0.59, language), hit("b", 0.58, language), hit("c", 0.57, language))
+    both = choose(question, hit("a", 0.55, language), hit("b", 0.54, language), hit("c", 0.53, language))
     assert both == Unsure(language, (one, other))
     assert isinstance(both, Unsure)
     assert said(both, handoff=False).text.endswith(("\n\nOr “?”: b is so.", "\n\n或者“?”：b is so."))
     assert said(both, handoff=False).grounding == (one.as_grounding(), other.as_grounding())
-    may_help = choose(question, hit("a", 0.3, language), hit("b", 0.2, language), languages=())
+    half = choose(question, hit("a", 0.38, language), hit("b", 0.19, language), languages=())
+    assert half == Unsure(language, (one, other))
+    may_help = choose(question, hit("a", 0.3, language), hit("b", 0.14, language), languages=())
     assert may_help == Unsure(language, (one,))
     assert isinstance(may_help, Unsure)
     answer = said(may_help, handoff=True)
@@ -91,9 +111,9 @@ def test_each_of_several_questions_brings_its_entry() -> None:
     assert decide("How? When?", [], parts=parts, thresholds=AT, most=1) == Unsure("en")
 
 
-@pytest.mark.parametrize("parts", [[[hit("a", 0.7)], [hit("b", 0.5)]], [[hit("a", 0.7)], []], [[hit("a", 0.7)]] * 2])
+@pytest.mark.parametrize("parts", [[[hit("a", 0.7)], [hit("b", 0.35)]], [[hit("a", 0.7)], []], [[hit("a", 0.7)]] * 2])
 def test_a_part_without_a_sure_entry_of_its_own_leaves_the_question_whole(parts: list[list[FaqHit]]) -> None:
-    assert decide("How? When?", [hit("c", 0.5)], parts=parts, thresholds=AT) == Unsure("en", (entry("c"),))
+    assert decide("How? When?", [hit("c", 0.35)], parts=parts, thresholds=AT) == Unsure("en", (entry("c"),))
 
 
 def test_small_talk_needs_no_entry() -> None:
@@ -154,7 +174,7 @@ def test_the_model_is_asked_only_for_what_it_can_answer(
     decision = decide(question, hits, languages=languages, thresholds=AT, most=most)
     if isinstance(decision, Ground):
         assert 0 < len(decision.entries) <= most
-        assert hits[0].score >= AT.confident
+        assert sureness_of(hits) >= AT.confident
         assert languages is None or {each.language for each in decision.entries} <= set(languages)
     else:
         assert said(decision, handoff=True).text

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from ops.evaluation.fit import fit
+from ops.evaluation.fit import SURELY, fit
 from ops.evaluation.program import Options, fit_on_dev, show_fit
 from ops.evaluation.questions import Question
 from ops.evaluation.retrieval import find, recall
@@ -59,7 +59,18 @@ def test_an_entry_that_helps_less_often_than_not_is_not_offered() -> None:
     fitted = fit([*SURE, *MISLED, UNSURE], INDEX)
     assert score < fitted.confident
     assert fitted.weak > score
-    assert [(row.n, row.right) for row in fitted.weak_rows if row.score <= score][:1] == [(4, 0)]
+    lowest = fitted.weak_rows[0]
+    assert (lowest.n, lowest.right, lowest.misled) == (1, 0, 1)
+
+
+def test_a_question_without_an_answer_that_is_taken_for_one_raises_the_confident_threshold() -> None:
+    """However many others are right."""
+    lured = question("how loud is your kettle and the neighbours", kind="unanswerable")
+    below = fit([*SURE] * 9, INDEX)
+    fitted = fit([*([*SURE] * 9), lured], INDEX)
+    row = next(row for row in fitted.confident_rows if row.score == below.confident)
+    assert row.right >= SURELY * row.n
+    assert (row.misled, fitted.confident > below.confident) == (1, True)
 
 
 def test_small_talk_says_nothing_of_scores() -> None:

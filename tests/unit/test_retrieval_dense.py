@@ -1,6 +1,7 @@
 """Embeddings beside the terms, by a tiny ONNX model made here: each token's vector looked up in a table."""
 
 import itertools
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from shared.errors import SettingsError
 from shared.faq import FaqEntry, FaqIndex
-from shared.faq.embedder import Embedder
+from shared.faq.embedder import POOLING_FILE, Embedder, Encoder
 from shared.faq.index import SIMILARITY_WEIGHT, WHOLE_SCORE
 from shared.faq.live import LiveFaq
 from shared.faq.vectors import EntryVectors
+from shared.messages import Language
 from shared.settings import FaqSettings
 from shared.turn import Turn
 
@@ -58,9 +60,22 @@ def make_model(
     return folder
 
 
-def entry(entry_id: str, question: str, *alternatives: str) -> FaqEntry:
+def pool_by(folder: Path, *modes: str) -> Path:
+    """As sentence-transformers writes it, all modes named."""
+    config = {f"pooling_mode_{mode}": mode in modes for mode in ("cls_token", "mean_tokens", "max_tokens")}
+    (folder / POOLING_FILE).parent.mkdir()
+    (folder / POOLING_FILE).write_text(json.dumps({"word_embedding_dimension": len(MEANINGS), **config}))
+    return folder
+
+
+def entry(entry_id: str, question: str, *alternatives: str, language: Language = "en") -> FaqEntry:
     return FaqEntry(
-        id=entry_id, topic="t", language="en", question=question, alternatives=alternatives, answer=f"About {entry_id}."
+        id=entry_id,
+        topic="t",
+        language=language,
+        question=question,
+        alternatives=alternatives,
+        answer=f"About {entry_id}.",
     )
 
 
@@ -71,38 +86,105 @@ ENTRIES = [
 ]
 
 
-def tabled(texts: Sequence[str]) -> np.ndarray:
-    """As the model below, without a file."""
+def tabled(texts: Sequence[str], language: Language) -> np.ndarray:
+    """As the model above, without a file."""
+    assert language == "en"
     known = [[VOCABULARY[word] for word in text.split() if word in VOCABULARY] for text in texts]
     return np.array([np.eye(4)[(words[0] + 1) // 2] for words in known], dtype=np.float32)
 
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_vectors_are_means_of_their_tokens_of_length_one(tmp_path: Path, pooled: bool) -> None:
-    vectors = Embedder(make_model(tmp_path, pooled=pooled))(["refund refund", "refund parcel"])
+    vectors = Encoder(make_model(tmp_path, pooled=pooled))(["refund refund", "refund parcel"])
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0)
     assert np.allclose(vectors[1, 1:3], 2**-0.5)
 
 
 def test_padding_changes_no_vector(tmp_path: Path) -> None:
     """Texts of a batch are as long as its longest; the mask leaves out what was added."""
-    embed = Embedder(make_model(tmp_path, inputs=("input_ids", "attention_mask", "token_type_ids")))
+    embed = Encoder(make_model(tmp_path, inputs=("input_ids", "attention_mask", "token_type_ids")))
     alone = embed(["refund"])[0]
     assert np.array_equal(embed(["refund", "parcel " * 40, *["hours"] * 40])[0], alone)
 
 
-def test_a_question_without_a_term_in_common_finds_the_entry_of_its_meaning(tmp_path: Path) -> None:
+def test_a_folder_says_that_the_first_token_stands_for_the_text(tmp_path: Path) -> None:
+    folder = make_model(tmp_path)
+    texts = ["refund parcel open", "parcel refund refund", "open"]
+    firsts = Encoder(folder)(["refund", "parcel", "open"])
+    assert not np.allclose(Encoder(folder)(texts)[:2], firsts[:2])
+    assert np.array_equal(Encoder(pool_by(folder, "cls_token"))(texts), firsts)
+
+
+def test_a_folder_that_says_mean_pools_as_one_that_says_nothing(tmp_path: Path) -> None:
+    folder = make_model(tmp_path)
+    texts = ["refund parcel open", "parcel refund refund"]
+    unsaid = Encoder(folder)(texts)
+    assert np.array_equal(Encoder(pool_by(folder, "mean_tokens"))(texts), unsaid)
+
+
+@pytest.mark.parametrize(
+    ("modes", "named"), [(("max_tokens",), "max_tokens"), (("cls_token", "mean_tokens"), "cls_token, mean_tokens")]
+)
+def test_another_pooling_is_refused_in_one_line(tmp_path: Path, modes: tuple[str, ...], named: str) -> None:
+    with pytest.raises(SettingsError, match=f"pools by {named}; only cls_token or mean_tokens"):
+        Encoder(pool_by(make_model(tmp_path), *modes))
+
+
+def test_a_broken_pooling_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = pool_by(make_model(tmp_path))
+    (folder / POOLING_FILE).write_text("[1]")
+    with pytest.raises(SettingsError, match=r"1_Pooling/config\.json") as caught:
+        Encoder(folder)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_each_language_has_the_encoder_of_its_own_folder(tmp_path: Path) -> None:
+    make_model(tmp_path / "en")
+    pool_by(make_model(tmp_path / "zh"), "cls_token")
+    text, embed = ["refund parcel"], Embedder(tmp_path)
+    for language in ("en", "zh"):
+        vectors = embed(text, language)
+        assert vectors is not None
+        assert np.array_equal(vectors, Encoder(tmp_path / language)(text))
+
+
+def test_one_encoder_serves_all_languages(tmp_path: Path) -> None:
     embed = Embedder(make_model(tmp_path))
-    index = FaqIndex(ENTRIES, embed)
+    english, chinese = embed(["refund"], "en"), embed(["refund"], "zh")
+    assert english is not None
+    assert chinese is not None
+    assert np.array_equal(english, chinese)
+
+
+async def test_a_language_without_an_encoder_is_searched_by_terms_alone(tmp_path: Path) -> None:
+    make_model(tmp_path / "en")
+    embed = Embedder(tmp_path)
+    assert embed(["退款"], "zh") is None
+    entries = [*ENTRIES, entry("钱", "退款多久", language="zh")]
+    index = FaqIndex(entries, embed)
+    assert index.search("退款") == FaqIndex(entries).search("退款") != []
+    assert await LiveFaq(FaqSettings(), embed=embed).vector_of("退款") is None
+
+
+def test_a_bad_folder_of_a_language_is_named(tmp_path: Path) -> None:
+    make_model(tmp_path / "en")
+    (tmp_path / "zh").mkdir()
+    with pytest.raises(SettingsError, match=r"/zh: holds no model\.onnx"):
+        Embedder(tmp_path)
+
+
+def test_a_question_without_a_term_in_common_finds_the_entry_of_its_meaning(tmp_path: Path) -> None:
+    embed = Encoder(make_model(tmp_path))
+    index = FaqIndex(ENTRIES, Embedder(tmp_path))
     for question, wanted in (("gelt", "money"), ("pakje", "box")):
         assert index.search(question) == []
         best = index.search(question, vector=embed([question])[0])[0]
-        assert (best.entry.id, best.score) == (wanted, pytest.approx(1.0))
+        assert (best.entry.id, best.score) == (wanted, pytest.approx(SIMILARITY_WEIGHT))
 
 
 @given(arrays.arrays(np.float32, 4, elements=st.floats(0, 1, width=32)), st.sampled_from(["", "refund", "my parcel"]))
-def test_the_order_is_that_of_share_and_part_of_the_similarity_together(raw: np.ndarray, words: str) -> None:
-    """And each score the higher of the two, as far as the one before lets it."""
+def test_a_score_is_the_share_and_part_of_the_similarity_together(raw: np.ndarray, words: str) -> None:
+    """Of what is farther than entries are to each other, less than the share; nothing above 1, and none of 0."""
     raw[0] += 0.1  # none has length 0
     vector = raw / np.linalg.norm(raw)
     index = FaqIndex(ENTRIES, tabled)
@@ -116,31 +198,28 @@ def test_the_order_is_that_of_share_and_part_of_the_similarity_together(raw: np.
     found = [hit.entry.id for hit in hits]
     assert set(found) == {name for name in sums if sums[name] > 0}
     assert all(sums[one] >= sums[other] - 1e-6 for one, other in itertools.pairwise(found))
-    least = 1.0
     for hit in hits:
-        least = min(least, max(shares.get(hit.entry.id, 0.0), near[hit.entry.id]))
-        assert hit.score == pytest.approx(least, abs=1e-6)
+        assert hit.score == pytest.approx(min(sums[hit.entry.id], 1.0), abs=1e-6)
 
 
 def test_an_entry_that_words_and_meaning_find_precedes_one_that_meaning_alone_finds(tmp_path: Path) -> None:
-    embed = Embedder(make_model(tmp_path))
-    hits = FaqIndex(ENTRIES[::-1], embed).search("pakje refund", vector=embed(["pakje refund"])[0])
+    embed = Encoder(make_model(tmp_path))
+    hits = FaqIndex(ENTRIES[::-1], tabled).search("pakje refund", vector=embed(["pakje refund"])[0])
     assert [hit.entry.id for hit in hits] == ["money", "box"]
     assert hits[0].score >= hits[1].score > 0
 
 
 def test_a_question_that_leans_is_searched_by_terms_alone(tmp_path: Path) -> None:
     """Its embedding knows nothing of the turn before."""
-    embed = Embedder(make_model(tmp_path))
+    embed = Encoder(make_model(tmp_path))
     before = (Turn(request_id="r", user="my refund", assistant="", source="faq"),)
-    index = FaqIndex(ENTRIES, embed)
+    index = FaqIndex(ENTRIES, tabled)
     assert index.search("why?", previous=before, vector=embed(["pakje"])[0])[0].entry.id == "money"
 
 
 def test_two_questions_are_told_apart_however_near_one_entry_is(tmp_path: Path) -> None:
     """An entry that is near to the whole message need not answer all of it."""
-    embed = Embedder(make_model(tmp_path))
-    index, vector = FaqIndex(ENTRIES, embed), embed(["parcel"])[0]
+    index, vector = FaqIndex(ENTRIES, tabled), Encoder(make_model(tmp_path))(["parcel"])[0]
     assert index._vectors["en"].similarities(vector).max() > WHOLE_SCORE
     found = index.find("Is my parcel lost? What is a refund?", vector=vector)
     assert {hit.entry.id for hit in found.hits[:2]} == {"box", "money"}
@@ -156,25 +235,28 @@ async def test_a_worker_s_faq_gives_the_vector_of_a_question(tmp_path: Path) -> 
     embed = Embedder(make_model(tmp_path))
     vector = await LiveFaq(FaqSettings(), embed=embed).vector_of("parcel")
     assert vector is not None
-    assert np.array_equal(vector, embed(["parcel"])[0])
+    assert np.array_equal(vector, Encoder(tmp_path)(["parcel"])[0])
 
 
 @given(arrays.arrays(np.float32, (6, 4), elements=st.floats(-1, 1, width=32)))
-def test_similarities_are_shares_and_the_very_text_has_the_highest(raw: np.ndarray) -> None:
+def test_the_very_text_is_as_near_as_a_text_can_be(raw: np.ndarray) -> None:
     raw[:, 0] += 2.0  # none has length 0
     units = raw / np.linalg.norm(raw, axis=1, keepdims=True)
-    vectors = EntryVectors.of([entry(str(n), "a", "b") for n in range(3)], lambda texts: units[: len(texts)])
+    vectors = EntryVectors.of([entry(str(n), "a", "b") for n in range(3)], lambda texts, _: units[: len(texts)])
+    assert vectors is not None
     for place, unit in enumerate(units):
         similarities = vectors.similarities(unit)
-        assert ((similarities >= 0) & (similarities <= 1)).all()
+        assert (similarities <= 1).all()
         assert similarities[place // 2] == pytest.approx(1.0, abs=1e-3)
 
 
-def test_strangers_as_near_as_the_entries_are_to_each_other_count_nothing() -> None:
+def test_strangers_as_near_as_the_entries_are_to_each_other_count_nothing_and_farther_ones_less() -> None:
     close = np.array([[1.0, 0.0], [0.8, 0.6], [0.8, -0.6]], dtype=np.float32)
-    vectors = EntryVectors.of([entry(str(n), "q") for n in range(3)], lambda texts: close)
+    vectors = EntryVectors.of([entry(str(n), "q") for n in range(3)], lambda texts, _: close)
+    assert vectors is not None
     assert vectors.floor == pytest.approx(0.8)
     assert vectors.similarities(close[0]).tolist() == pytest.approx([1.0, 0.0, 0.0], abs=1e-6)
+    assert vectors.similarities(close[1]).tolist() == pytest.approx([0.0, 1.0, -2.6], abs=1e-6)
 
 
 @pytest.mark.parametrize(
