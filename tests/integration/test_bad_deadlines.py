@@ -185,12 +185,13 @@ async def test_a_clock_that_is_behind_is_said_where_the_broker_stamps_what_comes
 
 
 async def test_what_was_held_back_while_kafka_was_away_says_nothing_of_clocks(
-    system: System, unique: Callable[[str], str]
+    make_system: MakeSystem, unique: Callable[[str], str]
 ) -> None:
     """Twelve seconds' requests come at once, then others as they are asked, for longer than a clock needs to show."""
+    system = await make_system(worker__fake_decode_ms_per_step=2, promise__first_token_ms=8_000)
     topic = "chat.requests.medium"
     await _stamp_by_broker(system.bootstrap, system.topic(topic))
-    worker = await system.worker(worker__buckets="medium", worker__group=unique("held")).ready()
+    worker = await system.worker(worker__buckets="medium").ready()
     async with system.reading("chat.replies.external") as tap:
         names = [unique("held") for _ in range(24)]
         for number, name in enumerate(names):
