@@ -10,9 +10,10 @@ from bisect import bisect_left
 from typing import Any, Self
 
 import prometheus_client
+from prometheus_client.metrics import MetricWrapperBase
 
 
-class Counter(prometheus_client.Counter):
+class _Labelled(MetricWrapperBase):
     _metrics: dict[Any, Any]
 
     def labels(self, *values: Any, **named: object) -> Self:
@@ -25,6 +26,8 @@ class Counter(prometheus_client.Counter):
                 return found
         return super().labels(*values, **named)
 
+
+class Counter(_Labelled, prometheus_client.Counter):
     def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
         if exemplar is None and amount >= 0:
             try:
@@ -37,33 +40,11 @@ class Counter(prometheus_client.Counter):
         super().inc(amount, exemplar)
 
 
-class Gauge(prometheus_client.Gauge):
-    _metrics: dict[Any, Any]
-
-    def labels(self, *values: Any, **named: object) -> Self:
-        if not named:
-            try:
-                found: Self = self._metrics[values]
-            except (AttributeError, KeyError):
-                pass  # it has none, or not yet
-            else:
-                return found
-        return super().labels(*values, **named)
+class Gauge(_Labelled, prometheus_client.Gauge):
+    pass
 
 
-class Histogram(prometheus_client.Histogram):
-    _metrics: dict[Any, Any]
-
-    def labels(self, *values: Any, **named: object) -> Self:
-        if not named:
-            try:
-                found: Self = self._metrics[values]
-            except (AttributeError, KeyError):
-                pass  # it has none, or not yet
-            else:
-                return found
-        return super().labels(*values, **named)
-
+class Histogram(_Labelled, prometheus_client.Histogram):
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
         if exemplar is not None:
             super().observe(amount, exemplar)
