@@ -1,7 +1,5 @@
 """The options of `replyline bench` and its programs."""
 
-import shlex
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,12 +8,8 @@ import typer
 from rich.console import Console
 
 from ops.bench.load_commands import compare, knee, produce, traffic
-from ops.bench.options import JsonPath
-from ops.bench.options import bench_settings as _settings
-from ops.bench.options import ensure_model_of as _ensure_model
-from ops.bench.options import run as _run
+from ops.bench.options import Broker, JsonPath, bench_settings, ensure_model_of, run, settings_for, typed
 from shared.errors import SettingsError
-from shared.settings import Settings
 
 _MOST = 100_000
 
@@ -37,9 +31,7 @@ def load(
             help="a running gateway; without it the bench starts an embedded system of its own, and ends it",
         ),
     ] = None,
-    broker: Annotated[
-        Literal["embedded", "kafka"], typer.Option(help="of the system of its own: in memory, or Apache Kafka")
-    ] = "embedded",
+    broker: Broker = "embedded",
     clients: Annotated[
         int | None, typer.Option(help="closed loop: so many clients, each asks when it is answered [default: 8]")
     ] = None,
@@ -86,10 +78,8 @@ def load(
         json_path=json_path,
     )
     options.check()
-    settings = _settings() if url is None else Settings()
-    if url is None:
-        _ensure_model(settings)
-    _run(lambda: bench_load(options, settings, shlex.join(["replyline", *sys.argv[1:]]), Console(stderr=True)))
+    settings = settings_for(url)
+    run(lambda: bench_load(options, settings, typed(), Console(stderr=True)))
 
 
 @bench_app.command("path")
@@ -106,8 +96,8 @@ def path(
     parsed = parse_rates(rates)
     _positive({"--seconds": seconds})
     _positive({"--warmup": warmup}, least=0)
-    settings = _settings()
-    _run(
+    settings = bench_settings()
+    run(
         lambda: bench_path(
             settings,
             Console(stderr=True),
@@ -133,9 +123,9 @@ def stream(
 
     counts = {"--clients": clients, "--requests": requests, "--max-output-tokens": max_output_tokens}
     _positive({**counts, "--rounds": rounds}, least=1)
-    settings = _settings()
-    _ensure_model(settings)
-    _run(
+    settings = bench_settings()
+    ensure_model_of(settings)
+    run(
         lambda: bench_stream(
             settings,
             Console(stderr=True),
@@ -165,8 +155,8 @@ def gateway(
     if start > limit:
         raise SettingsError(f"--start {start}: is above --limit {limit}")
     options = CapacityOptions(start=start, limit=limit, seconds=seconds, rounds=rounds, held=held, json_path=json_path)
-    settings = _settings()
-    _run(lambda: bench_gateway(settings, options, Console(stderr=True)))
+    settings = bench_settings()
+    run(lambda: bench_gateway(settings, options, Console(stderr=True)))
 
 
 @bench_app.command("memory")
@@ -178,9 +168,9 @@ def memory(
     from ops.bench.memory import bench_memory
 
     _positive({"--minutes": minutes})
-    settings = _settings()
-    _ensure_model(settings)
-    _run(lambda: bench_memory(settings, Console(stderr=True), minutes=minutes, json_path=json_path))
+    settings = bench_settings()
+    ensure_model_of(settings)
+    run(lambda: bench_memory(settings, Console(stderr=True), minutes=minutes, json_path=json_path))
 
 
 @bench_app.command("backlog")
@@ -192,8 +182,8 @@ def backlog(
     from ops.bench.backlog import bench_backlog
 
     _positive({"--records": records}, least=1)
-    settings = _settings()
-    _run(lambda: bench_backlog(settings, Console(stderr=True), records=records, json_path=json_path))
+    settings = bench_settings()
+    run(lambda: bench_backlog(settings, Console(stderr=True), records=records, json_path=json_path))
 
 
 @bench_app.command("observability")
@@ -208,8 +198,8 @@ def observability(
 
     _positive({"--rounds": rounds, "--clients": clients}, least=1)
     _positive({"--seconds": seconds}, least=0.1)
-    settings = _settings()
-    _run(
+    settings = bench_settings()
+    run(
         lambda: bench_observability(
             settings, Console(stderr=True), rounds=rounds, seconds=seconds, clients=clients, json_path=json_path
         )
@@ -227,9 +217,9 @@ def price(
     from ops.bench.price import PriceOptions, bench_price
 
     _positive({"--starts": starts, "--rounds": rounds, "--questions": questions}, least=1)
-    settings = _settings()
+    settings = bench_settings()
     options = PriceOptions(starts=starts, rounds=rounds, questions=questions, json_path=json_path)
-    _run(lambda: bench_price(settings, options, Console(stderr=True)))
+    run(lambda: bench_price(settings, options, Console(stderr=True)))
 
 
 @bench_app.command("scheduler")
@@ -282,10 +272,10 @@ def policies(
         json_path=json_path,
     )
     options.check()
-    settings = _settings()
+    settings = bench_settings()
     if engine == "onnx":
-        _ensure_model(settings)
-    _run(lambda: bench_policies(settings, options, Console(stderr=True)))
+        ensure_model_of(settings)
+    run(lambda: bench_policies(settings, options, Console(stderr=True)))
 
 
 @bench_app.command("overload")
@@ -303,10 +293,10 @@ def overload(
 
     options = OverloadOptions(seconds=seconds, seed=seed, engine=engine, broker=broker, json_path=json_path)
     options.check()
-    settings = _settings()
+    settings = bench_settings()
     if engine == "onnx":
-        _ensure_model(settings)
-    _run(lambda: bench_overload(settings, options, Console(stderr=True)))
+        ensure_model_of(settings)
+    run(lambda: bench_overload(settings, options, Console(stderr=True)))
 
 
 @bench_app.command("kv")
@@ -335,10 +325,10 @@ def kv(
         json_path=json_path,
     )
     options.check()
-    settings = _settings()
-    _ensure_model(settings)
+    settings = bench_settings()
+    ensure_model_of(settings)
     options = options.reduced() if quick else options
-    _run(lambda: bench_kv(settings, options, Console(stderr=True)))
+    run(lambda: bench_kv(settings, options, Console(stderr=True)))
 
 
 @bench_app.command("faq")
@@ -366,8 +356,8 @@ def guard(
     from ops.bench.guard import bench_guard
 
     _positive({"--batch": batch, "--rounds": rounds, "--new-tokens": new_tokens}, least=1)
-    settings = _settings()
-    _ensure_model(settings)
+    settings = bench_settings()
+    ensure_model_of(settings)
     bench_guard(settings, Console(stderr=True), batch=batch, rounds=rounds, new_tokens=new_tokens, json_path=json_path)
 
 
@@ -405,10 +395,10 @@ def engines(
         plot_path=plot,
     )
     options.check()
-    settings = _settings()
-    _ensure_model(settings)
-    command = shlex.join(["replyline", *sys.argv[1:]])
-    _run(lambda: bench_engines(settings, options, command, Console(stderr=True)))
+    settings = bench_settings()
+    ensure_model_of(settings)
+    command = typed()
+    run(lambda: bench_engines(settings, options, command, Console(stderr=True)))
 
 
 def _positive(options: Mapping[str, float], *, least: float = 0.001) -> None:

@@ -6,21 +6,16 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from ops.bench.options import HtmlPath, JsonPath, bench_settings, ensure_model_of, run, typed
-from shared.settings import Settings
+from ops.bench.options import Broker, HtmlPath, JsonPath, Url, bench_settings, run, settings_for, typed
 
 
 def traffic(
     name: Annotated[str, typer.Argument(help="sessions, promotion, surge, spread, … of docs/simulation.md")],
     rate: Annotated[float, typer.Option(help="requests a second where the traffic is at 1.0")],
     seconds: Annotated[float, typer.Option(help="of arrivals; then all are waited for")] = 120.0,
-    url: Annotated[
-        str | None, typer.Option(envvar="REPLYLINE_URL", help="a running gateway; without it a system of its own")
-    ] = None,
+    url: Url = None,
     token: Annotated[str | None, typer.Option(envvar="REPLYLINE_TOKEN", help="who asks, for all of them")] = None,
-    broker: Annotated[
-        Literal["embedded", "kafka"], typer.Option(help="of the system of its own: in memory, or Apache Kafka")
-    ] = "embedded",
+    broker: Broker = "embedded",
     seed: Annotated[int, typer.Option(help="the same seed, the same traffic")] = 1,
     json_path: JsonPath = None,
     html_path: HtmlPath = None,
@@ -40,9 +35,7 @@ def traffic(
         html_path=html_path,
     )
     options.check()
-    settings = bench_settings() if url is None else Settings()
-    if url is None:
-        ensure_model_of(settings)
+    settings = settings_for(url)
     run(lambda: bench_traffic(options, settings, typed(), Console(stderr=True)))
 
 
@@ -57,12 +50,8 @@ def knee(
     mix: Annotated[str, typer.Option(help="lengths by share, as of bench itself")] = "short=1",
     max_output_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
     deadline_ms: Annotated[int | None, typer.Option(help="of each answer [default: the gateway's]")] = None,
-    url: Annotated[
-        str | None, typer.Option(envvar="REPLYLINE_URL", help="a running gateway; without it a system of its own")
-    ] = None,
-    broker: Annotated[
-        Literal["embedded", "kafka"], typer.Option(help="of the system of its own: in memory, or Apache Kafka")
-    ] = "embedded",
+    url: Url = None,
+    broker: Broker = "embedded",
     seed: Annotated[int, typer.Option(help="of arrivals and questions")] = 0,
     json_path: JsonPath = None,
     html_path: HtmlPath = None,
@@ -87,9 +76,7 @@ def knee(
         html_path=html_path,
     )
     options.check()
-    settings = bench_settings() if url is None else Settings()
-    if url is None:
-        ensure_model_of(settings)
+    settings = settings_for(url)
     run(lambda: bench_knee(options, settings, typed(), Console(stderr=True)))
 
 

@@ -4,7 +4,7 @@ import shlex
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -16,6 +16,14 @@ JsonPath = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="w
 
 HtmlPath = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="write a report that a browser shows, in one file")
+]
+
+Url = Annotated[
+    str | None, typer.Option(envvar="REPLYLINE_URL", help="a running gateway; without it a system of its own")
+]
+
+Broker = Annotated[
+    Literal["embedded", "kafka"], typer.Option(help="of the system of its own: in memory, or Apache Kafka")
 ]
 
 
@@ -35,6 +43,15 @@ def ensure_model_of(settings: Settings) -> None:
         from ops.prepare import ensure_model
 
         ensure_model(settings.model.dir, Console(stderr=True))
+
+
+def settings_for(url: str | None) -> Settings:
+    """Of the system that a bench starts, its model prepared; with a `url` it starts none, and nothing is read."""
+    if url is not None:
+        return Settings()
+    settings = bench_settings()
+    ensure_model_of(settings)
+    return settings
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
