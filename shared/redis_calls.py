@@ -1,12 +1,12 @@
 """Calls to Redis that nobody waits for long: each is bounded, and after a failure Redis is left alone for a while."""
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from typing import TypeVar
 
 from redis.exceptions import RedisError
 
-from shared.clock import now_unix_ms
 from shared.errors import StoreUnavailable
 from shared.logs import get_logger
 from shared.redis_client import cause_of
@@ -23,15 +23,15 @@ class RedisCalls:
     def __init__(self, settings: RedisSettings, *, tells: bool) -> None:
         self._settings = settings
         self._tells = tells
-        self._away_until_ms = 0.0
+        self._away_until_s: float | None = None  # by the monotonic clock
         self.seen = False
         """Whether Redis has ever answered."""
         self.problem = "no answer yet"
 
     async def bounded(self, call: Awaitable[T], *, at_once: bool = False) -> T:
         """`at_once`: ask even while Redis is being left alone. Raises `StoreUnavailable`."""
-        now = now_unix_ms()
-        if now < self._away_until_ms and not at_once:
+        now_s = time.monotonic()
+        if self._away_until_s is not None and now_s < self._away_until_s and not at_once:
             if asyncio.iscoroutine(call):
                 call.close()
             raise StoreUnavailable("Redis is left alone after a failure")
@@ -39,12 +39,12 @@ class RedisCalls:
             async with asyncio.timeout(self._settings.timeout_ms / 1_000):
                 value = await call
         except (RedisError, OSError, TimeoutError) as error:
-            if self._tells and not self._away_until_ms:
+            if self._tells and self._away_until_s is None:
                 log.warning("unavailable", what="redis", cause=cause_of(error))
             self.problem = cause_of(error)
-            self._away_until_ms = now + self._settings.retry_after_ms
+            self._away_until_s = now_s + self._settings.retry_after_ms / 1_000
             raise StoreUnavailable(f"Redis: {error!r}") from error
-        if self._tells and self._away_until_ms:
+        if self._tells and self._away_until_s is not None:
             log.info("available", what="redis")
-        self._away_until_ms, self.seen = 0.0, True
+        self._away_until_s, self.seen = None, True
         return value

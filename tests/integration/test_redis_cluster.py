@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 from gateway.quotas import Quotas
 from ops.embedded import EmbeddedRedis
 from ops.processes import free_port
+from shared.clock import now_unix_ms
 from shared.errors import ProtocolError
 from shared.history import History
 from shared.redis_settings import RedisSettings
@@ -67,7 +68,7 @@ async def test_a_conversation_is_remembered_and_erased(cluster_url: str, make_be
     turn = Turn("r1", "q", "a", "model", int(when))
     assert await history.append(TENANT, name, turn)
     assert await history.turns(TENANT, name, limit=5, before_unix_ms=when + 1) == [turn]
-    await history.delete(TENANT, name)
+    await history.delete(TENANT, name, asked_unix_ms=now_unix_ms())
     await history.close()
     assert bench.admin.keys(bench.session.of("*")) == [bench.session.of("erased").encode()]
 
