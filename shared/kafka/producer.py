@@ -5,13 +5,16 @@ record leaves at once and a burst is batched by itself.
 """
 
 import asyncio
+import time
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
     KafkaError,
     MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    RequestTimedOutError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
@@ -25,6 +28,9 @@ from shared.kafka_settings import KafkaSettings
 from shared.logs import get_logger
 
 _MAX_RECORD_BYTES = 1_048_576
+_RENEWED_AFTER_S: Final = 1.0
+# The broker's last word on a record, as long as nobody changes its settings.
+_REFUSALS: Final = (MessageSizeTooLargeError, RecordListTooLargeError, TopicAuthorizationFailedError)
 
 
 class Producer:
@@ -32,7 +38,9 @@ class Producer:
 
     aiokafka numbers a record even when it gives it up (its time is over while the partition has no leader, or the
     broker refuses it); the broker, which never saw that number, then refuses every later record of the partition. So
-    after a failed delivery another producer, with an id of its own, takes over.
+    after a failed delivery another producer, with an id of its own, takes over as soon as it is connected, at most once
+    a second. A refusal by itself is no reason: what is written to that partition next, if anything ever is, fails and
+    is one.
     """
 
     def __init__(self, settings: KafkaSettings, *, client_id: str) -> None:
@@ -40,6 +48,8 @@ class Producer:
         self._client_id = client_id
         self._producer: AIOKafkaProducer | None = None
         self._renewal: asyncio.Task[None] | None = None
+        self._renewed_s = float("-inf")
+        self._closing: set[asyncio.Task[None]] = set()
         self._own_topics = settings.topics.all(request_partitions=1, reply_partitions=1).keys()
         self._told: set[str] = set()
 
@@ -70,7 +80,7 @@ class Producer:
 
         Order is kept within a partition. Raises `BrokerUnavailable` when it cannot be queued, `ProtocolError`
         where it never can: `unknown_topic` where the topic or partition does not exist, `topic_not_authorized`,
-        `record_too_large`.
+        `record_too_large`. What the future raises, `verdict` tells the meaning of.
         """
         if self._producer is None:
             raise BrokerUnavailable("Kafka is not connected yet")
@@ -86,14 +96,23 @@ class Producer:
             if not has_connection(self._producer):
                 raise BrokerUnavailable(f"nobody tells whether {record.topic} exists") from error
             raise ProtocolError("unknown_topic", f"no partition {record.partition} of {record.topic}") from error
-        except MessageSizeTooLargeError as error:
-            raise ProtocolError("record_too_large", f"{record.topic} takes no record of this size: {error}") from error
-        except TopicAuthorizationFailedError as error:
-            raise self._unauthorized(record.topic, error) from error
         except KafkaError as error:
-            raise BrokerUnavailable(f"cannot produce to {record.topic}: {error!r}") from error
-        future.add_done_callback(partial(self._delivered, self._producer))
+            raise self.verdict(record.topic, error) from error
+        future.add_done_callback(partial(self._delivered, self._producer, record.topic))
         return future
+
+    def verdict(self, topic: str, error: BaseException) -> ReplylineError:
+        """What it means that a record was not queued or not acknowledged: `ProtocolError` where it never will be, else
+        `BrokerUnavailable`."""
+        match error:
+            case ReplylineError():
+                return error
+            case TopicAuthorizationFailedError():
+                return self._unauthorized(topic, error)
+            case MessageSizeTooLargeError() | RecordListTooLargeError():
+                return ProtocolError("record_too_large", f"{topic} takes no record of this size: {error}")
+            case _:
+                return BrokerUnavailable(f"cannot write to {topic}: {error!r}")
 
     def _unauthorized(self, topic: str, error: KafkaError) -> ReplylineError:
         """A topic of our own its operator will let us write to: nothing is given up meanwhile. To another's nobody can
@@ -106,41 +125,43 @@ class Producer:
             get_logger().error("topic_not_authorized", topic=topic, cause=told)
         return BrokerUnavailable(told)
 
-    def _delivered(self, producer: AIOKafkaProducer | None, delivery: "asyncio.Future[object]") -> None:
+    def _delivered(self, producer: AIOKafkaProducer, topic: str, delivery: "asyncio.Future[object]") -> None:
         if delivery.cancelled() or (error := delivery.exception()) is None:
             return
-        if isinstance(error, TopicAuthorizationFailedError):
-            self._unauthorized(str(error.args[0]), error)  # whoever does not wait for it is not told otherwise
-        if producer is not self._producer or producer is None:
-            return
-        self._producer = None
-        self._renewal = asyncio.create_task(self._renew(producer), name="renew the producer")
+        if isinstance(error, _REFUSALS):
+            self.verdict(topic, error)  # whoever does not wait for it is not told otherwise
+        elif producer is self._producer and (self._renewal is None or self._renewal.done()):
+            if not has_connection(producer):
+                self._producer = None  # nobody is there: say so at once, until somebody is
+            self._renewal = asyncio.create_task(self._renew(producer), name="renew the producer")
 
     async def _renew(self, broken: AIOKafkaProducer) -> None:
-        try:
-            await self.start()
-        finally:
-            await self._close(broken)
+        """Until the new one is there, other partitions' records are in good hands with the broken one, if it has a
+        broker to speak to."""
+        await asyncio.sleep(self._renewed_s + _RENEWED_AFTER_S - time.monotonic())
+        self._renewed_s = time.monotonic()
+        await self.start()
+        closing = asyncio.create_task(self._close(broken), name="close the producer before")
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     async def _close(self, producer: AIOKafkaProducer) -> None:
-        """Send what waits, within a request's time: without a broker aiokafka would try for ever."""
+        """Send what waits, within a request's time: without a broker aiokafka would try for ever. What is not delivered
+        by then has failed, and whoever waits for it hears so."""
         stopping = asyncio.create_task(producer.stop())
         done, _ = await asyncio.wait([stopping], timeout=self._settings.request_timeout_ms / 1_000)
         if not done:
             producer._sender.sender_task.cancel()  # noqa: SLF001 - `stop` goes on when its sender has ended
         await stopping
+        _give_up(producer)
 
     async def publish(self, record: Outgoing) -> tuple[int, int]:
         """Produce and wait for the acknowledgement; the record's partition and offset. Raises `BrokerUnavailable`,
         `ProtocolError`."""
         try:
             written: Any = await (await self.enqueue(record))
-        except MessageSizeTooLargeError as error:
-            raise ProtocolError("record_too_large", f"{record.topic} takes no record of this size: {error}") from error
-        except TopicAuthorizationFailedError as error:
-            raise self._unauthorized(record.topic, error) from error
         except KafkaError as error:
-            raise BrokerUnavailable(f"{record.topic} was not acknowledged: {error!r}") from error
+            raise self.verdict(record.topic, error) from error
         return written.partition, written.offset
 
     async def flush(self) -> None:
@@ -154,3 +175,12 @@ class Producer:
         producer, self._producer = self._producer, None
         if producer is not None:
             await self._close(producer)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+def _give_up(producer: AIOKafkaProducer) -> None:
+    """Fail what a cancelled sender has left behind, as aiokafka does with what expires. Its sender tells nobody that it
+    was cancelled, so these deliveries would never be done, and `fail_all` cannot take what was tried before."""
+    accumulator = producer._message_accumulator  # noqa: SLF001 - there is no public way to give up
+    while accumulator._batches:  # noqa: SLF001
+        accumulator._pop_batch(next(iter(accumulator._batches))).failure(RequestTimedOutError())  # noqa: SLF001
