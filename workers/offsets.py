@@ -8,14 +8,15 @@ Partition = tuple[str, int]
 
 @dataclass(slots=True)
 class _Window:
-    """A partition from the first offset taken: those not done, in order, and the next after the last one taken.
+    """A partition from the first offset begun: those not done, in order, each with whether somebody here is at it; and
+    the next after the last one begun.
 
     What is done leaves no trace, so a backlog skipped behind one slow answer costs nothing.
     """
 
     start: int
     end: int
-    open: dict[int, None] = field(default_factory=dict)
+    open: dict[int, bool] = field(default_factory=dict)
 
     @property
     def position(self) -> int:
@@ -23,22 +24,33 @@ class _Window:
 
 
 class OffsetTracker:
-    """At-least-once bookkeeping. An offset is begun in the order of the log and done in any order."""
+    """At-least-once bookkeeping. An offset is begun in the order of the log, taken on and done in any order."""
 
     def __init__(self) -> None:
         self._windows: dict[Partition, _Window] = {}
         self._committed: dict[Partition, int] = {}
 
-    def begin(self, partition: Partition, offset: int) -> None:
+    def begin(self, partition: Partition, offset: int) -> bool:
+        """Whether the record is to be taken on. One that is read again, after a rebalance, keeps its place; it is not
+        where it was done, or somebody here is at it."""
         window = self._window(partition, offset)
-        if offset >= window.end:  # else read again after a rebalance: it keeps its place
-            window.open[offset] = None
+        if offset >= window.end:
+            window.open[offset] = False
             window.end = offset + 1
+        return window.open.get(offset) is False
+
+    def take(self, partition: Partition, offset: int) -> None:
+        """Somebody here is at the record, and will say when it is done."""
+        window = self._windows.get(partition)
+        if window is not None and offset in window.open:
+            window.open[offset] = True
 
     def skip(self, partition: Partition, offset: int) -> None:
-        """Begun and done in one: nobody is owed anything for this record. One that is open stays so."""
+        """Begun and done in one: nobody is owed anything for this record. One that somebody is at stays open."""
         window = self._window(partition, offset)
         window.end = max(window.end, offset + 1)
+        if window.open.get(offset) is False:
+            del window.open[offset]
 
     def done(self, partition: Partition, offset: int) -> None:
         """The record's terminal event is acknowledged. Unknown where the partition was lost meanwhile."""
@@ -70,7 +82,12 @@ class OffsetTracker:
         return sum([len(window.open) for window in self._windows.values()])
 
     def _window(self, partition: Partition, offset: int) -> _Window:
+        """A log that is read from before what was committed of it is another one: its topic was deleted and created
+        anew, and the window begins anew with it."""
         window = self._windows.get(partition)
+        if window is not None and offset < self._committed.get(partition, window.start):
+            self.lose([partition])
+            window = None
         if window is None:
             window = self._windows[partition] = _Window(start=offset, end=offset)
         return window

@@ -9,7 +9,7 @@ from shared.kafka.producer import Producer
 from shared.kafka.readers import GroupReader, PartitionReader
 from shared.kafka.records import Outgoing, Record
 from shared.kafka.refusals import why_unreachable
-from shared.kafka.scan import Kept, read_at, scan
+from shared.kafka.scan import Kept, read_at, scan, tail
 from shared.kafka.watch import KafkaWatch
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "group_lag",
     "read_at",
     "scan",
+    "tail",
     "why_unreachable",
 ]
 

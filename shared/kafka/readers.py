@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import (
     CommitFailedError,
     GroupAuthorizationFailedError,
@@ -16,6 +16,7 @@ from aiokafka.errors import (
 from shared import metrics
 from shared.errors import BrokerUnavailable
 from shared.kafka.connection import has_connection, start_or_stop, stop_consumer, until_connected
+from shared.kafka.losses import Losses, Membership
 from shared.kafka.options import connection_options
 from shared.kafka.records import Record, record_of
 from shared.kafka.refusals import unauthorized
@@ -123,7 +124,7 @@ class GroupReader:
         self._instance_id = instance_id
         self._consumer: AIOKafkaConsumer | None = None
         self._handed = HandedOver()
-        self._losses = _Losses(self._handed)
+        self._losses = Losses(self._handed, self._membership)
         self._resting = False
 
     @property
@@ -153,8 +154,16 @@ class GroupReader:
         except KafkaError as error:
             raise BrokerUnavailable(f"cannot read {', '.join(self.topics)}: {error!r}") from error
 
+    def _membership(self) -> Membership | None:
+        """As the coordinator last said it. aiokafka has no public name for it."""
+        if self._consumer is None:
+            return None
+        coordinator = self._consumer._coordinator  # noqa: SLF001
+        return Membership(coordinator.member_id, coordinator.generation)
+
     def take_lost(self) -> list[tuple[str, int]]:
-        """Partitions that went to another member since the last call."""
+        """Partitions that another member has, or may have had meanwhile, since the last call. While a rebalance goes on
+        nobody knows yet which are given back."""
         lost, self._losses.lost = self._losses.lost, []
         return lost
 
@@ -180,6 +189,9 @@ class GroupReader:
         """Commit the next offset to read of each partition; False where a rebalance took a partition away."""
         if self._consumer is None or not offsets:
             return True
+        membership = self._membership()
+        if membership is None or membership.dropped:
+            return False
         assigned = self._consumer.assignment()
         ours = {TopicPartition(*key): offset for key, offset in offsets.items() if TopicPartition(*key) in assigned}
         if not ours:
@@ -216,27 +228,6 @@ class GroupReader:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
-
-
-class _Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
-    """Remembers which partitions were taken away; a partition given back is not lost."""
-
-    def __init__(self, handed: HandedOver) -> None:
-        self._handed = handed
-        self.lost: list[tuple[str, int]] = []
-        self.revoked: list[tuple[str, int]] = []
-
-    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        taken = [(partition.topic, partition.partition) for partition in revoked]
-        self.lost += taken
-        self.revoked += taken
-        for partition in revoked:
-            self._handed.forget(partition)
-
-    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        metrics.rebalances.inc()
-        back = {(partition.topic, partition.partition) for partition in assigned}
-        self.lost = [lost for lost in self.lost if lost not in back]
 
 
 def _consumer_options(settings: KafkaSettings, client_id: str, *, unhurried: bool) -> dict[str, object]:

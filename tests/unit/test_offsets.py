@@ -71,11 +71,37 @@ def test_what_is_skipped_is_committable_up_to_what_is_open() -> None:
         offsets.skip(P, offset)
     assert offsets.committable() == {P: 3}
     offsets.begin(P, 3)
+    offsets.take(P, 3)
     offsets.skip(P, 4)
     offsets.skip(P, 3)
-    assert (offsets.committable(), offsets.num_open) == ({P: 3}, 1), "one that is open stays so"
+    assert (offsets.committable(), offsets.num_open) == ({P: 3}, 1), "one that somebody is at stays open"
     offsets.done(P, 3)
     assert offsets.committable() == {P: 5}
+
+
+def test_what_is_read_again_is_taken_on_once() -> None:
+    """It may have been dropped before anybody took it on; then it is skipped, too, where it has become too late."""
+    offsets = OffsetTracker()
+    assert all(offsets.begin(P, offset) for offset in range(4))
+    offsets.done(P, 0)
+    offsets.take(P, 1)
+    assert [offsets.begin(P, offset) for offset in range(4)] == [False, False, True, True]
+    offsets.skip(P, 3)
+    offsets.done(P, 1)
+    offsets.done(P, 2)
+    assert offsets.committable() == {P: 4}
+
+
+def test_a_topic_that_was_created_anew_begins_anew() -> None:
+    """Its offsets are below what was committed, and stand for other records."""
+    offsets = tracker(5, 6)
+    offsets.done(P, 5)
+    offsets.committed(offsets.committable())
+    assert offsets.begin(P, 6), "the last one that is not committed, read again"
+    assert offsets.begin(P, 0)
+    assert offsets.num_open == 1
+    offsets.done(P, 0)
+    assert offsets.committable() == {P: 1}
 
 
 def test_a_lost_partition_is_forgotten_and_begins_anew() -> None:
@@ -97,13 +123,16 @@ class Partitions(RuleBasedStateMachine):
         super().__init__()
         self.tracker = OffsetTracker()
         self.next_read = {P: 0, Q: 0}
+        self.log: dict[Partition, list[int]] = {P: [], Q: []}  # as far as it was read
         self.undone: dict[Partition, set[int]] = {P: set(), Q: set()}
+        self.taken: dict[Partition, set[int]] = {P: set(), Q: set()}
         self.broker = {P: 0, Q: 0}
 
     @rule(partition=st.sampled_from([P, Q]), gap=st.integers(0, 2))
     def begin(self, partition: Partition, gap: int) -> None:
         offset = self.next_read[partition] + gap
         self.tracker.begin(partition, offset)
+        self.log[partition].append(offset)
         self.undone[partition].add(offset)
         self.next_read[partition] = offset + 1
 
@@ -111,6 +140,7 @@ class Partitions(RuleBasedStateMachine):
     def skip(self, partition: Partition, count: int) -> None:
         for offset in range(self.next_read[partition], self.next_read[partition] + count):
             self.tracker.skip(partition, offset)
+            self.log[partition].append(offset)
         self.next_read[partition] += count
 
     @rule(data=st.data(), partition=st.sampled_from([P, Q]))
@@ -134,13 +164,24 @@ class Partitions(RuleBasedStateMachine):
         """It comes back later, from what was committed."""
         self.tracker.lose([partition])
         self.undone[partition].clear()
+        self.taken[partition].clear()
         self.next_read[partition] = self.broker[partition]
+        self.log[partition] = [offset for offset in self.log[partition] if offset < self.broker[partition]]
 
     @rule(partition=st.sampled_from([P, Q]), back=st.integers(1, 5))
     def read_again(self, partition: Partition, back: int) -> None:
         """A partition that was given back at once: what is open keeps its place, what is done stays done."""
-        for offset in sorted(self.undone[partition])[-back:]:
-            self.tracker.begin(partition, offset)
+        undone = self.undone[partition]
+        for offset in [offset for offset in self.log[partition] if offset >= self.broker[partition]][-back:]:
+            owed = self.tracker.begin(partition, offset)
+            assert owed == (offset in undone and offset not in self.taken[partition])
+
+    @rule(data=st.data(), partition=st.sampled_from([P, Q]))
+    def take(self, data: st.DataObject, partition: Partition) -> None:
+        offset = data.draw(st.integers(0, self.next_read[partition] + 1))
+        self.tracker.take(partition, offset)
+        if offset in self.undone[partition]:
+            self.taken[partition].add(offset)
 
     @invariant()
     def no_undone_offset_is_passed(self) -> None:
