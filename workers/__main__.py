@@ -164,10 +164,11 @@ class WorkerProcess:
         metrics.draining.set(1)
         await self._tasks.cancel("startup", "intake", "capacity", "lag")
         await self._capacity.leave()
-        await self._intake.finish()
+        broker_limit_s = self._settings.kafka.request_timeout_ms / 1_000
+        await self._intake.finish(broker_limit_s)
         unfinished = await self._worker.drain(self._settings.worker.drain_s)
         with suppress(TimeoutError):  # without a broker it would try for ever; what is not committed is answered again
-            async with asyncio.timeout(self._settings.kafka.request_timeout_ms / 1_000):
+            async with asyncio.timeout(broker_limit_s):
                 await commit(self._offsets, self._requests)
         await self._tasks.cancel()
         await self._publisher.stop()

@@ -104,7 +104,7 @@ class Intake:
     # --- by the headers
 
     def _sort(self, records: list[Record]) -> None:
-        """Pass over what is too late; park the rest."""
+        """Pass over what is too late, and what was read before and is done or under way; park the rest."""
         now, skipped = now_unix_ms(), 0
         for record in records:
             fate = self._triage.fate(record.headers, record.key, now)
@@ -112,12 +112,12 @@ class Intake:
             if fate is Fate.SKIP:
                 self.offsets.skip(partition, record.offset)
                 skipped += 1
+            elif not self.offsets.begin(partition, record.offset):
+                continue
+            elif isinstance(fate, Late):
+                self._answer_unread(fate, (partition, record.offset))
             else:
-                self.offsets.begin(partition, record.offset)
-                if isinstance(fate, Late):
-                    self._answer_unread(fate, (partition, record.offset))
-                else:
-                    self._lookahead.park(self._buckets[record.topic], record)
+                self._lookahead.park(self._buckets[record.topic], record)
             if fate is not Fate.OPEN:
                 self._check_deadline(record, now)
         if skipped:
@@ -125,6 +125,7 @@ class Intake:
             log.info("expired_skipped", records=skipped)
 
     def _answer_unread(self, late: Late, origin: tuple[Partition, int]) -> None:
+        self.offsets.take(*origin)
         self.worker.answer_unread((late.topic, late.partition), late.done, origin)
 
     def _check_deadline(self, record: Record, now: float) -> None:
@@ -166,6 +167,7 @@ class Intake:
             elif isinstance(fate, Late):
                 self._answer_unread(fate, origin)
             else:
+                self.offsets.take(*origin)
                 waiting[bucket] += 1
                 name = f"{record.topic}/{record.partition}/{record.offset}"
                 task = asyncio.create_task(self._prepare(record, origin), name=name)
@@ -219,9 +221,14 @@ class Intake:
             self._begun[bucket].append(job)
         self.worker.accept(job, cancelled=self.cancelled.take(job.id, order.reply_partition))
 
-    async def finish(self) -> None:
-        """Hand over what has been begun. What is parked is not committed: another worker reads it."""
-        await asyncio.gather(*self._preparing, return_exceptions=True)
+    async def finish(self, limit_s: float) -> None:
+        """Hand over what has been begun, within a limit: what cannot be served is put aside, and without a broker that
+        would take for ever. What is parked or cut off is not committed: another worker reads it."""
+        if self._preparing:
+            _, pending = await asyncio.wait(self._preparing, timeout=limit_s)
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
 
 
 class RecentIds:
@@ -261,7 +268,7 @@ async def read_cancels(
             try:
                 asked = decode_cancel(record.value)
             except ProtocolError:
-                metrics.dead_letters.labels("bad_cancel").inc()
+                metrics.records_ignored.labels("cancel").inc()
                 continue
             if isinstance(asked, Erase):
                 erase(SessionKey(asked.tenant, asked.session_id))

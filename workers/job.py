@@ -15,9 +15,10 @@ from workers.sequence import Sequence
 @dataclass(slots=True, kw_only=True, eq=False)
 class Job:
     """`targets` are those that it is written for: the request's own, and those of whoever asked for the same again.
-    `owed` of them have not acknowledged its end, `done`, yet. What was computed before was looked for in `kv_unix_ms`;
-    from `ready_unix_ms` on it could be computed. One that is `decided` is answered by its `fallback`: the model is not
-    asked. `instead` is said where nothing of what the model wrote can be shown; None: its `fallback`, too."""
+    `owed` are those of them that have not acknowledged its end, `done`, yet. What was computed before was looked for in
+    `kv_unix_ms`; from `ready_unix_ms` on it could be computed. One that is `decided` is answered by its `fallback`: the
+    model is not asked. `instead` is said where nothing of what the model wrote can be shown; None: its `fallback`, too.
+    `erased`: its conversation was, before it ended."""
 
     order: Order
     bucket: Bucket
@@ -30,7 +31,8 @@ class Job:
     origins: list[tuple[Partition, int]] = field(default_factory=list)
     targets: list[Target] = field(init=False)
     done: ReplyDone | None = None
-    owed: int = 0
+    owed: set[Target] = field(default_factory=set)
+    erased: bool = False
     kv_unix_ms: tuple[float, float] | None = None
     ready_unix_ms: float | None = None
 

@@ -3,6 +3,8 @@
 What an answer writes while a round is in flight leaves as one delta with the next: nothing waits when the broker is
 quick, records grow instead of queues when it is slow, and what is held is bounded by the answers in flight. A lost
 delta is not sent again (the terminal event carries the whole text); a terminal event is, until it is acknowledged.
+
+Of two terminal events of one request that wait for the same round the first leaves, as readers keep the first.
 """
 
 import asyncio
@@ -22,6 +24,7 @@ _RETRY_S = 0.2
 _IDLE_S = 60.0
 
 Target = tuple[str, int | None]
+Settled = Callable[[Target, ReplyDone], None]
 
 
 @dataclass(slots=True)
@@ -40,7 +43,7 @@ class _Lane:
         producer: Producer,
         target: Target,
         *,
-        settled: Callable[[ReplyDone], None],
+        settled: Settled,
         retire: Callable[[Target], None],
     ) -> None:
         self._retire = retire
@@ -58,7 +61,7 @@ class _Lane:
         if delta is not None:
             earlier = entry.delta
             entry.delta = delta if earlier is None else _joined(earlier, delta)
-        entry.done = done or entry.done
+        entry.done = entry.done or done
         self.idle.clear()
         self._wake.set()
 
@@ -71,8 +74,9 @@ class _Lane:
             if failed:
                 metrics.publish_retries.inc(len(failed))
                 await asyncio.sleep(_RETRY_S)
-                for done in failed:
-                    self.put(done.request_id, done=done)
+                for done in failed:  # each was said before what has come meanwhile
+                    self._pending.setdefault(done.request_id, _Entry()).done = done
+                self._wake.set()
             elif not self._pending:
                 self.idle.set()
         self._retire(self._target)
@@ -86,7 +90,7 @@ class _Lane:
         return True
 
     async def _round(self, batch: dict[str, _Entry]) -> list[ReplyDone]:
-        """Produce a round; return the terminal events that were not acknowledged."""
+        """Produce a round; return the terminal events that are to be sent again."""
         messages = [
             message
             for request_id, entry in batch.items()
@@ -100,14 +104,21 @@ class _Lane:
         for message, outcome in zip(messages, outcomes, strict=True):
             if not isinstance(message, ReplyDone):
                 continue
-            if isinstance(outcome, ProtocolError):  # no such topic or partition: nobody can be answered there
-                metrics.dead_letters.labels(outcome.code).inc()
-                get_logger().warning("reply_undeliverable", request_id=message.request_id, cause=str(outcome))
-            elif isinstance(outcome, BaseException):
+            failure = self._producer.verdict(self._target[0], outcome) if isinstance(outcome, BaseException) else None
+            if isinstance(failure, ProtocolError):  # nobody can be answered there
+                metrics.records_ignored.labels("reply").inc()
+                get_logger().warning("reply_undeliverable", request_id=message.request_id, cause=str(failure))
+            elif failure is not None:
                 failed.append(message)
                 continue
-            self._settled(message)
+            self._settle(message)
         return failed
+
+    def _settle(self, done: ReplyDone) -> None:
+        """Unless it is to be said once more: then the last time settles it."""
+        pending = self._pending.get(done.request_id)
+        if pending is None or pending.done is None:
+            self._settled(self._target, done)
 
     def _numbered(self, request_id: str, entry: _Entry) -> ReplyDelta | None:
         """The entry's delta with the `seq` that it leaves with: merged deltas count as one."""
@@ -143,11 +154,12 @@ def _joined(earlier: ReplyDelta, later: ReplyDelta) -> ReplyDelta:
 
 
 class ReplyPublisher:
-    """`settled` is told each terminal event that Kafka has acknowledged (or that has nowhere to go)."""
+    """`settled` is told of each request's end at each target, once Kafka has acknowledged all that was said of it there
+    (or it has nowhere to go)."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
-        self.settled: Callable[[ReplyDone], None] = lambda _: None
+        self.settled: Settled = lambda _target, _done: None
         self._lanes: dict[Target, _Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.failed = asyncio.Event()

@@ -71,8 +71,9 @@ class Worker:
         self._model = engine.info.model
         self._jobs: dict[str, Job] = {}
         self._recent = RecentAnswers()
-        self._unread: dict[str, list[tuple[Partition, int]]] = {}
+        self._unread: dict[tuple[str, Target], list[tuple[Partition, int]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._engine_gone = False
         self.engine_loop = EngineLoop(
             engine=engine,
             scheduler=scheduler,
@@ -96,8 +97,11 @@ class Worker:
             self.engine_loop.cancel(job.id)
 
     def answer_unread(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> None:
-        """The terminal event of a record that never became a job."""
-        self._unread.setdefault(done.request_id, []).append(origin)
+        """The terminal event of a record that never became a job; one that did, and is read again, has its own."""
+        job = self._jobs.get(done.request_id)
+        if job is not None and origin in job.origins:
+            return
+        self._unread.setdefault((done.request_id, target), []).append(origin)
         self._publisher.done(target, done)
 
     def repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
@@ -124,7 +128,7 @@ class Worker:
         if (delta := job.answer.so_far()) is not None:
             self._publisher.delta(target, delta)
         if job.done is not None:
-            job.owed += 1
+            job.owed.add(target)
             self._publisher.done(target, job.done)
 
     def cancel(self, request_id: str, reply_partition: int | None = None) -> bool:
@@ -140,24 +144,28 @@ class Worker:
     def erase(self, session: SessionKey) -> None:
         """Forget what this process holds of a conversation."""
         self._recent.forget(session)
+        for job in self._jobs.values():
+            job.erased = job.erased or SessionKey(job.order.tenant, job.order.request.session_id) == session
         self.engine_loop.forget(session)
         if self._kv is not None:
             self._kv.erase(session)
 
-    def settled(self, done: ReplyDone) -> None:
-        """A terminal event is acknowledged: its records may be committed."""
-        origins = self._unread.pop(done.request_id, [])
+    def settled(self, target: Target, done: ReplyDone) -> None:
+        """A terminal event is acknowledged there; where all of its targets have it, its records may be committed."""
+        origins = self._unread.pop((done.request_id, target), [])
         job = self._jobs.get(done.request_id)
         if job is not None and job.done is not None:  # else: a late record with the id of an answer being written
-            job.owed -= 1
-            if job.owed <= 0:
+            job.owed.discard(target)
+            if not job.owed:
                 origins = [*origins, *self._jobs.pop(done.request_id).origins]
         for partition, offset in origins:
             self._offsets.done(partition, offset)
 
     @property
     def idle(self) -> bool:
-        return not self._jobs and not self._unread
+        """Whether nobody is owed anything; of an engine that is gone no more answers are to be expected."""
+        jobs = [job for job in self._jobs.values() if job.done is not None] if self._engine_gone else self._jobs
+        return not jobs and not self._unread
 
     # --- the engine's thread
 
@@ -168,6 +176,7 @@ class Worker:
             try:
                 await self._loop.run_in_executor(thread, self.engine_loop.run)
             finally:
+                self._engine_gone = True
                 self.engine_loop.stop()
 
     def _tell(self, news: list[News]) -> None:
@@ -212,9 +221,10 @@ class Worker:
             slack_ms=round(sequence.deadline.deadline_unix_ms - now_unix_ms()),
         )
         self._remember(job, done)
-        self._recent.add(job.order, done, now_unix_ms())
+        if not job.erased:
+            self._recent.add(job.order, done, now_unix_ms())
         done = self._tracer.ended(job, done, now_unix_ms())
-        job.done, job.owed = done, len(job.targets)
+        job.done, job.owed = done, set(job.targets)
         rest = job.answer.take_delta()
         for target in job.targets:
             if rest is not None:

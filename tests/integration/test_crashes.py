@@ -80,7 +80,7 @@ async def test_offsets_are_committed_after_the_answers_and_in_order(
     system: System, gateway: Service, workers: Workers
 ) -> None:
     """Of two requests in a partition the later ends first: nothing is committed, a crash loses neither, the one that
-    was answered is answered again and dropped."""
+    was answered is told again as the history has it, and dropped."""
     async with Client.connect(gateway.ws) as client, system.reading("chat.requests.short") as tap:
         long = await client.create("A long one", max_output_tokens=250)
         name = (await client.text_of(long, chars=3)).encode()
@@ -101,10 +101,10 @@ async def test_offsets_are_committed_after_the_answers_and_in_order(
             return (await system.committed()).get(place, 0) == record.offset + 2
 
         await eventually(is_committed)
-        assert await worker.metric("replyline_worker_requests_total") == 2
+        assert await worker.metric("replyline_worker_requests_total") == 1, "only what nobody had answered is computed"
         await eventually(lambda: _has_dropped_more(gateway, dropped))
-        turns = await system.turns(client.session_id, at_least=3)
-        assert sorted(turn.user for turn in turns) == ["A long one", "A short one", "A short one"]
+        turns = await system.turns(client.session_id, at_least=2)
+        assert sorted(turn.user for turn in turns) == ["A long one", "A short one"]
 
 
 async def _has_dropped_more(gateway: Service, than: float) -> bool:

@@ -1,5 +1,6 @@
 """What is too late takes no room; what is served is begun bucket by bucket; what fits nowhere rests."""
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -46,6 +47,13 @@ class FakeWorker:
         self.answered.append((target, done, origin))
 
 
+class AbsentProducer:
+    """Its broker does not answer."""
+
+    async def publish(self, _: object) -> None:
+        await asyncio.Event().wait()
+
+
 @dataclass
 class Bench:
     reader: FakeReader = field(default_factory=FakeReader)
@@ -57,7 +65,7 @@ class Bench:
         nothing: Any = None
         self.intake = Intake(
             reader=self.reader,  # type: ignore[arg-type]
-            producer=nothing,
+            producer=AbsentProducer(),  # type: ignore[arg-type]
             topics=TOPICS,
             preparer=nothing,
             defaults=Defaults.of(Settings()),
@@ -129,6 +137,53 @@ def test_what_a_rebalance_took_is_no_longer_parked_nor_committable() -> None:
     bench.intake._forget_revoked()
     assert (bench.parked, bench.offsets.committable()) == (0, {})
     assert bench.offsets.num_open == 1, "the one that was given back keeps its place"
+
+
+def test_what_is_done_behind_a_slow_one_is_not_served_again_after_a_rebalance() -> None:
+    bench = Bench()
+    bench.intake._sort([record(offset) for offset in range(3)])
+    bench.offsets.done((SHORT, 0), 1)
+    bench.reader.revoked = [(SHORT, 0)]
+    bench.intake._forget_revoked()
+    bench.intake._sort([record(offset) for offset in range(4)])
+    assert bench.parked == 3, "0 and 2 were dropped unserved, 3 is new"
+    assert bench.offsets.num_open == 3
+
+
+async def test_what_is_read_again_while_it_is_served_is_let_alone() -> None:
+    """Also where its deadline has passed meanwhile: its own end is to come."""
+    bench = Bench()
+    crm = "chat.replies.crm"
+    bench.intake._sort([record(0, replies=crm), record(1, replies=crm)])
+    bench.intake._begin_what_fits()
+    bench.reader.revoked = [(SHORT, 0)]
+    bench.intake._forget_revoked()
+    bench.intake._sort([record(0, replies=crm), record(1, replies=crm, late_ms=10)])
+    assert (bench.parked, bench.worker.answered, bench.offsets.num_open) == (0, [], 2)
+    await bench.intake.finish(0)
+
+
+def test_what_was_dropped_unserved_and_is_too_late_when_it_is_read_again_holds_up_no_commit() -> None:
+    bench = Bench()
+    bench.intake._sort([record(0)])
+    bench.reader.revoked = [(SHORT, 0)]
+    bench.intake._forget_revoked()
+    bench.intake._sort([record(0, late_ms=5_000)])
+    assert bench.offsets.committable() == {(SHORT, 0): 1}
+
+
+async def test_a_record_that_cannot_be_put_aside_holds_up_no_shutdown() -> None:
+    """Without a broker; it is not committed, and read again."""
+    bench = Bench()
+    bench.intake._sort([record(0)])
+    bench.intake._begin_what_fits()
+    async with asyncio.timeout(5):
+        await bench.intake.finish(0.01)
+    assert (len(bench.intake._preparing), bench.offsets.num_open) == (0, 1)
+
+
+async def test_with_nothing_begun_there_is_nothing_to_finish() -> None:
+    await Bench().intake.finish(1)
 
 
 def test_a_cancel_that_comes_before_its_request_is_for_its_reply_partition() -> None:

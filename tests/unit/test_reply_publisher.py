@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 
 import pytest
 import pytest_asyncio
+from aiokafka.errors import MessageSizeTooLargeError, TopicAuthorizationFailedError
+from prometheus_client import REGISTRY
 
 from shared.codec import decode_reply
-from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import Outgoing
+from shared.errors import BrokerUnavailable, ProtocolError, ReplylineError
+from shared.kafka import Outgoing, Producer
+from shared.kafka_settings import KafkaSettings
 from shared.messages import Reply, ReplyDelta, ReplyDone, Timings, Usage
 from workers import reply_publisher
 from workers.reply_publisher import ReplyPublisher, Target
@@ -37,6 +40,9 @@ class FakeProducer:
         if not self.held:
             self.acknowledge()
         return future
+
+    def verdict(self, topic: str, error: BaseException) -> ReplylineError:
+        return Producer(KafkaSettings(), client_id="test").verdict(topic, error)
 
     def acknowledge(self) -> None:
         """Answer for all that is open, as `fails` says."""
@@ -69,7 +75,7 @@ async def quiet() -> None:
 def make_desk() -> Desk:
     producer = FakeProducer()
     desk = Desk(producer, ReplyPublisher(producer))  # type: ignore[arg-type]
-    desk.publisher.settled = lambda done: desk.settled.append(done.request_id)
+    desk.publisher.settled = lambda _, done: desk.settled.append(done.request_id)
     return desk
 
 
@@ -209,12 +215,78 @@ async def test_a_topic_that_does_not_exist_settles_its_answers(desk: Desk) -> No
     desk.producer.refuses = lambda record: (
         ProtocolError("unknown_topic", "no such") if record.topic == ELSEWHERE[0] else None
     )
+    before = REGISTRY.get_sample_value("replyline_records_ignored_total", {"what": "reply"})
+    assert before is not None
     desk.publisher.delta(ELSEWHERE, delta("a", 0, request_id="q"))
     desk.publisher.done(ELSEWHERE, done("a", "q"))
     desk.publisher.done(HOME, done("b"))
     await desk.publisher.flush()
     assert sorted(desk.settled) == ["q", "r"]
     assert desk.producer.take() == [done("b")]
+    assert REGISTRY.get_sample_value("replyline_records_ignored_total", {"what": "reply"}) == before + 1
+
+
+@pytest.mark.parametrize(
+    "refusal", [TopicAuthorizationFailedError(ELSEWHERE[0]), MessageSizeTooLargeError("1 MiB")], ids=["acl", "size"]
+)
+async def test_what_the_broker_refuses_for_good_is_not_sent_again(desk: Desk, refusal: Exception) -> None:
+    """Some refusals come with the acknowledgement only."""
+    desk.producer.fails = lambda reply: refusal if reply.request_id == "q" else None
+    desk.publisher.done(ELSEWHERE, done("a", "q"))
+    desk.publisher.done(ELSEWHERE, done("b"))
+    async with asyncio.timeout(5):
+        await desk.publisher.flush()
+    assert sorted(desk.settled) == ["q", "r"]
+    assert desk.producer.take() == [done("a", "q"), done("b")]
+
+
+async def test_a_topic_of_our_own_is_written_to_until_its_operator_allows_it(desk: Desk) -> None:
+    refusals = iter([TopicAuthorizationFailedError(HOME[0])] * 2)
+    desk.producer.fails = lambda _: next(refusals, None)
+    desk.publisher.done(HOME, done("a"))
+    await desk.publisher.flush()
+    assert desk.producer.take() == [done("a")] * 3
+    assert desk.settled == ["r"]
+
+
+async def test_an_end_that_is_said_again_is_settled_when_both_are_acknowledged(desk: Desk) -> None:
+    """Once: what has not left yet is one record."""
+    desk.producer.held = True
+    desk.publisher.done(HOME, done("a"))
+    await quiet()
+    for _ in range(3):
+        desk.publisher.done(HOME, done("a"))
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.settled == []
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.producer.take() == [done("a")] * 2
+    assert desk.settled == ["r"]
+
+
+async def test_of_two_ends_of_a_request_the_first_leaves(desk: Desk) -> None:
+    """A late record with the same id has an empty one."""
+    desk.publisher.done(HOME, done("the answer"))
+    desk.publisher.done(HOME, done(""))
+    await desk.publisher.flush()
+    assert desk.producer.take() == [done("the answer")]
+    assert desk.settled == ["r"]
+
+
+async def test_an_end_that_failed_leaves_before_one_that_came_meanwhile(desk: Desk) -> None:
+    desk.producer.held = True
+    desk.publisher.done(HOME, done("the answer"))
+    await quiet()
+    desk.publisher.done(HOME, done(""))
+    desk.producer.fails = lambda _: BrokerUnavailable("away")
+    desk.producer.acknowledge()
+    await quiet()
+    desk.producer.fails = lambda _: None
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.producer.take() == [done("the answer")] * 2
+    assert desk.settled == ["r"]
 
 
 async def test_flush_waits_for_every_terminal_event(desk: Desk) -> None:

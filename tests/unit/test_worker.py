@@ -1,8 +1,11 @@
 """A step's tokens become deltas and ends; a record is done when the end of its own answer is acknowledged."""
 
+import asyncio
+
 import pytest
 from worker_bench import LETTER_A, QUOTED, TOPIC, Bench, decided
 
+from shared.clock import now_unix_ms
 from shared.errors import EngineError
 from shared.messages import Grounding, ReplyDone, Timings, Usage
 from workers.answer import Answer
@@ -61,7 +64,7 @@ def test_what_the_model_is_not_asked_for_ends_at_once_and_is_remembered() -> Non
     assert (turn.output_ids, turn.window_start) == ((), None)
     assert not bench.step(), "the engine has nothing to do"
     assert bench.offsets.committable() == {}
-    bench.worker.settled(end)
+    bench.acknowledge()
     assert bench.offsets.committable() == {TOPIC: 1}
     assert bench.worker.idle
 
@@ -119,9 +122,9 @@ def test_a_record_is_done_only_after_its_end_is_acknowledged() -> None:
     bench.run()
     assert bench.offsets.committable() == {}
     first, second = bench.ends()
-    bench.worker.settled(second)
+    bench.acknowledge(request_id=second.request_id)
     assert bench.offsets.committable() == {}
-    bench.worker.settled(first)
+    bench.acknowledge(request_id=first.request_id)
     assert bench.offsets.committable() == {TOPIC: 2}
     assert bench.worker.idle
 
@@ -133,12 +136,35 @@ def test_the_end_of_a_late_record_does_not_end_a_running_answer_of_the_same_id()
     assert bench.step()
     bench.offsets.begin(TOPIC, 1)
     bench.worker.answer_unread(HOME, too_late("r0"), (TOPIC, 1))
-    bench.worker.settled(too_late("r0"))
+    bench.acknowledge(target=HOME)
     assert bench.offsets.committable() == {}, "the first record's answer is still being written"
     bench.run()
-    end = bench.ends()[-1]
-    assert end.output_text == "aaaaa"
-    bench.worker.settled(end)
+    assert bench.ends()[-1].output_text == "aaaaa"
+    bench.acknowledge()
+    assert bench.offsets.committable() == {TOPIC: 2}
+
+
+def test_a_record_that_is_read_again_too_late_has_the_end_of_its_own_answer() -> None:
+    """After a rebalance, past its deadline: an empty end would reach its reader first."""
+    bench = Bench()
+    bench.accept(0, output=5)
+    assert bench.step()
+    bench.worker.answer_unread(("chat.replies", None), too_late("r0"), (TOPIC, 0))
+    bench.run()
+    assert [end.output_text for end in bench.ends()] == ["aaaaa"]
+    bench.acknowledge()
+    assert bench.offsets.committable() == {TOPIC: 1}
+    assert bench.worker.idle
+
+
+def test_two_late_records_of_one_id_are_done_when_each_target_has_its_end() -> None:
+    bench = Bench()
+    for offset, partition in enumerate((0, 1)):
+        bench.offsets.begin(TOPIC, offset)
+        bench.worker.answer_unread(("chat.replies", partition), too_late("r"), (TOPIC, offset))
+    bench.acknowledge(target=("chat.replies", 0))
+    assert bench.offsets.committable() == {TOPIC: 1}
+    bench.acknowledge()
     assert bench.offsets.committable() == {TOPIC: 2}
 
 
@@ -168,6 +194,15 @@ def test_the_first_text_and_the_end_are_told_at_once_and_the_rest_together() -> 
     assert sorted(end.output_text for end in bench.ends()) == ["aa", "aaaaa"]
 
 
+def test_a_clock_that_is_put_back_does_not_freeze_the_outlook() -> None:
+    bench = Bench()
+    bench.accept(0, output=9)
+    assert bench.step()
+    bench.engine_loop._outlook, bench.engine_loop._outlook_unix_ms = None, now_unix_ms() + 3_600_000
+    assert bench.step()
+    assert bench.engine_loop.outlook is not None
+
+
 class BrokenEngine(FakeEngine):
     """Its device fails at every decode."""
 
@@ -184,3 +219,20 @@ def test_an_engine_that_keeps_failing_ends_its_answers_and_then_the_worker() -> 
         bench.engine_loop.run()
     assert [(end.status, end.reason) for end in bench.ends()] == [("failed", "internal")] * len(bench.ends())
     assert all(end.error is not None and end.error.retryable for end in bench.ends())
+
+
+async def test_without_its_engine_a_worker_drains_what_has_ended_and_waits_for_no_answer() -> None:
+    bench = Bench()
+    bench.engine_loop.engine = BrokenEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
+    for offset in range(9):
+        bench.accept(offset)
+    with pytest.raises(EngineError):
+        await bench.worker.run()
+    num_ended = len(bench.ends())
+    assert 0 < num_ended < 9, "three failures end two each"
+    drained = asyncio.create_task(bench.worker.drain(3_600))
+    await asyncio.sleep(0)
+    assert not drained.done(), "their ends are on their way"
+    bench.acknowledge()
+    async with asyncio.timeout(1):
+        assert await drained == 9 - num_ended

@@ -51,11 +51,22 @@ def test_both_records_are_done_when_both_have_the_end() -> None:
     bench.accept(0)
     repeat(bench)
     bench.run()
-    [end, same] = bench.ends()
-    bench.worker.settled(end)
+    bench.acknowledge(target=THERE)
     assert bench.offsets.committable() == {}
-    bench.worker.settled(same)
+    bench.acknowledge()
     assert bench.offsets.num_open == 0
+    assert bench.worker.idle
+
+
+def test_who_asks_again_while_its_end_is_on_its_way_holds_up_no_commit() -> None:
+    """Both times it is told leave as one."""
+    bench = Bench()
+    bench.accept(0)
+    bench.run()
+    assert repeat(bench, partition=None)
+    assert len(bench.ends()) == 1
+    bench.acknowledge()
+    assert bench.offsets.committable() == {TOPIC: 101}
     assert bench.worker.idle
 
 
@@ -77,13 +88,12 @@ def test_what_was_answered_is_told_again_uncomputed() -> None:
     bench.run()
     [end] = bench.ends()
     assert repeat(bench), "while its end is on its way"
-    bench.worker.settled(end)
-    bench.worker.settled(end)
+    bench.acknowledge()
     assert bench.worker.idle
     assert repeat(bench, partition=2)
     assert bench.publisher.by_target[THERE] == [_whole(end), end]
     assert bench.publisher.by_target["chat.replies", 2] == [end]
-    bench.worker.settled(end)
+    bench.acknowledge()
     assert bench.offsets.num_open == 0
     assert not bench.step()
 
@@ -104,9 +114,24 @@ def test_an_erased_conversations_answer_is_not_told_again() -> None:
     bench = Bench()
     bench.accept(0)
     bench.run()
-    bench.worker.settled(bench.ends()[0])
+    bench.acknowledge()
     bench.worker.erase(SessionKey("demo", "s"))
     assert not repeat(bench)
+
+
+def test_nor_is_one_of_a_conversation_that_is_erased_while_it_is_written() -> None:
+    bench = Bench()
+    bench.accept(0)
+    bench.accept(1)
+    bench.worker.erase(SessionKey("demo", "another"))
+    bench.run()
+    bench.acknowledge()
+    assert repeat(bench)
+    bench.accept(2)
+    bench.worker.erase(SessionKey("demo", "s"))
+    bench.run()
+    bench.acknowledge()
+    assert not repeat(bench, 2)
 
 
 def test_a_cancel_ends_the_work_when_nobody_is_left_to_wait() -> None:
@@ -131,8 +156,7 @@ def test_a_decided_answer_is_told_again_like_any_other() -> None:
     bench = Bench()
     decided(bench)
     assert repeat(bench), "while its end is on its way"
-    for end in bench.ends():
-        bench.worker.settled(end)
+    bench.acknowledge()
     assert repeat(bench, partition=2)
     assert bench.publisher.by_target["chat.replies", 2] == [bench.ends()[0]]
     assert len(bench.history.turns) == 1

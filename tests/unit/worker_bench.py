@@ -32,14 +32,21 @@ LETTER_A = 3 + ord("a")
 
 @dataclass
 class FakePublisher:
+    """As slow as can be: what is not acknowledged yet is still to leave, so a terminal event that is said again joins
+    the first."""
+
     said: list[Reply] = field(default_factory=list)
     by_target: dict[Target, list[Reply]] = field(default_factory=dict)
+    waiting: dict[tuple[Target, str], ReplyDone] = field(default_factory=dict)
 
     def delta(self, target: Target, delta: ReplyDelta) -> None:
         self.said.append(delta)
         self.by_target.setdefault(target, []).append(delta)
 
     def done(self, target: Target, done: ReplyDone) -> None:
+        if (target, done.request_id) in self.waiting:
+            return
+        self.waiting[target, done.request_id] = done
         self.said.append(done)
         self.by_target.setdefault(target, []).append(done)
 
@@ -124,6 +131,13 @@ class Bench:
     def run(self) -> None:
         while self.step():
             pass
+
+    def acknowledge(self, *, request_id: str | None = None, target: Target | None = None) -> None:
+        """Terminal events reach their readers: all, or those of one request or target."""
+        for (there, name), done in list(self.publisher.waiting.items()):
+            if request_id in {None, name} and target in {None, there}:
+                del self.publisher.waiting[there, name]
+                self.worker.settled(there, done)
 
     def deltas(self) -> list[str]:
         return [reply.delta for reply in self.publisher.said if isinstance(reply, ReplyDelta)]
