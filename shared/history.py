@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from shared import metrics
-from shared.clock import now_unix_ms
 from shared.errors import StoreUnavailable
 from shared.redis_calls import RedisCalls
 from shared.redis_client import async_redis
@@ -56,9 +55,12 @@ class History:
         """What keeps Redis from having answered this process; None once it has."""
         return None if self.seen else f"no Redis at {self._settings.shown_url}: {self._calls.problem}"
 
-    async def turns(self, tenant: str, session_id: str, *, limit: int, before_unix_ms: float) -> list[Turn]:
-        """The last turns asked before that moment, oldest first; none where Redis is away. A turn written twice counts
-        once. What was asked later may be answered sooner: an answer begun anew after a crash must not see it."""
+    async def turns(
+        self, tenant: str, session_id: str, *, limit: int, before_unix_ms: float, request_id: str | None = None
+    ) -> list[Turn]:
+        """The last turns asked before that moment, oldest first, and the one of `request_id`, whenever it was asked;
+        none where Redis is away. A turn written twice counts once. What was asked later may be answered sooner: an
+        answer begun anew after a crash must not see it, but for its own."""
         if limit <= 0:
             return []
         on_their_way = self._writing.get(_key(tenant, session_id), [])
@@ -69,7 +71,7 @@ class History:
             metrics.history_unavailable.inc()
         turns: dict[str, Turn] = {}
         for turn in [*_decoded(values), *on_their_way]:
-            if turn.asked_unix_ms < before_unix_ms:
+            if turn.asked_unix_ms < before_unix_ms or turn.request_id == request_id:
                 turns.setdefault(turn.request_id, turn)
         return list(turns.values())[-limit:]
 
@@ -102,12 +104,12 @@ class History:
             return False
         return bool(kept)
 
-    async def delete(self, tenant: str, session_id: str) -> None:
-        """Forget a conversation, what the model has computed of it, what is still being answered in it, and that its
-        customer waits for a person. Raises `StoreUnavailable`."""
+    async def delete(self, tenant: str, session_id: str, *, asked_unix_ms: float) -> None:
+        """Forget a conversation, what the model has computed of it, what was being answered in it when that was asked
+        for, and that its customer waits for a person. Raises `StoreUnavailable`."""
         self._writing.pop(_key(tenant, session_id), None)
         pipeline = self._redis.pipeline(transaction=True)
-        pipeline.set(_key(tenant, session_id, "erased"), int(now_unix_ms()), ex=_ERASED_FOR_S)
+        pipeline.set(_key(tenant, session_id, "erased"), int(asked_unix_ms), ex=_ERASED_FOR_S)
         pipeline.delete(*(_key(tenant, session_id, what) for what in ("turns", "kv", "handoff")))
         await self._calls.bounded(pipeline.execute())
 

@@ -55,10 +55,13 @@ class Preparer:
             request.session_id,
             limit=self.settings.history_turns,
             before_unix_ms=order.created_unix_ms,
+            request_id=request.id,
         )
         for turn in turns:
             if (done := answered_by(turn, order, now_unix_ms)) is not None:
                 return done
+        # Its own may be among them, where it is no answer: of another question under its id.
+        turns = [turn for turn in turns if turn.asked_unix_ms < order.created_unix_ms]
         vector = await self.faq.vector_of(request.input)
         most = max(self.settings.grounding_entries, SHOWN)
         found = self.faq.index.find(request.input, k=most, previous=turns, vector=vector)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,9 @@ from prompts import END, START, TEMPLATE, TOKENIZER, readable
 from shared.answer_policy import AnswerPolicy, Thresholds
 from shared.clock import now_unix_ms
 from shared.faq import FaqEntry, FaqIndex
+from shared.history import History
 from shared.messages import ChatRequest, ReplyDone
+from shared.redis_settings import RedisSettings
 from shared.requests import Defaults, settle
 from shared.settings import Settings
 from shared.topics import BucketEdges
@@ -61,10 +64,23 @@ class FakeFaq:
         del text
 
 
+class KeptHistory(History):
+    """A history in whose Redis these turns are."""
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        super().__init__(RedisSettings())
+        self._turns = turns
+        self._redis = self  # type: ignore[assignment]
+
+    async def lrange(self, *_: object) -> list[bytes]:
+        return [msgspec.msgpack.encode(turn) for turn in self._turns]
+
+
 def prepared(
     question: str,
     *,
     turns: Sequence[Turn] = (),
+    history: History | None = None,
     policy: AnswerPolicy = POLICY,
     entry_tokens: int = 256,
     guarded: bool = True,
@@ -80,7 +96,7 @@ def prepared(
         policy=policy,
         guarded=guarded,
         min_score=0.25,
-        history=FakeHistory(turns),  # type: ignore[arg-type]
+        history=history or FakeHistory(turns),  # type: ignore[arg-type]
         max_length=MAX_LENGTH,
         edges=BucketEdges(64, 256),
         kv=None,
@@ -148,6 +164,22 @@ def test_what_the_history_has_is_not_decided_anew() -> None:
     done = prepared("怎么退货？", turns=[turn])
     assert isinstance(done, ReplyDone)
     assert (done.output_text, done.source) == ("30 天。", "faq")
+
+
+def test_a_record_that_another_worker_has_answered_and_not_committed_has_that_answer() -> None:
+    """A gateway's: it says itself when it was created, and its turn was asked at that moment."""
+    now = int(now_unix_ms())
+    turn = Turn(request_id="r1", user="怎么退货？", assistant="30 天。", source="faq", asked_unix_ms=now - 1_000)
+    done = prepared(turn.user, history=KeptHistory([turn]), created_unix_ms=turn.asked_unix_ms)
+    assert isinstance(done, ReplyDone)
+    assert done.output_text == "30 天。"
+
+
+def test_its_own_turn_is_no_history_of_another_question_under_its_id() -> None:
+    now = int(now_unix_ms())
+    own = Turn(request_id="r1", user="Delivery?", assistant="A secret.", source="model", asked_unix_ms=now - 1_000)
+    asked = job(RETURNS.question, history=KeptHistory([own]), created_unix_ms=own.asked_unix_ms)
+    assert "A secret." not in readable(asked.sequence.prompt_ids)
 
 
 def test_an_answer_of_the_faq_stands_in_the_next_prompt_once() -> None:
