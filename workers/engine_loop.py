@@ -210,7 +210,7 @@ class EngineLoop:
             self._load = load
             metrics.waiting.set(load[0])
             metrics.slots_used.set(load[1])
-        if step is None or now - self._outlook_unix_ms >= _OUTLOOK_EVERY_MS:
+        if step is None or not 0 <= now - self._outlook_unix_ms < _OUTLOOK_EVERY_MS:
             self._outlook, self._outlook_unix_ms = self.scheduler.outlook(now), now
         return step
 

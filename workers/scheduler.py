@@ -105,7 +105,8 @@ class Scheduler:
             sequence.bucket, sequence.max_output_tokens, quantile
         )
         self._waiting[sequence.request_id] = sequence
-        heapq.heappush(self._due, (sequence.deadline.first_token_unix_ms, next(self._order), sequence))
+        if self._policy.honours_deadlines:
+            heapq.heappush(self._due, (sequence.deadline.first_token_unix_ms, next(self._order), sequence))
         self._policy.add(sequence, now_unix_ms)
 
     def cancel(self, request_id: str) -> bool:
@@ -199,10 +200,13 @@ class Scheduler:
         return running
 
     def forget(self, session: SessionKey) -> None:
-        """A conversation was erased: no later prompt begins with what a slot still holds of it."""
+        """A conversation was erased: no prompt begins with what was computed of it, here or elsewhere."""
         self._prefixes.forget(session)
         for row in self._running.values():
             row.erased = row.erased or SessionKey(row.tenant, row.session_id) == session
+        for sequence in self._waiting.values():
+            if SessionKey(sequence.tenant, sequence.session_id) == session:
+                sequence.erased, sequence.kv, sequence.computed = True, None, 0
 
     def standing(self) -> dict[SessionKey, Tokens[int]]:
         """The tokens of conversations whose KV a slot still holds, for their next prompts."""

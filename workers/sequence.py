@@ -37,10 +37,9 @@ class Sequence:
     beforehand; without it the scheduler predicts one.
 
     `kv` is the KV of the first tokens until it is in the slot; `imported` of them came there from it, the last
-    `loaded` from Redis. The first `kept` tokens are in the cache, or not worth it,
-    and are not exported; the first `shared_tokens` hold no customer's words. `asked_unix_ms` is by the gateway's clock.
-    `erased`: its conversation was, while it ran; nothing of it is used again. `prefilled_unix_ms`: when each chunk of
-    its prompt was computed.
+    `loaded` from Redis. The first `kept` tokens are in the cache, or not worth it, and are not exported; the first
+    `shared_tokens` hold no customer's words. `asked_unix_ms` is by the gateway's clock. `erased`: its conversation was,
+    before it ended; nothing of it is used again. `prefilled_unix_ms`: when each chunk of its prompt was computed.
     """
 
     request_id: str

@@ -149,6 +149,15 @@ def test_one_of_a_class_below_its_floor_takes_the_place_of_several() -> None:
     assert "s24" not in lost
 
 
+def test_a_clock_that_is_put_back_stops_no_plan() -> None:
+    policy, now = goodput(), 4_000_000.0
+    add(policy, [asked("s1", deadline=int(now) + 60_000)], now)
+    assert policy.give_up(now, Load(1)) == []
+    now -= 3_600_000.0
+    add(policy, [asked("s2", deadline=int(now) + 80)], now)
+    assert names(policy.give_up(now, Load(1))) == ["s2"]
+
+
 def test_a_flooding_tenant_is_the_first_to_lose() -> None:
     policy = goodput()
     add(policy, [asked(f"s{n}", deadline=1_000, tenant="flood") for n in range(1, 40)])

@@ -1,10 +1,13 @@
 """The most urgent goes first, decoding never waits for a long prompt, and every end has its reason."""
 
 import pytest
-from scheduler_model import STOP, complete, make_scheduler, make_sequence
+from scheduler_model import STOP, complete, make_scheduler, make_sequence, pieces_of
 
+from shared.session_key import SessionKey
+from workers.policies import POLICIES
 from workers.scheduler import Scheduler, Step
 from workers.sequence import Finished, Phase, Token
+from workers.slots import Export
 
 
 def advance(scheduler: Scheduler, token_id: int = 7, now: float = 0.0) -> tuple[Step, list[Token | Finished]]:
@@ -164,3 +167,35 @@ def test_an_ended_sequence_cannot_end_again() -> None:
     scheduler.finish(sequence)
     with pytest.raises(AssertionError, match="FINISHED"):
         scheduler.finish(sequence)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_nothing_is_kept_of_what_has_ended_and_is_due(policy: str) -> None:
+    """A policy that knows no deadlines never looks at them."""
+    scheduler = make_scheduler(policy=policy)
+    for number in range(1, 4):
+        sequence = make_sequence(f"s{number}", soft=60_000, hard=60_000)
+        scheduler.add(sequence, 0)
+        scheduler.finish(sequence)
+    scheduler.sweep(60_000)
+    assert (scheduler.num_running, scheduler.num_waiting) == (0, 0)
+    assert not scheduler._due
+
+
+def test_an_erased_conversation_that_waits_begins_with_nothing_and_leaves_nothing() -> None:
+    scheduler = make_scheduler(num_slots=1, reuse_kv=True)
+    scheduler.add(make_sequence("s1", output=1), 0)
+    erased, other = make_sequence("s2", output=1), make_sequence("s3", output=1)
+    for sequence, name in ((erased, "a"), (other, "b")):
+        sequence.session_id, sequence.computed = name, 3
+        sequence.kv = pieces_of(sequence.prompt_ids[:3])
+        scheduler.add(sequence, 0)
+    scheduler.forget(SessionKey("t", "a"))
+    assert (erased.kv, other.kv is None) == (None, False)
+    steps = [advance(scheduler)[0] for _ in range(3)]
+    assert [step.prefill[0].past for step in steps] == [0, 0, 3]
+    last = scheduler.next_step(0)
+    assert last is not None
+    transfers = [item for step in [*steps, last] for item in step.transfers]
+    assert [item.sequence.request_id for item in transfers if isinstance(item, Export)] == ["s1", "s3"]
+    assert scheduler.standing().keys() == {SessionKey("t", "b")}

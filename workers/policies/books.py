@@ -26,8 +26,8 @@ class Books:
         self._tenants.offer(item.sequence.tenant, item.cost_ms, now_unix_ms)
 
     def dropped(self, item: Item) -> None:
-        self._classes.keep(item.sequence.bucket, -item.cost_ms)
-        self._tenants.keep(item.sequence.tenant, -item.cost_ms)
+        self._classes.release(item.sequence.bucket, item.cost_ms)
+        self._tenants.release(item.sequence.tenant, item.cost_ms)
 
     def served(self, item: Item) -> None:
         self.dropped(item)

@@ -165,7 +165,9 @@ class Goodput:
     def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
         since_ms = now_unix_ms - self._planned_unix_ms
         every_ms = max(_PLAN_EVERY_MS, _PLAN_MS_PER_WAITING * len(self._queue))
-        if self._queue and since_ms >= every_ms and (self._new or since_ms >= 5 * every_ms):
+        # Before the last plan: the clock was put back, and says nothing about how long ago that was.
+        due, overdue = (not 0 <= since_ms < every_ms * times for times in (1, 5))
+        if self._queue and due and (self._new or overdue):
             self._planned_unix_ms = now_unix_ms
             self._num_rows = self._rows.most() if self._books.served_share < _PRESSED else load.num_slots
             self._turn_away(now_unix_ms, self._batch(load))

@@ -9,12 +9,14 @@ _NOTHING_MS: Final = 0.001
 
 @dataclass(slots=True)
 class _Group:
-    """Machine time in milliseconds; `offered` and `served` halve every half-life, `kept` is what waits now."""
+    """Machine time in milliseconds; `offered` and `served` halve every half-life, `kept` is what the `waiting` take.
+    `count` is of the requests offered, and halves with them."""
 
     offered_ms: float = 0.0
     served_ms: float = 0.0
     kept_ms: float = 0.0
     count: float = 0.0
+    waiting: int = 0
 
 
 @dataclass(slots=True)
@@ -25,15 +27,19 @@ class Shares:
     _decayed_unix_ms: float = float("-inf")
 
     def offer(self, group: str, cost_ms: float, now_unix_ms: float) -> None:
-        """A request came, and is kept until `keep` says otherwise."""
+        """A request came, and waits until `release`."""
         self._decay(now_unix_ms)
         books = self._groups.setdefault(group, _Group())
         books.offered_ms += cost_ms
         books.kept_ms += cost_ms
         books.count += 1
+        books.waiting += 1
 
-    def keep(self, group: str, cost_ms: float) -> None:
-        self._groups[group].kept_ms += cost_ms
+    def release(self, group: str, cost_ms: float) -> None:
+        """A request of those that cost so much waits no longer."""
+        books = self._groups[group]
+        books.waiting -= 1
+        books.kept_ms = books.kept_ms - cost_ms if books.waiting else 0.0  # sums of floats leave something over
 
     def serve(self, group: str, cost_ms: float) -> None:
         self._groups[group].served_ms += cost_ms
@@ -76,13 +82,14 @@ class Shares:
     def _decay(self, now_unix_ms: float) -> None:
         """Once a tenth of a half-life; groups that have nothing left are forgotten."""
         since_ms = now_unix_ms - self._decayed_unix_ms
-        if since_ms < _HALF_LIFE_MS / 10:
+        if 0 <= since_ms < _HALF_LIFE_MS / 10:
             return
+        since_ms = max(since_ms, 0.0)  # the clock was put back, and says nothing about how long ago that was
         factor = 0.5 ** (since_ms / _HALF_LIFE_MS)
         self._decayed_unix_ms = now_unix_ms
         for name, books in list(self._groups.items()):
             books.offered_ms *= factor
             books.served_ms *= factor
             books.count *= factor
-            if books.kept_ms <= 0 and books.offered_ms < _NOTHING_MS:
+            if not books.waiting and books.offered_ms < _NOTHING_MS:
                 del self._groups[name]
