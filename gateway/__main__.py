@@ -213,12 +213,14 @@ class GatewayProcess:
         self._tasks.start("router", self._router.run())
 
     async def _shutdown(self, server: Server) -> None:
-        """Stop accepting, finish what is in flight within the limit, tell the clients, close."""
+        """Stop accepting, leave the inbox to the other gateways, finish what is in flight within the limit, tell the
+        clients, close."""
         self._gateway.draining = True
         metrics.draining.set(1)
         server.close(close_connections=False)
         self._frontend.announce_shutdown()
         await self._tasks.cancel("startup", "router")
+        await self._inbox.stop()
         try:
             async with asyncio.timeout(self._settings.gateway.drain_s):
                 await self._gateway.idle()
@@ -228,7 +230,6 @@ class GatewayProcess:
         await self._frontend.close_all()
         await self._tasks.cancel()
         await self._follower.stop()
-        await self._inbox.stop()
         await self._replies.stop()
         await self._reports.stop()
         await self._producer.stop()

@@ -41,6 +41,6 @@ def _tell(record: Record, reported: Reported) -> None:
     try:
         report = decode_report(record.value)
     except ProtocolError:
-        metrics.dead_letters.labels("bad_report").inc()
+        metrics.records_ignored.labels("report").inc()
         return
     reported(report.worker_id, report)

@@ -4,12 +4,11 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from gateway.background import Background
-from gateway.connection import Connection
+from gateway.connection import Connection, refuse
 from gateway.entry import Entry
 from gateway.handoff_wish import wants_person
 from gateway.handoffs import Handoffs, Outcome
 from gateway.local_quota import LocalQuota
-from gateway.session import error_event
 from gateway.session_answers import SessionAnswers
 from shared import metrics
 from shared.clock import now_unix_ms
@@ -105,8 +104,7 @@ class Care:
             retriable=True,
             retry_after_ms=_RETRY_AFTER_MS,
         )
-        metrics.refused.labels(error.code).inc()
-        connection.put(error_event(error, request.event_id))
+        refuse(connection, error, request.event_id)
         connection.flush()
 
     async def wished(self, entry: Entry, connection: Connection | None) -> Fallback | None:

@@ -5,7 +5,9 @@ from typing import Protocol
 
 from gateway.cursor import Seal, Told
 from gateway.entry import Item
-from gateway.session import Session
+from gateway.session import Session, error_event
+from shared import metrics
+from shared.errors import ProtocolError
 from shared.messages import ServerMessage
 
 
@@ -24,3 +26,14 @@ class Connection(Protocol):
         """Write what waits, in one write, unless the client is slow; then it waits and deltas merge."""
 
     def close(self, code: int, reason: str) -> None: ...
+
+
+def put_all(connection: Connection, items: Iterable[Item]) -> None:
+    for item in items:
+        connection.put(item)
+
+
+def refuse(connection: Connection, error: ProtocolError, event_id: str | None = None) -> None:
+    """Tell a client what was wrong, and count it."""
+    metrics.refused.labels(error.code).inc()
+    connection.put(error_event(error, event_id))

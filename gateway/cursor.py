@@ -22,7 +22,7 @@ RESUMABLE_MS: Final = 120_000
 
 _VERSION: Final = 1
 _MAC_BYTES: Final = 16
-_MAX_CHARS: Final = 4_096
+_MAX_CHARS: Final = 8_448  # of as many open answers as a connection may be allowed, the longest that there are
 _ID_BYTES: Final = 12
 _ID_PREFIX: Final = "resp_"
 

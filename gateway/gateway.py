@@ -16,7 +16,8 @@ from gateway.alarm import Alarm
 from gateway.background import Background
 from gateway.books import count_answer
 from gateway.care import Care
-from gateway.connection import Connection
+from gateway.connection import Connection, put_all, refuse
+from gateway.connections import Connections
 from gateway.cursor import Told, response_id
 from gateway.entry import Entry, Item
 from gateway.erasure import erase
@@ -25,7 +26,7 @@ from gateway.inflight import InflightTable
 from gateway.quotas import Quotas
 from gateway.request_publisher import RequestPublisher
 from gateway.resumption import Resumption
-from gateway.session import Ask, Begin, CancelAsked, Close, Effect, ForCare, Forget, Refuse, Send, error_event
+from gateway.session import Ask, Begin, CancelAsked, Close, Effect, ForCare, Forget, Refuse, Send
 from gateway.tracer import Tracer
 from shared import metrics
 from shared.clock import now_unix_ms
@@ -34,7 +35,7 @@ from shared.fallback import Fallback, choose_fallback
 from shared.faq.live import LiveFaq
 from shared.history import History
 from shared.logs import get_logger
-from shared.messages import ClientMessage, Reply, ReplyDelta, ReplyDone, ResponseCreate, SessionDeleted
+from shared.messages import ClientMessage, Reply, ReplyDelta, ReplyDone, ResponseCreate
 from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges
 
@@ -58,7 +59,7 @@ class Gateway:
     care: Care
     tracer: Tracer = field(default_factory=Tracer)
     inflight: InflightTable = field(default_factory=InflightTable)
-    connections: dict[str, Connection] = field(default_factory=dict)
+    connections: Connections = field(default_factory=Connections)
     draining: bool = False
     _alarm: Alarm = field(init=False)
     _beside: Background = field(default_factory=Background)
@@ -69,64 +70,63 @@ class Gateway:
     # --- clients
 
     def opened(self, connection: Connection) -> None:
-        self.connections[connection.session.connection_id] = connection
-        metrics.connections.set(len(self.connections))
+        self.connections.add(connection)
 
     def closed(self, connection: Connection) -> None:
         """The socket is gone; its requests go on, and their answers into the history."""
-        if self.connections.pop(connection.session.connection_id, None) is not None and connection.num_inflight:
+        if self.connections.remove(connection) and connection.num_inflight:
             self.inflight.detach(connection.session.connection_id)
-        metrics.connections.set(len(self.connections))
 
-    def received(self, connection: Connection, message: ClientMessage) -> None:
-        """A decoded message. Errors go to the client; the connection stays."""
+    async def received(self, connection: Connection, message: ClientMessage) -> None:
+        """A decoded message, the connection's next: it waits for Redis at most. Errors go to the client; the connection
+        stays."""
         event_id = getattr(message, "event_id", None)
         try:
-            self._carry_out(connection, connection.session.receive(message, now_unix_ms()))
+            await self._carry_out(connection, connection.session.receive(message, now_unix_ms()))
         except ProtocolError as error:
-            self.refuse(connection, error, event_id)
+            refuse(connection, error, event_id)
         connection.flush()
 
-    def refuse(self, connection: Connection, error: ProtocolError, event_id: str | None = None) -> None:
-        metrics.refused.labels(error.code).inc()
-        connection.put(error_event(error, event_id))
-
-    def tick(self, connection: Connection) -> None:
+    async def tick(self, connection: Connection) -> None:
         """Once a second for each connection: hello, ping, pong."""
-        self._carry_out(connection, connection.session.tick(now_unix_ms()))
+        await self._carry_out(connection, connection.session.tick(now_unix_ms()))
         connection.flush()
 
-    def _carry_out(self, connection: Connection, effects: Iterable[Effect]) -> None:
+    async def _carry_out(self, connection: Connection, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Send(message):
                     connection.put(message)
                 case Begin():
-                    self._begin(connection, effect)
+                    await self._begin(connection, effect)
                 case Refuse(error):
-                    self.refuse(connection, error)
+                    refuse(connection, error)
                 case Ask(request):
-                    self._ask(connection, request)
+                    await self._ask(connection, request)
                 case CancelAsked():
                     self._cancel(connection, effect)
                 case ForCare(message):
                     self.care.received(connection, message)
                 case Forget():
-                    self._beside.start(self._forget(connection))
+                    self._forget(connection)
                 case Close(code, reason):
                     connection.close(code, reason)
 
     # --- a client comes, or comes back
 
-    def _begin(self, connection: Connection, begin: Begin) -> None:
+    async def _begin(self, connection: Connection, begin: Begin) -> None:
         """What it missed follows at once where it is held here; what another gateway began is read from the log."""
-        session, cursor, now = connection.session, begin.cursor, now_unix_ms()
+        session, cursor = connection.session, begin.cursor
         seal = self.resumption.seal(session)
+        if cursor is not None:
+            await self._drop_erased(self.resumption.held(seal, cursor, self.inflight))
+        now = now_unix_ms()
         told = self.resumption.resumable(seal, cursor, now, self.inflight) if cursor is not None else None
         connection.begin(seal, told or ())
         missed = [item for each in told or () for item in self._resume(connection, each, now)]
         connection.put(session.created(recovered=told is not None, replayed=len(missed)))
-        _put(connection, missed)
+        put_all(connection, missed)
+        self._set_timer()
         if begin.returns:
             self.care.came_back(connection)
 
@@ -134,15 +134,22 @@ class Gateway:
         session = connection.session
         entry = self.inflight.get_any(told.response_id)
         if entry is not None:
-            self._take_over(connection, entry)
+            self.connections.take_over(connection, entry)
             return self.inflight.resume(entry, session.connection_id, told)
         entry = self.inflight.adopt(told, session.tenant, session.conversation_id, session.connection_id, now)
         entry.trace = self.tracer.adopt(told.trace, now)
         connection.num_inflight += 1
         metrics.inflight.set(len(self.inflight))
-        self._set_timer()
         self._beside.start(self._recall(entry))
         return []
+
+    async def _drop_erased(self, held: Iterable[Entry]) -> None:
+        """Before text that is held here is told again: its conversation may have been erased at another gateway."""
+        for entry in held:
+            if await self.history.erased_since(entry.tenant, entry.session_id, entry.received_unix_ms):
+                if not entry.done:
+                    self._cancel_entry(entry)
+                self.inflight.forget(entry)
 
     async def _recall(self, entry: Entry) -> None:
         """Read on where the other gateway was; until all that the log holds is known, no deadline ends the answer."""
@@ -154,24 +161,22 @@ class Gateway:
         self.inflight.recalled(entry)
         self._set_timer()
 
-    def _take_over(self, connection: Connection, entry: Entry) -> None:
-        """From now on it is this connection that waits for the answer."""
-        if not entry.done and entry.connection_id != connection.session.connection_id:
-            self._count_out(entry)
-            connection.num_inflight += 1
-
     # --- a request's way in
 
-    def _ask(self, connection: Connection, asked: ResponseCreate) -> None:
+    async def _ask(self, connection: Connection, asked: ResponseCreate) -> None:
         """Raises `ProtocolError` where it is not taken."""
         session = connection.session
         known = self.inflight.find(session.tenant, session.conversation_id, asked.event_id)
         if known is not None:
-            self._take_over(connection, known)
+            await self._drop_erased([known])
+            known = self.inflight.find(session.tenant, session.conversation_id, asked.event_id)
+        if known is not None:
+            self.connections.take_over(connection, known)
             known.input = known.input or asked.input
-            _put(connection, self.inflight.reattach(known, session.connection_id))
+            put_all(connection, self.inflight.reattach(known, session.connection_id))
+            self._set_timer()
             return
-        now = now_unix_ms()
+        now = max(now_unix_ms(), session.erased_unix_ms + 1)
         self.gatekeeper.check_room(
             self.limits, inflight=len(self.inflight), of_connection=connection.num_inflight, draining=self.draining
         )
@@ -200,7 +205,7 @@ class Gateway:
             await self.quotas.take(entry.tenant, subject)
             num_tokens = await self._count(entry.input)
             check_length(self.limits, num_tokens)
-            stand_in = await self.care.wished(entry, self._connection_of(entry))
+            stand_in = await self.care.wished(entry, self.connections.of(entry))
         except ProtocolError as error:
             self._refuse_accepted(entry, error)
             return
@@ -238,12 +243,12 @@ class Gateway:
     def _refuse_accepted(self, entry: Entry, error: ProtocolError) -> None:
         if entry.done:
             return
-        self._count_out(entry)
+        self.connections.count_out(entry)
         self.inflight.refuse(entry)
         metrics.inflight.set(len(self.inflight))
-        connection = self._connection_of(entry)
+        connection = self.connections.of(entry)
         if connection is not None:
-            self.refuse(connection, error, entry.event_id)
+            refuse(connection, error, entry.event_id)
             connection.flush()
 
     # --- an answer's way out
@@ -260,11 +265,11 @@ class Gateway:
                 if isinstance(reply, ReplyDelta) or reply.origin == "worker":  # else an end of this gateway's own
                     metrics.replies_dropped.labels("unknown").inc()
                 continue
-            connection = self._connection_of(entry)
+            connection = self.connections.of(entry)
             if isinstance(reply, ReplyDelta):
                 shown = self.inflight.delta(reply, now)
                 if shown and connection is not None:
-                    _put(connection, shown)
+                    put_all(connection, shown)
                     touched[connection.session.connection_id] = connection
                 continue
             self._finish(entry, reply, now)
@@ -282,12 +287,12 @@ class Gateway:
 
     def _show(self, entry: Entry, items: Iterable[Item]) -> None:
         """Hand items to the client, and settle the books when the answer has ended."""
-        connection = self._connection_of(entry)
+        connection = self.connections.of(entry)
         if connection is not None:
-            _put(connection, items)
+            put_all(connection, items)
             connection.flush()
         if entry.done:
-            self._count_out(entry)
+            self.connections.count_out(entry)
             self._ended(entry)
 
     def _ended(self, entry: Entry) -> None:
@@ -298,7 +303,7 @@ class Gateway:
             self.resumption.let_go(entry)
         metrics.inflight.set(len(self.inflight))
         count_answer(entry, response)
-        self.care.ended(entry, response, self._connection_of(entry))
+        self.care.ended(entry, response, self.connections.of(entry))
         self.tracer.ended(entry, response)
 
     # --- the deadline, and the client's own will
@@ -314,8 +319,7 @@ class Gateway:
                     self._end(entry, self.inflight.cut(entry, now))
                 else:
                     self._fall_back(entry, "deadline")
-                if entry.published:
-                    self._beside.start(self.publisher.cancel(entry))
+                self._spare_worker(entry)
         finally:
             self._set_timer()
 
@@ -324,23 +328,30 @@ class Gateway:
         if entry.fallback is not None:
             return  # at the soft deadline, and its question is still being read
         entry.fallback = why
-        metrics.fallbacks.labels(why).inc()
         if entry.input:
-            self._answer_from_faq(entry)
+            self._answer_from_faq(entry, why)
         else:
-            self._beside.start(self._read_and_answer(entry))
+            self._beside.start(self._read_and_answer(entry, why))
 
-    async def _read_and_answer(self, entry: Entry) -> None:
+    async def _read_and_answer(self, entry: Entry, why: FallbackReason) -> None:
         entry.input = await self.resumption.question(entry)
         if not entry.done:
-            self._answer_from_faq(entry)
+            self._answer_from_faq(entry, why)
+            self._spare_worker(entry)
 
-    def _answer_from_faq(self, entry: Entry) -> None:
+    def _answer_from_faq(self, entry: Entry, why: FallbackReason) -> None:
         if entry.created and entry.chars:  # the log had text after all
+            entry.fallback = None
             if entry.deadline.expired(now_unix_ms(), started=True):
                 self._end(entry, self.inflight.cut(entry, now_unix_ms()))
             return
+        metrics.fallbacks.labels(why).inc()
         self._give(entry, choose_fallback(entry.input, self.faq.index.search(entry.input), min_score=self.min_score))
+
+    def _spare_worker(self, entry: Entry) -> None:
+        """What has ended here need not be written on."""
+        if entry.done and entry.published:
+            self._beside.start(self.publisher.cancel(entry))
 
     def _give(self, entry: Entry, answer: Fallback) -> None:
         """The conversation remembers it, if it says something."""
@@ -360,8 +371,7 @@ class Gateway:
 
     def _cancel_entry(self, entry: Entry) -> None:
         self._end(entry, self.inflight.cancel(entry, now_unix_ms()))
-        if entry.published:
-            self._beside.start(self.publisher.cancel(entry))
+        self._spare_worker(entry)
 
     def _end(self, entry: Entry, items: Iterable[Item]) -> None:
         """This gateway ends an answer itself: its client hears of it, and so does the log."""
@@ -369,37 +379,20 @@ class Gateway:
         if entry.fallback != "broker":
             self._beside.start(self.publisher.ended(entry))
 
-    async def _forget(self, connection: Connection) -> None:
-        """`session.delete`: what is in flight is cancelled, the history erased, and what was computed of it."""
-        tenant, session_id = connection.session.tenant, connection.session.conversation_id
+    def _forget(self, connection: Connection) -> None:
+        """`session.delete`: what is in flight is cancelled, the history erased, and what was computed of it; nothing of
+        what is asked from now on."""
+        session = connection.session
+        tenant, session_id, session.erased_unix_ms = session.tenant, session.conversation_id, int(now_unix_ms())
         for entry in self.inflight.of_session(tenant, session_id):
             self._cancel_entry(entry)
         self.inflight.forget_session(tenant, session_id)
         self.care.forget(tenant, session_id)
-        try:
-            await erase(self.history, self.publisher, tenant, session_id)
-        except ProtocolError as error:
-            self.refuse(connection, error)
-        else:
-            connection.put(SessionDeleted(session_id=connection.session.session_id))
-        connection.flush()
+        self._beside.start(erase(connection, self.history, self.publisher, asked_unix_ms=session.erased_unix_ms))
 
     # --- bookkeeping
-
-    def _connection_of(self, entry: Entry) -> Connection | None:
-        return self.connections.get(entry.connection_id) if entry.connection_id is not None else None
-
-    def _count_out(self, entry: Entry) -> None:
-        connection = self._connection_of(entry)
-        if connection is not None:
-            connection.num_inflight -= 1
 
     async def idle(self) -> None:
         """Wait until no request is in flight."""
         while len(self.inflight) or len(self._beside) or len(self.care):  # noqa: ASYNC110 - asked once in a process's life
             await asyncio.sleep(_IDLE_POLL_S)
-
-
-def _put(connection: Connection, items: Iterable[Item]) -> None:
-    for item in items:
-        connection.put(item)

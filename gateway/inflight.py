@@ -120,6 +120,8 @@ class InflightTable:
         if not entry.created:
             return []  # it was asked again here meanwhile, and will be told from its beginning
         entry.seen, entry.seen_crc = told.chars, told.crc
+        if not entry.done and not entry.started:
+            self._watch(entry)  # by an older cursor than the last: its soft deadline may have been passed over
         if entry.response is None:
             return _unseen(entry)
         return [*(_unseen(entry) or _told_anew(entry)), entry.response]
@@ -206,9 +208,11 @@ class InflightTable:
         """The terminal event of a worker, or of another gateway that holds this answer too. Where a worker's text does
         not continue what was shown, the answer has failed: two texts are never spliced. A cut that came a little sooner
         contradicts nothing, and a gateway's word stands: it is told anew."""
-        if not entry.created:
+        items: list[Item] = []
+        if not entry.created:  # not acknowledged yet, or asked again here and still being counted
             _drop_unseen(entry)
-        items = self.acknowledge(entry)
+            items.append(entry.opened())
+            entry.state, entry.published = State.WAITING, True
         cut = reply.reason in _CUT and entry.text.startswith(reply.output_text)
         if not cut and not reply.output_text.startswith(entry.text):
             if reply.origin != "gateway":
@@ -294,14 +298,22 @@ class InflightTable:
             if len(self._done) <= _REMEMBERED_DONE and first.done_unix_ms >= oldest_ms:
                 break
             self._done.popitem(last=False)
-            if self._by_event.get(_event_key(first)) is first:
-                del self._by_event[_event_key(first)]
+            self._unname(first)
 
     def forget_session(self, tenant: str, session_id: str) -> None:
         """Drop the remembered answers of a deleted session."""
         for entry in [e for e in self._done.values() if (e.tenant, e.session_id) == (tenant, session_id)]:
+            self.forget(entry)
+
+    def forget(self, entry: Entry) -> None:
+        """Drop one that has ended, if it is remembered."""
+        if self._done.get(entry.response_id) is entry:
             del self._done[entry.response_id]
-            self._by_event.pop(_event_key(entry), None)
+            self._unname(entry)
+
+    def _unname(self, entry: Entry) -> None:
+        if self._by_event.get(_event_key(entry)) is entry:
+            del self._by_event[_event_key(entry)]
 
     # --- time passes
 

@@ -43,7 +43,8 @@ class Jwks:
     gate: TokenGate
     own_keys: tuple[TokenKey, ...] = ()
     _read_unix_ms: float | None = None
-    _tried_unix_ms: float | None = None
+    _tried_s: float | None = None
+    """When it was last tried to read them, by the monotonic clock."""
     _reading: asyncio.Task[None] | None = None
 
     def missing(self) -> str | None:
@@ -77,9 +78,7 @@ class Jwks:
         await self._read()
 
     def _cooling(self) -> bool:
-        return self._tried_unix_ms is not None and (
-            now_unix_ms() - self._tried_unix_ms < self.settings.jwks_cooldown_s * 1_000
-        )
+        return self._tried_s is not None and time.monotonic() - self._tried_s < self.settings.jwks_cooldown_s
 
     async def _read(self) -> None:
         """One read, shared by all who wait for it; it goes on when one of them does not."""
@@ -88,7 +87,7 @@ class Jwks:
         await asyncio.shield(self._reading)
 
     async def _read_once(self) -> None:
-        self._tried_unix_ms = now_unix_ms()
+        self._tried_s = time.monotonic()
         try:
             keys = await asyncio.to_thread(read_keys, self.source, self.settings.jwks_timeout_ms / 1_000)
         except KeysUnreadable as error:

@@ -21,12 +21,15 @@ class LocalQuota:
         """0 where a request may pass, which is counted then; else how many ms until one may.
 
         A bucket is known by when it will be full again (the generic cell rate algorithm, ITU-T I.371): each request
-        moves that by its share of the minute, and it may not lie more than a minute ahead.
+        moves that by its share of the minute, and it may not lie more than a minute ahead: where a clock that was set
+        back says that it does, the bucket is empty.
         """
         share_ms = _MINUTE_MS / per_minute
-        full_unix_ms = max(self._full_unix_ms.get(name, 0.0), now_unix_ms) + share_ms
+        known_unix_ms = min(self._full_unix_ms.get(name, 0.0), now_unix_ms + _MINUTE_MS + _ROUNDING_MS)
+        full_unix_ms = max(known_unix_ms, now_unix_ms) + share_ms
         wait_ms = full_unix_ms - now_unix_ms - _MINUTE_MS
         if wait_ms > _ROUNDING_MS:
+            self._full_unix_ms[name] = known_unix_ms
             return wait_ms
         self._full_unix_ms[name] = full_unix_ms
         self._full_unix_ms.move_to_end(name)

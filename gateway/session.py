@@ -124,7 +124,7 @@ class Session:
 
     With a `gate` the tenant and the subject are the token's, and `conversation_id`, what the session is called behind
     the gateway, is that subject's alone. Without one anybody speaks for `tenant`, and the session's id is all that
-    there is to know of a conversation.
+    there is to know of a conversation. What was asked until `erased_unix_ms` is to be forgotten.
     """
 
     __slots__ = (
@@ -138,6 +138,7 @@ class Session:
         "connection_id",
         "consent",
         "conversation_id",
+        "erased_unix_ms",
         "identity",
         "session_id",
         "state",
@@ -160,6 +161,7 @@ class Session:
         self.tenant = tenant
         self.identity: Identity | None = None
         self.consent: Consent | None = None
+        self.erased_unix_ms = 0
         self._gate = gate
         self.state = State.NEW
         self._limits = limits
@@ -292,7 +294,7 @@ class Session:
         per_ms = self._limits.messages_per_minute / 60_000
         elapsed_ms = max(0.0, now_unix_ms - self._allowance_unix_ms)
         self._allowance = min(self._limits.messages_per_minute, self._allowance + elapsed_ms * per_ms)
-        self._allowance_unix_ms = max(now_unix_ms, self._allowance_unix_ms)  # a clock set back refills nothing
+        self._allowance_unix_ms = now_unix_ms  # a clock set back refills nothing, and is gone by from then on
         if self._allowance < 1:
             wait_ms = int((1 - self._allowance) / per_ms) + 1
             raise ProtocolError(
@@ -306,13 +308,13 @@ class Session:
 
     def tick(self, now_unix_ms: float) -> list[Effect]:
         """Time passes: the hello that does not come, the token that expires, the ping that is due, the pongs that stay
-        out."""
-        if self.state is State.NEW and now_unix_ms - self._opened_unix_ms >= self._limits.hello_timeout_ms:
+        out. A clock set back by more than an interval ends the interval: nobody is waited for until it is right."""
+        if self.state is State.NEW and abs(now_unix_ms - self._opened_unix_ms) >= self._limits.hello_timeout_ms:
             self.state = State.CLOSED
             return [Close(CloseCode.NO_HELLO, "no session.start in time")]
         if self.state is State.OPEN and self._expired(now_unix_ms):
             return self._end_expired()
-        if self.state is not State.OPEN or now_unix_ms - self._last_ping_unix_ms < self._limits.heartbeat_ms:
+        if self.state is not State.OPEN or abs(now_unix_ms - self._last_ping_unix_ms) < self._limits.heartbeat_ms:
             return []
         if self._unanswered_pings >= 2:  # noqa: PLR2004 - the protocol's
             self.state = State.CLOSED

@@ -21,7 +21,8 @@ class GatewaySettings(Group):
     )
     max_connections: int = Field(10_000, ge=1, description="further ones are closed with 4504")
     max_inflight: int = Field(2_000, ge=1, description="unanswered requests of all connections together")
-    max_inflight_per_connection: int = Field(4, ge=1, le=1_000, description="unanswered requests of one connection")
+    # Each stands in every cursor of its connection, and a cursor has its longest (`gateway.cursor`).
+    max_inflight_per_connection: int = Field(4, ge=1, le=32, description="unanswered requests of one connection")
     messages_per_minute: int = Field(100, ge=1, description="of one connection; pings and pongs are free")
     max_message_bytes: int = Field(65_536, ge=256, le=16_777_216, description="a bigger frame closes with 1009")
     cursor_secret: SecretStr | None = Field(

@@ -11,6 +11,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.protocol import State
 
+from gateway.connection import refuse
 from gateway.cursor import Seal, Told
 from gateway.entry import Item
 from gateway.frontends.sockets import send_frames, serve_sockets
@@ -211,12 +212,12 @@ class WebSocketFrontend:
             try:
                 message = self._decode(connection, codec, data)
             except ProtocolError as error:
-                self.gateway.refuse(connection, error, event_id_of(data, text=codec.is_text))
+                refuse(connection, error, event_id_of(data, text=codec.is_text))
                 connection.flush()
             else:
                 if self.jwks is not None and isinstance(message, SessionStart | SessionRefresh) and message.token:
                     await self.jwks.prepare(message.token)
-                self.gateway.received(connection, message)
+                await self.gateway.received(connection, message)
             await self._until_taken(connection, socket)
 
     async def _until_taken(self, connection: WebSocketConnection, socket: ServerConnection) -> None:
@@ -246,7 +247,7 @@ class WebSocketFrontend:
             for start in range(0, len(connections), _SWEEP_AT_ONCE):
                 await asyncio.sleep(0)
                 for connection in connections[start : start + _SWEEP_AT_ONCE]:
-                    self.gateway.tick(connection)
+                    await self.gateway.tick(connection)
 
     async def relieve(self) -> None:
         """Write on to clients that were slow; close those that stay slow, and at once where memory is short."""

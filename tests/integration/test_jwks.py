@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,11 +75,22 @@ async def test_a_new_key_is_found_and_a_withdrawn_one_forgotten(server: KeyServe
 async def test_who_invents_key_ids_makes_one_request_in_the_cool_down(server: KeyServer) -> None:
     keys = reader(server.url)
     await keys.prepare(token("RS256"))
-    keys._tried_unix_ms = 0.0
+    keys._tried_s = -math.inf
     invented = [token("EdDSA", headers={"kid": f"k{number}"}) for number in range(40)]
     await asyncio.gather(*(keys.prepare(text) for text in invented))
     for text in invented:
         await keys.prepare(text)
+    assert server.asked == 2
+
+
+async def test_a_clock_set_back_does_not_lengthen_the_cool_down(
+    server: KeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = reader(server.url, jwks_cooldown_s=0)
+    await keys.prepare(token("RS256"))
+    wall_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: wall_s - 3_600)
+    await keys.prepare(NEW)
     assert server.asked == 2
 
 

@@ -39,18 +39,25 @@ async def system(make_system: MakeSystem) -> System:
 
 
 @pytest_asyncio.fixture(scope="module")
-async def worker(system: System) -> Service:
-    return await system.worker().ready()
+async def services(system: System) -> tuple[Service, Service, Service]:
+    """A worker and two gateways."""
+    here, there = (system.gateway(gateway__reply_partition=number) for number in (0, 1))
+    return await asyncio.gather(system.worker().ready(), here.ready(), there.ready())
 
 
-@pytest_asyncio.fixture(scope="module")
-async def here(system: System, worker: Service) -> Service:
-    return await system.gateway(gateway__reply_partition=0).ready()
+@pytest.fixture(scope="module")
+def worker(services: tuple[Service, Service, Service]) -> Service:
+    return services[0]
 
 
-@pytest_asyncio.fixture(scope="module")
-async def there(system: System, worker: Service) -> Service:
-    return await system.gateway(gateway__reply_partition=1).ready()
+@pytest.fixture(scope="module")
+def here(services: tuple[Service, Service, Service]) -> Service:
+    return services[1]
+
+
+@pytest.fixture(scope="module")
+def there(services: tuple[Service, Service, Service]) -> Service:
+    return services[2]
 
 
 @pytest_asyncio.fixture
@@ -286,13 +293,43 @@ async def test_a_cursor_is_good_for_its_own_session_only(here: Service, there: S
     assert (await cut.resume(there)).text == text, "asked again by its event it is told from its beginning"
 
 
+@pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
+@pytest.mark.parametrize("back", [False, True], ids=["resumed-there", "resumed-here"])
 @pytest.mark.parametrize("gone", [False, True], ids=["erased-here", "erased-there"])
-async def test_an_erased_conversation_is_not_resumed(here: Service, there: Service, gone: bool) -> None:
-    cut = await ask_and_lose(here, EVENTS // 2)
+async def test_an_erased_conversation_is_not_resumed(
+    here: Service, there: Service, gone: bool, back: bool, ended: bool
+) -> None:
+    """Not by the gateway that holds the text either, when it was erased at the other."""
+    cut = await ask_and_lose(here, EVENTS // 2, max_output_tokens=TOKENS if ended else 2_000)
+    if ended:
+        await eventually(lambda: _holds_nothing(here))
     async with Client.connect((there if gone else here).ws, session_id=cut.session_id) as client:
         await client.send({"type": "session.delete"})
         await client.of_type("session.deleted")
-    async with Client.connect(there.ws, session_id=cut.session_id, cursor=cut.cursor) as client:
+    async with Client.connect((here if back else there).ws, session_id=cut.session_id, cursor=cut.cursor) as client:
         done = await client.of_type("response.done")
         assert (done["response"]["status"], done["response"]["output_text"]) == ("cancelled", "")
         assert client.count("response.output_text.delta") == 0
+    for gateway in (here, there):
+        await eventually(lambda: _holds_nothing(gateway))  # noqa: B023
+
+
+async def test_a_question_asked_again_after_it_was_erased_elsewhere_is_a_new_one(
+    here: Service, there: Service, worker: Service
+) -> None:
+    """The gateway that holds its answer does not tell it again."""
+    async with Client.connect(here.ws) as client:
+        await client.ask(QUESTION, event_id="e", max_output_tokens=2)
+        before = await worker.metric("replyline_worker_requests_total")
+        async with Client.connect(there.ws, session_id=client.session_id) as elsewhere:
+            await elsewhere.send({"type": "session.delete"})
+            await elsewhere.of_type("session.deleted")
+
+        async def is_forgotten() -> bool:
+            """By the worker too, once it has read so."""
+            seen = len(client.events)
+            await client.create(QUESTION, event_id="e", max_output_tokens=2)
+            assert (await client.answer("e", since=seen)).text
+            return await worker.metric("replyline_worker_requests_total") > before
+
+        await eventually(is_forgotten)

@@ -3,10 +3,12 @@
 from base64 import urlsafe_b64encode
 
 import pytest
+from annotated_types import Le
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.cursor import RESUMABLE_MS, CursorKey, Place, Seal, Told, checksum, digest_of, response_digest, response_id
+from shared.gateway_settings import GatewaySettings
 
 KEY = CursorKey(b"secret")
 SEAL = KEY.seal("t", "s")
@@ -48,6 +50,39 @@ def told(**fields: int) -> Told:
 
 @given(OPEN)
 def test_what_was_written_is_read(open_: list[Told]) -> None:
+    assert SEAL.read(SEAL.write(open_)) == open_
+
+
+def longest(number: int) -> Told:
+    """Of an answer whose every field is as long as it can be."""
+    place = Place(2**53 - 1, 2**53 - 1)
+    return Told(
+        digest=number.to_bytes(12),
+        event_id="e" * 64,
+        bucket="medium",
+        received_unix_ms=2**53 - 1,
+        first_token_ms=2**31,
+        deadline_ms=2**31,
+        log=place,
+        request=place,
+        seq=2**53 - 1,
+        chars=2**53 - 1,
+        crc=2**32 - 1,
+        trace=bytes(24),
+    )
+
+
+@given(TOLD)
+def test_no_answer_takes_more_of_a_cursor_than_the_longest(each: Told) -> None:
+    assert len(SEAL.write([each])) <= len(SEAL.write([longest(0)]))
+
+
+def test_a_cursor_of_as_many_open_answers_as_a_connection_may_have_is_read() -> None:
+    """However long each of them is; else whoever loses its socket then could not go on, and nobody would say so."""
+    bounds = GatewaySettings.model_fields["max_inflight_per_connection"].metadata
+    (most,) = [bound.le for bound in bounds if isinstance(bound, Le)]
+    assert isinstance(most, int)
+    open_ = [longest(number) for number in range(most)]
     assert SEAL.read(SEAL.write(open_)) == open_
 
 

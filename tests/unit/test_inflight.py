@@ -197,6 +197,15 @@ def test_a_gateways_entry_stands_in_and_a_workers_is_its_answer(table: InflightT
         assert entry.stood_in == stood_in
 
 
+def test_an_end_that_comes_while_a_request_is_counted_assures_the_answer_itself(table: InflightTable) -> None:
+    """It was asked here before, by a client that asks again."""
+    entry = make_entry()
+    table.accept(entry)
+    assert table.delta(delta("Hi"), 1) == []
+    items = table.finish(entry, done("Hi there"), 2)
+    assert texts(items) == [entry.opened().created, (0, "Hi there"), ("completed", "stop", "Hi there")]
+
+
 def test_a_request_may_be_cancelled_while_it_is_counted(table: InflightTable) -> None:
     entry = make_entry()
     table.accept(entry)
@@ -332,6 +341,19 @@ def test_a_lost_connection_loses_no_answer(table: InflightTable) -> None:
     assert (entry.connection_id, other.connection_id) == (None, "c2")
     table.delta(delta("Hey"), 1)
     assert texts(table.reattach(entry, "c3")) == [created(), (0, "Hey")]
+
+
+def test_an_answer_that_is_forgotten_takes_no_others_name_with_it(table: InflightTable) -> None:
+    """Its event is used again for another question, which is under way."""
+    entry, newer = waiting(table), make_entry(2)
+    table.finish(entry, done("Hi"), 1)
+    newer.event_id = entry.event_id
+    table.accept(newer)
+    table.forget(entry)
+    assert table.get_any(entry.response_id) is None
+    assert table.find("t", "s", entry.event_id) is newer
+    table.forget(newer)
+    assert table.get(newer.response_id) is newer, "what has not ended is not forgotten"
 
 
 def test_a_deleted_session_is_forgotten_and_no_other(table: InflightTable) -> None:

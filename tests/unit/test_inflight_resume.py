@@ -68,6 +68,15 @@ def test_an_answer_that_was_asked_again_and_is_not_promised_here_yet_is_told_fro
     ]
 
 
+def test_whoever_comes_back_with_less_than_before_has_the_soft_deadline_again(table: InflightTable) -> None:
+    entry = adopted(table, "Hel", now=0.0)
+    table.recalled(entry)
+    assert table.late(300) == [], "its client has text"
+    table.resume(entry, "c3", told())
+    assert table.next_due_unix_ms() == entry.deadline.first_token_unix_ms
+    assert table.late(301) == [entry]
+
+
 # --- another one
 
 

@@ -109,6 +109,20 @@ def test_pings_come_at_every_heartbeat_and_two_unanswered_ones_close() -> None:
     assert session.tick(75_000) == [Close(CloseCode.NO_PONG, "two pings went unanswered")]
 
 
+def test_a_clock_set_back_holds_up_neither_pings_nor_the_wait_for_a_hello() -> None:
+    """By an hour: else a client that is gone would be found out an hour later."""
+    hour_ms = 3_600_000.0
+    session = new(now=hour_ms)
+    assert session.tick(hour_ms - 4_999) == []
+    assert [type(effect) for effect in session.tick(0)] == [Close]
+    session = new(now=hour_ms)
+    session.receive(START, hour_ms)
+    assert session.tick(0) == [Send(Ping())]
+    assert session.tick(24_999) == []
+    assert session.tick(25_000) == [Send(Ping())]
+    assert session.tick(50_000) == [Close(CloseCode.NO_PONG, "two pings went unanswered")]
+
+
 def test_any_pong_keeps_it_open() -> None:
     session = opened()
     for number in range(1, 20):

@@ -62,3 +62,13 @@ def test_the_time_to_wait_is_told_to_the_millisecond(per_minute: int) -> None:
     with pytest.raises(ProtocolError):
         session.spend(wait_ms - 2)
     session.spend(wait_ms)
+
+
+def test_a_clock_set_back_refills_nothing_and_holds_nobody_up() -> None:
+    session = new(per_minute=6, now=3_600_000)
+    for _ in range(6):
+        session.spend(3_600_000)
+    wait_ms = refused(lambda: session.spend(0)).retry_after_ms
+    assert wait_ms is not None
+    assert wait_ms <= 10_001
+    session.spend(wait_ms)

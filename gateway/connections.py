@@ -1,0 +1,38 @@
+"""Who is connected, and who of them waits for which answer."""
+
+from gateway.connection import Connection
+from gateway.entry import Entry
+from shared import metrics
+
+
+class Connections:
+    """Owned by the gateway's event loop. Each connection's `num_inflight` is counted here."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Connection] = {}
+
+    def add(self, connection: Connection) -> None:
+        self._open[connection.session.connection_id] = connection
+        metrics.connections.set(len(self._open))
+
+    def remove(self, connection: Connection) -> bool:
+        """Whether it was among them."""
+        known = self._open.pop(connection.session.connection_id, None) is not None
+        metrics.connections.set(len(self._open))
+        return known
+
+    def of(self, entry: Entry) -> Connection | None:
+        """That which hears of it; None after that was lost."""
+        return self._open.get(entry.connection_id) if entry.connection_id is not None else None
+
+    def take_over(self, connection: Connection, entry: Entry) -> None:
+        """From now on it is this connection that waits for the answer."""
+        if not entry.done and entry.connection_id != connection.session.connection_id:
+            self.count_out(entry)
+            connection.num_inflight += 1
+
+    def count_out(self, entry: Entry) -> None:
+        """Nobody waits for it any more."""
+        connection = self.of(entry)
+        if connection is not None:
+            connection.num_inflight -= 1

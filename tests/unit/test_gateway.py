@@ -1,0 +1,185 @@
+"""What the gateway makes of what clients, workers and the clock do, one after the other or in one breath."""
+
+import asyncio
+
+import pytest
+from gateways import MINUTE_MS, TOPICS, Edge, FakeConnection, delta, done, quiet
+
+from gateway import gateway as module
+from gateway import resumption
+from gateway.cursor import CursorKey, Place, Told, checksum, digest_of, response_id
+from gateway.entry import Entry
+from shared.clock import now_unix_ms
+from shared.messages import ResponseCreate, ResponseDelta, Resume, SessionDelete, SessionDeleted, SessionStart
+
+START = SessionStart(session_id="s")
+QUESTION = "How do I return an item?"
+
+
+@pytest.fixture
+def edge() -> Edge:
+    return Edge()
+
+
+def asks(event_id: str) -> ResponseCreate:
+    return ResponseCreate(event_id=event_id, input=QUESTION)
+
+
+def entry_of(edge: Edge, event_id: str) -> Entry:
+    found = edge.gateway.inflight.find("demo", "s", event_id)
+    assert found is not None
+    return found
+
+
+def name_of(event_id: str) -> str:
+    return response_id("demo", "s", event_id, QUESTION)
+
+
+# --- a conversation is erased
+
+
+async def test_an_erasure_counts_from_the_moment_at_which_it_is_asked_for(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one breath, within one millisecond: what was asked before is cancelled; what is asked after is answered, and
+    can be remembered."""
+    now = now_unix_ms()
+    monkeypatch.setattr(module, "now_unix_ms", lambda: now)
+    client = await edge.connect().say(START, asks("before"), SessionDelete(), asks("after"))
+    await quiet()
+    assert [(end.id, end.status) for end in client.ends] == [(name_of("before"), "cancelled")]
+    assert any(isinstance(message, SessionDeleted) for message in client.heard)
+    after = entry_of(edge, "after")
+    edge.gateway.replied([done(after.response_id, "Within 30 days.")])
+    assert client.ends[-1].output_text == "Within 30 days."
+    assert edge.history.erased_unix_ms < int(after.received_unix_ms)
+
+
+async def answered(edge: Edge) -> FakeConnection:
+    """A client that lost its socket in the middle of an answer, which has ended since."""
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    edge.gateway.replied([delta(name_of("e"), "Within 30")])
+    client.lose()
+    edge.gateway.replied([done(name_of("e"), "Within 30 days.")])
+    return client
+
+
+async def test_who_comes_back_is_told_the_rest_of_what_nobody_has_erased(edge: Edge) -> None:
+    client = await answered(edge)
+    back = await edge.connect().say(SessionStart(session_id="s", resume=Resume(cursor=client.cursor)))
+    assert [message.delta for message in back.heard if isinstance(message, ResponseDelta)] == [" days."]
+    assert [end.output_text for end in back.ends] == ["Within 30 days."]
+
+
+async def test_text_that_is_held_is_not_told_again_once_another_gateway_has_erased_it(edge: Edge) -> None:
+    client = await answered(edge)
+    edge.history.erased_unix_ms = now_unix_ms()
+    back = await edge.connect().say(SessionStart(session_id="s", resume=Resume(cursor=client.cursor)))
+    await quiet()
+    assert [(end.status, end.output_text) for end in back.ends] == [("cancelled", "")]
+    assert not any(isinstance(message, ResponseDelta) for message in back.heard)
+
+
+async def test_an_answer_that_is_still_written_ends_where_another_gateway_has_erased_its_conversation(
+    edge: Edge,
+) -> None:
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    edge.gateway.replied([delta(name_of("e"), "Within 30")])
+    client.lose()
+    edge.history.erased_unix_ms = now_unix_ms()
+    back = await edge.connect().say(SessionStart(session_id="s", resume=Resume(cursor=client.cursor)))
+    await quiet()
+    assert [(end.status, end.output_text) for end in back.ends] == [("cancelled", "")]
+    assert name_of("e") in edge.cancelled
+    assert back.num_inflight == len(edge.gateway.inflight) == 0
+
+
+async def test_a_question_asked_again_after_another_gateway_has_erased_it_is_a_new_one(edge: Edge) -> None:
+    await answered(edge)
+    edge.history.erased_unix_ms = now_unix_ms()
+    await asyncio.sleep(0.002)  # no longer in that millisecond
+    back = await edge.connect().say(START, asks("e"))
+    await quiet()
+    assert not back.ends
+    assert len(edge.producer.of(TOPICS.requests("short"))) == 2
+
+
+# --- an answer is adopted
+
+
+async def adopting(edge: Edge, *, text: str = "", soft_ms: int = 0, asked_ms_ago: int = 1_000) -> FakeConnection:
+    """A client that comes with an answer which another gateway began, and has so much of it. Its soft deadline comes
+    that long from now."""
+    now = int(now_unix_ms())
+    told = Told(
+        digest=digest_of(name_of("e")),
+        event_id="e",
+        bucket="short",
+        received_unix_ms=now - asked_ms_ago,
+        first_token_ms=asked_ms_ago + soft_ms,
+        deadline_ms=MINUTE_MS,
+        log=Place(1, 0),
+        request=Place(0, 7),
+        chars=len(text),
+        crc=checksum(text),
+    )
+    cursor = CursorKey(b"secret").seal("demo", "s").write([told])
+    client = await edge.connect().say(SessionStart(session_id="s", resume=Resume(cursor=cursor)))
+    await quiet()
+    return client
+
+
+async def test_whoever_asks_again_too_late_for_the_first_token_hears_from_the_faq_at_once(edge: Edge) -> None:
+    """Another gateway has shown text, of which nothing stands in the log, and the hard deadline is a minute away."""
+    client = await adopting(edge, text="Within", soft_ms=-500)
+    assert not client.ends
+    await client.say(asks("e"))
+    await asyncio.sleep(0.05)
+    assert [end.source for end in client.ends] == ["faq"]
+
+
+class SlowTopic:
+    """The question's record, which is long in coming."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._come = asyncio.Event()
+        monkeypatch.setattr(resumption, "read_at", self._read)
+
+    async def _read(self, *_: object) -> None:
+        await self._come.wait()
+
+    async def comes(self) -> None:
+        self._come.set()
+        await quiet()
+
+
+async def test_while_the_question_is_read_the_worker_may_still_answer_it(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The soft deadline has come and the FAQ is to answer; then the log has text after all."""
+    topic = SlowTopic(monkeypatch)
+    client = await adopting(edge, soft_ms=-1)
+    await asyncio.sleep(0.05)
+    edge.gateway.replied([delta(name_of("e"), "Within 30")])
+    await topic.comes()
+    assert edge.cancelled == []
+    assert not client.ends
+    assert entry_of(edge, "e").fallback is None
+    edge.gateway.replied([done(name_of("e"), "Within 30 days.")])
+    await quiet()
+    assert [(end.source, end.output_text) for end in client.ends] == [("model", "Within 30 days.")]
+    assert edge.cancelled == []
+
+
+async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = SlowTopic(monkeypatch)
+    client = await adopting(edge, soft_ms=-1)
+    await asyncio.sleep(0.05)
+    assert edge.cancelled == []
+    await topic.comes()
+    assert [end.source for end in client.ends] == ["busy"], "there is no question to look up"
+    assert edge.cancelled == [name_of("e")]
