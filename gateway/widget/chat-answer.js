@@ -148,6 +148,7 @@ export class AnswerView {
 
 /** @param {Response} response @returns {keyof Strings["mark"]} */
 function markOf({ status, reason }) {
+  if (reason === "infeasible") return "deadline"; // given up, for it could not have been whole by then
   if (reason !== "stop") return reason;
   return status === "cancelled" ? "client" : "deadline";
 }

@@ -30,7 +30,7 @@
  * @typedef {{ admission_ms?: number, queue_ms?: number, prefill_ms?: number, ttft_ms?: number,
  *     total_ms?: number }} Timings
  * @typedef {{ id: string, status: "completed" | "incomplete" | "cancelled" | "failed",
- *     reason: "stop" | "max_output_tokens" | "deadline" | "client" | "internal",
+ *     reason: "stop" | "max_output_tokens" | "deadline" | "client" | "infeasible" | "internal",
  *     source: "model" | "mixed" | "faq" | "courtesy" | "unsure" | "busy" | "handoff",
  *     output_text: string, usage: Usage, timings: Timings, model?: string, error?: ErrorDetail,
  *     grounding?: Grounding[], replaced?: Replaced[] }} Response
@@ -44,7 +44,10 @@ import { Care } from "./replyline-care.js";
 const SUBPROTOCOL = "chat.v1.json";
 const CLIENT = { name: "replyline-widget", version: "0.1.0" };
 const BACKOFF_BASE_MS = 500;
-const BACKOFF_CAP_MS = 30_000;
+// What restarts is back within seconds, and so shall its clients be; a long outage is asked after less often.
+const BACKOFF_CAP_MS = 5_000;
+const LONG_OUTAGE_ATTEMPTS = 20; // most of a minute
+const BACKOFF_LONG_OUTAGE_CAP_MS = 30_000;
 const HEARTBEAT_UNTIL_TOLD_MS = 5_000;
 const SOONEST_REFRESH_MS = 10_000;
 const AT_ONCE_MS = 200; // at most: a gateway that goes sends all its clients away together
@@ -237,7 +240,8 @@ export class ReplylineClient extends EventTarget {
       this.#setState("closed", { code });
       return;
     }
-    const ceiling = Math.min(BACKOFF_CAP_MS, BACKOFF_BASE_MS * 2 ** this.#attempt);
+    const cap = this.#attempt < LONG_OUTAGE_ATTEMPTS ? BACKOFF_CAP_MS : BACKOFF_LONG_OUTAGE_CAP_MS;
+    const ceiling = Math.min(cap, BACKOFF_BASE_MS * 2 ** this.#attempt);
     this.#waitsAsTold = this.#reconnectAfterMs !== null;
     const delay = this.#reconnectAfterMs ?? Math.random() * ceiling;
     this.#reconnectAfterMs = null;

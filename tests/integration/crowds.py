@@ -30,9 +30,9 @@ from shared.messages import (
 )
 
 _OPENING_TOGETHER: Final = 64
-# As in gateway/widget/replyline-client.js: full jitter below a ceiling that doubles.
+# As in gateway/widget/replyline-client.js, in the first minute: full jitter below a ceiling that doubles.
 _BACKOFF_BASE_S: Final = 0.5
-_BACKOFF_CAP_S: Final = 30.0
+_BACKOFF_CAP_S: Final = 5.0
 _PATIENCE_S: Final = 30.0
 _ESTABLISHED: Final = "01"  # in /proc/net/tcp
 
