@@ -5,10 +5,11 @@ follow vLLM's and OpenTelemetry's GenAI metrics. CPU, memory and open files of t
 (`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`).
 """
 
-from typing import Final
+from typing import Final, get_args
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from shared.messages import HandoffReason
 from shared.metric_kinds import Counter, Gauge, Histogram
 
 _LATENCY_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30, 60)
@@ -41,6 +42,9 @@ routed = Counter("replyline_gateway_routed_total", "Records of chat.requests for
 
 conversations = Counter("replyline_gateway_conversations_total", "Conversations that got their first answer here")
 handoffs = Counter("replyline_gateway_handoffs_total", "Hand-offs to a person, wanted or due", ["reason", "outcome"])
+for _reason in get_args(HandoffReason):  # each from 0: an alert sees the first
+    for _outcome in ("created", "open", "failed", "limited"):
+        handoffs.labels(_reason, _outcome)
 feedback = Counter(
     "replyline_gateway_feedback_total",
     "What customers think of answers; kind: given, or taken back by another of the same answer",
@@ -142,6 +146,19 @@ kv_host_bytes = Gauge("replyline_kv_host_bytes", "Host memory that holds blocks"
 
 # --- both
 dead_letters = Counter("replyline_dead_letters_total", "Records that could not be decoded or served", ["reason"])
+DEAD_LETTER_REASONS: Final = (
+    "invalid_record", "invalid_field", "header_mismatch", "reply_topic_not_allowed", "tenant_not_allowed",
+    "input_too_long", "record_too_large", "unknown_topic", "internal",
+)  # fmt: skip
+for _reason in DEAD_LETTER_REASONS:  # each from 0: an alert sees the first
+    dead_letters.labels(_reason)
+records_ignored = Counter(
+    "replyline_records_ignored_total",
+    "Records given up and kept nowhere: a report or a cancel that cannot be read, a reply that no topic takes",
+    ["what"],
+)
+for _what in ("report", "cancel", "reply"):
+    records_ignored.labels(_what)
 commit_time = Histogram("replyline_commit_seconds", "An offset commit", buckets=_LATENCY_S)
 rebalances = Counter("replyline_rebalances_total", "Times that a consumer group gave this process its partitions anew")
 commits_failed = Counter("replyline_commits_failed_total", "Offset commits refused (a rebalance)")

@@ -20,7 +20,7 @@ from shared.topics import BUCKETS
 # What a label may be called: each has a handful of values, fixed in the code or by the hardware.
 LABELS: Final = {
     "bucket", "check", "code", "deadline", "decision", "gpu", "kind", "language", "level", "mode", "of", "outcome",
-    "reason", "source", "state", "status", "why",
+    "reason", "source", "state", "status", "what", "why",
 }  # fmt: skip
 # What a process is does not change while it lives: one series, whatever is asked.
 OF_THE_PROCESS: Final = {"replyline_worker_model_info": {"model", "revision", "engine", "release"}}

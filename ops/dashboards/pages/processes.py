@@ -1,7 +1,7 @@
 """The processes and the machines under them; Kafka as they see it."""
 
 from ops.dashboards.panels import Page, panel
-from ops.dashboards.queries import highest, lowest, name_of, none_or_per_second, per_second, quantile, total
+from ops.dashboards.queries import highest, lowest, name_of, per_second, quantile, total
 from shared import metrics
 
 _OURS = '{job=~"gateway|worker"}'
@@ -90,7 +90,13 @@ PROCESSES = Page(
             "Dead letters",
             "Good: none. `replyline dlq list` shows them, with the reason of each.",
             "cps",
-            (none_or_per_second(metrics.dead_letters, "reason"), "{{reason}}"),
+            (per_second(metrics.dead_letters, "reason"), "{{reason}}"),
+        ),
+        panel(
+            "Records given up, kept nowhere",
+            "Good: none. report, cancel: another release writes them, or nobody of ours; reply: its topic is missing.",
+            "cps",
+            (per_second(metrics.records_ignored, "what"), "{{what}}"),
         ),
         panel(
             "Traces kept, and why",
