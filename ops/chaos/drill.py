@@ -89,15 +89,16 @@ async def run_drill(options: DrillOptions, console: Console) -> None:
             await asyncio.shield(loading)
         if load.failure is not None:
             raise LoadFailed(load.failure)
-        await grounds.fleet.still_ready()
-    found = DrillReport(holds=all(row.holds for row in rows), faults=rows, environment=facts)
+        await grounds.fleet.ready()
+        found = DrillReport(holds=all(row.holds for row in rows), faults=rows, environment=facts)
+        grounds.fleet.keep_logs = not found.holds
     print(table(found), flush=True)
     write_json(options.json_path, found)
     if not found.holds:
         silent = ",".join(row.fault for row in rows if not row.holds)
         raise PromiseBroken(
-            f"not within {WITHIN_S:.0f} s: {silent}; again: replyline chaos alerts --seed {options.seed} "
-            f"--faults {silent}"
+            f"not within {WITHIN_S:.0f} s: {silent}; the processes' logs: {grounds.fleet.logs}; "
+            f"again: replyline chaos alerts --seed {options.seed} --faults {silent}"
         )
 
 

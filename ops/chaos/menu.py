@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 
 from ops.chaos.schedule import INSIDE, Kind
+from ops.embedded import REDIS_INSTALL_COMMAND
 
 RUNBOOKS: Final = "docs/runbooks"
 _PAGES: Final[Mapping[str, str]] = {
@@ -27,7 +28,7 @@ class Tool(Enum):
     """What a machine may lack, and the command that helps."""
 
     JAVA = "apt-get install openjdk-17-jre-headless maven"
-    REDIS = "pip install 'replyline[embedded]' (or: apt-get install redis-server)"
+    REDIS = REDIS_INSTALL_COMMAND
     ALERTS = "apt-get install --no-install-recommends prometheus"
 
 

@@ -84,14 +84,8 @@ def test_prometheus_and_grafana_are_given_files_that_exist_and_fit_each_other() 
     assert all((ROOT / source).exists() for source in bound.values())
     prometheus = yaml.safe_load((ROOT / bound["/etc/prometheus/prometheus.yml"]).read_text())
     assert [bound[path] for path in prometheus["rule_files"]] == ["./ops/alerts/rules.yml"]
-    scraped = {job["job_name"]: job["dns_sd_configs"][0] for job in prometheus["scrape_configs"]}
+    scraped = {job["job_name"]: job for job in prometheus["scrape_configs"]}
     assert scraped.keys() == {"gateway", "worker"}
-    for name, job in scraped.items():
-        assert job["names"] == [name]
-    for gateway in GATEWAYS:
-        assert SERVICES[gateway]["networks"]["default"]["aliases"] == ["gateway"]
-        assert scraped["gateway"]["port"] == SERVICES[gateway]["environment"]["REPLYLINE_GATEWAY__PORT"]
-    assert scraped["worker"]["port"] == SERVICES["worker"]["environment"]["REPLYLINE_WORKER__METRICS_PORT"]
     provisioning = "/etc/grafana/provisioning"
     (source,) = yaml.safe_load((ROOT / bound[f"{provisioning}/datasources/replyline.yml"]).read_text())["datasources"]
     assert source["url"] == "http://prometheus:9090"
@@ -100,6 +94,29 @@ def test_prometheus_and_grafana_are_given_files_that_exist_and_fit_each_other() 
     assert bound[provider["options"]["path"]] == "./ops/dashboards/json"
     home = Path(SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert (ROOT / bound[str(home.parent)] / home.name).is_file()
+
+
+def test_a_gateway_that_is_stopped_remains_a_target_and_every_worker_is_one() -> None:
+    """Docker's DNS forgets who is stopped: only a target that is named is seen to be down."""
+    prometheus = yaml.safe_load((ROOT / "ops" / "docker" / "prometheus.yml").read_text())
+    scraped = {job["job_name"]: job for job in prometheus["scrape_configs"]}
+    (named,) = scraped["gateway"]["static_configs"]
+    ports = {name: SERVICES[name]["environment"]["REPLYLINE_GATEWAY__PORT"] for name in GATEWAYS}
+    assert named["targets"] == [f"{name}:{port}" for name, port in ports.items()]
+    (found,) = scraped["worker"]["dns_sd_configs"]
+    assert found["names"] == ["worker"]
+    assert SERVICES["worker-gpu"]["networks"]["default"]["aliases"] == ["worker"]
+    for name in ("worker", "worker-gpu"):
+        assert found["port"] == SERVICES[name]["environment"]["REPLYLINE_WORKER__METRICS_PORT"]
+
+
+@pytest.mark.parametrize("name", GATEWAYS)
+def test_a_gateway_sheds_before_the_kernel_ends_it(name: str) -> None:
+    """Its memory's budget is its container's limit less a tenth, as docs/security.md has it."""
+    limit = re.fullmatch(r"(\d+)m", SERVICES[name]["deploy"]["resources"]["limits"]["memory"])
+    assert limit is not None
+    budget = int(_settings_of(SERVICES[name])["REPLYLINE_GATEWAY__MEMORY_BUDGET_MIB"])
+    assert budget == int(int(limit.group(1)) * 0.9)
 
 
 @pytest.mark.parametrize("name", sorted(LONG_RUNNING))
