@@ -7,12 +7,14 @@ import asyncio
 import resource
 import secrets
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Final, Self
 
 from ops.chaos.addresses import kafka_listeners, redis_through
@@ -37,7 +39,7 @@ _ENV: Final = {
     **PROMPT_ENV,
     "AUTH__MODE": "anonymous",
     "GATEWAY__MESSAGES_PER_MINUTE": "1000000",
-    "GATEWAY__MAX_INFLIGHT_PER_CONNECTION": "1000",
+    "GATEWAY__MAX_INFLIGHT_PER_CONNECTION": "32",
     "LOG__FORMAT": "json",
     "KAFKA__SESSION_TIMEOUT_MS": str(_SESSION_TIMEOUT_MS),
     "WORKER__SLOTS": "16",
@@ -59,10 +61,10 @@ class Strike:
 
 @dataclass(slots=True, kw_only=True)
 class Fleet:
-    """Use as a context manager. `lines` tells what was done, for the stories. `before`: proxies before the one broker
-    and before Redis, whose addresses are the only ones that gateways and workers ever hear of; one for all of them, or
-    one for each. `clocks`: those of gateways and workers can be wrong.
-    `settings` of theirs beside the usual ones."""
+    """Use as a context manager. The processes' logs go with it, unless `keep_logs` is set or an error ends it. `lines`
+    tells what was done, for the stories. `before`: proxies before the one broker and before Redis, whose addresses are
+    the only ones that gateways and workers ever hear of; one for all of them, or one for each. `clocks`: those of
+    gateways and workers can be wrong. `settings` of theirs beside the usual ones."""
 
     brokers: int
     before: Mapping[Hop, Sequence[Proxy]] = field(default_factory=dict)
@@ -134,17 +136,9 @@ class Fleet:
         await self.ready()
 
     async def ready(self) -> None:
-        """When every process is. Raises `ServiceError`."""
+        """When every process is. Raises `ServiceError`, also where one ended by itself."""
         for member in [*self._gateways, *self._workers]:
             await member.ready()
-
-    async def still_ready(self) -> None:
-        """After a load: raises `ServiceError` where a process ended by itself, and keeps the logs."""
-        try:
-            await self.ready()
-        except ServiceError as error:
-            self.keep_logs = True
-            raise ServiceError(f"{error}; the processes' logs: {self.logs}") from None
 
     def _ways(self, number: int, bootstrap: str, redis: EmbeddedRedis) -> dict[str, str]:
         """Where a gateway or worker finds Kafka and Redis."""
@@ -332,6 +326,15 @@ class Fleet:
     def _note(self, what: str) -> None:
         self.lines.append(Line(time.monotonic(), what))
 
+    def keep_evidence(self, error: Exception) -> None:
+        """After an error: what the processes wrote stays, if they wrote anything, and is named unless the error names
+        it."""
+        if not any(self.logs.iterdir()):
+            return
+        self.keep_logs = True
+        if str(self.logs) not in str(error):
+            print(f"the processes' logs: {self.logs}", file=sys.stderr)
+
     def stop(self) -> None:
         """Gateways first, then workers, then what they stood on. May be called again."""
         for member in [*self._gateways, *self._workers]:
@@ -344,5 +347,9 @@ class Fleet:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
+            self.keep_evidence(error)
         self.stop()

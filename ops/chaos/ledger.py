@@ -7,10 +7,11 @@ what came twice and what is another's. A session is told of here by its sockets:
 from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import assert_never
+from typing import Final, assert_never
 
 from shared.messages import ErrorEvent, Response, ResponseCreated, ResponseDelta, ResponseDone
 
+_OWN_FAULT: Final = "internal"
 AnswerEvent = ResponseCreated | ResponseDelta | ResponseDone | ErrorEvent
 
 
@@ -25,6 +26,7 @@ class Breach(Enum):
     TEXT = "text differs from that of its deltas"
     WRONG_TEXT = "not the right text"
     FOREIGN = "of another session"
+    FAULT = "refused for a fault of the gateway's own"
     LATE = "terminal event too late"
 
 
@@ -50,20 +52,25 @@ class Line:
 
 @dataclass(slots=True, kw_only=True)
 class Page:
-    """One request. `deltas` are those of the last telling; a client that came back may be told anew. `ends` holds
-    every terminal event and its time, and a refusal stands in `refused` until an answer comes after all."""
+    """One request. `deltas` are those of the last telling; a client that came back may be told anew, and what it was
+    shown before stands in `abandoned`, a text a telling. `ends` holds every terminal event and its time, and a refusal
+    stands in `refused` until an answer comes after all."""
 
     question: Question
     asked_s: float
     response_id: str | None = None
     deltas: list[str] = field(default_factory=list)
-    told_anew: int = 0
+    abandoned: list[str] = field(default_factory=list)
     asked_again: int = 0
     ends: list[tuple[float, Response]] = field(default_factory=list)
     refused: str | None = None
     breaches: list[tuple[Breach, str]] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     may_begin: bool = True
+
+    @property
+    def told_anew(self) -> int:
+        return len(self.abandoned)
 
     @property
     def accepted(self) -> bool:
@@ -179,8 +186,9 @@ class Ledger:
             return
         if not page.may_begin:
             self._breach(page, Breach.ORDER, "told from its beginning a second time on one socket")
-        page.told_anew += bool(page.deltas)
-        page.deltas.clear()
+        if page.deltas:
+            page.abandoned.append("".join(page.deltas))
+            page.deltas.clear()
         page.may_begin = False
         page.refused = None
         page.response_id = message.response_id
@@ -219,6 +227,8 @@ class Ledger:
             self._breach(page, Breach.TWICE, said)
             return
         page.refused = message.error.code
+        if message.error.code == _OWN_FAULT:
+            self._breach(page, Breach.FAULT, said)
 
     # --- bookkeeping
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,9 +51,30 @@ class NetworkOptions:
 
 
 async def run_network(options: NetworkOptions, console: Console) -> None:
-    """Print the table and, of each cell where a promise was broken, the stories. Raises `PromiseBroken`,
-    `SettingsError`, `ServiceError`."""
+    """Print the table and, of each cell where a promise was broken, the stories; the table and `--json` hold what was
+    tried before an error too. Raises `PromiseBroken`, `SettingsError`, `LoadFailed`, `ServiceError`."""
     cells = options.plan()
+    facts = environment(engine="fake", broker="kafka")
+    rows: list[CellRow] = []
+    try:
+        logs = await _try_cells(cells, rows, options, console)
+    finally:
+        holds = len(rows) == len(cells) and all(row.holds for row in rows)
+        found = NetworkReport(seed=options.seed, holds=holds, cells=rows, environment=facts)
+        if rows:
+            print(table(found), flush=True)
+        write_json(options.json_path, found)
+    if not found.holds:
+        broken = ",".join(row.cell for row in rows if not row.holds)
+        raise PromiseBroken(
+            f"invariants do not hold in {broken}; the processes' logs: {logs}; again: replyline chaos network "
+            f"--seed {options.seed} --requests {options.requests} --cells {broken}"
+        )
+
+
+async def _try_cells(cells: Sequence[Cell], rows: list[CellRow], options: NetworkOptions, console: Console) -> Path:
+    """Add the row of each as it comes; return where the processes' logs are, if a cell does not hold. Raises
+    `LoadFailed`, `ServiceError`."""
     async with AsyncExitStack() as stack:
         before = {
             hop: await stack.enter_async_context(Proxy("127.0.0.1", free_port())) for hop in (Hop.KAFKA, Hop.REDIS)
@@ -62,21 +83,17 @@ async def run_network(options: NetworkOptions, console: Console) -> None:
         try:
             console.print("starting Kafka, Redis, two gateways and two workers, proxies between them")
             await fleet.start()
-            facts = environment(engine="fake", broker="kafka")
             trial = _Trial(options, fleet, {hop: Weather(proxy) for hop, proxy in before.items()}, Oracle())
-            rows = [await trial.run(cell, console) for cell in cells]
-            fleet.keep_logs = not all(row.holds for row in rows)
+            for cell in cells:
+                row = await trial.run(cell, console)
+                rows.append(row)
+                fleet.keep_logs = fleet.keep_logs or not row.holds
+        except Exception as error:
+            fleet.keep_evidence(error)
+            raise
         finally:
             await asyncio.to_thread(fleet.stop)  # whoever drains still speaks through the proxies of this loop
-    found = NetworkReport(seed=options.seed, holds=not fleet.keep_logs, cells=rows, environment=facts)
-    print(table(found), flush=True)
-    write_json(options.json_path, found)
-    if not found.holds:
-        broken = ",".join(row.cell for row in rows if not row.holds)
-        raise PromiseBroken(
-            f"invariants do not hold in {broken}; the processes' logs: {fleet.logs}; again: replyline chaos network "
-            f"--seed {options.seed} --requests {options.requests} --cells {broken}"
-        )
+    return fleet.logs
 
 
 @dataclass(slots=True)
@@ -101,7 +118,7 @@ class _Trial:
         if load.failure is not None:
             raise LoadFailed(f"{cell}: {load.failure}")
         over_s = time.monotonic()
-        await self.fleet.still_ready()
+        await self.fleet.ready()
         back_s = time.monotonic() - over_s
         verdict = await asyncio.to_thread(judge, ledger, self.oracle)
         row = row_of(cell, verdict, passed=_passed(self._weather(cell, load)).since(before), back_s=back_s)

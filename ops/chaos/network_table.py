@@ -55,8 +55,8 @@ class NetworkReport(Struct, frozen=True, kw_only=True):
 
 
 def row_of(cell: Cell, verdict: Verdict, *, passed: Passed, back_s: float) -> CellRow:
-    """A cell does not hold where its fault met no byte, which shows nothing; nor where a client was excused, unless it
-    is its own way that was bad."""
+    """A cell does not hold where its fault met no byte or nothing was accepted, which shows nothing; nor where a client
+    was excused, unless it is its own way that was bad."""
     excused = verdict.excused
     met = passed.faults > 0 and passed.carried_bytes > 0
     rightly_excused = excused.requests == 0 or cell.hop is Hop.CLIENT
@@ -108,5 +108,5 @@ def _shown(row: CellRow) -> list[Shown]:
         row.asked_again,
         row.cut,
         round(row.carried_bytes / 1_000),
-        ", ".join(broken) or ("none" if row.holds else "nothing met, or excused without cause"),
+        ", ".join(broken) or ("none" if row.holds else "nothing accepted or met, or excused without cause"),
     ]

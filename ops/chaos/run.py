@@ -144,7 +144,7 @@ async def run_chaos(options: ChaosOptions, console: Console) -> None:
         if not verdict.holds:
             system = [*grounds.lines, *strikes.noise.lines, *load.lines, *cores.lines]
             tell(verdict, ledger, system, load.start_s, fleet.logs, options.command)
-        await fleet.still_ready()
+        await fleet.ready()
 
 
 async def _together(strikes: Strikes, load: Load, faults: Sequence[Fault], console: Console) -> None:
@@ -200,9 +200,9 @@ def tell(
     """Raises `PromiseBroken`, after the stories."""
     tell_stories(verdict, ledger, system, start_s)
     broken = sum(verdict.count(breach) > 0 for breach in Breach)
+    found = f"{broken} invariants do not hold, of {len(verdict.guilty)} requests"
     raise PromiseBroken(
-        f"{broken} invariants do not hold, of {len(verdict.guilty)} requests; the processes' logs: {logs}; "
-        f"again: {command}"
+        f"{found if broken else 'no request was accepted'}; the processes' logs: {logs}; again: {command}"
     )
 
 

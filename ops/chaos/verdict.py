@@ -58,7 +58,8 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        return not any(self.count(breach) for breach in Breach)
+        """Where nothing was accepted nothing was shown to be kept."""
+        return self.accepted > 0 and not any(self.count(breach) for breach in Breach)
 
     @property
     def guilty(self) -> list[Page]:
@@ -76,6 +77,7 @@ def judge(ledger: Ledger, rights_of: Callable[[Question], Rights]) -> Verdict:
     late = _Lateness(ledger)
     for page in pages:
         found = dict(page.breaches)
+        found |= dict(_misshown(page, rights[page.question.event_id], owners))
         if not page.ends:
             if page.accepted:
                 found[Breach.LOST] = "no terminal event"
@@ -116,10 +118,25 @@ def _misread(page: Page, right: Rights, owners: dict[str, str]) -> list[tuple[Br
     want = right.model if response.source == "model" else right.fallback
     if said == want or (not whole and want.startswith(said)):
         return []
+    return [_blame(page, said, f"{want!r} is right", owners)]
+
+
+def _misshown(page: Page, right: Rights, owners: dict[str, str]) -> list[tuple[Breach, str]]:
+    """Where a client was shown what begins no right text, in a telling that has no end: it was told anew after that, or
+    heard no more. Whose words they were to be is not known: the model's or the fallback's."""
+    shown = page.abandoned if page.ends else [*page.abandoned, "".join(page.deltas)]
+    return [
+        _blame(page, said, f"neither {right.model!r} nor {right.fallback!r} begins so", owners)
+        for said in shown
+        if not (right.model.startswith(said) or right.fallback.startswith(said))
+    ]
+
+
+def _blame(page: Page, said: str, wrong: str, owners: dict[str, str]) -> tuple[Breach, str]:
     owner = owners.get(said[:_TELLTALE_CHARS])
     if owner is not None and owner != page.question.event_id:
-        return [(Breach.FOREIGN, f"the text is that of {owner}")]
-    return [(Breach.WRONG_TEXT, f"{said!r} where {want!r} is right")]
+        return Breach.FOREIGN, f"the text is that of {owner}"
+    return Breach.WRONG_TEXT, f"{said!r}: {wrong}"
 
 
 class _Lateness:

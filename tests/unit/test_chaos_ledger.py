@@ -36,9 +36,11 @@ def rights(question: Question) -> Rights:
 
 @dataclass(frozen=True)
 class Heard:
+    """No message: the socket is gone, and there is another one."""
+
     session: str
     at_s: float
-    message: AnswerEvent
+    message: AnswerEvent | None
 
 
 @dataclass
@@ -56,8 +58,13 @@ class Told:
     def response_id(self) -> str:
         return f"resp-{self.question.event_id}"
 
-    def add(self, message: AnswerEvent, at_s: float) -> None:
+    def add(self, message: AnswerEvent | None, at_s: float) -> None:
         self.events.append(Heard(self.question.session, self.asked_s + at_s, message))
+
+    def shown_before(self, *deltas: ResponseDelta) -> None:
+        """An earlier telling, which the loss of its socket ends: all that is there now is told anew."""
+        for message in (created(self), *deltas, None):
+            self.add(message, 0.01)
 
 
 def created(told: Told, response_id: str | None = None) -> ResponseCreated:
@@ -113,8 +120,17 @@ def replay(answers: list[Told], ledger: Ledger | None = None) -> Ledger:
     for told in answers:
         ledger.asked(told.question, told.asked_s)
     for heard in sorted((heard for told in answers for heard in told.events), key=lambda heard: heard.at_s):
-        ledger.heard(heard.session, heard.message, heard.at_s)
+        hear(ledger, heard)
     return ledger
+
+
+def hear(ledger: Ledger, heard: Heard) -> None:
+    if heard.message is not None:
+        ledger.heard(heard.session, heard.message, heard.at_s)
+        return
+    ledger.lost(heard.session, heard.at_s, "cut")
+    ledger.dialled(heard.session, heard.at_s, "gateway-1")
+    ledger.opened(heard.session, heard.at_s, resumed=True, recovered=False, replayed=0)
 
 
 def verdict_of(answers: list[Told]) -> Verdict:
@@ -170,7 +186,9 @@ def answer_twice(told: Told, other: Told) -> None:
 
 
 def swap_seq(told: Told, other: Told) -> None:
-    told.events[1] = replace(told.events[1], message=msgspec.structs.replace(told.events[1].message, seq=1))
+    first = told.events[1]
+    assert isinstance(first.message, ResponseDelta)
+    told.events[1] = replace(first, message=msgspec.structs.replace(first.message, seq=1))
 
 
 def repeat_a_delta(told: Told, other: Told) -> None:
@@ -215,12 +233,31 @@ def tell_anothers_text(told: Told, other: Told) -> None:
     told.add(done(told, text), 0.9)
 
 
+def show_anothers_text_before_the_right_one(told: Told, other: Told) -> None:
+    told.shown_before(delta(told, 0, 0, rights(other.question).model[:20]))
+
+
+def show_a_wrong_beginning_before_the_right_one(told: Told, other: Told) -> None:
+    right = rights(told.question).model
+    told.shown_before(delta(told, 0, 0, right[:3]), delta(told, 1, 3, "x"))
+
+
+def show_another_text_and_no_more(told: Told, other: Told) -> None:
+    del told.events[1:]
+    told.add(delta(told, 0, 0, rights(other.question).model), 0.1)
+
+
+def refuse_for_a_fault(told: Told, other: Told) -> None:
+    told.events.clear()
+    told.add(refusal(told, "internal"), 0.1)
+
+
 def tell_anothers_session(told: Told, other: Told) -> None:
     told.events = [replace(heard, session="s-foreign") for heard in told.events]
 
 
-def refusal(told: Told) -> ErrorEvent:
-    error = ErrorDetail(type="overloaded_error", code="queue_full", message="full", retryable=True)
+def refusal(told: Told, code: str = "queue_full") -> ErrorEvent:
+    error = ErrorDetail(type="overloaded_error", code=code, message="not now", retryable=True)
     return ErrorEvent(error=error, event_id=told.question.event_id)
 
 
@@ -246,6 +283,10 @@ LIES: dict[Callable[[Told, Told], None], Breach] = {
     end_before_the_end: Breach.WRONG_TEXT,
     say_another_text_at_the_end: Breach.TEXT,
     tell_anothers_text: Breach.FOREIGN,
+    show_anothers_text_before_the_right_one: Breach.FOREIGN,
+    show_a_wrong_beginning_before_the_right_one: Breach.WRONG_TEXT,
+    show_another_text_and_no_more: Breach.FOREIGN,
+    refuse_for_a_fault: Breach.FAULT,
     tell_anothers_session: Breach.FOREIGN,
 }
 
@@ -281,8 +322,26 @@ def test_what_is_refused_at_first_is_counted_and_breaks_nothing() -> None:
     told = right_answer(0, "s0", [])
     told.events = []
     told.add(refusal(told), 0.1)
+    verdict = verdict_of([told, right_answer(1, "s1", [])])
+    assert (verdict.holds, verdict.accepted, verdict.refused) == (True, 1, {"queue_full": 1})
+
+
+def test_a_load_of_which_nothing_was_accepted_shows_nothing() -> None:
+    told = right_answer(0, "s0", [])
+    told.events = []
+    told.add(refusal(told), 0.1)
     verdict = verdict_of([told])
-    assert (verdict.holds, verdict.accepted, verdict.refused) == (True, 0, {"queue_full": 1})
+    assert (found(verdict), verdict.accepted, verdict.holds) == (set(), 0, False)
+    assert not verdict_of([]).holds
+
+
+@pytest.mark.parametrize("beginning", ["", "we are", "we are busy", "       ask-0 is"])
+def test_what_begins_either_right_text_may_be_told_anew(beginning: str) -> None:
+    """One gateway began with the fallback, and another one had the model's answer after all."""
+    told = right_answer(0, "s0", [])
+    told.shown_before(delta(told, 0, 0, beginning))
+    verdict = verdict_of([told])
+    assert (verdict.holds, verdict.told_anew) == (True, 1)
 
 
 @given(ANSWERS, st.integers(min_value=0), st.integers(min_value=0))
@@ -295,16 +354,16 @@ def test_a_client_that_comes_back_may_go_on_or_be_told_anew(answers: list[Told],
     session = told.question.session
     cut = place % len(told.events)
     for heard in told.events[:cut]:
-        ledger.heard(session, heard.message, heard.at_s)
+        hear(ledger, heard)
     ledger.lost(session, told.asked_s + 0.5, "cut")
     ledger.dialled(session, told.asked_s + 0.6, "gateway-1")
     ledger.opened(session, told.asked_s + 0.6, resumed=True, recovered=place % 2 == 0, replayed=0)
     for heard in told.events if place % 2 else told.events[cut:]:
-        ledger.heard(session, heard.message, heard.at_s + 1.0)
+        hear(ledger, replace(heard, at_s=heard.at_s + 1.0))
     for each in answers:
         if each is not told:
             for heard in each.events:
-                ledger.heard(heard.session, heard.message, heard.at_s)
+                hear(ledger, heard)
     assert judge(ledger, rights).holds
 
 
