@@ -34,8 +34,8 @@ class Right:
 
 
 def rights(settings: Settings) -> list[Right]:
-    """Of all roles, by what gateways, workers and `replyline topics`, `dlq`, `handoffs` and `record` do. Raises
-    `SettingsError` for a pattern of reply topics that ACLs have no word for."""
+    """Of all roles, by what gateways, workers and `replyline topics`, `diagnose`, `dlq`, `handoffs` and `record`
+    do. Raises `SettingsError` for a pattern of reply topics that ACLs have no word for."""
     return [*_of_gateways(settings), *_of_workers(settings), *_of_operators(settings), *_of_recorders(settings)]
 
 
@@ -73,9 +73,10 @@ def _of_workers(settings: Settings) -> Iterator[Right]:
 
 
 def _of_operators(settings: Settings) -> Iterator[Right]:
-    topics = settings.kafka.topics
+    prefix, topics = settings.kafka.topic_prefix, settings.kafka.topics
     yield Right("operator", "Create", "topic", topics.inbox.removesuffix("requests"), "`topics create`", prefixed=True)
     yield Right("operator", "Describe", "topic", topics.inbox.removesuffix("requests"), "`topics`", prefixed=True)
+    yield Right("operator", "Describe", "group", prefix + settings.worker.group, "`diagnose`: what waits")
     yield Right("operator", "Read", "topic", topics.dead_letters, "`dlq list`, `show`")
     yield Right("operator", "Read", "topic", topics.handoffs, "`handoffs list`, `follow`")
     for name in (topics.inbox, *map(topics.requests, BUCKETS)):

@@ -1,1 +1,1 @@
-"""What holds a running system up: read from its numbers, named with the evidence, and what to do (docs/runbooks)."""
+"""What slows a running system down: read from its numbers, named with the evidence, and what to do (docs/runbooks)."""

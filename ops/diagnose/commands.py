@@ -1,4 +1,4 @@
-"""`replyline diagnose`: which part holds a running system up, with the evidence, and what to do."""
+"""`replyline diagnose`: which part slows a running system down, with the evidence, and what to do."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
+from ops.diagnose.addresses import check_process, check_way_in
 from ops.diagnose.knowledge import Cause, causes
 from ops.diagnose.look import PrometheusError, look, targets_of
 from ops.diagnose.rules import found_in
@@ -43,9 +44,9 @@ def diagnose(
     seconds: Annotated[float, typer.Option(min=1, max=60, help="how long to look")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
 ) -> None:
-    """Name what holds a running system up: from every process's numbers, and what Kafka, Redis and a socket take.
+    """Name what slows a running system down: from every process's numbers, and what Kafka, Redis and a socket take.
 
-    Exit status: 0 where nothing is at its limit, 1 where something is.
+    Exit status: 0 where nothing is at its limit, 1 where something is, 2 where it could not be asked so.
     """
     try:
         settings = load_settings()
@@ -54,7 +55,7 @@ def diagnose(
     configure_logs(settings.log, process="diagnose")
     try:
         system, way_in = asyncio.run(_look(settings, gateway, worker, prometheus, url, seconds))
-    except PrometheusError as error:
+    except (PrometheusError, SettingsError) as error:
         raise typer.Exit(fail(str(error), BAD_INPUT_STATUS)) from None
     found = found_in(system)
     verdict = Verdict(bottleneck=next(iter(found), None), found=found, seconds=seconds)
@@ -73,6 +74,12 @@ async def _look(
     url: str | None,
     seconds: float,
 ) -> tuple[System, str]:
+    """Also the customers' way in. Raises `PrometheusError`, `SettingsError` for what can be no address."""
+    for option, addresses in (("--gateway", gateways), ("--worker", workers)):
+        for address in addresses or ():
+            check_process(option, address)
+    if url is not None:
+        check_way_in("--url", url)
     if prometheus is not None:
         processes = await targets_of(prometheus)
     else:
@@ -92,7 +99,8 @@ async def _look(
 def looked_at(system: System, way_in: str) -> str:
     """What the verdict rests on, in a line."""
     answering, asked = len(system.all_windows), len(system.processes)
-    return f"{answering} of {asked} processes answered; the customers' way in: {way_in}"
+    lag = f"; the group's lag: not told, {system.lag}" if isinstance(system.lag, str) else ""
+    return f"{answering} of {asked} processes answered; the customers' way in: {way_in}{lag}"
 
 
 def _print(out: Console, verdict: Verdict, known: Mapping[str, Cause], basis: str) -> None:

@@ -5,6 +5,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
+from http.client import HTTPException
 from statistics import median
 from typing import Final
 
@@ -50,8 +51,8 @@ async def targets_of(prometheus: str) -> list[tuple[Role, str]]:
     try:
         body = await asyncio.to_thread(_read, f"{prometheus.rstrip('/')}/api/v1/targets?state=active")
         found = msgspec.json.decode(body, type=_TargetsAnswer).data.active
-    except (OSError, ValueError, msgspec.MsgspecError) as error:
-        raise PrometheusError(f"{prometheus} does not say what it scrapes: {error}; name its address") from None
+    except (OSError, HTTPException, ValueError, msgspec.MsgspecError) as error:
+        raise PrometheusError(f"{prometheus} does not say what it scrapes: {_told(error)}; name its address") from None
     roles = [(role, target.scrape_url) for target in found for role in Role if target.labels.get("job") == role]
     if not roles:
         raise PrometheusError(f"{prometheus} scrapes no job named gateway or worker; see ops/docker/prometheus.yml")
@@ -91,8 +92,15 @@ async def _page(url: str) -> Page | str:
         return parse_page((await asyncio.to_thread(_read, url)).decode())
     except urllib.error.URLError as error:
         return f"no answer: {error.reason}"
+    except HTTPException as error:
+        return f"no answer in HTTP: {_told(error)}"
     except (OSError, ValueError) as error:
         return f"no answer: {error}"
+
+
+def _told(error: Exception) -> str:
+    """In one line; some of `http.client`'s errors have no words of their own."""
+    return (str(error).splitlines() or [""])[0].strip() or type(error).__name__
 
 
 def _read(url: str) -> bytes:
@@ -128,7 +136,7 @@ async def _socket(url: str) -> Probe:
             return await _timed(ping, _TIMES)
     except TimeoutError:
         return f"no connection to {url} within {_PATIENCE_S:.0f} s"
-    except (OSError, InvalidHandshake, InvalidURI, ConnectionClosed) as error:
+    except (OSError, ValueError, InvalidHandshake, InvalidURI, ConnectionClosed) as error:
         return f"no connection to {url}: {error}"
 
 
@@ -140,13 +148,15 @@ async def _redis(settings: Settings) -> Probe:
         await client.aclose()
 
 
-async def _lag(settings: Settings) -> dict[str, int] | None:
+async def _lag(settings: Settings) -> dict[str, int] | str:
     names = TopicNames(settings.kafka.topic_prefix)
     topics = {names.requests(bucket): str(bucket) for bucket in BUCKETS}
     group = settings.kafka.topic_prefix + settings.worker.group
     try:
         async with asyncio.timeout(_PATIENCE_S):
             lag = await group_lag(settings.kafka, group, list(topics))
-    except (BrokerUnavailable, TimeoutError):
-        return None
+    except TimeoutError:
+        return f"no answer within {_PATIENCE_S:.0f} s"
+    except BrokerUnavailable as error:
+        return _told(error)
     return {topics[topic]: records for topic, records in lag.items()}

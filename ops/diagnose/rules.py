@@ -211,7 +211,8 @@ def _saturated(system: System, kind: str, of_what: str) -> Iterator[str]:
 def queue(system: System) -> Iterator[str]:
     """What waits though no engine is full: nobody reads it, or too few do."""
     slots = sum(window.now("replyline_worker_slots") for _, window in system.workers)
-    for bucket, records in sorted((system.lag or {}).items()):
+    lag = {} if system.lag is None or isinstance(system.lag, str) else system.lag
+    for bucket, records in sorted(lag.items()):
         if records > max(_FEW, slots):
             yield f"{records:,} records wait in the bucket {bucket}"
     for url, window in system.workers:

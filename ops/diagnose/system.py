@@ -36,13 +36,13 @@ Probe = Answered | str | None
 @dataclass(frozen=True)
 class System:
     """`socket`: a ping on the customers' way to the gateway. `broker`: its topics. `redis`: a PING. `lag`: records of
-    each bucket that no worker has committed; None where the broker did not say."""
+    each bucket that no worker has committed, or why the broker did not say; None: not asked."""
 
     processes: Sequence[Process]
     socket: Probe = None
     broker: Probe = None
     redis: Probe = None
-    lag: Mapping[str, int] | None = None
+    lag: Mapping[str, int] | str | None = None
 
     def windows(self, role: Role) -> list[tuple[str, Window]]:
         """Those processes that answer, by their addresses."""

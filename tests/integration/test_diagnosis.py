@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from system import MakeSystem, Service, System, eventually
 from wire import JSON, MSGPACK, Client
 
 from ops.chaos.proxy import Proxy
-from ops.diagnose.look import look
+from ops.diagnose.look import PrometheusError, _page, _socket, look, targets_of
 from ops.diagnose.rules import found_in
 from ops.diagnose.system import Role
 from ops.kafka_broker import KafkaBroker
@@ -255,6 +256,46 @@ async def process(stage: Stage) -> list[str]:
 # In an order in which none leaves anything behind for the next.
 QUICK = (network, redis)
 FAULTS = (*QUICK, nothing, gateway_loop, clients, decode, prefill, kv, gpu_memory, queue, broker, process)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"what?\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\ncut off", b"HTTP/1.1 200 OK\r\n\r\n\xff"],
+    ids=["no HTTP", "cut off", "no text"],
+)
+async def test_who_answers_nonsense_is_told_as_one_who_does_not_answer(answer: bytes) -> None:
+    """And no Prometheus can be asked there."""
+
+    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(say, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        told = await _page(f"http://127.0.0.1:{port}/metrics")
+        assert isinstance(told, str)
+        assert told.startswith("no answer")
+        with pytest.raises(PrometheusError, match="does not say what it scrapes"):
+            await targets_of(f"http://127.0.0.1:{port}")
+
+
+async def test_an_address_that_is_none_is_told_and_no_fault_of_ours() -> None:
+    """One that a Prometheus names, which nobody has checked."""
+    assert str(await _page("http://127.0.0.1:808O/metrics")).startswith("no answer")
+    assert str(await _socket("ws://127.0.0.1:808O/ws")).startswith("no connection")
+
+
+async def test_a_mistyped_address_ends_with_what_to_write() -> None:
+    """Status 2: nothing was asked."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ops.cli", "diagnose", "--gateway", "10.0.0.4:808O"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    assert (process.returncode, said.decode().count("\n")) == (2, 1)
+    assert b"write HOST:PORT" in said
 
 
 async def test_what_is_wrong_is_named(stage: Stage, reliability: Reliability) -> None:

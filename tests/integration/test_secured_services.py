@@ -26,16 +26,18 @@ from ops.doctor import gather
 from ops.processes import free_port
 from ops.recording.file import read_recording
 from ops.recording.record import RecordOptions, record
+from shared.clock import now_unix_ms
 from shared.codec import msgpack_encode
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.history import History
-from shared.kafka import Outgoing, Producer, create_topics, describe_topics, scan, why_unreachable
+from shared.kafka import Outgoing, Producer, create_topics, describe_topics, group_lag, scan, why_unreachable
 from shared.kafka.groups import GroupWatcher
 from shared.messages import ReplyDone, Timings, Usage
 from shared.redis_client import blocking_redis
 from shared.redis_settings import RedisSettings
 from shared.session_key import SessionKey
 from shared.settings import KvSettings, LimitSettings, Settings
+from shared.topics import BUCKETS
 from shared.turn import Turn
 from workers.kv.store import KvStore
 
@@ -154,7 +156,7 @@ async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
     history, quotas = History(settings), Quotas(LimitSettings(subject_requests_per_minute=1), settings)
     await history.ping()
     assert await history.append(session.tenant, session.session_id, Turn("r1", "q", "a", "model", 1))
-    await history.delete(session.tenant, session.session_id)
+    await history.delete(session.tenant, session.session_id, asked_unix_ms=now_unix_ms())
     assert await history.erased_since(session.tenant, session.session_id, 1)
     await quotas.take(session.tenant, "alice")
     with pytest.raises(ProtocolError, match="more than 1"):
@@ -252,6 +254,13 @@ async def test_the_recorder_reads_what_passes_and_leaves_no_mark(secured: Secure
     with pytest.raises(BrokerUnavailable, match=r"nobody tells what .*workers has committed"):
         async with GroupWatcher(kafka, kafka.topic_prefix + "workers") as group:
             await group.committed()
+
+
+async def test_the_operator_sees_what_waits(secured: Secured) -> None:
+    """As `replyline diagnose` asks for it."""
+    kafka = secured.operator()
+    topics = [kafka.topics.requests(bucket) for bucket in BUCKETS]
+    assert (await group_lag(kafka, kafka.topic_prefix + "workers", topics)).keys() == set(topics)
 
 
 @pytest.mark.parametrize("user", ["gateway", "worker", "recorder"])

@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
+from ops.diagnose.addresses import check_process, check_way_in
+from ops.diagnose.commands import looked_at
 from ops.diagnose.knowledge import causes
 from ops.diagnose.pages import Page, Window, parse_page
 from ops.diagnose.rules import RULES, found_in, worse
 from ops.diagnose.system import Answered, Probe, Process, Role, System
+from shared.errors import SettingsError
 from shared.settings import describe
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +45,10 @@ def quiet_worker(more: Given | None = None) -> Given:
 
 
 def a_system(
-    gateway: Given | None = None, worker: Given | None = None, lag: Mapping[str, int] | None = None, **probes: Probe
+    gateway: Given | None = None,
+    worker: Given | None = None,
+    lag: Mapping[str, int] | str | None = None,
+    **probes: Probe,
 ) -> System:
     return System(
         processes=[
@@ -158,6 +164,39 @@ def test_what_explains_the_rest_is_named_first() -> None:
     assert next(iter(found_in(away))) == "broker"
     full = a_system(worker=quiet_worker(busy(0.2, 0.75) | {"replyline_worker_waiting": 30.0}), lag={"short": 90})
     assert list(found_in(full)) == ["decode", "queue"]
+
+
+def test_a_lag_that_was_not_told_is_said_to_be_so() -> None:
+    """It is no lag of nought: nobody knows whether requests wait."""
+    system = a_system(lag="nobody tells what replyline-workers has committed")
+    assert found_in(system) == {}
+    told = looked_at(system, "ws://g/ws")
+    assert told.endswith("; the group's lag: not told, nobody tells what replyline-workers has committed")
+    assert "lag" not in looked_at(a_system(lag={}), "ws://g/ws")
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.0.4:808O", "10.0.0.4", ":8080", "a:0", "a:70000", "a:1/metrics", "a b:1", ""]
+)
+def test_what_can_be_no_address_of_a_process_is_refused(address: str) -> None:
+    """Before anything is asked, with what to write."""
+    with pytest.raises(SettingsError, match=r"^--gateway .*: write HOST:PORT"):
+        check_process("--gateway", address)
+
+
+@pytest.mark.parametrize(
+    "url", ["ws://h:808O/ws", "http://h:8080/ws", "h:8080", "ws:///ws", "ws://h:0/ws", "ws://a b/"]
+)
+def test_what_can_be_no_way_in_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"^--url .*: write ws://HOST:PORT/ws"):
+        check_way_in("--url", url)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.4:8080", "gateway-0.shop.internal:80", "[::1]:8081"])
+def test_an_address_is_taken(address: str) -> None:
+    check_process("--worker", address)
+    check_way_in("--url", f"ws://{address}/ws")
+    check_way_in("--url", "wss://chat.example/ws?token=1")
 
 
 @pytest.mark.parametrize(("probe", "name"), [("socket", "network"), ("broker", "broker"), ("redis", "redis")], ids=str)
