@@ -7,10 +7,7 @@ code is never imported, and it is installed without its own dependencies. The de
 
 import hashlib
 import importlib.metadata
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -23,6 +20,7 @@ from onnx import TensorProto, helper
 from ops.optimize.outliers import Evened, calibration_texts, even
 from ops.optimize.rows import fitted_rows
 from ops.optimize.served_prompts import other_prompts
+from ops.owned_directory import OwnedDirectory
 from shared.errors import ModelError
 from shared.messages import Language
 from shared.model_folder import (
@@ -99,7 +97,8 @@ def prepare_model(
     bf16 are TensorRT's graph, for sequences of `max_length` tokens or one less than the model has positions; the others
     are the CPU's, for any. `adapter` is a folder of PEFT's, merged into the weights before they are rounded; the model
     is then named as it is, or `<model>-<adapter>`. `languages` are those that it answers in (None: not said).
-    `progress` is told a step's name and the fraction of it that is done. The folder appears whole or not at all.
+    `progress` is told a step's name and the fraction of it that is done. The folder appears whole or not at all; what a
+    killed process had written of it is removed by the next one.
     Raises `ModelError` where the source is missing, damaged or unsupported, the adapter is or is of another model, or
     the precision has no such graph.
     """
@@ -127,12 +126,11 @@ def prepare_model(
     positions = opened.checkpoint.architecture.max_positions
     capacity = slot_capacity(max_length, positions) if precision in _TENSORRT_DTYPES else None
     target_dir.mkdir(parents=True, exist_ok=True)
-    workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target_dir))
-    try:
+    with workshop_of(target) as workshop:
         origin = Source(name=path.name, sha256=sha256)
         _write(
             opened,
-            workshop,
+            workshop.path,
             name=name,
             recipe=recipe,
             precision=precision,
@@ -144,8 +142,6 @@ def prepare_model(
             report=report,
         )
         put_in_place(workshop, target)
-    finally:
-        shutil.rmtree(workshop, ignore_errors=True)
     return ModelFolder.open(target)
 
 
@@ -252,12 +248,18 @@ def _fitted_texts(source: ModelSource) -> list[tuple[int, ...]]:
     return [*calibration_texts(template, _FITTED_ENTRIES), *(tuple(ids[:longest]) for ids in prompts)]
 
 
-def put_in_place(workshop: Path, target: Path) -> None:
+def workshop_of(target: Path) -> OwnedDirectory:
+    """Where `target` is written before `put_in_place`: beside it. What was left of others, which were killed, goes."""
+    return OwnedDirectory(f".{target.name}-", parent=target.parent)
+
+
+def put_in_place(workshop: OwnedDirectory, target: Path) -> None:
     """Rename `workshop` to `target`. An older folder there is moved aside first, for a rename replaces none."""
-    # mkdtemp made the folder for its owner alone; a prepared model is for every process of the service.
-    workshop.chmod(0o755)
-    if target.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
-        os.replace(target, old / target.name)  # noqa: PTH105 - the counterpart of the rename below
-        shutil.rmtree(old, ignore_errors=True)
-    workshop.rename(target)
+    # It was made for its owner alone; a prepared model is for every process of the service.
+    workshop.path.chmod(0o755)
+    if not target.exists():
+        workshop.give_away(target)
+        return
+    with OwnedDirectory(f".{target.name}-old-", parent=target.parent) as old:
+        target.rename(old.path / target.name)
+        workshop.give_away(target)

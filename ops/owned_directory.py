@@ -5,6 +5,7 @@ lock is free knows that nobody owns it: also across containers, where process id
 """
 
 import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -15,7 +16,7 @@ _LOCK: Final = "owner.lock"
 
 
 class OwnedDirectory:
-    """`path` is there from the constructor to `remove`."""
+    """`path` is there from the constructor to `remove` or `give_away`."""
 
     def __init__(self, prefix: str, *, parent: Path | None = None) -> None:
         """`parent` is the system's directory for temporary files where none is given."""
@@ -27,6 +28,14 @@ class OwnedDirectory:
         self._lock: int | None = os.open(unnamed, os.O_CREAT | os.O_RDWR)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         unnamed.rename(self.path / _LOCK)
+
+    def give_away(self, target: Path) -> None:
+        """Rename it to `target`, which must not be there: what is in it stays, without the lock, and has no owner."""
+        (self.path / _LOCK).unlink()
+        self.path.rename(target)
+        lock, self._lock = self._lock, None
+        assert lock is not None, "it is given away once"
+        os.close(lock)
 
     def remove(self) -> None:
         """May be called again."""
@@ -44,7 +53,7 @@ class OwnedDirectory:
 
 def remove_abandoned(prefix: str, parent: Path) -> None:
     """Remove the directories of that prefix whose owners are gone. One without a lock is not ours to judge."""
-    for lock in parent.glob(f"{prefix}*/{_LOCK}"):
+    for lock in parent.glob(f"{glob.escape(prefix)}*/{_LOCK}"):
         try:
             held = os.open(lock, os.O_RDWR)
         except OSError:

@@ -1,12 +1,10 @@
 """A folder that is made once, of pinned files: it appears whole or not at all, and its `recipe` says of what."""
 
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from ops.model import put_in_place
+from ops.model import put_in_place, workshop_of
 
 RECIPE_FILE: Final = "recipe"
 
@@ -21,15 +19,13 @@ def is_made_by(folder: Path, recipe: str) -> bool:
 
 def make(target: Path, recipe: str, fill: Callable[[Path], None]) -> Path:
     """Let `fill` write into a folder beside `target`, then put it in its place; nothing where that is made by `recipe`
-    already. Returns `target`. What `fill` raises leaves nothing behind."""
+    already. Returns `target`. What `fill` raises leaves nothing behind; what a killed process left goes with the next
+    one."""
     if is_made_by(target, recipe):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        fill(workshop)
-        (workshop / RECIPE_FILE).write_text(recipe, encoding="ascii")
+    with workshop_of(target) as workshop:
+        fill(workshop.path)
+        (workshop.path / RECIPE_FILE).write_text(recipe, encoding="ascii")
         put_in_place(workshop, target)
-    finally:
-        shutil.rmtree(workshop, ignore_errors=True)
     return target

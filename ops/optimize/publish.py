@@ -1,15 +1,13 @@
 """Writes a model with an 8-bit MLP as the folder that the `tensorrt` engine reads: whole or not at all."""
 
 import hashlib
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
-from ops.model import put_in_place
+from ops.model import put_in_place, workshop_of
 from ops.optimize.report import REPORT, Report
 from shared.model_folder import GRAPH, GRAPH_DATA, TOKENIZER, Manifest, ModelFolder, file_entry, write_manifest
 from workers.engine.tensorrt_slots import slot_capacity
@@ -38,15 +36,15 @@ def publish(
     With `primitive` the graph is for TensorRT before 10.15.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    workshop = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    try:
+    with workshop_of(out) as workshop:
+        folder = workshop.path
         capacity = slot_capacity(max_length, original.manifest.architecture.max_positions)
         write_tensorrt_decoder(
-            checkpoint, workshop, max_length=capacity, rounded=rounded, primitive=primitive, progress=progress
+            checkpoint, folder, max_length=capacity, rounded=rounded, primitive=primitive, progress=progress
         )
-        (workshop / TOKENIZER).write_bytes(original.read(TOKENIZER))
-        (workshop / REPORT).write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
-        files = tuple(file_entry(workshop / file) for file in (GRAPH, GRAPH_DATA, TOKENIZER, REPORT))
+        (folder / TOKENIZER).write_bytes(original.read(TOKENIZER))
+        (folder / REPORT).write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+        files = tuple(file_entry(folder / file) for file in (GRAPH, GRAPH_DATA, TOKENIZER, REPORT))
         manifest = Manifest(
             name=original.manifest.name,
             # What the source became depends on the calibration: the numbers are named by what was written.
@@ -60,8 +58,6 @@ def publish(
             dialect="tensorrt-primitive" if primitive else "tensorrt",
             max_length=capacity,
         )
-        write_manifest(workshop, manifest)
+        write_manifest(folder, manifest)
         put_in_place(workshop, out)
-    finally:
-        shutil.rmtree(workshop, ignore_errors=True)
     return ModelFolder.open(out)

@@ -48,3 +48,12 @@ def test_a_directory_of_that_name_that_nobody_locked_is_left_alone(tmp_path: Pat
     other.mkdir()
     with OwnedDirectory("here-", parent=tmp_path):
         assert other.is_dir()
+
+
+def test_one_that_is_given_away_stays_and_has_no_owner(tmp_path: Path) -> None:
+    """Under its new name, as it was filled; whoever made it removes it no more."""
+    with OwnedDirectory("here-", parent=tmp_path) as own:
+        (own.path / "data").write_text("large")
+        own.give_away(tmp_path / "kept")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["data"]

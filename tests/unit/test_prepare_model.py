@@ -220,6 +220,17 @@ def test_preparing_again_writes_nothing(tmp_path: Path, tiny_source: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["tiny-int8"]
 
 
+def test_what_a_killed_preparation_left_is_removed_by_the_next(tmp_path: Path, tiny_source: Path) -> None:
+    """Its lock is free; and the folder that is ready holds no lock."""
+    left = tmp_path / ".tiny-int8-left"
+    left.mkdir()
+    (left / "owner.lock").touch()
+    (left / "model.onnx.data").write_bytes(bytes(1_000))
+    folder = prepare_model(tmp_path, source=tiny_source)
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny-int8"]
+    assert not (folder.path / "owner.lock").exists()
+
+
 def test_other_weights_replace_the_folder_and_its_revision(tmp_path: Path) -> None:
     write_llama(tmp_path / "one" / "tiny", TINY, seed=1)
     write_llama(tmp_path / "two" / "tiny", TINY, seed=2)
