@@ -134,7 +134,7 @@ def chat(
     ] = False,
 ) -> None:
     """Talk to the assistant in this terminal. /person asks for one, /up and /down rate the last answer, /new starts
-    over, /quit ends, Ctrl-C stops an answer."""
+    over, /quit ends, Ctrl-C stops an answer, and ends at the prompt."""
     from ops.chat import converse
 
     talk = converse(url, token=token, session_id=session, consent_training=consent_training)
@@ -165,11 +165,16 @@ def token(
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    purpose: Annotated[
+        Literal["demo", "production"] | None,
+        typer.Option("--for", help="what must run here (none: production where Kafka's or Redis' address is set)"),
+    ] = None,
+) -> None:
     """Say what is missing on this machine, each with the command to type."""
     from ops.doctor import run_doctor
 
-    raise typer.Exit(run_doctor(_settings("doctor")))
+    raise typer.Exit(run_doctor(_settings("doctor"), purpose))
 
 
 @app.command("settings")

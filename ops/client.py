@@ -2,13 +2,14 @@
 
 With patience it outlives its socket: it comes back with the session's last cursor, and its answers go on where they
 were. What could not be resumed, or was never promised, is asked again by its `event_id`. From a gateway that goes away
-it goes to another at once while it has something to ask; else it waits as long as it was told.
+it goes to another at once while it has something to ask; else it waits as long as it was told. A gateway that falls
+silent for two of its heartbeats is lost, whatever TCP believes.
 """
 
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
@@ -17,9 +18,10 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
 
 from shared.codec import CLIENT_CODECS
-from shared.errors import ReplylineError
+from shared.errors import ReplylineError, SettingsError
 from shared.messages import (
     ClientInfo,
     Consent,
@@ -46,8 +48,11 @@ from shared.messages import (
 )
 
 AnswerEvent = ResponseCreated | ResponseDelta | ResponseDone | ErrorEvent
-CareEvent = HandoffCreated | FeedbackRecorded | ErrorEvent
+CareEvent = HandoffCreated | FeedbackRecorded | SessionDeleted | ErrorEvent
 
+_OPEN_S: Final = 10.0
+# Beside two heartbeats: the gateway looks once a second whether one is due, and its machine may be busy.
+_SLACK_S: Final = 5.0
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 2.0
 # A gateway that goes sends all its clients away together: those that have something to ask come back within this.
@@ -74,7 +79,7 @@ class _Question:
 class _Told:
     """What is not answered by an answer."""
 
-    message: HandoffRequest | Feedback
+    message: HandoffRequest | Feedback | SessionDelete
     answer: asyncio.Future[CareEvent] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -104,48 +109,62 @@ class ChatClient:
         self._socket: ClientConnection | None = None
         self._waiting: dict[str, _Question] = {}
         self._event_of: dict[str, str] = {}
-        self._told: dict[str, _Told] = {}
-        self._deleted: asyncio.Event = asyncio.Event()
+        self._told: dict[str | None, _Told] = {}  # by its event_id; `session.delete` has none
+        self._lost_because = "not open"
         self._reading: asyncio.Task[None] | None = None
         self.session: SessionCreated | None = None
         self.handoff: HandoffCreated | None = None
 
     async def __aenter__(self) -> Self:
-        """Raises `ConnectFailed`."""
+        """Raises `ConnectFailed`, and `SettingsError` for an address that is none."""
+        check_url(self._url)
         await self._open()
         self._reading = asyncio.create_task(self._read())
         return self
 
     async def _open(self) -> None:
-        """Raises `ConnectFailed`."""
-        resume = Resume(cursor=self._cursor) if self._cursor is not None else None
-        session_id = self.session.session_id if self.session is not None else self._asked_session_id
-        try:
-            self._socket = await connect(
-                self._url,
-                subprotocols=[Subprotocol(self._codec.name)],
-                compression=None,
-                ping_interval=None,
-                max_size=None,
-                proxy=None,
-            )
-            await self.send(
-                SessionStart(
-                    token=self._token,
-                    session_id=session_id,
-                    resume=resume,
-                    client=ClientInfo(name="replyline", version="1"),
-                    consent=self._consent,
-                )
-            )
-            first = self._codec.decode(await self._socket.recv())
-        except (OSError, InvalidURI, InvalidHandshake, ConnectionClosed) as error:
-            raise ConnectFailed(f"cannot connect to {self._url}: {error}; is it up? (replyline up)") from error
-        if isinstance(first, ErrorEvent):
-            raise ConnectFailed(f"{self._url} refused the session: {first.error.message}")
-        if not isinstance(first, SessionCreated):
-            raise ConnectFailed(f"{self._url} does not speak {self._codec.name}")
-        self.session = first
+        """Raises `ConnectFailed`; the socket of a try that fails is closed."""
+        with ExitStack() as failing:
+            try:
+                async with asyncio.timeout(_OPEN_S):
+                    socket = await connect(
+                        self._url,
+                        subprotocols=[Subprotocol(self._codec.name)],
+                        compression=None,
+                        open_timeout=None,
+                        ping_interval=None,
+                        max_size=None,
+                        proxy=None,
+                    )
+                    failing.callback(socket.transport.abort)
+                    await socket.send(self._codec.encode(self._hello()), text=self._codec.is_text)
+                    first = await socket.recv()
+            except TimeoutError as error:
+                raise ConnectFailed(f"{self._url} did not answer within {_OPEN_S:g} s; is it up?") from error
+            except (OSError, InvalidURI, InvalidHandshake, ConnectionClosed) as error:
+                raise ConnectFailed(f"cannot connect to {self._url}: {error}; is it up? (replyline up)") from error
+            self.session = self._session_of(first)
+            self._socket = socket
+            failing.pop_all()
+
+    def _hello(self) -> SessionStart:
+        return SessionStart(
+            token=self._token,
+            session_id=self.session.session_id if self.session is not None else self._asked_session_id,
+            resume=Resume(cursor=self._cursor) if self._cursor is not None else None,
+            client=ClientInfo(name="replyline", version="1"),
+            consent=self._consent,
+        )
+
+    def _session_of(self, first: bytes | str) -> SessionCreated:
+        """Raises `ConnectFailed` for any other first message."""
+        with suppress(msgspec.DecodeError):
+            message = self._codec.decode(first)
+            if isinstance(message, ErrorEvent):
+                raise ConnectFailed(f"{self._url} refused the session: {message.error.message}")
+            if isinstance(message, SessionCreated):
+                return message
+        raise ConnectFailed(f"{self._url} does not speak {self._codec.name}")
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -171,7 +190,7 @@ class ChatClient:
             while True:
                 event = await question.events.get()
                 if event is None:
-                    raise ConnectFailed(f"{self._url} closed the connection: {self._closed_because()}")
+                    raise self._lost()
                 yield event
                 if isinstance(event, ResponseDone | ErrorEvent):
                     return
@@ -203,39 +222,46 @@ class ChatClient:
         """Ask for a person, or rate an answer: what the gateway says of it. It has an `event_id`. Raises
         `ConnectFailed` when the connection ends first, and for good."""
         assert message.event_id is not None, "an answer is known by its event_id"
-        told = self._told[message.event_id] = _Told(message)
+        return await self._answer_to(message, message.event_id)
+
+    async def forget(self) -> ErrorEvent | None:
+        """Erase the conversation, one call at a time: None when it is erased, else why it cannot be now. Raises
+        `ConnectFailed` when the connection ends first, and for good."""
+        assert None not in self._told, "the conversation is being erased already"
+        answer = await self._answer_to(SessionDelete(), None)
+        return answer if isinstance(answer, ErrorEvent) else None
+
+    async def _answer_to(self, message: HandoffRequest | Feedback | SessionDelete, event_id: str | None) -> CareEvent:
+        told = self._told[event_id] = _Told(message)
         try:
             await self._tell(told)
             return await told.answer
         finally:
-            del self._told[message.event_id]
+            del self._told[event_id]
 
     async def _tell(self, told: _Told) -> None:
         if self._reading is None or self._reading.done():
-            raise ConnectFailed(f"{self._url} closed the connection: {self._closed_because()}")
+            raise self._lost()
         self._asked.set()
         with suppress(ConnectionClosed):
             await self.send(told.message)
 
-    def _settle(self, event: CareEvent) -> None:
+    def _cared(self, event: HandoffCreated | FeedbackRecorded) -> None:
         if isinstance(event, HandoffCreated):
             self.handoff = event
-        told = self._told.get(event.event_id or "")
+        if event.event_id is not None:  # else nobody has asked for it
+            self._settle(event, event.event_id)
+
+    def _settle(self, event: CareEvent, event_id: str | None) -> None:
+        told = self._told.get(event_id)
         if told is not None and not told.answer.done():
             told.answer.set_result(event)
 
-    async def forget(self) -> None:
-        """Erase the conversation; returns when it is erased."""
-        self._deleted.clear()
-        await self.send(SessionDelete())
-        await self._deleted.wait()
-
-    def _closed_because(self) -> str:
-        socket = self._socket
-        return f"{socket.close_code} {socket.close_reason or ''}".strip() if socket else "not open"
+    def _lost(self) -> ConnectFailed:
+        return ConnectFailed(f"the connection to {self._url} has ended: {self._lost_because}")
 
     async def _read(self) -> None:
-        """Until the connection is lost for good; then every question hears of it."""
+        """Until the connection is lost for good; then whoever waits hears of it."""
         try:
             await self._read_socket()
             while await self._came_back():
@@ -245,14 +271,25 @@ class ChatClient:
                 question.events.put_nowait(None)
             for told in self._told.values():
                 if not told.answer.done():
-                    because = f"{self._url} closed the connection: {self._closed_because()}"
-                    told.answer.set_exception(ConnectFailed(because))
+                    told.answer.set_exception(self._lost())
 
     async def _read_socket(self) -> None:
-        assert self._socket is not None
-        with suppress(ConnectionClosed, msgspec.DecodeError):
-            async for data in self._socket:
+        """Until it is closed, or nothing was heard for two heartbeats and a little."""
+        assert self._socket is not None, "read before connect"
+        assert self.session is not None, "read before session.created"
+        silence_s = 2 * self.session.heartbeat_s + _SLACK_S
+        try:
+            while True:
+                async with asyncio.timeout(silence_s):
+                    data = await self._socket.recv()
                 await self._take(self._codec.decode(data))
+        except TimeoutError:
+            self._lost_because = f"nothing was heard for {silence_s:g} s"
+        except msgspec.DecodeError:
+            self._lost_because = f"it does not speak {self._codec.name}"
+        except ConnectionClosed:
+            self._lost_because = f"{self._socket.close_code} {self._socket.close_reason or ''}".strip()
+        self._hang_up()
 
     async def _came_back(self) -> bool:
         """Whether there is a connection again; what it does not go on with by itself is asked again."""
@@ -307,19 +344,19 @@ class ChatClient:
             case SessionClosing():
                 self._away_s = message.reconnect_after_ms / 1_000
             case HandoffCreated() | FeedbackRecorded():
-                self._settle(message)
+                self._cared(message)
             case ErrorEvent():
                 self._refused(message)
             case SessionDeleted():
                 self._cursor = None
-                self._deleted.set()
+                self._settle(message, None)
 
     def _refused(self, message: ErrorEvent) -> None:
         if message.error.code == "shutting_down" and self._patience_s:
             self._away_s = self._away_s or 0.0
             self._hang_up()  # another gateway is asked
             return
-        self._settle(message)
+        self._settle(message, message.event_id)  # whatever else has none is waited for by nobody
         self._hand(message.event_id, message)
 
     def _created(self, message: ResponseCreated) -> None:
@@ -344,6 +381,15 @@ class ChatClient:
         question = self._waiting.get(event_id) if event_id is not None else None
         if question is not None:
             question.events.put_nowait(event)
+
+
+def check_url(url: str) -> None:
+    """Raises `SettingsError` where it is no WebSocket address."""
+    try:
+        parse_uri(url)
+    except (InvalidURI, ValueError) as error:  # ValueError: a port that is no number, or too large
+        wrong = error.msg if isinstance(error, InvalidURI) else error
+        raise SettingsError(f"--url {url}: {wrong}; write ws://host:port/ws") from None
 
 
 def new_event_id() -> str:

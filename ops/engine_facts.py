@@ -18,7 +18,8 @@ _CGROUP: Final = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """`gpu` is None for an engine that needs none; `memory` where there is no model, or nowhere to put it."""
+    """`gpu` is None for an engine that needs none; `memory` where there is no model, nowhere to put it, or no telling
+    how much there is."""
 
     name: str
     gpu: DeviceFacts | Unusable | None = None
@@ -46,16 +47,20 @@ def engine_facts(settings: Settings) -> EngineFacts:
         return EngineFacts(name=name, gpu=gpu)
     if name != "onnx":
         return EngineFacts(name=name, gpu=gpu)
-    return EngineFacts(
-        name=name,
-        memory=plan_memory(
-            folder.manifest,
-            num_slots=settings.worker.slots,
-            slot_tokens=settings.worker.max_length,
-            step_tokens=settings.worker.prefill_chunk_tokens,
-            kv_itemsize=_FLOAT32_BYTES,
-            available_bytes=available_memory(),
-        ),
+    return EngineFacts(name=name, memory=_cpu_plan(settings, folder))
+
+
+def _cpu_plan(settings: Settings, folder: ModelFolder) -> MemoryPlan | None:
+    available_bytes = available_memory()
+    if available_bytes is None:
+        return None
+    return plan_memory(
+        folder.manifest,
+        num_slots=settings.worker.slots,
+        slot_tokens=settings.worker.max_length,
+        step_tokens=settings.worker.prefill_chunk_tokens,
+        kv_itemsize=_FLOAT32_BYTES,
+        available_bytes=available_bytes,
     )
 
 
@@ -64,17 +69,23 @@ def _torch_facts(settings: Settings) -> EngineFacts:
     facts = EngineFacts(name="torch", gpu=gpu)
     if isinstance(gpu, Unusable):
         return facts
-    available = available_memory() if gpu is None else gpu.free_bytes
+    available_bytes = available_memory() if gpu is None else gpu.free_bytes
+    if available_bytes is None:
+        return facts
     try:
         folder = ModelFolder.open(settings.model.dir)
-        return replace(facts, memory=torch_memory_plan(settings.worker, folder, available))
+        return replace(facts, memory=torch_memory_plan(settings.worker, folder, available_bytes))
     except ReplylineError:
         return facts
 
 
-def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> int:
-    """Bytes that a process started now may take: the machine's, or what its container has left where that is less."""
-    fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> int | None:
+    """Bytes that a process started now may take: the machine's, or what its container has left where that is less.
+    None where the system does not say, as without /proc."""
+    try:
+        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+    except OSError:
+        return None
     available = int(fields["MemAvailable"].split()[0]) * 1024
     limit, used = (_number(cgroup / name) for name in ("memory.max", "memory.current"))
     return available if limit is None or used is None else min(available, max(limit - used, 0))

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from ops.profile_calls import Call, Phase, place_of
 from shared.errors import ModelError, SettingsError
+from shared.extras import install_command
 from shared.model_folder import ModelFolder
 from shared.settings import PREFIX, Settings
 from workers.engine import Engine
@@ -54,7 +55,7 @@ class OnnxRecorder:
             from workers.engine.onnx import OnnxEngine
         except ImportError as error:
             raise ModelError(
-                f"the onnx engine is not installed ({error.name}); run: pip install 'replyline[onnx]'"
+                f"the onnx engine is not installed ({error.name}); run: {install_command('onnx')}"
             ) from None
         folder = ModelFolder.open(settings.model.dir, verify=True)
         if folder.manifest.dialect != "cpu":

@@ -1,38 +1,58 @@
 """`replyline up`: everything on this machine, in one process tree, with embedded Kafka and Redis.
 
 The gateway and the worker are the very processes that production runs, as children; the broker's mock cluster lives in
-this process. One line `ready` gives the addresses. Ctrl-C drains the gateway, then the worker, and leaves nothing.
+this process. One line `ready` gives the addresses, and the file by which a shell reaches them (`ops/demo_env.py`).
+Ctrl-C drains the gateway, then the worker, and leaves nothing.
 """
 
 import asyncio
 import sys
 import time
+import urllib.error
 import urllib.request
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
-from http import HTTPStatus
-from typing import Final, Self
+from pathlib import Path
+from typing import IO, Final, Self
 
-from ops.doctor import can_listen
+import msgspec
+
+from ops.demo_env import demo_env, demo_env_path
 from ops.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
 from ops.embeddings import embeddings_env
 from ops.own_services import OWN_SERVICES
+from ops.port_use import can_listen
 from ops.processes import Child, ServiceError, free_port
 from shared.logs import get_logger
 from shared.redis_settings import without_password
 from shared.settings import PREFIX, Settings
 
+RUN_DIR: Final = Path(".run")
 _START_S: Final = 60.0
 _POLL_S: Final = 0.05
+_LOADING: Final = "engine"  # what a worker's /ready misses until its model is loaded
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
+    """`port` is the gateway's; `redis` holds the password."""
+
+    port: int
     page: str
     ws: str
     kafka: str
     redis: str
     metrics: tuple[str, str]
+
+    def environment(self) -> dict[str, str]:
+        """What a command needs that is to work with these, whatever else is set of Kafka and Redis."""
+        return {
+            **{PREFIX + name: value for name, value in OWN_SERVICES.items()},
+            f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS": self.kafka,
+            f"{PREFIX}REDIS__URL": self.redis,
+            f"{PREFIX}URL": self.ws,
+        }
 
 
 class EmbeddedSystem:
@@ -76,6 +96,7 @@ class EmbeddedSystem:
         await wait_ready(self.gateway, f"{pages[0]}/ready", "the gateway")
         await wait_ready(self.worker, f"{pages[1]}/ready", "the worker")
         return Addresses(
+            port=port,
             page=f"{pages[0]}/",
             ws=f"ws://{gateway.host}:{port}/ws",
             kafka=kafka.bootstrap,
@@ -123,30 +144,68 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
             starting.cancel()
             return
         addresses = starting.result()
-        get_logger().info(
-            "ready",
-            page=addresses.page,
-            ws=addresses.ws,
-            kafka=addresses.kafka,
-            redis=without_password(addresses.redis),
-            metrics=list(addresses.metrics),
-        )
-        await system.watch(stop)
+        with ExitStack() as files:
+            get_logger().info(
+                "ready",
+                page=addresses.page,
+                ws=addresses.ws,
+                kafka=addresses.kafka,
+                redis=without_password(addresses.redis),
+                metrics=list(addresses.metrics),
+                env=_env_file(files, addresses),
+            )
+            await system.watch(stop)
+
+
+def _env_file(files: ExitStack, addresses: Addresses) -> str | None:
+    """None where it cannot be written: that is said, and the demo serves all the same."""
+    try:
+        path = files.enter_context(demo_env(demo_env_path(RUN_DIR, addresses.port), addresses.environment()))
+    except OSError as error:
+        get_logger().warning("env_file_not_written", cause=str(error))
+        return None
+    return str(path)
 
 
 async def wait_ready(child: Child, url: str, name: str) -> None:
-    deadline_s = time.monotonic() + _START_S
-    while not await asyncio.to_thread(_is_ready, url):
+    """Until `/ready` misses nothing. A model has all the time it needs to load: a TensorRT plan is built for minutes.
+
+    Raises `ServiceError` where the child ends, or is not ready a minute after its model.
+    """
+    begun_s = time.monotonic()
+    until_s, told = begun_s + _START_S, False
+    while (missing := await asyncio.to_thread(_missing, url)) is None or missing:
+        now_s = time.monotonic()
         if not child.running:
             raise ServiceError(f"{name} ended with status {child.process.returncode}; its reason stands above")
-        if time.monotonic() > deadline_s:
+        if missing is not None and _LOADING in missing:
+            until_s = now_s + _START_S
+            if not told and now_s > begun_s + _START_S:
+                get_logger().info("still_loading", what=name, for_s=round(now_s - begun_s))
+                told = True
+        if now_s > until_s:
             raise ServiceError(f"{name} is not ready after {_START_S:.0f} s; its reason stands above")
         await asyncio.sleep(_POLL_S)
 
 
-def _is_ready(url: str) -> bool:
+class _Page(msgspec.Struct):
+    missing: dict[str, str] = {}
+
+
+def _missing(url: str) -> Collection[str] | None:
+    """The names of what `/ready` says is missing; None where nobody answers."""
     try:
-        with urllib.request.urlopen(url, timeout=1) as response:  # noqa: S310 - an http address of our own making
-            return bool(response.status == HTTPStatus.OK)
+        with urllib.request.urlopen(url, timeout=1):  # noqa: S310 - an http address of our own making
+            return ()
+    except urllib.error.HTTPError as error:
+        with error:
+            return _named(error)
     except OSError:
-        return False
+        return None
+
+
+def _named(page: IO[bytes]) -> Collection[str] | None:
+    try:
+        return msgspec.json.decode(page.read(), type=_Page).missing
+    except (OSError, msgspec.DecodeError):
+        return None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from shared import metrics
+from shared.extras import install_command
 from shared.logs import get_logger
 from shared.tracing_settings import TracingSettings
 from shared.tracing_spans import Trace
@@ -38,7 +39,7 @@ def open_exporter(settings: TracingSettings, spans_of: Callable[[Facts], Trace])
     try:
         from shared.tracing_otlp import OtlpSender
     except ImportError as error:
-        log.warning("tracing_off", missing=error.name, action="type: pip install 'replyline[tracing]'")
+        log.warning("tracing_off", missing=error.name, action=f"type: {install_command('tracing')}")
         return None
     exporter = TraceExporter(spans_of=spans_of, send=OtlpSender(settings), endpoint=settings.endpoint)
     # Making spans is work in Python: whoever waits for the interpreter meanwhile gets it sooner than after its 5 ms.

@@ -10,7 +10,7 @@ _PATH = "/v1/traces"  # OTLP over HTTP names it
 
 
 class TracingSettings(Group):
-    """One trace a request, to a store that takes OTLP over HTTP (`pip install 'replyline[tracing]'`)."""
+    """One trace a request, to a store that takes OTLP over HTTP (the extra `tracing` of pyproject.toml)."""
 
     endpoint: str = Field("", description="where traces are sent: http://tempo:4318 (empty: none are made)")
     service_name: str = Field(

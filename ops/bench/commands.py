@@ -14,7 +14,7 @@ from shared.errors import SettingsError
 _MOST = 100_000
 
 bench_app = typer.Typer(
-    help="Measure: a load of your own, or one of the programs that make the README's numbers.",
+    help="Measure: a load of your own, or one of the programs that docs/measured.md's numbers come from.",
     invoke_without_command=True,
 )
 for _command in (traffic, knee, compare, produce):

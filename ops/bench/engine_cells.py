@@ -14,6 +14,7 @@ from msgspec import Struct
 from ops.bench.engine_transformers import DTYPES
 from ops.model import DEFAULT_MODEL, default_source
 from shared.errors import ModelError
+from shared.extras import install_command
 from shared.model_folder import Manifest, ModelFolder
 from shared.settings import PREFIX, Settings, WorkerSettings
 from workers.engine.tensorrt_probe import Unusable, probe
@@ -91,7 +92,7 @@ def _ours(name: str, settings: Settings, manifest: Manifest) -> list[Planned] | 
     if name == "torch" and (python := torch_python()) is None:
         return f"torch is not installed; {_TORCH_REMEDY}"
     if name == "onnx" and importlib.util.find_spec("onnxruntime") is None:
-        return "onnxruntime is not installed; run: pip install 'replyline[onnx]'"
+        return f"onnxruntime is not installed; run: {install_command('onnx')}"
     if name.startswith("tensorrt"):
         usable = probe(name)
         if isinstance(usable, Unusable):

@@ -18,6 +18,7 @@ from ops.distill.steps import Recipe
 from ops.model import DEFAULT_MODEL, default_source, prepare_model
 from ops.optimize.answers import greedy_answers
 from shared.errors import ModelError, SettingsError
+from shared.extras import install_command
 from shared.tokenizer import Tokenizer
 from workers.engine.loading import chat_template
 from workers.graph.source import ModelSource, open_source, source_sha256
@@ -32,7 +33,7 @@ LOG: Final = "loss.jsonl"
 PLOT: Final = "loss.svg"
 DEMO: Final = "demo"
 
-_INSTALL: Final = "run: pip install 'replyline[torch]'"
+_INSTALL: Final = f"run: {install_command('torch')}"
 _MOST_ANSWER_TOKENS: Final = 160
 
 

@@ -25,6 +25,7 @@ from shared.turn import Turn
 from workers.building import make_preparer, make_scheduler
 from workers.calibration import costs_key, load_or_calibrate
 from workers.engine.loading import LoadedModel, load_model
+from workers.job import target_of
 from workers.kept_lengths import KeptLengths
 from workers.offsets import OffsetTracker
 from workers.reply_publisher import ReplyPublisher, Target
@@ -51,8 +52,10 @@ class _Memory:
     def __init__(self) -> None:
         self.said: defaultdict[str, list[Turn]] = defaultdict(list)
 
-    async def turns(self, tenant: str, session_id: str, *, limit: int, before_unix_ms: float) -> list[Turn]:
-        del tenant
+    async def turns(
+        self, tenant: str, session_id: str, *, limit: int, before_unix_ms: float, request_id: str | None = None
+    ) -> list[Turn]:
+        del tenant, request_id
         return [turn for turn in self.said[session_id] if turn.asked_unix_ms < before_unix_ms][-limit:] if limit else []
 
     def remember(self, tenant: str, session_id: str, turn: Turn) -> None:
@@ -159,7 +162,7 @@ class EngineAlone:
         answered = self._replies.waiting[name] = asyncio.get_running_loop().create_future()
         self._worker.accept(job)
         done = await self._first(answered)
-        self._worker.settled(done)
+        self._worker.settled(target_of(job.order), done)
         return given_of(done)
 
     async def _first(self, answered: asyncio.Future[ReplyDone]) -> ReplyDone:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import SettingsError
+from shared.extras import install_command
 from shared.faq.entries import LANGUAGES
 from shared.messages import Language
 from shared.settings import FaqSettings
@@ -41,7 +42,7 @@ class Encoder:
         try:
             import onnxruntime
         except ImportError as error:
-            raise SettingsError("faq.embeddings_dir needs onnxruntime: pip install 'replyline[dense]'") from error
+            raise SettingsError(f"faq.embeddings_dir needs onnxruntime: {install_command('dense')}") from error
         from tokenizers import Tokenizer
 
         self._pooling = _pooling_of(folder)

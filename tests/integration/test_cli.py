@@ -1,22 +1,19 @@
 """`replyline` as it is typed."""
 
 import asyncio
-import json
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import pytest_asyncio
 from system import MakeSystem, System, eventually
 from typer.main import get_command
 from typer.testing import CliRunner
-from wire import Client
 
 from ops.cli import app
 from ops.processes import Child, free_port
@@ -61,94 +58,6 @@ async def replyline(*arguments: str, limit_s: float = 30, **env: str) -> Done:
         raise
     assert process.returncode is not None
     return Done(process.returncode, out.decode(), err.decode())
-
-
-@dataclass(slots=True)
-class Up:
-    """`replyline up`, running."""
-
-    child: Child
-    log: Path
-    port: int
-
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
-
-    async def ready(self) -> dict[str, Any]:
-        def line() -> dict[str, Any] | None:
-            assert self.child.running, self.log.read_text()
-            return next((line for line in self.lines() if line["event"] == "ready"), None)
-
-        found: dict[str, Any] = await eventually(line, limit_s=60)
-        return found
-
-
-@pytest_asyncio.fixture
-async def up(tmp_path: Path) -> AsyncIterator[Up]:
-    """On a free port, with the scripted engine."""
-    port, log = free_port(), tmp_path / "up.log"
-    env = {
-        "REPLYLINE_GATEWAY__PORT": str(port),
-        "REPLYLINE_WORKER__ENGINE": "fake",
-        "REPLYLINE_ANSWERS__POLICY": "model",
-        "REPLYLINE_ANSWERS__GUARD": "false",
-    }
-    child = Child.start([REPLYLINE, "up"], env=env, log=log)
-    yield Up(child, log, port)
-    children = psutil.Process(child.process.pid).children(recursive=True) if child.running else []
-    child.stop(timeout_s=30)
-    for left in children:
-        if left.is_running() and left.status() != psutil.STATUS_ZOMBIE:
-            left.kill()
-
-
-async def test_up_says_where_everything_is_and_answers(up: Up) -> None:
-    """One line `ready` with all addresses; `ask` streams an answer from there; the second has the first before it."""
-    ready = await up.ready()
-    assert ready["page"] == f"http://127.0.0.1:{up.port}/"
-    assert ready["ws"] == f"ws://127.0.0.1:{up.port}/ws"
-    assert ready["kafka"].startswith("127.0.0.1:")
-    assert ready["redis"].startswith("redis://")
-    assert len(ready["metrics"]) == 2
-    assert all(address.endswith("/metrics") for address in ready["metrics"])
-    asked = await replyline("ask", "How do I return an item?", "--url", ready["ws"], "--max-output-tokens", "12")
-    assert asked.status == 0
-    assert len(asked.out.strip("\n")) == 12
-    assert "AI answer" in asked.err
-    assert "based on" in asked.err
-    whole = await replyline("ask", "Where is it?", "--url", ready["ws"], "--max-output-tokens", "12", "--json")
-    response = json.loads(whole.out)
-    assert (response["source"], len(response["output_text"])) == ("model", 12)
-
-
-async def test_an_interrupt_ends_up_and_leaves_nothing(up: Up) -> None:
-    """Ctrl-C while an answer is written: it is written to its end; status 0, every process gone, every port free."""
-    ready = await up.ready()
-    children = psutil.Process(up.child.process.pid).children(recursive=True)
-    assert len(children) >= 3  # gateway, worker, redis
-    async with Client.connect(ready["ws"]) as client:
-        event_id = await client.create("Tell me", max_output_tokens=500)
-        await client.created(event_id)
-        up.child.signal(signal.SIGINT)
-        assert len((await client.answer(event_id)).text) == 500
-        assert await client.closed() == 4001
-    assert await asyncio.to_thread(up.child.process.wait, 30) == 0
-    assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
-    with socket.create_server(("127.0.0.1", up.port)):
-        pass
-    assert "Traceback" not in up.log.read_text()
-
-
-async def test_up_ends_when_a_part_of_it_dies(up: Up) -> None:
-    """One line says which; nothing is left."""
-    await up.ready()
-    children = psutil.Process(up.child.process.pid).children(recursive=True)
-    worker = next(child for child in children if "workers" in child.cmdline())
-    worker.kill()
-    assert await asyncio.to_thread(up.child.process.wait, 30) == 1
-    assert "the worker ended with status -9" in up.log.read_text()
-    assert "Traceback" not in up.log.read_text()
-    assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
 
 
 @pytest.mark.parametrize("command", ["up", "gateway"])
@@ -275,6 +184,18 @@ async def test_doctor_says_what_to_type_where_a_port_is_taken() -> None:
         done = await replyline("doctor", REPLYLINE_GATEWAY__PORT=str(port))
     assert done.status == 1
     assert f"make demo PORT={port + 1}" in done.out
+
+
+async def test_doctor_judges_for_production_where_an_address_is_set(unused_port: int) -> None:
+    """Unless it is told what for."""
+    address = f"127.0.0.1:{unused_port}"
+    env = {"REPLYLINE_KAFKA__BOOTSTRAP_SERVERS": address}
+    production, demo = [await replyline("doctor", *named, **env) for named in ((), ("--for", "demo"))]
+    assert (production.status, demo.status) == (1, 0)
+    assert f"Kafka {address}" in production.out
+    assert "A gateway and a worker cannot serve from here yet" in production.out
+    assert "Chromium" not in production.out
+    assert "make demo can run." in demo.out
 
 
 async def test_topics_are_created_once_and_described(make_system: MakeSystem) -> None:

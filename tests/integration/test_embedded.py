@@ -75,6 +75,18 @@ def test_kafka_refuses_a_topic_that_exists_and_any_after_its_end(kafka: Embedded
         kafka.create({"late": 1})
 
 
+@pytest.mark.parametrize(("platform", "command"), [("linux", "make setup"), ("darwin", "docker compose up")])
+def test_kafka_without_its_library_names_the_command(
+    platform: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere than on Linux there is none to be installed."""
+    monkeypatch.setattr("ops.embedded.find_librdkafka", lambda: None)
+    monkeypatch.setattr(sys, "platform", platform)
+    with pytest.raises(ServiceError, match=f"the embedded Kafka is missing. Type: {command}") as caught:
+        EmbeddedKafka()
+    assert ("runs on Linux" in str(caught.value)) == (platform != "linux")
+
+
 async def test_redis_keeps_values_in_memory_only() -> None:
     """A value comes back; after a crash and a start on the same port it is gone."""
     with EmbeddedRedis() as server:

@@ -1,4 +1,5 @@
-"""The doctor tells what `make demo` needs from what is only nice to have, each with a remedy."""
+"""The doctor tells what must be there from what is only nice to have, each with a remedy: for the demo by what `make
+demo` needs, in production by what a gateway and a worker need."""
 
 import dataclasses
 from io import StringIO
@@ -6,17 +7,20 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from ops.doctor import Facts, Row, Status, demo_can_run, gather, judge, print_table
+from ops.doctor import gather, print_table, purpose_of
+from ops.doctor_rows import Facts, Purpose, Row, Status, judge, nothing_is_missing, verdict
 from ops.kv_memory import KvFacts, RedisMemory
+from ops.port_use import PortUse
 from shared.settings import Settings
 
 COMPLETE = Facts(
+    platform="linux",
     python=(3, 12, 1),
     cores=2,
     memory_gb=8.0,
     disk_gb=20.0,
     port=8080,
-    port_free=True,
+    port_use=PortUse.FREE,
     model_dir=".models/small",
     model_prepared=True,
     missing_modules={"onnx": (), "dev": ()},
@@ -32,28 +36,44 @@ COMPLETE = Facts(
     ),
     redis_memory=RedisMemory(256 << 20, "allkeys-lru"),
 )
+# As in the container's image, where nothing of the demo and of the tests is.
+BARE = dataclasses.replace(
+    COMPLETE,
+    missing_modules={"onnx": (), "dev": ("pytest",)},
+    librdkafka=None,
+    redis_server=None,
+    java=None,
+    maven=None,
+    chromium=None,
+)
 
 
-def _row(facts: Facts, name: str) -> Row:
-    return next(row for row in judge(facts) if row.name == name)
+def _row(facts: Facts, name: str, purpose: Purpose = "demo") -> Row:
+    return next(row for row in judge(facts, purpose) if row.name == name)
 
 
-def test_a_complete_machine_needs_nothing() -> None:
+def _last_line(facts: Facts, purpose: Purpose = "demo") -> str:
+    return verdict(judge(facts, purpose), facts, purpose)
+
+
+@pytest.mark.parametrize("purpose", ["demo", "production"])
+def test_a_complete_machine_needs_nothing(purpose: Purpose) -> None:
     """Every row is ok and none has a remedy."""
-    rows = judge(COMPLETE)
+    rows = judge(COMPLETE, purpose)
     assert {row.status for row in rows} == {Status.OK}
     assert {row.remedy for row in rows} == {""}
-    assert demo_can_run(rows)
+    assert nothing_is_missing(rows)
 
 
 @pytest.mark.parametrize(
     ("lack", "name", "remedy"),
     [
         ({"python": (3, 10, 9)}, "Python", "make setup"),
-        ({"missing_modules": {"onnx": ("gguf",)}}, "CPU engine", "replyline[onnx]"),
-        ({"librdkafka": None}, "embedded Kafka", "confluent-kafka"),
-        ({"redis_server": None}, "embedded Redis", "apt-get install redis-server"),
-        ({"port_free": False}, "port 8080", "make demo PORT=8081"),
+        ({"missing_modules": {"onnx": ("gguf",)}}, "CPU engine", "make setup"),
+        ({"librdkafka": None}, "embedded Kafka", "make setup"),
+        ({"librdkafka": None, "platform": "darwin"}, "embedded Kafka", "docker compose up (the embedded Kafka runs on"),
+        ({"redis_server": None}, "embedded Redis", "make setup (or: apt-get install redis-server)"),
+        ({"port_use": PortUse.OTHER}, "port 8080", "make demo PORT=8081"),
         ({"disk_gb": 0.2}, "disk", "free 1.5 GB"),
     ],
 )
@@ -62,8 +82,8 @@ def test_what_the_demo_cannot_do_without_is_missing(lack: dict[str, object], nam
     facts = dataclasses.replace(COMPLETE, **lack)
     row = _row(facts, name)
     assert row.status is Status.MISSING
-    assert remedy in row.remedy
-    assert not demo_can_run(judge(facts))
+    assert row.remedy.startswith(remedy) or remedy in row.remedy.split(": ")
+    assert _last_line(facts) == "make demo cannot run yet: see the rows marked missing."
 
 
 @pytest.mark.parametrize(
@@ -90,7 +110,83 @@ def test_what_the_demo_can_do_without_is_a_warning(lack: dict[str, object], name
     row = _row(facts, name)
     assert row.status is Status.WARN
     assert remedy in row.remedy
-    assert demo_can_run(judge(facts))
+    assert _last_line(facts) == "make demo can run."
+
+
+def test_beside_a_running_demo_nothing_is_missing() -> None:
+    """The port is taken by what the port is for."""
+    facts = dataclasses.replace(COMPLETE, port_use=PortUse.REPLYLINE)
+    assert _row(facts, "port 8080") == Row("port 8080", Status.OK, "Replyline answers there")
+    assert _last_line(facts).startswith("Replyline runs on port 8080.")
+    assert nothing_is_missing(judge(facts, "demo"))
+
+
+def test_in_production_nothing_is_asked_that_only_the_demo_and_the_tests_need() -> None:
+    facts = dataclasses.replace(BARE, port_use=PortUse.REPLYLINE, disk_gb=0.1)
+    assert {row.status for row in judge(facts, "production")} == {Status.OK}
+    assert _last_line(facts, "production").startswith("A gateway and a worker have here what they need.")
+    assert not nothing_is_missing(judge(BARE, "demo"))
+
+
+@pytest.mark.parametrize(
+    ("lack", "name", "remedy"),
+    [
+        ({"python": (3, 10, 9)}, "Python", "install Python 3.11"),
+        ({"model_prepared": False}, "model", "replyline model prepare"),
+        ({"kafka": {"broker:9092": False}}, "Kafka broker:9092", "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"),
+        ({"kafka_refusal": "Kafka at broker:9093 hangs up"}, "Kafka's door", "the settings that it names"),
+        ({"redis": {"cache:6379": False}}, "Redis cache:6379", "REPLYLINE_REDIS__URL"),
+    ],
+)
+def test_what_both_processes_need_in_production_is_missing(lack: dict[str, object], name: str, remedy: str) -> None:
+    facts = dataclasses.replace(COMPLETE, **lack)
+    row = _row(facts, name, "production")
+    assert row.status is Status.MISSING
+    assert remedy in row.remedy
+    assert "demo" not in row.detail + row.remedy
+    assert "cannot serve from here yet" in _last_line(facts, "production")
+
+
+@pytest.mark.parametrize(
+    ("lack", "name", "remedy"),
+    [
+        ({"port_use": PortUse.OTHER}, "port 8080", "for a gateway: "),
+        (
+            {"missing_modules": {"onnx": ("onnxruntime",)}},
+            "CPU engine",
+            "for a worker: .venv/bin/pip install -e '.[onnx]'",
+        ),
+        ({"kafka": {"a:9092": False, "b:9092": True}}, "Kafka a:9092", "start it"),
+        ({"memory_gb": 1.0}, "memory", "2 GB"),
+    ],
+)
+def test_what_only_one_of_them_needs_in_production_is_a_warning(
+    lack: dict[str, object], name: str, remedy: str
+) -> None:
+    """And one broker of several that is away."""
+    facts = dataclasses.replace(COMPLETE, **lack)
+    row = _row(facts, name, "production")
+    assert row.status is Status.WARN
+    assert row.remedy.startswith(remedy)
+    assert nothing_is_missing(judge(facts, "production"))
+
+
+def test_an_engine_of_the_gpu_does_not_need_the_cpus() -> None:
+    facts = dataclasses.replace(COMPLETE, uses_cpu_engine=False, missing_modules={"onnx": ("onnxruntime",)})
+    assert "CPU engine" not in {row.name for row in judge(facts, "production")}
+
+
+@pytest.mark.parametrize(
+    ("values", "purpose"),
+    [
+        ({}, "demo"),
+        ({"gateway": {"port": 9000}, "kafka": {"topic_prefix": "shop."}}, "demo"),
+        ({"kafka": {"bootstrap_servers": "broker:9092"}}, "production"),
+        ({"redis": {"url": "redis://cache:6379/0"}}, "production"),
+    ],
+)
+def test_who_says_where_kafka_or_redis_is_asks_for_production(values: dict[str, object], purpose: Purpose) -> None:
+    assert purpose_of(Settings.model_validate(values)) == purpose
 
 
 def test_it_is_told_how_many_sessions_fit_where() -> None:
@@ -105,29 +201,33 @@ def test_it_is_told_how_many_sessions_fit_where() -> None:
 
 
 def test_nothing_is_told_of_sessions_where_no_kv_is_kept() -> None:
-    names = {row.name for row in judge(dataclasses.replace(COMPLETE, kv=None))}
+    names = {row.name for row in judge(dataclasses.replace(COMPLETE, kv=None), "demo")}
     assert not names & {"session KV", "Redis memory"}
     assert gather(Settings.model_validate({"kv": {"enabled": False}})).kv is None
 
 
-def test_every_remedy_names_a_setting_that_exists() -> None:
+@pytest.mark.parametrize("purpose", ["demo", "production"])
+def test_every_remedy_names_a_setting_that_exists(purpose: Purpose) -> None:
     """A variable that the table tells a user to set is one that the settings know."""
-    facts = dataclasses.replace(COMPLETE, memory_gb=0.5, kafka={"a:1": False}, redis={"b:2": False})
+    facts = dataclasses.replace(
+        COMPLETE, memory_gb=0.5, kafka={"a:1": False}, redis={"b:2": False}, port_use=PortUse.OTHER
+    )
     settings = Settings()
-    named = {word for row in judge(facts) for word in row.remedy.replace("=", " ").split() if "REPLYLINE_" in word}
-    assert named
+    remedies = [row.remedy for row in judge(facts, purpose)]
+    named = {word for remedy in remedies for word in remedy.replace("=", " ").split() if "REPLYLINE_" in word}
+    assert len(named) >= 3
     for variable in named:
         group, name = variable.removeprefix("REPLYLINE_").lower().split("__")
         assert hasattr(getattr(settings, group), name)
 
 
 def test_the_table_shows_every_row_and_brackets_as_they_are() -> None:
-    """`replyline[onnx]` is a command, not a style."""
+    """`.[onnx]` is part of a command, not a style."""
     out = StringIO()
-    rows = judge(dataclasses.replace(COMPLETE, missing_modules={"onnx": ("gguf",)}))
+    rows = judge(dataclasses.replace(COMPLETE, missing_modules={"onnx": ("gguf",)}), "production")
     print_table(rows, Console(file=out, width=200))
     text = out.getvalue()
-    assert "pip install 'replyline[onnx]'" in text
+    assert ".venv/bin/pip install -e '.[onnx]'" in text
     assert all(row.name in text for row in rows)
 
 

@@ -8,7 +8,7 @@ import pytest
 from test_doctor import COMPLETE
 
 from ops import engine_facts as module
-from ops.doctor import Row, Status, demo_can_run, judge
+from ops.doctor_rows import Row, Status, judge, nothing_is_missing
 from ops.engine_facts import EngineFacts, engine_facts
 from ops.model import prepare_model
 from shared.model_folder import ModelFolder
@@ -32,8 +32,8 @@ def slots_folder(tmp_path_factory: pytest.TempPathFactory, tiny_source: Path) ->
 
 
 def rows(engine: EngineFacts) -> dict[str, Row]:
-    found = judge(dataclasses.replace(COMPLETE, engine=engine))
-    assert demo_can_run(found)
+    found = judge(dataclasses.replace(COMPLETE, engine=engine), "demo")
+    assert nothing_is_missing(found)
     return {row.name: row for row in found}
 
 
@@ -88,3 +88,14 @@ def test_a_library_that_cannot_take_the_models_graph_is_a_line(
 def test_without_a_model_there_is_no_plan(tmp_path: Path) -> None:
     facts = engine_facts(Settings.model_validate({"model": {"dir": tmp_path}}))
     assert facts == EngineFacts(name="onnx")
+
+
+def test_where_the_system_does_not_tell_its_memory_there_is_no_plan(
+    tmp_path_factory: pytest.TempPathFactory, tiny_source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS, which has no /proc."""
+    folder = prepare_model(tmp_path_factory.mktemp("models"), "fp32", source=tiny_source)
+    settings = Settings.model_validate({"model": {"dir": folder.path}, "worker": {"max_length": 96}})
+    assert engine_facts(settings).memory is not None
+    monkeypatch.setattr(module, "available_memory", lambda: None)
+    assert engine_facts(settings) == EngineFacts(name="onnx")

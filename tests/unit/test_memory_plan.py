@@ -113,6 +113,10 @@ def test_a_machine_without_containers_has_what_it_has(tmp_path: Path) -> None:
     assert available_memory(tmp_path / "meminfo", tmp_path / "none") == 2_048_000
 
 
+def test_a_system_without_proc_does_not_tell(tmp_path: Path) -> None:
+    assert available_memory(tmp_path / "none", tmp_path) is None
+
+
 def test_the_manifest_of_a_cpus_model_has_no_slots() -> None:
     """Folders that were prepared before slots were of fixed length are read as they were meant."""
     old = {k: v for k, v in msgspec.to_builtins(MANIFEST).items() if k not in {"dialect", "max_length"}}

@@ -54,7 +54,7 @@ def test_without_torch_the_worker_says_what_to_install(models: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         load_model(settings(models))
     assert str(caught.value) == (
-        "REPLYLINE_WORKER__ENGINE=torch: torch is not installed; run: pip install 'replyline[torch]'"
+        "REPLYLINE_WORKER__ENGINE=torch: torch is not installed; run: .venv/bin/pip install -e '.[torch]'"
     )
 
 
@@ -104,7 +104,7 @@ def test_a_folder_that_does_not_do_is_named_before_torch_is_looked_for(
 def test_the_doctor_names_what_to_install(models: Path) -> None:
     facts = engine_facts(settings(models))
     assert facts == EngineFacts(
-        name="torch", gpu=Unusable("torch is not installed; run: pip install 'replyline[torch]'")
+        name="torch", gpu=Unusable("torch is not installed; run: .venv/bin/pip install -e '.[torch]'")
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared.errors import ModelError, SettingsError
+from shared.extras import install_command
 from shared.logs import get_logger
 from shared.messages import Language
 from shared.model_folder import CHATML, ModelFolder
@@ -63,9 +64,7 @@ def _load_onnx(settings: Settings, directory: Path) -> LoadedModel:
     try:
         from workers.engine.onnx import OnnxEngine
     except ImportError as error:
-        raise ModelError(
-            f"the onnx engine is not installed ({error.name}); run: pip install 'replyline[onnx]'"
-        ) from None
+        raise ModelError(f"the onnx engine is not installed ({error.name}); run: {install_command('onnx')}") from None
     folder = ModelFolder.open(directory, verify=True)
     if folder.manifest.dialect != "cpu":
         raise SettingsError(

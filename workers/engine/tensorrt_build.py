@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from shared.errors import ModelError
+from shared.extras import install_command
 from workers.engine.tensorrt_plans import PlanShapes
 
 Library = Literal["tensorrt", "tensorrt-rtx"]
@@ -39,7 +40,7 @@ def import_library(name: str) -> Any:
         if not hasattr(library.ICudaEngine, _NEEDED):
             raise ModelError(f"{name} {library.__version__} is too old; install {_OLDEST} or later")
         return library
-    raise ModelError(f"{name} is not installed ({causes[-1]}); run: pip install 'replyline[{name}]'")
+    raise ModelError(f"{name} is not installed ({causes[-1]}); run: {install_command(name)}")
 
 
 def keeps_kv_in_place(library: Any) -> bool:

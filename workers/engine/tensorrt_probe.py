@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from shared.errors import ModelError
+from shared.extras import install_command
 from workers.engine.tensorrt_build import import_library, keeps_kv_in_place, make_log
 from workers.engine.tensorrt_plans import read_plan
 
@@ -73,7 +74,7 @@ def look(library_name: str, plan: Path | None) -> DeviceFacts | Unusable:
     try:
         from cuda.bindings import runtime as cuda
     except ImportError as error:
-        return Unusable(f"cuda-bindings is not installed ({error}); run: pip install 'replyline[{library_name}]'")
+        return Unusable(f"cuda-bindings is not installed ({error}); run: {install_command(library_name)}")
     status, count = cuda.cudaGetDeviceCount()
     if status != cuda.cudaError_t.cudaSuccess or not count:
         name = cuda.cudaGetErrorName(status)[1].decode()

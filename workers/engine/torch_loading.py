@@ -7,6 +7,7 @@ import os
 from typing import Literal
 
 from shared.errors import SettingsError
+from shared.extras import install_command
 from shared.model_folder import ModelFolder
 from shared.settings import PREFIX, Settings, WorkerSettings
 from workers.engine import Engine
@@ -15,7 +16,7 @@ from workers.engine.torch_slots import MAX_PREFILL_ROWS, PRECISIONS, capacity_fo
 from workers.kv.layout import kv_dtype
 from workers.memory_plan import MemoryPlan, plan_memory
 
-_INSTALL = "run: pip install 'replyline[torch]'"
+_INSTALL = f"run: {install_command('torch')}"
 
 
 def find_gpu(wanted: Literal["auto", "cuda", "cpu"]) -> DeviceFacts | Unusable | None:

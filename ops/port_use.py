@@ -1,0 +1,52 @@
+"""Who has the port that a gateway listens to: nobody, a Replyline, or somebody else."""
+
+import socket
+from enum import StrEnum
+from http.client import HTTPConnection, HTTPException
+from typing import Final
+
+_TIMEOUT_S: Final = 1.0
+_ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - asked, not bound
+_HEALTHY: Final = b'{"status":"ok"}'
+_OF_OURS: Final = b"replyline_"
+
+
+class PortUse(StrEnum):
+    """In the words of the doctor's table."""
+
+    FREE = "free"
+    REPLYLINE = "Replyline answers there"
+    OTHER = "something else listens there"
+
+
+def port_use(host: str, port: int) -> PortUse:
+    """Asks whoever listens there: a second where he says nothing."""
+    if can_listen(host, port):
+        return PortUse.FREE
+    return PortUse.REPLYLINE if _is_replyline(_ANY_ADDRESS.get(host, host), port) else PortUse.OTHER
+
+
+def can_listen(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.create_server((host, port), family=family):
+            return True
+    except OSError:
+        return False
+
+
+def _is_replyline(host: str, port: int) -> bool:
+    """Many services say that they are well in these words; only a Replyline has metrics of this name."""
+    return _get(host, port, "/health") == _HEALTHY and _OF_OURS in (_get(host, port, "/metrics") or b"")
+
+
+def _get(host: str, port: int, path: str) -> bytes | None:
+    """The body; None where there is no answer of HTTP in time."""
+    connection = HTTPConnection(host, port, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().read()
+    except (OSError, HTTPException):
+        return None
+    finally:
+        connection.close()

@@ -1,0 +1,62 @@
+"""Whoever starts a process waits until it is ready: for its model as long as it loads, for anything else a while."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ops.processes import Child, ServiceError, free_port
+from ops.up import wait_ready
+from shared.logs import configure_logs
+from shared.settings import load_settings
+from shared.status import Readiness, serve_status
+
+START_S = 0.5
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
+    monkeypatch.setattr("ops.up._START_S", START_S)
+    child = Child.start([sys.executable, "-c", "import time; time.sleep(60)"])
+    yield child
+    child.kill()
+
+
+def for_so_long(begun_s: float, seconds: float, problem: str) -> Callable[[], str | None]:
+    return lambda: problem if time.monotonic() < begun_s + seconds else None
+
+
+async def test_a_model_may_load_longer_than_a_process_may_take_and_that_is_said_once(
+    child: Child, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure_logs(load_settings(log={"format": "json"}).log, process="up")
+    port, begun_s = free_port(), time.monotonic()
+    readiness = Readiness({"engine": for_so_long(begun_s, 4 * START_S, "the model is loading")})
+    async with await serve_status("127.0.0.1", port, readiness):
+        await wait_ready(child, f"http://127.0.0.1:{port}/ready", "the worker")
+    assert time.monotonic() - begun_s >= 4 * START_S
+    [line] = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (line["event"], line["what"]) == ("still_loading", "the worker")
+
+
+async def test_what_misses_anything_else_is_given_up(child: Child) -> None:
+    port = free_port()
+    readiness = Readiness({"kafka": lambda: "no broker"})
+    async with await serve_status("127.0.0.1", port, readiness):
+        with pytest.raises(ServiceError, match="the worker is not ready after"):
+            await wait_ready(child, f"http://127.0.0.1:{port}/ready", "the worker")
+
+
+async def test_what_nobody_hears_of_is_given_up(child: Child) -> None:
+    with pytest.raises(ServiceError, match="the worker is not ready after"):
+        await wait_ready(child, f"http://127.0.0.1:{free_port()}/ready", "the worker")
+
+
+async def test_a_process_that_ends_while_its_model_loads_is_not_waited_for(child: Child) -> None:
+    port = free_port()
+    async with await serve_status("127.0.0.1", port, Readiness({"engine": lambda: "the model is loading"})):
+        child.kill()
+        with pytest.raises(ServiceError, match="the worker ended with status -9"):
+            await wait_ready(child, f"http://127.0.0.1:{port}/ready", "the worker")
