@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import signal
+import sys
 
 from rich.console import Console
 
 from ops.client import ChatClient, new_event_id
+from ops.prompt import Prompt
 from shared.codec import json_encode
 from shared.messages import (
     Consent,
@@ -37,7 +39,8 @@ _RATINGS: dict[str, Rating] = {"/up": "up", "/down": "down"}
 _PATIENCE_S = 30.0
 
 _HELP = (
-    "[dim]/person asks for one · /up, /down rate an answer · /new starts over · /quit ends · Ctrl-C stops an answer[/]"
+    "[dim]/person asks for one · /up, /down rate an answer · /new starts over · /quit ends · "
+    "Ctrl-C stops an answer, and ends at the prompt[/]"
 )
 
 
@@ -64,20 +67,23 @@ async def ask_once(
 
 
 async def converse(url: str, *, token: str | None, session_id: str | None, consent_training: bool = False) -> int:
-    """A conversation until /quit or the end of input. Raises `ConnectFailed`."""
+    """A conversation until /quit, the end of input, or Ctrl-C at the prompt. Raises `ConnectFailed`."""
     console = Console(highlight=False, soft_wrap=True)
+    prompt = Prompt(sys.stdin.fileno(), encoding=sys.stdin.encoding)
     console.print(_HELP)
     consent = Consent(training=True) if consent_training else None
     async with ChatClient(url, token=token, session_id=session_id, patience_s=_PATIENCE_S, consent=consent) as client:
         last: str | None = None
         while True:
-            question = await _read_line()
-            if question is None or question == "/quit":
+            console.print("\n› ", end="")
+            question = await prompt.line()
+            if question is None:
+                console.print()
+                return 0
+            if question == "/quit":
                 return 0
             if question == "/new":
-                await client.forget()
-                last = None
-                console.print("[dim]forgotten; a new conversation[/]")
+                last = None if await _forget(client, console) else last
             elif question == "/person":
                 await _tell(client, HandoffRequest(event_id=new_event_id()), console)
             elif question in _RATINGS and last is None:
@@ -89,12 +95,15 @@ async def converse(url: str, *, token: str | None, session_id: str | None, conse
                 last = await _answer(client, question, console) or last
 
 
-async def _read_line() -> str | None:
-    """A line from the terminal; None at its end."""
-    try:
-        return (await asyncio.to_thread(input, "\n› ")).strip()
-    except (EOFError, KeyboardInterrupt):
-        return None
+async def _forget(client: ChatClient, console: Console) -> bool:
+    """Whether it is."""
+    refused = await client.forget()
+    if refused is not None:
+        told = f"the history could not be erased: {refused.error.code}: {refused.error.message}"
+        console.print(told, style="red", markup=False)
+        return False
+    console.print("forgotten; a new conversation", style="dim")
+    return True
 
 
 async def _tell(client: ChatClient, message: HandoffRequest | Feedback, console: Console) -> None:

@@ -15,14 +15,13 @@ from shared.clock import now_unix_ms
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.handoff_store import HandoffStore
 from shared.handoffs import Handoff, decode_handoff
-from shared.kafka import scan
+from shared.kafka import Kept, scan, tail
 from shared.logs import configure_logs
 from shared.settings import Settings, load_settings
 
 handoffs_app = typer.Typer(help="Customers who wait for a person.", no_args_is_help=True)
 
 _COLUMNS: Final = ("when", "id", "reason", "language", "open", "tenant", "session")
-_POLL_S: Final = 1.0
 
 Lines = Annotated[
     bool, typer.Option("--json", help="one JSON object a line, with the transcript's key and the answers")
@@ -69,74 +68,63 @@ def resolve(
     names: Annotated[list[str], typer.Argument(metavar="ID...", help="as `list` shows them, or how they begin")],
 ) -> None:
     """Say that somebody has taken over: the customer may ask for a person again."""
+    if not all(map(_stem, names)):
+        raise typer.BadParameter("an empty ID names every hand-off: write one as `handoffs list` shows it")
     raise typer.Exit(asyncio.run(_resolve(_settings(), names)))
 
 
 async def _newest(settings: Settings, limit: int, since_unix_ms: float | None) -> list[dict[str, Any]]:
-    found: deque[Handoff] = deque(maxlen=limit)
-    async for _, handoff in _recorded(settings, since_unix_ms, newest=limit):
-        found.append(handoff)
+    since = None if since_unix_ms is None else max(0, int(since_unix_ms))
+    records = scan(settings.kafka, settings.kafka.topics.handoffs, since_unix_ms=since, newest=limit)
+    found = deque([handoff async for handoff in _handoffs(records)], maxlen=limit)
     async with _store(settings) as is_open:
         return [row(handoff, await is_open(handoff)) for handoff in found]
 
 
 async def _follow(settings: Settings, tell: Callable[[dict[str, Any]], None]) -> None:
-    """By the topic's clock, a second at a time."""
-    since_unix_ms = now_unix_ms()
-    told: set[str] = set()
     async with _store(settings) as is_open:
-        while True:
-            async for written_unix_ms, handoff in _recorded(settings, since_unix_ms):
-                since_unix_ms = max(since_unix_ms, written_unix_ms)
-                if handoff.id not in told:
-                    told.add(handoff.id)
-                    tell(row(handoff, await is_open(handoff)))
-            await asyncio.sleep(_POLL_S)
+        async for handoff in _handoffs(tail(settings.kafka, settings.kafka.topics.handoffs)):
+            tell(row(handoff, await is_open(handoff)))
 
 
 async def _resolve(settings: Settings, names: list[str]) -> int:
     """0 where all were open, else 1."""
-    status = 0
-    recorded = [each async for _, each in _recorded(settings, None)]
+    recorded = [each async for each in _handoffs(scan(settings.kafka, settings.kafka.topics.handoffs))]
     store = HandoffStore(settings.redis)
     try:
-        for name in names:
-            found = {each.id: each for each in recorded if each.id.removeprefix("handoff_").startswith(_stem(name))}
-            status |= await _resolve_one(store, name, list(found.values()))
-    except StoreUnavailable as error:
-        return say(f"{error}; nothing was resolved")
+        return max([await _resolve_one(store, name, recorded) for name in names])
     finally:
         await store.close()
-    return status
 
 
-async def _resolve_one(store: HandoffStore, name: str, found: list[Handoff]) -> int:
+async def _resolve_one(store: HandoffStore, name: str, recorded: list[Handoff]) -> int:
+    found = {each.id: each for each in recorded if _stem(each.id).startswith(_stem(name))}
     if len(found) != 1:
         told = "no such hand-off" if not found else f"{len(found)} begin so; write more of it"
         return say(f"{name}: {told}; see: replyline handoffs list")
-    handoff = found[0]
-    kept = await store.find(handoff.tenant, handoff.session_id)
-    if kept is None or kept.id != handoff.id:
-        return say(f"{handoff.id}: is not open: resolved, erased with its conversation, or its time has passed")
-    await store.remove(handoff.tenant, handoff.session_id)
+    [handoff] = found.values()
+    try:
+        kept = await store.find(handoff.tenant, handoff.session_id)
+        if kept is None or kept.id != handoff.id:
+            return say(f"{handoff.id}: is not open: resolved, erased with its conversation, or its time has passed")
+        await store.remove(handoff.tenant, handoff.session_id)
+    except StoreUnavailable as error:
+        return say(f"{handoff.id}: not resolved: {error}")
     sys.stdout.write(f"{handoff.id}: resolved\n")
     return 0
 
 
-async def _recorded(
-    settings: Settings, since_unix_ms: float | None, *, newest: int | None = None
-) -> AsyncIterator[tuple[int, Handoff]]:
-    """(when written, hand-off), oldest first, each id once: delivery is at least once. What is none is passed over."""
+async def _handoffs(records: AsyncIterator[Kept]) -> AsyncIterator[Handoff]:
+    """In the records' order, each id once: delivery is at least once. What is none is passed over."""
     seen: set[str] = set()
-    since = None if since_unix_ms is None else max(0, int(since_unix_ms))
-    async for kept in scan(settings.kafka, settings.kafka.topics.handoffs, since_unix_ms=since, newest=newest):
+    async for kept in records:
         try:
             handoff = decode_handoff(kept.record.value)
         except ProtocolError:
             continue
         if handoff.id not in seen:
             seen.add(handoff.id)
-            yield kept.written_unix_ms, handoff
+            yield handoff
 
 
 @asynccontextmanager

@@ -1,5 +1,7 @@
-"""What a topic holds now: read from its beginning, or a moment, to its end as it stands, outside any group."""
+"""What a topic holds now: read from its beginning, or a moment, to its end as it stands, outside any group. And what is
+written to it from now on."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 
 from shared.errors import BrokerUnavailable
-from shared.kafka.connection import start_or_stop, stop_consumer
+from shared.kafka.connection import has_connection, start_or_stop, stop_consumer
 from shared.kafka.options import connection_options
 from shared.kafka.records import Record, record_of
 from shared.kafka.refusals import unauthorized
@@ -29,9 +31,11 @@ class Kept:
 async def scan(
     settings: KafkaSettings, topic: str, *, since_unix_ms: int | None = None, newest: int | None = None
 ) -> AsyncIterator[Kept]:
-    """Each record once, a partition after another, in order; with `newest` only so many of a partition.
+    """Each record once, a partition after another, in order; with `newest` only of so many of a partition, with
+    `since_unix_ms` only what was written then or later.
 
-    Raises `BrokerUnavailable` where nobody answers, the topic is missing, or aiokafka cannot decode a record.
+    Raises `BrokerUnavailable` where nobody answers, also in the middle of it, the topic is missing, or aiokafka cannot
+    decode a record.
     """
     async with _consumer(settings, topic) as consumer:
         partitions = sorted(consumer.assignment())
@@ -41,13 +45,30 @@ async def scan(
             end = ends[partition]
             start = starts[partition] if newest is None else max(starts[partition], end - newest)
             consumer.seek(partition, start)
-            while await consumer.position(partition) < end:
-                batches = await consumer.getmany(
-                    partition, timeout_ms=settings.request_timeout_ms, max_records=_BATCH_RECORDS
-                )
-                for item in batches.get(partition, []):
-                    if item.offset < end:
+            position = start
+            while position < end:
+                items, position = await _next(consumer, partition, settings, max_records=_BATCH_RECORDS)
+                for item in items:
+                    if item.offset < end and (since_unix_ms is None or item.timestamp >= since_unix_ms):
                         yield Kept(record_of(item), item.timestamp)
+
+
+async def tail(settings: KafkaSettings, topic: str) -> AsyncIterator[Kept]:
+    """Each record that is written from now on, by its place and no clock; without end.
+
+    Raises `BrokerUnavailable` as `scan` does, and where the broker goes away.
+    """
+    async with _consumer(settings, topic) as consumer:
+        # Not `seek_to_end`: the consumer is on its way to the beginning, and whichever answer comes first counts.
+        for partition, end in (await consumer.end_offsets(consumer.assignment())).items():
+            consumer.seek(partition, end)
+        while True:
+            batches = await consumer.getmany(timeout_ms=settings.request_timeout_ms)
+            for batch in batches.values():
+                for item in batch:
+                    yield Kept(record_of(item), item.timestamp)
+            if not batches and not has_connection(consumer):
+                raise BrokerUnavailable(f"Kafka at {settings.bootstrap_servers} is gone")
 
 
 async def read_at(settings: KafkaSettings, topic: str, partition: int, offset: int) -> Kept | None:
@@ -61,19 +82,45 @@ async def read_at(settings: KafkaSettings, topic: str, partition: int, offset: i
         if not beginning <= offset < end:
             return None
         consumer.seek(place, offset)
-        found = await consumer.getmany(place, timeout_ms=settings.request_timeout_ms, max_records=1)
-        item = next(iter(found.get(place, [])), None)
+        items, _ = await _next(consumer, place, settings, max_records=1)
+        item = next(iter(items), None)
         return Kept(record_of(item), item.timestamp) if item is not None and item.offset == offset else None
+
+
+async def _next(
+    consumer: AIOKafkaConsumer, place: TopicPartition, settings: KafkaSettings, *, max_records: int
+) -> tuple[list[Any], int]:
+    """What stands next in a log that goes on, and where it goes on: nothing where there is a gap. aiokafka tells nobody
+    of a connection that is lost: raises `BrokerUnavailable` where two requests' time brings neither."""
+    limit_s = 2 * settings.request_timeout_ms / 1_000
+    try:
+        async with asyncio.timeout(limit_s):
+            before = await consumer.position(place)
+            while True:
+                batches = await consumer.getmany(place, timeout_ms=settings.request_timeout_ms, max_records=max_records)
+                items: list[Any] = batches.get(place, [])
+                position = await consumer.position(place)
+                if items or position != before:
+                    return items, position
+    except TimeoutError:
+        told = f"Kafka at {settings.bootstrap_servers} gave nothing of {place.topic} for {limit_s:g} s"
+        raise BrokerUnavailable(told) from None
 
 
 async def _starts(
     consumer: AIOKafkaConsumer, partitions: list[TopicPartition], ends: Any, since_unix_ms: int | None
 ) -> dict[TopicPartition, int]:
+    beginnings = dict(await consumer.beginning_offsets(partitions))
     if since_unix_ms is None:
-        return dict(await consumer.beginning_offsets(partitions))
+        return beginnings
     found = await consumer.offsets_for_times(dict.fromkeys(partitions, since_unix_ms))
+    # None: nothing is so young, or the broker knows no times at all, as librdkafka's. Of any time it is the latter.
+    of_any_time = await consumer.offsets_for_times(dict.fromkeys(partitions, 0))
     return {
-        partition: ends[partition] if found[partition] is None else found[partition].offset for partition in partitions
+        partition: found[partition].offset
+        if found[partition] is not None
+        else (beginnings if of_any_time[partition] is None else ends)[partition]
+        for partition in partitions
     }
 
 
@@ -85,7 +132,8 @@ async def _consumer(settings: KafkaSettings, topic: str) -> AsyncIterator[AIOKaf
         **connection_options(settings),
         enable_auto_commit=False,
         auto_offset_reset="earliest",
-        request_timeout_ms=settings.request_timeout_ms,
+        fetch_max_wait_ms=settings.fetch_max_wait_ms,
+        request_timeout_ms=settings.request_timeout_ms + settings.fetch_max_wait_ms,
     )
     try:
         await start_or_stop(consumer, settings)

@@ -1,33 +1,94 @@
-"""The terminal's client where its gateway goes away: with something to ask it does not wait as long as it was told."""
+"""The terminal's client where its gateway goes away, falls silent or refuses: with something to ask it does not wait as
+long as it was told, and for nothing without end."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 import pytest
-from scripted_gateway import Script, ScriptedGateway
+from rich.console import Console
+from scripted_gateway import CODEC, Script, ScriptedGateway, Session
 from system import eventually
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
 
-from ops.client import ChatClient, new_event_id
+from ops.chat import _forget
+from ops.client import ChatClient, ConnectFailed, new_event_id
+from shared.errors import SettingsError
 from shared.messages import (
+    ClientMessage,
     ErrorDetail,
     ErrorEvent,
     Feedback,
     FeedbackRecorded,
     HandoffCreated,
     HandoffRequest,
+    Ping,
     ResponseCreate,
     ResponseDelta,
     ResponseDone,
     SessionClosing,
+    SessionDelete,
     SessionStart,
 )
 
 HOUR_MS = 3_600_000
 GOING = ErrorDetail(type="overloaded_error", code="shutting_down", message="it goes away", retryable=True)
+NOT_NOW = ErrorDetail(type="server_error", code="history_unavailable", message="try again", retryable=True)
+
+
+class Forgetful(ScriptedGateway):
+    """Refuses to erase, the next so many times cuts the socket in place of an answer, or says nothing."""
+
+    def __init__(self, *, refusal: ErrorDetail | None = None, cuts: int = 0) -> None:
+        super().__init__()
+        self.refusal = refusal
+        self.cuts = cuts
+
+    async def _handle(self, session: Session, message: ClientMessage) -> None:
+        if not isinstance(message, SessionDelete):
+            await super()._handle(session, message)
+        elif self.cuts and session.connection is not None:
+            self.cuts -= 1
+            session.connection.transport.abort()
+        elif self.refusal is not None:
+            await session.send(ErrorEvent(error=self.refusal))
+        else:
+            await super()._handle(session, message)
+
+
+@dataclass(slots=True)
+class Still:
+    """Takes the WebSocket and says nothing."""
+
+    url: str = ""
+    opened: int = 0
+    open: int = 0
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator["Still"]:
+        async def listen(connection: ServerConnection) -> None:
+            self.opened, self.open = self.opened + 1, self.open + 1
+            with suppress(ConnectionClosed):
+                while True:
+                    await connection.recv()
+            self.open -= 1
+
+        protocols = [Subprotocol(CODEC.name)]
+        async with serve(listen, "127.0.0.1", 0, subprotocols=protocols, ping_interval=None) as server:
+            self.url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
+            yield self
+
+
+def url_of(gateway: ScriptedGateway) -> str:
+    return f"{gateway.origin.replace('http', 'ws')}/ws"
 
 
 def client_of(gateway: ScriptedGateway) -> ChatClient:
     """Patient beyond any test."""
-    return ChatClient(f"{gateway.origin.replace('http', 'ws')}/ws", codec="chat.v1.json", patience_s=2 * HOUR_MS)
+    return ChatClient(url_of(gateway), codec="chat.v1.json", patience_s=2 * HOUR_MS)
 
 
 async def ask(client: ChatClient, text: str = "?") -> str:
@@ -101,3 +162,129 @@ async def test_a_person_is_asked_for_and_an_answer_rated(gateway: ScriptedGatewa
         )
         refused = await client.tell(HandoffRequest(event_id="h2"))
         assert isinstance(refused, ErrorEvent)
+
+
+@pytest.mark.timeout(20)
+async def test_where_the_history_cannot_be_erased_it_is_said_in_a_line_and_the_conversation_goes_on() -> None:
+    console = Console(width=200)
+    async with Forgetful(refusal=NOT_NOW).serve() as gateway, client_of(gateway) as client:
+        with console.capture() as capture:
+            assert not await _forget(client, console)
+        assert capture.get() == "the history could not be erased: history_unavailable: try again\n"
+        assert await ask(client) == "You asked: ?"
+
+
+@pytest.mark.timeout(20)
+async def test_an_erasure_is_asked_for_again_where_the_socket_was_lost_before_its_answer() -> None:
+    console = Console(width=200)
+    async with Forgetful(cuts=1).serve() as gateway, client_of(gateway) as client:
+        with console.capture() as capture:
+            assert await _forget(client, console)
+        assert capture.get() == "forgotten; a new conversation\n"
+        assert len(gateway.all(SessionDelete)) == 2
+
+
+@pytest.mark.timeout(20)
+async def test_a_person_whom_nobody_asked_for_settles_no_erasure() -> None:
+    async with Forgetful(refusal=NOT_NOW).serve() as gateway, client_of(gateway) as client:
+        forgetting = asyncio.create_task(client.forget())
+        await gateway.broadcast(HandoffCreated(handoff_id="handoff_0", reason="fallbacks", created_at=5))
+        refused = await forgetting
+        assert refused is not None
+        assert refused.error == NOT_NOW
+
+
+@pytest.mark.timeout(20)
+async def test_who_waits_for_an_erasure_hears_that_the_connection_has_ended_for_good() -> None:
+    async with Forgetful(cuts=1).serve() as gateway, ChatClient(url_of(gateway), codec="chat.v1.json") as client:
+        with pytest.raises(ConnectFailed, match="has ended: 1006"):
+            await client.forget()
+        with pytest.raises(ConnectFailed):
+            await client.forget()
+
+
+@pytest.mark.timeout(20)
+async def test_a_gateway_that_stands_still_after_the_handshake_is_given_up_and_its_socket_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ops.client._OPEN_S", 0.3)
+    async with Still().serve() as still:
+        with pytest.raises(ConnectFailed, match=r"did not answer within 0.3 s"):
+            async with ChatClient(still.url, codec="chat.v1.json"):
+                pass
+        assert still.opened == 1
+        await eventually(lambda: still.open == 0)
+
+
+@pytest.mark.timeout(20)
+async def test_a_gateway_that_stands_still_does_not_outlast_the_patience_of_who_comes_back(
+    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ops.client._OPEN_S", 0.3)
+    gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
+    async with Still().serve() as still:
+        async with ChatClient(url_of(gateway), codec="chat.v1.json", patience_s=1) as client:
+            asking = asyncio.create_task(ask(client))
+            await gateway.expect(ResponseCreate)
+            client._url = still.url
+            await gateway.hang_up(4001)
+            with pytest.raises(ConnectFailed):
+                await asking
+        assert still.opened > 1
+        await eventually(lambda: still.open == 0)
+
+
+@pytest.mark.timeout(20)
+async def test_an_answer_goes_on_over_another_socket_where_the_first_has_fallen_silent(
+    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ops.client._SLACK_S", 0.2)
+    gateway.heartbeat_s = 0.2
+    gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
+    async with client_of(gateway) as client:
+        asking = asyncio.create_task(ask(client))
+        await gateway.expect(SessionStart, 2)
+        gateway.release()
+        assert await asking == "Half, and whole."
+    assert gateway.num_computed == 1
+
+
+@pytest.mark.timeout(20)
+async def test_who_has_no_patience_is_told_that_nothing_was_heard(
+    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ops.client._SLACK_S", 0.1)
+    gateway.heartbeat_s = 0.1
+    gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
+    async with ChatClient(url_of(gateway), codec="chat.v1.json") as client:
+        with pytest.raises(ConnectFailed, match=r"nothing was heard for 0.3 s"):
+            await ask(client)
+
+
+@pytest.mark.timeout(20)
+async def test_a_socket_that_only_pings_is_kept(gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ops.client._SLACK_S", 0.5)
+    gateway.heartbeat_s = 0.5
+    async with client_of(gateway):
+        for _ in range(20):
+            await gateway.broadcast(Ping())
+            await asyncio.sleep(0.1)
+    assert len(gateway.starts) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [
+        ("ws://localhost:808O/ws", "Port could not be cast"),
+        ("ws://localhost:80800/ws", "Port out of range"),
+        ("http://localhost:8080/ws", "scheme isn't ws or wss"),
+        ("localhost:8080", "scheme isn't ws or wss"),
+        ("ws:///ws", "hostname isn't provided"),
+    ],
+)
+async def test_an_address_that_is_none_is_bad_input(url: str, wrong: str) -> None:
+    with pytest.raises(SettingsError, match=wrong) as raised:
+        async with ChatClient(url):
+            pass
+    assert str(raised.value).startswith(f"--url {url}: ")
+    assert "\n" not in str(raised.value)

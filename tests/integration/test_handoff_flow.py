@@ -23,13 +23,10 @@ async def system(make_system: MakeSystem) -> System:
 
 
 @pytest_asyncio.fixture(scope="module")
-async def worker(system: System) -> Service:
-    return await system.worker().ready()
-
-
-@pytest_asyncio.fixture(scope="module")
-async def gateway(system: System, worker: Service) -> Service:
-    return await system.gateway(handoff__requests_per_minute=4, kafka__request_timeout_ms=1_000).ready()
+async def gateway(system: System) -> Service:
+    gateway = system.gateway(handoff__requests_per_minute=4, kafka__request_timeout_ms=1_000)
+    await asyncio.gather(gateway.ready(), system.worker().ready())
+    return gateway
 
 
 async def replyline(system: System, *arguments: str) -> tuple[int, str, str]:
