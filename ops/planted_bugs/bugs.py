@@ -118,7 +118,7 @@ BUGS: Final = (
     Bug(
         "an erased session's answers are remembered",
         "gateway/inflight.py",
-        "            del self._done[entry.response_id]\n            self._by_event.pop(_event_key(entry), None)\n",
+        "            self.forget(entry)\n",
         "            pass\n",
         ("tests/unit/test_inflight.py",),
     ),
