@@ -8,6 +8,8 @@ BENCH_ENGINES_ARGS ?= --json engines.json --plot engines.svg
 CHAOS_ARGS ?= --seed 1 --minutes 2 --brokers 3
 RELIABILITY_ARGS ?=
 export PYTHON
+# Where Python may write no bytecode, each process compiles anew all that it imports: a second, hundreds of times.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 CODE := gateway ops shared workers tests

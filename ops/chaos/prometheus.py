@@ -14,18 +14,19 @@ from ops.chaos.tools import PROMETHEUS
 from ops.processes import Child, ServiceError, free_port
 
 RULES: Final = Path(__file__).parents[1] / "alerts" / "rules.yml"
-_EVERY: Final = "5s"
 _START_S: Final = 30.0
 _ASK_S: Final = 5.0
 
 
 @dataclass(slots=True)
 class Prometheus:
-    """Of these addresses, by job. What it stores lies in `folder`. Scraped and evaluated every five seconds, as the
-    rules want it."""
+    """Of these addresses, by job. What it stores lies in `folder`. Scraped as often as the rules want it, which say
+    themselves how often they are evaluated."""
 
     folder: Path
     addresses: Mapping[str, Sequence[str]]
+    every_s: int = 5
+    rules: Path = RULES
     port: int = field(default_factory=free_port)
     _child: Child | None = None
 
@@ -34,9 +35,10 @@ class Prometheus:
         program = shutil.which(PROMETHEUS)
         if program is None:
             raise ServiceError("prometheus is missing. Type: apt-get install --no-install-recommends prometheus")
+        every = f"{self.every_s}s"
         config = {
-            "global": {"scrape_interval": _EVERY, "scrape_timeout": _EVERY, "evaluation_interval": _EVERY},
-            "rule_files": [str(RULES)],
+            "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
+            "rule_files": [str(self.rules)],
             "scrape_configs": [
                 {"job_name": job, "static_configs": [{"targets": list(targets)}]}
                 for job, targets in self.addresses.items()

@@ -20,8 +20,8 @@ async def real_gateway(make_system: MakeSystem) -> Service:
         promise__first_token_ms=30_000,
         promise__deadline_ms=MODEL_MS,
     )
-    await system.worker().ready()
-    return await system.gateway().ready()
+    gateway, _ = await asyncio.gather(system.gateway().ready(), system.worker().ready())
+    return gateway
 
 
 async def ask(page: Page, question: str) -> None:

@@ -1,5 +1,7 @@
 """Who answers, through Kafka and back: small talk, the FAQ's entry, the model; nobody, and then a person."""
 
+import asyncio
+
 from system import MakeSystem
 from wire import Client
 
@@ -11,8 +13,7 @@ GROUNDED = {"answers__policy": "grounded", "answers__guard": True, "answers__con
 async def test_each_question_is_answered_by_whom_the_faq_says(make_system: MakeSystem) -> None:
     """What the model is not asked for takes none of its slots, and is remembered like any answer."""
     system = await make_system(promise__first_token_ms=8_000, **GROUNDED)
-    worker = await system.worker().ready()
-    gateway = await system.gateway().ready()
+    worker, gateway = await asyncio.gather(system.worker().ready(), system.gateway().ready())
     async with Client.connect(gateway.ws) as client:
         hello = await client.ask("Hello!")
         perhaps = await client.ask("I would like to return an item, how does that work?")

@@ -24,12 +24,9 @@ async def system(make_system: MakeSystem) -> System:
 
 @pytest_asyncio.fixture(scope="module", autouse=True)
 async def worker(system: System) -> Service:
-    return await system.worker().ready()
-
-
-@pytest_asyncio.fixture(scope="module", autouse=True)
-async def gateway(system: System) -> Service:
-    return await system.gateway().ready()
+    """Beside a gateway, which routes what comes to the inbox."""
+    worker, _ = await asyncio.gather(system.worker().ready(), system.gateway().ready())
+    return worker
 
 
 def now_ms() -> int:
@@ -162,26 +159,29 @@ async def test_a_clock_that_is_ahead_is_said_once_a_minute_and_costs_nobody_time
 
 
 async def test_a_clock_that_is_behind_is_said_where_the_broker_stamps_what_comes(
-    system: System, unique: Callable[[str], str]
+    make_system: MakeSystem, unique: Callable[[str], str]
 ) -> None:
     """Read unopened or not: what was past when the broker took it in, again and again, was not held back."""
-    topic = "chat.requests.long"
-    await _stamp_by_broker(system.bootstrap, system.topic(topic))
-    past = now_ms() - 5 * MINUTE_MS
-    late = {
-        "deadline-unix-ms": str(past).encode(),
-        "ce_id": b"x",
-        "reply-topic": system.topic("chat.replies.external").encode(),
-    }
-    for headers in (late, {}):
-        worker = await system.worker(worker__buckets="long", worker__group=unique("behind")).ready()
-        for _ in range(14):  # over one and a half times as long
+
+    async def is_said(*, unopened: bool) -> None:
+        """Of records that come until it is."""
+        system, past = await make_system(), now_ms() - 5 * MINUTE_MS
+        topic, replies = "chat.requests.long", system.topic("chat.replies.external")
+        await _stamp_by_broker(system.bootstrap, system.topic(topic))
+        worker = await system.worker(worker__buckets="long").ready()
+        late = [("deadline-unix-ms", str(past).encode()), ("ce_id", b"x"), ("reply-topic", replies.encode())]
+
+        async def lines_after_another() -> list[dict[str, Any]]:
             value = request(unique("behind"), created_unix_ms=past)
-            await system.produce(topic, value, headers=list(headers.items()))
+            await system.produce(topic, value, headers=late if unopened else [])
             await asyncio.sleep(HELD_BACK_MS / 1_000 / 9)
-        line, *_ = await eventually(lambda: worker.logged("clock_skew"))  # noqa: B023
+            return worker.logged("clock_skew")
+
+        [line] = await eventually(lines_after_another)
         assert -6 * MINUTE_MS < line["widest_ms"] <= -4 * MINUTE_MS
         await worker.stop()
+
+    await asyncio.gather(is_said(unopened=True), is_said(unopened=False))
 
 
 async def test_what_was_held_back_while_kafka_was_away_says_nothing_of_clocks(

@@ -9,7 +9,7 @@ from newer_worker import NEWER
 from system import MakeSystem, System, eventually
 from wire import MSGPACK, Client
 
-from ops.chaos.prometheus import Prometheus
+from ops.chaos.prometheus import RULES, Prometheus
 from ops.diagnose.look import look
 from ops.diagnose.rules import found_in
 from ops.diagnose.system import Role
@@ -34,7 +34,8 @@ async def test_the_worse_of_two_releases_is_named_until_its_worker_is_stopped(
     slow = {"worker__metrics_port": port, "worker__fake_prefill_ms_per_token": 100}
     old, gateway, new = system.worker(), system.gateway(), system._start("tests.integration.newer_worker", port, slow)
     await asyncio.gather(old.ready(), new.ready(), gateway.ready())
-    prometheus = Prometheus(tmp_path, {"gateway": [gateway.address], "worker": [old.address, new.address]})
+    addresses = {"gateway": [gateway.address], "worker": [old.address, new.address]}
+    prometheus = Prometheus(tmp_path, addresses, every_s=1, rules=_impatient_rules(tmp_path))
     asking: list[asyncio.Task[None]] = []
     try:
         await prometheus.start()
@@ -52,6 +53,17 @@ async def test_the_worse_of_two_releases_is_named_until_its_worker_is_stopped(
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
         await asyncio.to_thread(prometheus.stop)
+
+
+def _impatient_rules(folder: Path) -> Path:
+    """The rules, evaluated every second, and the alert fires two seconds after it is pending."""
+    text = RULES.read_text()
+    for theirs, ours in (("interval: 5s", "interval: 1s"), ("for: 10s", "for: 2s")):
+        assert theirs in text
+        text = text.replace(theirs, ours)
+    rules = folder / "rules.yml"
+    rules.write_text(text)
+    return rules
 
 
 async def _ask_on(url: str) -> None:

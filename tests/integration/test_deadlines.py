@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
 from standstill import InTime
 from system import MakeSystem, Service, System, eventually
@@ -20,13 +21,21 @@ async def system(make_system: MakeSystem) -> System:
 
 
 @pytest_asyncio.fixture(scope="module")
-async def gateway(system: System, worker: Service) -> Service:
-    return await system.gateway().ready()
+async def services(system: System) -> tuple[Service, Service]:
+    """The worker has its partitions: what is asked next has little time."""
+    worker, gateway = await asyncio.gather(system.worker().ready(), system.gateway().ready())
+    await eventually(lambda: worker.metric("replyline_rebalances_total"))
+    return worker, gateway
 
 
-@pytest_asyncio.fixture(scope="module")
-async def worker(system: System) -> Service:
-    return await system.worker().ready()
+@pytest.fixture(scope="module")
+def worker(services: tuple[Service, Service]) -> Service:
+    return services[0]
+
+
+@pytest.fixture(scope="module")
+def gateway(services: tuple[Service, Service]) -> Service:
+    return services[1]
 
 
 @pytest_asyncio.fixture

@@ -1,6 +1,8 @@
 """A shop rewrites its FAQ while it is asked: gateway and worker answer from the new one, and never from a bad one."""
 
+import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from system import MakeSystem, Service, eventually
@@ -15,7 +17,7 @@ def write(path: Path, answer: str) -> None:
     path.write_text(json.dumps([{"id": "hours", "topic": "store", "en": wording}]), encoding="utf-8")
 
 
-async def counted(services: list[Service], outcome: str, times: int) -> None:
+async def counted(services: Sequence[Service], outcome: str, times: int) -> None:
     for service in services:
 
         async def is_counted(service: Service = service) -> bool:
@@ -30,8 +32,8 @@ async def test_a_changed_faq_is_served_by_gateway_and_worker_and_a_bad_one_by_ne
     path = tmp_path / "faq.json"
     write(path, "At nine o'clock.")
     system = await make_system(faq__path=path, answers__policy="grounded")
-    gateway, worker = await system.gateway().ready(), await system.worker().ready()
-    both = [gateway, worker]
+    both = await asyncio.gather(system.gateway().ready(), system.worker().ready())
+    gateway, worker = both
 
     async with Client.connect(gateway.ws) as client:
         grounding = (await client.ask(QUESTION)).response["grounding"]

@@ -13,14 +13,21 @@ from ops.kafka_broker import KafkaBroker, install, node_at
 from ops.processes import ServiceError
 
 
-@pytest.fixture
-def own_broker() -> Iterator[KafkaBroker]:
-    """A broker that the test may stop."""
+@pytest.fixture(scope="module")
+def _own_broker() -> Iterator[KafkaBroker]:
     try:
         with KafkaBroker() as broker:
             yield broker
     except ServiceError as error:
         pytest.fail(f"{error}", pytrace=False)
+
+
+@pytest.fixture
+def own_broker(_own_broker: KafkaBroker) -> KafkaBroker:
+    """A broker that the test may stop."""
+    if not _own_broker.running:
+        _own_broker.start()
+    return _own_broker
 
 
 async def _create(bootstrap: str, topic: str, partitions: int = 2) -> None:
@@ -57,33 +64,25 @@ async def test_the_shared_broker_makes_a_round_trip(
 
 
 @pytest.mark.parametrize("kill", [False, pytest.param(True, marks=pytest.mark.slow)])
-async def test_a_restart_keeps_the_address_the_records_and_the_offsets(own_broker: KafkaBroker, kill: bool) -> None:
+async def test_a_restart_keeps_the_address_the_records_and_the_offsets(
+    own_broker: KafkaBroker, unique: Callable[[str], str], kill: bool
+) -> None:
     """After SIGTERM or SIGKILL the group goes on where it had committed."""
-    bootstrap = own_broker.bootstrap
-    await _create(bootstrap, "kept")
-    await _produce(bootstrap, "kept", b"one", b"two")
-    assert await _consume(bootstrap, "kept", "readers", 1) == [b"one"]
+    bootstrap, topic, group = own_broker.bootstrap, unique("kept"), unique("readers")
+    await _create(bootstrap, topic)
+    await _produce(bootstrap, topic, b"one", b"two")
+    assert await _consume(bootstrap, topic, group, 1) == [b"one"]
     own_broker.halt(kill=kill)
     assert not own_broker.running
     assert node_at("127.0.0.1", own_broker.port) is None
     own_broker.restart()
     assert own_broker.bootstrap == bootstrap
-    assert await _consume(bootstrap, "kept", "readers", 1) == [b"two"]
+    assert await _consume(bootstrap, topic, group, 1) == [b"two"]
 
 
-def test_stop_removes_the_data(own_broker: KafkaBroker) -> None:
-    """The temporary directory goes with the process; stopping again is allowed."""
-    data = own_broker._data
-    assert data is not None
-    assert data.path.is_dir()
-    own_broker.stop()
-    own_broker.stop()
-    assert not data.path.exists()
-
-
-def test_a_broker_that_cannot_start_says_why(own_broker: KafkaBroker) -> None:
+def test_a_broker_that_cannot_start_says_why(kafka_broker: KafkaBroker) -> None:
     """The error carries the end of the broker's own log, and nothing stays behind."""
-    other = KafkaBroker(port=own_broker.port)
+    other = KafkaBroker(port=kafka_broker.port)
     with pytest.raises(ServiceError, match=r"(?s)did not start.*[Bb]ind"):
         other.start(timeout_s=20)
     assert other._data is None
@@ -95,3 +94,13 @@ def test_without_maven_the_error_is_the_command(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ServiceError, match="apt-get install openjdk-17-jre-headless maven"):
         install()
+
+
+def test_stop_removes_the_data(own_broker: KafkaBroker) -> None:
+    """The temporary directory goes with the process; stopping again is allowed."""
+    data = own_broker._data
+    assert data is not None
+    assert data.path.is_dir()
+    own_broker.stop()
+    own_broker.stop()
+    assert not data.path.exists()

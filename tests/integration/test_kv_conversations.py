@@ -1,5 +1,6 @@
 """Workers hold nothing that another cannot take up: killed between two turns, erased, wiped, cut off from Redis."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -37,6 +38,11 @@ async def system(make_system: MakeSystem) -> AsyncIterator[System]:
     system.stop()
 
 
+async def started(system: System, **settings: Any) -> tuple[Service, Service]:
+    """A gateway, and a worker with these settings."""
+    return await asyncio.gather(system.gateway().ready(), system.worker(**settings).ready())
+
+
 async def asked(client: Client, worker: Service, text: str, **fields: Any) -> Answer:
     """The answer, once what was computed of it is written."""
     saves = await worker.metric("replyline_kv_save_seconds_count")
@@ -65,7 +71,7 @@ async def test_after_kill_9_another_worker_goes_on_from_redis_token_for_token(sy
         "worker__costs_dir": system.folder,
         "kv__precision": "exact",
     }
-    gateway, first = await system.gateway().ready(), await system.worker(**ONE_WORKER).ready()
+    gateway, first = await started(system, **ONE_WORKER)
     async with Client.connect(gateway.ws) as client:
         said = [(await asked(client, first, text)).text for text in TALK[:2]]
         assert await restored(first, level="redis") == 0
@@ -92,8 +98,7 @@ async def test_after_kill_9_another_worker_goes_on_from_redis_token_for_token(sy
 
 
 async def test_of_two_workers_the_other_takes_up_what_one_leaves(system: System) -> None:
-    gateway = await system.gateway().ready()
-    both = [await system.worker().ready(), await system.worker().ready()]
+    gateway, *both = await asyncio.gather(system.gateway().ready(), system.worker().ready(), system.worker().ready())
     async with Client.connect(gateway.ws) as client:
         await client.ask(RETURNS, max_output_tokens=12)
 
@@ -110,7 +115,7 @@ async def test_of_two_workers_the_other_takes_up_what_one_leaves(system: System)
 
 async def test_an_erased_conversation_leaves_nothing_in_redis_nor_in_the_worker(system: System) -> None:
     """The next question has no more from the cache than a stranger's first one has."""
-    gateway, worker = await system.gateway().ready(), await system.worker().ready()
+    gateway, worker = await started(system)
     async with Redis.from_url(system.redis.url) as redis, Client.connect(gateway.ws) as client:
         key = f"replyline:{{demo/{client.session_id}}}:kv"
 
@@ -138,7 +143,7 @@ async def test_an_erased_conversation_leaves_nothing_in_redis_nor_in_the_worker(
 
 
 async def test_a_wiped_redis_costs_time_and_no_answer(system: System) -> None:
-    gateway, worker = await system.gateway().ready(), await system.worker(kv__host_mib=0, worker__slots=1).ready()
+    gateway, worker = await started(system, kv__host_mib=0, worker__slots=1)
     async with Redis.from_url(system.redis.url) as redis, Client.connect(gateway.ws) as client:
         await asked(client, worker, RETURNS)
         await redis.flushall()
@@ -155,7 +160,7 @@ async def test_a_wiped_redis_costs_time_and_no_answer(system: System) -> None:
 
 async def test_a_redis_that_hangs_costs_time_and_no_answer_and_is_used_again(system: System) -> None:
     """Both threads find out, each once; then nothing waits for it until it answers again."""
-    gateway, worker = await system.gateway().ready(), await system.worker(kv__host_mib=0, worker__slots=1).ready()
+    gateway, worker = await started(system, kv__host_mib=0, worker__slots=1)
     async with Client.connect(gateway.ws) as client, Client.connect(gateway.ws) as other:
         await asked(client, worker, RETURNS)
         await asked(other, worker, "Do you sell gift cards?")

@@ -32,13 +32,18 @@ async def system(make_system: MakeSystem) -> System:
 
 
 @pytest_asyncio.fixture(scope="module")
-async def worker(system: System) -> Service:
-    return await system.worker().ready()
+async def services(system: System) -> tuple[Service, Service]:
+    return await asyncio.gather(system.worker().ready(), system.gateway().ready())
 
 
-@pytest_asyncio.fixture(scope="module")
-async def gateway(system: System, worker: Service) -> Service:
-    return await system.gateway().ready()
+@pytest.fixture(scope="module")
+def worker(services: tuple[Service, Service]) -> Service:
+    return services[0]
+
+
+@pytest.fixture(scope="module")
+def gateway(services: tuple[Service, Service]) -> Service:
+    return services[1]
 
 
 @pytest_asyncio.fixture

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kv_stores import FAQ, SYSTEM, TENANT, A, B, Bench, C, asked
 
+from shared.clock import now_unix_ms
 from shared.history import History
 from shared.session_key import SessionKey, shared_key
 from shared.turn import Turn
@@ -105,7 +106,7 @@ async def test_an_erased_session_is_not_resurrected_by_a_late_save(bench: Bench)
     history = History(bench.settings)
     await history.append(TENANT, session.session_id, Turn("r1", "q", "a", "model", int(when)))
     store.save(session, {A: b"a"}, asked_unix_ms=when)
-    await history.delete(TENANT, session.session_id)
+    await history.delete(TENANT, session.session_id, asked_unix_ms=now_unix_ms())
     await history.close()
     assert bench.admin.keys(session.of("*")) == [session.of("erased").encode()]
 

@@ -156,7 +156,8 @@ async def test_what_is_no_report_changes_nothing(system: System, gateway: Servic
     async with worker_that_says(system, 10.0), Client.connect(gateway.ws) as client:
         await eventually(workers_known(gateway, 1))
         assert "eta_ms" in await client.created(await client.create(RETURNS, first_token_ms=200))
-    assert await gateway.metric("replyline_dead_letters_total", reason="bad_report") == len(nonsense)
+    assert await gateway.metric("replyline_records_ignored_total", what="report") == len(nonsense)
+    assert await gateway.metric("replyline_dead_letters_total") == 0
 
 
 async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(make_system: MakeSystem) -> None:
@@ -164,7 +165,7 @@ async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(
         admission__breaker_p99_ms=300,
         admission__breaker_open_s=1,
         admission__breaker_probes=2,
-        gateway__max_inflight_per_connection=100,
+        gateway__max_inflight_per_connection=32,
     )
     gateway = await system.gateway().ready()
     async with Client.connect(gateway.ws) as client:
@@ -203,7 +204,7 @@ async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(
 async def test_above_the_limit_the_fallback_answers_at_once(make_system: MakeSystem) -> None:
     """The workers are silent, so the limit falls to its lowest: two."""
     system = await make_system(
-        admission__min_concurrency=2, gateway__max_inflight_per_connection=100, admission__breaker_fewest_words=10_000
+        admission__min_concurrency=2, gateway__max_inflight_per_connection=32, admission__breaker_fewest_words=10_000
     )
     gateway = await system.gateway(promise__deadline_ms=20_000, admission__breaker_p99_ms=300).ready()
 

@@ -41,8 +41,8 @@ async def system(make_system: MakeSystem) -> System:
 
 @pytest_asyncio.fixture(scope="module")
 async def gateway(system: System) -> Service:
-    await system.worker().ready()
-    return await system.gateway().ready()
+    gateway, _ = await asyncio.gather(system.gateway().ready(), system.worker().ready())
+    return gateway
 
 
 def settings_of(system: System) -> Settings:

@@ -27,8 +27,8 @@ async def gateway(make_system: MakeSystem) -> Service:
         promise__first_token_ms=30_000,
         promise__deadline_ms=60_000,
     )
-    await system.worker().ready()
-    return await system.gateway().ready()
+    gateway, _ = await asyncio.gather(system.gateway().ready(), system.worker().ready())
+    return gateway
 
 
 async def ask(*command: str, limit_s: float = 60) -> tuple[list[str], dict[str, object]]:

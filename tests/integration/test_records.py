@@ -21,14 +21,19 @@ async def system(make_system: MakeSystem) -> System:
 
 
 @pytest_asyncio.fixture(scope="module")
-async def worker(system: System) -> Service:
-    return await system.worker().ready()
+async def services(system: System) -> tuple[Service, Service]:
+    return await asyncio.gather(system.worker().ready(), system.gateway().ready())
 
 
-@pytest_asyncio.fixture(scope="module", autouse=True)
-async def gateway(system: System, worker: Service) -> Service:
+@pytest.fixture(scope="module")
+def worker(services: tuple[Service, Service]) -> Service:
+    return services[0]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gateway(services: tuple[Service, Service]) -> Service:
     """It routes what comes to the inbox."""
-    return await system.gateway().ready()
+    return services[1]
 
 
 def request(name: str, **fields: Any) -> dict[str, Any]:

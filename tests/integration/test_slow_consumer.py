@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 import pytest_asyncio
 from crowds import small_socket
 from system import MakeSystem, Service, System, eventually
@@ -26,23 +27,27 @@ async def system(make_system: MakeSystem) -> System:
 
 
 @pytest_asyncio.fixture(scope="module")
-async def worker(system: System) -> Service:
-    return await system.worker().ready()
+async def gateways(system: System) -> tuple[Service, Service]:
+    """Before one worker."""
+    hasty = system.gateway(gateway__buffer_close_bytes=8_192, gateway__slow_consumer_s=0.5)
+    patient = system.gateway(gateway__reply_partition=1, gateway__slow_consumer_s=100)
+    await asyncio.gather(hasty.ready(), patient.ready(), system.worker().ready())
+    return hasty, patient
 
 
-@pytest_asyncio.fixture(scope="module")
-async def gateway(system: System, worker: Service) -> Service:
+@pytest.fixture(scope="module")
+def gateway(gateways: tuple[Service, Service]) -> Service:
     """Closes after half a second over its limit."""
-    return await system.gateway(gateway__buffer_close_bytes=8_192, gateway__slow_consumer_s=0.5).ready()
+    return gateways[0]
 
 
-@pytest_asyncio.fixture(scope="module")
-async def patient(system: System, worker: Service) -> Service:
+@pytest.fixture(scope="module")
+def patient(gateways: tuple[Service, Service]) -> Service:
     """Waits for a slow client for as long as the test does."""
-    return await system.gateway(gateway__reply_partition=1, gateway__slow_consumer_s=100).ready()
+    return gateways[1]
 
 
-async def test_what_a_slow_client_has_not_read_is_merged_and_arrives_whole(patient: Service, worker: Service) -> None:
+async def test_what_a_slow_client_has_not_read_is_merged_and_arrives_whole(patient: Service) -> None:
     """It finds all of the text, without gap, in fewer deltas; others are served meanwhile."""
     merged = await patient.metric("replyline_gateway_deltas_merged_total")
     async with (

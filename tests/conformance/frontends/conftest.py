@@ -1,5 +1,6 @@
 """What every suite over the front ends runs on: one system a suite, and someone who is served throughout."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -23,13 +24,19 @@ async def system(make_system: MakeSystem) -> System:
 
 
 @pytest_asyncio.fixture(scope="module")
-async def worker(system: System) -> Service:
-    return await system.worker().ready()
+async def services(system: System) -> tuple[Service, Service]:
+    gateway = system.gateway(gateway__messages_per_minute=100_000, gateway__hello_timeout_s=30)
+    return await asyncio.gather(system.worker().ready(), gateway.ready())
 
 
-@pytest_asyncio.fixture(scope="module")
-async def gateway(system: System, worker: Service) -> Service:
-    return await system.gateway(gateway__messages_per_minute=100_000, gateway__hello_timeout_s=30).ready()
+@pytest.fixture(scope="module")
+def worker(services: tuple[Service, Service]) -> Service:
+    return services[0]
+
+
+@pytest.fixture(scope="module")
+def gateway(services: tuple[Service, Service]) -> Service:
+    return services[1]
 
 
 @pytest_asyncio.fixture(scope="module")
