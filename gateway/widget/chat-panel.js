@@ -128,15 +128,19 @@ export class ChatPanel {
     this.#input.focus();
   }
 
-  /** @param {string} language @param {Strings} strings @param {string | null} heading the host's own title */
-  localize(language, strings, heading) {
+  /**
+   * @param {string} language @param {Strings} strings @param {string | null} heading the host's own title
+   * @param {string[]} suggested the host's own questions
+   */
+  localize(language, strings, heading, suggested) {
     this.#strings = strings;
     this.element.lang = language;
     this.#heading.textContent = heading ?? strings.heading;
     this.#log.setAttribute("aria-label", strings.conversation);
     this.#greeting.textContent = strings.greeting;
     this.#suggestions.setAttribute("aria-label", strings.suggestions);
-    this.#suggestions.replaceChildren(...strings.suggested.map((question) => this.#suggestion(question)));
+    this.#suggestions.replaceChildren(...suggested.map((question) => this.#suggestion(question)));
+    this.#suggestions.hidden = suggested.length === 0;
     this.#label.textContent = strings.input;
     this.#input.placeholder = strings.placeholder;
     this.#newChat.textContent = strings.newChat;

@@ -13,7 +13,8 @@
  * is said at each connect; a script tag with `data-auto` may have it too.
  * Property `token`: for a gateway that asks who its customers are, a function that gives a fresh token (or a promise of
  * one), asked at each connect and before the last one expires: `chat.token = async () => (await fetch("/token")).text()`.
- * Slot `note`: the host's words under the input. Custom properties: `--replyline-accent`, `--replyline-on-accent`.
+ * Slot `note`: the host's words under the input. A child list with `slot="suggestions"` (one a language, by its `lang`)
+ * holds questions to be asked by a click. Custom properties: `--replyline-accent`, `--replyline-on-accent`.
  */
 
 import { h, icon } from "./chat-dom.js";
@@ -34,6 +35,16 @@ const consentOf = ({ dataset }) => ({
     return dataset.consentTraining !== undefined && dataset.consentTraining !== "false";
   },
 });
+
+/**
+ * The questions that the page suggests in a language.
+ * @param {HTMLElement} element @param {string} language
+ */
+const suggestionsOf = (element, language) =>
+  /** @type {HTMLElement[]} */ ([...element.querySelectorAll(':scope > [slot="suggestions"]')])
+    .filter(({ lang }) => lang === "" || lang.toLowerCase().split("-")[0] === language)
+    .flatMap((list) => [...list.querySelectorAll("li")].map((item) => item.textContent?.trim() ?? ""))
+    .filter((question) => question !== "");
 
 export class ReplylineChat extends HTMLElement {
   static observedAttributes = ["lang", "heading"];
@@ -86,7 +97,7 @@ export class ReplylineChat extends HTMLElement {
     const page = /** @type {HTMLElement | null} */ (this.parentElement?.closest("[lang]"));
     const wishes = [this.getAttribute("lang"), page?.lang, ...navigator.languages];
     const { language, strings } = chooseLanguage(wishes);
-    this.#panel?.localize(language, strings, this.getAttribute("heading"));
+    this.#panel?.localize(language, strings, this.getAttribute("heading"), suggestionsOf(this, language));
     name(this.#closer, strings.closeChat);
     name(this.#launcher, strings.openChat);
   }

@@ -270,6 +270,30 @@ async def test_another_site_places_the_element_and_its_styles_do_not_leak_in(
         await expect(page.get_by_label("您的问题")).not_to_have_css("color", "rgb(255, 0, 0)")
 
 
+async def test_questions_are_suggested_by_the_page_in_its_language_and_else_none(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    html = f"""<!doctype html><title>Elsewhere</title>
+        <script type="module" src="{gateway.origin}/widget/replyline-chat.js"></script>
+        <replyline-chat lang="en">
+          <ul slot="suggestions" lang="zh"><li>有 &lt;b&gt; 吗？</li></ul>
+          <ul slot="suggestions"><li>Is it <em>warm</em>?</li><li> </li></ul>
+        </replyline-chat>
+        <replyline-chat id="bare" lang="en"></replyline-chat>"""
+    async with foreign_site(html) as url:
+        page = await open_chat(url)
+        suggested = page.locator("replyline-chat").first.get_by_role("list", name="People often ask")
+        await expect(suggested.get_by_role("button")).to_have_text(["Is it warm?"])
+        await expect(page.locator("#bare").get_by_role("list")).to_have_count(0)
+        await page.evaluate("document.querySelector('replyline-chat').lang = 'zh'")
+        await expect(page.get_by_role("list", name="大家常问").get_by_role("button")).to_have_text(
+            ["有 <b> 吗？", "Is it warm?"]
+        )
+        await page.get_by_role("button", name="Is it warm?").click()
+        (question,) = await gateway.expect(ResponseCreate)
+        assert question.input == "Is it warm?"
+
+
 async def test_a_page_that_is_not_served_securely_can_still_ask(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     page = await open_chat()
     await page.add_init_script("delete Crypto.prototype.randomUUID")
