@@ -69,13 +69,12 @@ async def ask_once(
 async def converse(url: str, *, token: str | None, session_id: str | None, consent_training: bool = False) -> int:
     """A conversation until /quit, the end of input, or Ctrl-C at the prompt. Raises `ConnectFailed`."""
     console = Console(highlight=False, soft_wrap=True)
-    prompt = Prompt(sys.stdin.fileno(), encoding=sys.stdin.encoding)
+    prompt = Prompt(sys.stdin.fileno(), lambda: console.print("\n› ", end=""), encoding=sys.stdin.encoding)
     console.print(_HELP)
     consent = Consent(training=True) if consent_training else None
     async with ChatClient(url, token=token, session_id=session_id, patience_s=_PATIENCE_S, consent=consent) as client:
         last: str | None = None
         while True:
-            console.print("\n› ", end="")
             question = await prompt.line()
             if question is None:
                 console.print()

@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -16,10 +17,12 @@ _READ_BYTES: Final = 65_536
 
 
 class Prompt:
-    """What comes from a file descriptor, by the line."""
+    """What comes from a file descriptor, by the line. `ask` shows that one is waited for: from then on Ctrl-C is
+    heard."""
 
-    def __init__(self, descriptor: int, *, encoding: str = "utf-8") -> None:
+    def __init__(self, descriptor: int, ask: Callable[[], None] = lambda: None, *, encoding: str = "utf-8") -> None:
         self._descriptor = descriptor
+        self._ask = ask
         self._encoding = encoding
         self._unread = b""
 
@@ -39,6 +42,7 @@ class Prompt:
 
         loop.add_signal_handler(signal.SIGINT, settle, None)
         try:
+            self._ask()
             threading.Thread(target=read, name="prompt", daemon=True).start()
             return await line
         finally:

@@ -22,6 +22,11 @@ from ops.processes import ServiceError
 _WHOLE_LIMIT_S: Final = 1_800
 
 
+def pytest_configure() -> None:
+    # Whoever runs the tests in the background has SIGINT ignored, and so would the programs that they interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--reliability",
