@@ -6,6 +6,7 @@ record leaves at once and a burst is batched by itself.
 
 import asyncio
 import time
+from collections import Counter
 from functools import partial
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from shared.logs import get_logger
 
 _MAX_RECORD_BYTES = 1_048_576
 _RENEWED_AFTER_S: Final = 1.0
+_POLL_S: Final = 0.02
 # The broker's last word on a record, as long as nobody changes its settings.
 _REFUSALS: Final = (MessageSizeTooLargeError, RecordListTooLargeError, TopicAuthorizationFailedError)
 
@@ -50,6 +52,7 @@ class Producer:
         self._renewal: asyncio.Task[None] | None = None
         self._renewed_s = float("-inf")
         self._closing: set[asyncio.Task[None]] = set()
+        self._sending: Counter[AIOKafkaProducer] = Counter()  # not queued yet: a topic is looked for, a batch is full
         self._own_topics = settings.topics.all(request_partitions=1, reply_partitions=1).keys()
         self._told: set[str] = set()
 
@@ -82,10 +85,12 @@ class Producer:
         where it never can: `unknown_topic` where the topic or partition does not exist, `topic_not_authorized`,
         `record_too_large`. What the future raises, `verdict` tells the meaning of.
         """
-        if self._producer is None:
+        producer = self._producer
+        if producer is None:
             raise BrokerUnavailable("Kafka is not connected yet")
+        self._sending[producer] += 1
         try:
-            future: asyncio.Future[object] = await self._producer.send(
+            future: asyncio.Future[object] = await producer.send(
                 record.topic,
                 value=record.value,
                 key=record.key,
@@ -93,12 +98,14 @@ class Producer:
                 headers=list(record.headers.items()),
             )
         except (UnknownTopicOrPartitionError, AssertionError) as error:  # aiokafka asserts that the partition exists
-            if not has_connection(self._producer):
+            if not has_connection(producer):
                 raise BrokerUnavailable(f"nobody tells whether {record.topic} exists") from error
             raise ProtocolError("unknown_topic", f"no partition {record.partition} of {record.topic}") from error
         except KafkaError as error:
             raise self.verdict(record.topic, error) from error
-        future.add_done_callback(partial(self._delivered, self._producer, record.topic))
+        finally:
+            self._sending[producer] -= 1
+        future.add_done_callback(partial(self._delivered, producer, record.topic))
         return future
 
     def verdict(self, topic: str, error: BaseException) -> ReplylineError:
@@ -138,22 +145,35 @@ class Producer:
     async def _renew(self, broken: AIOKafkaProducer) -> None:
         """Until the new one is there, other partitions' records are in good hands with the broken one, if it has a
         broker to speak to."""
-        await asyncio.sleep(self._renewed_s + _RENEWED_AFTER_S - time.monotonic())
-        self._renewed_s = time.monotonic()
-        await self.start()
-        closing = asyncio.create_task(self._close(broken), name="close the producer before")
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        try:
+            await asyncio.sleep(self._renewed_s + _RENEWED_AFTER_S - time.monotonic())
+            self._renewed_s = time.monotonic()
+            await self.start()
+        finally:
+            if self._producer is not broken:  # else `stop` closes it
+                closing = asyncio.create_task(self._close(broken), name="close the producer before")
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
 
     async def _close(self, producer: AIOKafkaProducer) -> None:
         """Send what waits, within a request's time: without a broker aiokafka would try for ever. What is not delivered
         by then has failed, and whoever waits for it hears so."""
+        limit_s = self._settings.request_timeout_ms / 1_000
+        await self._all_queued(producer, 2 * limit_s)
         stopping = asyncio.create_task(producer.stop())
-        done, _ = await asyncio.wait([stopping], timeout=self._settings.request_timeout_ms / 1_000)
+        done, _ = await asyncio.wait([stopping], timeout=limit_s)
         if not done:
             producer._sender.sender_task.cancel()  # noqa: SLF001 - `stop` goes on when its sender has ended
         await stopping
         _give_up(producer)
+
+    async def _all_queued(self, producer: AIOKafkaProducer, limit_s: float) -> None:
+        """Whoever looks for a topic by it would never hear of it any more when it is stopped; aiokafka looks for little
+        longer than a request may take."""
+        until_s = time.monotonic() + limit_s
+        while self._sending[producer] and time.monotonic() < until_s:  # noqa: ASYNC110 - seldom asked
+            await asyncio.sleep(_POLL_S)
+        del self._sending[producer]
 
     async def publish(self, record: Outgoing) -> tuple[int, int]:
         """Produce and wait for the acknowledgement; the record's partition and offset. Raises `BrokerUnavailable`,

@@ -28,9 +28,14 @@ class FakeClient:
     open: list["asyncio.Future[object]"] = field(default_factory=list)
     stopped: bool = False
     has_connection: bool = True
+    knows_topics: asyncio.Event = field(default_factory=asyncio.Event)
     _message_accumulator: Any = field(default_factory=lambda: SimpleNamespace(_batches={}))
 
+    def __post_init__(self) -> None:
+        self.knows_topics.set()
+
     async def send(self, *_: object, **__: object) -> "asyncio.Future[object]":
+        await self.knows_topics.wait()
         self.open.append(asyncio.get_running_loop().create_future())
         return self.open[-1]
 
@@ -128,6 +133,25 @@ async def test_after_a_second_the_next_may_follow(
     for _ in range(5):
         await deliver(producer, OutOfOrderSequenceNumber())
     assert [client.stopped for client in broker.clients] == [True] * 5 + [False]
+
+
+async def test_who_still_looks_for_its_topic_when_another_takes_over_is_not_forgotten(
+    producer: Producer, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_POLL_S", 0.0)
+    delivery = await producer.enqueue(Outgoing("chat.replies", b"x"))
+    [first] = broker.clients
+    first.knows_topics.clear()
+    looking = asyncio.create_task(producer.enqueue(Outgoing("chat.unheard-of", b"x")))
+    await quiet()
+    delivery.set_exception(OutOfOrderSequenceNumber())
+    await quiet()
+    assert [client.stopped for client in broker.clients] == [False, False]
+    await deliver(producer, None)
+    first.knows_topics.set()
+    (await looking).set_result(None)
+    await quiet()
+    assert [client.stopped for client in broker.clients] == [True, False]
 
 
 @pytest.mark.parametrize(
