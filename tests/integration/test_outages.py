@@ -202,6 +202,7 @@ async def test_redis_goes_and_comes_back(system: System, how: str) -> None:
             system.redis.signal(18)  # SIGCONT
             system.redis.start()
         await _until_remembered(system, client)
+        await eventually(lambda: worker.logged("available", what="redis"))  # the turn is there a moment before the line
         assert len(lines_about(worker, "redis")) == 1
         assert len(worker.logged("available", what="redis")) == 1
 

@@ -1,7 +1,7 @@
 """A gateway without its services: what Kafka, Redis and clients would hear is kept, and time is the test's."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -49,6 +49,13 @@ async def quiet() -> None:
     """Let every task run until it waits."""
     for _ in range(50):
         await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], object], *, limit_s: float = 5.0) -> None:
+    """Let the loop's timers run until it is so."""
+    async with asyncio.timeout(limit_s):
+        while not condition():  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from gateways import MINUTE_MS, TOPICS, Edge, FakeConnection, delta, done, quiet
+from gateways import MINUTE_MS, TOPICS, Edge, FakeConnection, delta, done, quiet, until
 
 from gateway import gateway as module
 from gateway import resumption
@@ -99,7 +99,6 @@ async def test_an_answer_that_is_still_written_ends_where_another_gateway_has_er
 async def test_a_question_asked_again_after_another_gateway_has_erased_it_is_a_new_one(edge: Edge) -> None:
     await answered(edge)
     edge.history.erased_unix_ms = now_unix_ms()
-    await asyncio.sleep(0.002)  # no longer in that millisecond
     back = await edge.connect().say(START, asks("e"))
     await quiet()
     assert not back.ends
@@ -136,7 +135,7 @@ async def test_whoever_asks_again_too_late_for_the_first_token_hears_from_the_fa
     client = await adopting(edge, text="Within", soft_ms=-500)
     assert not client.ends
     await client.say(asks("e"))
-    await asyncio.sleep(0.05)
+    await until(lambda: client.ends, limit_s=0.5)  # by itself the alarm rings after a second
     assert [end.source for end in client.ends] == ["faq"]
 
 
@@ -161,7 +160,8 @@ async def test_while_the_question_is_read_the_worker_may_still_answer_it(
     """The soft deadline has come and the FAQ is to answer; then the log has text after all."""
     topic = SlowTopic(monkeypatch)
     client = await adopting(edge, soft_ms=-1)
-    await asyncio.sleep(0.05)
+    await until(lambda: entry_of(edge, "e").fallback)
+    await quiet()
     edge.gateway.replied([delta(name_of("e"), "Within 30")])
     await topic.comes()
     assert edge.cancelled == []
@@ -178,7 +178,8 @@ async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(
 ) -> None:
     topic = SlowTopic(monkeypatch)
     client = await adopting(edge, soft_ms=-1)
-    await asyncio.sleep(0.05)
+    await until(lambda: entry_of(edge, "e").fallback)
+    await quiet()
     assert edge.cancelled == []
     await topic.comes()
     assert [end.source for end in client.ends] == ["busy"], "there is no question to look up"
