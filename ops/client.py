@@ -18,7 +18,7 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Subprotocol
-from websockets.uri import parse_uri
+from websockets.uri import WebSocketURI, parse_uri
 
 from shared.codec import CLIENT_CODECS
 from shared.errors import ReplylineError, SettingsError
@@ -117,7 +117,7 @@ class ChatClient:
 
     async def __aenter__(self) -> Self:
         """Raises `ConnectFailed`, and `SettingsError` for an address that is none."""
-        check_url(self._url)
+        address_of(self._url)
         await self._open()
         self._reading = asyncio.create_task(self._read())
         return self
@@ -383,10 +383,10 @@ class ChatClient:
             question.events.put_nowait(event)
 
 
-def check_url(url: str) -> None:
+def address_of(url: str) -> WebSocketURI:
     """Raises `SettingsError` where it is no WebSocket address."""
     try:
-        parse_uri(url)
+        return parse_uri(url)
     except (InvalidURI, ValueError) as error:  # ValueError: a port that is no number, or too large
         wrong = error.msg if isinstance(error, InvalidURI) else error
         raise SettingsError(f"--url {url}: {wrong}; write ws://host:port/ws") from None

@@ -13,13 +13,11 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from websockets.client import ClientProtocol
-from websockets.exceptions import InvalidURI
 from websockets.protocol import State
 from websockets.typing import Subprotocol
-from websockets.uri import WebSocketURI, parse_uri
+from websockets.uri import WebSocketURI
 
-from ops.client import ConnectFailed
-from shared.errors import SettingsError
+from ops.client import ConnectFailed, address_of
 
 OnFrame = Callable[[bytes, float], None]
 
@@ -52,10 +50,7 @@ class Wire(asyncio.Protocol):
     @classmethod
     async def connect(cls, url: str, *, subprotocol: str, on_frame: OnFrame, on_lost: Callable[[str], None]) -> "Wire":
         """Returns after the handshake. Raises `ConnectFailed`, and `SettingsError` for an address that is none."""
-        try:
-            uri = parse_uri(url)
-        except InvalidURI as error:
-            raise SettingsError(f"--url {url}: {error}; write ws://host:port/ws") from None
+        uri = address_of(url)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_CONNECT_S):
