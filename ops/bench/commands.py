@@ -1,6 +1,5 @@
 """The options of `replyline bench` and its programs."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,10 +7,8 @@ import typer
 from rich.console import Console
 
 from ops.bench.load_commands import compare, knee, produce, traffic
-from ops.bench.options import Broker, JsonPath, bench_settings, ensure_model_of, run, settings_for, typed
+from ops.bench.options import Broker, JsonPath, bench_settings, check_range, ensure_model_of, run, settings_for, typed
 from shared.errors import SettingsError
-
-_MOST = 100_000
 
 bench_app = typer.Typer(
     help="Measure: a load of your own, or one of the programs that docs/measured.md's numbers come from.",
@@ -94,8 +91,8 @@ def path(
     from ops.bench.path import bench_path, parse_rates
 
     parsed = parse_rates(rates)
-    _positive({"--seconds": seconds})
-    _positive({"--warmup": warmup}, least=0)
+    check_range({"--seconds": seconds})
+    check_range({"--warmup": warmup}, least=0)
     settings = bench_settings()
     run(
         lambda: bench_path(
@@ -122,7 +119,7 @@ def stream(
     from ops.bench.stream import bench_stream
 
     counts = {"--clients": clients, "--requests": requests, "--max-output-tokens": max_output_tokens}
-    _positive({**counts, "--rounds": rounds}, least=1)
+    check_range({**counts, "--rounds": rounds}, least=1)
     settings = bench_settings()
     ensure_model_of(settings)
     run(
@@ -150,8 +147,8 @@ def gateway(
     """Streams, CPU and memory of one gateway process on one core, beside a bare websockets server."""
     from ops.bench.gateway_capacity import CapacityOptions, bench_gateway
 
-    _positive({"--start": start, "--limit": limit, "--seconds": seconds, "--rounds": rounds}, least=1)
-    _positive({"--held": held}, least=0)
+    check_range({"--start": start, "--limit": limit, "--seconds": seconds, "--rounds": rounds}, least=1)
+    check_range({"--held": held}, least=0)
     if start > limit:
         raise SettingsError(f"--start {start}: is above --limit {limit}")
     options = CapacityOptions(start=start, limit=limit, seconds=seconds, rounds=rounds, held=held, json_path=json_path)
@@ -167,7 +164,7 @@ def memory(
     """A worker's memory with every slot full, and whether it stays flat under load."""
     from ops.bench.memory import bench_memory
 
-    _positive({"--minutes": minutes})
+    check_range({"--minutes": minutes})
     settings = bench_settings()
     ensure_model_of(settings)
     run(lambda: bench_memory(settings, Console(stderr=True), minutes=minutes, json_path=json_path))
@@ -181,7 +178,7 @@ def backlog(
     """How long a worker takes to get through a backlog of requests that are all too late, on Apache Kafka."""
     from ops.bench.backlog import bench_backlog
 
-    _positive({"--records": records}, least=1)
+    check_range({"--records": records}, least=1)
     settings = bench_settings()
     run(lambda: bench_backlog(settings, Console(stderr=True), records=records, json_path=json_path))
 
@@ -196,8 +193,8 @@ def observability(
     """What metrics and traces cost: the path without engine time, with neither, with metrics, with traces."""
     from ops.bench.observability import bench_observability
 
-    _positive({"--rounds": rounds, "--clients": clients}, least=1)
-    _positive({"--seconds": seconds}, least=0.1)
+    check_range({"--rounds": rounds, "--clients": clients}, least=1)
+    check_range({"--seconds": seconds}, least=0.1)
     settings = bench_settings()
     run(
         lambda: bench_observability(
@@ -216,7 +213,7 @@ def price(
     """What tokens and resume cost: the path without engine time, with both and with neither, in turns."""
     from ops.bench.price import PriceOptions, bench_price
 
-    _positive({"--starts": starts, "--rounds": rounds, "--questions": questions}, least=1)
+    check_range({"--starts": starts, "--rounds": rounds, "--questions": questions}, least=1)
     settings = bench_settings()
     options = PriceOptions(starts=starts, rounds=rounds, questions=questions, json_path=json_path)
     run(lambda: bench_price(settings, options, Console(stderr=True)))
@@ -232,7 +229,7 @@ def scheduler(
     """What the scheduler itself takes of a step; no engine, no broker."""
     from ops.bench.scheduler import bench_scheduler
 
-    _positive({"--slots": slots, "--waiting": waiting, "--steps": steps}, least=1)
+    check_range({"--slots": slots, "--waiting": waiting, "--steps": steps}, least=1)
     bench_scheduler(slots=slots, waiting=waiting, steps=steps, json_path=json_path)
 
 
@@ -341,7 +338,7 @@ def faq(
     """What a search of the FAQ takes, and indexing it, at any size: both languages, follow-ups and slips included."""
     from ops.bench.faq import bench_faq
 
-    _positive({"--entries": entries, "--searches": searches}, least=1)
+    check_range({"--entries": entries, "--searches": searches}, least=1)
     bench_faq(entries=entries, searches=searches, seed=seed, json_path=json_path)
 
 
@@ -355,7 +352,7 @@ def guard(
     """What the fact guard costs: tokens a second with it over without, its own time, and what it holds back."""
     from ops.bench.guard import bench_guard
 
-    _positive({"--batch": batch, "--rounds": rounds, "--new-tokens": new_tokens}, least=1)
+    check_range({"--batch": batch, "--rounds": rounds, "--new-tokens": new_tokens}, least=1)
     settings = bench_settings()
     ensure_model_of(settings)
     bench_guard(settings, Console(stderr=True), batch=batch, rounds=rounds, new_tokens=new_tokens, json_path=json_path)
@@ -399,10 +396,3 @@ def engines(
     ensure_model_of(settings)
     command = typed()
     run(lambda: bench_engines(settings, options, command, Console(stderr=True)))
-
-
-def _positive(options: Mapping[str, float], *, least: float = 0.001) -> None:
-    """Raises `SettingsError`, one line a fault."""
-    wrong = [f"{name} {value:g}" for name, value in options.items() if not least <= value <= _MOST]
-    if wrong:
-        raise SettingsError("\n".join(f"{given}: must be {least:g} to {_MOST}" for given in wrong))

@@ -2,13 +2,14 @@
 
 import shlex
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
+from shared.errors import SettingsError
 from shared.logs import configure_logs
 from shared.settings import Settings, load_settings
 
@@ -25,6 +26,9 @@ Url = Annotated[
 Broker = Annotated[
     Literal["embedded", "kafka"], typer.Option(help="of the system of its own: in memory, or Apache Kafka")
 ]
+
+
+_MOST = 100_000
 
 
 def bench_settings() -> Settings:
@@ -58,3 +62,10 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     from ops.bench.runner import run_bench
 
     raise typer.Exit(run_bench(work))
+
+
+def check_range(options: Mapping[str, float], *, least: float = 0.001) -> None:
+    """Raises `SettingsError`, one line a fault."""
+    wrong = [f"{name} {value:g}" for name, value in options.items() if not least <= value <= _MOST]
+    if wrong:
+        raise SettingsError("\n".join(f"{given}: must be {least:g} to {_MOST}" for given in wrong))
