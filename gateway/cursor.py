@@ -15,7 +15,8 @@ from zlib import crc32
 import msgspec
 from msgspec import Meta, Struct
 
-from shared.messages import Bucket, Count
+from shared.fields import Count
+from shared.messages import Bucket
 from shared.tracing import PACKED_BYTES
 
 RESUMABLE_MS: Final = 120_000

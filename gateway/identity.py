@@ -18,7 +18,7 @@ from jwt.api_jws import PyJWS
 from gateway.token_keys import KeySet, TokenKey
 from shared.auth_settings import Algorithm
 from shared.errors import ErrorKind, ProtocolError
-from shared.messages import Tenant
+from shared.fields import Tenant
 
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _MAX_UNIX_S: Final = 253_402_300_799  # the end of the year 9999

@@ -6,7 +6,8 @@ import msgspec
 
 from shared.codec import MSGPACK
 from shared.errors import ProtocolError
-from shared.messages import Count, HandoffReason, Identifier, Language, Message, Tenant
+from shared.fields import Count, Identifier, Tenant
+from shared.messages import HandoffReason, Language, Message
 from shared.session_key import SessionKey
 from shared.topics import CE_ID, CE_SOURCE, CE_SPECVERSION, CE_TYPE, CONTENT_TYPE
 

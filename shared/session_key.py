@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from shared.messages import MAX_ID_CHARS
+from shared.fields import MAX_ID_CHARS
 
 OWNED_PREFIX: Final = "subject:"
 

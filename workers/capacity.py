@@ -12,9 +12,10 @@ from typing import Final
 from shared.clock import now_unix_ms
 from shared.codec import msgpack_encode
 from shared.errors import BrokerUnavailable, ProtocolError
+from shared.fields import MAX_ID_CHARS
 from shared.kafka import Outgoing, Producer
 from shared.logs import get_logger
-from shared.messages import MAX_ID_CHARS, Bucket
+from shared.messages import Bucket
 from shared.topics import TopicNames
 from workers.outlook import Outlook
 

@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from shared.messages import MAX_PREDICTED_MS, Bucket, WorkerReport
+from shared.fields import MAX_PREDICTED_MS
+from shared.messages import Bucket, WorkerReport
 
 # A change of the predicted first token by more than both is told at once.
 _LEAST_MS: Final = 50.0

@@ -19,7 +19,7 @@ from shared.topics import CE_ID, DEADLINE, REPLY_PARTITION, REPLY_TOPIC, reply_t
 
 ANSWERED_MS: Final = 1_000
 _MAX_PARTITION_DIGITS: Final = 9
-# `shared.messages.Identifier`: who reads a reply relies on it.
+# `shared.fields.Identifier`: who reads a reply relies on it.
 _IDENTIFIER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\-]{0,63}")
 
 

@@ -13,7 +13,8 @@ from msgspec import Meta
 from ops.evaluation.split import Split, split_of
 from shared.errors import SettingsError
 from shared.faq import FaqEntry
-from shared.messages import Identifier, Language, Text
+from shared.fields import Identifier, Text
+from shared.messages import Language
 
 PACKAGED_QUESTIONS: Final = Path(__file__).with_name("questions.jsonl")
 KINDS: Final = ("paraphrase", "typo", "sku", "follow_up", "double", "small_talk", "unanswerable", "astray")

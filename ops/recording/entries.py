@@ -10,7 +10,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from shared.messages import Bucket, Source, Stop
+from shared.fields import Stop
+from shared.messages import Bucket, Source
 
 VERSION: Final = 1
 # Of the tokenizer whose tokens are bytes.

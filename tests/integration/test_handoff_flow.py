@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from system import MakeSystem, Service, System, eventually
 from wire import Client
 
-from shared.messages import MAX_ID_CHARS
+from shared.fields import MAX_ID_CHARS
 
 RETURNS = "How do I return an item?"
 

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from shared import messages
+from shared import fields
 from shared.tracing import begin_trace
 
-NAMES = st.text(string.ascii_letters + string.digits, min_size=1, max_size=messages.MAX_ID_CHARS)
+NAMES = st.text(string.ascii_letters + string.digits, min_size=1, max_size=fields.MAX_ID_CHARS)
 TRACEPARENTS = st.integers(0, 2**192 - 1).map(lambda randomness: begin_trace(None, randomness).traceparent(0))
 
 
@@ -42,8 +42,8 @@ def _scalars(info: Any) -> st.SearchStrategy[Any]:
         case msgspec.inspect.BoolType():
             return st.booleans()
         case msgspec.inspect.IntType():
-            low = -messages.MAX_INTEGER if info.ge is None else info.ge
-            return st.integers(low, messages.MAX_INTEGER if info.le is None else info.le)
+            low = -fields.MAX_INTEGER if info.ge is None else info.ge
+            return st.integers(low, fields.MAX_INTEGER if info.le is None else info.le)
         case msgspec.inspect.FloatType():
             low = info.ge if info.ge is not None else info.gt
             return st.floats(low, info.le, exclude_min=info.gt is not None, allow_nan=False, allow_infinity=False)

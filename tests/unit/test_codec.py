@@ -23,9 +23,8 @@ from shared.codec import (
     msgpack_encode,
 )
 from shared.errors import ProtocolError
+from shared.fields import MAX_INTEGER, MAX_SEED
 from shared.messages import (
-    MAX_INTEGER,
-    MAX_SEED,
     Cancel,
     ChatRequest,
     ClientMessage,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.deadline import Deadline, parse_unix_ms, reads_as_seconds
-from shared.messages import MAX_INTEGER
+from shared.fields import MAX_INTEGER
 
 MOMENTS = st.floats(0, 2**43, allow_nan=False)
 SPANS = st.integers(1, 3_600_000)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.codec import decode_report, msgpack_encode
-from shared.messages import MAX_PREDICTED_MS, Bucket
+from shared.fields import MAX_PREDICTED_MS
+from shared.messages import Bucket
 from shared.topics import BUCKETS
 from workers.outlook import Outlook
 

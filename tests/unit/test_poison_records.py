@@ -15,8 +15,9 @@ from gateway.router import _complete
 from shared.codec import json_encode, msgpack_encode
 from shared.deadletters import letter_of
 from shared.errors import ProtocolError
+from shared.fields import Identifier
 from shared.kafka import Record
-from shared.messages import ChatRequest, Identifier
+from shared.messages import ChatRequest
 from shared.requests import Defaults, Order, open_request, request_headers, settle
 from shared.settings import Settings
 from shared.topics import TopicNames, reply_topic_allowed

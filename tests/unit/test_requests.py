@@ -8,8 +8,9 @@ from request_defaults import DEFAULTS
 
 from shared.codec import msgpack_encode
 from shared.errors import ProtocolError
+from shared.fields import MAX_SEED
 from shared.kafka_settings import KafkaSettings
-from shared.messages import MAX_SEED, ChatRequest
+from shared.messages import ChatRequest
 from shared.requests import Defaults, heed_headers, request_headers, settle
 from shared.settings import Settings
 

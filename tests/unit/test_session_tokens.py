@@ -11,16 +11,8 @@ from tokens import NOW_UNIX_MS, NOW_UNIX_S, RULES, gate, token
 from gateway.identity import TokenGate
 from gateway.session import Ask, Begin, Close, CloseCode, Refuse, Send, State
 from gateway.token_keys import KeySet
-from shared.messages import (
-    MAX_ID_CHARS,
-    ClientMessage,
-    Identifier,
-    SessionClosing,
-    SessionDelete,
-    SessionRefresh,
-    SessionRefreshed,
-    SessionStart,
-)
+from shared.fields import MAX_ID_CHARS, Identifier
+from shared.messages import ClientMessage, SessionClosing, SessionDelete, SessionRefresh, SessionRefreshed, SessionStart
 from shared.session_key import owned_session_id
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shared.messages import Traceparent
+from shared.fields import Traceparent
 from shared.tracing import begin_trace, is_sampled, trace_id
 
 

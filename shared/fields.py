@@ -1,0 +1,31 @@
+"""The types of the wire's fields, with their bounds."""
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+MAX_ID_CHARS: Final = 64
+MAX_SEED: Final = 2**63 - 1
+# What every JSON and MessagePack reader holds exactly.
+MAX_INTEGER: Final = 2**53 - 1
+MAX_PREDICTED_MS: Final = 1e9
+
+# `(?!\n)`: Python's `$` would let one newline follow.
+Identifier = Annotated[
+    str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:\-]*(?!\n)$")
+]
+Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*(?!\n)$")]
+Text = Annotated[str, Meta(min_length=1, pattern=r"\S")]  # not blank
+Milliseconds = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+Temperature = Annotated[float, Meta(ge=0.0, le=2.0)]
+TopP = Annotated[float, Meta(gt=0.0, le=1.0)]
+Seed = Annotated[int, Meta(ge=0, le=MAX_SEED)]
+Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+PredictedMs = Annotated[float, Meta(ge=0.0, le=MAX_PREDICTED_MS)]
+MaxOutputTokens = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+Stop = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=4)]
+Metadata = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
+    Meta(max_length=16),
+]
+Traceparent = Annotated[str, Meta(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?!\n)$")]
