@@ -1,5 +1,6 @@
 """What the tests share: the real services. Where one is missing the test fails with the command that installs it."""
 
+import asyncio
 import itertools
 import os
 import shutil
@@ -13,7 +14,7 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 from reliability import Reliability
-from system import MakeSystem, System, start_redis
+from system import MakeSystem, Service, System, start_redis
 
 from ops.embedded import EmbeddedRedis
 from ops.kafka_broker import KafkaBroker
@@ -146,3 +147,19 @@ async def make_system(
             return system
 
         yield make
+
+
+@pytest_asyncio.fixture(scope="module")
+async def services(system: System) -> tuple[Service, Service]:
+    """A worker and a gateway of the module's own `system`, started together."""
+    return await asyncio.gather(system.worker().ready(), system.gateway().ready())
+
+
+@pytest.fixture(scope="module")
+def worker(services: tuple[Service, Service]) -> Service:
+    return services[0]
+
+
+@pytest.fixture(scope="module")
+def gateway(services: tuple[Service, Service]) -> Service:
+    return services[1]

@@ -15,21 +15,6 @@ async def system(make_system: MakeSystem) -> System:
     return await make_system(worker__fake_decode_ms_per_step=5, worker__reply_interval_ms=0)
 
 
-@pytest_asyncio.fixture(scope="module")
-async def services(system: System) -> tuple[Service, Service]:
-    return await asyncio.gather(system.worker().ready(), system.gateway().ready())
-
-
-@pytest.fixture(scope="module")
-def worker(services: tuple[Service, Service]) -> Service:
-    return services[0]
-
-
-@pytest.fixture(scope="module")
-def gateway(services: tuple[Service, Service]) -> Service:
-    return services[1]
-
-
 @pytest.mark.parametrize("form", [JSON, MSGPACK], ids=lambda form: form.name)
 async def test_an_answer_comes_token_by_token(gateway: Service, form: Form) -> None:
     async with Client.connect(gateway.ws, form) as client:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-import pytest
 import pytest_asyncio
 from standstill import InTime
 from system import MakeSystem, Service, System, eventually
@@ -26,16 +25,6 @@ async def services(system: System) -> tuple[Service, Service]:
     worker, gateway = await asyncio.gather(system.worker().ready(), system.gateway().ready())
     await eventually(lambda: worker.metric("replyline_rebalances_total"))
     return worker, gateway
-
-
-@pytest.fixture(scope="module")
-def worker(services: tuple[Service, Service]) -> Service:
-    return services[0]
-
-
-@pytest.fixture(scope="module")
-def gateway(services: tuple[Service, Service]) -> Service:
-    return services[1]
 
 
 @pytest_asyncio.fixture

@@ -31,21 +31,6 @@ async def system(make_system: MakeSystem) -> System:
     )
 
 
-@pytest_asyncio.fixture(scope="module")
-async def services(system: System) -> tuple[Service, Service]:
-    return await asyncio.gather(system.worker().ready(), system.gateway().ready())
-
-
-@pytest.fixture(scope="module")
-def worker(services: tuple[Service, Service]) -> Service:
-    return services[0]
-
-
-@pytest.fixture(scope="module")
-def gateway(services: tuple[Service, Service]) -> Service:
-    return services[1]
-
-
 @pytest_asyncio.fixture
 async def redis(system: System) -> AsyncIterator[Redis]:
     async with Redis.from_url(system.redis.url) as redis:

@@ -20,16 +20,6 @@ async def system(make_system: MakeSystem) -> System:
     return await make_system(worker__fake_decode_ms_per_step=2, promise__first_token_ms=8_000)
 
 
-@pytest_asyncio.fixture(scope="module")
-async def services(system: System) -> tuple[Service, Service]:
-    return await asyncio.gather(system.worker().ready(), system.gateway().ready())
-
-
-@pytest.fixture(scope="module")
-def worker(services: tuple[Service, Service]) -> Service:
-    return services[0]
-
-
 @pytest.fixture(scope="module", autouse=True)
 def gateway(services: tuple[Service, Service]) -> Service:
     """It routes what comes to the inbox."""

@@ -29,16 +29,6 @@ async def services(system: System) -> tuple[Service, Service]:
     return await asyncio.gather(system.worker().ready(), gateway.ready())
 
 
-@pytest.fixture(scope="module")
-def worker(services: tuple[Service, Service]) -> Service:
-    return services[0]
-
-
-@pytest.fixture(scope="module")
-def gateway(services: tuple[Service, Service]) -> Service:
-    return services[1]
-
-
 @pytest_asyncio.fixture(scope="module")
 async def strict(system: System, worker: Service) -> Service:
     """A gateway with narrow limits."""
