@@ -18,6 +18,7 @@ from gateway.identity import TokenGate, TokenRules
 from gateway.jwks import Jwks
 from gateway.log_follower import LogFollower
 from gateway.memory_watch import MIB, MemoryWatch
+from gateway.questions import Questions
 from gateway.quotas import Quotas
 from gateway.reply_consumer import consume_replies
 from gateway.request_publisher import RequestPublisher
@@ -92,6 +93,9 @@ class GatewayProcess:
         self._follower = LogFollower(
             lambda number: LogReader(kafka, client_id=source, topic=topics.replies, partition=number)
         )
+        self._questions = Questions(
+            lambda bucket, number: LogReader(kafka, client_id=source, topic=topics.requests(bucket), partition=number)
+        )
         self._quotas = Quotas(settings.limits, settings.redis)
         self._handoffs = HandoffStore(settings.redis)
         # One of their own: a producer that fails to deliver is replaced, and questions would wait for that.
@@ -108,7 +112,7 @@ class GatewayProcess:
             resumption=Resumption(
                 key=CursorKey(_cursor_secret(settings.gateway)),
                 follower=self._follower,
-                kafka=kafka,
+                questions=self._questions,
                 partition=partition,
                 next_offset=lambda: self._replies.next_offset(partition),
                 max_inflight=settings.gateway.max_inflight,
@@ -230,6 +234,7 @@ class GatewayProcess:
         await self._frontend.close_all()
         await self._tasks.cancel()
         await self._follower.stop()
+        await self._questions.stop()
         await self._replies.stop()
         await self._reports.stop()
         await self._producer.stop()

@@ -160,6 +160,7 @@ class Gateway:
         await self.resumption.recall(entry)
         self.inflight.recalled(entry)
         self._set_timer()
+        await self.resumption.look_ahead(entry)
 
     # --- a request's way in
 
@@ -334,7 +335,7 @@ class Gateway:
             self._beside.start(self._read_and_answer(entry, why))
 
     async def _read_and_answer(self, entry: Entry, why: FallbackReason) -> None:
-        entry.input = await self.resumption.question(entry)
+        entry.input = await self.resumption.question(entry, now_unix_ms())
         if not entry.done:
             self._answer_from_faq(entry, why)
             self._spare_worker(entry)

@@ -9,16 +9,16 @@ from gateway.cursor import CursorKey, Place, Seal, Told
 from gateway.entry import Entry
 from gateway.inflight import InflightTable
 from gateway.log_follower import LogFollower
+from gateway.questions import Questions
 from gateway.session import Session
-from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import read_at
-from shared.kafka_settings import KafkaSettings
 from shared.logs import get_logger
-from shared.requests import open_request
 
 log = get_logger()
 
-_QUESTION_S: Final = 0.2
+# A question is read ahead; at the deadline it is waited for by what is left to the last moment, within these.
+_AHEAD_S: Final = 5.0
+_AT_LEAST_S: Final = 0.2
+_AT_MOST_S: Final = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Resumption:
 
     key: CursorKey
     follower: LogFollower
-    kafka: KafkaSettings
+    questions: Questions
     partition: int
     next_offset: Callable[[], int | None]
     max_inflight: int
@@ -64,18 +64,24 @@ class Resumption:
         if entry.log is not None:
             self.follower.leave(entry.log.partition, entry.response_id)
 
-    async def question(self, entry: Entry) -> str:
-        """The input of an adopted request, from its topic; nothing where it cannot be had at once."""
+    async def look_ahead(self, entry: Entry) -> None:
+        """The question of an adopted request of whose answer the log holds nothing: the FAQ may have to answer it, and
+        reading it may take longer than the deadline leaves."""
+        if not (entry.done or entry.chars or entry.input):
+            found = await self._question(entry, _AHEAD_S)
+            entry.input = entry.input or found
+
+    async def question(self, entry: Entry, now_unix_ms: float) -> str:
+        """The input of an adopted request, from its topic; nothing where it cannot be had in time."""
+        left_s = (entry.deadline.deadline_unix_ms - now_unix_ms) / 1_000
+        return entry.input or await self._question(entry, min(max(left_s, _AT_LEAST_S), _AT_MOST_S))
+
+    async def _question(self, entry: Entry, limit_s: float) -> str:
         if entry.request is None:
             return ""
-        topic = self.kafka.topics.requests(entry.bucket)
         try:
-            async with asyncio.timeout(_QUESTION_S):
-                kept = await read_at(self.kafka, topic, entry.request.partition, entry.request.offset)
-            if kept is None:
-                return ""
-            request = open_request(kept.record.value, kept.record.headers, unreadable=kept.record.unreadable)
-        except (BrokerUnavailable, ProtocolError, TimeoutError) as error:
-            log.warning("question_unread", request_id=entry.response_id, cause=repr(error))
+            async with asyncio.timeout(limit_s):
+                return await asyncio.shield(self.questions.ask(entry.response_id, entry.bucket, entry.request))
+        except TimeoutError:
+            log.warning("question_unread", request_id=entry.response_id, cause=f"it did not come within {limit_s:g} s")
             return ""
-        return request.input if request.id == entry.response_id else ""

@@ -22,11 +22,11 @@ from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
 from shared.gateway_settings import AdmissionSettings, HandoffSettings
 from shared.kafka import Outgoing
-from shared.kafka_settings import KafkaSettings
 from shared.messages import (
     Cancel,
     ClientMessage,
     Erase,
+    Reply,
     ReplyDelta,
     ReplyDone,
     Response,
@@ -104,12 +104,30 @@ class FakeHandoffs:
 
 
 class FakeFollower:
-    """Another gateway's log in which nothing stands."""
+    """Another gateway's log, in which there `stands` this."""
+
+    def __init__(self) -> None:
+        self.stands: list[Reply] = []
+        self.replied: Callable[[list[Reply]], None] = lambda _: None
 
     async def join(self, place: Place, session_id: str, response_id: str) -> None:
         await asyncio.sleep(0)
+        self.replied(self.stands)
 
     def leave(self, partition: int, response_id: str) -> None: ...
+
+
+class FakeQuestions:
+    """Topics in which there `stands` this of each question; `come` is when it has been looked for."""
+
+    def __init__(self) -> None:
+        self.stands = ""
+        self.come = asyncio.Event()
+        self.come.set()
+
+    async def ask(self, *_: object) -> str:
+        await self.come.wait()
+        return self.stands
 
 
 @dataclass
@@ -156,6 +174,8 @@ class FakeConnection:
 class Edge:
     producer: FakeProducer = field(default_factory=FakeProducer)
     history: FakeHistory = field(default_factory=FakeHistory)
+    follower: FakeFollower = field(default_factory=FakeFollower)
+    questions: FakeQuestions = field(default_factory=FakeQuestions)
     gateway: Gateway = field(init=False)
     _numbers: int = 0
 
@@ -163,7 +183,8 @@ class Edge:
         settings = Settings(admission=AdmissionSettings(enabled=False))
         fakes: dict[str, Any] = {"history": self.history, "quotas": FakeQuotas()}
         producer: Any = self.producer
-        follower: Any = FakeFollower()
+        follower: Any = self.follower
+        questions: Any = self.questions
         nobody: Any = FakeHandoffs()
         self.gateway = Gateway(
             limits=AdmissionLimits(
@@ -185,7 +206,7 @@ class Edge:
             resumption=Resumption(
                 key=CursorKey(b"secret"),
                 follower=follower,
-                kafka=KafkaSettings(),
+                questions=questions,
                 partition=0,
                 next_offset=lambda: 0,
                 max_inflight=100,
@@ -193,6 +214,7 @@ class Edge:
             care=Care(settings=HandoffSettings(enabled=False), handoffs=nobody),
             **fakes,
         )
+        self.follower.replied = self.gateway.replied
 
     def connect(self) -> FakeConnection:
         session = new()

@@ -1,12 +1,9 @@
 """What the gateway makes of what clients, workers and the clock do, one after the other or in one breath."""
 
-import asyncio
-
 import pytest
 from gateways import MINUTE_MS, TOPICS, Edge, FakeConnection, delta, done, quiet, until
 
 from gateway import gateway as module
-from gateway import resumption
 from gateway.cursor import CursorKey, Place, Told, checksum, digest_of, response_id
 from gateway.entry import Entry
 from shared.clock import now_unix_ms
@@ -139,31 +136,31 @@ async def test_whoever_asks_again_too_late_for_the_first_token_hears_from_the_fa
     assert [end.source for end in client.ends] == ["faq"]
 
 
-class SlowTopic:
-    """The question's record, which is long in coming."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._come = asyncio.Event()
-        monkeypatch.setattr(resumption, "read_at", self._read)
-
-    async def _read(self, *_: object) -> None:
-        await self._come.wait()
-
-    async def comes(self) -> None:
-        self._come.set()
-        await quiet()
+async def test_the_question_of_an_adopted_request_is_there_before_its_deadline(edge: Edge) -> None:
+    """Its record may be long in coming, and the deadline waits for nobody."""
+    edge.questions.stands = "When does delivery come?"
+    client = await adopting(edge, soft_ms=MINUTE_MS)
+    assert entry_of(edge, "e").input == "When does delivery come?"
+    assert not client.ends
 
 
-async def test_while_the_question_is_read_the_worker_may_still_answer_it(
-    edge: Edge, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_of_an_answer_that_has_begun_in_the_log_nobody_reads_the_question(edge: Edge) -> None:
+    edge.questions.stands = "When does delivery come?"
+    edge.follower.stands = [delta(name_of("e"), "Within 30")]
+    await adopting(edge, text="Within", soft_ms=MINUTE_MS)
+    assert entry_of(edge, "e").text == "Within 30"
+    assert not entry_of(edge, "e").input
+
+
+async def test_while_the_question_is_read_the_worker_may_still_answer_it(edge: Edge) -> None:
     """The soft deadline has come and the FAQ is to answer; then the log has text after all."""
-    topic = SlowTopic(monkeypatch)
+    edge.questions.come.clear()
     client = await adopting(edge, soft_ms=-1)
     await until(lambda: entry_of(edge, "e").fallback)
     await quiet()
     edge.gateway.replied([delta(name_of("e"), "Within 30")])
-    await topic.comes()
+    edge.questions.come.set()
+    await quiet()
     assert edge.cancelled == []
     assert not client.ends
     assert entry_of(edge, "e").fallback is None
@@ -173,14 +170,13 @@ async def test_while_the_question_is_read_the_worker_may_still_answer_it(
     assert edge.cancelled == []
 
 
-async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(
-    edge: Edge, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = SlowTopic(monkeypatch)
+async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(edge: Edge) -> None:
+    edge.questions.come.clear()
     client = await adopting(edge, soft_ms=-1)
     await until(lambda: entry_of(edge, "e").fallback)
     await quiet()
     assert edge.cancelled == []
-    await topic.comes()
+    edge.questions.come.set()
+    await quiet()
     assert [end.source for end in client.ends] == ["busy"], "there is no question to look up"
     assert edge.cancelled == [name_of("e")]

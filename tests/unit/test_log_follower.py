@@ -1,16 +1,14 @@
 """Another gateway's log is read from where an adopted answer begins, once for all who come together."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import pytest
+from fake_log import FakeLog
 
 from gateway import log_follower
 from gateway.cursor import Place
 from gateway.log_follower import LogFollower
 from shared.codec import msgpack_encode
-from shared.errors import BrokerUnavailable
 from shared.kafka import Record
 from shared.messages import Reply, ReplyDelta
 
@@ -22,53 +20,6 @@ def record(offset: int, session_id: str) -> Record:
     return Record("chat.replies", P, offset, session_id.encode(), msgpack_encode(delta))
 
 
-@dataclass
-class FakeLog:
-    """A partition and the readers of it. A reader gives out one record a read; `gate` holds all of them."""
-
-    records: list[Record] = field(default_factory=list)
-    seeks: list[int] = field(default_factory=list)
-    open_readers: int = 0
-    fails: int = 0
-    on_read: Callable[[int], None] = lambda _: None
-
-    def reader(self, partition: int) -> "FakeReader":
-        assert partition == P
-        return FakeReader(self)
-
-
-@dataclass
-class FakeReader:
-    log: FakeLog
-    at: int = 0
-
-    async def start(self) -> None:
-        self.log.open_readers += 1
-
-    def seek(self, offset: int) -> None:
-        self.log.seeks.append(offset)
-        self.at = offset
-
-    async def end(self) -> int:
-        return len(self.log.records)
-
-    async def next_offset(self) -> int:
-        return self.at
-
-    async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
-        await asyncio.sleep(0)
-        self.log.on_read(self.at)
-        if self.log.fails:
-            self.log.fails -= 1
-            raise BrokerUnavailable("away")
-        found = self.log.records[self.at : self.at + 1]
-        self.at += len(found)
-        return found
-
-    async def stop(self) -> None:
-        self.log.open_readers -= 1
-
-
 def follow(log: FakeLog) -> tuple[LogFollower, list[tuple[str, int]]]:
     told: list[tuple[str, int]] = []
 
@@ -76,12 +27,6 @@ def follow(log: FakeLog) -> tuple[LogFollower, list[tuple[str, int]]]:
         told.extend((reply.session_id, reply.offset) for reply in replies if isinstance(reply, ReplyDelta))
 
     return LogFollower(log.reader, replied), told  # type: ignore[arg-type]
-
-
-async def gone(log: FakeLog) -> None:
-    async with asyncio.timeout(5):
-        while log.open_readers:  # noqa: ASYNC110 - a test
-            await asyncio.sleep(0)
 
 
 async def test_an_answer_is_told_from_its_place_on_until_it_leaves() -> None:
@@ -94,7 +39,7 @@ async def test_an_answer_is_told_from_its_place_on_until_it_leaves() -> None:
         while told[-1] != ("s", 5):  # noqa: ASYNC110 - a test
             await asyncio.sleep(0)
     follower.leave(P, "r")
-    await gone(log)
+    await log.all_closed()
 
 
 async def test_other_sessions_are_passed_over() -> None:
@@ -141,4 +86,4 @@ async def test_whoever_leaves_before_it_is_read_is_not_waited_for() -> None:
     await asyncio.wait_for(waiting, 5)
     assert told == []
     follower.leave(P, "r")
-    await gone(log)
+    await log.all_closed()

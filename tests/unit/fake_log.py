@@ -1,0 +1,59 @@
+"""A partition that is read again, for tests of who reads it."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from shared.errors import BrokerUnavailable
+from shared.kafka import Record
+
+
+@dataclass
+class FakeLog:
+    """A partition and the readers of it. A reader gives out one record a read; `gate` holds all of them."""
+
+    records: list[Record] = field(default_factory=list)
+    seeks: list[int] = field(default_factory=list)
+    open_readers: int = 0
+    fails: int = 0
+    on_read: Callable[[int], None] = lambda _: None
+
+    def reader(self, *_: object) -> "FakeReader":
+        return FakeReader(self)
+
+    async def all_closed(self) -> None:
+        async with asyncio.timeout(5):
+            while self.open_readers:  # noqa: ASYNC110 - a test
+                await asyncio.sleep(0)
+
+
+@dataclass
+class FakeReader:
+    log: FakeLog
+    at: int = 0
+
+    async def start(self) -> None:
+        self.log.open_readers += 1
+
+    def seek(self, offset: int) -> None:
+        self.log.seeks.append(offset)
+        self.at = offset
+
+    async def end(self) -> int:
+        return len(self.log.records)
+
+    async def next_offset(self) -> int:
+        return self.at
+
+    async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
+        await asyncio.sleep(0)
+        self.log.on_read(self.at)
+        if self.log.fails:
+            self.log.fails -= 1
+            raise BrokerUnavailable("away")
+        found = self.log.records[self.at : self.at + 1]
+        self.at += len(found)
+        return found
+
+    async def stop(self) -> None:
+        self.log.open_readers -= 1
