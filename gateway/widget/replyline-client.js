@@ -316,8 +316,8 @@ export class ReplylineClient extends EventTarget {
 
   /** @param {Question} question */
   #submit(question) {
-    if (!this.#takesQuestions) return;
-    question.sent = true;
+    question.sent = this.#takesQuestions;
+    if (!question.sent) return;
     this.#send({ type: "response.create", event_id: question.event_id, input: question.input });
     if (question.cancelled) this.#sendCancel(question);
   }
@@ -387,6 +387,7 @@ export class ReplylineClient extends EventTarget {
       else if (question.cancelled) this.#sendCancel(question);
     }
     this.#care.begin(handoff, isAnother);
+    this.#hurry(); // it may have said that it goes away before there was a session
   }
 
   /** A session starts once a connection, so an empty one needs a new connection. */

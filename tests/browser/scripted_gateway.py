@@ -142,6 +142,8 @@ class ScriptedGateway:
         self.offers_handoff = True
         self.handoff_refusal: ErrorDetail | None = None
         """Sent in place of `handoff.created`."""
+        self.farewell: SessionClosing | None = None
+        """Said once, before a session begins."""
         self.rating_refusal: ErrorDetail | None = None
         self.received: list[ClientMessage] = []
         self.sessions: dict[str, Session] = {}
@@ -225,6 +227,9 @@ class ScriptedGateway:
         session = self.sessions.setdefault(session_id, Session(session_id))
         missed = session.log[int(hello.resume.cursor) :] if hello.resume and self.can_resume else []
         session.connection = connection
+        if self.farewell is not None:
+            await session.send(self.farewell)
+            self.farewell = None
         await session.send(
             SessionCreated(
                 session_id=session_id,

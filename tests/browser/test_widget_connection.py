@@ -1,5 +1,7 @@
 """What a customer sees when the line is bad: nothing lost, nothing twice."""
 
+import asyncio
+
 import pytest
 from pages import OpenChat
 from playwright.async_api import Page, WebSocket, expect
@@ -95,6 +97,23 @@ async def test_a_closing_gateway_is_left_alone_for_as_long_as_it_asks(
     await page.clock.fast_forward(10_000)
     await gateway.expect(SessionStart, 2)
     await expect(page.get_by_text("Connected")).to_be_visible()
+
+
+async def test_a_gateway_that_goes_before_there_is_a_session_keeps_no_question(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    """It says so at once, also to who has not begun; the question goes to another, and waits for no hang-up."""
+    gateway.can_resume = False
+    gateway.heartbeat_s = 3_600.0
+    gateway.scripts[QUESTION] = Script(deltas=PARTS, drop_before=1)
+    page = await open_chat()
+    await expect(page.get_by_text("Connected")).to_be_visible()
+    gateway.farewell = SessionClosing(reason="shutdown", reconnect_after_ms=3_600_000)
+    await ask(page)
+    async with asyncio.timeout(30):
+        await gateway.expect(SessionStart, 3)
+        await gateway.expect(ResponseCreate, 2)
+    assert gateway.farewell is None
 
 
 @pytest.mark.parametrize("code", [4500, 4501, 4502, 4503, 4504])
