@@ -28,6 +28,7 @@ log = get_logger()
 class _Followed:
     """A partition. `coming` wait for the next way back; the futures are done when they have been told what it holds."""
 
+    task: asyncio.Task[None] | None = None
     keys: dict[str, bytes] = field(default_factory=dict)
     coming: list[tuple[int, "asyncio.Future[None]"]] = field(default_factory=list)
 
@@ -49,6 +50,7 @@ class LogFollower:
         if followed is None:
             followed = self._followed[place.partition] = _Followed()
             task = asyncio.create_task(self._follow(place.partition, followed), name=f"follow {place.partition}")
+            followed.task = task
             self._tasks.add(task)
             task.add_done_callback(self._ended)
         followed.keys[response_id] = session_id.encode()
@@ -62,6 +64,9 @@ class LogFollower:
             followed.keys.pop(response_id, None)
             if not followed.keys:
                 del self._followed[partition]
+                _tell(followed.coming)
+                if followed.task is not None and followed.task is not asyncio.current_task():
+                    followed.task.cancel()  # it may be waiting for the broker
 
     async def stop(self) -> None:
         for task in self._tasks:

@@ -10,12 +10,14 @@ from shared.kafka import Record
 
 @dataclass
 class FakeLog:
-    """A partition and the readers of it. A reader gives out one record a read; `gate` holds all of them."""
+    """A partition and the readers of it. A reader gives out one record a read; Each waits for `absent` first."""
 
     records: list[Record] = field(default_factory=list)
     seeks: list[int] = field(default_factory=list)
     open_readers: int = 0
     fails: int = 0
+    failure: BrokerUnavailable = field(default_factory=lambda: BrokerUnavailable("away"))
+    absent: asyncio.Event | None = None
     on_read: Callable[[int], None] = lambda _: None
 
     def reader(self, *_: object) -> "FakeReader":
@@ -34,6 +36,8 @@ class FakeReader:
 
     async def start(self) -> None:
         self.log.open_readers += 1
+        if self.log.absent is not None:
+            await self.log.absent.wait()
 
     def seek(self, offset: int) -> None:
         self.log.seeks.append(offset)
@@ -50,7 +54,7 @@ class FakeReader:
         self.log.on_read(self.at)
         if self.log.fails:
             self.log.fails -= 1
-            raise BrokerUnavailable("away")
+            raise self.log.failure
         found = self.log.records[self.at : self.at + 1]
         self.at += len(found)
         return found

@@ -87,3 +87,14 @@ async def test_whoever_leaves_before_it_is_read_is_not_waited_for() -> None:
     assert told == []
     follower.leave(P, "r")
     await log.all_closed()
+
+
+async def test_whoever_leaves_while_the_broker_is_away_is_let_go_and_nothing_tries_on() -> None:
+    log = FakeLog([record(0, "s")], absent=asyncio.Event())
+    follower, _ = follow(log)
+    waiting = follower.join(Place(P, 0), "s", "r")
+    await asyncio.sleep(0)
+    assert log.open_readers == 1
+    follower.leave(P, "r")
+    assert waiting.done()
+    await log.all_closed()
