@@ -160,7 +160,6 @@ class Gateway:
         await self.resumption.recall(entry)
         self.inflight.recalled(entry)
         self._set_timer()
-        await self.resumption.look_ahead(entry)
 
     # --- a request's way in
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from gateway.cursor import CursorKey, Place, Seal, Told
@@ -15,8 +16,7 @@ from shared.logs import get_logger
 
 log = get_logger()
 
-# A question is read ahead; at the deadline it is waited for by what is left to the last moment, within these.
-_AHEAD_S: Final = 5.0
+# At the deadline for the first token a question is waited for by what is left to the last moment, within these.
 _AT_LEAST_S: Final = 0.2
 _AT_MOST_S: Final = 1.0
 
@@ -56,32 +56,42 @@ class Resumption:
         return [entry for entry in entries if entry is not None]
 
     async def recall(self, entry: Entry) -> None:
-        """Follow an adopted answer's log until it is let go; returns when all that stands in it by now was told."""
+        """Follow an adopted answer's log until it is let go; returns when all that stands in it by now was told. Where
+        its client has seen nothing the question is read beside it, else behind it: then it is seldom needed."""
+        if not entry.seen:
+            self._look_ahead(entry)
         if not entry.done and entry.log is not None:
             await self.follower.join(entry.log, entry.session_id, entry.response_id)
+        if entry.seen:
+            self._look_ahead(entry)
 
     def let_go(self, entry: Entry) -> None:
         if entry.log is not None:
             self.follower.leave(entry.log.partition, entry.response_id)
 
-    async def look_ahead(self, entry: Entry) -> None:
-        """The question of an adopted request of whose answer the log holds nothing: the FAQ may have to answer it, and
-        reading it may take longer than the deadline leaves."""
-        if not (entry.done or entry.chars or entry.input):
-            found = await self._question(entry, _AHEAD_S)
-            entry.input = entry.input or found
+    def _look_ahead(self, entry: Entry) -> None:
+        """Have the question of an adopted request read: the FAQ may have to answer it, and reading may take longer than
+        the deadline leaves."""
+        if entry.request is not None and not (entry.done or entry.chars or entry.input):
+            self.questions.ask(entry.response_id, entry.bucket, entry.request).add_done_callback(partial(_note, entry))
 
     async def question(self, entry: Entry, now_unix_ms: float) -> str:
-        """The input of an adopted request, from its topic; nothing where it cannot be had in time."""
+        """The input of an adopted request; nothing where it cannot be had in time."""
         left_s = (entry.deadline.deadline_unix_ms - now_unix_ms) / 1_000
-        return entry.input or await self._question(entry, min(max(left_s, _AT_LEAST_S), _AT_MOST_S))
-
-    async def _question(self, entry: Entry, limit_s: float) -> str:
+        limit_s = min(max(left_s, _AT_LEAST_S), _AT_MOST_S)
         if entry.request is None:
-            return ""
+            return entry.input
+        found = ""
         try:
             async with asyncio.timeout(limit_s):
-                return await asyncio.shield(self.questions.ask(entry.response_id, entry.bucket, entry.request))
+                found = await asyncio.shield(self.questions.ask(entry.response_id, entry.bucket, entry.request))
         except TimeoutError:
-            log.warning("question_unread", request_id=entry.response_id, cause=f"it did not come within {limit_s:g} s")
-            return ""
+            log.warning(
+                "question_unread", request_id=entry.response_id, cause=f"it did not come within {limit_s:.1f} s"
+            )
+        return entry.input or found  # its client may have asked again meanwhile
+
+
+def _note(entry: Entry, question: "asyncio.Future[str]") -> None:
+    if not question.cancelled():
+        entry.input = entry.input or question.result()

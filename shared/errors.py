@@ -6,6 +6,7 @@
     ├── ModelError           the model's files are missing, damaged or unsupported: exit status 2
     ├── EngineError          the device failed in a step: its sequences fail, the worker restarts its engine
     ├── BrokerUnavailable    Kafka did not take or give a record in time (retriable)
+    │   └── BrokerRefuses    its ACLs do not let us
     └── StoreUnavailable     Redis did not answer in time (retriable)
 
 Callers branch on `retriable`, never on the class's name (as aiokafka's errors do). Outcomes that are expected (shed,
@@ -62,6 +63,10 @@ class EngineError(ReplylineError):
 class BrokerUnavailable(ReplylineError):  # noqa: N818 - named as the field names it
     code = "broker_unavailable"
     retriable = True
+
+
+class BrokerRefuses(BrokerUnavailable):
+    """The message names the right that is missing and the command that shows which are needed."""
 
 
 class StoreUnavailable(ReplylineError):  # noqa: N818 - named as the field names it

@@ -1,18 +1,20 @@
 """Reading one partition again from a place in it, and on."""
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
-from shared.errors import BrokerUnavailable
+from shared.errors import BrokerRefuses, BrokerUnavailable
 from shared.kafka.connection import start_or_stop, stop_consumer, until_connected
 from shared.kafka.options import connection_options
 from shared.kafka.records import Record, record_of
+from shared.kafka.refusals import unauthorized
 from shared.kafka.unreadable import HandedOver
 from shared.kafka_settings import KafkaSettings
 
 
 class LogReader:
-    """One partition, outside any group. `start`, then `seek`. Raises `BrokerUnavailable` where the broker is away."""
+    """One partition, outside any group. `start`, then `seek`. Raises `BrokerUnavailable` where the broker is away,
+    `BrokerRefuses` where its ACLs do not let us read."""
 
     def __init__(self, settings: KafkaSettings, *, client_id: str, topic: str, partition: int) -> None:
         self._settings = settings
@@ -62,6 +64,8 @@ class LogReader:
             batches = await self._started.getmany(timeout_ms=timeout_ms, max_records=max_records)
         except UnicodeDecodeError:
             return await self._handed.step_over(self._started, limit_ms=self._settings.request_timeout_ms)
+        except TopicAuthorizationFailedError as error:
+            raise BrokerRefuses(unauthorized(error, self._settings, "read")) from error
         except KafkaError as error:
             raise BrokerUnavailable(f"cannot read {self._place}: {error!r}") from error
         self._handed.note(batches)

@@ -125,7 +125,10 @@ class FakeQuestions:
         self.come = asyncio.Event()
         self.come.set()
 
-    async def ask(self, *_: object) -> str:
+    def ask(self, *_: object) -> "asyncio.Future[str]":
+        return asyncio.ensure_future(self._look())
+
+    async def _look(self) -> str:
         await self.come.wait()
         return self.stands
 

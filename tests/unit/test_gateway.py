@@ -170,6 +170,16 @@ async def test_while_the_question_is_read_the_worker_may_still_answer_it(edge: E
     assert edge.cancelled == []
 
 
+async def test_a_question_that_is_asked_again_while_it_is_read_is_not_forgotten(edge: Edge) -> None:
+    edge.questions.come.clear()
+    client = await adopting(edge, soft_ms=-1)
+    await until(lambda: entry_of(edge, "e").fallback)
+    await client.say(asks("e"))
+    edge.questions.come.set()
+    await until(lambda: client.ends)
+    assert [end.source for end in client.ends] == ["faq"]
+
+
 async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(edge: Edge) -> None:
     edge.questions.come.clear()
     client = await adopting(edge, soft_ms=-1)
