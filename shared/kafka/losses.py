@@ -1,5 +1,6 @@
 """Which partitions a member of a group has lost."""
 
+import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -32,17 +33,25 @@ class Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is un
     aiokafka takes all of them at the beginning of each rebalance, and says at its end which are this member's now. One
     given back is not lost, unless the group went on without this member for a while (its session had expired): then
     another may have had it, and committed beyond what this one has open there.
+
+    `since` is the membership that the last assignment was made for; None before the first. `unread` are the partitions
+    lost since the reader last handed over what it read: until then its owner may not know of them. `committing` is the
+    commit under way: aiokafka tries one again and again, in the end as the member that it is by then, so a rebalance
+    ends it.
     """
 
     def __init__(self, handed: HandedOver, membership: Callable[[], Membership | None]) -> None:
         self._handed = handed
         self._membership = membership
-        self._since: Membership | None = None
         self._away: list[tuple[str, int]] = []  # in a rebalance that goes on
+        self.since: Membership | None = None
+        self.committing: asyncio.Future[None] | None = None
         self.lost: list[tuple[str, int]] = []
+        self.unread: set[tuple[str, int]] = set()
         self.revoked: list[tuple[str, int]] = []
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self._end_commit()
         taken = [(partition.topic, partition.partition) for partition in revoked]
         self._away += taken
         self.revoked += taken
@@ -51,8 +60,15 @@ class Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is un
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         metrics.rebalances.inc()
-        before, self._since = self._since, self._membership()
-        stayed = before is not None and self._since is not None and self._since.follows(before)
+        self._end_commit()
+        before, self.since = self.since, self._membership()
+        stayed = before is not None and self.since is not None and self.since.follows(before)
         back = {(partition.topic, partition.partition) for partition in assigned} if stayed else set()
-        self.lost += [away for away in self._away if away not in back]
+        lost = [away for away in self._away if away not in back]
+        self.lost += lost
+        self.unread.update(lost)
         self._away = []
+
+    def _end_commit(self) -> None:
+        if self.committing is not None:
+            self.committing.cancel()

@@ -148,11 +148,15 @@ class GroupReader:
         return consumer
 
     async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
+        """What has arrived, or nothing after the timeout. Whoever keeps something by partition calls `take_lost` before
+        anything else runs: from now on a commit of what was lost until now is taken to be of what is read anew."""
         assert self._consumer is not None, "read before start"
         try:
-            return await _read(self._consumer, self._handed, self._settings, timeout_ms, max_records)
+            records = await _read(self._consumer, self._handed, self._settings, timeout_ms, max_records)
         except KafkaError as error:
             raise BrokerUnavailable(f"cannot read {', '.join(self.topics)}: {error!r}") from error
+        self._losses.unread.clear()
+        return records
 
     def _membership(self) -> Membership | None:
         """As the coordinator last said it. aiokafka has no public name for it."""
@@ -186,24 +190,41 @@ class GroupReader:
             self._consumer.resume(*(paused - wanted))
 
     async def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
-        """Commit the next offset to read of each partition; False where a rebalance took a partition away."""
+        """Commit the next offset to read of each partition; False where a rebalance took a partition away, or may have.
+        Kafka would take it: it looks at who commits, not at how far another has committed meanwhile.
+
+        Raises `BrokerUnavailable`, within a request's time."""
         if self._consumer is None or not offsets:
             return True
         membership = self._membership()
-        if membership is None or membership.dropped:
+        if membership is None or membership.dropped or membership != self._losses.since:
             return False
         assigned = self._consumer.assignment()
-        ours = {TopicPartition(*key): offset for key, offset in offsets.items() if TopicPartition(*key) in assigned}
+        held = {TopicPartition(*key): offset for key, offset in offsets.items() if key not in self._losses.unread}
+        ours = {partition: offset for partition, offset in held.items() if partition in assigned}
         if not ours:
             return False
+        return await self._committed(self._consumer, ours) and len(ours) == len(offsets)
+
+    async def _committed(self, consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Not where a rebalance came between. Raises `BrokerUnavailable`."""
+        committing = self._losses.committing = asyncio.ensure_future(consumer.commit(offsets))
         try:
             with metrics.commit_time.time():
-                await self._consumer.commit(ours)
+                done, _ = await asyncio.wait([committing], timeout=self._settings.request_timeout_ms / 1_000)
+        finally:
+            committing.cancel()
+        if not done:
+            raise BrokerUnavailable("cannot commit: the broker does not answer in time")
+        if committing.cancelled():
+            return False
+        try:
+            committing.result()
         except (CommitFailedError, IllegalStateError):
             return False
         except KafkaError as error:
             raise BrokerUnavailable(f"cannot commit: {error!r}") from error
-        return len(ours) == len(offsets)
+        return True
 
     async def lag(self) -> dict[str, int]:
         """By topic: records of this member's partitions that are not committed yet. The broker is asked: partitions
