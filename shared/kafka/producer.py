@@ -31,6 +31,7 @@ from shared.logs import get_logger
 _MAX_RECORD_BYTES = 1_048_576
 _RENEWED_AFTER_S: Final = 1.0
 _POLL_S: Final = 0.02
+_MARGIN_S: Final = 0.1
 # The broker's last word on a record, as long as nobody changes its settings.
 _REFUSALS: Final = (MessageSizeTooLargeError, RecordListTooLargeError, TopicAuthorizationFailedError)
 
@@ -81,7 +82,7 @@ class Producer:
     async def enqueue(self, record: Outgoing) -> "asyncio.Future[object]":
         """Put a record into the next batch; the future is done when the broker has acknowledged it.
 
-        Order is kept within a partition. Raises `BrokerUnavailable` when it cannot be queued, `ProtocolError`
+        Order is kept within a partition. Raises `BrokerUnavailable` when it cannot be queued in time, `ProtocolError`
         where it never can: `unknown_topic` where the topic or partition does not exist, `topic_not_authorized`,
         `record_too_large`. What the future raises, `verdict` tells the meaning of.
         """
@@ -90,13 +91,16 @@ class Producer:
             raise BrokerUnavailable("Kafka is not connected yet")
         self._sending[producer] += 1
         try:
-            future: asyncio.Future[object] = await producer.send(
-                record.topic,
-                value=record.value,
-                key=record.key,
-                partition=record.partition,
-                headers=list(record.headers.items()),
-            )
+            async with asyncio.timeout(self._queued_within_s):
+                future: asyncio.Future[object] = await producer.send(
+                    record.topic,
+                    value=record.value,
+                    key=record.key,
+                    partition=record.partition,
+                    headers=list(record.headers.items()),
+                )
+        except TimeoutError as error:
+            raise BrokerUnavailable(f"nobody tells in time about {record.topic}") from error
         except (UnknownTopicOrPartitionError, AssertionError) as error:  # aiokafka asserts that the partition exists
             if not has_connection(producer):
                 raise BrokerUnavailable(f"nobody tells whether {record.topic} exists") from error
@@ -105,6 +109,8 @@ class Producer:
             raise self.verdict(record.topic, error) from error
         finally:
             self._sending[producer] -= 1
+            if not self._sending[producer]:
+                del self._sending[producer]
         future.add_done_callback(partial(self._delivered, producer, record.topic))
         return future
 
@@ -159,7 +165,7 @@ class Producer:
         """Send what waits, within a request's time: without a broker aiokafka would try for ever. What is not delivered
         by then has failed, and whoever waits for it hears so."""
         limit_s = self._settings.request_timeout_ms / 1_000
-        await self._all_queued(producer, 2 * limit_s)
+        await self._all_queued(producer)
         stopping = asyncio.create_task(producer.stop())
         done, _ = await asyncio.wait([stopping], timeout=limit_s)
         if not done:
@@ -167,13 +173,17 @@ class Producer:
         await stopping
         _give_up(producer)
 
-    async def _all_queued(self, producer: AIOKafkaProducer, limit_s: float) -> None:
-        """Whoever looks for a topic by it would never hear of it any more when it is stopped; aiokafka looks for little
-        longer than a request may take."""
-        until_s = time.monotonic() + limit_s
-        while self._sending[producer] and time.monotonic() < until_s:  # noqa: ASYNC110 - seldom asked
+    @property
+    def _queued_within_s(self) -> float:
+        """aiokafka looks for a topic for little longer than a request may take; by a producer that was stopped
+        meanwhile, for ever."""
+        return 2 * self._settings.request_timeout_ms / 1_000
+
+    async def _all_queued(self, producer: AIOKafkaProducer) -> None:
+        """Whoever looks for a topic by it has found it or given up."""
+        until_s = time.monotonic() + self._queued_within_s + _MARGIN_S
+        while producer in self._sending and time.monotonic() < until_s:  # noqa: ASYNC110 - seldom asked
             await asyncio.sleep(_POLL_S)
-        del self._sending[producer]
 
     async def publish(self, record: Outgoing) -> tuple[int, int]:
         """Produce and wait for the acknowledgement; the record's partition and offset. Raises `BrokerUnavailable`,

@@ -154,6 +154,23 @@ async def test_who_still_looks_for_its_topic_when_another_takes_over_is_not_forg
     assert [client.stopped for client in broker.clients] == [True, False]
 
 
+async def test_who_never_hears_of_its_topic_is_told_so_and_holds_up_nobody(
+    producer: Producer, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """aiokafka's future for it is never done once its producer is stopped."""
+    monkeypatch.setattr(producer, "_settings", KafkaSettings(request_timeout_ms=100))
+    [first] = broker.clients
+    first.knows_topics.clear()
+    looking = asyncio.create_task(producer.enqueue(Outgoing("chat.unheard-of", b"x")))
+    await quiet()
+    async with asyncio.timeout(5):
+        await producer.stop()
+        with pytest.raises(BrokerUnavailable):
+            await looking
+    assert first.stopped
+    assert producer._sending == {}
+
+
 @pytest.mark.parametrize(
     "refusal", [TopicAuthorizationFailedError("crm"), MessageSizeTooLargeError(), RecordListTooLargeError()]
 )
