@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-from contextlib import suppress
 from importlib.metadata import version
 
 from shared import metrics
@@ -160,26 +159,25 @@ class WorkerProcess:
         get_logger().info("worker_ready", buckets=self._settings.worker.buckets, engine=self._model.engine.info.name)
 
     async def _shutdown(self) -> None:
-        """Stop intake, finish what is in flight within the limit, commit, close."""
+        """Stop intake, finish what is in flight within the limit, commit, close: first what has something to write.
+        Without a broker its clients take long to end, and whoever asked this process to end may lose patience."""
         metrics.draining.set(1)
         await self._tasks.cancel("startup", "intake", "capacity", "lag")
         await self._capacity.leave()
-        broker_limit_s = self._settings.kafka.request_timeout_ms / 1_000
-        await self._intake.finish(broker_limit_s)
+        await self._intake.finish(self._settings.kafka.request_timeout_ms / 1_000)
         unfinished = await self._worker.drain(self._settings.worker.drain_s)
-        with suppress(TimeoutError):  # without a broker it would try for ever; what is not committed is answered again
-            async with asyncio.timeout(broker_limit_s):
-                await commit(self._offsets, self._requests)
+        await self._tasks.cancel("commits")
+        await commit(self._offsets, self._requests)  # without a broker what is not committed is answered again
         await self._tasks.cancel()
         await self._publisher.stop()
-        await self._requests.stop()
-        await self._cancels.stop()
-        await self._producer.stop()
-        await self._tracer.stop()
         await self._history.close()
         if self._kv is not None:
             await asyncio.to_thread(self._kv.close)
         await asyncio.to_thread(self._lengths.write)
+        await self._requests.stop()
+        await self._cancels.stop()
+        await self._producer.stop()
+        await self._tracer.stop()
         get_logger().info("worker_stopped", unfinished=unfinished)
 
 

@@ -9,6 +9,8 @@ import yaml
 
 from ops.embeddings import EMBEDDINGS
 from shared.settings import Settings, describe
+from workers import capacity
+from workers.kv import cache
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -180,12 +182,15 @@ def test_every_variable_is_a_setting_with_an_allowed_value(tmp_path: Path) -> No
 
 
 def test_shutdown_may_take_longer_than_the_drain() -> None:
-    """A gateway or worker that drains is not killed in the middle of it."""
+    """A gateway or worker that drains is not killed in the middle of it; nor a worker, without Kafka, before it has
+    written what it keeps."""
     settings = Settings()
     for gateway in GATEWAYS:
         assert _duration_s(SERVICES[gateway]["stop_grace_period"]) > settings.gateway.drain_s
+    broker_s = 2 * settings.kafka.request_timeout_ms / 1_000  # what was begun is finished, what is done committed
     for worker in ("worker", "worker-gpu"):
-        assert _duration_s(SERVICES[worker]["stop_grace_period"]) > settings.worker.drain_s
+        grace_s = _duration_s(SERVICES[worker]["stop_grace_period"])
+        assert grace_s > capacity._LEAVE_S + broker_s + settings.worker.drain_s + 2 * cache._CLOSE_S
 
 
 def test_what_is_published_and_checked_is_what_is_served() -> None:
