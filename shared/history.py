@@ -18,6 +18,8 @@ from shared.session_key import SessionKey
 from shared.turn import Turn
 
 _MAX_TURNS = 50
+# So far back the turn of one request is looked for: its record is read again within seconds.
+_LOOK_BACK_TURNS = 8
 
 # A turn that was asked before its conversation was erased stays out of it, whoever ends it and however late.
 _APPEND = """
@@ -58,22 +60,29 @@ class History:
     async def turns(
         self, tenant: str, session_id: str, *, limit: int, before_unix_ms: float, request_id: str | None = None
     ) -> list[Turn]:
-        """The last turns asked before that moment, oldest first, and the one of `request_id`, whenever it was asked;
-        none where Redis is away. A turn written twice counts once. What was asked later may be answered sooner: an
-        answer begun anew after a crash must not see it, but for its own."""
-        if limit <= 0:
+        """The last `limit` turns asked before that moment, oldest first; among them, and beyond the limit, the one of
+        `request_id`, whenever it was asked, if it is one of the conversation's last. None where Redis is away. Of a
+        turn written twice the first counts, unless it was cancelled and asked again. What was asked later may be
+        answered sooner: an answer begun anew after a crash must not see it, but for its own."""
+        num_looked_at = 2 * limit if request_id is None else max(2 * limit, _LOOK_BACK_TURNS)
+        if num_looked_at <= 0:
             return []
         on_their_way = self._writing.get(_key(tenant, session_id), [])
         values: list[Any] = []  # without decode_responses redis-py hands out bytes, and says str
         try:
-            values = await self._calls.bounded(self._redis.lrange(_key(tenant, session_id), -2 * limit, -1))
+            values = await self._calls.bounded(self._redis.lrange(_key(tenant, session_id), -num_looked_at, -1))
         except StoreUnavailable:
             metrics.history_unavailable.inc()
         turns: dict[str, Turn] = {}
         for turn in [*_decoded(values), *on_their_way]:
             if turn.asked_unix_ms < before_unix_ms or turn.request_id == request_id:
-                turns.setdefault(turn.request_id, turn)
-        return list(turns.values())[-limit:]
+                earlier = turns.get(turn.request_id)
+                if earlier is None or earlier.status == "cancelled":
+                    turns[turn.request_id] = turn
+        own = turns.get(request_id) if request_id is not None else None
+        others = [turn for turn in turns.values() if turn is not own]
+        too_many = others[: max(0, len(others) - limit)]
+        return [turn for turn in turns.values() if turn not in too_many]
 
     def remember(self, tenant: str, session_id: str, turn: Turn) -> None:
         """Append without waiting. Whoever asks this process meanwhile gets the turn already: a conversation's requests

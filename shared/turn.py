@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shared.messages import Grounding, Message, Replaced, Source
+from shared.messages import Grounding, Message, Reason, Replaced, Source, Status
 
 
 class Turn(Message, frozen=True):
@@ -14,7 +14,8 @@ class Turn(Message, frozen=True):
     later does not change what was said. `output_ids` are the tokens that the model decoded; they may go on after
     `assistant` ends, where a stop string did. `window_start` is the `request_id` of the first turn in the question's
     prompt, its own where there was none. The last two are empty where no model answered. `replaced` are the stretches
-    of `assistant` that are not the model's.
+    of `assistant` that are not the model's. `status` and `reason` say how the answer ended; what was written without
+    them had come to its end.
     """
 
     request_id: str
@@ -26,3 +27,5 @@ class Turn(Message, frozen=True):
     output_ids: tuple[Annotated[int, Meta(ge=0)], ...] = ()
     window_start: str | None = None
     replaced: tuple[Replaced, ...] = ()
+    status: Status = "completed"
+    reason: Reason = "stop"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from shared.fallback import Fallback
 from shared.messages import Bucket, Grounding, ReplyDone, Timings, Usage
 from shared.requests import Order
+from shared.session_key import SessionKey
 from workers.answer import Answer
 from workers.conversation import Prompt
 from workers.offsets import Partition
@@ -42,6 +43,10 @@ class Job:
     @property
     def id(self) -> str:
         return self.order.request.id
+
+    @property
+    def session(self) -> SessionKey:
+        return SessionKey(self.order.tenant, self.order.request.session_id)
 
     @property
     def grounding(self) -> tuple[Grounding, ...]:

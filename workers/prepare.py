@@ -25,7 +25,7 @@ from workers.guard import FactGuard
 from workers.job import Job
 from workers.kv.cache import KvCache
 from workers.prefixes import common_length
-from workers.recent_answers import answered_by
+from workers.recent_answers import answered_by, is_of
 from workers.sequence import Sequence as TokenSequence
 
 # Shorter texts are encoded in less time than a thread takes to be asked (about 50 µs).
@@ -60,8 +60,7 @@ class Preparer:
         for turn in turns:
             if (done := answered_by(turn, order, now_unix_ms)) is not None:
                 return done
-        # Its own may be among them, where it is no answer: of another question under its id.
-        turns = [turn for turn in turns if turn.asked_unix_ms < order.created_unix_ms]
+        turns = _said_before(turns, order, limit=self.settings.history_turns)
         vector = await self.faq.vector_of(request.input)
         most = max(self.settings.grounding_entries, SHOWN)
         found = self.faq.index.find(request.input, k=most, previous=turns, vector=vector)
@@ -146,6 +145,13 @@ def _without_the_model(decision: Decision, question: str) -> Quote | Courtesy | 
         return decision
     language = detect_language(question)
     return Quote(decision.entries[:1], language) if decision.entries else Unsure(language)
+
+
+def _said_before(turns: Sequence[Turn], order: Order, *, limit: int) -> list[Turn]:
+    """The last turns before this question. Under its id there may be one that is no answer: its own, that was cancelled
+    and does not stand in its own prompt; or another question's, that does where it was asked before."""
+    before = [turn for turn in turns if turn.asked_unix_ms < order.created_unix_ms and not is_of(turn, order)]
+    return before[max(0, len(before) - limit) :]
 
 
 def _shops_words(turn: Turn) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import hashlib
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from shared.messages import ReplyDone, Timings, Usage
+from shared.messages import ReplyDone, Status, Timings, Usage
 from shared.requests import Order
 from shared.session_key import SessionKey
 from shared.turn import Turn
@@ -36,8 +36,7 @@ class RecentAnswers:
         return len(self._answered)
 
     def add(self, order: Order, done: ReplyDone, now_unix_ms: float) -> None:
-        """What failed, was cancelled or has no text is worth another try."""
-        if done.status not in ("completed", "incomplete") or not done.output_text:
+        if not _worth_telling(done.status, done.output_text):
             return
         self._answered.pop(done.request_id, None)
         answered = _Answered(_session(order), _digest(order), done, now_unix_ms)
@@ -63,17 +62,17 @@ class RecentAnswers:
 
 
 def answered_by(turn: Turn, order: Order, now_unix_ms: float) -> ReplyDone | None:
-    """The terminal event that a turn of the history tells of, where it is the answer to this very request. How it ended
-    is not in it."""
-    same = (turn.request_id, turn.user) == (order.request.id, order.request.input)
-    if not same or turn.asked_unix_ms < now_unix_ms - _TURN_KEPT_MS:
+    """The terminal event that a turn of the history tells of, where it is the answer to this very request."""
+    if not is_of(turn, order) or turn.asked_unix_ms < now_unix_ms - _TURN_KEPT_MS:
+        return None
+    if not _worth_telling(turn.status, turn.assistant):
         return None
     return ReplyDone(
         request_id=turn.request_id,
         session_id=order.request.session_id,
         attempt=int(now_unix_ms),
-        status="completed",
-        reason="stop",
+        status=turn.status,
+        reason=turn.reason,
         source=turn.source,
         output_text=turn.assistant,
         usage=Usage(output_tokens=len(turn.output_ids)),
@@ -81,6 +80,16 @@ def answered_by(turn: Turn, order: Order, now_unix_ms: float) -> ReplyDone | Non
         grounding=turn.grounding,
         replaced=turn.replaced,
     )
+
+
+def is_of(turn: Turn, order: Order) -> bool:
+    """Whether a turn of the request's conversation is of this very request, and not of another one under its id."""
+    return (turn.request_id, turn.user) == (order.request.id, order.request.input)
+
+
+def _worth_telling(status: Status, text: str) -> bool:
+    """What failed, was cancelled or has no text is worth another try."""
+    return status in ("completed", "incomplete") and bool(text)
 
 
 def _session(order: Order) -> SessionKey:

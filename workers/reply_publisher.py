@@ -65,6 +65,13 @@ class _Lane:
         self.idle.clear()
         self._wake.set()
 
+    def forget(self, request_id: str) -> None:
+        """An end that waits leaves all the same: its record is done when that is acknowledged."""
+        self._next_seq.pop(request_id, None)
+        entry = self._pending.get(request_id)
+        if entry is not None:
+            entry.delta = None
+
     async def run(self) -> None:
         """Until nothing has been said for a while."""
         while await self._woken():
@@ -174,6 +181,13 @@ class ReplyPublisher:
 
     def done(self, target: Target, done: ReplyDone) -> None:
         self._lane(target).put(done.request_id, done=done)
+
+    def forget(self, target: Target, request_id: str) -> None:
+        """Nobody reads this answer there any more: no terminal event is to come. If it is told there again, that is
+        from its beginning."""
+        lane = self._lanes.get(target)
+        if lane is not None:
+            lane.forget(request_id)
 
     async def flush(self) -> None:
         """Wait until every terminal event is acknowledged."""

@@ -206,7 +206,7 @@ class Scheduler:
             row.erased = row.erased or SessionKey(row.tenant, row.session_id) == session
         for sequence in self._waiting.values():
             if SessionKey(sequence.tenant, sequence.session_id) == session:
-                sequence.erased, sequence.kv, sequence.computed = True, None, 0
+                sequence.erase()
 
     def standing(self) -> dict[SessionKey, Tokens[int]]:
         """The tokens of conversations whose KV a slot still holds, for their next prompts."""

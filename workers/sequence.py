@@ -80,6 +80,10 @@ class Sequence:
             raise AssertionError(f"{self.request_id}: {self.phase.name} → {phase.name}")
         self.phase = phase
 
+    def erase(self) -> None:
+        """Its conversation was erased before it got a slot: it begins with nothing."""
+        self.erased, self.kv, self.computed = True, None, 0
+
     @property
     def due_unix_ms(self) -> int:
         """What the schedule is made by: the first token's deadline until there is one, then the answer's."""

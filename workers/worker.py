@@ -26,6 +26,7 @@ from shared.turn import Turn
 from workers.costs import CostModel
 from workers.engine import Engine
 from workers.engine_loop import EngineLoop, News, Said
+from workers.erasures import Erasures
 from workers.job import Job, target_of
 from workers.kv.cache import KvCache
 from workers.offsets import OffsetTracker, Partition
@@ -71,6 +72,7 @@ class Worker:
         self._model = engine.info.model
         self._jobs: dict[str, Job] = {}
         self._recent = RecentAnswers()
+        self._erasures = Erasures()
         self._unread: dict[tuple[str, Target], list[tuple[Partition, int]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._engine_gone = False
@@ -89,6 +91,11 @@ class Worker:
         """Have a request computed; what the model is not asked for has its answer at once. `cancelled`: nobody waits
         for it any more."""
         self._jobs[job.id] = job
+        sequence = job.sequence
+        # The one by its gateway's clock, the other by ours.
+        if self._erasures.since(job.session, min(job.order.created_unix_ms, sequence.arrived_unix_ms)):
+            job.erased = True
+            sequence.erase()
         if job.decided:
             self._end(job, _ended_at_once(job, cancelled=cancelled, now_unix_ms=now_unix_ms()))
             return
@@ -137,15 +144,20 @@ class Worker:
         job = self._jobs.get(request_id)
         if job is None or job.done is not None:
             return False
+        told = job.targets
         if job.let_go(reply_partition):
             self.engine_loop.cancel(request_id)
+        for target in told:
+            if target not in job.targets:
+                self._publisher.forget(target, request_id)
         return True
 
     def erase(self, session: SessionKey) -> None:
-        """Forget what this process holds of a conversation."""
+        """Forget what this process holds of a conversation, and what is being prepared of it when it comes."""
+        self._erasures.add(session, now_unix_ms())
         self._recent.forget(session)
         for job in self._jobs.values():
-            job.erased = job.erased or SessionKey(job.order.tenant, job.order.request.session_id) == session
+            job.erased = job.erased or job.session == session
         self.engine_loop.forget(session)
         if self._kv is not None:
             self._kv.erase(session)
@@ -246,6 +258,8 @@ class Worker:
             output_ids=tuple(job.sequence.output_ids) if by_model else (),
             window_start=(job.prompt.window_start or job.id) if by_model else None,
             replaced=done.replaced,
+            status=done.status,
+            reason=done.reason,
         )
         self._history.remember(order.tenant, order.request.session_id, turn)
 

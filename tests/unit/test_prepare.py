@@ -72,8 +72,9 @@ class KeptHistory(History):
         self._turns = turns
         self._redis = self  # type: ignore[assignment]
 
-    async def lrange(self, *_: object) -> list[bytes]:
-        return [msgspec.msgpack.encode(turn) for turn in self._turns]
+    async def lrange(self, _: object, start: int, end: int) -> list[bytes]:
+        assert (start < 0, end) == (True, -1)
+        return [msgspec.msgpack.encode(turn) for turn in self._turns[start:]]
 
 
 def prepared(
@@ -84,10 +85,11 @@ def prepared(
     policy: AnswerPolicy = POLICY,
     entry_tokens: int = 256,
     guarded: bool = True,
+    history_turns: int = 5,
     **request: Any,
 ) -> Job | ReplyDone:
     preparer = Preparer(
-        settings=SETTINGS.worker,
+        settings=SETTINGS.worker.model_copy(update={"history_turns": history_turns}),
         tokenizer=TOKENIZER,
         prompts=PromptBuilder(
             TEMPLATE, system="S", window=HistoryWindow("sliding", 5), budget=PromptBudget(entry_tokens, 1_024)
@@ -180,6 +182,76 @@ def test_its_own_turn_is_no_history_of_another_question_under_its_id() -> None:
     own = Turn(request_id="r1", user="Delivery?", assistant="A secret.", source="model", asked_unix_ms=now - 1_000)
     asked = job(RETURNS.question, history=KeptHistory([own]), created_unix_ms=own.asked_unix_ms)
     assert "A secret." not in readable(asked.sequence.prompt_ids)
+
+
+@pytest.mark.parametrize("history_turns", [0, 1, 5])
+def test_a_record_is_known_as_answered_however_short_a_history_prompts_have(history_turns: int) -> None:
+    """Others were asked and answered meanwhile."""
+    now = int(now_unix_ms())
+    own, *later = (
+        Turn(
+            request_id=f"r{1 + number}",
+            user="怎么退货？",
+            assistant="30 天。",
+            source="faq",
+            asked_unix_ms=now - 9 + number,
+        )
+        for number in range(3)
+    )
+    history = KeptHistory([own, *later])
+    done = prepared(own.user, history=history, history_turns=history_turns, created_unix_ms=own.asked_unix_ms)
+    assert isinstance(done, ReplyDone)
+
+
+@pytest.mark.parametrize("history_turns", [0, 1, 2])
+def test_a_prompt_has_so_many_turns_whatever_was_asked_under_its_id(history_turns: int) -> None:
+    now = int(now_unix_ms())
+    turns = [
+        Turn(request_id=name, user="And then?", assistant=f"Said {name}.", source="model", asked_unix_ms=now - 90 + at)
+        for at, name in enumerate(["r1", "r2", "r3"])
+    ]
+    asked = job(RETURNS.question, history=KeptHistory(turns), history_turns=history_turns)
+    prompt = readable(asked.sequence.prompt_ids)
+    said = [turn.request_id for turn in turns if turn.assistant in prompt]
+    assert said == ["r1", "r2", "r3"][3 - history_turns :]
+
+
+def test_a_cancelled_answer_is_written_anew_and_does_not_stand_in_its_own_prompt() -> None:
+    """Unless that was another question under its id."""
+    now = int(now_unix_ms())
+    own = Turn(
+        request_id="r1",
+        user=RETURNS.question,
+        assistant="Half of",
+        source="model",
+        asked_unix_ms=now - 1_000,
+        status="cancelled",
+        reason="client",
+    )
+    other = msgspec.structs.replace(own, user="Delivery?")
+    assert "Half of" not in readable(job(RETURNS.question, history=KeptHistory([own])).sequence.prompt_ids)
+    assert "Half of" in readable(job(RETURNS.question, history=KeptHistory([other])).sequence.prompt_ids)
+
+
+def test_what_was_cancelled_and_asked_again_is_remembered_as_it_was_answered() -> None:
+    now = int(now_unix_ms())
+    cancelled = Turn(
+        request_id="r1",
+        user=RETURNS.question,
+        assistant="Half of",
+        source="model",
+        asked_unix_ms=now - 1_000,
+        status="cancelled",
+        reason="client",
+    )
+    answered = msgspec.structs.replace(cancelled, assistant="All of it.", status="completed", reason="stop")
+    late = msgspec.structs.replace(answered, assistant="Another end.")
+    history = KeptHistory([cancelled, answered, late])
+    done = prepared(cancelled.user, history=history)
+    assert isinstance(done, ReplyDone)
+    assert done.output_text == "All of it."
+    asked = job(DELIVERY.question, history=history, id="r2")
+    assert "All of it." in readable(asked.sequence.prompt_ids)
 
 
 def test_an_answer_of_the_faq_stands_in_the_next_prompt_once() -> None:

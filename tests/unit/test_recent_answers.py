@@ -91,6 +91,18 @@ def test_the_history_answers_where_another_worker_did() -> None:
     assert (found.request_id, found.output_text, found.source) == ("r", "Hello", "faq")
 
 
+def test_an_answer_that_was_cut_off_is_told_again_as_it_ended() -> None:
+    cut = msgspec.structs.replace(TURN, status="incomplete", reason="max_output_tokens")
+    found = answered_by(cut, order(), NOW)
+    assert found is not None
+    assert (found.status, found.reason, found.output_text) == ("incomplete", "max_output_tokens", "Hello")
+
+
+@pytest.mark.parametrize("fields", [{"status": "cancelled"}, {"status": "failed"}, {"assistant": ""}])
+def test_a_turn_that_gave_the_client_nothing_answers_nothing(fields: dict[str, object]) -> None:
+    assert answered_by(msgspec.structs.replace(TURN, **fields), order(), NOW) is None
+
+
 @pytest.mark.parametrize("fields", [{"request_id": "q"}, {"user": "ho"}, {"asked_unix_ms": int(NOW) - 240_001}])
 def test_another_or_an_old_turn_answers_nothing(fields: dict[str, object]) -> None:
     assert answered_by(msgspec.structs.replace(TURN, **fields), order(), NOW) is None

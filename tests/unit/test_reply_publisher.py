@@ -289,6 +289,37 @@ async def test_an_end_that_failed_leaves_before_one_that_came_meanwhile(desk: De
     assert desk.settled == ["r"]
 
 
+async def test_who_is_let_go_leaves_nothing_behind_and_is_told_from_the_beginning_if_it_comes_back(desk: Desk) -> None:
+    desk.publisher.delta(HOME, delta("a", 0, request_id="q"))
+    desk.publisher.delta(HOME, delta("a", 0))
+    await quiet()
+    desk.producer.held = True
+    desk.publisher.delta(HOME, delta("b", 1, 1, request_id="q"))
+    desk.publisher.forget(HOME, "q")
+    desk.publisher.delta(HOME, delta("b", 1, 1))
+    await quiet()
+    lane = desk.publisher._lanes[HOME]
+    assert lane._next_seq.keys() == {"r"}
+    assert desk.producer.take() == [delta("a", 0, request_id="q"), delta("a", 0), delta("b", 1, 1)]
+    desk.publisher.delta(HOME, delta("ab", 0, request_id="q"))
+    desk.producer.held = False
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.producer.take() == [delta("ab", 0, request_id="q")]
+    desk.publisher.forget(ELSEWHERE, "q")
+    assert ELSEWHERE not in desk.publisher._lanes
+
+
+async def test_the_end_of_another_record_of_its_id_leaves_though_it_was_let_go(desk: Desk) -> None:
+    """It never became an answer, and its record waits for it."""
+    desk.publisher.delta(HOME, delta("a", 0))
+    desk.publisher.done(HOME, done(""))
+    desk.publisher.forget(HOME, "r")
+    await desk.publisher.flush()
+    assert desk.producer.take() == [done("")]
+    assert desk.settled == ["r"]
+
+
 async def test_flush_waits_for_every_terminal_event(desk: Desk) -> None:
     desk.producer.held = True
     desk.publisher.done(HOME, done("a"))

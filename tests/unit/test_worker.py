@@ -39,7 +39,8 @@ def test_an_answer_is_told_in_deltas_and_remembered() -> None:
     [end] = bench.ends()
     assert (end.status, end.reason, end.output_text) == ("incomplete", "max_output_tokens", "aaa")
     assert bench.deltas() == ["a", "a", "a"]
-    assert [turn.assistant for turn in bench.history.turns] == ["aaa"]
+    [turn] = bench.history.turns
+    assert (turn.assistant, turn.status, turn.reason) == ("aaa", "incomplete", "max_output_tokens")
 
 
 def test_a_remembered_turn_says_how_it_stood_in_its_prompt() -> None:

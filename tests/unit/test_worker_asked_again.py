@@ -134,6 +134,19 @@ def test_nor_is_one_of_a_conversation_that_is_erased_while_it_is_written() -> No
     assert not repeat(bench, 2)
 
 
+def test_nor_is_one_of_a_conversation_that_is_erased_while_its_question_is_prepared() -> None:
+    bench = Bench()
+    bench.worker.erase(SessionKey("demo", "s"))
+    job = bench.accept(0, ago_ms=1_000)
+    assert job.sequence.erased, "nor does its slot serve the next prompt"
+    later = bench.accept(1, ago_ms=-1_000)
+    bench.run()
+    bench.acknowledge()
+    assert not repeat(bench, 0)
+    assert (later.erased, later.sequence.erased) == (False, False)
+    assert repeat(bench, 1)
+
+
 def test_a_cancel_ends_the_work_when_nobody_is_left_to_wait() -> None:
     bench = Bench()
     request = ChatRequest(id="r0", session_id="s", input="hi", reply_topic="chat.replies", reply_partition=0)
@@ -146,10 +159,12 @@ def test_a_cancel_ends_the_work_when_nobody_is_left_to_wait() -> None:
     assert bench.worker.cancel("r0", 0), "who was let go has no say any more"
     assert bench.step()
     assert job.targets == [THERE]
+    assert bench.publisher.forgotten == [(("chat.replies", 0), "r0")]
     assert bench.worker.cancel("r0", 1)
     bench.run()
     assert [(end.status, end.reason) for end in bench.ends()] == [("cancelled", "client")]
     assert bench.publisher.by_target[THERE][-1] == bench.ends()[0]
+    assert len(bench.publisher.forgotten) == 1, "the last has the end yet to come"
 
 
 def test_a_decided_answer_is_told_again_like_any_other() -> None:

@@ -38,10 +38,14 @@ class FakePublisher:
     said: list[Reply] = field(default_factory=list)
     by_target: dict[Target, list[Reply]] = field(default_factory=dict)
     waiting: dict[tuple[Target, str], ReplyDone] = field(default_factory=dict)
+    forgotten: list[tuple[Target, str]] = field(default_factory=list)
 
     def delta(self, target: Target, delta: ReplyDelta) -> None:
         self.said.append(delta)
         self.by_target.setdefault(target, []).append(delta)
+
+    def forget(self, target: Target, request_id: str) -> None:
+        self.forgotten.append((target, request_id))
 
     def done(self, target: Target, done: ReplyDone) -> None:
         if (target, done.request_id) in self.waiting:
@@ -93,9 +97,10 @@ class Bench:
         self.engine_loop = self.worker.engine_loop
         self.engine_loop.tell = self.worker.hear
 
-    def accept(self, offset: int, *, output: int = 3, stops: tuple[str, ...] = ()) -> Job:
+    def accept(self, offset: int, *, output: int = 3, stops: tuple[str, ...] = (), ago_ms: float = 0.0) -> Job:
+        """`ago_ms`: so long ago it was read, and has been prepared since."""
         request = ChatRequest(id=f"r{offset}", session_id="s", input="hi", reply_topic="chat.replies")
-        now = now_unix_ms()
+        now = now_unix_ms() - ago_ms
         order = settle(request, DEFAULTS, now)
         job = Job(
             order=order,

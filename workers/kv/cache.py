@@ -12,7 +12,6 @@ import asyncio
 import sys
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -26,6 +25,7 @@ from shared.clock import now_unix_ms
 from shared.errors import StoreUnavailable
 from shared.logs import get_logger
 from shared.session_key import SessionKey
+from workers.erasures import Erasures
 from workers.kv.blocks import Block, BlockChain, BlockNamer, unbroken
 from workers.kv.gate import LoadGate
 from workers.kv.host import HostCache
@@ -40,7 +40,6 @@ from workers.sequence import Sequence as TokenSequence
 _ALL: Final = sys.maxsize
 _WORTH_MS: Final = 1.0  # what a fetch itself takes, without a load
 _MOST_UNSAVED_BYTES: Final = 256 << 20
-_REMEMBERED_ERASURES: Final = 10_000
 _WAIT_S: Final = 0.25
 _CLOSE_S: Final = 5.0
 
@@ -99,7 +98,7 @@ class KvCache:
         self._saving = saving
         self._costs = costs
         self._lock = threading.Lock()  # around the host memory
-        self._erased: OrderedDict[SessionKey, float] = OrderedDict()
+        self._erasures = Erasures()
         self._unsaved_bytes = 0
         self._told: set[str] = set()
         self._coming: dict[SessionKey, Future[None]] = {}
@@ -158,10 +157,7 @@ class KvCache:
     def erase(self, session: SessionKey) -> None:
         """Forget a conversation here; in Redis it is erased by whoever is asked to (`History.delete`)."""
         with self._lock:
-            self._erased[session] = now_unix_ms()
-            self._erased.move_to_end(session)
-            if len(self._erased) > _REMEMBERED_ERASURES:
-                self._erased.popitem(last=False)
+            self._erasures.add(session, now_unix_ms())
             self._host.erase(_owner(session))
             metrics.kv_host_bytes.set(self._host.num_bytes)
 
@@ -362,7 +358,7 @@ class KvCache:
 
     def _is_erased(self, tokens: _Tokens) -> bool:
         """Whether the conversation was, after these were asked."""
-        return self._erased.get(tokens.session, 0.0) >= tokens.asked_unix_ms
+        return self._erasures.since(tokens.session, tokens.asked_unix_ms)
 
     def _have(self, name: bytes) -> bool:
         with self._lock:
