@@ -36,9 +36,12 @@ _LOADING: Final = "engine"  # what a worker's /ready misses until its model is l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """`port` is the gateway's; `redis` holds the password."""
+    """`host` and `port` are the gateway's; `redis` holds the password."""
 
+    host: str
     port: int
+    metrics_host: str
+    metrics_port: int
     page: str
     ws: str
     kafka: str
@@ -46,11 +49,16 @@ class Addresses:
     metrics: tuple[str, str]
 
     def environment(self) -> dict[str, str]:
-        """What a command needs that is to work with these, whatever else is set of Kafka and Redis."""
+        """What a command needs that is to work with these or to look at them, whatever else is set of Kafka and
+        Redis."""
         return {
             **{PREFIX + name: value for name, value in OWN_SERVICES.items()},
             f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS": self.kafka,
             f"{PREFIX}REDIS__URL": self.redis,
+            f"{PREFIX}GATEWAY__HOST": self.host,
+            f"{PREFIX}GATEWAY__PORT": str(self.port),
+            f"{PREFIX}WORKER__METRICS_HOST": self.metrics_host,
+            f"{PREFIX}WORKER__METRICS_PORT": str(self.metrics_port),
             f"{PREFIX}URL": self.ws,
         }
 
@@ -96,7 +104,10 @@ class EmbeddedSystem:
         await wait_ready(self.gateway, f"{pages[0]}/ready", "the gateway")
         await wait_ready(self.worker, f"{pages[1]}/ready", "the worker")
         return Addresses(
+            host=gateway.host,
             port=port,
+            metrics_host=self._settings.worker.metrics_host,
+            metrics_port=metrics_port,
             page=f"{pages[0]}/",
             ws=f"ws://{gateway.host}:{port}/ws",
             kafka=kafka.bootstrap,

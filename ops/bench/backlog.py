@@ -159,7 +159,7 @@ async def _clear(
         began_s = time.monotonic()
         worker, _ = await system.start_worker()
         ready_s = time.monotonic()
-        while (committed := await group.committed()) != ends:
+        while (committed := await group.committed(ends)) != ends:
             if not worker.running or time.monotonic() - ready_s > _LIMIT_S:
                 left = sum(ends.values()) - sum(committed.get(partition, 0) for partition in ends)
                 raise ServiceError(f"{left} records are left after {_LIMIT_S:.0f} s, or the worker has ended")

@@ -38,7 +38,7 @@ def diagnose(
         list[str] | None, typer.Option(help="a worker's metrics HOST:PORT (default: the settings')")
     ] = None,
     prometheus: Annotated[
-        str | None, typer.Option(help="ask this Prometheus which gateways and workers there are")
+        str | None, typer.Option(help="ask this Prometheus which gateways and workers there are, beside those named")
     ] = None,
     url: Annotated[str | None, typer.Option(help="the customers' way in (default: the first gateway's)")] = None,
     seconds: Annotated[float, typer.Option(min=1, max=60, help="how long to look")] = 10.0,
@@ -81,26 +81,28 @@ async def _look(
     if url is not None:
         check_way_in("--url", url)
     if prometheus is not None:
-        processes = await targets_of(prometheus)
+        targets = await targets_of(prometheus)
+        processes = [*targets, *(named for named in _named(gateways or (), workers or ()) if named not in targets)]
     else:
         edge, metrics = settings.gateway, settings.worker
-        processes = [
-            *((Role.GATEWAY, f"http://{at}/metrics") for at in gateways or [f"{edge.host}:{edge.port}"]),
-            *(
-                (Role.WORKER, f"http://{at}/metrics")
-                for at in workers or [f"{metrics.metrics_host}:{metrics.metrics_port}"]
-            ),
-        ]
+        processes = _named(
+            gateways or [f"{edge.host}:{edge.port}"], workers or [f"{metrics.metrics_host}:{metrics.metrics_port}"]
+        )
     first = next((address for role, address in processes if role is Role.GATEWAY), None)
     way_in = url or (first.replace("http", "ws", 1).removesuffix("/metrics") + "/ws" if first else "")
     return await look(settings, processes, url=way_in, seconds=seconds), way_in
+
+
+def _named(gateways: Sequence[str], workers: Sequence[str]) -> list[tuple[Role, str]]:
+    at = ((Role.GATEWAY, gateways), (Role.WORKER, workers))
+    return [(role, f"http://{address}/metrics") for role, addresses in at for address in addresses]
 
 
 def looked_at(system: System, way_in: str) -> str:
     """What the verdict rests on, in a line."""
     answering, asked = len(system.all_windows), len(system.processes)
     lag = f"; the group's lag: not told, {system.lag}" if isinstance(system.lag, str) else ""
-    return f"{answering} of {asked} processes answered; the customers' way in: {way_in}{lag}"
+    return f"{answering} of {asked} processes answered; the customers' way in: {way_in or 'none is known'}{lag}"
 
 
 def _print(out: Console, verdict: Verdict, known: Mapping[str, Cause], basis: str) -> None:

@@ -60,7 +60,8 @@ async def targets_of(prometheus: str) -> list[tuple[Role, str]]:
 
 
 async def look(settings: Settings, processes: Sequence[tuple[Role, str]], *, url: str, seconds: float) -> System:
-    """At all of them, for so long. `url`: the customers' way in. Never raises: what does not answer is told so."""
+    """At all of them, for so long. `url`: the customers' way in, empty where none is known: then it is not tried. Never
+    raises: what does not answer is told so."""
     first = await asyncio.gather(*(_page(address) for _, address in processes))
     began = time.monotonic()
     socket, broker, redis, lag = await asyncio.gather(
@@ -127,6 +128,8 @@ async def _timed(ask: Callable[[], Awaitable[object]], times: int) -> Probe:
 
 async def _socket(url: str) -> Probe:
     """Before `session.start`, so nobody's token is needed."""
+    if not url:
+        return None
     try:
         async with asyncio.timeout(_PATIENCE_S), connect(url, compression=None, proxy=None) as socket:
 

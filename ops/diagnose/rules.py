@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from ops.diagnose.pages import Window
-from ops.diagnose.system import Answered, Probe, System
+from ops.diagnose.system import Answered, Probe, Role, System
 
 _BROKER_S: Final = 0.1  # a quiet one acknowledges in single milliseconds
 _BROKER_ASKED_S: Final = 0.5
@@ -61,6 +61,8 @@ def _slow(probe: Probe, limit_s: float, what: str) -> Iterator[str]:
 
 def process(system: System) -> Iterator[str]:
     """One is gone, or nobody does the work."""
+    if not any(found.role is Role.GATEWAY for found in system.processes):
+        yield "no gateway is known: name one with --gateway"
     for found in system.processes:
         if isinstance(found.seen, str):
             yield f"{found.role} {found.url}: {found.seen}"

@@ -1,9 +1,9 @@
 """What a consumer group has committed, as an operator asks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
@@ -30,22 +30,23 @@ class GroupWatcher:
     async def __aexit__(self, *_: object) -> None:
         await self._admin.close()
 
-    async def committed(self) -> dict[tuple[str, int], int]:
-        """(topic, partition) → next offset to read, where one is committed. Raises `BrokerUnavailable`."""
+    async def committed(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Of these (topic, partition): the next offset to read, where one is committed. Raises `BrokerUnavailable`."""
+        asked = [TopicPartition(*partition) for partition in partitions]
         try:
-            offsets = await self._admin.list_consumer_group_offsets(self._group)
+            # All that there are, by None, the demo's broker does not tell.
+            offsets = await self._admin.list_consumer_group_offsets(self._group, partitions=asked)
         except GroupCoordinatorNotAvailableError:
             return {}  # no group has committed anything on this broker yet
         except KafkaError as error:
             raise BrokerUnavailable(f"nobody tells what {self._group} has committed: {error}") from error
-        return {(partition.topic, partition.partition): found.offset for partition, found in offsets.items()}
+        known = {(partition.topic, partition.partition): found.offset for partition, found in offsets.items()}
+        return {partition: offset for partition, offset in known.items() if offset >= 0}
 
 
 async def group_lag(settings: KafkaSettings, group: str, topics: Sequence[str]) -> dict[str, int]:
     """By topic: the records of all its partitions that the group has not committed; where it never has, all that there
     are. Raises `BrokerUnavailable`."""
-    async with GroupWatcher(settings, group) as watcher:
-        committed = await watcher.committed()
     consumer = AIOKafkaConsumer(
         *topics,
         **connection_options(settings),
@@ -61,6 +62,8 @@ async def group_lag(settings: KafkaSettings, group: str, topics: Sequence[str]) 
         raise BrokerUnavailable(f"nobody tells how far {', '.join(topics)} go: {error!r}") from error
     finally:
         await stop_consumer(consumer, limit_s=settings.request_timeout_ms / 1_000)
+    async with GroupWatcher(settings, group) as watcher:
+        committed = await watcher.committed((partition.topic, partition.partition) for partition in ends)
     lag = dict.fromkeys(topics, 0)
     for partition, end in ends.items():
         begun = committed.get((partition.topic, partition.partition), starts[partition])

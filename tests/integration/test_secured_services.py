@@ -253,7 +253,7 @@ async def test_the_recorder_reads_what_passes_and_leaves_no_mark(secured: Secure
     assert len(recording.asked) == len(recording.answered) == 1
     with pytest.raises(BrokerUnavailable, match=r"nobody tells what .*workers has committed"):
         async with GroupWatcher(kafka, kafka.topic_prefix + "workers") as group:
-            await group.committed()
+            await group.committed([(kafka.topics.requests("short"), 0)])
 
 
 async def test_the_operator_sees_what_waits(secured: Secured) -> None:

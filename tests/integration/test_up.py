@@ -48,6 +48,9 @@ async def up(tmp_path: Path) -> AsyncIterator[Up]:
     port, log = free_port(), tmp_path / "up.log"
     env = {
         "REPLYLINE_GATEWAY__PORT": str(port),
+        "REPLYLINE_WORKER__METRICS_PORT": "1",  # the next three, as if the shell had read an older demo's file
+        "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "REPLYLINE_REDIS__URL": "redis://127.0.0.1:1/0",
         "REPLYLINE_WORKER__ENGINE": "fake",
         "REPLYLINE_ANSWERS__POLICY": "model",
         "REPLYLINE_ANSWERS__GUARD": "false",
@@ -207,11 +210,19 @@ async def test_doctor_beside_the_demo_finds_it_well(up: Up) -> None:
     assert (demo.status, demo.err) == (0, "")
     assert "Replyline answers there" in demo.out
     assert f"Replyline runs on port {up.port}." in demo.out
-    production = await replyline("doctor", **env, **await variables_of(ready["env"]))
+    production = await replyline("doctor", **await variables_of(ready["env"]))
     assert (production.status, production.err) == (0, "")
     assert f"Kafka {ready['kafka']}" in production.out
     assert "A gateway and a worker have here what they need." in production.out
     assert "embedded" not in production.out
+
+
+async def test_diagnose_by_the_demos_file_hears_of_all_its_processes(up: Up) -> None:
+    """The gateway and the worker, whose port nobody chose, both answer, and the broker tells what waits."""
+    ready = await up.ready()
+    done = await replyline("diagnose", "--seconds", "1", **await variables_of(ready["env"]))
+    assert done.err == ""
+    assert done.out.startswith(f"2 of 2 processes answered; the customers' way in: {ready['ws']}\n")
 
 
 async def test_an_interrupt_ends_up_and_leaves_nothing(up: Up) -> None:

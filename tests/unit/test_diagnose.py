@@ -1,7 +1,7 @@
 """What holds the system up, told from its numbers: each part's fault, its evidence, and which explains which."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from ops.diagnose.addresses import check_process, check_way_in
-from ops.diagnose.commands import looked_at
+from ops.diagnose.commands import _look, looked_at
 from ops.diagnose.knowledge import causes
+from ops.diagnose.look import _socket
 from ops.diagnose.pages import Page, Window, parse_page
 from ops.diagnose.rules import RULES, found_in, worse
 from ops.diagnose.system import Answered, Probe, Process, Role, System
 from shared.errors import SettingsError
-from shared.settings import describe
+from shared.settings import Settings, describe
 
 ROOT = Path(__file__).parents[2]
 RUNBOOKS = ROOT / "docs" / "runbooks"
@@ -144,7 +145,8 @@ def test_a_model_is_compared_with_those_beside_it_alone_and_by_enough_answers() 
         (answers("1f0e", kept=40), answers("77ab", kept=38, missed=2)),
     ):
         workers = [Process(Role.WORKER, url, window(each)) for url, each in (("http://a", one), ("http://b", other))]
-        assert found_in(System(processes=workers, **FAST)) == {}
+        gateway = Process(Role.GATEWAY, "http://g", window(quiet_gateway()))
+        assert found_in(System(processes=[gateway, *workers], **FAST)) == {}
 
 
 @given(st.integers(10, 500), st.integers(10, 500), st.floats(0, 1), st.floats(0, 1))
@@ -164,6 +166,31 @@ def test_what_explains_the_rest_is_named_first() -> None:
     assert next(iter(found_in(away))) == "broker"
     full = a_system(worker=quiet_worker(busy(0.2, 0.75) | {"replyline_worker_waiting": 30.0}), lag={"short": 90})
     assert list(found_in(full)) == ["decode", "queue"]
+
+
+async def test_where_no_gateway_is_known_that_is_said_and_no_network_is_blamed() -> None:
+    """A Prometheus that discovers its targets knows none of those that are gone. Without an address there is no way in
+    to try."""
+    probes = {**FAST, "socket": await _socket("")}
+    system = System(processes=[Process(Role.WORKER, "http://w", window(quiet_worker()))], **probes)
+    assert found_in(system) == {"process": ["no gateway is known: name one with --gateway"]}
+    assert looked_at(system, "") == "1 of 1 processes answered; the customers' way in: none is known"
+
+
+async def test_processes_that_are_named_are_looked_at_beside_those_that_prometheus_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def targets_of(_: str) -> list[tuple[Role, str]]:
+        return [(Role.WORKER, "http://w:1/metrics")]
+
+    async def look(_: Settings, processes: Sequence[tuple[Role, str]], *, url: str, seconds: float) -> System:
+        assert (url, seconds) == ("ws://g:1/ws", SECONDS)
+        return System(processes=[Process(role, at, "not asked") for role, at in processes])
+
+    monkeypatch.setattr("ops.diagnose.commands.targets_of", targets_of)
+    monkeypatch.setattr("ops.diagnose.commands.look", look)
+    system, _ = await _look(Settings(), ["g:1"], ["w:1"], "http://prometheus", None, SECONDS)
+    assert [found.url for found in system.processes] == ["http://w:1/metrics", "http://g:1/metrics"]
 
 
 def test_a_lag_that_was_not_told_is_said_to_be_so() -> None:
