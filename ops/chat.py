@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import signal
 import sys
+from dataclasses import dataclass
 
 from rich.console import Console
 
 from ops.client import ChatClient, new_event_id
 from ops.prompt import Prompt
+from ops.telling import AnswerEvent
 from shared.codec import json_encode
 from shared.messages import (
     Consent,
@@ -19,6 +21,7 @@ from shared.messages import (
     Rating,
     Response,
     ResponseCreate,
+    ResponseCreated,
     ResponseDelta,
     ResponseDone,
     Source,
@@ -44,19 +47,37 @@ _HELP = (
 )
 
 
+@dataclass(slots=True)
+class Screen:
+    """An answer's text as it comes. One that comes otherwise, from its beginning, has a line of its own."""
+
+    console: Console
+    is_begun: bool = False
+
+    def show(self, event: AnswerEvent) -> None:
+        """Of anything but text nothing."""
+        if isinstance(event, ResponseDelta):
+            self.console.print(event.delta, end="", markup=False)
+            self.is_begun = True
+        elif isinstance(event, ResponseCreated) and self.is_begun:
+            self.console.print()
+            self.is_begun = False
+
+
 async def ask_once(
     url: str, request: ResponseCreate, *, token: str | None, session_id: str | None, as_json: bool
 ) -> int:
     """0 when there was an answer, 1 when the gateway refused or the answer failed. Raises `ConnectFailed`."""
     out = Console(highlight=False, soft_wrap=True)
+    screen = Screen(out)
     async with ChatClient(url, token=token, session_id=session_id, patience_s=_PATIENCE_S) as client:
         async for event in client.ask(request):
-            if isinstance(event, ResponseDelta) and not as_json:
-                out.print(event.delta, end="", markup=False)
-            elif isinstance(event, ErrorEvent):
+            if not as_json:
+                screen.show(event)
+            if isinstance(event, ErrorEvent):
                 Console(stderr=True).print(f"replyline: {event.error.code}: {event.error.message}", markup=False)
                 return 1
-            elif isinstance(event, ResponseDone):
+            if isinstance(event, ResponseDone):
                 if as_json:
                     out.print(json_encode(event.response).decode(), markup=False)
                 else:
@@ -121,12 +142,12 @@ async def _answer(client: ChatClient, question: str, console: Console) -> str | 
     loop = asyncio.get_running_loop()
     stopping: list[asyncio.Task[None]] = []
     before, answered = client.handoff, None
+    screen = Screen(console)
     loop.add_signal_handler(signal.SIGINT, lambda: stopping.append(loop.create_task(client.cancel(request.event_id))))
     try:
         async for event in client.ask(request):
-            if isinstance(event, ResponseDelta):
-                console.print(event.delta, end="", markup=False)
-            elif isinstance(event, ErrorEvent):
+            screen.show(event)
+            if isinstance(event, ErrorEvent):
                 console.print(f"{event.error.code}: {event.error.message}", style="red", markup=False)
             elif isinstance(event, ResponseDone):
                 answered = event.response.id

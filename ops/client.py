@@ -20,6 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI, parse_uri
 
+from ops.telling import AnswerEvent, Telling
 from shared.codec import CLIENT_CODECS
 from shared.errors import ReplylineError, SettingsError
 from shared.messages import (
@@ -47,7 +48,6 @@ from shared.messages import (
     SessionStart,
 )
 
-AnswerEvent = ResponseCreated | ResponseDelta | ResponseDone | ErrorEvent
 CareEvent = HandoffCreated | FeedbackRecorded | SessionDeleted | ErrorEvent
 
 _OPEN_S: Final = 10.0
@@ -67,12 +67,11 @@ class ConnectFailed(ReplylineError):  # noqa: N818 - what happened, not a kind o
 
 @dataclass(slots=True)
 class _Question:
-    """One that has no end yet. `chars` of its text were handed out."""
+    """One that has no end yet."""
 
     request: ResponseCreate
     events: asyncio.Queue[AnswerEvent | None] = field(default_factory=asyncio.Queue)
-    created: bool = False
-    chars: int = 0
+    telling: Telling = field(default_factory=Telling)
 
 
 @dataclass(slots=True)
@@ -180,7 +179,8 @@ class ChatClient:
         await self._socket.send(self._codec.encode(message), text=self._codec.is_text)
 
     async def ask(self, request: ResponseCreate) -> AsyncIterator[AnswerEvent]:
-        """The events of one answer, until its `response.done` or the error that refuses it.
+        """The events of one answer, until its `response.done` or the error that refuses it. A second `ResponseCreated`
+        says that the text comes otherwise, from its beginning.
 
         Raises `ConnectFailed` when the connection ends first, and for good.
         """
@@ -311,7 +311,7 @@ class ChatClient:
                 continue
             assert self.session is not None
             for question in list(self._waiting.values()):
-                if not (self.session.recovered and question.created):
+                if not (self.session.recovered and question.telling.created is not None):
                     await self._ask(question)
             for told in list(self._told.values()):
                 await self._tell(told)
@@ -334,10 +334,10 @@ class ChatClient:
             case ResponseCreated():
                 self._cursor = message.cursor
                 self._event_of[message.response_id] = message.event_id
-                self._created(message)
+                self._hand(message.event_id, message)
             case ResponseDelta():
                 self._cursor = message.cursor
-                self._grown(message)
+                self._hand(self._event_of.get(message.response_id), message)
             case ResponseDone():
                 self._cursor = message.cursor
                 self._hand(self._event_of.pop(message.response.id, None), message)
@@ -359,28 +359,11 @@ class ChatClient:
         self._settle(message, message.event_id)  # whatever else has none is waited for by nobody
         self._hand(message.event_id, message)
 
-    def _created(self, message: ResponseCreated) -> None:
-        """Once; an answer that is told again from its beginning is no other."""
-        question = self._waiting.get(message.event_id)
-        if question is not None and not question.created:
-            question.created = True
-            question.events.put_nowait(message)
-
-    def _grown(self, message: ResponseDelta) -> None:
-        """Only what is new of it."""
-        question = self._waiting.get(self._event_of.get(message.response_id, ""))
-        if question is None:
-            return
-        fresh = message.delta[max(0, question.chars - message.offset) :]
-        if fresh:
-            event = msgspec.structs.replace(message, offset=question.chars, delta=fresh)
-            question.chars += len(fresh)
-            question.events.put_nowait(event)
-
     def _hand(self, event_id: str | None, event: AnswerEvent) -> None:
         question = self._waiting.get(event_id) if event_id is not None else None
         if question is not None:
-            question.events.put_nowait(event)
+            for fresh in question.telling.take(event):
+                question.events.put_nowait(fresh)
 
 
 def address_of(url: str) -> WebSocketURI:

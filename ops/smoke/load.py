@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ops.client import ChatClient, ConnectFailed, new_event_id
-from shared.messages import ErrorEvent, ResponseCreate, ResponseDelta, ResponseDone
+from shared.messages import ErrorEvent, ResponseCreate, ResponseCreated, ResponseDelta, ResponseDone
 
 QUESTIONS: Final = (
     "How do I return an item?",
@@ -62,6 +62,8 @@ async def _ask(client: ChatClient, question: str, name: str, outcome: Outcome) -
     )
     async for event in client.ask(request):
         match event:
+            case ResponseCreated():
+                heard.clear()
             case ResponseDelta():
                 heard.append(event.delta)
             case ResponseDone():

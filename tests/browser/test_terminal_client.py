@@ -2,9 +2,10 @@
 long as it was told, and for nothing without end."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from rich.console import Console
@@ -14,7 +15,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from ops.chat import _forget
+from ops.chat import _answer, _forget, ask_once
 from ops.client import ChatClient, ConnectFailed, new_event_id
 from shared.errors import SettingsError
 from shared.messages import (
@@ -125,6 +126,41 @@ async def test_an_unfinished_answer_goes_on_elsewhere_at_once(gateway: ScriptedG
         gateway.release()
         assert await asking == "Half, and whole."
     assert gateway.num_computed == 1
+
+
+async def by_ask(gateway: ScriptedGateway) -> None:
+    request = ResponseCreate(event_id=new_event_id(), input="?")
+    assert await ask_once(url_of(gateway), request, token=None, session_id=None, as_json=False) == 0
+
+
+async def by_chat(gateway: ScriptedGateway) -> None:
+    async with client_of(gateway) as client:
+        assert await _answer(client, "?", Console(highlight=False, soft_wrap=True)) is not None
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("type_it", [by_ask, by_chat])
+async def test_an_answer_that_another_gateway_tells_otherwise_is_printed_whole_on_a_line_of_its_own(
+    gateway: ScriptedGateway,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    type_it: Callable[[ScriptedGateway], Awaitable[None]],
+) -> None:
+    """Nobody reads the words of two answers as one."""
+    monkeypatch.setattr("ops.chat.ChatClient", partial(ChatClient, codec="chat.v1.json"))
+    gateway.can_resume = False
+    gateway.scripts["?"] = Script(deltas=("Half of the mod", " and no more."), pause_before=1)
+    asking = asyncio.ensure_future(type_it(gateway))
+    await gateway.expect(ResponseCreate)
+    [session] = gateway.sessions.values()
+    [running] = session.running.values()
+    await eventually(lambda: running.text)
+    running.text = "So the help pages say"
+    await gateway.hang_up(1012)
+    await gateway.expect(ResponseCreate, 2)
+    gateway.release()
+    await asking
+    assert capsys.readouterr().out.startswith("Half of the mod\nSo the help pages say and no more.\n")
 
 
 @pytest.mark.timeout(20)
