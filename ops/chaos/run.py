@@ -41,6 +41,12 @@ class PromiseBroken(ReplylineError):  # noqa: N818 - what happened, not a kind o
     code = "promise_broken"
 
 
+class PromiseLate(PromiseBroken):
+    """Nothing but that terminal events came too late."""
+
+    code = "promise_late"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosOptions:
     """`faults` as `--faults` has them; None: by the minutes."""
@@ -197,13 +203,12 @@ def _rows(strikes: Sequence[Strike], faults: Iterable[Fault], load_end_s: float)
 def tell(
     verdict: Verdict, ledger: Ledger, system: Sequence[Line], start_s: float, logs: Path, command: str
 ) -> NoReturn:
-    """Raises `PromiseBroken`, after the stories."""
+    """Raises `PromiseBroken`, or `PromiseLate` where it is no more than that, after the stories."""
     tell_stories(verdict, ledger, system, start_s)
     broken = sum(verdict.count(breach) > 0 for breach in Breach)
     found = f"{broken} invariants do not hold, of {len(verdict.guilty)} requests"
-    raise PromiseBroken(
-        f"{found if broken else 'no request was accepted'}; the processes' logs: {logs}; again: {command}"
-    )
+    kind = PromiseLate if verdict.is_only_late else PromiseBroken
+    raise kind(f"{found if broken else 'no request was accepted'}; the processes' logs: {logs}; again: {command}")
 
 
 def tell_stories(verdict: Verdict, ledger: Ledger, system: Sequence[Line], start_s: float) -> None:

@@ -62,6 +62,11 @@ class Verdict:
         return self.accepted > 0 and not any(self.count(breach) for breach in Breach)
 
     @property
+    def is_only_late(self) -> bool:
+        """Where an answer ended too late and nothing else is broken: a machine that stands still does that too."""
+        return self.accepted > 0 and [breach for breach in Breach if self.count(breach)] == [Breach.LATE]
+
+    @property
     def guilty(self) -> list[Page]:
         """Each request of which something was found, once."""
         pages = {page.question.event_id: page for found in self.broken.values() for page, _ in found}

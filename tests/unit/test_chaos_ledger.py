@@ -304,6 +304,7 @@ def test_a_planted_lie_is_found_and_blamed_on_its_request(
     verdict = judge(ledger, rights)
     assert not verdict.holds
     assert breach in found(verdict)
+    assert verdict.is_only_late == (breach is Breach.LATE)
     assert [page.question.event_id for page in verdict.guilty] == [told.question.event_id]
     page = verdict.guilty[0]
     assert told.question.event_id in story(ledger, page, [], 0.0)

@@ -1,6 +1,7 @@
 """What is asked, what is right, what is printed; and options that cannot be."""
 
 import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,14 @@ from ops.bench.environment import Environment
 from ops.chaos.ledger import Breach, Ledger, Line
 from ops.chaos.questions import make_questions
 from ops.chaos.rights import Oracle
-from ops.chaos.run import ChaosOptions, PromiseBroken, tell
+from ops.chaos.run import ChaosOptions, PromiseBroken, PromiseLate, tell
 from ops.chaos.schedule import Kind
 from ops.chaos.table import Conditions, FaultRow, report, tables
 from ops.chaos.verdict import judge
+from ops.cli import main
 from ops.kafka_cluster import Metadata, read_metadata
 from shared.errors import SettingsError
+from shared.messages import Response, ResponseCreated, ResponseDelta, ResponseDone, Timings, Usage
 
 
 def options(**changed: object) -> ChaosOptions:
@@ -121,3 +124,59 @@ def test_a_broken_promise_is_told_with_its_story_and_the_seed(capsys: pytest.Cap
     assert question.event_id in told
     assert "0.500  system   gateway-1 killed" in told
     assert Breach.UNHEARD.value in told
+
+
+def answered(after_s: float) -> Ledger:
+    """What is heard of one question: the right answer, so long after it was asked."""
+    ledger, question = Ledger(), make_questions(9, 1, 1)[0]
+    text = Oracle()(question).model
+    response = Response(
+        id="r",
+        status="incomplete",
+        reason="max_output_tokens",
+        source="model",
+        output_text=text,
+        usage=Usage(),
+        timings=Timings(),
+    )
+    ledger.asked(question, 100.0)
+    for message in (
+        ResponseCreated(response_id="r", event_id=question.event_id, bucket="short"),
+        ResponseDelta(response_id="r", seq=0, offset=0, delta=text, cursor="c"),
+        ResponseDone(response=response, cursor="c"),
+    ):
+        ledger.heard(question.session, message, 100.0 + after_s)
+    return ledger
+
+
+def test_an_answer_that_is_late_and_nothing_worse_is_told_apart() -> None:
+    ledger = answered(60.0)
+    verdict = judge(ledger, Oracle())
+    with pytest.raises(PromiseLate, match="1 invariants"):
+        tell(verdict, ledger, [], 100.0, Path("/logs"), "replyline chaos run")
+    ledger.asked(make_questions(9, 2, 1)[1], 100.0)
+    with pytest.raises(PromiseBroken, match="2 invariants") as raised:
+        tell(judge(ledger, Oracle()), ledger, [], 100.0, Path("/logs"), "replyline chaos run")
+    assert not isinstance(raised.value, PromiseLate)
+
+
+@pytest.mark.parametrize(("broken", "status"), [(PromiseLate, 3), (PromiseBroken, 1), (None, 0)])
+def test_only_what_is_late_and_nothing_worse_has_the_status_3(
+    broken: type[PromiseBroken] | None,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By it whoever has a machine that stands still may try again."""
+
+    async def run_chaos(*_: object) -> None:
+        if broken is not None:
+            raise broken("1 invariants do not hold")
+
+    monkeypatch.setattr("ops.chaos.run.run_chaos", run_chaos)
+    monkeypatch.setattr("ops.chaos.commands.configure_logs", lambda *_, **__: None)
+    monkeypatch.setattr(sys, "argv", ["replyline", "chaos", "run"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == status
+    assert capsys.readouterr().err == ("replyline: 1 invariants do not hold\n" if broken else "")
