@@ -86,13 +86,20 @@ def verdict(rows: Sequence[Row], facts: Facts, purpose: Purpose) -> str:
     """The last line."""
     complete = nothing_is_missing(rows)
     if purpose == "production":
-        found = "have here what they need" if complete else "cannot serve from here yet: see the rows marked missing"
-        return f"A gateway and a worker {found}. (The demo is judged by: replyline doctor --for demo)"
+        return f"{_for_production(rows)} (The demo is judged by: replyline doctor --for demo)"
     if not complete:
         return "make demo cannot run yet: see the rows marked missing."
     if facts.port_use is PortUse.REPLYLINE:
         return f"Replyline runs on port {facts.port}. (A second demo: make demo PORT={facts.port + 1})"
     return "make demo can run."
+
+
+def _for_production(rows: Sequence[Row]) -> str:
+    if not nothing_is_missing(rows):
+        return "A gateway and a worker cannot serve from here yet: see the rows marked missing."
+    if any(row.status is Status.WARN for row in rows):
+        return "Nothing is missing that a gateway and a worker both need; one may need what a row marked warn names."
+    return "A gateway and a worker have here what they need."
 
 
 def _row(name: str, found: bool, detail: str, remedy: str, *, otherwise: Status = Status.MISSING) -> Row:

@@ -1,9 +1,11 @@
 """A temporary directory that goes with its owner, also when that is killed: the next one to be made removes it.
 
 The owner holds a lock on a file inside, which the kernel lets go of with the process. Whoever finds a directory whose
-lock is free knows that nobody owns it: also across containers, where process ids say nothing.
+lock is free knows that nobody owns it: also across containers, where process ids say nothing. Where the file system has
+no locks (some of the network's) a directory goes with its owner only if that lives to remove it.
 """
 
+import errno
 import fcntl
 import glob
 import os
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Final, Self
 
 _LOCK: Final = "owner.lock"
+_NO_LOCKS: Final = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 class OwnedDirectory:
@@ -23,25 +26,30 @@ class OwnedDirectory:
         place = parent or Path(tempfile.gettempdir())
         remove_abandoned(prefix, place)
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+        self._is_ours = True
         # Locked before it bears its name: nobody finds it free.
         unnamed = self.path / f"{_LOCK}.new"
-        self._lock: int | None = os.open(unnamed, os.O_CREAT | os.O_RDWR)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        unnamed.rename(self.path / _LOCK)
+        self._lock = _locked(unnamed)
+        if self._lock is not None:
+            unnamed.rename(self.path / _LOCK)
 
     def give_away(self, target: Path) -> None:
         """Rename it to `target`, which must not be there: what is in it stays, without the lock, and has no owner."""
-        (self.path / _LOCK).unlink()
+        assert self._is_ours, "it is given away once"
+        (self.path / _LOCK).unlink(missing_ok=True)
         self.path.rename(target)
-        lock, self._lock = self._lock, None
-        assert lock is not None, "it is given away once"
-        os.close(lock)
+        self._let_go()
 
     def remove(self) -> None:
         """May be called again."""
+        if self._is_ours:
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._is_ours = False
         lock, self._lock = self._lock, None
         if lock is not None:
-            shutil.rmtree(self.path, ignore_errors=True)
             os.close(lock)
 
     def __enter__(self) -> Self:
@@ -49,6 +57,20 @@ class OwnedDirectory:
 
     def __exit__(self, *_: object) -> None:
         self.remove()
+
+
+def _locked(path: Path) -> int | None:
+    """A new file, open and locked; None, and no file, where the file system has no locks. Raises `OSError`."""
+    file = os.open(path, os.O_CREAT | os.O_RDWR)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError as error:
+        os.close(file)
+        path.unlink()
+        if error.errno not in _NO_LOCKS:
+            raise
+        return None
+    return file
 
 
 def remove_abandoned(prefix: str, parent: Path) -> None:

@@ -1,8 +1,12 @@
 """A temporary directory goes with its owner, however that ends."""
 
+import errno
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from ops.owned_directory import OwnedDirectory
 
@@ -57,3 +61,33 @@ def test_one_that_is_given_away_stays_and_has_no_owner(tmp_path: Path) -> None:
         own.give_away(tmp_path / "kept")
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_where_the_file_system_has_no_locks_a_directory_is_made_all_the_same(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no other is judged: whose owner lives nobody can tell there."""
+
+    def flock(*_: int) -> None:
+        raise OSError(number, "no locks")
+
+    other = tmp_path / "here-other"
+    other.mkdir()
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with OwnedDirectory("here-", parent=tmp_path) as own, OwnedDirectory("here-", parent=tmp_path) as removed:
+        assert own.path.is_dir()
+        (own.path / "data").write_text("large")
+        own.give_away(tmp_path / "kept")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here-other", "kept"]
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["data"]
+    assert not removed.path.exists()
+
+
+def test_a_lock_that_fails_otherwise_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: int) -> None:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(OSError, match="the disk is broken"):
+        OwnedDirectory("here-", parent=tmp_path)

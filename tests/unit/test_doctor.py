@@ -169,6 +169,8 @@ def test_what_only_one_of_them_needs_in_production_is_a_warning(
     assert row.status is Status.WARN
     assert row.remedy.startswith(remedy)
     assert nothing_is_missing(judge(facts, "production"))
+    assert "one may need what a row marked warn names" in _last_line(facts, "production")
+    assert "have here what they need" not in _last_line(facts, "production")
 
 
 def test_an_engine_of_the_gpu_does_not_need_the_cpus() -> None:
