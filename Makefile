@@ -54,10 +54,11 @@ fmt: ## format, and fix what can be fixed
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
 
+# On a system of its own, also where the shell has read a demo's file; BENCH_ARGS="--url …" loads another.
 bench: ## measure this machine: latency, throughput, overload, outage
 	@ops/setup-venv test
 	@$(BIN)/replyline model prepare
-	@exec $(BIN)/replyline bench $(BENCH_ARGS)
+	@exec env -u REPLYLINE_URL $(BIN)/replyline bench $(BENCH_ARGS)
 
 bench-engines: ## every engine that runs here, and its peers; writes engines.json and engines.svg
 	@ops/setup-venv test
