@@ -27,6 +27,7 @@ def test_a_bench_loads_a_system_of_its_own_also_where_the_shell_has_read_a_demos
     replyline.chmod(0o755)
     recipe = subprocess.run(
         ["make", "--dry-run", "bench", f"BIN={tmp_path}", "BENCH_ARGS=--rate 5"],
+        env={"PATH": os.environ["PATH"]},  # of a make around it nothing
         cwd=ROOT,
         capture_output=True,
         text=True,
