@@ -67,7 +67,7 @@ class History:
         num_looked_at = 2 * limit if request_id is None else max(2 * limit, _LOOK_BACK_TURNS)
         if num_looked_at <= 0:
             return []
-        on_their_way = self._writing.get(_key(tenant, session_id), [])
+        on_their_way = list(self._writing.get(_key(tenant, session_id), ()))  # as it was before Redis was asked
         values: list[Any] = []  # without decode_responses redis-py hands out bytes, and says str
         try:
             values = await self._calls.bounded(self._redis.lrange(_key(tenant, session_id), -num_looked_at, -1))
