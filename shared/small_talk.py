@@ -67,13 +67,10 @@ _SAID: Final[dict[Kind, dict[Language, str]]] = {
 _NO_LETTERS: Final = re.compile(r"[^\w]+|_+")
 
 
-def _only(kinds: dict[Kind, str], filler: str, end: str) -> re.Pattern[str]:
-    return re.compile(rf"(?:(?:{'|'.join(kinds.values())}|{filler}){end})+")
-
-
-_ONLY: Final[dict[Language, re.Pattern[str]]] = {
-    "en": _only(_ENGLISH, _ENGLISH_FILLER, r"(?: |$)"),
-    "zh": _only(_CHINESE, _CHINESE_FILLER, ""),
+_END: Final[dict[Language, str]] = {"en": " ", "zh": ""}  # of a piece
+_PIECE: Final[dict[Language, re.Pattern[str]]] = {
+    "en": re.compile(rf"(?:{'|'.join(_ENGLISH.values())}|{_ENGLISH_FILLER}){_END['en']}"),
+    "zh": re.compile(rf"(?:{'|'.join(_CHINESE.values())}|{_CHINESE_FILLER}){_END['zh']}"),
 }
 _KINDS: Final[dict[Language, dict[Kind, re.Pattern[str]]]] = {
     "en": {kind: re.compile(rf"\b(?:{words})\b") for kind, words in _ENGLISH.items()},
@@ -90,9 +87,19 @@ def small_talk(text: str) -> Kind | None:
     words = _NO_LETTERS.sub("" if language == "zh" else " ", folded).strip()
     if not words:
         return "noted" if any(unicodedata.category(char) == "So" for char in text) else None
-    if not _ONLY[language].fullmatch(words):
+    if not _is_pieces_only(words + _END[language], _PIECE[language]):
         return None
     return next((kind for kind, pattern in _KINDS[language].items() if pattern.search(words)), None)
+
+
+def _is_pieces_only(words: str, piece: re.Pattern[str]) -> bool:
+    """Whether pieces stand there one behind the other, and nothing else. Each place is begun once: a pattern of
+    repeated pieces would try all the ways in which 哈哈哈哈 or 好的好的 can be cut, twice as many for each one more."""
+    reached = {0}
+    for start in range(len(words)):
+        if start in reached and piece.match(words, start):
+            reached |= {stop for stop in range(start + 1, len(words) + 1) if piece.fullmatch(words, start, stop)}
+    return len(words) in reached
 
 
 def courtesy(kind: Kind, language: Language) -> str:

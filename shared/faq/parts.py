@@ -2,11 +2,13 @@
 
 A message is cut where a sentence ends, and within a sentence where another question is joined on. What tells a story
 belongs to the question after it, or to the one before where none follows. A message in which fewer than two parts ask
-something is one question.
+something is one question. Only the ends of a long message count, as for its terms.
 """
 
 import re
 from typing import Final
+
+from shared.faq.terms import ends_of
 
 MOST_PARTS: Final = 3
 
@@ -27,6 +29,8 @@ _ASKS: Final = re.compile(
     r"|吗|呢|怎么|怎样|如何|什么|多久|多少|多长|几[天个点次期年时]|谁|哪|能不能|可不可以|是不是|有没有|会不会|为啥|为什么",
     re.IGNORECASE,
 )
+# Runs of these would be searched anew from each of their characters.
+_COMMAS: Final = re.compile(r"([，,、：])[，,、：\s]+")
 _CHINESE_COMMA: Final = re.compile(r"(?<=[\u3400-\u9fff])[，,]")
 
 
@@ -34,7 +38,7 @@ def parts_of(text: str) -> list[str]:
     """The message's questions in their order; the message alone where it asks one thing, or more than `MOST_PARTS`."""
     parts: list[str] = []
     story = ""
-    for sentence in _SENTENCE_END.split(text):
+    for sentence in _SENTENCE_END.split(ends_of(text)):
         for piece, joined in _pieces(sentence):
             if joined or _ASKS.search(piece):
                 parts.append(f"{story} {piece}".strip())
@@ -49,6 +53,7 @@ def parts_of(text: str) -> list[str]:
 def _pieces(sentence: str) -> list[tuple[str, bool]]:
     """What a sentence joins, each with whether it was joined on; a first piece that asks nothing alone, too, where
     something was joined to it."""
+    sentence = _COMMAS.sub(r"\1 ", " ".join(sentence.split()))
     pieces = [piece for piece in _JOINED.split(sentence) if piece.strip()]
     if len(pieces) > 1:
         return [(piece, True) for piece in pieces]

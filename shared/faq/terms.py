@@ -62,13 +62,21 @@ _CHINESE_STOP_TEXT: Final = """
 _CHINESE_STOP_WORDS: Final = frozenset(_CHINESE_STOP_TEXT.split())
 
 
+def ends_of(text: str) -> str:
+    """What counts of a long text: its two ends, about `MAX_CHARS` characters together. Any other text as it is."""
+    if len(text) <= MAX_CHARS:
+        return text
+    half = MAX_CHARS // 2
+    return f"{text[:half]} {text[-half:]}"
+
+
 def detect_language(text: str) -> Language:
     """The FAQ's language for a text, judged by its script alone: Chinese, or English for everything else.
 
     A Latin word counts as much as a Chinese character, so that a brand or an SKU within a Chinese sentence leaves it
     Chinese. Kana and Hangul mean Japanese and Korean, which the FAQ does not speak.
     """
-    text = _ends(text)
+    text = ends_of(text)
     han = sum(len(run) for run in _HAN.findall(text))
     if han == 0 or len(_KANA_OR_HANGUL.findall(text)) * 2 > han:
         return "en"
@@ -78,7 +86,7 @@ def detect_language(text: str) -> Language:
 
 def wording(text: str) -> str:
     """A text without case, width, accents, spaces and punctuation: equal for two texts that are typed alike."""
-    return "".join(filter(str.isalnum, _fold(_ends(text))))
+    return "".join(filter(str.isalnum, _fold(ends_of(text))))
 
 
 class TermExtractor:
@@ -110,7 +118,7 @@ class TermExtractor:
         return weights
 
     def _weighted(self, text: str) -> list[tuple[str, float]]:
-        folded = _fold(_ends(text))
+        folded = _fold(ends_of(text))
         terms = [(sku, SKU_WEIGHT) for sku in _sku_terms(folded)]
         self._add_words(folded, terms)
         for run in _HAN.findall(folded):
@@ -137,13 +145,6 @@ class TermExtractor:
             if len(word) > 1 and word not in _STOP_WORDS:
                 whole = NAMED_WORD_WEIGHT if names else 1.0
                 terms.append((stem, SKU_PART_WEIGHT if word in of_skus else whole))
-
-
-def _ends(text: str) -> str:
-    if len(text) <= MAX_CHARS:
-        return text
-    half = MAX_CHARS // 2
-    return f"{text[:half]} {text[-half:]}"
 
 
 def _fold(text: str) -> str:

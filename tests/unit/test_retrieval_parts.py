@@ -81,6 +81,28 @@ def test_a_message_that_one_entry_covers_is_one_question() -> None:
     assert (found.hits[0].entry.id, found.parts) == ("product-charging-ln-7715-g", ())
 
 
+@pytest.mark.parametrize("run", [" ", ",", "，", ", ", "，、", " and ", "？", "? ", "\n", "a ", "怎", "and also, "])
+@pytest.mark.timeout(10)
+def test_a_run_of_anything_takes_no_time(run: str) -> None:
+    """Searched anew from each of its characters, 60,000 blanks would take minutes."""
+    run *= 60_000
+    assert 1 <= len(parts_of(f"How do I return it{run}what does it cost")) <= MOST_PARTS
+    assert 1 <= len(parts_of(run)) <= MOST_PARTS
+
+
+@pytest.mark.parametrize("run", [" ", ",", "， ", "、，"])
+def test_runs_of_blanks_and_commas_join_as_one_does(run: str) -> None:
+    assert len(parts_of(f"我想退货{run * 40}另外发票怎么开")) == 2
+    assert len(parts_of(f"How do I return it{run * 40} and when do I get my money back?")) == 2
+
+
+def test_of_a_long_message_the_ends_count() -> None:
+    story = "So I waited for the parcel. " * 40
+    first, last = "How do I return it?", "And when do I get my money back?"
+    assert len(parts_of(f"{first} {story}{last}")) == 2
+    assert len(parts_of(f"{story}{first} {last} {story}")) == 1
+
+
 @given(st.text(alphabet="ab ?.!,，。？；\n另外还有and alsohow怎么", max_size=120))
 def test_parts_hold_the_message_s_letters_and_nothing_else(text: str) -> None:
     parts = parts_of(text)

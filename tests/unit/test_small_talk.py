@@ -64,6 +64,16 @@ def test_a_long_text_is_none_and_a_short_one_takes_no_time(text: str) -> None:
     small_talk(text)
 
 
+@pytest.mark.parametrize(
+    "piece", ["哈", "嗯", "哦", "好的", "辛苦了", "谢谢你", "好吧", "good bye ", "no thanks ", "haha "]
+)
+@pytest.mark.timeout(10)
+def test_what_can_be_cut_in_many_ways_takes_no_time(piece: str) -> None:
+    times = (MAX_CHARS - 1) // len(piece)
+    assert small_talk(piece * times) is not None
+    assert small_talk(piece * times + "退") is None
+
+
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_each_kind_is_returned_in_each_language(kind: Kind) -> None:
     assert len({courtesy(kind, language) for language in LANGUAGES}) == len(LANGUAGES)
