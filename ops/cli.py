@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -196,8 +197,8 @@ def schema() -> None:
 def create(
     reply_topics: Annotated[list[str] | None, typer.Argument(help="further reply topics, of other services")] = None,
 ) -> None:
-    """Create the topics that are missing."""
-    from shared.kafka import create_topics
+    """Create the topics that are missing. Status 1 where one is there with fewer partitions than the settings want."""
+    from ops.topics import create as create_missing
 
     settings = _settings("topics")
     kafka = settings.kafka
@@ -207,25 +208,19 @@ def create(
             allowed = ",".join(kafka.reply_topics)
             raise SettingsError(f"{name}: not a reply topic by REPLYLINE_KAFKA__REPLY_TOPICS={allowed}; choose another")
         topics[name] = 1
-    for name, outcome in asyncio.run(create_topics(kafka, topics)).items():
-        Console().print(f"{name}: {outcome}, {topics[name]} partitions")
+    told = asyncio.run(create_missing(kafka, topics))
+    _show_topics(told.lines, told.remedies)
 
 
 @topics_app.command("describe")
 def describe_() -> None:
-    """Say which topics there are, with how many partitions, and which are missing."""
-    from shared.kafka import describe_topics
+    """Say which topics there are, with how many partitions, and which are missing or have too few: then status 1."""
+    from ops.topics import describe as describe_wanted
 
-    settings = _settings("topics")
-    kafka = settings.kafka
+    kafka = _settings("topics").kafka
     wanted = kafka.topics.all(request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions)
-    found = asyncio.run(describe_topics(kafka))
-    missing = [name for name in wanted if name not in found]
-    for name in wanted:
-        Console().print(f"{name}: {found[name]} partitions" if name in found else f"{name}: missing")
-    if missing:
-        Console(stderr=True).print("create them: replyline topics create")
-        raise typer.Exit(1)
+    told = asyncio.run(describe_wanted(kafka, wanted))
+    _show_topics(told.lines, told.remedies)
 
 
 @topics_app.command("acls")
@@ -341,6 +336,15 @@ def profile_(
     profile(_settings("profile", worker=worker, **overrides), options, Console())
 
 
+def _show_topics(lines: Sequence[str], remedies: Sequence[str]) -> None:
+    for line in lines:
+        Console().print(line)
+    for remedy in remedies:  # whole, to be copied from a narrow terminal too
+        Console(stderr=True).print(remedy, soft_wrap=True)
+    if remedies:
+        raise typer.Exit(1)
+
+
 def _settings(process: str, **overrides: Any) -> Settings:
     settings = load_settings(**overrides)
     configure_logs(settings.log, process=process)
@@ -355,6 +359,8 @@ def main() -> None:
         sys.exit(fail(str(error), BAD_INPUT_STATUS))
     except ReplylineError as error:
         sys.exit(fail(str(error), 1))
+    except OSError as error:  # a file that cannot be read, a disk that is full
+        sys.exit(fail(str(error) or type(error).__name__, 1))
     sys.exit(status)
 
 

@@ -1,6 +1,6 @@
 """Kafka as the rest of Replyline sees it: the only package that imports aiokafka."""
 
-from shared.kafka.administration import create_topics, describe_topics
+from shared.kafka.administration import create_topics, describe_topics, more_partitions_command
 from shared.kafka.closed_transports import take_for_broken
 from shared.kafka.groups import group_lag
 from shared.kafka.log_reader import LogReader
@@ -8,7 +8,7 @@ from shared.kafka.outage import Outage
 from shared.kafka.producer import Producer
 from shared.kafka.readers import GroupReader, PartitionReader
 from shared.kafka.records import Outgoing, Record
-from shared.kafka.refusals import why_unreachable
+from shared.kafka.refusals import broker_addresses, why_unreachable
 from shared.kafka.scan import Kept, read_at, scan, tail
 from shared.kafka.watch import KafkaWatch
 
@@ -22,9 +22,11 @@ __all__ = [
     "PartitionReader",
     "Producer",
     "Record",
+    "broker_addresses",
     "create_topics",
     "describe_topics",
     "group_lag",
+    "more_partitions_command",
     "read_at",
     "scan",
     "tail",

@@ -1,5 +1,6 @@
 """Creating and describing topics."""
 
+import shlex
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -38,6 +39,12 @@ async def describe_topics(settings: KafkaSettings) -> dict[str, int]:
     """Topic → number of partitions, of every topic that this user may see. Raises `BrokerUnavailable`."""
     async with _admin(settings) as admin:
         return {row["topic"]: len(row["partitions"]) for row in await admin.describe_topics()}
+
+
+def more_partitions_command(settings: KafkaSettings, topic: str, partitions: int) -> str:
+    """Of Kafka's own tools: partitions are given to a topic by hand, for keys change their partition with it."""
+    brokers = f"--bootstrap-server {shlex.quote(settings.bootstrap_servers)}"
+    return f"kafka-topics.sh {brokers} --alter --topic {topic} --partitions {partitions}"
 
 
 @asynccontextmanager

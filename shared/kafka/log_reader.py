@@ -6,7 +6,7 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from shared.errors import BrokerRefuses, BrokerUnavailable
 from shared.kafka.connection import start_or_stop, stop_consumer, until_connected
 from shared.kafka.options import connection_options
-from shared.kafka.records import Record, record_of
+from shared.kafka.records import Record
 from shared.kafka.refusals import unauthorized
 from shared.kafka.unreadable import HandedOver
 from shared.kafka_settings import KafkaSettings
@@ -61,15 +61,16 @@ class LogReader:
     async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
         """What has arrived, or nothing after the timeout."""
         try:
-            batches = await self._started.getmany(timeout_ms=timeout_ms, max_records=max_records)
-        except UnicodeDecodeError:
-            return await self._handed.step_over(self._started, limit_ms=self._settings.request_timeout_ms)
+            return await self._handed.read(
+                self._started,
+                timeout_ms=timeout_ms,
+                max_records=max_records,
+                limit_ms=self._settings.request_timeout_ms,
+            )
         except TopicAuthorizationFailedError as error:
             raise BrokerRefuses(unauthorized(error, self._settings, "read")) from error
         except KafkaError as error:
             raise BrokerUnavailable(f"cannot read {self._place}: {error!r}") from error
-        self._handed.note(batches)
-        return [record_of(item) for batch in batches.values() for item in batch]
 
     async def stop(self) -> None:
         consumer, self._consumer = self._consumer, None

@@ -15,10 +15,11 @@ from aiokafka.errors import (
 
 from shared import metrics
 from shared.errors import BrokerUnavailable
+from shared.kafka.administration import more_partitions_command
 from shared.kafka.connection import has_connection, start_or_stop, stop_consumer, until_connected
 from shared.kafka.losses import Losses, Membership
 from shared.kafka.options import connection_options
-from shared.kafka.records import Record, record_of
+from shared.kafka.records import Record
 from shared.kafka.refusals import unauthorized
 from shared.kafka.unreadable import HandedOver
 from shared.kafka_settings import KafkaSettings
@@ -27,7 +28,8 @@ _UNHURRIED = 5
 
 
 class PartitionReader:
-    """Reads given partitions (all of a topic when none are named) from their end, outside any group."""
+    """Reads given partitions (when none are named all that the topic has at the start) from their end, outside any
+    group."""
 
     def __init__(
         self,
@@ -76,13 +78,16 @@ class PartitionReader:
         known = {partition.partition for partition in consumer.assignment()}
         wanted = set(self._partitions) if self._partitions is not None else known
         if not wanted or wanted - known:
+            remedy = "replyline topics create"
+            if known:  # that leaves what is there as it is
+                remedy = more_partitions_command(self._settings, self._topic, max(wanted) + 1)
             raise UnknownTopicOrPartitionError(
-                f"{self._topic} has partitions {sorted(known)}, wanted {sorted(wanted)}; run: replyline topics create"
+                f"{self._topic} has partitions {sorted(known)}, wanted {sorted(wanted)}; run: {remedy}"
             )
         assigned = [TopicPartition(self._topic, number) for number in sorted(wanted)]
-        if self._partitions is not None:
-            consumer.unsubscribe()
-            consumer.assign(assigned)
+        # A subscription would begin them all anew, at their beginning, as soon as the topic has another partition.
+        consumer.unsubscribe()
+        consumer.assign(assigned)
         return assigned
 
     async def read(self, *, timeout_ms: int = 500, max_records: int | None = None) -> list[Record]:
@@ -274,10 +279,8 @@ async def _read(
 ) -> list[Record]:
     """Raises `KafkaError`, `BrokerUnavailable`."""
     try:
-        batches = await consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
-    except UnicodeDecodeError:
-        return await handed.step_over(consumer, limit_ms=settings.request_timeout_ms)
+        return await handed.read(
+            consumer, timeout_ms=timeout_ms, max_records=max_records, limit_ms=settings.request_timeout_ms
+        )
     except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:
         raise BrokerUnavailable(unauthorized(error, settings, "read")) from error
-    handed.note(batches)
-    return [record_of(item) for batch in batches.values() for item in batch]

@@ -25,10 +25,15 @@ _LIMIT_MS: Final = 2_000
 ACLS_COMMAND: Final = "replyline topics acls"
 
 
+def broker_addresses(settings: KafkaSettings) -> list[tuple[str, int]]:
+    """Host and port of each of `bootstrap_servers`, as aiokafka takes them: without a port it is 9092."""
+    return [(host, port) for host, port, _ in collect_hosts(settings.bootstrap_servers, randomize=False)]
+
+
 async def why_unreachable(settings: KafkaSettings) -> str | None:
     """One line: what a broker refuses and what to check, or that nobody answers; None where one lets us in now."""
     absent = "no address in kafka.bootstrap_servers"
-    for host, port, _ in collect_hosts(settings.bootstrap_servers, randomize=False):
+    for host, port in broker_addresses(settings):
         try:
             await _look_in(settings, host, port)
         except BrokerUnavailable as error:  # our own files

@@ -8,7 +8,6 @@ other partitions too, is lost with the exception; so every partition goes back t
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -19,18 +18,14 @@ _WHY: Final = "a header's name, here or earlier in the same batch, is not UTF-8;
 
 
 class HandedOver:
-    """The next offset that each partition's reader has not been given yet."""
+    """The next offset that each partition's reader has not been given yet, and the reading by it."""
 
     def __init__(self) -> None:
         self._next: dict[TopicPartition, int] = {}
+        self._rewind_owed = False  # what aiokafka drained was lost, and its partitions stand behind it
 
     def begin(self, partition: TopicPartition, offset: int) -> None:
         self._next[partition] = offset
-
-    def note(self, batches: Mapping[TopicPartition, Sequence[Any]]) -> None:
-        for partition, batch in batches.items():
-            if batch:
-                self._next[partition] = batch[-1].offset + 1
 
     def next_offset(self, partition: TopicPartition) -> int | None:
         """None before it begins."""
@@ -40,12 +35,28 @@ class HandedOver:
         """Taken away: it begins again where it was committed."""
         self._next.pop(partition, None)
 
-    async def step_over(self, consumer: AIOKafkaConsumer, *, limit_ms: int) -> list[Record]:
+    async def read(
+        self, consumer: AIOKafkaConsumer, *, timeout_ms: int, max_records: int | None, limit_ms: int
+    ) -> list[Record]:
+        """What has arrived, or nothing after the timeout. `limit_ms`: the broker's time for a record before one that
+        cannot be decoded. Raises `KafkaError`; then the next call goes on from what this one was to hand over."""
+        if self._rewind_owed:
+            await self._rewind(consumer)
+        try:
+            batches = await consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
+        except UnicodeDecodeError:
+            return await self._step_over(consumer, limit_ms=limit_ms)
+        for partition, batch in batches.items():
+            if batch:
+                self.begin(partition, batch[-1].offset + 1)
+        return [record_of(item) for batch in batches.values() for item in batch]
+
+    async def _step_over(self, consumer: AIOKafkaConsumer, *, limit_ms: int) -> list[Record]:
         """Those before the unreadable one that were not handed over, and a stand-in for it: a record without key,
-        value and headers that says why in `unreadable`. Called where `getmany` has raised `UnicodeDecodeError`."""
+        value and headers that says why in `unreadable`. All of them, or none and a rewind owed."""
         partition, _ = _unreadable(consumer)
-        for assigned in consumer.assignment():
-            consumer.seek(assigned, await self._position(consumer, assigned))
+        await self._rewind(consumer)
+        self._rewind_owed = True
         records: list[Record] = []
         while True:
             try:
@@ -53,20 +64,30 @@ class HandedOver:
             except UnicodeDecodeError:
                 break
             if not batches:  # the broker is slow: the next read comes upon it again
-                return records
-            self.note(batches)
+                return []
             records += [record_of(item) for item in batches[partition]]
         _, offset = _unreadable(consumer)
         consumer.seek(partition, offset + 1)
         self.begin(partition, offset + 1)
+        self._rewind_owed = False
         return [*records, Record(partition.topic, partition.partition, offset, None, None, unreadable=_WHY)]
 
-    async def _position(self, consumer: AIOKafkaConsumer, partition: TopicPartition) -> int:
-        """A partition of which nothing was handed over yet began where it was committed, or at its beginning."""
-        if partition in self._next:
-            return self._next[partition]
-        committed = await consumer.committed(partition)
-        return int(committed or (await consumer.beginning_offsets([partition]))[partition])
+    async def _rewind(self, consumer: AIOKafkaConsumer) -> None:
+        """Every partition back to what its reader was handed; it stays owed where the broker does not say where one
+        began of which nothing was."""
+        self._rewind_owed = True
+        begun: dict[TopicPartition, int] = {}
+        while unknown := [each for each in consumer.assignment() if each not in self._next and each not in begun]:
+            begun[unknown[0]] = await _beginning(consumer, unknown[0])
+        for partition in consumer.assignment():  # no await between: none is read on before all are back
+            consumer.seek(partition, self._next.get(partition, begun.get(partition)))
+        self._rewind_owed = False
+
+
+async def _beginning(consumer: AIOKafkaConsumer, partition: TopicPartition) -> int:
+    """Where it was committed, or the first that Kafka keeps of it."""
+    committed = await consumer.committed(partition)
+    return int(committed or (await consumer.beginning_offsets([partition]))[partition])
 
 
 def _unreadable(consumer: AIOKafkaConsumer) -> tuple[TopicPartition, int]:
