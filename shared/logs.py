@@ -5,12 +5,14 @@ import re
 import sys
 from asyncio import AbstractEventLoop
 from collections.abc import MutableMapping
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import stamina.instrumentation
 import structlog
+from rich.console import Console
+from rich.traceback import Trace, Traceback
 from structlog.tracebacks import ExceptionDictTransformer
-from structlog.typing import FilteringBoundLogger
+from structlog.typing import ExcInfo, FilteringBoundLogger
 
 from shared.settings import LogSettings
 
@@ -38,11 +40,10 @@ def configure_logs(settings: LogSettings, *, process: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
-    plain = structlog.dev.RichTracebackFormatter(show_locals=False)
     renderer: list[Any] = (
         [render_exception, structlog.processors.JSONRenderer()]
         if as_json
-        else [structlog.dev.ConsoleRenderer(pad_event_to=28, exception_formatter=plain)]
+        else [structlog.dev.ConsoleRenderer(pad_event_to=28, exception_formatter=show_exception)]
     )
     level = logging.getLevelName(settings.level.upper())
     structlog.configure(
@@ -81,6 +82,22 @@ def _leave_out_quotes(told: list[dict[str, Any]]) -> None:
         one["exc_notes"] = [_QUOTED.sub("'…'", note) for note in one.get("exc_notes", ())]
         for inner in one.get("exceptions", ()):  # a group's, each a list as this one is
             _leave_out_quotes(inner)
+
+
+def show_exception(out: TextIO, exc_info: ExcInfo) -> None:
+    """structlog's formatter for a terminal: a traceback with what its exceptions quote left out."""
+    trace = Traceback.extract(*exc_info, show_locals=False)
+    _leave_quotes_out_of(trace)
+    out.write("\n")
+    Console(file=out, color_system="truecolor").print(Traceback(trace, width=None, word_wrap=True))
+
+
+def _leave_quotes_out_of(trace: Trace) -> None:
+    for one in trace.stacks:
+        one.exc_value = _QUOTED.sub("'…'", one.exc_value)
+        one.notes = [_QUOTED.sub("'…'", note) for note in one.notes]  # a new list: that one is the exception's own
+        for inner in one.exceptions:
+            _leave_quotes_out_of(inner)
 
 
 def log_unhandled(loop: AbstractEventLoop, context: dict[str, Any]) -> None:

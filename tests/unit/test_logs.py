@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from io import StringIO
 from typing import Any
@@ -10,10 +11,11 @@ import msgspec
 import pytest
 import structlog
 
-from shared.logs import log_unhandled, render_exception
+from shared.logs import log_unhandled, render_exception, show_exception
 from shared.process import run_until_signal
 
 WORDS = "my card is 4111 1111"
+CARD = "4111"  # on a terminal the lines of source around a frame are shown: the test's own do not say it
 HOSTILE = f"it's \"{WORDS}\"\n'{WORDS}'"
 
 
@@ -30,6 +32,18 @@ def logged(fault: Callable[[], object]) -> tuple[str, list[dict[str, Any]]]:
     return out.getvalue(), json.loads(out.getvalue())["exception"]
 
 
+def shown(fault: Callable[[], object]) -> str:
+    """What `log.exception` shows of a fault on a terminal."""
+    out = StringIO()
+    console = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=show_exception)
+    log = structlog.wrap_logger(structlog.PrintLogger(out), processors=[console])
+    try:
+        fault()
+    except Exception:
+        log.exception("failed")
+    return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+
+
 def wrapped(text: str) -> None:
     try:
         {}[text]
@@ -38,25 +52,39 @@ def wrapped(text: str) -> None:
         raise ExceptionGroup("two", [ValueError(f"no number: {text!r}"), error]) from error
 
 
+FAULTS: list[Callable[[str], object]] = [
+    float,
+    int,
+    lambda text: {}[text],
+    lambda text: msgspec.convert({"type": text}, dict[str, int]),
+    lambda text: msgspec.json.decode(json.dumps(text), type=float, strict=False),
+    lambda text: getattr(object, text),
+    lambda text: text.encode() + text,
+    wrapped,
+]
+
+
 @pytest.mark.parametrize("text", [WORDS, HOSTILE])
-@pytest.mark.parametrize(
-    "fault",
-    [
-        float,
-        int,
-        lambda text: {}[text],
-        lambda text: msgspec.convert({"type": text}, dict[str, int]),
-        lambda text: msgspec.json.decode(json.dumps(text), type=float, strict=False),
-        lambda text: getattr(object, text),
-        lambda text: text.encode() + text,
-        wrapped,
-    ],
-)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_what_an_exception_quotes_is_left_out(fault: Callable[[str], object], text: str) -> None:
     line, exceptions = logged(lambda: fault(text))
-    assert "4111" not in line
+    assert CARD not in line
     assert exceptions[0]["exc_type"].endswith(("Error", "ExceptionGroup"))
     assert exceptions[0]["frames"]
+
+
+@pytest.mark.parametrize("text", [WORDS, HOSTILE])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_so_it_is_on_a_terminal(fault: Callable[[str], object], text: str) -> None:
+    told = shown(lambda: fault(text))
+    assert CARD not in told
+    assert "Traceback (most recent call last)" in told
+    assert "test_logs.py" in told
+
+
+def test_on_a_terminal_a_cause_and_a_note_are_named_without_what_they_quote() -> None:
+    told = shown(lambda: wrapped(WORDS))
+    assert all(line in told for line in ("KeyError: '…'", "while reading '…'", "ValueError: no number: '…'"))
 
 
 def test_the_rest_of_it_stands() -> None:
