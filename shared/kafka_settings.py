@@ -57,7 +57,11 @@ class KafkaSettings(Group):
         try:
             _ = [urlsplit(f"//{server}").port for server in servers.split(",")]
         except ValueError:
-            raise ValueError("write host:port, or several of them with commas between") from None
+            whole = False
+        else:
+            whole = not any(server.strip().endswith(":") for server in servers.split(","))
+        if not whole:
+            raise ValueError("write host:port, or several of them with commas between")
         return servers
 
     @model_validator(mode="after")

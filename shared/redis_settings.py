@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from shared.credential_files import AuthorityFile, PasswordFile, read_password
 from shared.settings_group import Group
 
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _PASSWORD_OPTION: Final = re.compile(r"(?<=password=)[^&#]*", re.IGNORECASE)
 
 
@@ -57,11 +58,16 @@ class RedisSettings(Group):
 
     @property
     def shown_url(self) -> str:
-        return without_password(self.url)
+        return refused_value(self.url)
 
     def read_password(self) -> str | None:
         """Of the file; None where the URL has it, or nobody. Raises `ValueError` where the file is gone."""
         return None if self.password_file is None else read_password(self.password_file)
+
+
+def refused_value(text: str) -> str:
+    """A setting as it may be shown where something is wrong with it: of a URL its very scheme may be missing."""
+    return without_password(text) if _SCHEME.match(text) else without_password(f"://{text}").removeprefix("://")
 
 
 def without_password(url: str) -> str:

@@ -7,7 +7,7 @@ process: exit status 2 and a line a variable.
 
 import os
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import (
@@ -22,11 +22,12 @@ from shared.auth_settings import AuthSettings
 from shared.errors import SettingsError
 from shared.gateway_settings import AdmissionSettings, GatewaySettings, HandoffSettings
 from shared.kafka_settings import KafkaSettings
-from shared.redis_settings import RedisSettings, without_password
+from shared.redis_settings import RedisSettings, refused_value, without_password
 from shared.settings_group import Group
 from shared.tracing_settings import TracingSettings
 
 PREFIX = "REPLYLINE_"
+_NOT_SET: Final = (None, 0, "", "0")  # by profile; the environment hands out text
 _NO_SETTINGS = ("CONFIG", "MODELS_DIR", "URL", "TOKEN")
 
 Policy = Literal["goodput", "edf", "sjf", "fcfs-shed", "fcfs-continuous", "sorted-budget", "static"]
@@ -55,7 +56,7 @@ class KvSettings(Group):
     @model_validator(mode="before")
     @classmethod
     def _by_profile(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("ttl_s") in (None, 0, "", "0"):  # the environment hands out text
+        if isinstance(values, dict) and values.get("ttl_s") in _NOT_SET:
             values = {**values, "ttl_s": 900 if values.get("profile") == "promotion" else 3_600}
         return values
 
@@ -66,8 +67,17 @@ class ModelSettings(Group):
     dir: Path = Field(Path(".models/smollm2-135m-shop-int8"), description="folder with manifest.json")
 
 
+def _number(given: Any) -> int:
+    """0 where it is none above 0: that is refused with its own words."""
+    try:
+        return max(0, int(given))
+    except (TypeError, ValueError):
+        return 0
+
+
 class PromiseSettings(Group):
-    """When an answer is due. The profile sets what is not set: `gpu` 200 ms and 1 s, `cpu` 3 s and 15 s."""
+    """When an answer is due. The profile sets what is not set: `gpu` 200 ms and 1 s, `cpu` 3 s and 15 s, the soft one
+    never beyond the hard one."""
 
     profile: Literal["cpu", "gpu"] = Field("cpu", description="defaults of the two deadlines")
     first_token_ms: int = Field(0, ge=0, le=600_000, description="soft: then the FAQ answers (0: by profile)")
@@ -80,13 +90,16 @@ class PromiseSettings(Group):
         if isinstance(values, dict):
             soft, hard = (200, 1_000) if values.get("profile") == "gpu" else (3_000, 15_000)
             values = {**values}
-            for name, by_profile in {"first_token_ms": soft, "deadline_ms": hard}.items():
-                if values.get(name) in (None, 0, "", "0"):  # the environment hands out text
-                    values[name] = by_profile
+            if values.get("deadline_ms") in _NOT_SET:
+                values["deadline_ms"] = hard
+            if values.get("first_token_ms") in _NOT_SET:
+                values["first_token_ms"] = min(soft, _number(values["deadline_ms"]) or soft)
         return values
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
+        if self.first_token_ms > self.deadline_ms:
+            raise ValueError(f"first_token_ms={self.first_token_ms} is above deadline_ms={self.deadline_ms}; lower it")
         if self.deadline_ms > self.max_deadline_ms:
             raise ValueError(
                 f"deadline_ms={self.deadline_ms} is above max_deadline_ms={self.max_deadline_ms}; raise it"
@@ -230,7 +243,7 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         del dotenv_settings, file_secret_settings
-        file = Path(os.environ.get(PREFIX + "CONFIG", "replyline.toml"))
+        file = Path(os.environ.get(PREFIX + "CONFIG") or "replyline.toml")
         return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file))
 
     @model_validator(mode="after")
@@ -275,7 +288,7 @@ def _line(item: Any) -> str:
     if item["type"] == "extra_forbidden":
         return f"{variable}: no such setting; `replyline settings` lists them"
     shown = bool(place) and not place[-1].endswith(("secret", "password")) and not isinstance(item["input"], dict)
-    value = without_password(item["input"]) if isinstance(item["input"], str) else item["input"]
+    value = refused_value(item["input"]) if isinstance(item["input"], str) else item["input"]
     given = f"={value!r}" if shown else ""
     return f"{variable}{given}: {item['msg'].removeprefix('Value error, ')}"
 

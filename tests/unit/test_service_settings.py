@@ -191,6 +191,26 @@ def test_a_password_that_a_url_cannot_hold_is_not_shown_either(form: str, mark: 
     assert "redis.password_file" in told
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (f"default:{PASSWORD}@redis:6379/0", "default:***@redis:6379/0"),
+        (f":{PASSWORD}@redis/0", ":***@redis/0"),
+        (f"default:{PASSWORD}@redis://host", "default:***@redis://host"),
+        (f"default:{PASSWORD}/@host?password={PASSWORD}", "default:***@host?password=***"),
+    ],
+)
+def test_a_url_without_its_scheme_shows_no_password(url: str, shown: str) -> None:
+    assert refused(redis={"url": url}).startswith(f"REPLYLINE_REDIS__URL='{shown}': ")
+    assert PASSWORD not in refused(tracing={"endpoint": url})
+
+
+def test_a_url_without_its_scheme_shows_no_password_where_redis_is_first_spoken_to_either() -> None:
+    with pytest.raises(SettingsError) as caught:
+        async_redis(RedisSettings(url=f"cache:6379/0?password={PASSWORD}"))
+    assert str(caught.value).startswith("REPLYLINE_REDIS__URL='cache:6379/0?password=***': ")
+
+
 @given(
     user=st.text(alphabet="abc%2", max_size=5),
     password=st.text(alphabet="xyz:@/?#[]%&=", min_size=1, max_size=12),

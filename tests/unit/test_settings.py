@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import SettingsError
-from shared.settings import Group, Settings, describe, load_settings
+from shared.settings import Group, PromiseSettings, Settings, describe, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +60,7 @@ def test_a_bad_value_names_its_variable_in_one_line(
     ("values", "named"),
     [
         ({"PROMISE__DEADLINE_MS": "9000", "PROMISE__MAX_DEADLINE_MS": "8000"}, ["deadline_ms", "max_deadline_ms"]),
+        ({"PROMISE__DEADLINE_MS": "2000", "PROMISE__FIRST_TOKEN_MS": "2001"}, ["first_token_ms=2001", "deadline_ms"]),
         ({"LIMITS__SHORT_MAX_TOKENS": "256"}, ["short_max_tokens", "medium_max_tokens"]),
         ({"LIMITS__DEFAULT_OUTPUT_TOKENS": "600"}, ["default_output_tokens", "max_output_tokens"]),
         ({"GATEWAY__REPLY_PARTITION": "8"}, ["gateway.reply_partition", "kafka.reply_partitions"]),
@@ -119,6 +120,12 @@ def test_a_file_in_the_working_directory_is_read(tmp_path: Path) -> None:
     assert load_settings().tenant == "shop"
 
 
+def test_an_empty_name_of_a_file_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REPLYLINE_CONFIG", "")
+    (tmp_path / "replyline.toml").write_text('tenant = "shop"\n')
+    assert load_settings().tenant == "shop"
+
+
 def test_arguments_stand_above_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPLYLINE_TENANT", "one")
     assert load_settings(tenant="two").tenant == "two"
@@ -169,6 +176,29 @@ def test_what_is_set_stands_above_the_profile(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("REPLYLINE_PROMISE__FIRST_TOKEN_MS", "150")
     promise = load_settings().promise
     assert (promise.first_token_ms, promise.deadline_ms) == (150, 1_000)
+
+
+@pytest.mark.parametrize("value", ["2000", 2000])
+def test_a_shorter_whole_deadline_shortens_the_profiles_first_one(
+    monkeypatch: pytest.MonkeyPatch, value: str | int
+) -> None:
+    if isinstance(value, str):
+        monkeypatch.setenv("REPLYLINE_PROMISE__DEADLINE_MS", value)
+        promise = load_settings().promise
+    else:
+        promise = PromiseSettings(deadline_ms=value)
+    assert (promise.first_token_ms, promise.deadline_ms) == (2_000, 2_000)
+
+
+def test_a_longer_whole_deadline_leaves_the_profiles_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLYLINE_PROMISE__DEADLINE_MS", "20000")
+    assert load_settings().promise.first_token_ms == 3_000
+
+
+def test_a_whole_deadline_that_is_none_is_refused_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLYLINE_PROMISE__DEADLINE_MS", "-5")
+    assert refusal().startswith("REPLYLINE_PROMISE__DEADLINE_MS='-5': ")
+    assert "\n" not in refusal()
 
 
 def test_every_setting_is_described_with_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
