@@ -105,6 +105,30 @@ async def test_what_waits_to_be_written_is_bounded(workers: Workers, monkeypatch
     assert dropped("backlog") == before + 2
 
 
+async def test_what_waits_for_slots_is_bounded(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond that the prompts are computed, until somebody has its slot or leaves."""
+    monkeypatch.setattr(cache_module, "_LEAST_WAITING_BYTES", 2 * truth(TALK).nbytes)
+    for session in "abc":
+        await workers.start().turn(TALK, session=session)
+    worker, before = workers.start(host_bytes=0), dropped("waiting")
+    rows = [await worker.restored([*TALK, 1], session=session) for session in "abc"]
+    assert [(row.computed, row.kv is None) for row in rows] == [(18, False), (18, False), (0, True)]
+    rows[0].kv = None
+    assert (await worker.restored([*TALK, 1], session="c")).computed == 18
+    assert dropped("waiting") == before + 1
+
+
+async def test_where_the_host_memory_may_hold_more_as_much_may_wait(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is in it already is not kept again by who has to compute it."""
+    monkeypatch.setattr(cache_module, "_LEAST_WAITING_BYTES", 0)
+    worker = workers.start(host_bytes=4 * truth(TALK).nbytes)
+    await worker.turn(TALK)
+    rows = [await worker.restored([*TALK, 1]) for _ in range(5)]
+    assert [(row.computed, row.kept) for row in rows] == [(18, 16)] * 4 + [(0, 16)]
+
+
 async def test_a_fetch_waits_for_no_write(workers: Workers) -> None:
     worker, go = workers.start(), threading.Event()
     await worker.turn(TALK)

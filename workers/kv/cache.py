@@ -28,6 +28,7 @@ from shared.session_key import SessionKey
 from workers.erasures import Erasures
 from workers.kv.blocks import Block, BlockChain, BlockNamer, unbroken
 from workers.kv.gate import LoadGate
+from workers.kv.handed_out import HandedOut
 from workers.kv.host import HostCache
 from workers.kv.lane import Lane
 from workers.kv.layout import KvLayout
@@ -40,6 +41,7 @@ from workers.sequence import Sequence as TokenSequence
 _ALL: Final = sys.maxsize
 _WORTH_MS: Final = 1.0  # what a fetch itself takes, without a load
 _MOST_UNSAVED_BYTES: Final = 256 << 20
+_LEAST_WAITING_BYTES: Final = 1 << 30  # as much may wait for slots however little the host memory may hold
 _WAIT_S: Final = 0.25
 _CLOSE_S: Final = 5.0
 
@@ -100,6 +102,7 @@ class KvCache:
         self._lock = threading.Lock()  # around the host memory
         self._erasures = Erasures()
         self._unsaved_bytes = 0
+        self._handed_out = HandedOut()  # the fetching thread's
         self._told: set[str] = set()
         self._coming: dict[SessionKey, Future[None]] = {}
         self._fetches = _lane("kv-load", loading)
@@ -113,7 +116,7 @@ class KvCache:
         """Before a sequence waits: give it what there is of its prompt's KV, all tokens but the last at most.
 
         `first`: nothing was said in the conversation before. `standing`: so many of the first tokens stand in a slot;
-        what is no more than that is not fetched.
+        what is no more than that is not fetched; nor is anything while as much waits as the host memory may hold.
         """
         if not self._worthwhile(sequence):
             sequence.kept = _ALL
@@ -193,12 +196,16 @@ class KvCache:
         here = frozenset(values)
         if tokens.standing and tokens.standing >= (blocks[-1].stop if blocks else 0):
             return _Found(min(tokens.standing, len(ids) - 1), kept=self._in_full_blocks(blocks))
+        if self._handed_out.num_bytes() >= max(self._host.max_bytes, _LEAST_WAITING_BYTES):
+            metrics.kv_dropped.labels("waiting").inc()
+            return _Found(kept=self._in_full_blocks(blocks))
         blocks, loaded = self._load(tokens, chain, blocks, values)
         pieces = self._decoded(tokens, blocks, values, here)
         blocks = blocks[: len(pieces.arrays)]
         num_tokens = min(pieces.num_tokens, len(ids) - 1)
         if num_tokens <= 0:
             return _Found()
+        self._handed_out.add(pieces)
         first_loaded = next((block.start for block in blocks if block.name in loaded), num_tokens)
         return _Found(
             num_tokens,

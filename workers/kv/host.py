@@ -37,6 +37,10 @@ class HostCache:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def max_bytes(self) -> int:
+        return self._max_bytes
+
     def __contains__(self, name: object) -> bool:
         """Whether a value is there, or was until it expired. It is no use of it."""
         return name in self._entries

@@ -59,6 +59,7 @@ class Lane:
             if run is None:
                 return
             run()
+            del run  # what it gave is its asker's alone
 
     def _look_after(self) -> None:
         try:

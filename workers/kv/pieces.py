@@ -6,7 +6,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class KvPieces:
     """Arrays `[layers, parts, heads, tokens, dim]` that follow each other from the prompt's first token on: each what
     `Engine.import_kv` takes, often a view of the bytes that it was kept as."""
@@ -16,6 +16,10 @@ class KvPieces:
     @property
     def num_tokens(self) -> int:
         return sum(array.shape[3] for array in self.arrays)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
 
     def between(self, start: int, stop: int) -> list[tuple[int, NDArray[Any]]]:
         """The KV of tokens `start .. stop-1`: each piece of it with its first token."""
