@@ -125,6 +125,9 @@ class WorkerProcess:
     def history_not_seen(self) -> str | None:
         return self._history.missing()
 
+    def engine_stuck(self) -> str | None:
+        return self._worker.engine_loop.stuck()
+
     async def run(self, stop: asyncio.Event) -> None:
         self._tasks.start("vitals", self.vitals.watch())
         self._tasks.start("startup", self._startup())
@@ -144,7 +147,7 @@ class WorkerProcess:
         await self._cancels.start()
         self._kafka.first_connected()
         cancels = read_cancels(
-            self._cancels, cancel=self._worker.cancel, cancelled=self._cancelled, erase=self._worker.erase
+            self._cancels, cancel=self._worker.cancel, cancelled=self._cancelled, erase=self._intake.erase
         )
         self._tasks.start("cancels", cancels)
         self._tasks.start("replies", self._publisher.watch())
@@ -200,6 +203,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
                 "kafka": process.not_connected,
                 "redis": process.history_not_seen,
                 "hardware": process.vitals.missing,
+                "engine": process.engine_stuck,
             }
             await process.run(stop)
         finally:

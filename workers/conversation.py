@@ -26,6 +26,7 @@ _CONTINUATION_BYTES = range(0x80, 0xC0)
 
 Ids = tuple[int, ...]
 Entries = tuple[Grounding, ...]
+TurnEncoder = Callable[[str, str, Ids], Ids]
 
 
 class ChatTemplate:
@@ -103,7 +104,11 @@ class Prompt:
 class PromptBuilder:
     """Prompts with one system text. What is in many prompts is encoded once: the system text, each FAQ entry by itself
     (so what stands before it has the same tokens with and without it), a turn for the questions after it. The caches
-    are bounded, in memory only."""
+    are bounded, in memory only.
+
+    `encode_turn` is the one that remembers turns, until the next `forget`. Who holds it from before the turns are read
+    leaves nothing of them in a later one.
+    """
 
     def __init__(
         self, template: ChatTemplate, *, system: str, window: HistoryWindow, budget: PromptBudget | None = None
@@ -113,20 +118,35 @@ class PromptBuilder:
         self._window = window
         self._budget = budget or PromptBudget()
         self._entry = lru_cache(_REMEMBERED_ENTRIES)(self._encode_entry)
-        self._turn = lru_cache(_REMEMBERED_TURNS)(self._encode_turn)
+        self.encode_turn: TurnEncoder
+        self.forget()
 
-    def build(self, *, turns: Sequence[Turn], grounding: Sequence[Grounding], question: str, max_tokens: int) -> Prompt:
+    def forget(self) -> None:
+        """All that customers wrote and were told: a conversation was erased. On any thread, also while another builds a
+        prompt."""
+        self.encode_turn = lru_cache(_REMEMBERED_TURNS)(self._encode_turn)
+
+    def build(
+        self,
+        *,
+        turns: Sequence[Turn],
+        grounding: Sequence[Grounding],
+        question: str,
+        max_tokens: int,
+        encode_turn: TurnEncoder | None = None,
+    ) -> Prompt:
         """At most `max_tokens`, and of the turns no more than their budget: the oldest turns give way first, then the
-        lowest-ranked FAQ entries.
+        lowest-ranked FAQ entries. `encode_turn`: the builder's of an earlier moment; None: of this one.
 
         Raises `ProtocolError` (`input_too_long`) where the question alone does not fit.
         """
         asked = (*self._template.message("user", question), *self._template.answer)
         entries = tuple(grounding)
         start = self._window.start(turns)
+        encode_turn = encode_turn or self.encode_turn
         while True:
             recalled = self._window.recalls(turns, start)
-            parts = [*self._before(turns[start:], entries, recalled=recalled), asked]
+            parts = [*self._before(turns[start:], entries, recalled=recalled, encode_turn=encode_turn), asked]
             num_tokens = sum(map(len, parts))
             if num_tokens <= max_tokens and self._affords(parts):
                 return Prompt(
@@ -152,7 +172,9 @@ class PromptBuilder:
         most = self._budget.history_tokens
         return most is None or sum(map(len, parts[1:-2])) <= most
 
-    def _before(self, turns: Sequence[Turn], entries: Entries, *, recalled: bool) -> list[Ids]:
+    def _before(
+        self, turns: Sequence[Turn], entries: Entries, *, recalled: bool, encode_turn: TurnEncoder
+    ) -> list[Ids]:
         """What stands before the question; the opening first. An entry stands where the model first needed it, once;
         those of earlier questions only where they are `recalled`. One that was an answer itself stands there already.
         """
@@ -162,7 +184,7 @@ class PromptBuilder:
         for turn in turns:
             needed = turn.grounding if recalled and turn.source in BY_MODEL else ()
             parts.append(self._shops_words(opening, _new(needed, standing)))
-            parts.append(self._turn(turn.user, turn.assistant, turn.output_ids))
+            parts.append(encode_turn(turn.user, turn.assistant, turn.output_ids))
             opening = ()
         parts.append(self._shops_words(opening, _new(entries, standing)))
         parts[0] = (*self._template.start, *parts[0])

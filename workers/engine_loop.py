@@ -34,6 +34,8 @@ from workers.slots import Export, Import, Move, Transfer
 _MAX_FAILURES = 3
 _NOTHING: Final[Mapping[SessionKey, Tokens[int]]] = {}
 _OUTLOOK_EVERY_MS = 100.0
+# No step takes as long: a device or its driver hangs, and the call may never return.
+_STUCK_S: Final = 30.0
 
 # Counted in every step.
 _schedule_time = metrics.step_time.labels("schedule")
@@ -111,8 +113,8 @@ def transfer(engine: Engine, transfers: Iterable[Transfer], keep: Keep) -> None:
 @dataclass(slots=True, kw_only=True)
 class EngineLoop:
     """`tell` and `keep` are called on the engine's thread; `keep` takes the KV of a sequence that has ended, from a
-    token on, after its end was told. `add`, `cancel`, `forget`, `standing`, `stop`, `num_waiting`, `outlook` may
-    be used on any."""
+    token on, after its end was told. `add`, `cancel`, `forget`, `standing`, `stop`, `num_waiting`, `outlook`, `stuck`
+    may be used on any."""
 
     engine: Engine
     scheduler: Scheduler
@@ -132,6 +134,7 @@ class EngineLoop:
     _load: tuple[int, int] = (-1, -1)
     _outlook: Outlook | None = None
     _outlook_unix_ms: float = float("-inf")
+    _step_since_s: float | None = None  # monotonic; None between steps
 
     # --- from any thread
 
@@ -164,8 +167,17 @@ class EngineLoop:
 
     @property
     def outlook(self) -> Outlook | None:
-        """What a request that came now could expect, as of a moment ago."""
-        return self._outlook
+        """What a request that came now could expect, as of a moment ago; None while the engine is `stuck`: there is no
+        saying."""
+        return None if self.stuck() else self._outlook
+
+    def stuck(self) -> str | None:
+        """What to say of an engine whose step does not end; None while steps end."""
+        since_s = self._step_since_s
+        passed_s = 0.0 if since_s is None else time.monotonic() - since_s
+        if passed_s < _STUCK_S:
+            return None
+        return f"an engine step has not ended for {passed_s:.0f} s; if it does not, end the process"
 
     # --- on the engine's thread
 
@@ -180,11 +192,14 @@ class EngineLoop:
                 self._wake.clear()
                 continue
             _schedule_time.observe(time.perf_counter() - start)
+            self._step_since_s = time.monotonic()
             try:
                 result = run_step(self.engine, step, self.keep)
             except EngineError as error:
                 self._fail(error)
                 continue
+            finally:
+                self._step_since_s = None
             computed = time.perf_counter()
             self.take_in(step, result)
             _complete_time.observe(time.perf_counter() - computed)

@@ -18,7 +18,7 @@ from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, Outage, PartitionReader, Producer, Record
 from shared.logs import get_logger
 from shared.messages import Bucket, Erase, ReplyDone
-from shared.requests import Defaults, open_request, settle
+from shared.requests import Defaults, Order, open_request, settle
 from shared.session_key import SessionKey
 from shared.topics import BUCKETS, CE_SOURCE, TopicNames
 from workers.job import Job, target_of
@@ -38,6 +38,7 @@ _POLL_MS = 10
 _READ_RECORDS = 1_000
 _MAX_OPEN = 10_000
 _REMEMBERED_CANCELS = 10_000
+_REMEMBERED_MS = 120_000.0
 
 log = get_logger()
 
@@ -126,7 +127,10 @@ class Intake:
 
     def _answer_unread(self, late: Late, origin: tuple[Partition, int]) -> None:
         self.offsets.take(*origin)
-        self.worker.answer_unread((late.topic, late.partition), late.done, origin)
+        if self.worker.answer_unread((late.topic, late.partition), late.done, origin):
+            metrics.served.labels(late.done.status, late.done.reason).inc()
+            metrics.infer.labels(late.done.status).inc()
+            metrics.outcomes.labels("missed").inc()
 
     def _check_deadline(self, record: Record, now: float) -> None:
         """One that was past when the broker took it in speaks against its producer's clock; a later one says nothing
@@ -203,12 +207,12 @@ class Intake:
         request = open_request(record.value, record.headers, unreadable=record.unreadable)
         now = now_unix_ms()
         order = settle(request, self.defaults, now)
-        if self.worker.repeated(order, origin):
+        if await self._repeated(order, origin):
             return
         job = await self.preparer.prepare(order, now)
         if request.created_unix_ms is not None:
             self._check_clock(record, request.created_unix_ms, now)
-        if self.worker.repeated(order, origin):
+        if await self._repeated(order, origin):
             return
         if isinstance(job, ReplyDone):
             self.worker.answer_unread(target_of(order), job, origin)
@@ -219,7 +223,21 @@ class Intake:
         job.origins.append(origin)
         if not job.decided:
             self._begun[bucket].append(job)
-        self.worker.accept(job, cancelled=self.cancelled.take(job.id, order.reply_partition))
+        self.worker.accept(job, cancelled=self.cancelled.take(job.id, order.reply_partition, now_unix_ms()))
+
+    def erase(self, session: SessionKey) -> None:
+        """A conversation was erased: nothing that this process holds of it is used again."""
+        self.worker.erase(session)
+        self.preparer.prompts.forget()
+
+    async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
+        """Whether it is answered together with the same request asked before. An answer that has nothing for it is let
+        out first, within the time that this one has: without Kafka it does not leave. Raises `ProtocolError`."""
+        while self.worker.leaving(order.request.id, origin):
+            if order.deadline.expired(now_unix_ms(), started=False):
+                break
+            await asyncio.sleep(_POLL_MS / 1_000)
+        return self.worker.repeated(order, origin)
 
     async def finish(self, limit_s: float) -> None:
         """Hand over what has been begun, within a limit: what cannot be served is put aside, and without a broker that
@@ -232,22 +250,28 @@ class Intake:
 
 
 class RecentIds:
-    """The last ids seen, each with the reply partition that it was seen for (None: any): a cancel may come before its
-    request."""
+    """The ids seen in the last two minutes, each with the reply partition that it was seen for (None: any): a cancel
+    may come before its request.
+
+    For so long the same id is the same request (`RecentAnswers`); whoever uses it again later asks anew. By this
+    process's clock alone: compared with the creation by the gateway's, a skew would lose a cancel. One whose request is
+    read later still is lost, and costs its work: with the longest deadline of the defaults that is past by then.
+    """
 
     def __init__(self, capacity: int = _REMEMBERED_CANCELS) -> None:
         self._capacity = capacity
-        self._ids: OrderedDict[tuple[str, int | None], None] = OrderedDict()
+        self._seen_unix_ms: OrderedDict[tuple[str, int | None], float] = OrderedDict()
 
-    def add(self, request_id: str, reply_partition: int | None) -> None:
-        self._ids[request_id, reply_partition] = None
-        if len(self._ids) > self._capacity:
-            self._ids.popitem(last=False)
+    def add(self, request_id: str, reply_partition: int | None, now_unix_ms: float) -> None:
+        self._seen_unix_ms[request_id, reply_partition] = now_unix_ms
+        self._seen_unix_ms.move_to_end((request_id, reply_partition))
+        if len(self._seen_unix_ms) > self._capacity:
+            self._seen_unix_ms.popitem(last=False)
 
-    def take(self, request_id: str, reply_partition: int | None) -> bool:
-        """Whether the id was seen for that partition; it is forgotten."""
-        for_any, for_this = (self._ids.pop((request_id, each), 0) is None for each in (None, reply_partition))
-        return for_any or for_this
+    def take(self, request_id: str, reply_partition: int | None, now_unix_ms: float) -> bool:
+        """Whether the id was seen lately for that partition, or for any; it is forgotten for both."""
+        seen = [self._seen_unix_ms.pop((request_id, each), None) for each in (None, reply_partition)]
+        return any(each is not None and each >= now_unix_ms - _REMEMBERED_MS for each in seen)
 
 
 async def read_cancels(
@@ -258,10 +282,12 @@ async def read_cancels(
     erase: Callable[[SessionKey], None],
 ) -> None:
     """Every worker reads all cancels, remembers those of requests it does not have for a while; and all erasures."""
+    outage = Outage("kafka cancels")
     while True:
         try:
             records = await reader.read()
-        except BrokerUnavailable:
+        except BrokerUnavailable as error:
+            outage.still(str(error), time.monotonic())
             await asyncio.sleep(_RETRY_S)
             continue
         for record in records:
@@ -273,4 +299,4 @@ async def read_cancels(
             if isinstance(asked, Erase):
                 erase(SessionKey(asked.tenant, asked.session_id))
             elif not cancel(asked.request_id, asked.reply_partition):
-                cancelled.add(asked.request_id, asked.reply_partition)
+                cancelled.add(asked.request_id, asked.reply_partition, now_unix_ms())

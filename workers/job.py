@@ -9,6 +9,7 @@ from shared.session_key import SessionKey
 from workers.answer import Answer
 from workers.conversation import Prompt
 from workers.offsets import Partition
+from workers.recent_answers import worth_telling
 from workers.reply_publisher import Target
 from workers.sequence import Sequence
 
@@ -19,7 +20,7 @@ class Job:
     `owed` are those of them that have not acknowledged its end, `done`, yet. What was computed before was looked for in
     `kv_unix_ms`; from `ready_unix_ms` on it could be computed. One that is `decided` is answered by its `fallback`: the
     model is not asked. `instead` is said where nothing of what the model wrote can be shown; None: its `fallback`, too.
-    `erased`: its conversation was, before it ended."""
+    `withdrawn`: nobody waits for it any more, before it ended. `erased`: its conversation was, before it ended."""
 
     order: Order
     bucket: Bucket
@@ -33,6 +34,7 @@ class Job:
     targets: list[Target] = field(init=False)
     done: ReplyDone | None = None
     owed: set[Target] = field(default_factory=set)
+    withdrawn: bool = False
     erased: bool = False
     kv_unix_ms: tuple[float, float] | None = None
     ready_unix_ms: float | None = None
@@ -61,6 +63,13 @@ class Job:
             order.request.session_id,
             order.request.input,
         )
+
+    @property
+    def leaving(self) -> bool:
+        """Whether nothing of it is for somebody who asks for the same from now on."""
+        if self.done is None:
+            return self.withdrawn or self.erased
+        return self.erased or not worth_telling(self.done.status, self.done.output_text)
 
     def let_go(self, reply_partition: int | None) -> bool:
         """Nobody waits there any more (None: anywhere); whether that was the last one. Who is not written for has

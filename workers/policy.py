@@ -56,7 +56,7 @@ class Policy(Protocol):
     def add(self, sequence: Sequence, now_unix_ms: float) -> None: ...
 
     def discard(self, sequence: Sequence) -> None:
-        """A waiting sequence has left: cancelled, too late, its worker failed."""
+        """One without a slot has left, taken or not: cancelled, too late, its worker failed."""
 
     def ended(self, sequence: Sequence, *, missed: bool) -> None:
         """A running sequence has left. `missed`: it was begun in vain, its deadline could not be met."""

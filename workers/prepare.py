@@ -19,7 +19,7 @@ from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges
 from shared.turn import Turn
 from workers.answer import Answer
-from workers.conversation import Prompt, PromptBuilder
+from workers.conversation import Prompt, PromptBuilder, TurnEncoder
 from workers.engine import Sampling
 from workers.guard import FactGuard
 from workers.job import Job
@@ -50,6 +50,7 @@ class Preparer:
     async def prepare(self, order: Order, now_unix_ms: float) -> Job | ReplyDone:
         """The answer itself where the history has it. Raises `ProtocolError` for a request that cannot be served."""
         request = order.request
+        encode_turn = self.prompts.encode_turn  # before they are read: they may be erased until they are encoded
         turns = await self.history.turns(
             order.tenant,
             request.session_id,
@@ -66,9 +67,9 @@ class Preparer:
         found = self.faq.index.find(request.input, k=most, previous=turns, vector=vector)
         decision = self.policy.decide(request.input, found.hits, found.parts)
         if len(request.input) + sum([_chars_to_encode(turn) for turn in turns]) <= _INLINE_CHARS:
-            bucket, prompt = self._compose(order, decision, turns)
+            bucket, prompt = self._compose(order, decision, turns, encode_turn)
         else:
-            bucket, prompt = await asyncio.to_thread(self._compose, order, decision, turns)
+            bucket, prompt = await asyncio.to_thread(self._compose, order, decision, turns, encode_turn)
         decided = prompt is None
         prompt = prompt or Prompt(ids=[], shared_tokens=0)
         instead = self.policy.said(_without_the_model(decision, request.input))
@@ -119,7 +120,9 @@ class Preparer:
         said = [text for turn in turns for text in (turn.user, *_shops_words(turn))]
         return FactGuard(prompt.grounding, (question, *earlier, *said))
 
-    def _compose(self, order: Order, decision: Decision, turns: Sequence[Turn]) -> tuple[Bucket, Prompt | None]:
+    def _compose(
+        self, order: Order, decision: Decision, turns: Sequence[Turn], encode_turn: TurnEncoder
+    ) -> tuple[Bucket, Prompt | None]:
         """The bucket that the input belongs to; and the prompt, none where the model is not asked."""
         question = order.request.input
         if len(question) > self.max_length * _MAX_CHARS_PER_TOKEN:
@@ -127,15 +130,21 @@ class Preparer:
         bucket = self.edges.bucket_of_text(question, self.tokenizer.count)
         if not isinstance(decision, Ground):
             return bucket, None
-        prompt = self._prompt(order, decision.grounding, turns)
+        prompt = self._prompt(order, decision.grounding, turns, encode_turn)
         # Without room for any of its entries the model would answer from nothing.
         return bucket, prompt if prompt.grounding or not self.policy.grounded else None
 
-    def _prompt(self, order: Order, entries: tuple[Grounding, ...], turns: Sequence[Turn]) -> Prompt:
+    def _prompt(
+        self, order: Order, entries: tuple[Grounding, ...], turns: Sequence[Turn], encode_turn: TurnEncoder
+    ) -> Prompt:
         # An answer may be shorter than asked where the conversation is long, never shorter than a quarter of the slot.
         reserved = min(order.max_output_tokens, self.max_length // 4)
         return self.prompts.build(
-            turns=turns, grounding=entries, question=order.request.input, max_tokens=self.max_length - reserved
+            turns=turns,
+            grounding=entries,
+            question=order.request.input,
+            max_tokens=self.max_length - reserved,
+            encode_turn=encode_turn,
         )
 
 

@@ -36,7 +36,7 @@ class RecentAnswers:
         return len(self._answered)
 
     def add(self, order: Order, done: ReplyDone, now_unix_ms: float) -> None:
-        if not _worth_telling(done.status, done.output_text):
+        if not worth_telling(done.status, done.output_text):
             return
         self._answered.pop(done.request_id, None)
         answered = _Answered(_session(order), _digest(order), done, now_unix_ms)
@@ -65,7 +65,7 @@ def answered_by(turn: Turn, order: Order, now_unix_ms: float) -> ReplyDone | Non
     """The terminal event that a turn of the history tells of, where it is the answer to this very request."""
     if not is_of(turn, order) or turn.asked_unix_ms < now_unix_ms - _TURN_KEPT_MS:
         return None
-    if not _worth_telling(turn.status, turn.assistant):
+    if not worth_telling(turn.status, turn.assistant):
         return None
     return ReplyDone(
         request_id=turn.request_id,
@@ -87,7 +87,7 @@ def is_of(turn: Turn, order: Order) -> bool:
     return (turn.request_id, turn.user) == (order.request.id, order.request.input)
 
 
-def _worth_telling(status: Status, text: str) -> bool:
+def worth_telling(status: Status, text: str) -> bool:
     """What failed, was cancelled or has no text is worth another try."""
     return status in ("completed", "incomplete") and bool(text)
 

@@ -255,8 +255,7 @@ class Scheduler:
         if self._waiting.pop(sequence.request_id, None) is not None:
             if sequence is self._next:
                 self._next = None
-            else:
-                self._policy.discard(sequence)
+            self._policy.discard(sequence)
             return
         del self._running[sequence.request_id]
         self._running_tokens -= _tokens(sequence)

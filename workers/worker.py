@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from shared import metrics
 from shared.clock import now_unix_ms
+from shared.errors import ProtocolError
 from shared.fallback import Fallback
 from shared.history import History
 from shared.logs import get_logger
@@ -91,7 +92,7 @@ class Worker:
         """Have a request computed; what the model is not asked for has its answer at once. `cancelled`: nobody waits
         for it any more."""
         self._jobs[job.id] = job
-        sequence = job.sequence
+        sequence, job.withdrawn = job.sequence, cancelled
         # The one by its gateway's clock, the other by ours.
         if self._erasures.since(job.session, min(job.order.created_unix_ms, sequence.arrived_unix_ms)):
             job.erased = True
@@ -103,27 +104,38 @@ class Worker:
         if cancelled:
             self.engine_loop.cancel(job.id)
 
-    def answer_unread(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> None:
-        """The terminal event of a record that never became a job; one that did, and is read again, has its own."""
+    def answer_unread(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> bool:
+        """The terminal event of a record that never became a job; one that did, and is read again, has its own: then
+        False."""
         job = self._jobs.get(done.request_id)
         if job is not None and origin in job.origins:
-            return
+            return False
         self._unread.setdefault((done.request_id, target), []).append(origin)
         self._publisher.done(target, done)
+        return True
 
     def repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
         """Whether a request is being answered already, or was lately: then it is not computed again. Its record is done
-        when that answer is; who asked for it this time gets all of it."""
+        when that answer is; who asked for it this time gets all of it. Raises `ProtocolError` where another request
+        under its id is being answered."""
         job = self._jobs.get(order.request.id)
         if job is not None:
+            if not job.answers(order):
+                told = "another request with this id is being answered; give each its own"
+                raise ProtocolError("invalid_field", told, param="id")
             job.origins.append(origin)
-            if job.answers(order):
-                self._tell_also(job, target_of(order))
+            self._tell_also(job, target_of(order))
             return True
         done = self._recent.find(order, now_unix_ms())
         if done is not None:
             self.answer_unread(target_of(order), done, origin)
         return done is not None
+
+    def leaving(self, request_id: str, origin: tuple[Partition, int]) -> bool:
+        """Whether the answer under that id was cancelled or erased, or has ended with nothing worth telling, and its
+        end is not acknowledged yet. One of its own records that is read again has that end all the same."""
+        job = self._jobs.get(request_id)
+        return job is not None and job.leaving and origin not in job.origins
 
     def _tell_also(self, job: Job, target: Target) -> None:
         """One more who waits for an answer; or a gateway that waits again: it may be another process than before, and
@@ -139,13 +151,14 @@ class Worker:
             self._publisher.done(target, job.done)
 
     def cancel(self, request_id: str, reply_partition: int | None = None) -> bool:
-        """Have an answer end before the next step, unless others still wait for it; False where it is not being
-        written."""
+        """Have an answer end before the next step, unless others still wait for it; False where none is being written,
+        or it is to end already: who cancels then may mean the same request asked again."""
         job = self._jobs.get(request_id)
-        if job is None or job.done is not None:
+        if job is None or job.done is not None or job.withdrawn:
             return False
         told = job.targets
         if job.let_go(reply_partition):
+            job.withdrawn = True
             self.engine_loop.cancel(request_id)
         for target in told:
             if target not in job.targets:

@@ -264,6 +264,21 @@ async def test_a_request_produced_twice_is_answered_once_while_it_is_computed(
     assert await worker.metric("replyline_worker_requests_total") == served + 1
 
 
+async def test_another_request_under_an_id_that_is_being_answered_is_put_aside(
+    system: System, unique: Callable[[str], str]
+) -> None:
+    """The first is answered; whoever used its id for another question finds that among the dead letters."""
+    name = unique("taken")
+    async with system.reading("chat.dead-letters") as letters, system.reading("chat.replies.external") as replies:
+        await system.produce("chat.requests.short", msgpack.packb(request(name, max_output_tokens=500)))
+        await replies.until(lambda record: msgpack.unpackb(record.value).get("request_id") == name)
+        other = msgpack.packb(request(name, input="Something else?"))
+        given = await system.produce("chat.requests.short", other)
+        record, told = await dead(letters, given.topic, given)
+        await terminal(replies, name)
+    assert (told["dead-letter-reason"], record.value) == ("invalid_field", other)
+
+
 async def test_a_reply_that_is_none_harms_no_gateway(system: System, gateway: Service) -> None:
     """Counted and skipped: what cannot be decoded, and what nobody asked for."""
     dropped = await gateway.metric("replyline_gateway_replies_dropped_total")

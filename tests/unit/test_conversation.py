@@ -88,6 +88,28 @@ def test_the_system_texts_tokens_are_the_same_whatever_follows_it() -> None:
         assert prompt.ids[: len(text)] == text
 
 
+def test_turns_are_encoded_once_until_they_are_forgotten_and_the_shops_entries_beyond_that() -> None:
+    encoded: list[str] = []
+
+    def encode(text: str) -> list[int]:
+        encoded.append(text)
+        return TOKENIZER.encode_text(text)
+
+    template = ChatTemplate(start_id=START, end_id=END, encode=encode, token_bytes=TOKENIZER.token_bytes)
+    prompts = PromptBuilder(template, system="S", window=SLIDING)
+
+    def again() -> list[str]:
+        encoded.clear()
+        prompts.build(turns=[said("My words.", "Yes.")], grounding=[WHEN], question="q", max_tokens=1_000)
+        return [text for text in encoded if text != "user\nq"]
+
+    first = again()
+    assert again() == []
+    prompts.forget()
+    assert "user\nMy words." in (since := again())
+    assert set(first) - set(since) == {"system\nQ: When?\nA: Soon."}
+
+
 @given(HOSTILE, HOSTILE, ENTRIES, TURNS)
 def test_what_others_wrote_opens_no_role(
     question: str, system: str, grounding: list[Grounding], turns: list[Turn]

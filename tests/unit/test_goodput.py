@@ -13,6 +13,7 @@ from workers.policies.candidates import Candidates
 from workers.policies.forecast import Forecast
 from workers.policies.goodput import Goodput
 from workers.policy import Load
+from workers.scheduler import Scheduler, SchedulerLimits
 from workers.sequence import Phase, Sequence
 
 
@@ -174,6 +175,28 @@ def test_while_slots_stand_idle_a_doubtful_request_is_tried() -> None:
     policy.add(sequence, 0)
     assert policy.give_up(0, Load(4)) == []
     assert policy.take(0, Load(4)) is sequence
+
+
+def test_one_that_is_tried_and_leaves_before_it_has_a_slot_leaves_nothing_behind() -> None:
+    """It was taken, and waits for tokens that another holds."""
+    policy = goodput(num_slots=4)
+    limits = SchedulerLimits(
+        num_slots=4,
+        prefill_chunk_tokens=64,
+        max_prefill_rows=4,
+        stop_token_ids=frozenset(),
+        max_running_tokens=60,
+    )
+    scheduler = Scheduler(limits, policy, costs=Machine(), lengths=OutputLengths())
+    scheduler.add(asked("s1", deadline=60_000, output=40), 0)
+    assert scheduler.next_step(0) is not None
+    scheduler.add(make_sequence("s2", output=100, soft=150, hard=150), 0)
+    assert scheduler.sweep(0) == []
+    scheduler.next_step(0)
+    assert (scheduler.num_waiting, policy._tried) == (1, {"s2"})
+    scheduler.cancel("s2")
+    assert names([finished.sequence for finished in scheduler.sweep(1)]) == ["s2"]
+    assert policy._tried == set()
 
 
 def test_one_that_cannot_end_in_time_loses_its_slot_only_to_one_that_waits() -> None:

@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from shared.clock import now_unix_ms
 from shared.kafka import Record
-from shared.messages import ReplyDone
-from shared.requests import Defaults
+from shared.messages import ChatRequest, ReplyDone
+from shared.requests import Defaults, Order, settle
+from shared.session_key import SessionKey
 from shared.settings import Settings
 from shared.topics import BUCKETS, TopicNames
 from workers.intake import Intake, RecentIds
@@ -40,11 +41,42 @@ class FakeReader:
 
 @dataclass
 class FakeWorker:
+    """`looks` is how often it says that an earlier answer is leaving still; `known` are records that became jobs."""
+
     max_waiting: int = 8
     answered: list[tuple[Target, ReplyDone, tuple[Partition, int]]] = field(default_factory=list)
+    known: Collection[tuple[Partition, int]] = ()
+    looks: float = 0
+    erased: list[SessionKey] = field(default_factory=list)
 
-    def answer_unread(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> None:
+    def erase(self, session: SessionKey) -> None:
+        self.erased.append(session)
+
+    def leaving(self, _request_id: str, _origin: tuple[Partition, int]) -> bool:
+        self.looks -= 1
+        return self.looks >= 0
+
+    def repeated(self, _order: Order, _origin: tuple[Partition, int]) -> bool:
+        """Joined, where it is still there."""
+        return self.looks >= 0
+
+    def answer_unread(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> bool:
+        if origin in self.known:
+            return False
         self.answered.append((target, done, origin))
+        return True
+
+
+class FakePrompts:
+    num_forgotten = 0
+
+    def forget(self) -> None:
+        self.num_forgotten += 1
+
+
+@dataclass
+class FakePreparer:
+    prompts: FakePrompts = field(default_factory=FakePrompts)
 
 
 class AbsentProducer:
@@ -58,16 +90,16 @@ class AbsentProducer:
 class Bench:
     reader: FakeReader = field(default_factory=FakeReader)
     worker: FakeWorker = field(default_factory=FakeWorker)
+    preparer: FakePreparer = field(default_factory=FakePreparer)
     offsets: OffsetTracker = field(default_factory=OffsetTracker)
     intake: Intake = field(init=False)
 
     def __post_init__(self) -> None:
-        nothing: Any = None
         self.intake = Intake(
             reader=self.reader,  # type: ignore[arg-type]
             producer=AbsentProducer(),  # type: ignore[arg-type]
             topics=TOPICS,
-            preparer=nothing,
+            preparer=self.preparer,  # type: ignore[arg-type]
             defaults=Defaults.of(Settings()),
             offsets=self.offsets,
             worker=self.worker,  # type: ignore[arg-type]
@@ -105,6 +137,25 @@ def test_what_is_passed_over_is_not_committed_before_what_is_owed_an_answer() ->
     assert bench.offsets.committable() == {(SHORT, 0): 3}
     bench.offsets.done(*origin)
     assert bench.offsets.committable() == {(SHORT, 0): 4}
+
+
+def counted(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def test_an_answer_without_being_opened_is_counted_once_and_the_promise_as_missed() -> None:
+    def counts() -> list[float]:
+        return [
+            counted("replyline_worker_requests_total", status="incomplete", reason="deadline"),
+            counted("infer_total", status="incomplete"),
+            counted("replyline_worker_outcomes_total", outcome="missed"),
+        ]
+
+    bench = Bench(worker=FakeWorker(known=[((SHORT, 0), 2)]))
+    before = counts()
+    bench.intake._sort([record(0), *(record(at, replies="chat.replies.crm", late_ms=10) for at in (1, 2))])
+    assert [origin for _, _, origin in bench.worker.answered] == [((SHORT, 0), 1)]
+    assert counts() == [each + 1 for each in before], "the third has an answer of its own"
 
 
 def test_only_deadlines_that_were_past_on_arrival_speak_of_the_clock(capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,9 +240,51 @@ async def test_with_nothing_begun_there_is_nothing_to_finish() -> None:
 def test_a_cancel_that_comes_before_its_request_is_for_its_reply_partition() -> None:
     """The first gateway's is no concern of the second, which asks for the same."""
     cancelled = RecentIds()
-    cancelled.add("r", 1)
-    assert not cancelled.take("r", 2)
-    assert cancelled.take("r", 1)
-    assert not cancelled.take("r", 1)
-    cancelled.add("r", None)
-    assert cancelled.take("r", 2)
+    cancelled.add("r", 1, 0)
+    assert not cancelled.take("r", 2, 0)
+    assert cancelled.take("r", 1, 0)
+    assert not cancelled.take("r", 1, 0)
+    cancelled.add("r", None, 0)
+    assert cancelled.take("r", 2, 0)
+
+
+def test_a_cancel_is_not_for_what_is_asked_under_its_id_much_later() -> None:
+    cancelled = RecentIds()
+    for partition in (None, 1):
+        cancelled.add("r", partition, 1_000.0)
+    assert not cancelled.take("r", 1, 1_000.0 + 120_001)
+    cancelled.add("r", 1, 1_000.0)
+    cancelled.add("r", 1, 2_000.0)
+    assert cancelled.take("r", 1, 1_000.0 + 120_001), "the last time counts"
+
+
+def test_the_cancels_read_last_are_kept() -> None:
+    cancelled = RecentIds(capacity=2)
+    for request_id in ("a", "b", "a", "c"):
+        cancelled.add(request_id, 1, 0)
+    assert [cancelled.take(request_id, 1, 0) for request_id in "abc"] == [True, False, True]
+
+
+def test_of_an_erased_conversation_nothing_stays_with_the_worker_nor_in_what_was_encoded() -> None:
+    bench = Bench()
+    bench.intake.erase(SessionKey("demo", "s"))
+    assert (bench.worker.erased, bench.preparer.prompts.num_forgotten) == ([SessionKey("demo", "s")], 1)
+
+
+def asked(*, first_token_ms: int) -> Order:
+    now = int(now_unix_ms())
+    request = ChatRequest(id="r", session_id="s", input="hi", first_token_unix_ms=now + first_token_ms)
+    return settle(request, Defaults.of(Settings()), now)
+
+
+async def test_an_answer_that_has_nothing_for_who_asks_again_is_let_out_first() -> None:
+    bench = Bench(worker=FakeWorker(looks=3))
+    assert not await bench.intake._repeated(asked(first_token_ms=60_000), ((SHORT, 0), 1))
+    assert bench.worker.looks == -1
+
+
+async def test_an_answer_that_does_not_leave_is_waited_for_until_the_deadline() -> None:
+    """Kafka is away, and acknowledges no end."""
+    bench = Bench(worker=FakeWorker(looks=float("inf")))
+    async with asyncio.timeout(5):
+        assert await bench.intake._repeated(asked(first_token_ms=30), ((SHORT, 0), 1))

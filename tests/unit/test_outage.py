@@ -1,8 +1,14 @@
 """A reader that tries five times a second says once a minute that it cannot read."""
 
+import asyncio
+from typing import Any
+
+import pytest
 from structlog.testing import capture_logs
 
+from shared.errors import BrokerUnavailable
 from shared.kafka import Outage
+from workers import intake
 
 
 def test_what_stays_so_is_said_once_a_minute_and_what_is_new_at_once() -> None:
@@ -16,3 +22,21 @@ def test_what_stays_so_is_said_once_a_minute_and_what_is_new_at_once() -> None:
     assert {(line["event"], line["what"], line["action"]) for line in lines} == {
         ("unavailable", "kafka replies", "retrying")
     }
+
+
+async def test_a_worker_that_cannot_read_cancels_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "_RETRY_S", 0)
+
+    class Reader:
+        reads = 0
+
+        async def read(self) -> list[Any]:
+            self.reads += 1
+            if self.reads > 3:
+                raise asyncio.CancelledError
+            raise BrokerUnavailable("no right to read the topic")
+
+    reader: Any = Reader()
+    with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
+        await intake.read_cancels(reader, cancel=lambda *_: True, cancelled=intake.RecentIds(), erase=lambda _: None)
+    assert [(line["what"], line["cause"]) for line in lines] == [("kafka cancels", "no right to read the topic")]

@@ -21,7 +21,7 @@ from shared.requests import Defaults, settle
 from shared.settings import Settings
 from shared.topics import BucketEdges
 from shared.turn import Turn
-from workers.conversation import PromptBuilder
+from workers.conversation import ChatTemplate, PromptBuilder
 from workers.history_window import HistoryWindow
 from workers.job import Job
 from workers.prepare import Preparer
@@ -86,12 +86,14 @@ def prepared(
     entry_tokens: int = 256,
     guarded: bool = True,
     history_turns: int = 5,
+    prompts: PromptBuilder | None = None,
     **request: Any,
 ) -> Job | ReplyDone:
     preparer = Preparer(
         settings=SETTINGS.worker.model_copy(update={"history_turns": history_turns}),
         tokenizer=TOKENIZER,
-        prompts=PromptBuilder(
+        prompts=prompts
+        or PromptBuilder(
             TEMPLATE, system="S", window=HistoryWindow("sliding", 5), budget=PromptBudget(entry_tokens, 1_024)
         ),
         faq=FakeFaq(),  # type: ignore[arg-type]
@@ -286,6 +288,34 @@ def test_an_answer_names_what_its_entries_or_the_conversation_name() -> None:
 def test_where_nothing_that_was_written_can_be_shown_there_is_something_to_say() -> None:
     grounded, anything = job(RETURNS.question), job("Sing!", policy=AnswerPolicy(grounded=False))
     assert [asked.instead.source for asked in (grounded, anything) if asked.instead] == ["faq", "unsure"]
+
+
+@dataclass
+class ErasedWhenRead(FakeHistory):
+    prompts: PromptBuilder | None = None
+
+    async def turns(self, *_: object, **__: object) -> list[Turn]:
+        if self.prompts is not None:
+            self.prompts.forget()
+        return list(self.said)
+
+
+@pytest.mark.parametrize("erased", [False, True])
+def test_of_turns_that_are_erased_while_a_question_is_prepared_no_memory_stays(erased: bool) -> None:
+    encoded: list[str] = []
+
+    def encode(text: str) -> list[int]:
+        encoded.append(text)
+        return TOKENIZER.encode_text(text)
+
+    template = ChatTemplate(start_id=START, end_id=END, encode=encode, token_bytes=TOKENIZER.token_bytes)
+    prompts = PromptBuilder(template, system="S", window=HistoryWindow("sliding", 5))
+    said = [Turn(request_id="r0", user="My words.", assistant="Yes.", source="model")]
+    history: Any = ErasedWhenRead(said, prompts if erased else None)
+    job(RETURNS.question, history=history, prompts=prompts)
+    encoded.clear()
+    prompts.build(turns=said, grounding=(), question="q?", max_tokens=1_000)
+    assert ("user\nMy words." in encoded) == erased
 
 
 @given(st.text(max_size=20).map(lambda text: f"How do I return an item? {text}"))

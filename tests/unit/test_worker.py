@@ -1,6 +1,7 @@
 """A step's tokens become deltas and ends; a record is done when the end of its own answer is acknowledged."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from worker_bench import LETTER_A, QUOTED, TOPIC, Bench, decided
@@ -10,7 +11,9 @@ from shared.errors import EngineError
 from shared.messages import Grounding, ReplyDone, Timings, Usage
 from workers.answer import Answer
 from workers.conversation import Prompt
+from workers.engine import DecodeRow
 from workers.engine.fake import FakeEngine
+from workers.engine_loop import EngineLoop
 from workers.guard import FactGuard
 from workers.reply_publisher import Target
 
@@ -204,6 +207,35 @@ def test_a_clock_that_is_put_back_does_not_freeze_the_outlook() -> None:
     assert bench.engine_loop.outlook is not None
 
 
+class WatchedEngine(FakeEngine):
+    """It hangs for half a minute, as the loop's clock has it, and says what the loop tells of itself then."""
+
+    loop: EngineLoop | None = None
+    told: tuple[str | None, bool] | None = None
+
+    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
+        assert self.loop is not None
+        assert self.loop._step_since_s is not None
+        assert self.loop.stuck() is None
+        self.loop._step_since_s -= 31
+        self.told = self.loop.stuck(), self.loop.outlook is None
+        self.loop.stop()
+        return super().decode(rows)
+
+
+def test_an_engine_whose_step_does_not_end_is_stuck_until_it_does() -> None:
+    """Its worker tells the gateways nothing more, and is not ready."""
+    bench = Bench()
+    engine = WatchedEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
+    engine.loop = bench.engine_loop
+    bench.engine_loop.engine = engine
+    bench.accept(0)
+    bench.engine_loop.run()
+    assert engine.told == ("an engine step has not ended for 31 s; if it does not, end the process", True)
+    assert bench.engine_loop.stuck() is None
+    assert bench.engine_loop.outlook is not None
+
+
 class BrokenEngine(FakeEngine):
     """Its device fails at every decode."""
 
@@ -218,6 +250,7 @@ def test_an_engine_that_keeps_failing_ends_its_answers_and_then_the_worker() -> 
         bench.accept(offset)
     with pytest.raises(EngineError):
         bench.engine_loop.run()
+    assert bench.engine_loop._step_since_s is None
     assert [(end.status, end.reason) for end in bench.ends()] == [("failed", "internal")] * len(bench.ends())
     assert all(end.error is not None and end.error.retryable for end in bench.ends())
 

@@ -1,8 +1,10 @@
 """A request that comes again: computed once, told to everyone who asks, and nothing of what was erased."""
 
+import pytest
 from worker_bench import DEFAULTS, TOPIC, Bench, decided
 
 from shared.clock import now_unix_ms
+from shared.errors import EngineError, ProtocolError
 from shared.messages import ChatRequest, ReplyDelta, ReplyDone
 from shared.requests import settle
 from shared.session_key import SessionKey
@@ -102,12 +104,71 @@ def _whole(end: ReplyDone) -> ReplyDelta:
     return ReplyDelta(request_id="r0", session_id="s", attempt=1, seq=0, offset=0, delta=end.output_text)
 
 
-def test_another_question_under_the_same_id_is_told_nothing() -> None:
+def test_another_question_under_an_id_that_is_being_answered_is_refused() -> None:
+    """It is no part of that answer, nor is its record done with it: it goes to the dead letters."""
     bench = Bench()
-    bench.accept(0)
-    assert repeat(bench, text="something else")
+    job = bench.accept(0)
+    with pytest.raises(ProtocolError, match="another request with this id") as refused:
+        repeat(bench, text="something else")
+    assert (refused.value.code, refused.value.param) == ("invalid_field", "id")
+    assert job.origins == [(TOPIC, 0)]
     bench.run()
     assert THERE not in bench.publisher.by_target
+    bench.acknowledge()
+    assert not repeat(bench, text="something else"), "from now on it has its own answer"
+
+
+def test_an_answer_that_nobody_waits_for_is_leaving_until_its_end_is_acknowledged() -> None:
+    """Who asks for the same then would be told that it was cancelled."""
+    bench = Bench()
+    bench.accept(0, output=30)
+    assert bench.step()
+    assert not bench.worker.leaving("r0", AGAIN)
+    assert bench.worker.cancel("r0")
+    assert bench.worker.leaving("r0", AGAIN)
+    assert not bench.worker.leaving("r0", (TOPIC, 0)), "its own record, read again"
+    assert not bench.worker.cancel("r0"), "one that comes now may be for who asks again"
+    bench.run()
+    assert bench.worker.leaving("r0", AGAIN)
+    bench.acknowledge()
+    assert not bench.worker.leaving("r0", AGAIN)
+    assert not repeat(bench)
+
+
+def test_an_answer_that_was_cancelled_before_it_came_is_leaving_from_the_start() -> None:
+    bench = Bench()
+    decided(bench, cancelled=True)
+    assert bench.worker.leaving("r0", AGAIN)
+
+
+def test_an_answer_that_ended_before_its_cancel_took_effect_is_told() -> None:
+    bench = Bench()
+    job = bench.accept(0)
+    bench.run()
+    job.withdrawn = True
+    assert not bench.worker.leaving("r0", AGAIN)
+
+
+def test_an_erased_conversations_answer_is_leaving_while_it_is_written_and_after() -> None:
+    bench = Bench()
+    bench.accept(0)
+    bench.worker.erase(SessionKey("demo", "s"))
+    assert bench.worker.leaving("r0", AGAIN)
+    bench.run()
+    assert bench.worker.leaving("r0", AGAIN)
+    bench.acknowledge()
+    assert not bench.worker.leaving("r0", AGAIN)
+
+
+def test_what_failed_is_leaving_and_what_was_answered_is_not() -> None:
+    bench = Bench()
+    bench.accept(0, output=30)
+    assert bench.step()
+    bench.engine_loop._fail(EngineError("out of memory"))
+    assert bench.worker.leaving("r0", AGAIN)
+    bench.accept(1)
+    bench.run()
+    assert not bench.worker.leaving("r1", AGAIN)
 
 
 def test_an_erased_conversations_answer_is_not_told_again() -> None:

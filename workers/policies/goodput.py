@@ -74,7 +74,8 @@ class Goodput:
 
     def discard(self, sequence: Sequence) -> None:
         item = self._items.pop(sequence.request_id, None)
-        if item is None:
+        if item is None:  # it was taken, or given up
+            self._tried.discard(sequence.request_id)
             return
         place = bisect_left(self._queue, item.key, key=_BY_KEY)
         assert self._queue[place] is item, "the queue is in order"
