@@ -158,6 +158,11 @@ class _Sent:
     threshold_ms: float
     probe: int | None
 
+    @property
+    def overdue_unix_ms(self) -> float:
+        """A word that has not come by then is late."""
+        return self.received_unix_ms + self.threshold_ms
+
 
 class Admission:
     """Owned by the gateway's event loop. Each request: `decide`; if the workers get it then also `heard` with the first
@@ -195,6 +200,7 @@ class Admission:
     ) -> Decision:
         """Whether the workers get a request now; one that they get is in the books from here on."""
         self._give_up_waiting(now_unix_ms)
+        self.withdrawn(request_id)  # where it was erased and is asked again
         self._shares.asks(tenant, now_unix_ms)
         wait_ms = self.fleet.eta_ms(bucket, now_unix_ms)
         eta_ms = None if wait_ms is None else now_unix_ms - received_unix_ms + wait_ms
@@ -210,7 +216,7 @@ class Admission:
         )
         self._shares.took(request_id, tenant)
         self._silent[request_id] = sent
-        heapq.heappush(self._overdue, (received_unix_ms + sent.threshold_ms, request_id))
+        heapq.heappush(self._overdue, (sent.overdue_unix_ms, request_id))
         self.fleet.sent(bucket, now_unix_ms)
         return Decision(None, eta_ms)
 
@@ -229,7 +235,7 @@ class Admission:
         self._shares.ended(request_id)
 
     def withdrawn(self, request_id: str) -> None:
-        """Kafka did not take the request: that says nothing of the workers."""
+        """Kafka did not take the request, or another has its name now: that says nothing of the workers."""
         sent = self._silent.pop(request_id, None)
         if sent is not None:
             self.breaker.withdrawn(sent.probe)
@@ -266,9 +272,10 @@ class Admission:
     def _give_up_waiting(self, now_unix_ms: float) -> None:
         """Requests without a word for so long that they count as late."""
         while self._overdue and self._overdue[0][0] < now_unix_ms:
-            _, request_id = heapq.heappop(self._overdue)
-            sent = self._silent.pop(request_id, None)
-            if sent is not None:
+            overdue_unix_ms, request_id = heapq.heappop(self._overdue)
+            sent = self._silent.get(request_id)
+            if sent is not None and sent.overdue_unix_ms == overdue_unix_ms:  # else it was asked again since
+                del self._silent[request_id]
                 self._measured(sent, now_unix_ms - sent.received_unix_ms, now_unix_ms)
 
     def _measured(self, sent: _Sent, took_ms: float, now_unix_ms: float) -> None:

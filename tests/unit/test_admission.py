@@ -5,9 +5,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.admission import (
     Admission,
@@ -252,6 +249,32 @@ def test_probes_without_a_word_open_it_again() -> None:
     assert admission.breaker.state is BreakerState.OPEN
 
 
+def test_a_probe_that_was_erased_and_is_asked_again_is_one_probe() -> None:
+    """Else the breaker would wait for the first one's word for ever."""
+    admission = make_admission()
+    silence(admission)
+    decide(admission, "r", now=NOW + 6_030)
+    probing = NOW + 11_030
+    for number in range(10):
+        assert decide(admission, "probe", now=probing + number).light is None
+        admission.ended("probe")
+    for number in range(4):
+        assert decide(admission, f"probe{number}", now=probing + 20).light is None
+        admission.heard(f"probe{number}", probing + 30)
+    admission.heard("probe", probing + 30)
+    assert admission.breaker.state is BreakerState.CLOSED
+
+
+def test_what_is_asked_again_is_late_by_its_own_time() -> None:
+    admission = make_admission()
+    decide(admission, "r")
+    admission.ended("r")
+    decide(admission, "r", now=NOW + 5_000)
+    decide(admission, "other", now=NOW + 6_001)
+    assert admission.heard("r", NOW + 6_002) == 1_002
+    assert (admission.breaker.words, admission.breaker.late) == (1, 0)
+
+
 def test_refusing_in_time_is_no_fault() -> None:
     """Under ten times the load nine in ten are refused, each by its deadline: the breaker and the limit stay."""
     admission = make_admission()
@@ -312,75 +335,3 @@ def test_switched_off_everything_goes_to_the_workers() -> None:
     admission.limit.value = 1
     silence(admission)
     assert [decide(admission, f"r{number}", now=NOW + 60_000).light for number in range(50)] == [None] * 50
-
-
-class AnyTraffic(RuleBasedStateMachine):
-    """Requests, words, answers and reports in any order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.admission = make_admission(min_concurrency=2, breaker_fewest_words=5, breaker_probes=2)
-        self.now = NOW
-        self.number = 0
-        self.inflight: set[str] = set()
-        self.silent: set[str] = set()
-
-    @rule(later=st.sampled_from([0.0, 10.0, 500.0, 3_100.0, 6_100.0]))
-    def time_passes(self, later: float) -> None:
-        self.now += later
-
-    @rule(first_token_ms=st.sampled_from([0.0, 100.0, 3_000.0, 60_000.0]))
-    def hear_of_the_worker(self, first_token_ms: float) -> None:
-        self.admission.fleet.observe(report(first_token_ms=first_token_ms), self.now)
-
-    @rule(bucket=st.sampled_from(BUCKETS), times=st.integers(1, 20))
-    def ask(self, bucket: Bucket, times: int) -> None:
-        for _ in range(times):
-            self.number += 1
-            name = f"r{self.number}"
-            decision = decide(self.admission, name, now=self.now, bucket=bucket)
-            if decision.light is None:
-                self.inflight.add(name)
-                self.silent.add(name)
-            assert decision.light != "overload" or len(self.inflight) >= self.admission.inflight_limit
-            assert decision.light != "infeasible" or decision.eta_ms is not None
-
-    @precondition(lambda self: self.silent)
-    @rule(data=st.data(), withdrawn=st.booleans())
-    def hear(self, data: st.DataObject, withdrawn: bool) -> None:
-        name = data.draw(st.sampled_from(sorted(self.silent)))
-        self.silent.discard(name)
-        if withdrawn:
-            self.admission.withdrawn(name)
-        else:
-            self.admission.heard(name, self.now)
-
-    @precondition(lambda self: self.inflight)
-    @rule(data=st.data())
-    def end(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.inflight)))
-        self.inflight.discard(name)
-        self.admission.ended(name)
-
-    @invariant()
-    def the_books_are_right(self) -> None:
-        assert self.admission.inflight == len(self.inflight)
-        assert set(self.admission._silent) <= self.silent
-
-    def teardown(self) -> None:
-        """Nothing is refused for ever: once all is answered and the workers are quick, a minute sets all right."""
-        for name in self.inflight:
-            self.admission.ended(name)
-        for second in range(60):
-            now = self.now + second * 1_000
-            self.admission.fleet.observe(report(first_token_ms=10.0), now)
-            light = decide(self.admission, f"late{second}", now=now).light
-            if light is None:
-                self.admission.heard(f"late{second}", now + 10)
-                self.admission.ended(f"late{second}")
-        assert light is None
-        assert self.admission.breaker.state is BreakerState.CLOSED
-
-
-AnyTraffic.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
-TestAnyTraffic = AnyTraffic.TestCase
