@@ -15,6 +15,7 @@ log = get_logger()
 
 _WATCH_S: Final = 0.25
 _STATM: Final = Path("/proc/self/statm")
+_STATM_BYTES: Final = 256  # seven numbers
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 MIB: Final = 1_048_576
 # What was freed stays the process's own until the allocator hands it back; glibc's does when it is asked to.
@@ -57,23 +58,25 @@ class MemoryWatch:
         """Until cancelled; no longer than it takes to say so where there is no budget, or nothing to read it from."""
         if not self.budget_bytes:
             return
-        if _resident_bytes() is None:
-            log.warning("memory_budget_unwatched", budget_mib=self._budget_mib, cause=f"no {_STATM} on this system")
+        try:
+            statm = os.open(_STATM, os.O_RDONLY)  # once: a process in need may have no descriptor left
+        except OSError as error:
+            log.warning("memory_budget_unwatched", budget_mib=self._budget_mib, cause=f"{_STATM}: {error.strerror}")
             return
-        while (resident_bytes := _resident_bytes()) is not None:
-            self.measured(resident_bytes)
-            if self.sheds and _trim is not None:
-                _trim(0)
-            await asyncio.sleep(_WATCH_S)
+        try:
+            while True:
+                self.measured(_resident_bytes(statm))
+                if self.sheds and _trim is not None:
+                    _trim(0)
+                await asyncio.sleep(_WATCH_S)
+        finally:
+            os.close(statm)
 
     @property
     def _budget_mib(self) -> int:
         return self.budget_bytes // MIB
 
 
-def _resident_bytes() -> int | None:
-    """None where the system does not tell."""
-    try:
-        return int(_STATM.read_bytes().split()[1]) * _PAGE_BYTES
-    except OSError:
-        return None
+def _resident_bytes(statm: int) -> int:
+    """By the open `/proc/self/statm`."""
+    return int(os.pread(statm, _STATM_BYTES, 0).split()[1]) * _PAGE_BYTES

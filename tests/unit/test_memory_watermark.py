@@ -1,9 +1,13 @@
 """How near the memory budget a process is, and what follows; a level does not flutter."""
 
+import asyncio
+import resource
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway import memory_watch
 from gateway.admission import Admission, AdmissionLimits, AdmissionPolicy
 from gateway.entry import Entry
 from gateway.gatekeeper import Gatekeeper
@@ -114,3 +118,21 @@ async def test_without_a_budget_nothing_is_watched() -> None:
     watch = MemoryWatch(0)
     await watch.watch()
     assert watch.level is MemoryLevel.NORMAL
+
+
+async def test_a_process_without_a_file_descriptor_left_is_watched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_watch, "_WATCH_S", 0)
+    watch = MemoryWatch(BUDGET)
+    watching = asyncio.create_task(watch.watch())
+    await asyncio.sleep(0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        watch._resident_bytes = 0
+        for _ in range(3):
+            await asyncio.sleep(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert watch._resident_bytes > MIB
+    assert not watching.done()
+    watching.cancel()
