@@ -15,15 +15,13 @@ import jwt
 import msgspec
 from jwt.api_jws import PyJWS
 
-from gateway.token_keys import KeySet, TokenKey
+from gateway.token_keys import UNREADABLE, KeySet, TokenKey
 from shared.auth_settings import Algorithm
 from shared.errors import ErrorKind, ProtocolError
 from shared.fields import Tenant
 
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _MAX_UNIX_S: Final = 253_402_300_799  # the end of the year 9999
-# Not JSON of this form, text that is not UTF-8, or nesting without end.
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 Subject = Annotated[
     str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x20\x7f][^\x00-\x1f\x7f]*(?!\n)$")
@@ -114,7 +112,7 @@ def _header(token: str, rules: TokenRules) -> _Header:
         raise _refusal("the token is not base64url in its canonical form")
     try:
         header = msgspec.json.decode(decoded[0], type=_Header)
-    except _UNREADABLE:
+    except UNREADABLE:
         raise _refusal("the token's header cannot be read") from None
     if header.crit is not msgspec.UNSET:
         raise _refusal("the token's header demands extensions (crit) that are not supported")
@@ -153,7 +151,7 @@ def _claims(payload: bytes) -> _Claims:
         return msgspec.json.decode(payload, type=_Claims)
     except msgspec.ValidationError as error:  # it names the field, and never its value
         raise _refusal(f"the token's claims are not as they must be: {error}") from None
-    except _UNREADABLE:
+    except UNREADABLE:
         raise _refusal("the token's claims cannot be read") from None
 
 

@@ -1,8 +1,9 @@
 """Public keys, read from a file or a URL, again and again: off the event loop, bounded, the last good ones kept.
 
-One read at a time. Keys are read at the start, at every `auth.jwks_refresh_s` (a key that its issuer withdrew is
-forgotten by then), and when a token names a key that is not known, at most once every `auth.jwks_cooldown_s`: whoever
-invents key ids makes one request in that time, and waits for it himself.
+One read at a time, for which nobody waits longer than `auth.jwks_timeout_ms`. Keys are read at the start, at every
+`auth.jwks_refresh_s` (a key that its issuer withdrew is forgotten by then), and when a token names a key that is not
+known, at most once every `auth.jwks_cooldown_s`: whoever invents key ids makes one request in that time, and waits for
+it himself.
 """
 
 import asyncio
@@ -46,6 +47,7 @@ class Jwks:
     _tried_s: float | None = None
     """When it was last tried to read them, by the monotonic clock."""
     _reading: asyncio.Task[None] | None = None
+    _thread: asyncio.Task[tuple[TokenKey, ...]] | None = None
 
     def missing(self) -> str | None:
         """For `/ready`: what is missing, None once keys have been read."""
@@ -89,7 +91,7 @@ class Jwks:
     async def _read_once(self) -> None:
         self._tried_s = time.monotonic()
         try:
-            keys = await asyncio.to_thread(read_keys, self.source, self.settings.jwks_timeout_ms / 1_000)
+            keys = await self._read_in_time(self.settings.jwks_timeout_ms / 1_000)
         except KeysUnreadable as error:
             metrics.jwks_reads.labels("failed").inc()
             if self.gate.keys.complete or self._read_unix_ms is None:
@@ -99,6 +101,19 @@ class Jwks:
             self._take(keys)
         finally:
             self._reading = None
+
+    async def _read_in_time(self, timeout_s: float) -> tuple[TokenKey, ...]:
+        """Raises `KeysUnreadable`. No socket's timeout covers a slow name server, or headers that drip: the thread goes
+        on then, and the next read waits for it rather than for a second one."""
+        thread = self._thread
+        if thread is None or thread.done():
+            thread = asyncio.create_task(asyncio.to_thread(read_keys, self.source, timeout_s))
+            thread.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # it may come too late
+            self._thread = thread
+        await asyncio.wait({thread}, timeout=timeout_s)
+        if not thread.done():
+            raise KeysUnreadable("no whole answer in time")
+        return thread.result()
 
     def _take(self, keys: tuple[TokenKey, ...]) -> None:
         metrics.jwks_reads.labels("read").inc()
@@ -110,7 +125,8 @@ class Jwks:
 
 
 def read_keys(source: str, timeout_s: float) -> tuple[TokenKey, ...]:
-    """Blocks no longer than about `timeout_s`. Raises `KeysUnreadable`."""
+    """Blocks: each wait for the socket is bounded by `timeout_s`, all of them together are not. Raises
+    `KeysUnreadable`."""
     try:
         data = _fetch(source, timeout_s) if _is_url(source) else _read_file(Path(source))
         return parse_jwks(data)

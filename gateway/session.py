@@ -131,6 +131,7 @@ class Session:
         "_allowance",
         "_allowance_unix_ms",
         "_gate",
+        "_hello_came",
         "_last_ping_unix_ms",
         "_limits",
         "_opened_unix_ms",
@@ -166,13 +167,19 @@ class Session:
         self.state = State.NEW
         self._limits = limits
         self._opened_unix_ms = now_unix_ms
+        self._hello_came = False
         self._last_ping_unix_ms = now_unix_ms
         self._unanswered_pings = 0
         self._allowance = float(limits.messages_per_minute)
         self._allowance_unix_ms = now_unix_ms
 
+    def hello_came(self) -> None:
+        """`session.start` is here, and is received once the keys to check it with are: no hello is waited for."""
+        self._hello_came = True
+
     def receive(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
         """What a decoded message means. Raises `ProtocolError` where the client is to be told, and stays open."""
+        self._hello_came = False
         if self.state is State.CLOSED:  # what was on its way when the close was decided
             return []
         if isinstance(message, Pong):
@@ -309,7 +316,8 @@ class Session:
     def tick(self, now_unix_ms: float) -> list[Effect]:
         """Time passes: the hello that does not come, the token that expires, the ping that is due, the pongs that stay
         out. A clock set back by more than an interval ends the interval: nobody is waited for until it is right."""
-        if self.state is State.NEW and abs(now_unix_ms - self._opened_unix_ms) >= self._limits.hello_timeout_ms:
+        waited_ms = 0.0 if self._hello_came else abs(now_unix_ms - self._opened_unix_ms)
+        if self.state is State.NEW and waited_ms >= self._limits.hello_timeout_ms:
             self.state = State.CLOSED
             return [Close(CloseCode.NO_HELLO, "no session.start in time")]
         if self.state is State.OPEN and self._expired(now_unix_ms):

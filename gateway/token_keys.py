@@ -13,6 +13,8 @@ import msgspec
 
 from shared.auth_settings import Algorithm
 
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises: not JSON of this form, text that is not UTF-8, or nesting without end."""
 _MIN_RSA_BITS: Final = 2_048  # RFC 7518, 3.3
 _ALGORITHM_OF: Final[dict[tuple[str, str | None], Algorithm]] = {
     ("RSA", None): "RS256",
@@ -71,7 +73,7 @@ def parse_jwks(data: bytes) -> tuple[TokenKey, ...]:
     """
     try:
         entries = msgspec.json.decode(data, type=_Jwks).keys
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise ValueError(f"no JWKS: {error}") from None
     found: dict[tuple[str, str | None], TokenKey] = {}
     for entry in entries:
@@ -86,7 +88,7 @@ def parse_jwks(data: bytes) -> tuple[TokenKey, ...]:
 def _public_key(entry: msgspec.Raw) -> TokenKey | None:
     try:
         jwk = msgspec.json.decode(entry, type=_Jwk)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
     algorithm = _ALGORITHM_OF.get((jwk.kty, jwk.crv))
     if algorithm is None or jwk.d is not None or jwk.alg not in {None, algorithm} or not _for_signatures(jwk):

@@ -70,7 +70,7 @@ class WebSocketConnection:
         merge_bytes: int,
         congested: set["WebSocketConnection"],
     ) -> None:
-        """`congested` is the front end's: a connection is in it while something waits for its client."""
+        """`congested` is the front end's: a connection is in it while its client does not take what is written."""
         self._congested = congested
         self._merge_bytes = merge_bytes
         self._socket = socket
@@ -94,22 +94,28 @@ class WebSocketConnection:
         return self._socket.transport.get_write_buffer_size() + waiting
 
     def flush(self) -> None:
-        """Write all that waits in one call, unless the transport still holds `merge_bytes` of earlier writes."""
-        if not self._outbox or self._closing is not None:
+        """Write all that waits in one call, unless the transport still holds `merge_bytes` of earlier writes. While it
+        holds so much, be it of this one, the connection is congested."""
+        if self._closing is not None:
             return
         socket = self._socket
         if socket.protocol.state is not State.OPEN:
             self._outbox.take()
             return
-        if socket.transport.get_write_buffer_size() > self._merge_bytes:
+        if not self._is_full():
+            self._over_since = None
+            if self._outbox:
+                send_frames(socket, map(self._codec.encode, self._outbox.take()), text=self._codec.is_text)
+            if self._outbox.merged:
+                metrics.deltas_merged.inc(self._outbox.merged)
+                self._outbox.merged = 0
+        if self._is_full():
             self._congested.add(self)
-            return
-        self._congested.discard(self)
-        self._over_since = None
-        send_frames(socket, map(self._codec.encode, self._outbox.take()), text=self._codec.is_text)
-        if self._outbox.merged:
-            metrics.deltas_merged.inc(self._outbox.merged)
-            self._outbox.merged = 0
+        else:
+            self._congested.discard(self)
+
+    def _is_full(self) -> bool:
+        return self._socket.transport.get_write_buffer_size() > self._merge_bytes
 
     def over_limit_for(self, limit_bytes: int, now: float) -> float:
         """Seconds since the client is over the limit without a break."""
@@ -216,6 +222,7 @@ class WebSocketFrontend:
                 connection.flush()
             else:
                 if self.jwks is not None and isinstance(message, SessionStart | SessionRefresh) and message.token:
+                    connection.session.hello_came()
                     await self.jwks.prepare(message.token)
                 await self.gateway.received(connection, message)
             await self._until_taken(connection, socket)

@@ -278,10 +278,10 @@ BUGS: Final = (
     ),
     Bug(
         "a token may be nested as deep as it likes",
-        "gateway/identity.py",
+        "gateway/token_keys.py",
         "(msgspec.DecodeError, UnicodeDecodeError, RecursionError)",
         "(msgspec.DecodeError, UnicodeDecodeError)",
-        ("tests/unit/test_identity.py",),
+        ("tests/unit/test_identity.py", "tests/unit/test_token_keys.py"),
     ),
     Bug(
         "a closed transport ends who writes to Kafka",

@@ -55,6 +55,21 @@ def test_without_hello_in_time_it_is_closed() -> None:
     assert session.tick(9_999) == []
 
 
+def test_a_hello_whose_keys_are_being_fetched_is_not_late() -> None:
+    session = new()
+    session.hello_came()
+    assert session.tick(60_000) == []
+    assert session.receive(START, 60_000) == [Begin(None)]
+
+
+def test_a_hello_that_was_refused_has_not_come() -> None:
+    session = new()
+    session.hello_came()
+    with pytest.raises(ProtocolError):
+        session.receive(SessionStart(token="t"), 4_000)
+    assert session.tick(5_000) == [Close(CloseCode.NO_HELLO, "no session.start in time")]
+
+
 @pytest.mark.parametrize("message", [ASK, SessionDelete(), SessionRefresh(token="t"), ResponseCancel(response_id="r")])
 def test_another_first_message_than_hello_closes_it(message: ClientMessage) -> None:
     session = new()

@@ -44,7 +44,25 @@ def test_each_key_has_the_algorithm_of_its_kind() -> None:
     assert {key.kid: key.algorithm for key in parse_jwks(JWKS)} == {"rsa": "RS256", "ec": "ES256", "ed": "EdDSA"}
 
 
-@pytest.mark.parametrize("data", [b"", b"nonsense", b"[]", b"{}", b'{"keys":7}', b'{"keys":[]}', b"\xff"])
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"nonsense",
+        b"[]",
+        b"{}",
+        b'{"keys":7}',
+        b'{"keys":[]}',
+        b"\xff",
+        b'{"x":' + DEEP + b',"keys":[]}',
+        b'{"keys":[' + DEEP + b"]}",
+        b'{"keys":[{"kty":"\xff"}]}',
+    ],
+    ids=lambda data: repr(data[:20]),
+)
 def test_what_is_no_jwks_is_a_fault(data: bytes) -> None:
     with pytest.raises(ValueError, match="JWKS"):
         parse_jwks(data)
