@@ -31,7 +31,7 @@ class Fleet:
     """Owned by the gateway's event loop."""
 
     def __init__(self, *, ttl_ms: float) -> None:
-        """`ttl_ms`: a worker that has been silent for longer is forgotten."""
+        """`ttl_ms`: a worker that has been silent for longer predicts nothing, and `expire` forgets it."""
         self._ttl_ms = ttl_ms
         self._known: dict[str, _Known] = {}
         self._serving: dict[Bucket, list[_Known]] = {bucket: [] for bucket in BUCKETS}
@@ -56,7 +56,7 @@ class Fleet:
                 break
             counted[bucket] -= 1
         self._known[report.worker_id] = _Known(report, now_unix_ms, counted)
-        self.expire(now_unix_ms)
+        self._list()
         return now_unix_ms - report.unix_ms
 
     def forget(self, worker_id: str) -> bool:

@@ -83,6 +83,7 @@ class Gatekeeper:
         """A worker's newest report; None: it leaves."""
         fleet, now = self.admission.fleet, now_unix_ms()
         if report is None:
+            self._skewed.discard(worker_id)
             if fleet.forget(worker_id):
                 log.info("worker_left", worker=worker_id)
         else:
@@ -104,10 +105,13 @@ class Gatekeeper:
         """Until cancelled: workers that fall silent."""
         while True:
             await asyncio.sleep(_WATCH_S)
-            for name in self.admission.fleet.expire(now_unix_ms()):
-                self._skewed.discard(name)
-                log.warning("worker_silent", worker=name)
-            metrics.workers_known.set(len(self.admission.fleet))
+            self.forget_silent(now_unix_ms())
+
+    def forget_silent(self, now: float) -> None:
+        for name in self.admission.fleet.expire(now):
+            self._skewed.discard(name)
+            log.warning("worker_silent", worker=name)
+        metrics.workers_known.set(len(self.admission.fleet))
 
     # --- what changes
 

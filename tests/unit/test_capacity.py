@@ -119,6 +119,13 @@ def test_a_silent_worker_is_forgotten(fleet: Fleet) -> None:
     assert len(fleet) == fleet.slots == 0
 
 
+def test_another_workers_report_does_not_hide_who_has_fallen_silent(fleet: Fleet) -> None:
+    fleet.observe(report("w1"), NOW)
+    fleet.observe(report("w2"), NOW + TTL_MS + 1)
+    assert fleet.expire(NOW + TTL_MS + 1) == ["w1"]
+    assert len(fleet) == 1
+
+
 def test_a_leaving_worker_is_forgotten_at_once(fleet: Fleet) -> None:
     fleet.observe(report("w1"), NOW)
     fleet.observe(report("w2", first_token_ms=700.0), NOW)

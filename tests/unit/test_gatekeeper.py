@@ -1,11 +1,13 @@
 """What admission learns from the replies."""
 
+import pytest
 from test_inflight import R1, delta, done
 
 from gateway.admission import Admission, AdmissionPolicy
 from gateway.gatekeeper import Gatekeeper
+from shared.clock import now_unix_ms
 from shared.deadline import Deadline
-from shared.messages import ReplyDone
+from shared.messages import ReplyDone, WorkerReport
 from shared.settings import Settings
 
 
@@ -34,3 +36,28 @@ def test_a_gateways_own_end_in_the_log_says_nothing_of_the_workers() -> None:
     assert keeper.admission.breaker.words == 0
     keeper.heard([done("")], 60)
     assert keeper.admission.breaker.words == 1
+
+
+def report(name: str, *, behind_ms: float = 0.0) -> WorkerReport:
+    return WorkerReport(worker_id=name, unix_ms=int(now_unix_ms() - behind_ms), buckets=("short",), slots=8, running=0)
+
+
+def test_who_falls_silent_is_told_of_though_others_report_on(capsys: pytest.CaptureFixture[str]) -> None:
+    keeper = gatekeeper()
+    keeper.reported("w1", report("w1"))
+    later = now_unix_ms() + 10_000
+    keeper.admission.fleet.observe(report("w2"), later)
+    keeper.forget_silent(later)
+    said = capsys.readouterr().out
+    assert said.count("worker_silent") == 1
+    assert "w1" in said.partition("worker_silent")[2]
+
+
+def test_a_worker_that_left_and_came_back_is_told_of_its_clock_again(capsys: pytest.CaptureFixture[str]) -> None:
+    keeper = gatekeeper()
+    for _ in range(2):
+        keeper.reported("w1", report("w1", behind_ms=60_000))
+    assert capsys.readouterr().out.count("clocks_differ") == 1
+    keeper.reported("w1", None)
+    keeper.reported("w1", report("w1", behind_ms=60_000))
+    assert capsys.readouterr().out.count("clocks_differ") == 1
