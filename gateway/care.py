@@ -151,9 +151,11 @@ class Care:
             self._beside.start(self._after_fallbacks(entry, connection))
 
     async def _after_fallbacks(self, entry: Entry, connection: Connection | None) -> None:
-        """Nobody has asked for it: where it does not come about, nothing is said of it."""
+        """Nobody has asked for it: where it does not come about, nothing is said of it. Where a person has been asked
+        already it is not counted."""
         per_minute = self.settings.fallback_handoffs_per_minute
-        if per_minute and self._due.take("", per_minute, now_unix_ms()) > 0:
+        is_open = await self.handoffs.find(entry.tenant, entry.session_id) is not None
+        if not is_open and per_minute and self._due.take("", per_minute, now_unix_ms()) > 0:
             metrics.handoffs.labels("fallbacks", "limited").inc()
             return
         outcome = await self._open(entry.tenant, entry.session_id, "fallbacks", detect_language(entry.input))

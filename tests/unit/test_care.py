@@ -1,0 +1,56 @@
+"""People are asked by themselves where nothing helps, and not too often."""
+
+from gateways import quiet
+from test_handoffs import Broker, Store, made
+
+from gateway.care import Care
+from gateway.entry import Entry
+from shared.deadline import Deadline
+from shared.gateway_settings import HandoffSettings
+from shared.messages import Response, Timings, Usage
+
+
+async def answered_from_the_faq(care: Care, session_id: str, *, times: int = 2) -> None:
+    for number in range(times):
+        name = f"{session_id}{number}"
+        entry = Entry(
+            response_id=name,
+            event_id=name,
+            tenant="t",
+            session_id=session_id,
+            connection_id=None,
+            input="Hello?",
+            received_unix_ms=0,
+            deadline=Deadline(first_token_unix_ms=1, deadline_unix_ms=2),
+            stood_in=True,
+        )
+        response = Response(
+            id=name,
+            status="completed",
+            reason="stop",
+            source="faq",
+            output_text="Hi.",
+            usage=Usage(),
+            timings=Timings(),
+        )
+        care.ended(entry, response, None)
+        await quiet()
+
+
+async def test_a_gateway_asks_people_because_of_fallbacks_so_often_a_minute() -> None:
+    broker = Broker()
+    care = Care(settings=HandoffSettings(fallback_handoffs_per_minute=2), handoffs=made(broker, Store()))
+    for session_id in ("a", "b", "c"):
+        await answered_from_the_faq(care, session_id)
+    assert [record.key for record in broker.records] == [b"t/a", b"t/b"]
+
+
+async def test_where_a_person_has_been_asked_already_that_is_not_counted() -> None:
+    """Else sessions with an open hand-off would use up what the others need."""
+    broker = Broker()
+    handoffs = made(broker, Store())
+    care = Care(settings=HandoffSettings(fallback_handoffs_per_minute=1), handoffs=handoffs)
+    await handoffs.open("t", "a", "requested", "en", ())
+    await answered_from_the_faq(care, "a", times=6)
+    await answered_from_the_faq(care, "b")
+    assert [record.key for record in broker.records] == [b"t/a", b"t/b"]
