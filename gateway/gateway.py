@@ -360,13 +360,14 @@ class Gateway:
             self.history.remember(entry.tenant, entry.session_id, entry.turn(answer))
 
     def _cancel(self, connection: Connection, cancel: CancelAsked) -> None:
-        """Raises `ProtocolError` where there is no such answer in flight."""
+        """One that has ended meanwhile stays as it is; where there is no such answer, the client is told."""
         session = connection.session
         entry = self.inflight.named(session.tenant, session.conversation_id, cancel.response_id, cancel.event_id)
         if entry is None:
             name = cancel.response_id or cancel.event_id
-            raise ProtocolError("unknown_response", f"no answer {name!r} is in flight in this session")
-        if not entry.done:
+            error = ProtocolError("unknown_response", f"no answer {name!r} is in flight in this session")
+            refuse(connection, error, cancel.event_id)
+        elif not entry.done:
             self._cancel_entry(entry)
 
     def _cancel_entry(self, entry: Entry) -> None:

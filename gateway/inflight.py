@@ -63,8 +63,8 @@ class InflightTable:
         return self._by_event.get((f"{tenant}/{session_id}", event_id))
 
     def named(self, tenant: str, session_id: str, response_id: str | None, event_id: str | None) -> Entry | None:
-        """The session's request of that id, unanswered; else that of the event, as `find` has it."""
-        entry = self._entries.get(response_id) if response_id else None
+        """The session's request of that id, else that of the event: unanswered, or answered a short while ago."""
+        entry = self.get_any(response_id) if response_id else None
         if entry is None and event_id:
             entry = self.find(tenant, session_id, event_id)
         return entry if entry is not None and (entry.tenant, entry.session_id) == (tenant, session_id) else None

@@ -1,7 +1,8 @@
 """How many requests a subject and a tenant may make a minute, over all gateways together.
 
 Counted in Redis, by the moving window of `limits`. Redis is a cache: while it is away each gateway counts by itself,
-and no request waits for it longer than `redis.timeout_ms` or fails by it.
+and no request fails by it. A request waits for one call for its subject and one for its tenant, and for one more where
+it is refused, each `redis.timeout_ms` at most; after one that fails, for none.
 """
 
 import hashlib

@@ -7,7 +7,16 @@ from gateway import gateway as module
 from gateway.cursor import CursorKey, Place, Told, checksum, digest_of, response_id
 from gateway.entry import Entry
 from shared.clock import now_unix_ms
-from shared.messages import ResponseCreate, ResponseDelta, Resume, SessionDelete, SessionDeleted, SessionStart
+from shared.messages import (
+    ErrorEvent,
+    ResponseCancel,
+    ResponseCreate,
+    ResponseDelta,
+    Resume,
+    SessionDelete,
+    SessionDeleted,
+    SessionStart,
+)
 
 START = SessionStart(session_id="s")
 QUESTION = "How do I return an item?"
@@ -190,3 +199,23 @@ async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(edge: Edge) 
     await quiet()
     assert [end.source for end in client.ends] == ["busy"], "there is no question to look up"
     assert edge.cancelled == [name_of("e")]
+
+
+# --- a client does not want an answer any more
+
+
+@pytest.mark.parametrize("named", ["response_id", "target_event_id"])
+async def test_a_cancel_that_comes_just_after_the_end_is_no_error(edge: Edge, named: str) -> None:
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    edge.gateway.replied([done(name_of("e"), "Within 30 days.")])
+    await client.say(ResponseCancel(**{named: name_of("e") if named == "response_id" else "e"}))
+    assert [end.status for end in client.ends] == ["completed"]
+    assert not any(isinstance(message, ErrorEvent) for message in client.heard)
+
+
+@pytest.mark.parametrize("event_id", ["never", None])
+async def test_a_cancel_of_nothing_is_an_error_of_what_it_named(edge: Edge, event_id: str | None) -> None:
+    client = await edge.connect().say(START, ResponseCancel(response_id="resp_never", target_event_id=event_id))
+    (error,) = [message for message in client.heard if isinstance(message, ErrorEvent)]
+    assert (error.error.code, error.event_id) == ("unknown_response", event_id)

@@ -63,7 +63,8 @@ async def test_a_cancel_of_nothing_is_an_error(client: Client) -> None:
     for target in ({"response_id": "resp_none"}, {"target_event_id": "ev_none"}):
         seen = len(client.events)
         await client.send({"type": "response.cancel", **target})
-        assert (await client.error(since=seen))["code"] == "unknown_response"
+        error = await client.error(since=seen)
+        assert (error["code"], error["event_id"]) == ("unknown_response", target.get("target_event_id"))
     seen = len(client.events)
     await client.send({"type": "response.cancel"})
     assert (await client.error(since=seen))["code"] == "invalid_field"
@@ -79,12 +80,14 @@ async def test_another_sessions_answer_cannot_be_cancelled(gateway: Service, fro
 
 
 async def test_a_cancel_after_the_end_changes_nothing(client: Client) -> None:
-    """The answer may have ended while the cancel was on its way: by event that is no error, and there is one done."""
+    """The answer may have ended while the cancel was on its way: that is no error, and there is one done."""
     event_id = await client.create("Tell me", max_output_tokens=3)
-    await client.answer(event_id)
+    answer = await client.answer(event_id)
     await client.send({"type": "response.cancel", "target_event_id": event_id})
+    await client.send({"type": "response.cancel", "response_id": answer.response["id"]})
     await client.ask("And now?", max_output_tokens=3)
     assert client.count("response.done") == 2
+    assert client.count("error") == 0
 
 
 # --- forgetting
