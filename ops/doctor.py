@@ -17,16 +17,20 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from redis.exceptions import RedisError
 from rich.console import Console
 from rich.table import Table
 
 from ops.doctor_rows import Facts, Purpose, Row, judge, nothing_is_missing, verdict
 from ops.embedded import find_librdkafka, find_redis_server
 from ops.engine_facts import engine_facts
+from ops.host_port import host_port
 from ops.kafka_broker import find_java
 from ops.kv_memory import kv_facts, redis_memory
 from ops.port_use import port_use
-from shared.kafka import why_unreachable
+from shared.kafka import broker_addresses, why_unreachable
+from shared.redis_client import blocking_redis, cause_of
+from shared.redis_settings import RedisSettings
 from shared.settings import Settings
 
 CONNECT_TIMEOUT_S: Final = 1.0
@@ -45,9 +49,8 @@ def purpose_of(settings: Settings) -> Purpose:
 
 def gather(settings: Settings) -> Facts:
     """Look at this machine: a few seconds at most, nothing is changed."""
-    kafka = {address: _answers(address) for address in map(str.strip, settings.kafka.bootstrap_servers.split(","))}
-    redis = urlsplit(settings.redis.url)
-    redis_address = f"{redis.hostname}:{redis.port or 6379}" if redis.hostname else redis.path
+    kafka = {host_port(*address): _answers(address) for address in broker_addresses(settings.kafka)}
+    redis_name, redis_answers = _redis(settings.redis)
     librdkafka = find_librdkafka()
     gateway = settings.gateway
     return Facts(
@@ -72,7 +75,8 @@ def gather(settings: Settings) -> Facts:
         chromium=find_chromium(),
         kafka=kafka,
         kafka_refusal=asyncio.run(why_unreachable(settings.kafka)) if any(kafka.values()) else None,
-        redis={redis_address: _answers(redis_address)},
+        redis={redis_name: redis_answers},
+        redis_refusal=redis_refusal(settings.redis) if redis_answers else None,
         kv=kv_facts(settings.model.dir, settings.kv) if settings.kv.enabled else None,
         redis_memory=redis_memory(settings.redis, timeout_s=CONNECT_TIMEOUT_S),
         engine=engine_facts(settings),
@@ -116,19 +120,39 @@ def _existing(path: Path) -> Path:
     return next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.is_dir())
 
 
-def _answers(address: str) -> bool:
-    """Whether something accepts connections at host:port or at a unix socket's path."""
+def _redis(settings: RedisSettings) -> tuple[str, bool]:
+    """Its address, and whether something accepts connections there."""
+    url = urlsplit(settings.url)
+    if not url.hostname:
+        return url.path, _answers(url.path)
+    address = (url.hostname, url.port or 6379)
+    return host_port(*address), _answers(address)
+
+
+def _answers(address: tuple[str, int] | str) -> bool:
+    """Whether something accepts connections at a host's port or at a unix socket's path."""
     try:
-        if address.startswith("/"):
+        if isinstance(address, str):
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(CONNECT_TIMEOUT_S)
                 connection.connect(address)
                 return True
-        host, _, port = address.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S):
+        with socket.create_connection(address, timeout=CONNECT_TIMEOUT_S):
             return True
     except (OSError, ValueError):
         return False
+
+
+def redis_refusal(settings: RedisSettings) -> str | None:
+    """Why it does not let us in as the settings say; None where it does."""
+    client = blocking_redis(settings, timeout_ms=CONNECT_TIMEOUT_S * 1_000)
+    try:
+        client.ping()
+    except (RedisError, OSError, ValueError) as error:
+        return cause_of(error)
+    finally:
+        client.close()
+    return None
 
 
 def print_table(rows: Sequence[Row], console: Console) -> None:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from ops.embedded import INSTALL_COMMAND, REDIS_INSTALL_COMMAND, kafka_remedy
 from ops.engine_facts import EngineFacts
 from ops.kv_memory import SESSION_TOKENS, KvFacts, RedisMemory
-from ops.port_use import PortUse
+from ops.port_use import PortUse, another_port
 from shared.extras import install_command
 from workers.engine.tensorrt_probe import Unusable
 
@@ -64,6 +64,7 @@ class Facts:
     kafka: Mapping[str, bool] = field(default_factory=dict)
     kafka_refusal: str | None = None
     redis: Mapping[str, bool] = field(default_factory=dict)
+    redis_refusal: str | None = None
     kv: KvFacts | None = None
     redis_memory: RedisMemory | None = None
     engine: EngineFacts | None = None
@@ -90,7 +91,7 @@ def verdict(rows: Sequence[Row], facts: Facts, purpose: Purpose) -> str:
     if not complete:
         return "make demo cannot run yet: see the rows marked missing."
     if facts.port_use is PortUse.REPLYLINE:
-        return f"Replyline runs on port {facts.port}. (A second demo: make demo PORT={facts.port + 1})"
+        return f"Replyline runs on port {facts.port}. (A second demo: make demo PORT={another_port(facts.port)})"
     return "make demo can run."
 
 
@@ -115,7 +116,7 @@ def _for_the_demo(facts: Facts) -> list[Row]:
         _row("embedded Kafka", facts.librdkafka is not None, _where(facts.librdkafka), kafka_remedy(facts.platform)),
         _row("embedded Redis", facts.redis_server is not None, _where(facts.redis_server), REDIS_INSTALL_COMMAND),
         _model(facts, found, otherwise=Status.WARN),
-        _port(facts, f"make demo PORT={facts.port + 1}", otherwise=Status.MISSING),
+        _port(facts, f"make demo PORT={another_port(facts.port)}", otherwise=Status.MISSING),
         *_machine(facts),
         _row("disk", facts.disk_gb >= MIN_DISK_GB, f"{facts.disk_gb:.1f} GB free", f"free {MIN_DISK_GB} GB or more"),
     ]
@@ -149,7 +150,7 @@ def _model(facts: Facts, found: str, *, otherwise: Status) -> Row:
 
 
 def _port(facts: Facts, remedy: str, *, otherwise: Status) -> Row:
-    usable = facts.port_use is not PortUse.OTHER
+    usable = facts.port_use in {PortUse.FREE, PortUse.REPLYLINE}
     return _row(f"port {facts.port}", usable, facts.port_use, remedy, otherwise=otherwise)
 
 
@@ -206,6 +207,8 @@ def _services(facts: Facts, otherwise: Status) -> list[Row]:
         _row(f"Redis {address}", up, _answering(up), remedy.format("REPLYLINE_REDIS__URL"), otherwise=otherwise)
         for address, up in facts.redis.items()
     ]
+    if facts.redis_refusal is not None:
+        rows.append(Row("Redis' door", otherwise, facts.redis_refusal, "check REPLYLINE_REDIS__URL and what it names"))
     return rows
 
 

@@ -346,6 +346,16 @@ async def test_the_doctor_sees_what_the_brokers_refuse(secured: Secured) -> None
     assert "does not let user 'gateway' in" in facts.kafka_refusal
 
 
+async def test_the_doctor_sees_what_redis_refuses(secured: Secured) -> None:
+    url = f"rediss://gateway:wr0ng@127.0.0.1:{secured.redis.port}/0"
+    redis = secured.redis_settings("gateway", url=url, password_file=None)
+    facts = await asyncio.to_thread(gather, Settings(kafka=secured.kafka("gateway"), redis=redis))
+    assert facts.redis_refusal is not None
+    assert "check the user in redis.url, and redis.password_file" in facts.redis_refusal
+    welcome = Settings(kafka=secured.kafka("gateway"), redis=secured.redis_settings("gateway"))
+    assert (await asyncio.to_thread(gather, welcome)).redis_refusal is None
+
+
 async def test_commands_end_with_one_line_and_status_1(secured: Secured) -> None:
     settings = secured.environment("worker") | {"kafka__password_file": secured.password_file("gateway")}
     env = {f"REPLYLINE_{name}".upper(): str(value) for name, value in settings.items()}

@@ -100,6 +100,7 @@ def test_what_the_demo_cannot_do_without_is_missing(lack: dict[str, object], nam
         ({"kafka": {"broker:9092": False}}, "Kafka broker:9092", "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"),
         ({"kafka_refusal": "Kafka at broker:9093 hangs up"}, "Kafka's door", "the settings that it names"),
         ({"redis": {"cache:6379": False}}, "Redis cache:6379", "REPLYLINE_REDIS__URL"),
+        ({"redis_refusal": "WRONGPASS"}, "Redis' door", "REPLYLINE_REDIS__URL"),
         ({"redis_memory": RedisMemory(1 << 30, "noeviction")}, "Redis memory", "maxmemory-policy allkeys-lru"),
         ({"redis_memory": RedisMemory(0, "noeviction")}, "Redis memory", "set maxmemory"),
     ],
@@ -136,6 +137,7 @@ def test_in_production_nothing_is_asked_that_only_the_demo_and_the_tests_need() 
         ({"kafka": {"broker:9092": False}}, "Kafka broker:9092", "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"),
         ({"kafka_refusal": "Kafka at broker:9093 hangs up"}, "Kafka's door", "the settings that it names"),
         ({"redis": {"cache:6379": False}}, "Redis cache:6379", "REPLYLINE_REDIS__URL"),
+        ({"redis_refusal": "WRONGPASS"}, "Redis' door", "REPLYLINE_REDIS__URL"),
     ],
 )
 def test_what_both_processes_need_in_production_is_missing(lack: dict[str, object], name: str, remedy: str) -> None:
@@ -235,8 +237,10 @@ def test_the_table_shows_every_row_and_brackets_as_they_are() -> None:
 
 def test_an_address_without_a_port_does_not_answer_and_does_not_crash() -> None:
     """A setting that is half written is shown as it is."""
-    settings = Settings.model_validate({"kafka": {"bootstrap_servers": "nowhere"}, "redis": {"url": "redis:///0"}})
+    settings = Settings.model_validate(
+        {"kafka": {"bootstrap_servers": "nowhere.invalid"}, "redis": {"url": "redis:///0"}}
+    )
     facts = gather(settings)
-    assert facts.kafka == {"nowhere": False}
+    assert facts.kafka == {"nowhere.invalid:9092": False}
     assert list(facts.redis.values()) == [False]
     assert facts.redis_memory is None
