@@ -1,11 +1,15 @@
 """Who has the port that a gateway listens to: nobody, a Replyline, or somebody else."""
 
+import errno
 import socket
 from enum import StrEnum
 from http.client import HTTPConnection, HTTPException
 from typing import Final
 
 _TIMEOUT_S: Final = 1.0
+_LOWEST_OF_ANYBODY: Final = 1_024
+_HIGHEST: Final = 65_535
+_USUAL: Final = 8_080
 _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - asked, not bound
 _HEALTHY: Final = b'{"status":"ok"}'
 _OF_OURS: Final = b"replyline_"
@@ -17,22 +21,32 @@ class PortUse(StrEnum):
     FREE = "free"
     REPLYLINE = "Replyline answers there"
     OTHER = "something else listens there"
+    UNUSABLE = "cannot be listened to: no right to the port, or no address of this machine"
 
 
 def port_use(host: str, port: int) -> PortUse:
     """Asks whoever listens there: a second where he says nothing."""
-    if can_listen(host, port):
+    problem = listen_problem(host, port)
+    if problem is None:
         return PortUse.FREE
+    if problem.errno != errno.EADDRINUSE:
+        return PortUse.UNUSABLE
     return PortUse.REPLYLINE if _is_replyline(_ANY_ADDRESS.get(host, host), port) else PortUse.OTHER
 
 
-def can_listen(host: str, port: int) -> bool:
+def listen_problem(host: str, port: int) -> OSError | None:
+    """Why nobody can listen there now; EADDRINUSE where somebody does."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.create_server((host, port), family=family):
-            return True
-    except OSError:
-        return False
+            return None
+    except OSError as error:
+        return error
+
+
+def another_port(port: int) -> int:
+    """One to be tried instead: the next, where anybody may listen to it."""
+    return port + 1 if _LOWEST_OF_ANYBODY <= port < _HIGHEST else _USUAL
 
 
 def _is_replyline(host: str, port: int) -> bool:

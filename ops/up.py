@@ -6,13 +6,14 @@ Ctrl-C drains the gateway, then the worker, and leaves nothing.
 """
 
 import asyncio
+import errno
 import sys
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Final, Self
 
@@ -21,8 +22,10 @@ import msgspec
 from ops.demo_env import demo_env, demo_env_path
 from ops.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
 from ops.embeddings import embeddings_env
+from ops.host_port import host_port
+from ops.own_pages import open_page
 from ops.own_services import OWN_SERVICES
-from ops.port_use import can_listen
+from ops.port_use import another_port, listen_problem
 from ops.processes import Child, ServiceError, free_port
 from shared.logs import get_logger
 from shared.redis_settings import without_password
@@ -31,6 +34,7 @@ from shared.settings import PREFIX, Settings
 RUN_DIR: Final = Path(".run")
 _START_S: Final = 60.0
 _POLL_S: Final = 0.05
+_MARGIN_S: Final = 5.0
 _LOADING: Final = "engine"  # what a worker's /ready misses until its model is loaded
 
 
@@ -71,6 +75,7 @@ class EmbeddedSystem:
         self._env = env or {}
         self._share_output = share_output
         self._services = ExitStack()
+        self._redis: EmbeddedRedis | None = None
         self.gateway: Child | None = None
         self.worker: Child | None = None
 
@@ -78,12 +83,11 @@ class EmbeddedSystem:
         """Raises `ServiceError` where a part cannot be started; what was started is ended by `stop`."""
         gateway = self._settings.gateway
         port = gateway.port or free_port()
-        if not can_listen(gateway.host, port):
-            raise ServiceError(f"port {port} is taken on {gateway.host}; choose another: PORT={port + 1} make demo")
+        _check_port(gateway.host, port)
         kafka = self._services.enter_context(EmbeddedKafka())
         topics = self._settings.kafka.topics
         kafka.create(topics.all(request_partitions=EMBEDDED_PARTITIONS, reply_partitions=EMBEDDED_PARTITIONS))
-        redis = self._services.enter_context(EmbeddedRedis())
+        redis = self._redis = self._services.enter_context(EmbeddedRedis())
         metrics_port = free_port()
         env = {
             **self._env,
@@ -100,7 +104,8 @@ class EmbeddedSystem:
         }
         self.gateway = self._run("gateway", env)
         self.worker = self._run("workers", env)
-        pages = (f"http://{gateway.host}:{port}", f"http://{self._settings.worker.metrics_host}:{metrics_port}")
+        at = host_port(gateway.host, port)
+        pages = (f"http://{at}", f"http://{host_port(self._settings.worker.metrics_host, metrics_port)}")
         await wait_ready(self.gateway, f"{pages[0]}/ready", "the gateway")
         await wait_ready(self.worker, f"{pages[1]}/ready", "the worker")
         return Addresses(
@@ -109,7 +114,7 @@ class EmbeddedSystem:
             metrics_host=self._settings.worker.metrics_host,
             metrics_port=metrics_port,
             page=f"{pages[0]}/",
-            ws=f"ws://{gateway.host}:{port}/ws",
+            ws=f"ws://{at}/ws",
             kafka=kafka.bootstrap,
             redis=redis.url,
             metrics=(f"{pages[0]}/metrics", f"{pages[1]}/metrics"),
@@ -119,11 +124,15 @@ class EmbeddedSystem:
         return Child.start([sys.executable, "-m", module], env=env, share_output=self._share_output)
 
     def stop(self) -> None:
-        """The edge first, so that nothing new comes; then the worker; then what they stood on."""
-        limit_s = self._settings.gateway.drain_s + 5
-        for child in (self.gateway, self.worker):
+        """The edge first, so that nothing new comes; then the worker; then what they stood on. Each is given its own
+        time to drain, and a request's for what it has begun with Kafka."""
+        beyond_s = self._settings.kafka.request_timeout_ms / 1_000 + _MARGIN_S
+        for child, drain_s in (
+            (self.gateway, self._settings.gateway.drain_s),
+            (self.worker, self._settings.worker.drain_s),
+        ):
             if child is not None:
-                child.stop(timeout_s=limit_s)
+                child.stop(timeout_s=drain_s + beyond_s)
         self._services.close()
 
     def __enter__(self) -> Self:
@@ -138,11 +147,27 @@ class EmbeddedSystem:
             for name, child in (("gateway", self.gateway), ("worker", self.worker)):
                 if child is not None and not child.running:
                     raise ServiceError(f"the {name} ended with status {child.process.returncode}")
+            if self._redis is not None and not self._redis.running:
+                raise ServiceError("the embedded Redis ended")
             try:
                 async with asyncio.timeout(_POLL_S * 4):
                     await stop.wait()
             except TimeoutError:
                 continue
+
+
+def _check_port(host: str, port: int) -> None:
+    """Raises `ServiceError`."""
+    problem = listen_problem(host, port)
+    if problem is None:
+        return
+    if problem.errno == errno.EADDRINUSE:
+        raise ServiceError(f"port {port} is taken on {host}; choose another: PORT={another_port(port)} make demo")
+    why = (problem.strerror or str(problem)).partition(" (while ")[0]
+    raise ServiceError(
+        f"nobody can listen on {host_port(host, port)} ({why}); set {PREFIX}GATEWAY__HOST to an address "
+        f"of this machine, or choose another port: PORT={another_port(port)} make demo"
+    )
 
 
 async def up(settings: Settings, stop: asyncio.Event) -> None:
@@ -206,17 +231,17 @@ class _Page(msgspec.Struct):
 def _missing(url: str) -> Collection[str] | None:
     """The names of what `/ready` says is missing; None where nobody answers."""
     try:
-        with urllib.request.urlopen(url, timeout=1):  # noqa: S310 - an http address of our own making
+        with open_page(url, timeout_s=1):
             return ()
     except urllib.error.HTTPError as error:
         with error:
             return _named(error)
-    except OSError:
+    except (OSError, HTTPException):
         return None
 
 
 def _named(page: IO[bytes]) -> Collection[str] | None:
     try:
         return msgspec.json.decode(page.read(), type=_Page).missing
-    except (OSError, msgspec.DecodeError):
+    except (OSError, HTTPException, msgspec.DecodeError):
         return None

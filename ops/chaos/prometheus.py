@@ -4,13 +4,13 @@ import asyncio
 import json
 import shutil
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from ops.chaos.tools import PROMETHEUS
+from ops.own_pages import open_page
 from ops.processes import Child, ServiceError, free_port
 
 RULES: Final = Path(__file__).parents[1] / "alerts" / "rules.yml"
@@ -70,7 +70,7 @@ class Prometheus:
     def _ask(self, expr: str) -> list[dict[str, Any]] | None:
         query = urllib.parse.urlencode({"query": expr})
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{query}", timeout=_ASK_S) as page:
+            with open_page(f"http://127.0.0.1:{self.port}/api/v1/query?{query}", timeout_s=_ASK_S) as page:
                 answer: dict[str, Any] = json.load(page)
         except OSError:
             return None

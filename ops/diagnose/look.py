@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 from ops.diagnose.pages import Page, Window, parse_page
 from ops.diagnose.system import Answered, Probe, Process, Role, System
+from ops.own_pages import open_page
 from shared.errors import BrokerUnavailable, ReplylineError
 from shared.kafka import describe_topics, group_lag
 from shared.redis_client import async_redis
@@ -49,7 +50,7 @@ class _TargetsAnswer(Struct):
 async def targets_of(prometheus: str) -> list[tuple[Role, str]]:
     """The gateways and workers that it scrapes, by its jobs' names. Raises `PrometheusError`."""
     try:
-        body = await asyncio.to_thread(_read, f"{prometheus.rstrip('/')}/api/v1/targets?state=active")
+        body = await asyncio.to_thread(_ask, f"{prometheus.rstrip('/')}/api/v1/targets?state=active")
         found = msgspec.json.decode(body, type=_TargetsAnswer).data.active
     except (OSError, HTTPException, ValueError, msgspec.MsgspecError) as error:
         raise PrometheusError(f"{prometheus} does not say what it scrapes: {_told(error)}; name its address") from None
@@ -105,7 +106,14 @@ def _told(error: Exception) -> str:
 
 
 def _read(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=_PATIENCE_S) as page:  # noqa: S310 - an operator names it
+    with open_page(url, timeout_s=_PATIENCE_S) as page:
+        body: bytes = page.read()
+        return body
+
+
+def _ask(prometheus: str) -> bytes:
+    """By the environment's proxy, where it names one: it may stand anywhere."""
+    with urllib.request.urlopen(prometheus, timeout=_PATIENCE_S) as page:  # noqa: S310 - an operator names it
         body: bytes = page.read()
         return body
 

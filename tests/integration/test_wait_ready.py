@@ -1,14 +1,16 @@
 """Whoever starts a process waits until it is ready: for its model as long as it loads, for anything else a while."""
 
+import asyncio
 import json
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from ops.processes import Child, ServiceError, free_port
-from ops.up import wait_ready
+from ops.up import _missing, wait_ready
 from shared.logs import configure_logs
 from shared.settings import load_settings
 from shared.status import Readiness, serve_status
@@ -60,3 +62,26 @@ async def test_a_process_that_ends_while_its_model_loads_is_not_waited_for(child
         child.kill()
         with pytest.raises(ServiceError, match="the worker ended with status -9"):
             await wait_ready(child, f"http://127.0.0.1:{port}/ready", "the worker")
+
+
+async def test_a_process_of_ours_is_asked_directly_whatever_proxy_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setattr(urllib.request, "_opener", None)  # Python's own, which keeps the first proxies that it sees
+    port = free_port()
+    async with await serve_status("127.0.0.1", port, Readiness({"kafka": lambda: "no broker"})):
+        assert await asyncio.to_thread(_missing, f"http://127.0.0.1:{port}/ready") == {"kafka": "no broker"}
+
+
+@pytest.mark.parametrize(
+    "answer", [b"what?\r\n\r\n", b"HTTP/1.1 503 No\r\nContent-Length: 99\r\n\r\ncut off"], ids=["no HTTP", "cut off"]
+)
+async def test_an_answer_that_is_none_is_asked_for_again(answer: bytes) -> None:
+    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(say, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert await asyncio.to_thread(_missing, f"http://127.0.0.1:{port}/ready") is None

@@ -1,0 +1,6 @@
+"""A host and a port as one text."""
+
+
+def host_port(host: str, port: int) -> str:
+    """As a URL has it: an IPv6 address stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
