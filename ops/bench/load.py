@@ -79,7 +79,8 @@ class Load:
             connection.close()
 
     async def open_loop(self, questions: Sequence[Question], times: Sequence[float], progress: Progress) -> None:
-        """Ask each at its time (seconds from the start), whatever became of the ones before."""
+        """Ask each at its time (seconds from the start), whatever became of the ones before. What no connection was
+        left for is lost like what had been asked."""
         self._questions = questions
         start_s = time.monotonic() + _START_S
         due_s = [start_s + offset for offset in times]
@@ -88,6 +89,9 @@ class Load:
             await self._until_settled(due_s[-1], progress)
         finally:
             pacer.close()
+        for index in range(len(self.outcomes), len(questions)):
+            deadline_ms = questions[index].deadline_ms
+            self.outcomes.append(Outcome(scheduled_s=due_s[index], deadline_ms=deadline_ms, error=CONNECTION_LOST))
 
     async def closed_loop(self, questions: Sequence[Question], clients: int, progress: Progress) -> None:
         """Ask `clients` questions at once, and the next one when one is answered."""

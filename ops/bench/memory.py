@@ -24,6 +24,7 @@ from ops.bench.report import LoadReport, summarise
 from ops.bench.runner import check_writable, markdown, verdict, wait_showing, write_json
 from ops.bench.system import System
 from ops.bench.usage import peak_rss_bytes, rss_bytes
+from ops.processes import ServiceError
 from shared.errors import SettingsError
 from shared.settings import PREFIX, Settings
 from shared.tokenizer import Tokenizer
@@ -95,7 +96,7 @@ def _env() -> dict[str, str]:
 async def _fill(
     pid: int, url: str, metrics_url: str, texts: Sequence[str], minutes: float, console: Console
 ) -> MemoryResult:
-    """Load for the given minutes and watch."""
+    """Load for the given minutes and watch. Raises `ServiceError` where the load ends before them."""
     start_gib = rss_bytes(pid) / _GIB
     most = round(minutes * 60 * SLOTS) + len(texts)  # more than any CPU answers in that time
     questions = [
@@ -114,10 +115,14 @@ async def _fill(
         driving = asyncio.create_task(load.closed_loop(questions, SLOTS, lambda _: None))
         watching = asyncio.create_task(_watch(pid, metrics_url, samples))
         waiting = asyncio.create_task(wait_showing(console, "seconds of load", minutes * 60))
-        await asyncio.wait({driving, watching, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait({driving, watching, waiting}, return_when=asyncio.FIRST_COMPLETED)
         for task in (driving, watching, waiting):
             task.cancel()
         await asyncio.gather(driving, watching, waiting, return_exceptions=True)
+        for task in done:
+            task.result()
+        if waiting not in done:
+            raise ServiceError("the load ended early: the gateway is gone, or nothing is answered; run it again")
         rss_gib, peak_gib = rss_bytes(pid) / _GIB, peak_rss_bytes(pid) / _GIB
     finally:
         load.close()

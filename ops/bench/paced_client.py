@@ -80,6 +80,8 @@ class Tally:
 
 
 class PacedConnection:
+    """`active`: it is to stream; `lost`: it has ended, and streams no more."""
+
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
         self._wire: Wire | None = None
@@ -87,7 +89,8 @@ class PacedConnection:
         self._number = 0
         self._deltas = 0
         self._streaming = False
-        self._active = False
+        self.active = False
+        self.lost = False
 
     async def open(self, url: str) -> None:
         """Raises `ConnectFailed`."""
@@ -101,12 +104,12 @@ class PacedConnection:
 
     def activate(self, *, active: bool) -> None:
         """Stream, one answer after the other; or stop after the one that runs."""
-        self._active = active
+        self.active = active
         if active and not self._streaming:
             self._ask()
 
     def close(self) -> None:
-        self._active = False
+        self.active = False
         if self._wire is not None:
             self._wire.close()
 
@@ -137,13 +140,14 @@ class PacedConnection:
         self._streaming = False
         self._tally.streams += 1
         self._tally.failures += failed
-        if self._active:
+        if self.active:
             self._ask()
 
     def _on_lost(self, reason: str) -> None:
         if not self._hello.done():
             self._hello.set_exception(ConnectFailed(reason))
-        if self._active:
+        self.lost = True
+        if self.active:
             self._tally.failures += 1
 
 
@@ -154,11 +158,17 @@ class Pool:
         self._url = url
         self.tally = Tally()
         self._connections: list[PacedConnection] = []
-        self._num_active = 0
+
+    @property
+    def num_streaming(self) -> int:
+        """Connections that are to stream and can."""
+        return sum(connection.active and not connection.lost for connection in self._connections)
 
     async def open(self, count: int) -> float:
-        """Hold `count` connections; returns the seconds that opening the missing ones took."""
+        """Hold `count` connections; returns the seconds that opening the missing ones took, in place of lost ones
+        too."""
         start_s = time.monotonic()
+        self._connections = [connection for connection in self._connections if not connection.lost]
         while (missing := count - len(self._connections)) > 0:
             fresh = [PacedConnection(self.tally) for _ in range(min(_OPENING_TOGETHER, missing))]
             await asyncio.gather(*(connection.open(self._url) for connection in fresh))
@@ -168,10 +178,9 @@ class Pool:
     async def stream(self, count: int, *, spread_s: float) -> None:
         """Have `count` streams run; those that begin do so one after the other within `spread_s`."""
         await self.open(count)
-        for connection in self._connections[count : self._num_active]:
+        for connection in self._connections[count:]:
             connection.activate(active=False)
-        fresh = self._connections[self._num_active : count]
-        self._num_active = count
+        fresh = [connection for connection in self._connections[:count] if not connection.active]
         for number, connection in enumerate(fresh):
             connection.activate(active=True)
             if number % 8 == 0:

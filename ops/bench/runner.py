@@ -1,6 +1,7 @@
 """How a bench runs and ends: on uvloop, its processes ended also by Ctrl-C, its result shown and written."""
 
 import asyncio
+import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -56,13 +57,36 @@ async def wait_showing(console: Console, title: str, seconds: float) -> None:
 
 def check_writable(path: Path | None, option: str = "--json") -> None:
     """Raises `SettingsError` before an hour's measurement is lost for want of a directory."""
-    if path is not None and not path.parent.is_dir():
+    if path is None:
+        return
+    if not path.parent.is_dir():
         raise SettingsError(f"{option} {path}: {path.parent} is no directory; make it first")
+    if path.is_dir():
+        raise SettingsError(f"{option} {path}: is a directory; name a file in it")
+    if not (os.access(path.parent, os.W_OK | os.X_OK) if _replaceable(path) else os.access(path, os.W_OK)):
+        raise SettingsError(f"{option} {path}: may not be written by this user; name another file")
 
 
 def write_json(path: Path | None, result: object) -> None:
-    if path is not None:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+    """A file that was there is replaced whole or stays as it was."""
+    if path is None:
+        return
+    data = msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
+    if not _replaceable(path):
+        path.write_bytes(data)
+        return
+    part = path.with_name(f"{path.name}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _replaceable(path: Path) -> bool:
+    """A file, or none yet. A link, a terminal or a pipe is written through."""
+    return not path.is_symlink() and (path.is_file() or not path.exists())
 
 
 def write_html(path: Path, page: str, console: Console) -> None:
@@ -87,9 +111,11 @@ def show(cell: Cell) -> str:
     return f"{cell:,}" if isinstance(cell, int) else cell
 
 
-def verdict(value: float | None, target: float, *, at_least: bool = False) -> str:
-    """The target beside what was measured."""
+def verdict(value: float | None, target: float, *, at_least: bool = False, failed: int = 0) -> str:
+    """The target beside what was measured; missed where requests failed, whose times are not among the measured."""
     sign = "≥" if at_least else "≤"
+    if failed:
+        return f"{sign} {show(target)} missed: {failed:,} failed"
     if value is None:
         return f"{sign} {show(target)} not measured"
     met = value >= target if at_least else value <= target

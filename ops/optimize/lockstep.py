@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from ops.bench.runner import check_writable, write_json
 from ops.optimize.agreement import Agreement, Places, summary
 from ops.optimize.served_prompts import fixed_prompts
 from shared.errors import SettingsError
@@ -39,8 +40,10 @@ def evaluate(
 ) -> int:
     """Measure the prepared folder `model` by `original` and print it. The exit status: 1 below the bound.
 
-    Raises `ModelError` for a folder that is none, `SettingsError` where the two are not of one source.
+    Raises `ModelError` for a folder that is none, `SettingsError` where the two are not of one source or `json_path`
+    cannot be written.
     """
+    check_writable(json_path)
     folder, reference = ModelFolder.open(model), ModelFolder.open(original)
     if folder.manifest.source.sha256 != reference.manifest.source.sha256:
         raise SettingsError(
@@ -68,8 +71,7 @@ def evaluate(
         for engine in engines:
             engine.close()
     console.print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-    if json_path is not None:
-        json_path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    write_json(json_path, found)
     if bound is not None and not found.agreement >= bound:
         return fail(f"agreement {found.agreement:.4f} is below --bound {bound}; prepare the model anew, or as fp32", 1)
     return 0

@@ -6,11 +6,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from ops.bench.conversations import load_conversations
+from ops.bench.runner import check_writable, write_json
 from ops.model import default_source, prepare_model
 from ops.optimize.answers import greedy_answers
 from ops.optimize.calibration_set import KINDS, CalibrationSet, CalibrationText, calibration_set, read_texts, shares
@@ -71,8 +71,10 @@ class QuantizeOptions:
 def quantize(options: QuantizeOptions, console: Console) -> int:
     """Returns the exit status: 1, and nothing published, where the result is below the bound.
 
-    Raises `SettingsError` for a calibration set or an option that will not do, `ModelError` for a source.
+    Raises `SettingsError` for a calibration set or an option that will not do, `json_path` among them, `ModelError` for
+    a source.
     """
+    check_writable(options.json_path)
     texts = _texts(options.calibration, console)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
@@ -138,8 +140,7 @@ class _Run:
             without_rare = self._scores(held_out, common, left)
         report = self._report(sets, plan, trials, left, scores, without_rare)
         show(report, self._console)
-        if options.json_path is not None:
-            options.json_path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+        write_json(options.json_path, report)
         return self._published(plan, report, left)
 
     def _fits(self, text: CalibrationText) -> bool:

@@ -87,6 +87,8 @@ class Recorder:
 
     def overtook(self) -> Answered | None:
         """The end of the request that was recorded last, where the reply topic was read before the request's."""
+        if self._last not in self._awaited:  # it has its end; what came since is another of it
+            return None
         reply = self._early.pop(self._last, None)
         return None if reply is None else self._answered(reply)
 

@@ -1,6 +1,7 @@
 """Micro-batch windows beside each other: those that `--windows` names, and what is best of them. Pure."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 
 from msgspec import Struct
@@ -58,7 +59,8 @@ def on_front(row: Row, rows: Sequence[Row]) -> bool:
 
 
 def _merits(row: Row) -> tuple[float, int]:
-    return (-(row.ttft_p50_ms or 0.0), row.model_in_deadline)
+    """One that answers nothing is slower than all."""
+    return (-inf if row.ttft_p50_ms is None else -row.ttft_p50_ms, row.model_in_deadline)
 
 
 def _same(one: Row, other: Row) -> bool:

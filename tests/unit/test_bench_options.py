@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ops.bench.path import parse_rates
+from ops.bench.path import count_of, parse_rates
 from shared.errors import SettingsError
 
 
@@ -59,3 +59,10 @@ def test_rates_that_are_none_are_refused(text: str) -> None:
 def test_rates_are_comma_separated() -> None:
     """As many as are wanted."""
     assert parse_rates("200, 500") == [200.0, 500.0]
+
+
+def test_a_time_in_which_nothing_is_asked_is_refused() -> None:
+    """Nothing would be measured."""
+    assert count_of(200, 0.01) == 2
+    with pytest.raises(SettingsError, match=r"--seconds 0.3: no request at --rates 1;"):
+        count_of(1, 0.3)

@@ -194,6 +194,17 @@ def test_an_end_that_is_read_before_its_request_belongs_to_it() -> None:
     assert ours.answered(record(done(1))) is None, "its first end alone"
 
 
+def test_an_end_that_is_told_again_ends_nothing_at_the_next_record() -> None:
+    """Delivery is at least once; the next record, which nobody can read, is no request of its own."""
+    ours = recorder()
+    ours.asked(record(request(0)), "short", NOW)
+    assert ours.answered(record(done(0))) == answered(0)
+    assert ours.answered(record(done(0))) is None
+    assert ours.asked(Record("t", 0, 0, None, b"\xff"), "short", NOW) is None
+    assert ours.overtook() is None
+    assert (ours.answers, ours.awaited) == (1, 0)
+
+
 def test_ends_that_nobody_asked_for_are_not_kept_for_ever() -> None:
     ours = recorder()
     for number in range(10_001):

@@ -253,7 +253,7 @@ def test_windows_are_read_from_the_command_line() -> None:
     assert [(choice.busy_ms, choice.quiet_ms) for choice in read] == [(0, 0), (5, 5), (10, 50), (10, 50)]
 
 
-def _row(window: str, p50: float, good: int) -> Row:
+def _row(window: str, p50: float | None, good: int) -> Row:
     return Row(
         trace="t", load=1.0, policy="goodput", seed=1, requests=100, model_in_deadline=good, model_late=0,
         fallback=100 - good, refused=0, ttft_p50_ms=p50, ttft_p99_ms=p50, lengths="known", costs="cpu", slots=4,
@@ -266,3 +266,8 @@ def test_the_front_is_what_nothing_else_is_better_than() -> None:
     rows = [_row("0", 10.0, 90), _row("5", 12.0, 95), _row("10", 12.0, 94), _row("20", 11.0, 90)]
     assert [on_front(row, rows) for row in rows] == [True, True, False, False]
     assert windows_table(rows).count("yes") == 2
+
+
+def test_a_window_that_answers_nothing_is_not_the_fastest() -> None:
+    rows = [_row("0", 10.0, 90), _row("5", None, 0)]
+    assert [on_front(row, rows) for row in rows] == [True, False]
