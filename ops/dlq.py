@@ -19,6 +19,7 @@ from ops.letters import (
 )
 from ops.listing import duration_ms, say, show_table
 from shared.clock import now_unix_ms
+from shared.errors import BrokerUnavailable, ReplylineError
 from shared.kafka import Producer, read_at, scan
 from shared.logs import configure_logs
 from shared.settings import Settings, load_settings
@@ -73,7 +74,7 @@ def replay(
     ] = False,
 ) -> None:
     """Put records back where they came from, byte for byte. What served them already serves them twice."""
-    places = [_place(number) for number in numbers]
+    places = list(dict.fromkeys(_place(number) for number in numbers))
     raise typer.Exit(asyncio.run(_replay(_settings(), places, force=force)))
 
 
@@ -123,7 +124,12 @@ async def _put_back(
     why_not = refusal(letter, request_topics, now_unix_ms(), force=force)
     if why_not is not None or letter.origin is None:
         return say(f"{letter.number}: not put back: {why_not}")
-    await producer.publish(put_back(letter, letter.origin))
+    try:
+        await producer.publish(put_back(letter, letter.origin))
+    except BrokerUnavailable as error:
+        return say(f"{letter.number}: not acknowledged: {error}; it may have been written")
+    except ReplylineError as error:
+        return say(f"{letter.number}: not put back: {error}")
     place_now = f"{letter.origin.topic}, partition {letter.origin.partition}"
     sys.stdout.write(f"{letter.number}: put back to {place_now}, try {letter.tries + 1}\n")
     return 0
