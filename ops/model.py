@@ -89,7 +89,7 @@ def prepare_model(
     primitive: bool = False,
     progress: Progress | None = None,
 ) -> ModelFolder:
-    """Write `target_dir/<model>-<precision>/` unless it is there already and made of the same source; return it.
+    """Write `target_dir/<model>-<precision>/` unless it is there already, whole and made of the same source; return it.
 
     With `primitive` it is `<model>-fp16-primitive`, for TensorRT before 10.15.
 
@@ -168,7 +168,8 @@ def _up_to_date(
     target: Path, recipe: str, max_length: int, languages: tuple[Language, ...] | None
 ) -> ModelFolder | None:
     try:
-        manifest = (folder := ModelFolder.open(target)).manifest
+        # Damage may keep a file's size; whoever finds it is sent here.
+        manifest = (folder := ModelFolder.open(target, verify=True)).manifest
     except ModelError:
         return None
     same = recipe in {manifest.recipe, manifest.revision} and manifest.languages == languages

@@ -262,6 +262,7 @@ def test_a_damaged_folder_is_noticed_and_mended(tmp_path: Path, tiny_source: Pat
     ModelFolder.open(folder.path)
     with pytest.raises(ModelError, match="sha256; run: replyline model prepare"):
         ModelFolder.open(folder.path, verify=True)
+    ModelFolder.open(prepare_model(tmp_path, source=tiny_source).path, verify=True)
     data.write_bytes(content[:-1])
     with pytest.raises(ModelError, match="bytes, its manifest says"):
         ModelFolder.open(folder.path)
