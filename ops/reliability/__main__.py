@@ -4,8 +4,8 @@
     python -m ops.reliability --only 5,13
     python -m ops.reliability --keep              # goes on where an earlier one was interrupted, or did not hold
 
-Exit status 0 only where each was tried and holds. `reliability.json` has the rows and the machine; it is written anew
-after each test file and program, so that whatever ends it leaves what was found.
+Exit status 0 only where each was tried whole and holds. `reliability.json` has the rows and the machine; it is written
+anew after each test file and program, so that whatever ends it leaves what was found.
 """
 
 import signal
@@ -26,7 +26,7 @@ from ops.bench.environment import environment
 from ops.bench.runner import INTERRUPTED_STATUS, check_writable, write_json
 from ops.reliability.programs import Step, steps
 from ops.reliability.promises import Promise, choose
-from ops.reliability.result import Found, check_same_machine, in_order, kept, to_try
+from ops.reliability.result import Found, check_same_machine, in_order, kept, reached, to_try
 from ops.reliability.rows import Row, gather
 from ops.usage_errors import run_app
 from shared.errors import SettingsError
@@ -40,11 +40,11 @@ def main(
     only: Annotated[str | None, typer.Option(metavar="ROW,…", help="only these rows of docs/reliability.md")] = None,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="keep FILE's other rows; without --only try what does not hold there"),
+        typer.Option("--keep", help="keep FILE's other rows; without --only try what does not hold there, whole"),
     ] = False,
     json_path: Annotated[Path, typer.Option("--json", metavar="FILE", help="what is found")] = Path("reliability.json"),
 ) -> None:
-    """Try every promise, whole. Status 1 where one was not tried or does not hold, 130 where it was interrupted."""
+    """Try every promise, whole. Status 1 where one was not or does not hold, 130 where it was interrupted."""
     facts = environment(engine="fake; the model where a test names it", broker="kafka")
     found: list[Row] = []
     try:
@@ -75,7 +75,7 @@ def main(
     _print(result.rows, Console())
     if not result.complete:
         raise typer.Exit(INTERRUPTED_STATUS)
-    raise typer.Exit(0 if all(row.holds for row in result.rows) else 1)
+    raise typer.Exit(0 if all(map(reached, result.rows)) else 1)
 
 
 def _after(left: list[Step], found: list[Row], wanted: Sequence[Promise]) -> list[Row]:
@@ -105,7 +105,9 @@ def _print(rows: Sequence[Row], console: Console) -> None:
         said = (row.row, row.test, row.figure, row.target, "yes" if row.holds else "NO", f"{row.fraction:.3g}")
         table.add_row(*map(escape, said))
     console.print(table)
-    console.print(f"{sum(row.holds for row in rows)} of {len(rows)} hold", highlight=False)
+    in_part = sum(row.holds and not reached(row) for row in rows)
+    told = f", {in_part} of them tried in part" if in_part else ""
+    console.print(f"{sum(row.holds for row in rows)} of {len(rows)} hold{told}", highlight=False)
 
 
 if __name__ == "__main__":

@@ -21,11 +21,16 @@ class Found(Struct, frozen=True, kw_only=True):
     environment: Environment
 
 
+def reached(row: Row) -> bool:
+    """Whether it holds, and the whole run that the target speaks of was made."""
+    return row.holds and row.fraction >= 1
+
+
 def to_try(wanted: Sequence[Promise], former: Found, *, chosen: bool) -> list[Promise]:
     """What is left of the wanted promises beside an earlier result: those that were `chosen` by name, else those that
-    do not hold there."""
-    holding = {row.row for row in former.rows} - {row.row for row in former.rows if not row.holds}
-    return [promise for promise in wanted if chosen or promise.row not in holding]
+    do not hold there, or were not tried whole."""
+    done = {row.row for row in former.rows} - {row.row for row in former.rows if not reached(row)}
+    return [promise for promise in wanted if chosen or promise.row not in done]
 
 
 def kept(former: Found, tried: Sequence[Promise]) -> list[Row]:

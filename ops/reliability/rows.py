@@ -130,7 +130,8 @@ def _last_line(output: str) -> str:
 
 
 def of_ledger(promise: Promise, report: Report) -> Row:
-    """At least as many kills as a whole run has, and of the target's as many as `fraction` says."""
+    """At least as many kills as a whole run has, and of the target's as many as `fraction` says. What was refused was
+    not tried, so nothing may be."""
     counts = {row.kind: row.count for row in report.faults}
     shares = [report.requests / _WHOLE_REQUESTS, *(counts[kind] / most for kind, most in _WHOLE_LEDGER.items())]
     enough = report.requests >= _LEAST_REQUESTS and all(counts[kind] >= n for kind, n in _LEAST_LEDGER.items())
@@ -138,21 +139,24 @@ def of_ledger(promise: Promise, report: Report) -> Row:
     return _row(
         promise,
         f"{report.requests:,} requests; killed {killed}; {counts[Kind.REBALANCE]} rebalances; "
-        f"{_broken(report.invariants)}; last end {_ms(report.latest_ms)} after its deadline; {report.excused} excused",
-        holds=report.holds and enough,
+        f"{_broken(report.invariants)}; last end {_ms(report.latest_ms)} after its deadline; {report.excused} excused"
+        f"{_refused(report.refused)}",
+        holds=report.holds and enough and not report.refused,
         fraction=min(1.0, *shares),
     )
 
 
 def of_network(promise: Promise, report: NetworkReport) -> Row:
+    """Nothing may be refused, as in the ledger."""
     broken = [row.cell for row in report.cells if not row.holds]
     latest = max((row.latest_ms for row in report.cells if row.latest_ms is not None), default=None)
     requests = sum(min(row.requests, _CELL_REQUESTS) for row in report.cells)
+    refused = {row.cell: sum(row.refused.values()) for row in report.cells if row.refused}
     return _row(
         promise,
         f"{len(report.cells)} cells, {sum(row.requests for row in report.cells):,} requests; broken: "
-        f"{', '.join(broken) or 'none'}; last end {_ms(latest)} after its deadline",
-        holds=report.holds and not broken and len(report.cells) == _CELLS,
+        f"{', '.join(broken) or 'none'}; last end {_ms(latest)} after its deadline{_refused(refused)}",
+        holds=report.holds and not broken and not refused and len(report.cells) == _CELLS,
         fraction=requests / (_CELLS * _CELL_REQUESTS),
     )
 
@@ -175,7 +179,8 @@ def of_roll(promise: Promise, report: Report) -> Row:
 
 
 def of_menu(promise: Promise, report: Report) -> Row:
-    """Each of them at least once, and as many as `fraction` says; and each of what they come upon was met."""
+    """Each of them at least once, and as many as `fraction` says; each of what they come upon was met, and nothing
+    refused."""
     counts = {row.kind: row.count for row in report.faults}
     share = min(counts[kind] / most for kind, most in _WHOLE_MENU.items())
     unmet = [name for name, count in report.met.items() if not count]
@@ -183,8 +188,9 @@ def of_menu(promise: Promise, report: Report) -> Row:
     return _row(
         promise,
         f"{report.requests:,} requests; {struck}; {_broken(report.invariants)}; last end {_ms(report.latest_ms)} after "
-        f"its deadline; {report.excused} excused{'; not met: ' * bool(unmet)}{', '.join(unmet)}",
-        holds=report.holds and share > 0 and bool(report.met) and not unmet,
+        f"its deadline; {report.excused} excused{_refused(report.refused)}"
+        f"{'; not met: ' * bool(unmet)}{', '.join(unmet)}",
+        holds=report.holds and share > 0 and bool(report.met) and not unmet and not report.refused,
         fraction=min(1.0, share),
     )
 
@@ -246,6 +252,11 @@ def _row(promise: Promise, figure: str, *, holds: bool, fraction: float) -> Row:
 def _broken(invariants: Mapping[str, int]) -> str:
     broken = [f"{name} {count}" for name, count in invariants.items() if count]
     return f"broken: {', '.join(broken) or 'none'}"
+
+
+def _refused(counts: Mapping[str, int]) -> str:
+    """What is said of requests that were refused, by code or cell; nothing where none was."""
+    return f"; {sum(counts.values()):,} refused: {', '.join(counts)}" if counts else ""
 
 
 def _ms(value: float | None) -> str:

@@ -166,6 +166,17 @@ def test_a_ledger_of_too_few_kills_does_not_hold(less: dict[str, int]) -> None:
     assert not of_ledger(PROMISE["4"], report(**less)).holds
 
 
+def test_where_requests_were_refused_no_row_of_a_ledger_holds() -> None:
+    """A run that refuses nearly all of them breaks no invariant, and shows nothing."""
+    refused = {"shutting_down": 2, "kafka_unavailable": 1}
+    run = _changed(report(**ALL_OF_THE_MENU, **PARTITIONED), met=MET, refused=refused)
+    cells = network()
+    cells.cells[3] = msgspec.structs.replace(cells.cells[3], refused=refused)
+    for found in (of_ledger(PROMISE["4"], run), of_menu(PROMISE["26"], run), of_network(PROMISE["5"], cells)):
+        assert not found.holds
+        assert "; 3 refused: " in found.figure
+
+
 def test_the_ledgers_program_is_the_whole_of_its_figure() -> None:
     """If every fault is carried out that it asks for, and every request is asked."""
     (arguments,) = [program.arguments for by, program in PROGRAMS.items() if by is By.LEDGER]

@@ -12,7 +12,7 @@ from ops.bench.environment import Environment
 from ops.reliability.finders import Rows, finders
 from ops.reliability.programs import rows_of, steps
 from ops.reliability.promises import PROMISES, choose
-from ops.reliability.result import Found, check_same_machine, in_order, kept, to_try
+from ops.reliability.result import Found, check_same_machine, in_order, kept, reached, to_try
 from ops.reliability.rows import Row
 from shared.errors import SettingsError
 
@@ -102,6 +102,13 @@ def test_what_holds_already_is_kept_and_the_rest_is_tried() -> None:
     wanted = to_try(PROMISES, former, chosen=False)
     assert {promise.row for promise in PROMISES} - {promise.row for promise in wanted} == {"1"}
     assert kept(former, wanted) == [row("1")]
+
+
+def test_what_was_tried_in_part_is_tried_again() -> None:
+    """It is not all that was promised, whatever it found."""
+    in_part = msgspec.structs.replace(row("4"), fraction=0.99)
+    assert [reached(each) for each in (row("1"), in_part, row("1", holds=False))] == [True, False, False]
+    assert "4" in {promise.row for promise in to_try(PROMISES, found_before(row("1"), in_part), chosen=False)}
 
 
 def test_a_chosen_row_is_tried_again_and_all_others_are_kept_as_they_are() -> None:
