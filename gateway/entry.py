@@ -30,9 +30,10 @@ class Entry:
 
     `log` and `request` are as in `Told`. `seen` characters of the text, of the checksum `seen_crc`, its client has from
     before it came back; 0 once the text here has reached them. `promised` is set while an adopted answer is being read
-    from the log: its own deadlines, which `deadline` may be beyond meanwhile. `trace` is None where another gateway
-    began it and told of none. `stood_in`: a gateway answered from the FAQ, or said "busy", since no worker did in time;
-    a worker may give the FAQ's entry too, by its own decision.
+    from the log: its own deadlines, which `deadline` may be beyond meanwhile. `latest_unix_ms`: until then something
+    may be waited for to end an adopted answer. `trace` is None where another gateway began it and told of none.
+    `stood_in`: a gateway answered from the FAQ, or said "busy", since no worker did in time; a worker may give the
+    FAQ's entry too, by its own decision.
     """
 
     response_id: str
@@ -50,6 +51,7 @@ class Entry:
     eta_ms: float | None = None
     published: bool = False
     adopted: bool = False
+    latest_unix_ms: float = 0.0
     promised: Deadline | None = None
     log: Place | None = None
     request: Place | None = None

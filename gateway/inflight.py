@@ -149,6 +149,7 @@ class InflightTable:
             bucket=told.bucket,
             published=told.request is not None,
             adopted=True,
+            latest_unix_ms=(now + _RECALL_MS if hard <= now else hard) + _OVER_DEADLINE_MS,
             log=told.log,
             request=told.request,
             seen=told.chars,

@@ -16,9 +16,7 @@ from shared.logs import get_logger
 
 log = get_logger()
 
-# At the deadline for the first token a question is waited for by what is left to the last moment, within these.
-_AT_LEAST_S: Final = 0.2
-_AT_MOST_S: Final = 1.0
+_QUESTION_S: Final = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,8 +75,7 @@ class Resumption:
 
     async def question(self, entry: Entry, now_unix_ms: float) -> str:
         """The input of an adopted request; nothing where it cannot be had in time."""
-        left_s = (entry.deadline.deadline_unix_ms - now_unix_ms) / 1_000
-        limit_s = min(max(left_s, _AT_LEAST_S), _AT_MOST_S)
+        limit_s = min(max(0.0, entry.latest_unix_ms - now_unix_ms) / 1_000, _QUESTION_S)
         if entry.request is None:
             return entry.input
         found = ""

@@ -1,5 +1,7 @@
 """What the gateway makes of what clients, workers and the clock do, one after the other or in one breath."""
 
+import asyncio
+
 import pytest
 from gateways import MINUTE_MS, TOPICS, Edge, FakeConnection, delta, done, quiet, until
 
@@ -187,6 +189,20 @@ async def test_a_question_that_is_asked_again_while_it_is_read_is_not_forgotten(
     edge.questions.come.set()
     await until(lambda: client.ends)
     assert [end.source for end in client.ends] == ["faq"]
+
+
+async def test_at_the_last_moment_no_question_is_waited_for(edge: Edge) -> None:
+    """Its record cannot be read; the answer's end is due all the same."""
+    edge.questions.come.clear()
+    await adopting(edge, soft_ms=MINUTE_MS)
+    entry, question = entry_of(edge, "e"), edge.gateway.resumption.question
+    waiting = asyncio.ensure_future(question(entry, entry.latest_unix_ms - 10_000))
+    at_once = asyncio.ensure_future(question(entry, entry.latest_unix_ms))
+    await quiet()
+    assert (at_once.done(), waiting.done()) == (True, False)
+    assert await at_once == ""
+    edge.questions.come.set()
+    await waiting
 
 
 async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(edge: Edge) -> None:

@@ -152,6 +152,7 @@ def test_while_the_log_is_read_the_deadlines_wait_a_little(table: InflightTable)
     entry = adopted(table, "Hello", now=950)
     assert table.late(1_000) == table.late(1_199) == []
     assert table.late(1_200) == [entry]
+    assert entry.latest_unix_ms == 1_200, "nothing is waited for behind that"
 
 
 def test_what_was_over_is_read_from_the_log_first_and_for_a_second_at_most(table: InflightTable) -> None:
@@ -162,6 +163,7 @@ def test_what_was_over_is_read_from_the_log_first_and_for_a_second_at_most(table
     other = InflightTable()
     entry = adopted(other, "Hello", now=50_000)
     assert other.late(51_000) == [entry]
+    assert entry.latest_unix_ms == 51_200
 
 
 def test_with_text_shown_elsewhere_the_soft_deadline_is_kept(table: InflightTable) -> None:
