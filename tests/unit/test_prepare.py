@@ -218,34 +218,29 @@ def test_a_prompt_has_so_many_turns_whatever_was_asked_under_its_id(history_turn
     assert said == ["r1", "r2", "r3"][3 - history_turns :]
 
 
-def test_a_cancelled_answer_is_written_anew_and_does_not_stand_in_its_own_prompt() -> None:
-    """Unless that was another question under its id."""
-    now = int(now_unix_ms())
-    own = Turn(
+def cut_off() -> Turn:
+    """Of `r1`, asked a second ago and cancelled in the middle of its answer."""
+    return Turn(
         request_id="r1",
         user=RETURNS.question,
         assistant="Half of",
         source="model",
-        asked_unix_ms=now - 1_000,
+        asked_unix_ms=int(now_unix_ms()) - 1_000,
         status="cancelled",
         reason="client",
     )
+
+
+def test_a_cancelled_answer_is_written_anew_and_does_not_stand_in_its_own_prompt() -> None:
+    """Unless that was another question under its id."""
+    own = cut_off()
     other = msgspec.structs.replace(own, user="Delivery?")
     assert "Half of" not in readable(job(RETURNS.question, history=KeptHistory([own])).sequence.prompt_ids)
     assert "Half of" in readable(job(RETURNS.question, history=KeptHistory([other])).sequence.prompt_ids)
 
 
 def test_what_was_cancelled_and_asked_again_is_remembered_as_it_was_answered() -> None:
-    now = int(now_unix_ms())
-    cancelled = Turn(
-        request_id="r1",
-        user=RETURNS.question,
-        assistant="Half of",
-        source="model",
-        asked_unix_ms=now - 1_000,
-        status="cancelled",
-        reason="client",
-    )
+    cancelled = cut_off()
     answered = msgspec.structs.replace(cancelled, assistant="All of it.", status="completed", reason="stop")
     late = msgspec.structs.replace(answered, assistant="Another end.")
     history = KeptHistory([cancelled, answered, late])
