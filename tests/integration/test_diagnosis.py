@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 from crowds import small_socket
+from one_answer import saying
 from poison_records import packed
 from redis.asyncio import Redis
 from reliability import Reliability
@@ -274,18 +275,12 @@ FAULTS = (*QUICK, nothing, gateway_loop, clients, decode, prefill, kv, gpu_memor
 async def test_who_answers_nonsense_is_told_as_one_who_does_not_answer(answer: bytes) -> None:
     """And no Prometheus can be asked there."""
 
-    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
-        writer.close()
-
-    async with await asyncio.start_server(say, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        told = await _page(f"http://127.0.0.1:{port}/metrics")
+    async with saying(answer) as url:
+        told = await _page(f"{url}/metrics")
         assert isinstance(told, str)
         assert told.startswith("no answer")
         with pytest.raises(PrometheusError, match="does not say what it scrapes"):
-            await targets_of(f"http://127.0.0.1:{port}")
+            await targets_of(url)
 
 
 async def test_an_address_that_is_none_is_told_and_no_fault_of_ours() -> None:

@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
+from one_answer import saying
 
 from ops.processes import Child, ServiceError, free_port
 from ops.up import _missing, wait_ready
@@ -77,11 +78,5 @@ async def test_a_process_of_ours_is_asked_directly_whatever_proxy_there_is(monke
     "answer", [b"what?\r\n\r\n", b"HTTP/1.1 503 No\r\nContent-Length: 99\r\n\r\ncut off"], ids=["no HTTP", "cut off"]
 )
 async def test_an_answer_that_is_none_is_asked_for_again(answer: bytes) -> None:
-    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
-        writer.close()
-
-    async with await asyncio.start_server(say, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        assert await asyncio.to_thread(_missing, f"http://127.0.0.1:{port}/ready") is None
+    async with saying(answer) as url:
+        assert await asyncio.to_thread(_missing, f"{url}/ready") is None
