@@ -1,6 +1,7 @@
 """The worker process: everything is built here and handed on. `replyline worker`."""
 
 import asyncio
+import logging
 import os
 import sys
 from importlib.metadata import version
@@ -26,6 +27,7 @@ from workers.capacity import CapacityPublisher, worker_name
 from workers.commits import commit, commit_regularly
 from workers.costs import CostModel
 from workers.engine.loading import LoadedModel, load_model
+from workers.engine_thread import left_behind
 from workers.intake import Intake, RecentIds, read_cancels
 from workers.kept_lengths import KeptLengths
 from workers.kv.opening import open_cache
@@ -207,7 +209,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             }
             await process.run(stop)
         finally:
-            model.engine.close()
+            if not left_behind():
+                model.engine.close()
 
 
 # The engine's thread asks for the interpreter after every step; the loop's thread is to hand it over sooner than after
@@ -222,7 +225,12 @@ def main() -> int:
         return fail(str(error), BAD_INPUT_STATUS)
     configure_logs(settings.log, process="worker")
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    return run_until_signal(lambda stop: serve(settings, stop))
+    status = run_until_signal(lambda stop: serve(settings, stop))
+    if left_behind():
+        get_logger().error("engine_left_behind", cause="its last step did not end")
+        logging.shutdown()
+        os._exit(status or 1)
+    return status
 
 
 if __name__ == "__main__":

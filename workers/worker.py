@@ -7,7 +7,6 @@ owns what is written of them.
 """
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, get_args
 
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from shared.turn import Turn
 from workers.costs import CostModel
 from workers.engine import Engine
 from workers.engine_loop import EngineLoop, News, Said
+from workers.engine_thread import EngineThread
 from workers.erasures import Erasures
 from workers.job import Job, target_of
 from workers.kv.cache import KvCache
@@ -41,6 +41,8 @@ from workers.tracer import Tracer
 log = get_logger()
 
 _IDLE_POLL_S = 0.02
+# A step takes a fraction of it; a longer one is not waited for when the process ends.
+_LAST_STEP_S: Final = 5.0
 _UNMET = ("deadline", "infeasible")
 # Each is shown as 0 before the first: a rate begins there.
 _ENDS: Final = {status: metrics.infer.labels(status) for status in get_args(Status)}
@@ -188,8 +190,9 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody is owed anything; of an engine that is gone no more answers are to be expected."""
-        jobs = [job for job in self._jobs.values() if job.done is not None] if self._engine_gone else self._jobs
+        """Whether nobody is owed anything; of an engine that is gone or hangs no more answers are to be expected."""
+        gone = self._engine_gone or self.engine_loop.stuck() is not None
+        jobs = [job for job in self._jobs.values() if job.done is not None] if gone else self._jobs
         return not jobs and not self._unread
 
     # --- the engine's thread
@@ -197,12 +200,13 @@ class Worker:
     async def run(self) -> None:
         """Serve until `stop`. Raises `EngineError` when the engine keeps failing."""
         self._loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(1, thread_name_prefix="engine") as thread:
-            try:
-                await self._loop.run_in_executor(thread, self.engine_loop.run)
-            finally:
-                self._engine_gone = True
-                self.engine_loop.stop()
+        thread = EngineThread(self.engine_loop.run)
+        try:
+            await thread.ended()
+        finally:
+            self._engine_gone = True
+            self.engine_loop.stop()
+            await thread.wait(_LAST_STEP_S)
 
     def _tell(self, news: list[News]) -> None:
         if self._loop is not None:

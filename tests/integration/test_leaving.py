@@ -1,12 +1,15 @@
-"""A gateway that is asked to end leaves other services' requests to the others at once."""
+"""What is asked to end leaves what it cannot do any more to the others at once."""
 
 import asyncio
 import signal
 from collections.abc import Callable
 
 import msgpack
+from hanging_worker import HANGS
 from system import MakeSystem, System, eventually
 from wire import Client
+
+from ops.processes import free_port
 
 PARTITIONS = 3
 
@@ -51,3 +54,27 @@ async def test_the_inbox_of_a_gateway_that_drains_is_read_by_another(
         await client.send({"type": "response.cancel", "target_event_id": event_id})
         await client.of_type("response.done")
     assert await leaving.ended() == 0
+
+
+async def test_a_worker_whose_device_hangs_ends_and_another_answers(make_system: MakeSystem) -> None:
+    """Its engine's thread never returns: it must not keep the process, nor the process its place in the group."""
+    system = await make_system(
+        admission__enabled=False, worker__drain_s=1, promise__first_token_ms=60_000, promise__deadline_ms=60_000
+    )
+    port = free_port()
+    hanging = system._start("tests.integration.hanging_worker", port, {"worker__metrics_port": port})
+    gateway = await system.gateway().ready()
+    await hanging.ready()
+    async with Client.connect(gateway.ws) as client:
+        await client.create("Where is my parcel?")
+
+        async def hangs() -> bool:
+            return bool(hanging.logged("raw", text=HANGS))
+
+        await eventually(hangs)
+        assert await hanging.stop() == 1
+        assert hanging.logged("worker_stopped", unfinished=1)
+        assert hanging.logged("engine_left_behind", level="error")
+        system.worker()
+        done = await client.of_type("response.done")
+        assert done["response"]["source"] == "model"

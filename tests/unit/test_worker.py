@@ -1,6 +1,7 @@
 """A step's tokens become deltas and ends; a record is done when the end of its own answer is acknowledged."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 
 import pytest
@@ -14,6 +15,7 @@ from workers.conversation import Prompt
 from workers.engine import DecodeRow
 from workers.engine.fake import FakeEngine
 from workers.engine_loop import EngineLoop
+from workers.engine_thread import left_behind
 from workers.guard import FactGuard
 from workers.reply_publisher import Target
 
@@ -270,3 +272,36 @@ async def test_without_its_engine_a_worker_drains_what_has_ended_and_waits_for_n
     bench.acknowledge()
     async with asyncio.timeout(1):
         assert await drained == 9 - num_ended
+
+
+class HangingEngine(FakeEngine):
+    """Its step does not end before it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
+        self.released = threading.Event()
+
+    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
+        self.released.wait()
+        return super().decode(rows)
+
+
+async def test_a_step_that_does_not_end_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.worker._LAST_STEP_S", 0.05)
+    bench, engine = Bench(), HangingEngine()
+    bench.engine_loop.engine = engine
+    bench.accept(0)
+    running = asyncio.create_task(bench.worker.run())
+    while bench.engine_loop._step_since_s is None or not bench.engine_loop.scheduler.num_running:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    assert not bench.worker.idle
+    monkeypatch.setattr("workers.engine_loop._STUCK_S", -1.0)
+    assert bench.worker.idle, "no answer is to be expected of an engine that hangs"
+    assert left_behind()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert left_behind()
+    engine.released.set()
+    while left_behind():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)

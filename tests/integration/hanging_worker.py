@@ -1,0 +1,23 @@
+"""`python -m tests.integration.hanging_worker`: a worker whose device hangs at the first decode of an answer."""
+
+import runpy
+import threading
+from typing import Final
+
+from workers.engine.fake import FakeEngine
+
+HANGS: Final = "the device hangs"
+
+
+def hang(self: object, rows: object) -> list[int]:
+    print(HANGS, flush=True)  # noqa: T201
+    threading.Event().wait()
+    return []
+
+
+if __name__ == "__main__":
+    decode = FakeEngine.decode
+    FakeEngine.decode = lambda *given: (  # type: ignore[method-assign]
+        hang(*given) if threading.current_thread().name == "engine" else decode(*given)  # else: its speed is measured
+    )
+    runpy.run_module("workers", run_name="__main__")

@@ -1,0 +1,45 @@
+"""The thread that the engine's loop runs on. It can be left behind: where a device or its driver hangs, a step never
+ends, and the process has to."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Final
+
+_NAME: Final = "engine"
+
+
+class EngineThread:
+    """Not an executor's, for Python waits at its end for all of theirs."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self._run = run
+        self._ended: Future[None] = Future()
+        self._ended.set_running_or_notify_cancel()
+        threading.Thread(target=self._compute, name=_NAME, daemon=True).start()
+
+    async def ended(self) -> None:
+        """Wait until it has ended. Raises what `run` raised."""
+        await asyncio.wrap_future(self._ended)
+
+    async def wait(self, limit_s: float) -> None:
+        """Until it has ended, however that was, but no longer."""
+        with suppress(Exception):
+            async with asyncio.timeout(limit_s):
+                await self.ended()
+
+    def _compute(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:  # noqa: BLE001 - told to who waits for it
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(None)
+
+
+def left_behind() -> bool:
+    """Whether an engine's thread of this process still runs: its engine can be neither used nor closed, and what the
+    process does at its end, the runtimes' own clean-up for one, may wait for it for ever."""
+    return any(thread.name == _NAME for thread in threading.enumerate())
