@@ -104,10 +104,8 @@ async def _resolve_one(store: HandoffStore, name: str, recorded: list[Handoff]) 
         return say(f"{name}: {told}; see: replyline handoffs list")
     [handoff] = found.values()
     try:
-        kept = await store.find(handoff.tenant, handoff.session_id)
-        if kept is None or kept.id != handoff.id:
+        if not await store.remove(handoff):
             return say(f"{handoff.id}: is not open: resolved, erased with its conversation, or its time has passed")
-        await store.remove(handoff.tenant, handoff.session_id)
     except StoreUnavailable as error:
         return say(f"{handoff.id}: not resolved: {error}")
     sys.stdout.write(f"{handoff.id}: resolved\n")

@@ -3,7 +3,7 @@
 A cache, as all that is kept there: without it a customer may be handed over twice, and nothing else happens.
 """
 
-from typing import Any
+from typing import cast
 
 from shared.errors import ProtocolError
 from shared.handoffs import Handoff, decode_handoff, encode_handoff
@@ -20,6 +20,12 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
 return 1
 """
 
+# What is open by now may be the conversation's next one.
+_REMOVE = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])
+"""
+
 
 class HandoffStore:
     """Each method raises `StoreUnavailable` where Redis does not answer in time."""
@@ -28,29 +34,39 @@ class HandoffStore:
         self._calls = RedisCalls(settings, tells=False)
         self._redis = async_redis(settings)
         self._put = self._redis.register_script(_PUT)
+        self._remove = self._redis.register_script(_REMOVE)
 
     async def find(self, tenant: str, session_id: str) -> Handoff | None:
         """The one that is open; None also for what another version wrote."""
-        value: Any = await self._calls.bounded(
-            self._redis.get(_key(tenant, session_id))
-        )  # bytes, and redis-py says str
-        try:
-            return None if value is None else decode_handoff(value)
-        except ProtocolError:
-            return None
+        value = await self._value(tenant, session_id)
+        return None if value is None else _read(value)
 
     async def put(self, handoff: Handoff, *, open_s: float) -> None:
         keys = (_key(handoff.tenant, handoff.session_id), _key(handoff.tenant, handoff.session_id, "erased"))
         values = (encode_handoff(handoff), handoff.created_unix_ms, int(open_s * 1_000))
         await self._calls.bounded(self._put(keys=keys, args=values))
 
-    async def remove(self, tenant: str, session_id: str) -> bool:
-        """It is resolved. Whether one was open."""
-        removed = await self._calls.bounded(self._redis.delete(_key(tenant, session_id)))
-        return bool(removed)
+    async def remove(self, handoff: Handoff) -> bool:
+        """It is resolved. Whether it was open; another of its conversation stays."""
+        value = await self._value(handoff.tenant, handoff.session_id)
+        if value is None or (kept := _read(value)) is None or kept.id != handoff.id:
+            return False
+        key = _key(handoff.tenant, handoff.session_id)
+        return bool(await self._calls.bounded(self._remove(keys=(key,), args=(value,))))
 
     async def close(self) -> None:
         await self._redis.aclose()
+
+    async def _value(self, tenant: str, session_id: str) -> bytes | None:
+        value = await self._calls.bounded(self._redis.get(_key(tenant, session_id)))
+        return cast("bytes | None", value)  # redis-py says str
+
+
+def _read(value: bytes) -> Handoff | None:
+    try:
+        return decode_handoff(value)
+    except ProtocolError:
+        return None
 
 
 def _key(tenant: str, session_id: str, what: str = "handoff") -> str:

@@ -26,19 +26,16 @@ def waits(name: str) -> Handoff:
 
 
 class Redis:
-    """Has these, and is away whenever one that `fails` is looked for."""
+    """Has these, and is away whenever one that `fails` is resolved."""
 
     def __init__(self, *names: str, fails: str = "") -> None:
         self.open = {name: waits(name) for name in names}
         self.fails = fails
 
-    async def find(self, tenant: str, session_id: str) -> Handoff | None:
-        if session_id == self.fails:
+    async def remove(self, handoff: Handoff) -> bool:
+        if handoff.session_id == self.fails:
             raise StoreUnavailable("Redis is away")
-        return self.open.get(session_id)
-
-    async def remove(self, tenant: str, session_id: str) -> bool:
-        return self.open.pop(session_id, None) is not None
+        return self.open.pop(handoff.session_id, None) is not None
 
     async def close(self) -> None:
         """Nothing is open."""
