@@ -23,9 +23,8 @@ _WHOLE_REQUESTS: Final = 20_000
 _LEAST_LEDGER: Final[Mapping[str, int]] = {Kind.WORKER: 5, Kind.GATEWAY: 3, Kind.REDIS: 2, Kind.BROKER: 2}
 _LEAST_REQUESTS: Final = 2_000
 _WHOLE_MENU: Final[Mapping[str, int]] = {
-    **dict.fromkeys((Kind.BURST, Kind.NOISE), 5),
-    **dict.fromkeys(SLOW, 4),
-    **dict.fromkeys((*PARTITIONS, Kind.DISK_FULL, Kind.CLOCK_WRONG), 3),
+    Kind.BURST: 5,
+    **dict.fromkeys((Kind.NOISE, *SLOW, *PARTITIONS, Kind.DISK_FULL, Kind.CLOCK_WRONG), 3),
     Kind.CLOCK_SKEW: 10,
 }
 _CELLS: Final = 18
