@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from ops.bench.environment import environment
-from ops.bench.runner import check_writable
+from ops.bench.runner import check_writable, write_json
 from ops.profile_calls import PHASES, Phase, PhaseProfile, Row, summarise
 from ops.profile_picture import flame_graph
 from ops.profile_recorders import Recorder, open_recorder
@@ -62,12 +61,8 @@ def profile(settings: Settings, options: ProfileOptions, console: Console) -> No
     if options.svg is not None:
         options.svg.write_text(flame_graph(profiles, calls, caption))
     if options.json_path is not None:
-        result = {
-            "caption": caption,
-            "phases": profiles,
-            "environment": environment(engine=info.name, broker="unknown"),
-        }
-        options.json_path.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+        about = environment(engine=info.name, broker="unknown")
+        write_json(options.json_path, {"caption": caption, "phases": profiles, "environment": about})
 
 
 def run(recorder: Recorder, options: ProfileOptions) -> dict[Phase, list[float]]:

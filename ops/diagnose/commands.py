@@ -15,6 +15,7 @@ from ops.diagnose.knowledge import Cause, causes
 from ops.diagnose.look import PrometheusError, look, targets_of
 from ops.diagnose.rules import found_in
 from ops.diagnose.system import Role, System
+from ops.host_port import host_port
 from shared.errors import SettingsError
 from shared.logs import configure_logs
 from shared.process import BAD_INPUT_STATUS, fail
@@ -86,7 +87,8 @@ async def _look(
     else:
         edge, metrics = settings.gateway, settings.worker
         processes = _named(
-            gateways or [f"{edge.host}:{edge.port}"], workers or [f"{metrics.metrics_host}:{metrics.metrics_port}"]
+            gateways or [host_port(edge.host, edge.port)],
+            workers or [host_port(metrics.metrics_host, metrics.metrics_port)],
         )
     first = next((address for role, address in processes if role is Role.GATEWAY), None)
     way_in = url or (first.replace("http", "ws", 1).removesuffix("/metrics") + "/ws" if first else "")
