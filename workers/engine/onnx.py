@@ -172,8 +172,10 @@ class _Binding:
 
     def set_step(self, token_ids: NDArray[np.int64], lengths: list[int], last: list[int]) -> None:
         """Put one step's small inputs in place."""
-        self._token_ids = token_ids
-        self._bind_input("input_ids", token_ids)
+        if token_ids.shape != self._token_ids.shape:  # binding takes longer than copying
+            self._token_ids = np.empty_like(token_ids)
+            self._bind_input("input_ids", self._token_ids)
+        self._token_ids[...] = token_ids
         self._last_index[:, 0] = last
         self._seqlens[:] = lengths
         self._seqlens -= 1
