@@ -28,7 +28,7 @@ echo "$@" >>ledger
 number=$(wc -l <ledger)
 exit "$(echo "$STATUSES" | cut -d ' ' -f "$number")"
 """
-CLOCKLESS = "the tests without a service or a clock failed: see above\n"
+CLOCKLESS = "the tests that no clock decides failed: see above\n"
 
 
 def write(folder: Path, programs: Mapping[str, str]) -> None:
