@@ -85,3 +85,27 @@ def test_the_ledger_is_tried_again_only_where_an_answer_was_late_and_nothing_wor
     assert ran.returncode == ended
     lines = (tmp_path / "ledger").read_text().splitlines()
     assert lines == ["chaos run --seed 1 --minutes 2 --brokers 3"] * tried
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "installs", "passes", "ended", "not_run"),
+    [(20, True, True, 0, False), (20, True, False, 1, False), (20, False, True, 0, True), (19, True, True, 0, True)],
+)
+def test_torch_is_tried_where_there_is_room_for_it_and_missed_aloud(
+    tmp_path: Path, *, free_gib: int, installs: bool, passes: bool, ended: int, not_run: bool
+) -> None:
+    """What cannot be installed says nothing of the product; what fails does."""
+    programs = {
+        ".ci/run": (ROOT / ".ci" / "run").read_text(),
+        ".venv/bin/replyline": LEDGER,
+        "bin/make": f'#!/bin/sh\n[ "$1" != test-torch ] || exit {int(not passes)}\n',
+        "bin/df": f"#!/bin/sh\necho Filesystem\necho /dev/root 1 1 {free_gib << 20} 1% /\n",
+        "ops/setup-torch": f"#!/bin/sh\nexit {int(not installs)}\n",
+    }
+    write(tmp_path, programs)
+    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PYTHON": "true", "STATUSES": "0"}
+    ran = subprocess.run(
+        [tmp_path / ".ci/run"], env=env, cwd=tmp_path, check=False, timeout=20, capture_output=True, text=True
+    )
+    assert (ran.returncode, "NOT RUN: the engine of torch" in ran.stderr) == (ended, not_run)
+    assert (tmp_path / "ledger").exists() == (ended == 0)
