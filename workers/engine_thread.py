@@ -5,7 +5,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Final
 
 _NAME: Final = "engine"
@@ -18,17 +17,16 @@ class EngineThread:
         self._run = run
         self._ended: Future[None] = Future()
         self._ended.set_running_or_notify_cancel()
-        threading.Thread(target=self._compute, name=_NAME, daemon=True).start()
+        self._thread = threading.Thread(target=self._compute, name=_NAME, daemon=True)
+        self._thread.start()
 
     async def ended(self) -> None:
         """Wait until it has ended. Raises what `run` raised."""
         await asyncio.wrap_future(self._ended)
 
     async def wait(self, limit_s: float) -> None:
-        """Until it has ended, however that was, but no longer."""
-        with suppress(Exception):
-            async with asyncio.timeout(limit_s):
-                await self.ended()
+        """Until the thread is gone, however it ended, but no longer."""
+        await asyncio.to_thread(self._thread.join, limit_s)
 
     def _compute(self) -> None:
         try:
