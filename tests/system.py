@@ -197,10 +197,10 @@ class System:
         port = settings.setdefault("gateway__port", free_port())
         return self._start("gateway", port, settings)
 
-    def worker(self, **settings: Any) -> Service:
-        """Start one; `ready` waits for it."""
+    def worker(self, *, module: str = "workers", **settings: Any) -> Service:
+        """Start one, or what `module` makes of it; `ready` waits for it."""
         port = settings.setdefault("worker__metrics_port", free_port())
-        return self._start("workers", port, settings)
+        return self._start(module, port, settings)
 
     def _start(self, module: str, port: int, settings: dict[str, Any]) -> Service:
         log = self.folder / f"{module}-{len(self.services)}.log"

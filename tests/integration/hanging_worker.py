@@ -1,6 +1,7 @@
 """`python -m tests.integration.hanging_worker`: a worker whose device hangs at the first decode of an answer."""
 
 import runpy
+import sys
 import threading
 from typing import Final
 
@@ -10,7 +11,8 @@ HANGS: Final = "the device hangs"
 
 
 def hang(self: object, rows: object) -> list[int]:
-    print(HANGS, flush=True)  # noqa: T201
+    sys.stdout.write(HANGS + "\n")
+    sys.stdout.flush()
     threading.Event().wait()
     return []
 

@@ -9,8 +9,6 @@ from hanging_worker import HANGS
 from system import MakeSystem, System, eventually
 from wire import Client
 
-from ops.processes import free_port
-
 PARTITIONS = 3
 
 
@@ -61,8 +59,7 @@ async def test_a_worker_whose_device_hangs_ends_and_another_answers(make_system:
     system = await make_system(
         admission__enabled=False, worker__drain_s=1, promise__first_token_ms=60_000, promise__deadline_ms=60_000
     )
-    port = free_port()
-    hanging = system._start("tests.integration.hanging_worker", port, {"worker__metrics_port": port})
+    hanging = system.worker(module="tests.integration.hanging_worker")
     gateway = await system.gateway().ready()
     await hanging.ready()
     async with Client.connect(gateway.ws) as client:

@@ -292,7 +292,7 @@ async def test_a_step_that_does_not_end_keeps_nobody(monkeypatch: pytest.MonkeyP
     bench.engine_loop.engine = engine
     bench.accept(0)
     running = asyncio.create_task(bench.worker.run())
-    while bench.engine_loop._step_since_s is None or not bench.engine_loop.scheduler.num_running:  # noqa: ASYNC110
+    while bench.engine_loop._step_since_s is None or not bench.engine_loop.scheduler.num_running:  # noqa: ASYNC110 - no event tells
         await asyncio.sleep(0.001)
     assert not bench.worker.idle
     monkeypatch.setattr("workers.engine_loop._STUCK_S", -1.0)
@@ -303,5 +303,5 @@ async def test_a_step_that_does_not_end_keeps_nobody(monkeypatch: pytest.MonkeyP
         await running
     assert left_behind()
     engine.released.set()
-    while left_behind():  # noqa: ASYNC110
+    while left_behind():  # noqa: ASYNC110 - no event tells
         await asyncio.sleep(0.001)
