@@ -14,7 +14,7 @@ from ops.engine_facts import EngineFacts
 from ops.kv_memory import SESSION_TOKENS, KvFacts, RedisMemory
 from ops.port_use import PortUse, another_port
 from shared.extras import install_command
-from workers.engine.tensorrt_probe import Unusable
+from workers.engine.tensorrt.probe import Unusable
 
 Purpose = Literal["demo", "production"]
 

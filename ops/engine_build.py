@@ -6,11 +6,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from shared.errors import ModelError
 from shared.model_folder import ModelFolder
 from shared.settings import Settings
-from workers.engine.tensorrt_build import import_library, keeps_kv_in_place
-from workers.engine.tensorrt_loading import ANY_SM, Planner
-from workers.engine.tensorrt_plans import PlanCache
-from workers.engine.tensorrt_probe import Unusable, probe
-from workers.engine.tensorrt_shapes import plan_shapes, unmet
+from workers.engine.tensorrt.build import import_library, keeps_kv_in_place
+from workers.engine.tensorrt.loading import ANY_SM, Planner
+from workers.engine.tensorrt.plans import PlanCache
+from workers.engine.tensorrt.probe import Unusable, probe
+from workers.engine.tensorrt.shapes import plan_shapes, unmet
 
 
 def build_engine(settings: Settings, console: Console) -> None:

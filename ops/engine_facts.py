@@ -7,9 +7,9 @@ from typing import Final
 from shared.errors import ReplylineError
 from shared.model_folder import ModelFolder
 from shared.settings import Settings
-from workers.engine.tensorrt_probe import DeviceFacts, Unusable, probe
-from workers.engine.tensorrt_shapes import device_memory_plan, plan_shapes, unmet
-from workers.engine.torch_loading import find_gpu, torch_memory_plan
+from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
+from workers.engine.tensorrt.shapes import device_memory_plan, plan_shapes, unmet
+from workers.engine.torch.loading import find_gpu, torch_memory_plan
 from workers.memory_plan import MemoryPlan, plan_memory
 
 _FLOAT32_BYTES: Final = 4

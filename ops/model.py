@@ -36,8 +36,8 @@ from shared.model_folder import (
     write_manifest,
 )
 from shared.tokenizer import Tokenizer
+from workers.engine.device.slots import slot_capacity
 from workers.engine.loading import chat_template
-from workers.engine.tensorrt_slots import slot_capacity
 from workers.graph.adapter import Adapter
 from workers.graph.cpu import write_cpu_decoder
 from workers.graph.source import ModelSource, open_source, source_sha256

@@ -139,8 +139,8 @@ class TensorrtRecorder:
     Raises `SettingsError` where TensorRT cannot be used here."""
 
     def __init__(self, settings: Settings) -> None:
-        from workers.engine.tensorrt_loading import load_tensorrt
-        from workers.engine.tensorrt_probe import Unusable
+        from workers.engine.tensorrt.loading import load_tensorrt
+        from workers.engine.tensorrt.probe import Unusable
 
         folder = ModelFolder.open(settings.model.dir, verify=True)
         self._phase: Phase | None = None

@@ -1,4 +1,4 @@
-"""CUDA's runtime and TensorRT's as `workers.engine.tensorrt_cuda` calls them, on the CPU: names, arguments, results.
+"""CUDA's runtime and TensorRT's as `workers.engine.tensorrt.cuda` calls them, on the CPU: names, arguments, results.
 
 It is held to the documentation, not to a GPU. Memory is the host's, streams run what they are given at once or, while
 they are captured, record it; programs are graphs that ONNX Runtime runs.
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from onnx_device import OnnxDevice, bytes_at, rows_at
 
-from workers.engine.tensorrt_device import Block, Extent
+from workers.engine.device import Block, Extent
 
 
 class Status(enum.IntEnum):

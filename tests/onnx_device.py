@@ -15,10 +15,10 @@ import onnxruntime
 from numpy.lib.stride_tricks import as_strided
 
 from shared.model_folder import ModelFolder
-from workers.engine.tensorrt import TensorrtEngine
-from workers.engine.tensorrt_device import ALIGNMENT, Block, Device, Extent
-from workers.engine.tensorrt_plans import PlanShapes
-from workers.engine.tensorrt_tokens import sampler_for
+from workers.engine.device import ALIGNMENT, Block, Device, Extent
+from workers.engine.device.tokens import sampler_for
+from workers.engine.tensorrt.engine import TensorrtEngine
+from workers.engine.tensorrt.plans import PlanShapes
 
 Work = Callable[[], None]
 

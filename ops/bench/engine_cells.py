@@ -17,8 +17,8 @@ from shared.errors import ModelError
 from shared.extras import install_command
 from shared.model_folder import Manifest, ModelFolder
 from shared.settings import PREFIX, Settings, WorkerSettings
-from workers.engine.tensorrt_probe import Unusable, probe
-from workers.engine.torch_slots import PRECISIONS
+from workers.engine.tensorrt.probe import Unusable, probe
+from workers.engine.torch.slots import PRECISIONS
 
 ENGINES: Final = ("onnx", "torch", "tensorrt", "tensorrt-rtx", "transformers", "llama.cpp")
 _TORCH_PYTHON: Final = Path(__file__).parents[2] / ".venv-torch/bin/python"

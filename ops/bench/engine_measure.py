@@ -32,10 +32,10 @@ from workers.engine.loading import load_model
 _STREAM_CALLS: Final = ("copy", "run", "launch", "synchronize")
 RUNTIME_CALLS: Final = {
     "onnx": ("onnxruntime", "InferenceSession", ("run_with_iobinding",)),
-    "tensorrt": ("workers.engine.tensorrt_cuda", "CudaStream", _STREAM_CALLS),
-    "tensorrt-rtx": ("workers.engine.tensorrt_cuda", "CudaStream", _STREAM_CALLS),
+    "tensorrt": ("workers.engine.tensorrt.cuda", "CudaStream", _STREAM_CALLS),
+    "tensorrt-rtx": ("workers.engine.tensorrt.cuda", "CudaStream", _STREAM_CALLS),
     # On the CPU the decoder itself is Python too, and counts as torch's: `run` is all of it.
-    "torch": ("workers.engine.torch_device", "TorchStream", _STREAM_CALLS),
+    "torch": ("workers.engine.torch.device", "TorchStream", _STREAM_CALLS),
 }
 _MIB: Final = 1 << 20
 _WARM_STEPS: Final = 3

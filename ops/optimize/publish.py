@@ -10,7 +10,7 @@ import msgspec
 from ops.model import put_in_place, workshop_of
 from ops.optimize.report import REPORT, Report
 from shared.model_folder import GRAPH, GRAPH_DATA, TOKENIZER, Manifest, ModelFolder, file_entry, write_manifest
-from workers.engine.tensorrt_slots import slot_capacity
+from workers.engine.device.slots import slot_capacity
 from workers.graph.checkpoint import Checkpoint
 from workers.graph.grids import GridName
 from workers.graph.qdq import RoundedLinear

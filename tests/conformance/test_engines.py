@@ -19,9 +19,9 @@ from shared.settings import Settings
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.engine.fake import FakeEngine
 from workers.engine.onnx import OnnxEngine
-from workers.engine.tensorrt_loading import load_tensorrt
-from workers.engine.tensorrt_probe import DeviceFacts, Unusable, probe
-from workers.engine.torch_loading import find_gpu, load_torch
+from workers.engine.tensorrt.loading import load_tensorrt
+from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
+from workers.engine.torch.loading import find_gpu, load_torch
 
 # tensorrt-on-cpu is the engine for GPUs, on a device that runs its graphs on the CPU; on a GPU where there is one.
 FOUND = {library: probe(library) for library in ("tensorrt", "tensorrt-rtx")}

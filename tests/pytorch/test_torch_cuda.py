@@ -9,8 +9,8 @@ from torch_engines import GREEDY
 
 from ops.model import prepare_model
 from workers.engine import DecodeRow, PrefillChunk
-from workers.engine.torch import TorchEngine
-from workers.engine.torch_device import TorchDevice
+from workers.engine.torch.device import TorchDevice
+from workers.engine.torch.engine import TorchEngine
 
 NUM_STEPS = 1_000
 NUM_SLOTS = 6

@@ -19,7 +19,7 @@ from shared.model_folder import GRAPH, ModelFolder
 from shared.settings import Settings
 from workers.engine import DecodeRow, PrefillChunk, Sampling
 from workers.engine.loading import load_model
-from workers.engine.torch import TorchEngine
+from workers.engine.torch.engine import TorchEngine
 
 ROOT = Path(__file__).parents[2]
 PROMPTS = [list(range(start, start + count)) for start, count in ((10, 7), (40, 30), (100, 1), (60, 19), (3, 12))]
@@ -205,7 +205,7 @@ def test_a_worker_loads_it_by_its_settings(folder: ModelFolder) -> None:
 
 WATCHED = """
 import json, sys
-import torch, workers.engine.torch  # torch's own start is not what is watched
+import torch, workers.engine.torch.engine  # torch's own start is not what is watched
 found = []
 sys.addaudithook(lambda event, args: found.append(args) if event == "pickle.find_class" else None)
 from shared.settings import Settings

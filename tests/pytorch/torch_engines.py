@@ -8,8 +8,8 @@ from onnx_device import LateStream
 
 from shared.model_folder import ModelFolder
 from workers.engine import DecodeRow, PrefillChunk, Sampling
-from workers.engine.torch import TorchEngine
-from workers.engine.torch_device import TorchDevice, TorchExecution
+from workers.engine.torch.device import TorchDevice, TorchExecution
+from workers.engine.torch.engine import TorchEngine
 
 GREEDY = Sampling()
 

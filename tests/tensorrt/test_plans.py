@@ -12,8 +12,8 @@ from ops.model import prepare_model
 from shared.errors import ModelError
 from shared.model_folder import ModelFolder
 from shared.settings import Settings
-from workers.engine.tensorrt_build import build_decoder, import_library
-from workers.engine.tensorrt_plans import PlanShapes
+from workers.engine.tensorrt.build import build_decoder, import_library
+from workers.engine.tensorrt.plans import PlanShapes
 
 MAX_LENGTH = 96
 SHAPES = PlanShapes(num_slots=2, capacity=104, prefill_rows=2, prefill_tokens=32)

@@ -13,7 +13,7 @@ from ops.engine_facts import EngineFacts, engine_facts
 from ops.model import prepare_model
 from shared.model_folder import ModelFolder
 from shared.settings import Settings
-from workers.engine.tensorrt_probe import DeviceFacts, Unusable
+from workers.engine.tensorrt.probe import DeviceFacts, Unusable
 from workers.memory_plan import MemoryPlan
 
 PLAN = MemoryPlan(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lying_files import pickled
 
-from workers.engine.tensorrt_plans import PlanCache, PlanKey, PlanShapes, Rejected, read_plan
+from workers.engine.tensorrt.plans import PlanCache, PlanKey, PlanShapes, Rejected, read_plan
 
 SHAPES = PlanShapes(num_slots=8, capacity=2_056, prefill_rows=8, prefill_tokens=256)
 KEY = PlanKey(
@@ -142,7 +142,7 @@ def test_an_interrupted_write_leaves_the_old_plan(cache: PlanCache, monkeypatch:
     def full(_fd: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("workers.engine.tensorrt_plans.os.fsync", full)
+    monkeypatch.setattr("workers.engine.tensorrt.plans.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         cache.store(KEY, b"half of a new one")
     assert cache.load(KEY) == PLAN

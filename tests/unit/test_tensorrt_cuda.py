@@ -43,11 +43,11 @@ def cuda() -> Cuda:
 
 @pytest.fixture
 def layer(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """`workers.engine.tensorrt_cuda` over the emulation, whatever is installed."""
+    """`workers.engine.tensorrt.cuda` over the emulation, whatever is installed."""
     bindings = SimpleNamespace(runtime=cuda)
     monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(bindings=bindings))
     monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
-    name = "workers.engine.tensorrt_cuda"
+    name = "workers.engine.tensorrt.cuda"
     monkeypatch.delitem(sys.modules, name, raising=False)
     yield importlib.import_module(name)
     del sys.modules[name]

@@ -11,9 +11,9 @@ from ops.model import prepare_model
 from shared.errors import EngineError
 from shared.model_folder import ModelFolder
 from workers.engine import DecodeRow, PrefillChunk, Sampling
-from workers.engine import tensorrt_tokens as tokens_module
-from workers.engine.tensorrt import TensorrtEngine
-from workers.engine.tensorrt_kv import DeviceKv
+from workers.engine.device import tokens as tokens_module
+from workers.engine.device.kv import DeviceKv
+from workers.engine.tensorrt.engine import TensorrtEngine
 
 NUM_SLOTS = 6
 MAX_LENGTH = 96
@@ -133,7 +133,7 @@ def test_an_import_of_more_than_a_buffer_holds_is_whole(
     prompt = [3 + (7 * i) % 250 for i in range(MAX_LENGTH)]
     prefill(engine, 0, prompt)
     whole = engine.export_kv(slot=0, start=0, stop=MAX_LENGTH)
-    monkeypatch.setattr("workers.engine.tensorrt_kv._STAGED_TOKENS", 7)
+    monkeypatch.setattr("workers.engine.device.kv._STAGED_TOKENS", 7)
     np.testing.assert_array_equal(engine.export_kv(slot=0, start=0, stop=MAX_LENGTH), whole)
     for slot in (3, 4):
         engine.import_kv(slot=slot, start=0, values=whole)

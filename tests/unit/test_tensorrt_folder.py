@@ -13,8 +13,8 @@ from shared.errors import ModelError
 from shared.model_folder import GRAPH, GRAPH_DATA, ModelFolder
 from shared.settings import KvSettings, Settings
 from workers.engine.loading import load_model
-from workers.engine.tensorrt_plans import PlanShapes
-from workers.engine.tensorrt_shapes import device_memory_plan
+from workers.engine.tensorrt.plans import PlanShapes
+from workers.engine.tensorrt.shapes import device_memory_plan
 
 
 def prepared(tmp_path: Path, source: Path, max_length: int = 96) -> ModelFolder:

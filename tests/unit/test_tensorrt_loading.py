@@ -19,10 +19,11 @@ from ops.profile_recorders import open_recorder
 from shared.errors import EngineError, SettingsError
 from shared.model_folder import ModelFolder
 from shared.settings import Settings
-from workers.engine import PrefillChunk, Sampling, tensorrt_loading
+from workers.engine import PrefillChunk, Sampling
 from workers.engine.loading import load_model
-from workers.engine.tensorrt_probe import DeviceFacts, Unusable
-from workers.engine.tensorrt_shapes import unmet
+from workers.engine.tensorrt import loading as tensorrt_loading
+from workers.engine.tensorrt.probe import DeviceFacts, Unusable
+from workers.engine.tensorrt.shapes import unmet
 
 MAX_LENGTH = 96
 FACTS = DeviceFacts(device="a GPU", sm="sm_90", free_bytes=1 << 30, total_bytes=1 << 31, version="10.15.1")
@@ -68,9 +69,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     bindings = SimpleNamespace(runtime=machine.cuda)
     for name, module in {"cuda": SimpleNamespace(bindings=bindings), "cuda.bindings": bindings}.items():
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.delitem(sys.modules, "workers.engine.tensorrt_cuda", raising=False)
-    emulated = importlib.import_module("workers.engine.tensorrt_cuda")
-    monkeypatch.setitem(sys.modules, "workers.engine.tensorrt_cuda", emulated)
+    monkeypatch.delitem(sys.modules, "workers.engine.tensorrt.cuda", raising=False)
+    emulated = importlib.import_module("workers.engine.tensorrt.cuda")
+    monkeypatch.setitem(sys.modules, "workers.engine.tensorrt.cuda", emulated)
     monkeypatch.setattr(tensorrt_loading, "import_library", lambda _name: library)
     for name in ("probe", "build_decoder", "build_sampler"):
         monkeypatch.setattr(tensorrt_loading, name, getattr(machine, name))

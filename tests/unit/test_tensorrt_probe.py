@@ -11,10 +11,11 @@ from ops.model import prepare_model
 from shared.errors import ModelError, SettingsError
 from shared.model_folder import ModelFolder
 from shared.settings import Settings
-from workers.engine import tensorrt_build, tensorrt_loading
 from workers.engine.loading import load_model
-from workers.engine.tensorrt_build import BuildPhases, import_library
-from workers.engine.tensorrt_probe import DeviceFacts, Unusable, probe
+from workers.engine.tensorrt import build as tensorrt_build
+from workers.engine.tensorrt import loading as tensorrt_loading
+from workers.engine.tensorrt.build import BuildPhases, import_library
+from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
 
 MAX_LENGTH = 96
 FACTS = DeviceFacts(device="a GPU", sm="sm_90", free_bytes=1 << 30, total_bytes=1 << 31, version="10.15.1")
@@ -67,7 +68,7 @@ def test_a_program_that_is_not_there_is_a_line(tmp_path: Path) -> None:
 
 def test_what_is_found_comes_back_whatever_was_printed_before() -> None:
     code = (
-        "import sys, msgspec; from workers.engine.tensorrt_probe import DeviceFacts; print('a banner');"
+        "import sys, msgspec; from workers.engine.tensorrt.probe import DeviceFacts; print('a banner');"
         "facts = DeviceFacts(device='a GPU', sm='sm_90', free_bytes=1 << 30, total_bytes=1 << 31, version='10.15.1');"
         "print(msgspec.json.encode(facts).decode())"
     )

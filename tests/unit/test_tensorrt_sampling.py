@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.engine import Sampling
-from workers.engine.sampling import sample
-from workers.engine.tensorrt_sampling import (
+from workers.engine.device.sampling import (
     BLOCK_TOKENS,
     draw_from_block,
     draw_from_candidates,
@@ -15,6 +14,7 @@ from workers.engine.tensorrt_sampling import (
     from_a_nucleus,
     from_a_part,
 )
+from workers.engine.sampling import sample
 
 VOCABULARY = 2_000  # its last block is not whole
 CANDIDATES = 64
@@ -100,14 +100,14 @@ def test_a_draw_on_an_edge_settles_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     logits = np.zeros(VOCABULARY, np.float32)
     sampling = Sampling(temperature=1.0, seed=1)
     for draw, token in ((BLOCK_TOKENS / VOCABULARY, None), (5 / VOCABULARY, None), (5.5 / VOCABULARY, 5)):
-        monkeypatch.setattr("workers.engine.tensorrt_sampling.uniform", lambda _seed, _position, draw=draw: draw)
+        monkeypatch.setattr("workers.engine.device.sampling.uniform", lambda _seed, _position, draw=draw: draw)
         assert from_block(logits, sampling, 0) == token
 
 
 def test_the_tokens_behind_the_last_whole_block_are_drawn_too(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = np.full(VOCABULARY, -60.0, np.float32)
     logits[-1] = 0.0
-    monkeypatch.setattr("workers.engine.tensorrt_sampling.uniform", lambda _seed, _position: 0.5)
+    monkeypatch.setattr("workers.engine.device.sampling.uniform", lambda _seed, _position: 0.5)
     assert from_block(logits, Sampling(temperature=1.0, seed=1), 0) == VOCABULARY - 1
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.engine.tensorrt_device import ALIGNMENT
-from workers.engine.tensorrt_slots import SlotLayout, StepLayout, bucket_of, decode_buckets, slot_capacity
+from workers.engine.device import ALIGNMENT
+from workers.engine.device.slots import SlotLayout, StepLayout, bucket_of, decode_buckets, slot_capacity
 
 layouts = st.builds(
     SlotLayout,

@@ -13,8 +13,8 @@ from shared.errors import SettingsError
 from shared.model_folder import ModelFolder
 from shared.settings import Settings
 from workers.engine.loading import load_model
-from workers.engine.tensorrt_probe import DeviceFacts, Unusable
-from workers.engine.torch_loading import find_gpu
+from workers.engine.tensorrt.probe import DeviceFacts, Unusable
+from workers.engine.torch.loading import find_gpu
 
 
 @pytest.fixture(scope="module")

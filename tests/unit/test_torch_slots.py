@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.engine.torch_slots import capacity_for, span_of, spans_for
+from workers.engine.torch.slots import capacity_for, span_of, spans_for
 
 lengths = st.integers(1, 1_048_576)
 

@@ -39,9 +39,9 @@ def load_model(settings: Settings) -> LoadedModel:
 
 def _load_where_usable(settings: Settings) -> LoadedModel:
     """By TensorRT or torch; by `worker.fallback_engine` where it cannot be used on this machine."""
-    from workers.engine.tensorrt_loading import load_tensorrt
-    from workers.engine.tensorrt_probe import Unusable
-    from workers.engine.torch_loading import load_torch
+    from workers.engine.tensorrt.loading import load_tensorrt
+    from workers.engine.tensorrt.probe import Unusable
+    from workers.engine.torch.loading import load_torch
 
     worker = settings.worker
     folder = ModelFolder.open(settings.model.dir, verify=True)

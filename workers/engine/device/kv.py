@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.engine.tensorrt_device import BareDevice, Stream
-from workers.engine.tensorrt_slots import SlotLayout
+from workers.engine.device import BareDevice, Stream
+from workers.engine.device.slots import SlotLayout
 from workers.kv.layout import KvLayout
 
 # What crosses in one piece: so a pinned buffer is small, however long a slot is.

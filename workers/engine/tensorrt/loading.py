@@ -12,11 +12,11 @@ from shared.logs import get_logger
 from shared.model_folder import GRAPH, GRAPH_DATA, ModelFolder
 from shared.settings import PREFIX, Settings
 from workers.engine import Engine
-from workers.engine.tensorrt_build import Progress, build_decoder, build_sampler, import_library
-from workers.engine.tensorrt_plans import PlanCache, PlanKey, PlanShapes, Rejected
-from workers.engine.tensorrt_probe import DeviceFacts, Unusable, probe
-from workers.engine.tensorrt_shapes import device_memory_plan, plan_shapes, unmet
-from workers.engine.tensorrt_tokens import sampler_for
+from workers.engine.device.tokens import sampler_for
+from workers.engine.tensorrt.build import Progress, build_decoder, build_sampler, import_library
+from workers.engine.tensorrt.plans import PlanCache, PlanKey, PlanShapes, Rejected
+from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
+from workers.engine.tensorrt.shapes import device_memory_plan, plan_shapes, unmet
 
 # TensorRT for RTX compiles its kernels where they run: one plan serves all GPUs.
 ANY_SM: Final = "any"
@@ -113,8 +113,8 @@ def load_tensorrt(
         return decoder
     sampler, _ = planner.sampler(_ignored)
 
-    from workers.engine.tensorrt import TensorrtEngine
-    from workers.engine.tensorrt_cuda import CudaDevice
+    from workers.engine.tensorrt.cuda import CudaDevice
+    from workers.engine.tensorrt.engine import TensorrtEngine
 
     device = CudaDevice(library, layer_time)
     try:

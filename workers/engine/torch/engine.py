@@ -1,13 +1,13 @@
 """The engine of torch: our own decoder on a GPU, where TensorRT is absent, or on the CPU, as the reference.
 
 A decode step has the shape of a bucket: 1, 2, 4, … rows, of which attention sees 256, 512, … places
-(`workers/engine/torch_slots.py`). On a GPU each is recorded while loading as a CUDA graph, over inputs, outputs and KV
+(`workers/engine/torch/slots.py`). On a GPU each is recorded while loading as a CUDA graph, over inputs, outputs and KV
 at fixed addresses; a prefill, whose shape may be any, is enqueued as it comes. On the CPU the same steps are computed
 as they come.
 
 What is beside the decoder is the TensorRT engine's own: KV to and from the host on a stream of its own
-(`tensorrt_kv.py`), and tokens from logits with as little crossing as each row allows (`tensorrt_tokens.py`), here over
-torch's memory and streams (`torch_device.py`).
+(`device/kv.py`), and tokens from logits with as little crossing as each row allows (`device/tokens.py`), here over
+torch's memory and streams (`torch/device.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 from shared.model_folder import Manifest, ModelFolder
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
-from workers.engine.tensorrt_device import Staging
-from workers.engine.tensorrt_kv import DeviceKv
-from workers.engine.tensorrt_sampling import BLOCK_TOKENS
-from workers.engine.tensorrt_slots import SlotLayout, bucket_of, decode_buckets
-from workers.engine.tensorrt_tokens import TokenReader
-from workers.engine.torch_decoder import TorchDecoder
-from workers.engine.torch_device import Tensors, TorchDevice, TorchExecution, computing
-from workers.engine.torch_slots import MAX_PREFILL_ROWS, capacity_for, span_of, spans_for
-from workers.engine.torch_weights import DTYPES, load_weights
+from workers.engine.device import Staging
+from workers.engine.device.kv import DeviceKv
+from workers.engine.device.sampling import BLOCK_TOKENS
+from workers.engine.device.slots import SlotLayout, bucket_of, decode_buckets
+from workers.engine.device.tokens import TokenReader
+from workers.engine.torch.decoder import TorchDecoder
+from workers.engine.torch.device import Tensors, TorchDevice, TorchExecution, computing
+from workers.engine.torch.slots import MAX_PREFILL_ROWS, capacity_for, span_of, spans_for
+from workers.engine.torch.weights import DTYPES, load_weights
 from workers.kv.layout import KvLayout, kv_dtype
 
 _SAMPLER_TYPES: Final = {

@@ -1,4 +1,4 @@
-"""What the TensorRT engine asks of a device: memory by address, streams, and programs that run on them.
+"""A GPU as its engines use it: memory by address, streams, and programs that run on them.
 
 A program is a graph that was built for the device. Memory is named by its address; nothing is checked on the way to
 the device, so whoever enqueues work keeps its memory alive, and leaves host memory alone until the stream has been

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from shared.errors import ModelError
 from shared.model_folder import GRAPH, GRAPH_DATA, REMEDY, Architecture, ModelFolder
-from workers.engine.torch_slots import PRECISIONS
+from workers.engine.torch.slots import PRECISIONS
 
 DTYPES: Final = dict(zip(PRECISIONS, (torch.float32, torch.float16, torch.bfloat16), strict=True))
 

@@ -1,6 +1,6 @@
 """Whether TensorRT can work on this machine: looked at in a process of its own, for its libraries may end theirs.
 
-    python -m workers.engine.tensorrt_probe LIBRARY [PLAN]
+    python -m workers.engine.tensorrt.probe LIBRARY [PLAN]
 
 prints one line of JSON, `DeviceFacts` or `Unusable`. With a plan it is loaded too.
 """
@@ -18,11 +18,11 @@ from msgspec import Struct
 
 from shared.errors import ModelError
 from shared.extras import install_command
-from workers.engine.tensorrt_build import import_library, keeps_kv_in_place, make_log
-from workers.engine.tensorrt_plans import read_plan
+from workers.engine.tensorrt.build import import_library, keeps_kv_in_place, make_log
+from workers.engine.tensorrt.plans import read_plan
 
 _OLDEST_SM: Final = 75
-_PROGRAM: Final = (sys.executable, "-m", "workers.engine.tensorrt_probe")
+_PROGRAM: Final = (sys.executable, "-m", "workers.engine.tensorrt.probe")
 _TIMEOUT_S: Final = 180.0
 
 

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from shared.errors import EngineError
 from workers.engine import Sampling
-from workers.engine.sampling import sample
-from workers.engine.tensorrt_device import BareDevice, Execution, Staging, Stream
-from workers.engine.tensorrt_sampling import (
+from workers.engine.device import BareDevice, Execution, Staging, Stream
+from workers.engine.device.sampling import (
     BLOCK_TOKENS,
     NUM_CANDIDATES,
     draw_from_block,
@@ -24,6 +23,7 @@ from workers.engine.tensorrt_sampling import (
     from_a_nucleus,
     from_a_part,
 )
+from workers.engine.sampling import sample
 from workers.graph.sampler import sampler_graph
 
 _LOGIT_BYTES = 4

@@ -11,8 +11,8 @@ from shared.extras import install_command
 from shared.model_folder import ModelFolder
 from shared.settings import PREFIX, Settings, WorkerSettings
 from workers.engine import Engine
-from workers.engine.tensorrt_probe import DeviceFacts, Unusable
-from workers.engine.torch_slots import MAX_PREFILL_ROWS, PRECISIONS, capacity_for
+from workers.engine.tensorrt.probe import DeviceFacts, Unusable
+from workers.engine.torch.slots import MAX_PREFILL_ROWS, PRECISIONS, capacity_for
 from workers.kv.layout import kv_dtype
 from workers.memory_plan import MemoryPlan, plan_memory
 
@@ -66,8 +66,8 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
     try:
         import torch
 
-        from workers.engine.torch import TorchEngine
-        from workers.engine.torch_device import TorchDevice
+        from workers.engine.torch.device import TorchDevice
+        from workers.engine.torch.engine import TorchEngine
     except ImportError as error:  # onnx, by which the folder is read
         return Unusable(f"the torch engine is not installed ({error.name}); {_INSTALL}")
     torch.set_num_threads(worker.threads or os.cpu_count() or 1)

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from shared.errors import ModelError
 from shared.extras import install_command
-from workers.engine.tensorrt_plans import PlanShapes
+from workers.engine.tensorrt.plans import PlanShapes
 
 Library = Literal["tensorrt", "tensorrt-rtx"]
 

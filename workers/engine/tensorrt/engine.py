@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from shared.model_folder import Manifest, ModelFolder
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
-from workers.engine.tensorrt_device import Device, Execution, Replay, Staging
-from workers.engine.tensorrt_kv import DeviceKv
-from workers.engine.tensorrt_plans import DECODE, PREFILL, PlanShapes
-from workers.engine.tensorrt_slots import SlotLayout, bucket_of, decode_buckets
-from workers.engine.tensorrt_step_kv import Beside, InPlace, StepKv
-from workers.engine.tensorrt_tokens import TokenReader
+from workers.engine.device import Device, Execution, Replay, Staging
+from workers.engine.device.kv import DeviceKv
+from workers.engine.device.slots import SlotLayout, bucket_of, decode_buckets
+from workers.engine.device.tokens import TokenReader
+from workers.engine.tensorrt.plans import DECODE, PREFILL, PlanShapes
+from workers.engine.tensorrt.step_kv import Beside, InPlace, StepKv
 from workers.kv.layout import KvLayout, kv_dtype
 
 

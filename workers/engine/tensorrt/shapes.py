@@ -6,7 +6,7 @@ from typing import Final
 from shared.errors import SettingsError
 from shared.model_folder import Manifest, ModelFolder
 from shared.settings import PREFIX, WorkerSettings
-from workers.engine.tensorrt_plans import PlanShapes
+from workers.engine.tensorrt.plans import PlanShapes
 from workers.memory_plan import MemoryPlan, plan_memory
 
 _MAX_PREFILL_ROWS: Final = 8

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shared.errors import EngineError
 from shared.logs import get_logger
-from workers.engine.tensorrt_device import ALIGNMENT, Block, Execution, Extent, Stream
+from workers.engine.device import ALIGNMENT, Block, Execution, Extent, Stream
 
 # Blocks are copied by words: rows of KV are whole numbers of them, their heads having an even number of values.
 _WORD: Final = torch.int32

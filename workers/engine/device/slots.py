@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Self
 
-from workers.engine.tensorrt_device import ALIGNMENT, Block, Extent
+from workers.engine.device import ALIGNMENT, Block, Extent
 from workers.graph.decoder import cache_names
 from workers.kv.layout import KvLayout
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from workers.engine.tensorrt_device import Device, Execution, Stream
-from workers.engine.tensorrt_slots import SlotLayout, StepLayout
+from workers.engine.device import Device, Execution, Stream
+from workers.engine.device.slots import SlotLayout, StepLayout
 
 # Of each row the tokens that its slot holds before the step, and how many of its new ones are no padding.
 Spans = Sequence[tuple[int, int]]

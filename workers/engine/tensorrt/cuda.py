@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from shared.errors import EngineError
 from shared.logs import get_logger
-from workers.engine.tensorrt_build import make_log
-from workers.engine.tensorrt_device import Block, Execution, Extent, Stream
+from workers.engine.device import Block, Execution, Extent, Stream
+from workers.engine.tensorrt.build import make_log
 
 
 def checked(result: tuple[Any, ...]) -> Any:

@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone calls it
 from torch.nn.attention.bias import causal_lower_right
 
 from shared.model_folder import Architecture
-from workers.engine.torch_weights import DecoderWeights, LayerWeights, Linear
+from workers.engine.torch.weights import DecoderWeights, LayerWeights, Linear
 from workers.graph.rotary import rotary_tables
 
 # Of one layer's query, key and value heads `[B, T, heads, head dim]` the attended values `[B, T, heads * head dim]`.
