@@ -7,34 +7,21 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from family_models import FAMILY_CONFIGS, family_tensors, write_family
+from family_models import FAMILY_CONFIGS
+from rounded_models import TEXT, checkpoint_of, plan_of
 
 from ops.optimize.forward import PlainProducts, RoundedProducts, predict
-from ops.optimize.plan import Plan, make_plan, weight_bytes
-from ops.optimize.samples import collect
+from ops.optimize.plan import weight_bytes
 from workers.graph.checkpoint import Checkpoint
 from workers.graph.grids import FP8, GRIDS, INT8, Grid
 from workers.graph.qdq import RoundedLinear
-from workers.graph.safetensors_source import SafetensorsSource
 from workers.graph.tensorrt import write_tensorrt_decoder
 
 MAX_LENGTH = 64
-TEXT = np.random.default_rng(2).integers(0, 320, 24).tolist()
 # A value at the edge between two steps may fall on either side: one of many then differs by a whole step.
 BESIDE_AN_EDGE = 0.1
 STORED = {"int8": onnx.TensorProto.INT8, "fp8": onnx.TensorProto.FLOAT8E4M3FN}
 each_grid = pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
-
-
-def checkpoint_of(folder: Path, name: str) -> Checkpoint:
-    config = FAMILY_CONFIGS[name]
-    write_family(folder, config, family_tensors(config, 3))
-    return SafetensorsSource.open(folder).checkpoint()
-
-
-def plan_of(checkpoint: Checkpoint, grid: Grid = INT8, *, attention: bool = False) -> Plan:
-    texts = [np.random.default_rng(seed).integers(0, 320, 30).tolist() for seed in range(8)]
-    return make_plan(checkpoint, collect(checkpoint, texts, lambda _: None, attention=attention), lambda _: None, grid)
 
 
 def write(checkpoint: Checkpoint, folder: Path, dtype: str, rounded: dict[str, RoundedLinear]) -> Path:

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch_engines import GREEDY
+from torch_engines import GREEDY, on_device
 
 from ops.model import prepare_model
 from workers.engine import DecodeRow, PrefillChunk
 from workers.engine.torch.device import TorchDevice
-from workers.engine.torch.engine import TorchEngine
 
 NUM_STEPS = 1_000
 NUM_SLOTS = 6
@@ -25,7 +24,7 @@ def test_decoding_takes_no_memory_of_the_gpu(
             sys.stdout.write("\nNOT RUN on this machine, torch finds no GPU: no allocation over 1,000 steps on CUDA\n")
         return
     folder = prepare_model(tmp_path, "bf16", source=tiny_source, max_length=96)
-    engine = TorchEngine(folder, TorchDevice("cuda"), num_slots=NUM_SLOTS, max_length=96)
+    engine = on_device(folder, TorchDevice("cuda"), num_slots=NUM_SLOTS, max_length=96)
     assert all(replay is not None for _, replay in engine._steps.values())
     for slot in range(NUM_SLOTS):
         engine.prefill([PrefillChunk(slot=slot, past=0, token_ids=[5, 6, 7], sampling=None)])

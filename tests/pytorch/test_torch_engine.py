@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch_engines import GREEDY, LateTorchDevice, on_the_cpu
+from torch_engines import GREEDY, LateTorchDevice, on_device, on_the_cpu
 
 from ops.model import prepare_model
 from shared.errors import EngineError, ModelError
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tiny_source: Path) -> Model
 
 def late(folder: ModelFolder, **sizes: int) -> tuple[TorchEngine, LateTorchDevice]:
     device = LateTorchDevice()
-    return TorchEngine(folder, device, **{"num_slots": 6, "max_length": 96, **sizes}), device
+    return on_device(folder, device, **{"num_slots": 6, "max_length": 96, **sizes}), device
 
 
 def answered(engine: TorchEngine, prompts: list[list[int]], samplings: list[Sampling], count: int) -> list[list[int]]:

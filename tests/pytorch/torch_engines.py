@@ -1,6 +1,7 @@
 """Engines of torch for tests, and the logits that one has computed."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,12 +11,17 @@ from shared.model_folder import ModelFolder
 from workers.engine import DecodeRow, PrefillChunk, Sampling
 from workers.engine.torch.device import TorchDevice, TorchExecution
 from workers.engine.torch.engine import TorchEngine
+from workers.engine.torch.weights import load_weights
 
 GREEDY = Sampling()
 
 
 def on_the_cpu(folder: ModelFolder, *, num_slots: int = 1, max_length: int = 96, compiled: bool = False) -> TorchEngine:
-    return TorchEngine(folder, TorchDevice("cpu"), num_slots=num_slots, max_length=max_length, compiled=compiled)
+    return on_device(folder, TorchDevice("cpu"), num_slots=num_slots, max_length=max_length, compiled=compiled)
+
+
+def on_device(folder: ModelFolder, device: TorchDevice, **options: Any) -> TorchEngine:
+    return TorchEngine(folder.manifest, load_weights(folder, device.device), device, **options)
 
 
 def logits_of(engine: TorchEngine, row: int = 0) -> np.ndarray:

@@ -13,9 +13,11 @@ from torch.nn import functional as F  # noqa: N812 - as everyone calls it
 from torch.nn.attention.bias import causal_lower_right
 
 from shared.model_folder import Architecture
-from workers.engine.torch.weights import DecoderWeights, LayerWeights, Linear
+from workers.engine.torch.weights import AnyLinear, DecoderWeights, LayerWeights, RoundedLinear
 from workers.graph.rotary import rotary_tables
 
+# `[…, in]` times a linear's matrix, plus its bias: `[…, out]`.
+Multiply = Callable[[Tensor, AnyLinear], Tensor]
 # Of one layer's query, key and value heads `[B, T, heads, head dim]` the attended values `[B, T, heads * head dim]`.
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
@@ -23,23 +25,26 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 @dataclass(frozen=True, slots=True)
 class TorchDecoder:
     """`cosines` and `sines` `[capacity, 1, head dim]` turn a head at each position; the first half of `sines` is
-    negative."""
+    negative. `multiply` computes the products of 8 bits."""
 
     architecture: Architecture
     weights: DecoderWeights
     cosines: Tensor
     sines: Tensor
+    multiply: Multiply
 
     @classmethod
-    def of(cls, architecture: Architecture, weights: DecoderWeights, capacity: int) -> "TorchDecoder":
-        cosines, sines = (
-            torch.from_numpy(table).to(weights.norm.device) for table in rotary_tables(architecture, capacity)
-        )
+    def of(
+        cls, architecture: Architecture, weights: DecoderWeights, angles: tuple[Tensor, Tensor], multiply: Multiply
+    ) -> "TorchDecoder":
+        """`angles`: the cosine and the sine of each position, `[capacity, head dim / 2]`."""
+        cosines, sines = angles
         return cls(
             architecture,
             weights,
             torch.cat((cosines, cosines), -1).unsqueeze(1),
             torch.cat((-sines, sines), -1).unsqueeze(1),
+            multiply,
         )
 
     def decode(self, kv: Tensor, token_ids: Tensor, past: Tensor, span: int) -> Tensor:
@@ -110,12 +115,12 @@ class TorchDecoder:
             if last is not None and index == len(weights.layers) - 1:
                 # Logits are wanted of each row's last token: from here on nothing else is computed.
                 hidden, attended = _at(hidden, last), _at(attended, last)
-            hidden = hidden + _product(attended, layer.output)
+            hidden = hidden + self._product(attended, layer.output)
             normed = _rms_norm(hidden, layer.mlp_norm, epsilon).to(dtype)
-            gate, up = _product(normed, layer.gate_up).chunk(2, -1)
-            hidden = hidden + _product(F.silu(gate) * up, layer.down)
+            gate, up = self._product(normed, layer.gate_up).chunk(2, -1)
+            hidden = hidden + self._product(F.silu(gate) * up, layer.down)
         normed = _rms_norm(hidden[:, 0], weights.norm, epsilon).to(dtype)
-        return F.linear(normed, weights.head).float()
+        return self._product(normed, weights.head).float()
 
     def _heads(
         self, layer: LayerWeights, normed: Tensor, cosines: Tensor, sines: Tensor
@@ -123,7 +128,7 @@ class TorchDecoder:
         """Query and key heads, normed where the layer norms them and turned, and value heads."""
         a = self.architecture
         rows, width = normed.shape[:2]
-        packed = _product(normed, layer.qkv).view(rows, width, -1, a.head_dim)
+        packed = self._product(normed, layer.qkv).view(rows, width, -1, a.head_dim)
         counts = [a.num_heads, a.num_kv_heads]
         turned, value = torch.split(packed, [sum(counts), a.num_kv_heads], 2)
         if layer.query_norm is not None and layer.key_norm is not None:
@@ -134,9 +139,33 @@ class TorchDecoder:
         query, key = torch.split(torch.addcmul(turned * cosines, swapped, sines).to(value.dtype), counts, 2)
         return query, key, value
 
+    def _product(self, value: Tensor, linear: AnyLinear) -> Tensor:
+        if isinstance(linear, RoundedLinear):
+            return self.multiply(value, linear)
+        return F.linear(value, linear.matrix, linear.bias)
 
-def _product(value: Tensor, linear: Linear) -> Tensor:
+
+def angles_for(architecture: Architecture, capacity: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The cosine and the sine by which each position turns a pair of a head's numbers: `[capacity, head dim / 2]`."""
+    cosines, sines = (torch.from_numpy(table).to(device) for table in rotary_tables(architecture, capacity))
+    return cosines, sines
+
+
+def unrounded_product(value: Tensor, linear: AnyLinear) -> Tensor:
+    """A product of 8 bits by that of the numbers which its levels stand for: the reference."""
+    if isinstance(linear, RoundedLinear):
+        if linear.step is not None:
+            value = (on_grid(value, linear.step, linear.matrix.dtype).float() * linear.step).to(value.dtype)
+        linear = linear.unrounded(value.dtype)
     return F.linear(value, linear.matrix, linear.bias)
+
+
+def on_grid(value: Tensor, step: float, dtype: torch.dtype) -> Tensor:
+    """`value` in multiples of `step`, as int8 (to the nearest, ties to even) or E4M3 holds them."""
+    multiples = value.float() / step
+    if dtype == torch.int8:
+        return multiples.round_().clamp_(-128, 127).to(dtype)
+    return multiples.clamp_(-448, 448).to(dtype)
 
 
 def _rms_norm(value: Tensor, scale: Tensor, epsilon: float) -> Tensor:

@@ -10,14 +10,14 @@ What is beside the decoder is the TensorRT engine's own: KV to and from the host
 torch's memory and streams (`torch/device.py`).
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shared.model_folder import Manifest, ModelFolder
+from shared.model_folder import Manifest
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
 from workers.engine.device import Staging
@@ -25,10 +25,10 @@ from workers.engine.device.kv import DeviceKv
 from workers.engine.device.sampling import BLOCK_TOKENS
 from workers.engine.device.slots import SlotLayout, bucket_of, decode_buckets
 from workers.engine.device.tokens import TokenReader
-from workers.engine.torch.decoder import TorchDecoder
+from workers.engine.torch.decoder import TorchDecoder, angles_for, unrounded_product
 from workers.engine.torch.device import Tensors, TorchDevice, TorchExecution, computing
 from workers.engine.torch.slots import MAX_PREFILL_ROWS, capacity_for, span_of, spans_for
-from workers.engine.torch.weights import DTYPES, load_weights
+from workers.engine.torch.weights import DTYPES, DecoderWeights
 from workers.kv.layout import KvLayout, kv_dtype
 
 _SAMPLER_TYPES: Final = {
@@ -46,22 +46,38 @@ _STEP_TYPES: Final = {
     "peaks": torch.float32,
 }
 
-Decode = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], torch.Tensor]
+
+class Step(Protocol):
+    """Adds one token to each of the first B slots: `token_ids` `[B]` at `past` `[B]`, none of which reaches `span`."""
+
+    def __call__(
+        self,
+        kv: torch.Tensor,
+        token_ids: torch.Tensor,
+        past: torch.Tensor,
+        span: int,
+        *,
+        logits: torch.Tensor,
+        peaks: torch.Tensor,
+        best: torch.Tensor,
+    ) -> None:
+        """Write `logits` float32 `[B, vocabulary]`, each row's largest to `peaks` `[B, 1]` and the smallest token that
+        has it to `best` `[B]`. A row whose `past` is its slot's last place only pads the step."""
 
 
 class TorchEngine:
-    """`Engine` of a folder whose weights are fp32, fp16 or bf16, computed in that precision.
+    """`Engine` of `weights` on `device`, computed in the manifest's precision.
 
-    All memory is taken here: weights, KV, buffers, and on a GPU the graphs with their workspace and that of the largest
-    prefill, `max_prefill_rows` of `prefill_tokens` each, which torch keeps. `compiled` has `torch.compile` fuse what a
-    decode step does between its products, which takes minutes. Raises `EngineError` where the device fails,
-    `ModelError` where the folder's weights cannot be read, `ValueError` where `max_length` exceeds the model's
-    positions.
+    All memory beside the weights is taken here: KV, buffers, and on a GPU the graphs with their workspace and that of
+    the largest prefill, `max_prefill_rows` of `prefill_tokens` each, which torch keeps. `compiled` has `torch.compile` fuse what a
+    decode step does between its products, which takes minutes. Raises `EngineError` where
+    the device fails, `ValueError` where `max_length` exceeds the model's positions.
     """
 
     def __init__(
         self,
-        folder: ModelFolder,
+        manifest: Manifest,
+        weights: DecoderWeights,
         device: TorchDevice,
         *,
         num_slots: int,
@@ -70,21 +86,22 @@ class TorchEngine:
         prefill_tokens: int = 256,
         compiled: bool = False,
     ) -> None:
-        a = folder.manifest.architecture
+        a = manifest.architecture
         if not 1 <= max_length <= a.max_positions:
             raise ValueError(f"max_length must be 1 to {a.max_positions}, got {max_length}")
         self._device = device
-        self._info = _info(folder.manifest, num_slots, max_length, min(max_prefill_rows, num_slots))
+        self._info = _info(manifest, num_slots, max_length, min(max_prefill_rows, num_slots))
         self._buckets = decode_buckets(num_slots)
         self._capacity = capacity_for(max_length)
         self._spans = spans_for(self._capacity)
         with computing():
-            self._decoder = TorchDecoder.of(a, load_weights(folder, device.device), self._capacity)
+            angles = angles_for(a, self._capacity, device.device)
+            self._decoder = TorchDecoder.of(a, weights, angles, unrounded_product)
+            step = self._plain_step(compiled=compiled)
             self._take_memory(a.vocab_size)
-            decode = torch.compile(self._decoder.decode, dynamic=True) if compiled else self._decoder.decode
             # The largest first: the others find room in its memory.
             self._steps = {
-                (rows, span): self._record(decode, rows, span)
+                (rows, span): self._record(step, rows, span)
                 for rows in reversed(self._buckets)
                 for span in reversed(self._spans)
             }
@@ -176,11 +193,22 @@ class TorchEngine:
         rows = info.num_slots
         self._decode_inputs = Staging(device, {"input_ids": ((rows,), np.int64), "past_lengths": ((rows,), np.int64)})
 
-    def _record(self, decode: Decode, rows: int, span: int) -> tuple[TorchExecution, Any]:
+    def _plain_step(self, *, compiled: bool) -> Step:
+        """One of torch's own operators."""
+        decode = torch.compile(self._decoder.decode, dynamic=True) if compiled else self._decoder.decode
+
+        def step(
+            kv: torch.Tensor, token_ids: torch.Tensor, past: torch.Tensor, span: int, **found: torch.Tensor
+        ) -> None:
+            _put(decode(kv, token_ids, past, span), **found)
+
+        return step
+
+    def _record(self, step: Step, rows: int, span: int) -> tuple[TorchExecution, Any]:
         """A bucket's step, bound for good, and its recording where the device can."""
 
         def work(tensors: Tensors) -> None:
-            _put(decode(self._slots_kv, tensors["input_ids"], tensors["past_lengths"], span), tensors)
+            step(self._slots_kv, tensors["input_ids"], tensors["past_lengths"], span, **_found(tensors))
 
         execution = TorchExecution(self._device, _STEP_TYPES, work)
         for name, address in self._decode_inputs.addresses.items():
@@ -200,9 +228,11 @@ class TorchEngine:
         token_ids = self._device.tensor(inputs["input_ids"], (rows, width), torch.int64)
         last = self._device.tensor(inputs["last_index"], (rows,), torch.int64)
         kv = self._slots_kv[:, :, first_slot : first_slot + rows]
-        execution = TorchExecution(
-            self._device, _STEP_TYPES, lambda tensors: _put(self._decoder.prefill(kv, token_ids, past, last), tensors)
-        )
+
+        def work(tensors: Tensors) -> None:
+            _put(self._decoder.prefill(kv, token_ids, past, last), **_found(tensors))
+
+        execution = TorchExecution(self._device, _STEP_TYPES, work)
         self._reader.bind(execution, rows)
         return execution
 
@@ -216,12 +246,17 @@ class TorchEngine:
         self._decode_inputs.host["past_lengths"][start:stop] = self._capacity - 1
 
 
-def _put(logits: torch.Tensor, tensors: Tensors) -> None:
-    """Logits, each row's largest, and the smallest token that has it, where the reader wants them."""
-    tensors["logits"].copy_(logits)
-    peaks, token_ids = logits.max(1, keepdim=True)
-    tensors["peaks"].copy_(peaks)
-    tensors["token_ids"].copy_(token_ids[:, 0])
+def _found(tensors: Tensors) -> dict[str, torch.Tensor]:
+    """Where the reader wants what a step finds."""
+    return {"logits": tensors["logits"], "peaks": tensors["peaks"], "best": tensors["token_ids"]}
+
+
+def _put(found: torch.Tensor, *, logits: torch.Tensor, peaks: torch.Tensor, best: torch.Tensor) -> None:
+    """Logits, each row's largest, and the smallest token that has it."""
+    logits.copy_(found)
+    largest, token_ids = found.max(1, keepdim=True)
+    peaks.copy_(largest)
+    best.copy_(token_ids[:, 0])
 
 
 def _find_parts(tensors: Tensors) -> None:

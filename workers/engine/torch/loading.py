@@ -68,13 +68,15 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
 
         from workers.engine.torch.device import TorchDevice
         from workers.engine.torch.engine import TorchEngine
+        from workers.engine.torch.weights import load_weights
     except ImportError as error:  # onnx, by which the folder is read
         return Unusable(f"the torch engine is not installed ({error.name}); {_INSTALL}")
     torch.set_num_threads(worker.threads or os.cpu_count() or 1)
     device = TorchDevice("cpu" if gpu is None else "cuda")
     try:
         return TorchEngine(
-            folder,
+            folder.manifest,
+            load_weights(folder, device.device),
             device,
             num_slots=worker.slots,
             max_length=worker.max_length,

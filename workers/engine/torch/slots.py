@@ -6,7 +6,7 @@ from typing import Final
 _MULTIPLE: Final = 8
 _SHORTEST_SPAN: Final = 256
 
-PRECISIONS: Final = ("fp32", "fp16", "bf16")
+PRECISIONS: Final = ("fp32", "fp16", "bf16", "int8-mlp", "fp8-mlp")
 MAX_PREFILL_ROWS: Final = 8
 
 

@@ -1,7 +1,8 @@
 """A decoder's weights for torch, out of a prepared folder of any engine: those of its graph, in its own numbers.
 
 The graph names every tensor and where its bytes lie in the file beside it (`workers/graph/builder.py`), so a folder
-that ONNX Runtime or TensorRT reads is one that torch reads too, if nothing in it is rounded to 8 bits.
+that ONNX Runtime or TensorRT reads is one that torch reads too, but for those of the CPU's 8 bits. The MLP's 8 bits are
+those of `workers/graph/qdq.py`.
 """
 
 import math
@@ -16,14 +17,22 @@ from torch import Tensor
 
 from shared.errors import ModelError
 from shared.model_folder import GRAPH, GRAPH_DATA, REMEDY, Architecture, ModelFolder
-from workers.engine.torch.slots import PRECISIONS
 
-DTYPES: Final = dict(zip(PRECISIONS, (torch.float32, torch.float16, torch.bfloat16), strict=True))
+# Of products, KV and attention, but for the products of 8 bits.
+DTYPES: Final[dict[str, torch.dtype]] = {
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "int8-mlp": torch.float16,
+    "fp8-mlp": torch.float16,
+}
 
 _STORED: Final[dict[int, tuple[np.dtype[Any], torch.dtype]]] = {
     onnx.TensorProto.FLOAT: (np.dtype("<f4"), torch.float32),
     onnx.TensorProto.FLOAT16: (np.dtype("<f2"), torch.float16),
     onnx.TensorProto.BFLOAT16: (np.dtype("<i2"), torch.bfloat16),
+    onnx.TensorProto.INT8: (np.dtype("<i1"), torch.int8),
+    onnx.TensorProto.FLOAT8E4M3FN: (np.dtype("<i1"), torch.float8_e4m3fn),
 }
 
 
@@ -35,28 +44,48 @@ class Linear:
     bias: Tensor | None
 
 
+@dataclass(frozen=True, slots=True)
+class RoundedLinear:
+    """A matrix of 8 bits, int8 or E4M3, `[out, in]`; row i's numbers are multiples of `scales[i]`, float32 `[out]`.
+
+    With a `step` what it multiplies is rounded to multiples of that, of the same type.
+    """
+
+    matrix: Tensor
+    bias: Tensor | None
+    scales: Tensor
+    step: float | None
+
+    def unrounded(self, dtype: torch.dtype) -> Linear:
+        """The same numbers as a matrix of `dtype`."""
+        return Linear((self.matrix.float() * self.scales.unsqueeze(1)).to(dtype), self.bias)
+
+
+AnyLinear = Linear | RoundedLinear
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWeights:
     """Of one layer; query, key and value are one matrix, and so are gate and up. Norms are float32."""
 
     input_norm: Tensor
-    qkv: Linear
+    qkv: AnyLinear
     query_norm: Tensor | None
     key_norm: Tensor | None
-    output: Linear
+    output: AnyLinear
     mlp_norm: Tensor
-    gate_up: Linear
-    down: Linear
+    gate_up: AnyLinear
+    down: AnyLinear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderWeights:
-    """`head` is the embedding itself where they are tied."""
+    """`head` has the embedding itself where they are tied."""
 
     embedding: Tensor
     layers: tuple[LayerWeights, ...]
     norm: Tensor
-    head: Tensor
+    head: Linear
 
 
 def load_weights(folder: ModelFolder, device: torch.device) -> DecoderWeights:
@@ -66,10 +95,12 @@ def load_weights(folder: ModelFolder, device: torch.device) -> DecoderWeights:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """The graph's tensors by name; `dtype` is that of matrices, biases and tables."""
+    """The graph's tensors by name, and what each product multiplies by its matrix; `dtype` is that of matrices, biases
+    and tables."""
 
     data: Path
     tensors: dict[str, Any]
+    multiplied: dict[str, str]
     device: torch.device
     dtype: torch.dtype
 
@@ -81,7 +112,8 @@ class _Reader:
         except Exception as error:
             raise ModelError(f"{folder.graph_path} is no graph ({type(error).__name__}); {REMEDY}") from error
         tensors = {tensor.name: tensor for tensor in graph.initializer}
-        return cls(folder.path / GRAPH_DATA, tensors, device, DTYPES[folder.manifest.precision])
+        multiplied = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "MatMul"}
+        return cls(folder.path / GRAPH_DATA, tensors, multiplied, device, DTYPES[folder.manifest.precision])
 
     def weights(self, a: Architecture) -> DecoderWeights:
         embedding = self._table("embed_tokens", a)
@@ -89,7 +121,7 @@ class _Reader:
             embedding=embedding,
             layers=tuple(self._layer(f"layers.{index}", a) for index in range(a.num_layers)),
             norm=self._norm("norm", a.hidden_size),
-            head=embedding if a.tied_embedding else self._table("lm_head", a),
+            head=Linear(embedding if a.tied_embedding else self._table("lm_head", a), None),
         )
 
     def _layer(self, prefix: str, a: Architecture) -> LayerWeights:
@@ -99,7 +131,6 @@ class _Reader:
             self._linear(f"{mlp}.{part}_proj", a.hidden_size, a.intermediate_size, biased=a.mlp_bias)
             for part in ("gate", "up")
         )
-        bias = None if gate.bias is None or up.bias is None else torch.cat((gate.bias, up.bias))
         return LayerWeights(
             input_norm=self._norm(f"{prefix}.input_layernorm", a.hidden_size),
             qkv=self._linear(f"{attention}.qkv", a.hidden_size, query + 2 * key_value, biased=a.qkv_bias),
@@ -107,17 +138,28 @@ class _Reader:
             key_norm=self._head_norm(f"{attention}.k", a),
             output=self._linear(f"{attention}.o_proj", query, a.hidden_size, biased=a.output_bias),
             mlp_norm=self._norm(f"{prefix}.post_attention_layernorm", a.hidden_size),
-            gate_up=Linear(torch.cat((gate.matrix, up.matrix)), bias),
+            gate_up=_stacked(gate, up, self.dtype),
             down=self._linear(f"{mlp}.down_proj", a.intermediate_size, a.hidden_size, biased=a.mlp_bias),
         )
 
     def _table(self, name: str, a: Architecture) -> Tensor:
         return self._read(f"{name}.weight", (a.vocab_size, a.hidden_size)).to(self.dtype)
 
-    def _linear(self, name: str, num_in: int, num_out: int, *, biased: bool) -> Linear:
+    def _linear(self, name: str, num_in: int, num_out: int, *, biased: bool) -> AnyLinear:
         # Graphs hold matrices as `[in, out]`; products with few rows are fastest of `[out, in]`.
-        matrix = self._read(f"{name}.weight", (num_in, num_out)).to(self.dtype).t().contiguous()
-        return Linear(matrix, self._read(f"{name}.bias", (num_out,)).to(self.dtype) if biased else None)
+        bias = self._read(f"{name}.bias", (num_out,)).to(self.dtype) if biased else None
+        if f"{name}.levels" not in self.tensors:
+            matrix = self._read(f"{name}.weight", (num_in, num_out)).to(self.dtype)
+            return Linear(matrix.t().contiguous(), bias)
+        levels = self._read(f"{name}.levels", (num_in, num_out))
+        turned = levels.view(torch.int8).t().contiguous().view(levels.dtype)
+        scales = self._read(f"{name}.scales", (num_out,)).float()
+        return RoundedLinear(turned, bias, scales, self._step(name))
+
+    def _step(self, name: str) -> float | None:
+        """That of what linear `name` multiplies, which it may share with another; None where that is not rounded."""
+        step = self.tensors.get(self.multiplied.get(f"{name}.out", "").removesuffix(".in") + ".step")
+        return None if step is None else float(onnx.numpy_helper.to_array(step))
 
     def _head_norm(self, part: str, a: Architecture) -> Tensor | None:
         if not a.query_key_norm:
@@ -138,3 +180,15 @@ class _Reader:
         offset = int({entry.key: entry.value for entry in tensor.external_data}["offset"])
         values = np.fromfile(self.data, stored, math.prod(shape), offset=offset)
         return torch.from_numpy(values).view(dtype).view(shape).to(self.device)
+
+
+def _stacked(gate: AnyLinear, up: AnyLinear, dtype: torch.dtype) -> AnyLinear:
+    """Both as one matrix: of 8 bits only if both are, with rounded inputs only if both have the same."""
+    bias = None if gate.bias is None or up.bias is None else torch.cat((gate.bias, up.bias))
+    if isinstance(gate, RoundedLinear) and isinstance(up, RoundedLinear):
+        levels = torch.cat((gate.matrix.view(torch.int8), up.matrix.view(torch.int8))).view(gate.matrix.dtype)
+        return RoundedLinear(
+            levels, bias, torch.cat((gate.scales, up.scales)), gate.step if gate.step == up.step else None
+        )
+    plain = [part.unrounded(dtype) if isinstance(part, RoundedLinear) else part for part in (gate, up)]
+    return Linear(torch.cat([part.matrix for part in plain]), bias)

@@ -1,0 +1,59 @@
+"""Models whose MLP is of 8 bits, by torch: the same probabilities as numpy's."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rounded_models import TEXT, checkpoint_of, plan_of
+from torch_engines import GREEDY, logits_of, on_device
+
+from ops.optimize.forward import RoundedProducts, predict
+from shared.model_folder import CHATML, Manifest, ModelFolder, Source
+from workers.engine import PrefillChunk
+from workers.engine.torch.device import TorchDevice
+from workers.engine.torch.engine import TorchEngine
+from workers.graph.checkpoint import Checkpoint
+from workers.graph.grids import GRIDS, Grid
+from workers.graph.qdq import RoundedLinear
+from workers.graph.tensorrt import write_tensorrt_decoder
+
+MAX_LENGTH = 64
+NOWHERE = Source(name="random", sha256="0" * 64)
+
+
+def engine_of(
+    checkpoint: Checkpoint, rounded: dict[str, RoundedLinear], folder: Path, grid: Grid, **options: Any
+) -> TorchEngine:
+    folder.mkdir(exist_ok=True)
+    write_tensorrt_decoder(checkpoint, folder, max_length=MAX_LENGTH, rounded=rounded, progress=lambda _: None)
+    manifest = Manifest(
+        name="random", revision="0" * 64, precision="int8-mlp" if grid.name == "int8" else "fp8-mlp", source=NOWHERE,
+        architecture=checkpoint.architecture, stop_token_ids=(), chat_template=CHATML, files=(), dialect="tensorrt",
+    )  # fmt: skip
+    return on_device(ModelFolder(folder, manifest), TorchDevice("cpu"), num_slots=1, max_length=MAX_LENGTH, **options)
+
+
+def log_probabilities(engine: TorchEngine) -> np.ndarray:
+    """Of each token of `TEXT` but the first, given those before it."""
+    found = []
+    for length in range(1, len(TEXT)):
+        engine.prefill([PrefillChunk(slot=0, past=0, token_ids=TEXT[:length], sampling=GREEDY)])
+        logits = logits_of(engine).astype(np.float64)
+        found.append(logits[TEXT[length]] - np.log(np.exp(logits).sum()))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
+@pytest.mark.parametrize("name", ["llama, linear scaling, every bias", "qwen3, tied"])
+def test_a_model_of_8_bits_gives_numpys_probabilities(tmp_path: Path, name: str, grid: Grid) -> None:
+    """Whole, with a place's weights alone of 8 bits, and with one left in fp16, whose neighbour is then so as well."""
+    checkpoint = checkpoint_of(tmp_path / "source", name)
+    plan = plan_of(checkpoint, grid, attention=True)
+    left_out: dict[str, Any]
+    for left_out in ({}, {"layers.0.mlp.down_proj": "weights", "layers.1.mlp.up_proj": "fp16"}):
+        even, rounded = plan.at(left_out)
+        expected = predict(even, [TEXT], RoundedProducts(rounded)).log_probability
+        difference = np.abs(log_probabilities(engine_of(even, rounded, tmp_path / "graph", grid)) - expected)
+        assert np.median(difference) < 0.06  # ONNX Runtime: 0.05
+        assert difference.max() < 0.3
