@@ -46,7 +46,8 @@ def log_probabilities(engine: TorchEngine) -> np.ndarray:
 
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
 @pytest.mark.parametrize("name", ["llama, linear scaling, every bias", "qwen3, tied"])
-def test_a_model_of_8_bits_gives_numpys_probabilities(tmp_path: Path, name: str, grid: Grid) -> None:
+@pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
+def test_a_model_of_8_bits_gives_numpys_probabilities(tmp_path: Path, name: str, grid: Grid, *, fused: bool) -> None:
     """Whole, with a place's weights alone of 8 bits, and with one left in fp16, whose neighbour is then so as well."""
     checkpoint = checkpoint_of(tmp_path / "source", name)
     plan = plan_of(checkpoint, grid, attention=True)
@@ -54,6 +55,8 @@ def test_a_model_of_8_bits_gives_numpys_probabilities(tmp_path: Path, name: str,
     for left_out in ({}, {"layers.0.mlp.down_proj": "weights", "layers.1.mlp.up_proj": "fp16"}):
         even, rounded = plan.at(left_out)
         expected = predict(even, [TEXT], RoundedProducts(rounded)).log_probability
-        difference = np.abs(log_probabilities(engine_of(even, rounded, tmp_path / "graph", grid)) - expected)
+        difference = np.abs(
+            log_probabilities(engine_of(even, rounded, tmp_path / "graph", grid, fused=fused)) - expected
+        )
         assert np.median(difference) < 0.06  # ONNX Runtime: 0.05
         assert difference.max() < 0.3

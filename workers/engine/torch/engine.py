@@ -1,9 +1,10 @@
 """The engine of torch: our own decoder on a GPU, where TensorRT is absent, or on the CPU, as the reference.
 
 A decode step has the shape of a bucket: 1, 2, 4, … rows, of which attention sees 256, 512, … places
-(`workers/engine/torch/slots.py`). On a GPU each is recorded while loading as a CUDA graph, over inputs, outputs and KV
-at fixed addresses; a prefill, whose shape may be any, is enqueued as it comes. On the CPU the same steps are computed
-as they come.
+(`workers/engine/torch/slots.py`). On a GPU it is one of fused kernels (`workers/engine/torch/kernels`), where the
+model's shape allows it, and each is recorded while loading as a CUDA graph, over inputs, outputs and KV at fixed
+addresses; a prefill, whose shape may be any, is enqueued as it comes. On the CPU the same steps are computed by torch's
+operators, as they come.
 
 What is beside the decoder is the TensorRT engine's own: KV to and from the host on a stream of its own
 (`device/kv.py`), and tokens from logits with as little crossing as each row allows (`device/tokens.py`), here over
@@ -69,8 +70,9 @@ class TorchEngine:
     """`Engine` of `weights` on `device`, computed in the manifest's precision.
 
     All memory beside the weights is taken here: KV, buffers, and on a GPU the graphs with their workspace and that of
-    the largest prefill, `max_prefill_rows` of `prefill_tokens` each, which torch keeps. `compiled` has `torch.compile` fuse what a
-    decode step does between its products, which takes minutes. Raises `EngineError` where
+    the largest prefill, `max_prefill_rows` of `prefill_tokens` each, which torch keeps. `fused` has decode steps
+    computed by the kernels of `workers/engine/torch/kernels`, which must take the model; `compiled` has `torch.compile`
+    fuse what a step of torch's own operators does between its products, which takes minutes. Raises `EngineError` where
     the device fails, `ValueError` where `max_length` exceeds the model's positions.
     """
 
@@ -84,6 +86,7 @@ class TorchEngine:
         max_length: int,
         max_prefill_rows: int = MAX_PREFILL_ROWS,
         prefill_tokens: int = 256,
+        fused: bool = False,
         compiled: bool = False,
     ) -> None:
         a = manifest.architecture
@@ -96,8 +99,14 @@ class TorchEngine:
         self._spans = spans_for(self._capacity)
         with computing():
             angles = angles_for(a, self._capacity, device.device)
-            self._decoder = TorchDecoder.of(a, weights, angles, unrounded_product)
-            step = self._plain_step(compiled=compiled)
+            if fused:
+                from workers.engine.torch.kernels.step import FusedStep, rounded_product
+
+                step: Step = FusedStep(a, weights, *angles, rows=num_slots)
+                self._decoder = TorchDecoder.of(a, weights, angles, rounded_product)
+            else:
+                self._decoder = TorchDecoder.of(a, weights, angles, unrounded_product)
+                step = self._plain_step(compiled=compiled)
             self._take_memory(a.vocab_size)
             # The largest first: the others find room in its memory.
             self._steps = {

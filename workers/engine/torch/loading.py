@@ -8,7 +8,8 @@ from typing import Literal
 
 from shared.errors import SettingsError
 from shared.extras import install_command
-from shared.model_folder import ModelFolder
+from shared.logs import get_logger
+from shared.model_folder import Architecture, ModelFolder
 from shared.settings import PREFIX, Settings, WorkerSettings
 from workers.engine import Engine
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable
@@ -81,11 +82,25 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
             num_slots=worker.slots,
             max_length=worker.max_length,
             prefill_tokens=worker.prefill_chunk_tokens,
+            fused=gpu is not None and worker.torch_fused and takes_fused(folder.manifest.architecture),
             compiled=worker.torch_compile,
         )
     except BaseException:
         device.close()
         raise
+
+
+def takes_fused(architecture: Architecture) -> bool:
+    """Whether decode steps can be of fused kernels; the log says why not."""
+    try:
+        from workers.engine.torch.kernels.step import takes
+    except ImportError as error:
+        get_logger().warning("kernels_unused", reason=f"{error.name} is not installed; {_INSTALL}")
+        return False
+    if not takes(architecture):
+        get_logger().warning("kernels_unused", reason="the model's widths are no multiples of 32")
+        return False
+    return True
 
 
 def torch_memory_plan(worker: WorkerSettings, folder: ModelFolder, available_bytes: int) -> MemoryPlan:
