@@ -4,10 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 
-from shared import metrics
-from shared.logs import get_logger
-
-log = get_logger()
+from shared.faults import caught
 
 
 @dataclass(slots=True)
@@ -28,5 +25,4 @@ class Background:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            metrics.handler_errors.inc()
-            log.error("handler_failed", exc_info=error)
+            caught("task", error)

@@ -13,6 +13,7 @@ from typing import Final
 from gateway.cursor import Place
 from gateway.reply_consumer import decode_replies
 from shared.errors import BrokerUnavailable
+from shared.faults import caught
 from shared.kafka import LogReader, Outage
 from shared.logs import get_logger
 from shared.messages import Reply
@@ -111,7 +112,7 @@ class LogFollower:
         """A fault of our own: the deadlines answer the adopted."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("follower_failed", task=task.get_name(), exc_info=error)
+            caught("task", error, task=task.get_name())
 
 
 def _tell(waiting: list[tuple[int, "asyncio.Future[None]"]]) -> None:

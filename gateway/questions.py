@@ -11,6 +11,7 @@ from typing import Final
 
 from gateway.cursor import Place
 from shared.errors import BrokerRefuses, BrokerUnavailable, ProtocolError
+from shared.faults import caught
 from shared.kafka import LogReader, Record
 from shared.logs import get_logger
 from shared.messages import Bucket
@@ -121,7 +122,7 @@ class Questions:
         """A fault of our own: the FAQ has nothing to look up."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("questions_failed", task=task.get_name(), exc_info=error)
+            caught("task", error, task=task.get_name())
 
 
 def _question_of(record: Record, response_id: str) -> str:

@@ -15,8 +15,8 @@ from shared.clock import now_unix_ms
 from shared.codec import msgpack_encode
 from shared.deadletters import dead_letter, own_fault
 from shared.errors import BrokerUnavailable, ProtocolError
+from shared.faults import caught
 from shared.kafka import GroupReader, Outage, Outgoing, Producer, Record
-from shared.logs import get_logger
 from shared.requests import Defaults, Order, open_request, request_headers, settle
 from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges, TopicNames, session_key
@@ -24,8 +24,6 @@ from shared.topics import BucketEdges, TopicNames, session_key
 _READ_MS = 500
 _MAX_RECORDS = 200
 _RETRY_S = 0.2
-
-log = get_logger()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,8 +69,8 @@ class Router:
             return False
         except ProtocolError as error:
             await dead_letter(self.producer, self.topics, record, error)
-        except Exception as error:  # a fault of our own: counted, logged, and this one record set aside
-            log.exception("routing_failed", origin=f"{record.topic}/{record.partition}/{record.offset}")
+        except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
+            caught("record", error, origin=f"{record.topic}/{record.partition}/{record.offset}")
             await dead_letter(self.producer, self.topics, record, own_fault(error))
         return True
 

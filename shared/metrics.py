@@ -5,7 +5,7 @@ follow vLLM's and OpenTelemetry's GenAI metrics. CPU, memory and open files of t
 (`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`).
 """
 
-from typing import Final, get_args
+from typing import Final, Literal, get_args
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -31,7 +31,6 @@ e2e = Histogram("replyline_gateway_e2e_seconds", "Receipt to terminal event", ["
 publish = Histogram("replyline_gateway_publish_seconds", "Produce to acknowledgement", buckets=_LATENCY_S)
 replies_dropped = Counter("replyline_gateway_replies_dropped_total", "Replies nobody waits for, or repeated", ["why"])
 deltas_merged = Counter("replyline_gateway_deltas_merged_total", "Deltas joined to another for a slow client")
-handler_errors = Counter("replyline_gateway_handler_errors_total", "Our own faults, caught at the process's edge")
 quota_refusals = Counter("replyline_gateway_quota_refusals_total", "Requests over a minute's limit", ["of"])
 memory_level = Gauge("replyline_gateway_memory_level", "0 normal, 1 sheds at 92 %, 2 refuses at 95 % of the budget")
 connections_refused = Counter(
@@ -145,6 +144,10 @@ kv_dropped = Counter("replyline_kv_dropped_total", "Blocks dropped, and turns th
 kv_host_bytes = Gauge("replyline_kv_host_bytes", "Host memory that holds blocks")
 
 # --- both
+Faulty = Literal["answer", "connection", "handoff", "history", "kv", "record", "task"]
+faults = Counter("replyline_faults_total", "Our own faults, by what each has harmed: one of these, no other", ["what"])
+for _what in get_args(Faulty):  # each from 0: an alert sees the first
+    faults.labels(_what)
 dead_letters = Counter("replyline_dead_letters_total", "Records that could not be decoded or served", ["reason"])
 DEAD_LETTER_REASONS: Final = (
     "invalid_record", "invalid_field", "header_mismatch", "reply_topic_not_allowed", "tenant_not_allowed",

@@ -15,6 +15,7 @@ from shared.clock import now_unix_ms
 from shared.codec import decode_cancel
 from shared.deadletters import dead_letter, own_fault
 from shared.errors import BrokerUnavailable, ProtocolError
+from shared.faults import caught
 from shared.kafka import GroupReader, Outage, PartitionReader, Producer, Record
 from shared.logs import get_logger
 from shared.messages import Bucket, Erase, ReplyDone
@@ -194,8 +195,8 @@ class Intake:
             await self._accept(record, origin)
         except ProtocolError as error:
             await self._set_aside(record, origin, error)
-        except Exception as error:  # a fault of our own: counted, logged, and this one record set aside
-            log.exception("intake_failed", origin=f"{record.topic}/{record.partition}/{record.offset}")
+        except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
+            caught("record", error, origin=f"{record.topic}/{record.partition}/{record.offset}")
             await self._set_aside(record, origin, own_fault(error))
 
     async def _set_aside(self, record: Record, origin: tuple[Partition, int], error: ProtocolError) -> None:

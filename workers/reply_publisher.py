@@ -16,6 +16,7 @@ import msgspec
 from shared import metrics
 from shared.codec import msgpack_encode
 from shared.errors import BrokerUnavailable, ProtocolError
+from shared.faults import caught
 from shared.kafka import Outgoing, Producer
 from shared.logs import get_logger
 from shared.messages import ReplyDelta, ReplyDone
@@ -215,5 +216,5 @@ class ReplyPublisher:
         """A lane retires when it is idle; one that failed takes the process with it, or its partition would hang."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            get_logger().error("replies_failed", lane=task.get_name(), exc_info=error)
+            caught("task", error, task=task.get_name())
             self.failed.set()

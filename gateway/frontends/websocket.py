@@ -26,8 +26,8 @@ from shared import metrics
 from shared.clock import now_unix_ms
 from shared.codec import GATEWAY_CODECS, Codec, event_id_of
 from shared.errors import ProtocolError
+from shared.faults import caught
 from shared.gateway_settings import GatewaySettings
-from shared.logs import get_logger
 from shared.messages import ClientMessage, ServerMessage, SessionClosing, SessionRefresh, SessionStart
 from shared.origins import origin_may_connect
 from shared.status import Readiness, http_response, status_page
@@ -42,8 +42,6 @@ _MAX_RECONNECT_MS = 5_000
 # A client that does not read does not read a goodbye either.
 _CLOSE_S = 2.0
 _RETRY_AFTER_S = 5
-
-log = get_logger()
 
 
 class WebSocketConnection:
@@ -201,9 +199,8 @@ class WebSocketFrontend:
             await self._receive(connection, socket, codec)
         except ConnectionClosed:
             pass  # however it ended, the finally below settles it
-        except Exception:  # a fault of our own: counted, logged, and this one client told to come back
-            metrics.handler_errors.inc()
-            log.exception("connection_failed", connection=session.connection_id)
+        except Exception as error:  # noqa: BLE001 - counted and logged; this client is told to come back
+            caught("connection", error, connection=session.connection_id)
             connection.close(CloseCode.INTERNAL, "internal error")
             await connection.closed()
         finally:

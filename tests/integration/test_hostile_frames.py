@@ -31,9 +31,9 @@ from gateway.gateway import Gateway
 from gateway.memory_watch import MemoryWatch
 from gateway.session import CloseCode, SessionLimits
 from gateway.static import StaticFiles
+from shared import metrics
 from shared.gateway_settings import GatewaySettings
 from shared.messages import ClientMessage
-from shared.metrics import handler_errors
 from shared.status import Readiness
 
 WHOLE = 2_000
@@ -185,7 +185,7 @@ async def test_neighbours_get_their_answers_whatever_strangers_send(
     assert kinds.keys() == KINDS.keys()
     assert all(during)
     assert faults(system) == []
-    assert await gateway.metric("replyline_gateway_handler_errors_total") == 0
+    assert await gateway.metric("replyline_faults_total") == 0
     was, became = (p99_ms([answer for of_one in answers for answer in of_one]) for answers in (before, during))
     reliability.found(
         "3",
@@ -254,7 +254,8 @@ async def test_a_fault_of_our_own_is_logged_and_counted_and_the_client_comes_bac
         readiness=Readiness(),
         files=StaticFiles(),
     )
-    before = handler_errors._value.get()
+    count = metrics.faults.labels("connection")._value
+    before = count.get()
     server = await front_end.listen()
     port = server.sockets[0].getsockname()[1]
     with capture_logs() as lines:
@@ -263,5 +264,5 @@ async def test_a_fault_of_our_own_is_logged_and_counted_and_the_client_comes_bac
             assert await client.closed() == CloseCode.INTERNAL
         server.close()
         await server.wait_closed()
-    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["connection_failed"]
-    assert handler_errors._value.get() == before + 1
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["fault"]
+    assert count.get() == before + 1

@@ -180,5 +180,5 @@ async def test_a_redis_that_hangs_costs_time_and_no_answer_and_is_used_again(sys
             return await restored(worker, level="redis") > before
 
         await eventually(is_used_again)
-        assert not worker.logged("kv_fetch_failed")
+        assert not worker.logged("fault")
         assert len(worker.logged("available", what="redis for kv")) >= 1

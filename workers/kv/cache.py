@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from shared import metrics
 from shared.clock import now_unix_ms
 from shared.errors import StoreUnavailable
+from shared.faults import caught
 from shared.logs import get_logger
 from shared.session_key import SessionKey
 from workers.erasures import Erasures
@@ -132,8 +133,8 @@ class KvCache:
         try:
             await self._last_turn_is_here(prompt.session)
             found = await asyncio.wrap_future(self._fetches.submit(lambda: self._fetch(prompt)))
-        except Exception:
-            log.exception("kv_fetch_failed")
+        except Exception as error:  # noqa: BLE001 - counted and logged; the tokens are computed
+            caught("kv", error, request_id=sequence.request_id)
             metrics.kv_dropped.labels("internal").inc()
             return
         sequence.kv, sequence.computed = found.values, found.num_tokens
@@ -315,8 +316,8 @@ class KvCache:
                 self._save(tokens, start, values, coming)
         except StoreUnavailable:
             metrics.kv_dropped.labels("unavailable").inc()
-        except Exception:
-            log.exception("kv_save_failed")
+        except Exception as error:  # noqa: BLE001 - counted and logged; the turn's KV is not kept
+            caught("kv", error)
             metrics.kv_dropped.labels("internal").inc()
         finally:
             self._come(tokens.session, coming)

@@ -68,7 +68,7 @@ OVERVIEW = Page(
             "Good: nothing at all. late: told over 250 ms after the deadline; faults: our own, see the log.",
             "cps",
             (per_second(metrics.late_terminals), "late ends"),
-            (per_second(metrics.handler_errors), "faults"),
+            (per_second(metrics.faults), "faults"),
             (per_second(metrics.dead_letters), "dead letters"),
         ),
     ),
