@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from gateway.admission import AdmissionLimits, FallbackReason, check_length, promise
 from gateway.alarm import Alarm
 from gateway.background import Background
-from gateway.books import count_answer
 from gateway.care import Care
 from gateway.connection import Connection, put_all, refuse
 from gateway.connections import Connections
 from gateway.cursor import Told, response_id
+from gateway.endings import Endings
 from gateway.entry import Entry, Item
 from gateway.erasure import erase
 from gateway.gatekeeper import Gatekeeper
@@ -62,10 +62,21 @@ class Gateway:
     connections: Connections = field(default_factory=Connections)
     draining: bool = False
     _alarm: Alarm = field(init=False)
+    _endings: Endings = field(init=False)
     _beside: Background = field(default_factory=Background)
 
     def __post_init__(self) -> None:
         self._alarm = Alarm(self._deadline_came)
+        self._endings = Endings(
+            inflight=self.inflight,
+            connections=self.connections,
+            publisher=self.publisher,
+            gatekeeper=self.gatekeeper,
+            resumption=self.resumption,
+            care=self.care,
+            tracer=self.tracer,
+            beside=self._beside,
+        )
 
     # --- clients
 
@@ -232,7 +243,7 @@ class Gateway:
             if not entry.published:  # cancelled or answered by the FAQ meanwhile: the worker need not start
                 await self.publisher.cancel(entry)
             return
-        self._show(entry, self.inflight.acknowledge(entry))
+        self._endings.show(entry, self.inflight.acknowledge(entry))
 
     async def _count(self, text: str) -> int:
         """Tokens of the input; off the loop, and not at all where its bytes already show that it is short."""
@@ -283,28 +294,7 @@ class Gateway:
         if reply.origin == "worker" and not (entry.created and entry.chars) and not reply.output_text:
             self._fall_back(entry, "worker")  # the model had nothing to say, or the worker gave up
             return
-        self._show(entry, self.inflight.finish(entry, reply, now))
-
-    def _show(self, entry: Entry, items: Iterable[Item]) -> None:
-        """Hand items to the client, and settle the books when the answer has ended."""
-        connection = self.connections.of(entry)
-        if connection is not None:
-            put_all(connection, items)
-            connection.flush()
-        if entry.done:
-            self.connections.count_out(entry)
-            self._ended(entry)
-
-    def _ended(self, entry: Entry) -> None:
-        response = entry.response
-        assert response is not None
-        self.gatekeeper.ended(entry, response)
-        if entry.adopted and entry.log is not None:
-            self.resumption.let_go(entry)
-        metrics.inflight.set(len(self.inflight))
-        count_answer(entry, response)
-        self.care.ended(entry, response, self.connections.of(entry))
-        self.tracer.ended(entry, response)
+        self._endings.show(entry, self.inflight.finish(entry, reply, now))
 
     # --- the deadline, and the client's own will
 
@@ -316,10 +306,10 @@ class Gateway:
         try:
             for entry in self.inflight.late(now):
                 if entry.created and entry.chars:
-                    self._end(entry, self.inflight.cut(entry, now))
+                    self._endings.end(entry, self.inflight.cut(entry, now))
                 else:
                     self._fall_back(entry, "deadline")
-                self._spare_worker(entry)
+                self._endings.spare_worker(entry)
         finally:
             self._set_timer()
 
@@ -337,25 +327,20 @@ class Gateway:
         entry.input = await self.resumption.question(entry, now_unix_ms())
         if not entry.done:
             self._answer_from_faq(entry, why)
-            self._spare_worker(entry)
+            self._endings.spare_worker(entry)
 
     def _answer_from_faq(self, entry: Entry, why: FallbackReason) -> None:
         if entry.created and entry.chars:  # the log had text after all
             entry.fallback = None
             if entry.deadline.expired(now_unix_ms(), started=True):
-                self._end(entry, self.inflight.cut(entry, now_unix_ms()))
+                self._endings.end(entry, self.inflight.cut(entry, now_unix_ms()))
             return
         metrics.fallbacks.labels(why).inc()
         self._give(entry, choose_fallback(entry.input, self.faq.index.search(entry.input), min_score=self.min_score))
 
-    def _spare_worker(self, entry: Entry) -> None:
-        """What has ended here need not be written on."""
-        if entry.done and entry.published:
-            self._beside.start(self.publisher.cancel(entry))
-
     def _give(self, entry: Entry, answer: Fallback) -> None:
         """The conversation remembers it, if it says something."""
-        self._end(entry, self.inflight.fall_back(entry, answer, now_unix_ms()))
+        self._endings.end(entry, self.inflight.fall_back(entry, answer, now_unix_ms()))
         if answer.source != "busy":
             self.history.remember(entry.tenant, entry.session_id, entry.turn(answer))
 
@@ -371,14 +356,8 @@ class Gateway:
             self._cancel_entry(entry)
 
     def _cancel_entry(self, entry: Entry) -> None:
-        self._end(entry, self.inflight.cancel(entry, now_unix_ms()))
-        self._spare_worker(entry)
-
-    def _end(self, entry: Entry, items: Iterable[Item]) -> None:
-        """This gateway ends an answer itself: its client hears of it, and so does the log."""
-        self._show(entry, items)
-        if entry.fallback != "broker":
-            self._beside.start(self.publisher.ended(entry))
+        self._endings.end(entry, self.inflight.cancel(entry, now_unix_ms()))
+        self._endings.spare_worker(entry)
 
     def _forget(self, connection: Connection) -> None:
         """`session.delete`: what is in flight is cancelled, the history erased, and what was computed of it; nothing of
