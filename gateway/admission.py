@@ -57,14 +57,7 @@ def check_inflight(limits: AdmissionLimits, *, inflight: int, of_connection: int
             retriable=True,
             retry_after_ms=_RETRY_AFTER_MS,
         )
-    if of_connection >= limits.max_inflight_per_connection:
-        raise ProtocolError(
-            "too_many_inflight",
-            f"{of_connection} answers are in flight on this connection, "
-            f"{limits.max_inflight_per_connection} are allowed; wait for one",
-            kind="rate_limit_error",
-            retriable=True,
-        )
+    check_connection(limits, of_connection)
     if inflight >= limits.max_inflight:
         raise ProtocolError(
             "queue_full",
@@ -72,6 +65,18 @@ def check_inflight(limits: AdmissionLimits, *, inflight: int, of_connection: int
             kind="overloaded_error",
             retriable=True,
             retry_after_ms=_RETRY_AFTER_MS,
+        )
+
+
+def check_connection(limits: AdmissionLimits, of_connection: int) -> None:
+    """Raises `ProtocolError` where a connection may not wait for one more answer: each stands in its every cursor."""
+    if of_connection >= limits.max_inflight_per_connection:
+        raise ProtocolError(
+            "too_many_inflight",
+            f"{of_connection} answers are in flight on this connection, "
+            f"{limits.max_inflight_per_connection} are allowed; wait for one",
+            kind="rate_limit_error",
+            retriable=True,
         )
 
 

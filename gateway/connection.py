@@ -22,6 +22,9 @@ class Connection(Protocol):
 
     def put(self, item: ServerMessage | Item) -> None: ...
 
+    def let_go(self, response_id: str) -> None:
+        """Another connection hears of that answer from now on; what waits of it here is not written."""
+
     def flush(self) -> None:
         """Write what waits, in one write, unless the client is slow; then it waits and deltas merge."""
 

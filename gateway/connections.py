@@ -27,9 +27,17 @@ class Connections:
 
     def take_over(self, connection: Connection, entry: Entry) -> None:
         """From now on it is this connection that waits for the answer."""
-        if not entry.done and entry.connection_id != connection.session.connection_id:
-            self.count_out(entry)
+        if self.waits_elsewhere(connection, entry):
+            former = self.of(entry)
+            if former is not None:
+                former.num_inflight -= 1
+                former.let_go(entry.response_id)
             connection.num_inflight += 1
+
+    @staticmethod
+    def waits_elsewhere(connection: Connection, entry: Entry) -> bool:
+        """Whether the answer is open, and not this connection's."""
+        return not entry.done and entry.connection_id != connection.session.connection_id
 
     def count_out(self, entry: Entry) -> None:
         """Nobody waits for it any more."""

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gateway.admission import AdmissionLimits, FallbackReason, check_length, promise
+from gateway.admission import AdmissionLimits, FallbackReason, check_connection, check_length, promise
 from gateway.alarm import Alarm
 from gateway.background import Background
 from gateway.care import Care
@@ -182,6 +182,8 @@ class Gateway:
             await self._drop_erased([known])
             known = self.inflight.find(session.tenant, session.conversation_id, asked.event_id)
         if known is not None:
+            if self.connections.waits_elsewhere(connection, known):
+                check_connection(self.limits, connection.num_inflight)
             self.connections.take_over(connection, known)
             known.input = known.input or asked.input
             put_all(connection, self.inflight.reattach(known, session.connection_id))

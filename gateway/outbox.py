@@ -40,13 +40,16 @@ class _Growing:
     parts: list[str]
 
 
+_Item = ServerMessage | Opened | _Growing | Response
+
+
 class Outbox:
     """`begin` comes before the first answer."""
 
     __slots__ = ("_growing", "_items", "_seal", "_told", "merged", "size_chars")
 
     def __init__(self) -> None:
-        self._items: list[ServerMessage | Opened | _Growing | Response] = []
+        self._items: list[_Item] = []
         self._growing: dict[str, _Growing] = {}
         self._told: dict[str, Told] = {}
         self._seal: Seal | None = None
@@ -80,6 +83,13 @@ class Outbox:
             self._growing.pop(item.created.response_id, None)
         self._items.append(item)
 
+    def let_go(self, response_id: str) -> None:
+        """Another client's outbox has this answer from now on: nothing more is told of it here, nor by the cursor."""
+        self._told.pop(response_id, None)
+        self._growing.pop(response_id, None)
+        kept = [item for item in self._items if _answer_of(item) != response_id]
+        self._items, self.size_chars = kept, sum(map(_size, kept))
+
     def take(self) -> list[ServerMessage]:
         """Everything that waits, in order, with its `seq` and its cursor."""
         items, self._items = self._items, []
@@ -87,7 +97,7 @@ class Outbox:
         self.size_chars = 0
         return [self._number(item) for item in items]
 
-    def _number(self, item: ServerMessage | Opened | _Growing | Response) -> ServerMessage:
+    def _number(self, item: _Item) -> ServerMessage:
         if isinstance(item, _Growing):
             told, text = self._told[item.response_id], "".join(item.parts)
             seq = told.seq
@@ -106,3 +116,23 @@ class Outbox:
     def _cursor(self) -> str:
         assert self._seal is not None, "an answer before the session began"
         return self._seal.write(self._told.values())
+
+
+def _answer_of(item: _Item) -> str | None:
+    """The id of the answer that an item belongs to; None where it belongs to none."""
+    match item:
+        case _Growing():
+            return item.response_id
+        case Opened():
+            return item.created.response_id
+        case Response():
+            return item.id
+        case _:
+            return None
+
+
+def _size(item: _Item) -> int:
+    """The characters of text in an item."""
+    if isinstance(item, _Growing):
+        return sum(map(len, item.parts))
+    return len(item.output_text) if isinstance(item, Response) else 0

@@ -85,6 +85,9 @@ class WebSocketConnection:
     def put(self, item: ServerMessage | Item) -> None:
         self._outbox.put(item)
 
+    def let_go(self, response_id: str) -> None:
+        self._outbox.let_go(response_id)
+
     @property
     def buffered_bytes(self) -> int:
         """What the client has not taken yet: in the transport and, merged, before it."""

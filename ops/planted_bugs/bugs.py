@@ -319,6 +319,13 @@ BUGS: Final = (
         ("tests/unit/test_letters.py",),
     ),
     Bug(
+        "a cursor keeps the answers that went to another socket",
+        "gateway/connections.py",
+        "                former.let_go(entry.response_id)\n",
+        "",
+        ("tests/unit/test_gateway.py",),
+    ),
+    Bug(
         "promised time jumps where the wall clock does",
         "shared/clock.py",
         "most_ms = passed_ms * FOLLOWS\n",

@@ -149,6 +149,9 @@ class FakeConnection:
     def put(self, item: ServerMessage | Item) -> None:
         self._outbox.put(item)
 
+    def let_go(self, response_id: str) -> None:
+        self._outbox.let_go(response_id)
+
     def flush(self) -> None:
         self.heard += self._outbox.take()
 

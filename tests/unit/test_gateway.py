@@ -6,6 +6,7 @@ import pytest
 from gateways import MINUTE_MS, TOPICS, Edge, FakeConnection, delta, done, quiet, until
 
 from gateway import gateway as module
+from gateway.connection import put_all
 from gateway.cursor import CursorKey, Place, Told, checksum, digest_of, response_id
 from gateway.entry import Entry
 from shared.clock import now_unix_ms
@@ -15,6 +16,7 @@ from shared.messages import (
     ResponseCreate,
     ResponseDelta,
     Resume,
+    SessionCreated,
     SessionDelete,
     SessionDeleted,
     SessionStart,
@@ -215,6 +217,55 @@ async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(edge: Edge) 
     await quiet()
     assert [end.source for end in client.ends] == ["busy"], "there is no question to look up"
     assert edge.cancelled == [name_of("e")]
+
+
+# --- two sockets of one session
+
+
+async def test_answers_that_go_from_socket_to_socket_leave_no_cursor_behind(edge: Edge) -> None:
+    """However often they do, what is open stands in one cursor, and a client goes on from it."""
+    sockets = [await edge.connect().say(START) for _ in range(2)]
+    for number in range(12):
+        here, there = sockets[number % 2], sockets[(number + 1) % 2]
+        await here.say(asks(f"e{number}"))
+        await quiet()
+        await there.say(asks(f"e{number}"))
+        edge.gateway.replied([done(name_of(f"e{number}"), "Yes.")] if number % 3 else [])
+    for client in sockets:
+        await client.say(asks("last"))
+        await quiet()
+        edge.gateway.replied([delta(name_of("last"), "In ")])
+        back = await edge.connect().say(SessionStart(session_id="s", resume=Resume(cursor=client.cursor)))
+        assert [message.recovered for message in back.heard if isinstance(message, SessionCreated)] == [True]
+        assert len(CursorKey(b"secret").seal("demo", "s").read(client.cursor) or ()) <= 4
+
+
+async def test_no_socket_takes_more_answers_over_than_it_may_ask_for(edge: Edge) -> None:
+    first, second = [await edge.connect().say(START) for _ in range(2)]
+    for number in range(6):
+        await first.say(asks(f"e{number}"))
+        await quiet()
+        await second.say(asks(f"e{number}"))
+    errors = [message for message in second.heard if isinstance(message, ErrorEvent)]
+    assert [(error.event_id, error.error.code) for error in errors] == [
+        ("e4", "too_many_inflight"),
+        ("e5", "too_many_inflight"),
+    ]
+    assert (first.num_inflight, second.num_inflight) == (2, 4)
+
+
+async def test_a_socket_that_an_answer_has_left_is_told_nothing_more_of_it(edge: Edge) -> None:
+    """Not even what waited for it to read."""
+    slow, quick = [await edge.connect().say(START) for _ in range(2)]
+    await slow.say(asks("e"))
+    await quiet()
+    put_all(slow, edge.gateway.inflight.delta(delta(name_of("e"), "Within "), 0.0))
+    heard = len(slow.heard)
+    await quick.say(asks("e"))
+    edge.gateway.replied([done(name_of("e"), "Within 30 days.")])
+    slow.flush()
+    assert slow.heard[heard:] == []
+    assert [end.output_text for end in quick.ends] == ["Within 30 days."]
 
 
 # --- a client does not want an answer any more

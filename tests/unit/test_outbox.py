@@ -161,6 +161,24 @@ def test_a_client_that_comes_back_is_told_on_from_where_it_was() -> None:
     ]
 
 
+def test_of_an_answer_that_is_let_go_nothing_is_told_and_others_keep_their_place() -> None:
+    box = outbox()
+    for item in (
+        opened("a"),
+        opened("b"),
+        shown(0, "12", "a"),
+        shown(0, "3", "b"),
+        ended("12", "a"),
+        shown(1, "4", "b"),
+    ):
+        box.put(item)
+    box.let_go(NAMES["a"])
+    assert box.size_chars == 2
+    messages = box.take()
+    assert brief(messages) == ["b", ("b", 0, 0, "34")]
+    assert cursors(messages) == [[told(letter="b")], [told("34", seq=1, letter="b")]]
+
+
 PIECES = st.lists(
     st.tuples(st.sampled_from("abc"), st.text("xy你", min_size=1, max_size=3), st.booleans()), max_size=30
 )
