@@ -23,6 +23,7 @@ from gateway.entry import Entry, Item
 from gateway.erasure import erase
 from gateway.gatekeeper import Gatekeeper
 from gateway.inflight import InflightTable
+from gateway.lines import Lines
 from gateway.quotas import Quotas
 from gateway.request_publisher import RequestPublisher
 from gateway.resumption import Resumption
@@ -64,6 +65,7 @@ class Gateway:
     _alarm: Alarm = field(init=False)
     _endings: Endings = field(init=False)
     _beside: Background = field(default_factory=Background)
+    _lines: Lines = field(default_factory=Lines)
 
     def __post_init__(self) -> None:
         self._alarm = Alarm(self._deadline_came)
@@ -213,28 +215,14 @@ class Gateway:
         self._beside.start(self._admit(entry, asked, session.identity.subject if session.identity else ""))
 
     async def _admit(self, entry: Entry, asked: ResponseCreate, subject: str) -> None:
-        """Count, decide, publish. Whatever Kafka does, the deadline's timer stands behind."""
+        """Count, decide, publish; a session's questions one after the other. Whatever Kafka does, the deadline's timer
+        stands behind."""
         try:
-            await self.quotas.take(entry.tenant, subject)
-            num_tokens = await self._count(entry.input)
-            check_length(self.limits, num_tokens)
-            stand_in = await self.care.wished(entry, self.connections.of(entry))
-        except ProtocolError as error:
-            self._refuse_accepted(entry, error)
-            return
-        if entry.done:
-            return
-        self.inflight.admit(entry, self.edges.bucket_of(num_tokens), now_unix_ms())
-        metrics.accepted.labels(entry.bucket).inc()
-        if stand_in is not None:
-            self._give(entry, stand_in)
-            return
-        light = self.gatekeeper.light_path(entry, now_unix_ms())
-        if light is not None:
-            self._fall_back(entry, light)
-            return
-        try:
-            entry.request = await self.publisher.publish(entry, asked)
+            async with self._lines.turn((entry.tenant, entry.session_id)):
+                delivery = await self._send(entry, asked, subject)
+            if delivery is None:
+                return
+            entry.request = await self.publisher.delivered(entry, delivery)
         except (BrokerUnavailable, ProtocolError) as error:
             log.warning("publish_failed", request_id=entry.response_id, cause=str(error))
             self.gatekeeper.withdrawn(entry)
@@ -246,6 +234,32 @@ class Gateway:
                 await self.publisher.cancel(entry)
             return
         self._endings.show(entry, self.inflight.acknowledge(entry))
+
+    async def _send(self, entry: Entry, asked: ResponseCreate, subject: str) -> "asyncio.Future[object] | None":
+        """Its delivery to Kafka; None where the workers do not get it. Raises `BrokerUnavailable`, `ProtocolError`
+        where Kafka does not take it."""
+        if entry.response is not None:  # while it stood in line
+            return None
+        try:
+            await self.quotas.take(entry.tenant, subject)
+            num_tokens = await self._count(entry.input)
+            check_length(self.limits, num_tokens)
+            stand_in = await self.care.wished(entry, self.connections.of(entry))
+        except ProtocolError as error:
+            self._refuse_accepted(entry, error)
+            return None
+        if entry.done:
+            return None
+        self.inflight.admit(entry, self.edges.bucket_of(num_tokens), now_unix_ms())
+        metrics.accepted.labels(entry.bucket).inc()
+        if stand_in is not None:
+            self._give(entry, stand_in)
+            return None
+        light = self.gatekeeper.light_path(entry, now_unix_ms())
+        if light is not None:
+            self._fall_back(entry, light)
+            return None
+        return await self.publisher.enqueue(entry, asked)
 
     async def _count(self, text: str) -> int:
         """Tokens of the input; off the loop, and not at all where its bytes already show that it is short."""

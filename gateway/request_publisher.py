@@ -1,5 +1,6 @@
 """Accepted requests and cancels to Kafka."""
 
+import asyncio
 import time
 from dataclasses import dataclass
 
@@ -26,8 +27,8 @@ class RequestPublisher:
     reply_partition: int
     source: str
 
-    async def publish(self, entry: Entry, asked: ResponseCreate) -> Place:
-        """Where the request stands in its topic, when Kafka has acknowledged it. Raises `BrokerUnavailable`,
+    async def enqueue(self, entry: Entry, asked: ResponseCreate) -> "asyncio.Future[object]":
+        """Put the request behind those before it in its topic; `delivered` waits for it. Raises `BrokerUnavailable`,
         `ProtocolError`."""
         request = ChatRequest(
             id=entry.response_id,
@@ -51,8 +52,7 @@ class RequestPublisher:
         order = settle(request, self.defaults, entry.received_unix_ms)
         if entry.trace is not None:
             entry.trace.sent_unix_ms = now_unix_ms()
-        start = time.perf_counter()
-        written = await self.producer.publish(
+        return await self.producer.enqueue(
             Outgoing(
                 self.topics.requests(entry.bucket),
                 msgpack_encode(request),
@@ -60,6 +60,12 @@ class RequestPublisher:
                 headers=request_headers(order, source=self.source),
             )
         )
+
+    async def delivered(self, entry: Entry, delivery: "asyncio.Future[object]") -> Place:
+        """Where the request stands in its topic, when Kafka has acknowledged it. Raises `BrokerUnavailable`,
+        `ProtocolError`."""
+        start = time.perf_counter()
+        written = await self.producer.delivered(self.topics.requests(entry.bucket), delivery)
         metrics.publish.observe(time.perf_counter() - start)
         if entry.trace is not None:
             entry.trace.acked_unix_ms = now_unix_ms()

@@ -6,10 +6,11 @@ never lost.
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
+from gateway.lines import Lines
 from shared import metrics
 from shared.clock import now_unix_ms
 from shared.codec import msgpack_encode
@@ -36,6 +37,7 @@ class Router:
     defaults: Defaults
     max_input_tokens: int
     source: str
+    _lines: Lines = field(default_factory=Lines)
 
     async def run(self) -> None:
         outage = Outage("kafka inbox")
@@ -48,7 +50,8 @@ class Router:
                 await asyncio.sleep(_RETRY_S)
 
     async def _forward_all(self, records: list[Record]) -> None:
-        """Forward until every record is acknowledged, then commit. Order within a session is kept by the producer."""
+        """Forward until every record is acknowledged, then commit. Within a session they are
+        queued in their order, however long each is counted."""
         waiting = records
         while waiting:
             done = await asyncio.gather(*(self._served(record) for record in waiting))
@@ -78,15 +81,13 @@ class Router:
         """Raises `BrokerUnavailable`, `ProtocolError`."""
         request = open_request(record.value, record.headers, unreadable=record.unreadable)
         order = settle(request, self.defaults, now_unix_ms())
-        bucket = self.edges.bucket_of(await self._count(order.request.input))
-        await self.producer.publish(
-            Outgoing(
-                self.topics.requests(bucket),
-                msgpack_encode(_complete(order)),
-                key=session_key(order.tenant, order.request.session_id),
-                headers={**record.headers, **request_headers(order, source=self.source)},
-            )
-        )
+        key = session_key(order.tenant, order.request.session_id)
+        async with self._lines.turn(key):
+            bucket = self.edges.bucket_of(await self._count(order.request.input))
+            topic, headers = self.topics.requests(bucket), request_headers(order, source=self.source)
+            copy = Outgoing(topic, msgpack_encode(_complete(order)), key=key, headers={**record.headers, **headers})
+            delivery = await self.producer.enqueue(copy)
+        await self.producer.delivered(topic, delivery)
         metrics.routed.labels(bucket).inc()
 
     async def _count(self, text: str) -> int:

@@ -326,6 +326,20 @@ BUGS: Final = (
         ("tests/unit/test_gateway.py",),
     ),
     Bug(
+        "a short question overtakes a long one of its session",
+        "gateway/gateway.py",
+        "self._lines.turn((entry.tenant, entry.session_id))",
+        "self._lines.turn(entry)",
+        ("tests/unit/test_gateway.py",),
+    ),
+    Bug(
+        "the router forwards a session's records as they are counted",
+        "gateway/router.py",
+        "self._lines.turn(key)",
+        "self._lines.turn(record.offset)",
+        ("tests/unit/test_router.py",),
+    ),
+    Bug(
         "promised time jumps where the wall clock does",
         "shared/clock.py",
         "most_ms = passed_ms * FOLLOWS\n",

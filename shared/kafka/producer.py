@@ -185,14 +185,18 @@ class Producer:
         while producer in self._sending and time.monotonic() < until_s:  # noqa: ASYNC110 - seldom asked
             await asyncio.sleep(_POLL_S)
 
-    async def publish(self, record: Outgoing) -> tuple[int, int]:
-        """Produce and wait for the acknowledgement; the record's partition and offset. Raises `BrokerUnavailable`,
-        `ProtocolError`."""
+    async def delivered(self, topic: str, delivery: "asyncio.Future[Any]") -> tuple[int, int]:
+        """Wait for the acknowledgement of what was queued; the record's partition and offset. Raises
+        `BrokerUnavailable`, `ProtocolError`."""
         try:
-            written: Any = await (await self.enqueue(record))
+            written = await delivery
         except KafkaError as error:
-            raise self.verdict(record.topic, error) from error
+            raise self.verdict(topic, error) from error
         return written.partition, written.offset
+
+    async def publish(self, record: Outgoing) -> tuple[int, int]:
+        """Produce and wait for the acknowledgement, as `enqueue` and `delivered` do."""
+        return await self.delivered(record.topic, await self.enqueue(record))
 
     async def flush(self) -> None:
         if self._producer is not None:

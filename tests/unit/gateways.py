@@ -1,6 +1,7 @@
 """A gateway without its services: what Kafka, Redis and clients would hear is kept, and time is the test's."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -24,6 +25,7 @@ from shared.gateway_settings import AdmissionSettings, HandoffSettings
 from shared.kafka import Outgoing
 from shared.messages import (
     Cancel,
+    ChatRequest,
     ClientMessage,
     Erase,
     Reply,
@@ -38,7 +40,7 @@ from shared.messages import (
 from shared.requests import Defaults
 from shared.settings import Settings
 from shared.tokenizer import Tokenizer
-from shared.topics import BucketEdges, TopicNames
+from shared.topics import BUCKETS, BucketEdges, TopicNames
 from shared.turn import Turn
 
 TOPICS = TopicNames()
@@ -58,17 +60,39 @@ async def until(condition: Callable[[], object], *, limit_s: float = 5.0) -> Non
             await asyncio.sleep(0)
 
 
+# Its bytes do not show how many tokens it has.
+LONG = "word " * 100
+
+
+class SlowTokenizer:
+    """`asked` once it is to count, which takes until `counted`."""
+
+    def __init__(self) -> None:
+        self.asked, self.counted = threading.Event(), threading.Event()
+
+    def count(self, text: str) -> int:
+        self.asked.set()
+        assert self.counted.wait(timeout=10)
+        return 1
+
+
 @dataclass
 class FakeProducer:
     published: list[Outgoing] = field(default_factory=list)
 
     async def publish(self, record: Outgoing) -> tuple[int, int]:
         await asyncio.sleep(0)
-        self.published.append(record)
-        return 0, len(self.published)
+        return await self.delivered(record.topic, await self.enqueue(record))
 
-    async def enqueue(self, record: Outgoing) -> None:
+    async def enqueue(self, record: Outgoing) -> "asyncio.Future[object]":
         self.published.append(record)
+        delivery = asyncio.get_running_loop().create_future()
+        delivery.set_result((0, len(self.published)))
+        return delivery
+
+    async def delivered(self, topic: str, delivery: "asyncio.Future[Any]") -> tuple[int, int]:
+        await asyncio.sleep(0)
+        return await delivery
 
     def of(self, topic: str) -> list[Outgoing]:
         return [record for record in self.published if record.topic == topic]
@@ -229,6 +253,13 @@ class Edge:
         connection = FakeConnection(self.gateway, session)
         self.gateway.opened(connection)
         return connection
+
+    @property
+    def asked(self) -> list[ChatRequest]:
+        """The requests in Kafka, in their order."""
+        topics = {TOPICS.requests(bucket) for bucket in BUCKETS}
+        records = [record for record in self.producer.published if record.topic in topics]
+        return [msgpack.decode(record.value or b"", type=ChatRequest) for record in records]
 
     @property
     def cancelled(self) -> list[str]:

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from gateways import MINUTE_MS, TOPICS, Edge, FakeConnection, delta, done, quiet, until
+from gateways import LONG, MINUTE_MS, TOPICS, Edge, FakeConnection, SlowTokenizer, delta, done, quiet, until
 
 from gateway import gateway as module
 from gateway.connection import put_all
@@ -14,6 +14,7 @@ from shared.messages import (
     ErrorEvent,
     ResponseCancel,
     ResponseCreate,
+    ResponseCreated,
     ResponseDelta,
     Resume,
     SessionCreated,
@@ -217,6 +218,37 @@ async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(edge: Edge) 
     await quiet()
     assert [end.source for end in client.ends] == ["busy"], "there is no question to look up"
     assert edge.cancelled == [name_of("e")]
+
+
+# --- one question after the other
+
+
+async def test_a_short_question_does_not_overtake_the_long_one_before_it(edge: Edge) -> None:
+    """Which is counted on a thread. Another session does not wait for it."""
+    counter = edge.gateway.tokenizer = SlowTokenizer()  # type: ignore[assignment]
+    client = await edge.connect().say(START, ResponseCreate(event_id="long", input=LONG), asks("short"))
+    other = await edge.connect().say(SessionStart(session_id="t"), asks("other"))
+    await until(counter.asked.is_set)
+    await quiet()
+    assert [asked.session_id for asked in edge.asked] == ["t"]
+    assert isinstance(other.heard[-1], ResponseCreated)
+    counter.counted.set()
+    await until(lambda: len(edge.asked) == 3)
+    assert [asked.input for asked in edge.asked[1:]] == [LONG, QUESTION]
+    await quiet()
+    assert [message.event_id for message in client.heard if isinstance(message, ResponseCreated)] == ["long", "short"]
+
+
+async def test_who_stands_in_line_is_still_answered_by_the_deadline(edge: Edge) -> None:
+    counter = edge.gateway.tokenizer = SlowTokenizer()  # type: ignore[assignment]
+    hasty = ResponseCreate(event_id="short", input=QUESTION, first_token_ms=1)
+    client = await edge.connect().say(START, ResponseCreate(event_id="long", input=LONG), hasty)
+    await until(lambda: client.ends)
+    assert [(end.id, end.source) for end in client.ends] == [(name_of("short"), "faq")]
+    counter.counted.set()
+    await until(lambda: edge.asked)
+    await quiet()
+    assert [asked.input for asked in edge.asked] == [LONG]
 
 
 # --- two sockets of one session

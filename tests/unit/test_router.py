@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from gateways import LONG, SlowTokenizer, quiet, until
 from poison_records import packed
 
 from gateway import router as module
@@ -39,11 +40,21 @@ class FakeProducer:
     published: list[Outgoing] = field(default_factory=list)
 
     async def publish(self, record: Outgoing) -> None:
-        await asyncio.sleep(0)
+        await self.delivered(record.topic, await self.enqueue(record))
+
+    async def enqueue(self, record: Outgoing) -> "asyncio.Future[None]":
+        delivery = asyncio.get_running_loop().create_future()
         refusals = self.refusals.get(record.topic, [])
         if refusals:
-            raise refusals.pop(0)
-        self.published.append(record)
+            delivery.set_exception(refusals.pop(0))
+        else:
+            self.published.append(record)
+            delivery.set_result(None)
+        return delivery
+
+    async def delivered(self, topic: str, delivery: "asyncio.Future[None]") -> None:
+        await asyncio.sleep(0)
+        await delivery
 
     def of(self, topic: str) -> list[Outgoing]:
         return [record for record in self.published if record.topic == topic]
@@ -142,3 +153,22 @@ async def test_the_copy_says_the_same_in_its_headers_as_in_its_value() -> None:
     assert (value.reply_topic, value.reply_partition, value.tenant) == ("chat.replies.crm", 3, "shop")
     assert (copy.headers["reply-topic"], copy.headers["reply-partition"]) == (b"chat.replies.crm", b"3")
     assert (copy.headers["ce_id"], copy.headers["foreign"], copy.key) == (b"r1", b"x", b"shop/s1")
+
+
+async def test_of_one_session_nothing_is_forwarded_before_what_came_before_it() -> None:
+    """A long input is counted on a thread; a short one behind it is not counted at all."""
+    bench, counter = Bench(), SlowTokenizer()
+    router = bench.router
+    router.tokenizer = counter  # type: ignore[assignment]
+    inputs = [("r0", "s", LONG), ("r1", "s", "short"), ("r2", "t", "short")]
+    records = [
+        record(offset, packed(id=name, session_id=session, input=text))
+        for offset, (name, session, text) in enumerate(inputs)
+    ]
+    forwarding = asyncio.create_task(router._forward_all(records))
+    await until(counter.asked.is_set)
+    await quiet()
+    assert [ids([out]) for out in bench.producer.published] == [["r2"]]
+    counter.counted.set()
+    await forwarding
+    assert [ids([out]) for out in bench.producer.published] == [["r2"], ["r0"], ["r1"]]
