@@ -10,6 +10,7 @@ from gateway.admission import Admission, AdmissionLimits, AdmissionPolicy
 from gateway.capacity_reader import read_reports
 from gateway.care import Care
 from gateway.cursor import CursorKey
+from gateway.erasure_reader import read_erasures
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.gatekeeper import Gatekeeper
 from gateway.gateway import Gateway
@@ -71,6 +72,9 @@ class GatewayProcess:
         self._replies = PartitionReader(kafka, client_id=source, topic=topics.replies, partitions=[partition])
         self._reports = PartitionReader(
             kafka, client_id=source, topic=topics.workers, partitions=[BROADCAST_PARTITION], unhurried=True
+        )
+        self._erasures = PartitionReader(
+            kafka, client_id=source, topic=topics.cancels, partitions=[BROADCAST_PARTITION], unhurried=True
         )
         self._kafka = KafkaWatch(kafka, lambda: self._replies.connected)
         self._inbox = GroupReader(
@@ -211,6 +215,7 @@ class GatewayProcess:
         self._kafka.first_connected()
         self._tasks.start("replies", consume_replies(self._replies, self._gateway.replied))
         self._tasks.start("reports", read_reports(self._reports, self._gatekeeper.reported))
+        self._tasks.start("erasures", read_erasures(self._erasures, self._gateway.erased))
         await self._producer.start()
         await self._handoff_producer.start()
         settle_heap()
@@ -239,6 +244,7 @@ class GatewayProcess:
         await self._questions.stop()
         await self._replies.stop()
         await self._reports.stop()
+        await self._erasures.stop()
         await self._producer.stop()
         await self._handoff_producer.stop()
         await self._tracer.stop()

@@ -23,7 +23,7 @@ RESUMABLE_MS: Final = 120_000
 
 _VERSION: Final = 1
 _MAC_BYTES: Final = 16
-_MAX_CHARS: Final = 8_448  # of as many open answers as a connection may be allowed, the longest that there are
+_MAX_CHARS: Final = 8_832  # of as many open answers as a connection may be allowed, the longest that there are
 _ID_BYTES: Final = 12
 _ID_PREFIX: Final = "resp_"
 
@@ -41,7 +41,7 @@ class Told(Struct, array_like=True):
     `log` is where in the reply topic its replies begin; None where nobody knows. `request` is where the bucket's topic
     holds its request; None where it was never published. The deadlines are milliseconds from `received_unix_ms`. `crc`
     is the CRC-32 of the `chars` characters told, in UTF-8; `seq` is the next delta's number. `trace` is the packed
-    context of whoever began its trace; None where none is recorded.
+    context of whoever began its trace; None where none is recorded. `generation` is its conversation's.
     """
 
     digest: Annotated[bytes, Meta(min_length=_ID_BYTES, max_length=_ID_BYTES)]
@@ -56,6 +56,7 @@ class Told(Struct, array_like=True):
     chars: Count = 0
     crc: Count = 0
     trace: Annotated[bytes, Meta(min_length=PACKED_BYTES, max_length=PACKED_BYTES)] | None = None
+    generation: Count = 0
 
     @property
     def response_id(self) -> str:
@@ -121,14 +122,16 @@ class CursorKey:
         return Seal(mac)
 
 
-def response_digest(tenant: str, session_id: str, event_id: str, text: str) -> bytes:
-    """Of a request's id: the same at every gateway, and another for another question under the same event's name."""
+def response_digest(tenant: str, session_id: str, event_id: str, text: str, generation: int = 0) -> bytes:
+    """Of a request's id: the same at every gateway, and another for another question under the same event's name, or in
+    another generation of the conversation."""
     named = f"{tenant}\0{session_id}\0{event_id}\0{text}".encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(named, digest_size=_ID_BYTES, person=b"replyline-id").digest()
+    salt = generation.to_bytes(8)
+    return hashlib.blake2b(named, digest_size=_ID_BYTES, person=b"replyline-id", salt=salt).digest()
 
 
-def response_id(tenant: str, session_id: str, event_id: str, text: str) -> str:
-    return _ID_PREFIX + response_digest(tenant, session_id, event_id, text).hex()
+def response_id(tenant: str, session_id: str, event_id: str, text: str, generation: int = 0) -> str:
+    return _ID_PREFIX + response_digest(tenant, session_id, event_id, text, generation).hex()
 
 
 def digest_of(name: str) -> bytes:

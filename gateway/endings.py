@@ -15,6 +15,7 @@ from gateway.request_publisher import RequestPublisher
 from gateway.resumption import Resumption
 from gateway.tracer import Tracer
 from shared import metrics
+from shared.clock import now_unix_ms
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,6 +57,11 @@ class Endings:
         self.show(entry, items)
         if entry.fallback != "broker":
             self.beside.start(self.publisher.ended(entry))
+
+    def cancel(self, entry: Entry) -> None:
+        """Nobody wants it any more."""
+        self.end(entry, self.inflight.cancel(entry, now_unix_ms()))
+        self.spare_worker(entry)
 
     def spare_worker(self, entry: Entry) -> None:
         """What has ended here need not be written on."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Final
 
 from gateway.admission import FallbackReason
 from gateway.cursor import Place, Told, digest_of
@@ -10,7 +11,13 @@ from gateway.trace_times import RequestTrace
 from shared.deadline import Deadline
 from shared.fallback import Fallback
 from shared.messages import Bucket, Consent, Response, ResponseCreated
+from shared.session_key import SessionKey
 from shared.turn import Turn
+
+# An answer that is adopted is read from the log for so long, at most, before its own gateway's clock may end it; beyond
+# a deadline that is still to come only so far.
+_RECALL_MS: Final = 1_000
+_OVER_DEADLINE_MS: Final = 200
 
 Item = Opened | Shown | Response
 
@@ -26,7 +33,8 @@ class State(Enum):
 @dataclass(slots=True, kw_only=True, eq=False)
 class Entry:
     """One request. `connection_id` is the connection that hears of it; None after that was lost. `eta_ms` is the first
-    text's predicted time from receipt; None where nothing is known, or the workers do not get the request.
+    text's predicted time from receipt; None where nothing is known, or the workers do not get the request. `generation`
+    is its conversation's; not `sure`: Redis was away, and it goes by when the question was asked.
 
     `log` and `request` are as in `Told`. `seen` characters of the text, of the checksum `seen_crc`, its client has from
     before it came back; 0 once the text here has reached them. `promised` is set while an adopted answer is being read
@@ -44,6 +52,8 @@ class Entry:
     input: str
     received_unix_ms: float
     deadline: Deadline
+    generation: int = 0
+    sure: bool = True
     consent: Consent | None = None
     state: State = State.COUNTING
     bucket: Bucket = "short"
@@ -67,6 +77,10 @@ class Entry:
     response: Response | None = None
     done_unix_ms: float = 0.0
     trace: RequestTrace | None = None
+
+    @property
+    def session(self) -> SessionKey:
+        return SessionKey(self.tenant, self.session_id)
 
     @property
     def text(self) -> str:
@@ -107,6 +121,7 @@ class Entry:
             source=answer.source,
             asked_unix_ms=int(self.received_unix_ms),
             grounding=answer.grounding,
+            generation=self.generation,
         )
 
     def _told(self) -> Told:
@@ -121,4 +136,37 @@ class Entry:
             log=self.log,
             request=self.request,
             trace=self.trace.told if self.trace is not None else None,
+            generation=self.generation,
         )
+
+
+def adopted(told: Told, session: SessionKey, connection_id: str, now_unix_ms: int) -> Entry:
+    """An answer that another gateway began, as its client tells of it. Until it is recalled, or for a while, the log
+    may still say how it went on, and its deadlines wait for that."""
+    start, now = told.received_unix_ms, now_unix_ms
+    hard = start + told.deadline_ms
+    promised = Deadline(first_token_unix_ms=start + told.first_token_ms, deadline_unix_ms=hard)
+    latest = now + _RECALL_MS if hard <= now else min(now + _RECALL_MS, hard + _OVER_DEADLINE_MS)
+    return Entry(
+        response_id=told.response_id,
+        event_id=told.event_id,
+        tenant=session.tenant,
+        session_id=session.session_id,
+        connection_id=connection_id,
+        input="",
+        received_unix_ms=start,
+        deadline=Deadline(
+            first_token_unix_ms=max(promised.first_token_unix_ms, latest), deadline_unix_ms=max(hard, latest)
+        ),
+        promised=promised,
+        generation=told.generation,
+        state=State.WAITING,
+        bucket=told.bucket,
+        published=told.request is not None,
+        adopted=True,
+        latest_unix_ms=(now + _RECALL_MS if hard <= now else hard) + _OVER_DEADLINE_MS,
+        log=told.log,
+        request=told.request,
+        seen=told.chars,
+        seen_crc=told.crc,
+    )

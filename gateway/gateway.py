@@ -20,8 +20,8 @@ from gateway.connections import Connections
 from gateway.cursor import Told, response_id
 from gateway.endings import Endings
 from gateway.entry import Entry, Item
-from gateway.erasure import erase
 from gateway.gatekeeper import Gatekeeper
+from gateway.generations import Generations, not_erased
 from gateway.inflight import InflightTable
 from gateway.lines import Lines
 from gateway.quotas import Quotas
@@ -31,12 +31,12 @@ from gateway.session import Ask, Begin, CancelAsked, Close, Effect, ForCare, For
 from gateway.tracer import Tracer
 from shared import metrics
 from shared.clock import now_unix_ms
-from shared.errors import BrokerUnavailable, ProtocolError
+from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.fallback import Fallback, choose_fallback
 from shared.faq.live import LiveFaq
 from shared.history import History
 from shared.logs import get_logger
-from shared.messages import ClientMessage, Reply, ReplyDelta, ReplyDone, ResponseCreate
+from shared.messages import ClientMessage, Erase, Reply, ReplyDelta, ReplyDone, ResponseCreate
 from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges
 
@@ -64,6 +64,7 @@ class Gateway:
     draining: bool = False
     _alarm: Alarm = field(init=False)
     _endings: Endings = field(init=False)
+    _generations: Generations = field(init=False)
     _beside: Background = field(default_factory=Background)
     _lines: Lines = field(default_factory=Lines)
 
@@ -78,6 +79,13 @@ class Gateway:
             care=self.care,
             tracer=self.tracer,
             beside=self._beside,
+        )
+        self._generations = Generations(
+            history=self.history,
+            publisher=self.publisher,
+            inflight=self.inflight,
+            endings=self._endings,
+            care=self.care,
         )
 
     # --- clients
@@ -121,7 +129,7 @@ class Gateway:
                 case ForCare(message):
                     self.care.received(connection, message)
                 case Forget():
-                    self._forget(connection)
+                    await self._forget(connection)
                 case Close(code, reason):
                     connection.close(code, reason)
 
@@ -130,15 +138,16 @@ class Gateway:
     async def _begin(self, connection: Connection, begin: Begin) -> None:
         """What it missed follows at once where it is held here; what another gateway began is read from the log."""
         session, cursor = connection.session, begin.cursor
-        seal = self.resumption.seal(session)
-        if cursor is not None:
-            await self._drop_erased(self.resumption.held(seal, cursor, self.inflight))
-        now = now_unix_ms()
+        generation = (await self._generations.of(session))[0] if cursor is not None else 0
+        seal, now = self.resumption.seal(session), now_unix_ms()
         told = self.resumption.resumable(seal, cursor, now, self.inflight) if cursor is not None else None
         connection.begin(seal, told or ())
-        missed = [item for each in told or () for item in self._resume(connection, each, now)]
+        erased = [each for each in told or () if each.generation < generation]
+        missed = [item for each in told or () if each not in erased for item in self._resume(connection, each, now)]
         connection.put(session.created(recovered=told is not None, replayed=len(missed)))
         put_all(connection, missed)
+        for each in erased:
+            self._tell_erased(connection, each, now)
         self._set_timer()
         if begin.returns:
             self.care.came_back(connection)
@@ -149,27 +158,25 @@ class Gateway:
         if entry is not None:
             self.connections.take_over(connection, entry)
             return self.inflight.resume(entry, session.connection_id, told)
-        entry = self.inflight.adopt(told, session.tenant, session.conversation_id, session.connection_id, now)
+        self._beside.start(self._recall(self._adopt(connection, told, now)))
+        return []
+
+    def _adopt(self, connection: Connection, told: Told, now: float) -> Entry:
+        session = connection.session
+        entry = self.inflight.adopt(told, session.key, session.connection_id, now)
         entry.trace = self.tracer.adopt(told.trace, now)
         connection.num_inflight += 1
         metrics.inflight.set(len(self.inflight))
-        self._beside.start(self._recall(entry))
-        return []
+        return entry
 
-    async def _drop_erased(self, held: Iterable[Entry]) -> None:
-        """Before text that is held here is told again: its conversation may have been erased at another gateway."""
-        for entry in held:
-            if await self.history.erased_since(entry.tenant, entry.session_id, entry.received_unix_ms):
-                if not entry.done:
-                    self._cancel_entry(entry)
-                self.inflight.forget(entry)
+    def _tell_erased(self, connection: Connection, told: Told, now: float) -> None:
+        """That the answer was cancelled, and nothing of it."""
+        entry = self._adopt(connection, told, now)
+        self._endings.cancel(entry)
+        self.inflight.forget(entry)
 
     async def _recall(self, entry: Entry) -> None:
         """Read on where the other gateway was; until all that the log holds is known, no deadline ends the answer."""
-        if await self.history.erased_since(entry.tenant, entry.session_id, entry.received_unix_ms):
-            if not entry.done:
-                self._cancel_entry(entry)
-            return
         await self.resumption.recall(entry)
         self.inflight.recalled(entry)
         self._set_timer()
@@ -178,11 +185,9 @@ class Gateway:
 
     async def _ask(self, connection: Connection, asked: ResponseCreate) -> None:
         """Raises `ProtocolError` where it is not taken."""
-        session = connection.session
+        session, now = connection.session, now_unix_ms()
+        generation, sure = await self._generations.of(session)
         known = self.inflight.find(session.tenant, session.conversation_id, asked.event_id)
-        if known is not None:
-            await self._drop_erased([known])
-            known = self.inflight.find(session.tenant, session.conversation_id, asked.event_id)
         if known is not None:
             if self.connections.waits_elsewhere(connection, known):
                 check_connection(self.limits, connection.num_inflight)
@@ -191,12 +196,11 @@ class Gateway:
             put_all(connection, self.inflight.reattach(known, session.connection_id))
             self._set_timer()
             return
-        now = max(now_unix_ms(), session.erased_unix_ms + 1)
         self.gatekeeper.check_room(
             self.limits, inflight=len(self.inflight), of_connection=connection.num_inflight, draining=self.draining
         )
         entry = Entry(
-            response_id=response_id(session.tenant, session.conversation_id, asked.event_id, asked.input),
+            response_id=response_id(session.tenant, session.conversation_id, asked.event_id, asked.input, generation),
             event_id=asked.event_id,
             tenant=session.tenant,
             session_id=session.conversation_id,
@@ -204,6 +208,8 @@ class Gateway:
             input=asked.input,
             received_unix_ms=now,
             deadline=promise(asked, self.limits, now),
+            generation=generation if sure else max(generation, int(now) - 1),
+            sure=sure,
             consent=session.consent,
             log=self.resumption.log_place(),
             trace=self.tracer.begin(asked.traceparent),
@@ -288,9 +294,9 @@ class Gateway:
             entry = self.inflight.get(reply.request_id)
             if isinstance(reply, ReplyDone):
                 self.tracer.heard(entry, reply, now)
-            if entry is None:
+            if entry is None or reply.session_id != entry.session_id:
                 if isinstance(reply, ReplyDelta) or reply.origin == "worker":  # else an end of this gateway's own
-                    metrics.replies_dropped.labels("unknown").inc()
+                    metrics.replies_dropped.labels(self.inflight.why_dropped(reply)).inc()
                 continue
             connection = self.connections.of(entry)
             if isinstance(reply, ReplyDelta):
@@ -305,8 +311,8 @@ class Gateway:
         self.gatekeeper.heard(replies, now)
 
     def _finish(self, entry: Entry, reply: ReplyDone, now: float) -> None:
-        if reply.status == "cancelled" and entry.adopted and reply.origin == "worker":
-            return  # another gateway has ended it: its own word on how stands in the log, or the deadline ends it here
+        if reply.status == "cancelled" and reply.origin == "worker":
+            return  # whoever cancelled it has ended it: here, or by its own word in the log; or it was asked before
         if reply.origin == "worker" and not (entry.created and entry.chars) and not reply.output_text:
             self._fall_back(entry, "worker")  # the model had nothing to say, or the worker gave up
             return
@@ -369,22 +375,20 @@ class Gateway:
             error = ProtocolError("unknown_response", f"no answer {name!r} is in flight in this session")
             refuse(connection, error, cancel.event_id)
         elif not entry.done:
-            self._cancel_entry(entry)
+            self._endings.cancel(entry)
 
-    def _cancel_entry(self, entry: Entry) -> None:
-        self._endings.end(entry, self.inflight.cancel(entry, now_unix_ms()))
-        self._endings.spare_worker(entry)
+    async def _forget(self, connection: Connection) -> None:
+        """`session.delete`. What the client asks next is of the conversation that begins."""
+        try:
+            generation = await self._generations.begin(connection.session)
+        except StoreUnavailable:
+            refuse(connection, not_erased())
+        else:
+            self._beside.start(self._generations.tell(connection, generation))
 
-    def _forget(self, connection: Connection) -> None:
-        """`session.delete`: what is in flight is cancelled, the history erased, and what was computed of it; nothing of
-        what is asked from now on."""
-        session = connection.session
-        tenant, session_id, session.erased_unix_ms = session.tenant, session.conversation_id, int(now_unix_ms())
-        for entry in self.inflight.of_session(tenant, session_id):
-            self._cancel_entry(entry)
-        self.inflight.forget_session(tenant, session_id)
-        self.care.forget(tenant, session_id)
-        self._beside.start(erase(connection, self.history, self.publisher, asked_unix_ms=session.erased_unix_ms))
+    def erased(self, erase: Erase) -> None:
+        """A gateway has erased a conversation."""
+        self._generations.heard(erase)
 
     # --- bookkeeping
 

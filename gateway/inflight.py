@@ -14,14 +14,14 @@ from typing import Final
 import msgspec
 
 from gateway.cursor import Told, checksum
-from gateway.entry import Entry, Item, State
+from gateway.entry import Entry, Item, State, adopted
 from gateway.outbox import Shown
-from shared.deadline import Deadline
 from shared.fallback import Fallback
 from shared.messages import (
     Bucket,
     Grounding,
     Reason,
+    Reply,
     ReplyDelta,
     ReplyDone,
     Response,
@@ -30,13 +30,10 @@ from shared.messages import (
     Timings,
     Usage,
 )
+from shared.session_key import SessionKey
 
 _REMEMBERED_DONE = 2_000
 _REMEMBERED_MS = 120_000.0
-# An answer that is adopted is read from the log for so long, at most, before its own gateway's clock may end it; beyond
-# a deadline that is still to come only so far.
-_RECALL_MS = 1_000
-_OVER_DEADLINE_MS = 200
 
 
 class InflightTable:
@@ -46,6 +43,7 @@ class InflightTable:
         self._entries: dict[str, Entry] = {}
         self._by_event: dict[tuple[str, str], Entry] = {}
         self._done: OrderedDict[str, Entry] = OrderedDict()
+        self._erased: OrderedDict[str, None] = OrderedDict()
         self._due: list[tuple[int, str]] = []
 
     def __len__(self) -> int:
@@ -69,14 +67,24 @@ class InflightTable:
             entry = self.find(tenant, session_id, event_id)
         return entry if entry is not None and (entry.tenant, entry.session_id) == (tenant, session_id) else None
 
-    def of_session(self, tenant: str, session_id: str) -> list[Entry]:
-        return [e for e in self._entries.values() if (e.tenant, e.session_id) == (tenant, session_id)]
+    def erased(self, session: SessionKey, generation: int) -> list[Entry]:
+        """Those without their end that an erasure has reached: the conversation is in this generation now."""
+        return [entry for entry in self._entries.values() if entry.session == session and entry.generation < generation]
+
+    def why_dropped(self, reply: Reply) -> str:
+        """Why nobody is shown a reply: it is of another `session` than the request of its id, of a generation that was
+        `erased`, or nothing is known of it."""
+        if reply.request_id in self._entries:
+            return "session"
+        return "erased" if reply.request_id in self._erased else "unknown"
 
     # --- a request comes
 
     def accept(self, entry: Entry) -> None:
         self._entries[entry.response_id] = entry
-        self._by_event[_event_key(entry)] = entry
+        named = self._by_event.get(_event_key(entry))
+        if named is None or named.generation <= entry.generation:  # else this one comes back to hear that it was erased
+            self._by_event[_event_key(entry)] = entry
         self._watch(entry)
 
     def _watch(self, entry: Entry) -> None:
@@ -87,7 +95,7 @@ class InflightTable:
         """It was never accepted after all: the client gets an error instead of an answer."""
         entry.state = State.DONE
         self._entries.pop(entry.response_id, None)
-        self._by_event.pop(_event_key(entry), None)
+        self._unname(entry)
 
     def admit(self, entry: Entry, bucket: Bucket, now_unix_ms: float) -> None:
         """Counted and on its way to Kafka."""
@@ -126,35 +134,9 @@ class InflightTable:
             return _unseen(entry)
         return [*(_unseen(entry) or _told_anew(entry)), entry.response]
 
-    def adopt(self, told: Told, tenant: str, session_id: str, connection_id: str, now_unix_ms: float) -> Entry:
-        """The client comes back with an answer that another gateway began. Until `recalled`, or for a while, the log
-        may still say how it went on, and its deadlines wait for that."""
-        start, now = told.received_unix_ms, int(now_unix_ms)
-        hard = start + told.deadline_ms
-        promised = Deadline(first_token_unix_ms=start + told.first_token_ms, deadline_unix_ms=hard)
-        latest = now + _RECALL_MS if hard <= now else min(now + _RECALL_MS, hard + _OVER_DEADLINE_MS)
-        entry = Entry(
-            response_id=told.response_id,
-            event_id=told.event_id,
-            tenant=tenant,
-            session_id=session_id,
-            connection_id=connection_id,
-            input="",
-            received_unix_ms=start,
-            deadline=Deadline(
-                first_token_unix_ms=max(promised.first_token_unix_ms, latest), deadline_unix_ms=max(hard, latest)
-            ),
-            promised=promised,
-            state=State.WAITING,
-            bucket=told.bucket,
-            published=told.request is not None,
-            adopted=True,
-            latest_unix_ms=(now + _RECALL_MS if hard <= now else hard) + _OVER_DEADLINE_MS,
-            log=told.log,
-            request=told.request,
-            seen=told.chars,
-            seen_crc=told.crc,
-        )
+    def adopt(self, told: Told, session: SessionKey, connection_id: str, now_unix_ms: float) -> Entry:
+        """The client comes back with an answer that another gateway began."""
+        entry = adopted(told, session, connection_id, int(now_unix_ms))
         self.accept(entry)
         return entry
 
@@ -301,16 +283,19 @@ class InflightTable:
             self._done.popitem(last=False)
             self._unname(first)
 
-    def forget_session(self, tenant: str, session_id: str) -> None:
-        """Drop the remembered answers of a deleted session."""
-        for entry in [e for e in self._done.values() if (e.tenant, e.session_id) == (tenant, session_id)]:
+    def forget_session(self, session: SessionKey, generation: int) -> None:
+        """Drop what is remembered of a conversation's earlier generations."""
+        for entry in [e for e in self._done.values() if e.session == session and e.generation < generation]:
             self.forget(entry)
 
     def forget(self, entry: Entry) -> None:
-        """Drop one that has ended, if it is remembered."""
+        """Drop one that has ended, and was erased."""
         if self._done.get(entry.response_id) is entry:
             del self._done[entry.response_id]
             self._unname(entry)
+        self._erased[entry.response_id] = None
+        if len(self._erased) > _REMEMBERED_DONE:
+            self._erased.popitem(last=False)
 
     def _unname(self, entry: Entry) -> None:
         if self._by_event.get(_event_key(entry)) is entry:

@@ -14,6 +14,7 @@ from shared.kafka import Outgoing, Producer
 from shared.logs import get_logger
 from shared.messages import Cancel, ChatRequest, Erase, ReplyDone, ResponseCreate
 from shared.requests import Defaults, request_headers, settle
+from shared.session_key import SessionKey
 from shared.topics import BROADCAST_PARTITION, TopicNames, session_key
 
 log = get_logger()
@@ -41,6 +42,7 @@ class RequestPublisher:
             seed=asked.seed,
             stop=asked.stop,
             created_unix_ms=int(entry.received_unix_ms),
+            generation=entry.generation if entry.sure else None,
             deadline_unix_ms=entry.deadline.deadline_unix_ms,
             first_token_unix_ms=entry.deadline.first_token_unix_ms,
             reply_topic=self.topics.replies,
@@ -74,7 +76,8 @@ class RequestPublisher:
     async def cancel(self, entry: Entry) -> None:
         """Whoever else the answer is written for still gets it."""
         partition = entry.log.partition if entry.log is not None else self.reply_partition
-        cancel = Cancel(request_id=entry.response_id, reply_partition=partition)
+        created = int(entry.received_unix_ms)
+        cancel = Cancel(request_id=entry.response_id, reply_partition=partition, created_unix_ms=created)
         try:
             await self._broadcast(cancel)
         except (BrokerUnavailable, ProtocolError) as error:  # the worker finds out by the deadline
@@ -93,7 +96,7 @@ class RequestPublisher:
             status=response.status,
             reason=response.reason,
             source=response.source,
-            output_text=response.output_text,
+            output_text="" if response.status == "cancelled" else response.output_text,  # it may have been erased
             usage=response.usage,
             timings=response.timings,
             grounding=response.grounding,
@@ -107,11 +110,12 @@ class RequestPublisher:
         except (BrokerUnavailable, ProtocolError) as error:  # who comes back elsewhere is answered by the deadline
             log.warning("end_not_logged", request_id=entry.response_id, cause=str(error))
 
-    async def erase(self, tenant: str, session_id: str) -> None:
-        """Have every worker forget a conversation. Raises `BrokerUnavailable`, `ProtocolError`."""
-        await self._broadcast(Erase(tenant=tenant, session_id=session_id))
+    async def erase(self, session: SessionKey, generation: int) -> None:
+        """Have every worker and gateway forget a conversation's earlier generations. Raises `BrokerUnavailable`,
+        `ProtocolError`."""
+        await self._broadcast(Erase(tenant=session.tenant, session_id=session.session_id, generation=generation))
 
     async def _broadcast(self, told: Cancel | Erase) -> None:
-        """To every worker. Raises `BrokerUnavailable`, `ProtocolError`."""
+        """To every worker, and to every gateway. Raises `BrokerUnavailable`, `ProtocolError`."""
         value, partition = msgpack_encode(told), BROADCAST_PARTITION
         await self.producer.publish(Outgoing(self.topics.cancels, value, partition=partition))

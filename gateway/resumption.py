@@ -48,11 +48,6 @@ class Resumption:
             return None
         return told if len(inflight) + len(unknown) <= self.max_inflight else None
 
-    def held(self, seal: Seal, cursor: str, inflight: InflightTable) -> list[Entry]:
-        """Those of its open answers that this gateway has."""
-        entries = [inflight.get_any(each.response_id) for each in seal.read(cursor) or ()]
-        return [entry for entry in entries if entry is not None]
-
     async def recall(self, entry: Entry) -> None:
         """Follow an adopted answer's log until it is let go; returns when all that stands in it by now was told. Where
         its client has seen nothing the question is read beside it, else behind it: then it is seldom needed."""

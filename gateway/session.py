@@ -30,7 +30,7 @@ from shared.messages import (
     SessionRefreshed,
     SessionStart,
 )
-from shared.session_key import OWNED_PREFIX, owned_session_id
+from shared.session_key import OWNED_PREFIX, SessionKey, owned_session_id
 
 _RECONNECT_MS = 1_000
 
@@ -124,7 +124,7 @@ class Session:
 
     With a `gate` the tenant and the subject are the token's, and `conversation_id`, what the session is called behind
     the gateway, is that subject's alone. Without one anybody speaks for `tenant`, and the session's id is all that
-    there is to know of a conversation. What was asked until `erased_unix_ms` is to be forgotten.
+    there is to know of a conversation.
     """
 
     __slots__ = (
@@ -139,7 +139,6 @@ class Session:
         "connection_id",
         "consent",
         "conversation_id",
-        "erased_unix_ms",
         "identity",
         "session_id",
         "state",
@@ -162,7 +161,6 @@ class Session:
         self.tenant = tenant
         self.identity: Identity | None = None
         self.consent: Consent | None = None
-        self.erased_unix_ms = 0
         self._gate = gate
         self.state = State.NEW
         self._limits = limits
@@ -172,6 +170,11 @@ class Session:
         self._unanswered_pings = 0
         self._allowance = float(limits.messages_per_minute)
         self._allowance_unix_ms = now_unix_ms
+
+    @property
+    def key(self) -> SessionKey:
+        """The conversation, as it is called behind the gateway."""
+        return SessionKey(self.tenant, self.conversation_id)
 
     def hello_came(self) -> None:
         """`session.start` is here, and is received once the keys to check it with are: no hello is waited for."""

@@ -49,6 +49,7 @@ def _of_gateways(settings: Settings) -> Iterator[Right]:
     yield Right("gateway", "Write", "topic", topics.dead_letters, "what it cannot route")
     yield Right("gateway", "Read", "topic", topics.replies, "answers, and other gateways' for clients that resume")
     yield Right("gateway", "Read", "topic", topics.workers, "what workers can take on")
+    yield Right("gateway", "Read", "topic", topics.cancels, "what other gateways' customers erase")
     yield Right("gateway", "Read", "topic", topics.inbox, "other services' requests, to be routed")
     yield Right("gateway", "Read", "group", f"{prefix}replyline-router", "which gateway routes what")
 

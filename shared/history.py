@@ -5,11 +5,13 @@ gone or hangs costs one timeout now and then and never an answer.
 """
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from shared import metrics
+from shared.erasures import ERASED_FOR_S
 from shared.errors import StoreUnavailable
 from shared.redis_calls import RedisCalls
 from shared.redis_client import async_redis
@@ -21,16 +23,23 @@ _MAX_TURNS = 50
 # So far back the turn of one request is looked for: its record is read again within seconds.
 _LOOK_BACK_TURNS = 8
 
-# A turn that was asked before its conversation was erased stays out of it, whoever ends it and however late.
+# A turn of a generation that was erased stays out of the conversation, whoever ends it and however late.
 _APPEND = """
 local erased = redis.call('GET', KEYS[2])
-if erased and tonumber(erased) >= tonumber(ARGV[2]) then return 0 end
+if erased and tonumber(erased) > tonumber(ARGV[2]) then return 0 end
 redis.call('RPUSH', KEYS[1], ARGV[1])
 redis.call('LTRIM', KEYS[1], ARGV[3], -1)
 redis.call('EXPIRE', KEYS[1], ARGV[4])
 return 1
 """
-_ERASED_FOR_S = 3_600  # no request lives longer
+# An erasure's generation is later than every one before, whatever its clock says.
+_ERASE = """
+local before = tonumber(redis.call('GET', KEYS[1]) or 0) or 0
+local generation = math.max(before + 1, tonumber(ARGV[1]))
+redis.call('SET', KEYS[1], string.format('%.0f', generation), 'EX', ARGV[2])
+redis.call('DEL', KEYS[2], KEYS[3])
+return generation
+"""
 
 _decode = msgspec.msgpack.Decoder(Turn).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -43,10 +52,10 @@ class History:
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
         self._calls = RedisCalls(settings, tells=True)
-        self._writing: dict[str, list[Turn]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._writing: dict[str, dict[asyncio.Task[bool], Turn]] = {}
         self._redis = async_redis(settings)
         self._append = self._redis.register_script(_APPEND)
+        self._erase = self._redis.register_script(_ERASE)
 
     @property
     def seen(self) -> bool:
@@ -58,16 +67,24 @@ class History:
         return None if self.seen else f"no Redis at {self._settings.shown_url}: {self._calls.problem}"
 
     async def turns(
-        self, tenant: str, session_id: str, *, limit: int, before_unix_ms: float, request_id: str | None = None
+        self,
+        tenant: str,
+        session_id: str,
+        *,
+        limit: int,
+        before_unix_ms: float,
+        request_id: str | None = None,
+        generation: int = 0,
     ) -> list[Turn]:
         """The last `limit` turns asked before that moment, oldest first; among them, and beyond the limit, the one of
         `request_id`, whenever it was asked, if it is one of the conversation's last. None where Redis is away. Of a
         turn written twice the first counts, unless it was cancelled and asked again. What was asked later may be
-        answered sooner: an answer begun anew after a crash must not see it, but for its own."""
+        answered sooner: an answer begun anew after a crash must not see it, but for its own. None is of an earlier
+        `generation`: that was erased."""
         num_looked_at = 2 * limit if request_id is None else max(2 * limit, _LOOK_BACK_TURNS)
         if num_looked_at <= 0:
             return []
-        on_their_way = list(self._writing.get(_key(tenant, session_id), ()))  # as it was before Redis was asked
+        on_their_way = list(self._writing.get(_key(tenant, session_id), {}).values())  # as before Redis was asked
         values: list[Any] = []  # without decode_responses redis-py hands out bytes, and says str
         try:
             values = await self._calls.bounded(self._redis.lrange(_key(tenant, session_id), -num_looked_at, -1))
@@ -75,6 +92,8 @@ class History:
             metrics.history_unavailable.inc()
         turns: dict[str, Turn] = {}
         for turn in [*_decoded(values), *on_their_way]:
+            if turn.generation < generation:
+                continue
             if turn.asked_unix_ms < before_unix_ms or turn.request_id == request_id:
                 earlier = turns.get(turn.request_id)
                 if earlier is None or earlier.status == "cancelled":
@@ -88,47 +107,51 @@ class History:
         """Append without waiting. Whoever asks this process meanwhile gets the turn already: a conversation's requests
         come to one worker while the group is stable, so its next question finds it."""
         key = _key(tenant, session_id)
-        self._writing.setdefault(key, []).append(turn)
-        task = asyncio.create_task(self._write(key, tenant, session_id, turn), name=f"remember {turn.request_id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = asyncio.create_task(self.append(tenant, session_id, turn), name=f"remember {turn.request_id}")
+        self._writing.setdefault(key, {})[task] = turn
+        task.add_done_callback(partial(self._written, key))
 
-    async def _write(self, key: str, tenant: str, session_id: str, turn: Turn) -> None:
-        try:
-            await self.append(tenant, session_id, turn)
-        finally:
-            turns = self._writing.get(key, [])
-            if turn in turns:
-                turns.remove(turn)
-            if not turns:
-                self._writing.pop(key, None)
+    def _written(self, key: str, task: "asyncio.Task[bool]") -> None:
+        turns = self._writing.get(key, {})
+        turns.pop(task, None)
+        if not turns:
+            self._writing.pop(key, None)
+
+    def forget(self, session: SessionKey, generation: int) -> None:
+        """Write nothing more, and show nobody, of what this process is writing of earlier generations: they were
+        erased."""
+        turns = self._writing.get(session.of("turns"), {})
+        for task in [task for task, turn in turns.items() if turn.generation < generation]:
+            task.cancel()
+            del turns[task]
 
     async def append(self, tenant: str, session_id: str, turn: Turn) -> bool:
-        """Remember a turn; False where Redis is away or the conversation was erased after the question was asked."""
+        """Remember a turn; False where Redis is away or the turn's generation was erased."""
         keys = (_key(tenant, session_id), _key(tenant, session_id, "erased"))
-        values = (_encode(turn), turn.asked_unix_ms, -_MAX_TURNS, self._settings.history_ttl_s)
+        values = (_encode(turn), turn.generation, -_MAX_TURNS, self._settings.history_ttl_s)
         try:
             kept = await self._calls.bounded(self._append(keys=keys, args=values))
         except StoreUnavailable:
             return False
         return bool(kept)
 
-    async def delete(self, tenant: str, session_id: str, *, asked_unix_ms: float) -> None:
-        """Forget a conversation, what the model has computed of it, what was being answered in it when that was asked
-        for, and that its customer waits for a person. Raises `StoreUnavailable`."""
-        self._writing.pop(_key(tenant, session_id), None)
-        pipeline = self._redis.pipeline(transaction=True)
-        pipeline.set(_key(tenant, session_id, "erased"), int(asked_unix_ms), ex=_ERASED_FOR_S)
-        pipeline.delete(*(_key(tenant, session_id, what) for what in ("turns", "kv", "handoff")))
-        await self._calls.bounded(pipeline.execute())
+    async def delete(self, tenant: str, session_id: str, *, generation: int) -> int:
+        """Forget a conversation, what the model has computed of it, what was being answered in it, and that its
+        customer waits for a person. The generation that begins: this one, or the one that follows Redis' own. Raises
+        `StoreUnavailable`."""
+        keys = [_key(tenant, session_id, what) for what in ("erased", "turns", "handoff")]
+        begun = int(await self._calls.bounded(self._erase(keys=keys, args=(generation, ERASED_FOR_S))))
+        self.forget(SessionKey(tenant, session_id), begun)
+        await self._calls.bounded(self._redis.delete(_key(tenant, session_id, "kv")))
+        return begun
 
-    async def erased_since(self, tenant: str, session_id: str, asked_unix_ms: float) -> bool:
-        """Whether a conversation was erased after that question was asked; False where Redis is away."""
+    async def generation(self, tenant: str, session_id: str) -> int | None:
+        """The conversation's, 0 where it was not erased lately; None where Redis is away."""
         try:
-            erased = await self._calls.bounded(self._redis.get(_key(tenant, session_id, "erased")))
+            generation = await self._calls.bounded(self._redis.get(_key(tenant, session_id, "erased")))
         except StoreUnavailable:
-            return False
-        return erased is not None and int(erased) >= int(asked_unix_ms)
+            return None
+        return int(generation or 0)
 
     async def ping(self) -> None:
         """Ask now, even if Redis is being left alone. Raises `StoreUnavailable`."""
@@ -144,7 +167,8 @@ class History:
 
     async def close(self) -> None:
         """Write what is on its way, each within its timeout."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        tasks = [task for turns in self._writing.values() for task in turns]
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._redis.aclose()
 
 

@@ -311,7 +311,8 @@ ServerMessage = (
 
 class ChatRequest(Message, frozen=True, tag="chat.request"):
     """A request on `chat.requests*`. Other services must give `id`, `session_id` and `input`; the rest has defaults,
-    filled in from settings by whoever reads it first. Times are absolute, Unix milliseconds."""
+    filled in from settings by whoever reads it first. Times are absolute, Unix milliseconds. `generation` is the
+    conversation's when it was asked, as gateways count them (`shared.erasures`); without it `created_unix_ms` tells."""
 
     id: Identifier
     session_id: Identifier
@@ -330,6 +331,7 @@ class ChatRequest(Message, frozen=True, tag="chat.request"):
     metadata: Metadata = {}
     traceparent: Traceparent | None = None
     consent: Consent | None = None
+    generation: Count | None = None
 
 
 class ReplyDelta(Message, frozen=True, tag="chat.delta"):
@@ -366,17 +368,21 @@ class ReplyDone(Message, frozen=True, tag="chat.done"):
 
 
 class Cancel(Message, frozen=True, tag="chat.cancel"):
-    """Nobody waits for an answer any more; with `reply_partition`, nobody to whom it goes there."""
+    """Nobody waits for an answer any more; with `reply_partition`, nobody to whom it goes there; with
+    `created_unix_ms`, nobody who asked for it by that request: whoever asks again under the same id does."""
 
     request_id: Identifier
     reply_partition: Count | None = None
+    created_unix_ms: Count | None = None
 
 
 class Erase(Message, frozen=True, tag="chat.erase"):
-    """A conversation is erased: whatever a worker holds of it in memory is forgotten."""
+    """A conversation is erased, and is in this generation from now on (`shared.erasures`): whatever workers and
+    gateways hold of an earlier one is forgotten."""
 
     tenant: Identifier
     session_id: Identifier
+    generation: Count
 
 
 class WorkerReport(Message, frozen=True, tag="chat.worker"):

@@ -62,7 +62,8 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A request that can be served: every field has its value."""
+    """A request that can be served: every field has its value. Where it names no generation of its conversation, that
+    is the one in which it was created: an erasure in that millisecond or later is of a later one."""
 
     request: ChatRequest
     tenant: str
@@ -71,6 +72,7 @@ class Order:
     top_p: float
     seed: int
     created_unix_ms: int
+    generation: int
     deadline: Deadline
     reply_topic: str
     reply_partition: int | None
@@ -99,6 +101,7 @@ def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Orde
             f"{reply_topic[:_SHOWN_CHARS]!r} is not on the allow-list ({allowed})",
             param="reply_topic",
         )
+    created = min(_created(request, now_unix_ms), int(now_unix_ms))
     return Order(
         request=request,
         tenant=tenant,
@@ -106,7 +109,8 @@ def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Orde
         temperature=request.temperature if request.temperature is not None else 0.0,
         top_p=request.top_p if request.top_p is not None else 1.0,
         seed=request.seed if request.seed is not None else _seed_of(request.id),
-        created_unix_ms=min(_created(request, now_unix_ms), int(now_unix_ms)),
+        created_unix_ms=created,
+        generation=request.generation if request.generation is not None else max(0, created - 1),
         deadline=_deadline(request, defaults, now_unix_ms),
         reply_topic=reply_topic,
         reply_partition=request.reply_partition,

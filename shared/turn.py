@@ -15,7 +15,7 @@ class Turn(Message, frozen=True):
     `assistant` ends, where a stop string did. `window_start` is the `request_id` of the first turn in the question's
     prompt, its own where there was none. The last two are empty where no model answered. `replaced` are the stretches
     of `assistant` that are not the model's. `status` and `reason` say how the answer ended; what was written without
-    them had come to its end.
+    them had come to its end. `generation` is that of the conversation in which it was asked (`shared.erasures`).
     """
 
     request_id: str
@@ -29,3 +29,4 @@ class Turn(Message, frozen=True):
     replaced: tuple[Replaced, ...] = ()
     status: Status = "completed"
     reason: Reason = "stop"
+    generation: int = 0

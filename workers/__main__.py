@@ -29,7 +29,7 @@ from workers.commits import commit, commit_regularly
 from workers.costs import CostModel
 from workers.engine.loading import LoadedModel, load_model
 from workers.engine_thread import left_behind
-from workers.intake import Intake, RecentIds, read_cancels
+from workers.intake import Intake, RecentCancels, read_cancels
 from workers.kept_lengths import KeptLengths
 from workers.kv.opening import open_cache
 from workers.lag import watch_lag
@@ -69,7 +69,7 @@ class WorkerProcess:
             kafka, client_id=client_id, topic=topics.cancels, partitions=[BROADCAST_PARTITION], unhurried=True
         )
         self._kafka = KafkaWatch(kafka, lambda: self._cancels.connected)
-        self._cancelled = RecentIds()
+        self._cancelled = RecentCancels()
         self._kv = open_cache(settings, info, costs) if settings.kv.enabled else None
         self._publisher = ReplyPublisher(self._producer)
         self._tracer = Tracer(

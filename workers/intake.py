@@ -18,7 +18,7 @@ from shared.errors import BrokerUnavailable, ProtocolError
 from shared.faults import caught
 from shared.kafka import GroupReader, Outage, PartitionReader, Producer, Record
 from shared.logs import get_logger
-from shared.messages import Bucket, Erase, ReplyDone
+from shared.messages import Bucket, Cancel, ChatRequest, Erase, ReplyDone
 from shared.requests import Defaults, Order, open_request, settle
 from shared.session_key import SessionKey
 from shared.topics import BUCKETS, CE_SOURCE, TopicNames
@@ -55,7 +55,7 @@ class Intake:
     defaults: Defaults
     offsets: OffsetTracker
     worker: Worker
-    cancelled: "RecentIds"
+    cancelled: "RecentCancels"
     _buckets: dict[str, Bucket] = field(init=False)
     _lookahead: Lookahead[Record] = field(init=False)
     _triage: Triage = field(init=False)
@@ -224,11 +224,11 @@ class Intake:
         job.origins.append(origin)
         if not job.decided:
             self._begun[bucket].append(job)
-        self.worker.accept(job, cancelled=self.cancelled.take(job.id, order.reply_partition, now_unix_ms()))
+        self.worker.accept(job, cancelled=self.cancelled.take(request, now_unix_ms()))
 
-    def erase(self, session: SessionKey) -> None:
-        """A conversation was erased: nothing that this process holds of it is used again."""
-        self.worker.erase(session)
+    def erase(self, session: SessionKey, generation: int) -> None:
+        """A conversation was erased: nothing that this process holds of its earlier generations is used again."""
+        self.worker.erase(session, generation)
         self.preparer.prompts.forget()
 
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
@@ -250,37 +250,42 @@ class Intake:
             await asyncio.gather(*pending, return_exceptions=True)
 
 
-class RecentIds:
-    """The ids seen in the last two minutes, each with the reply partition that it was seen for (None: any): a cancel
-    may come before its request.
+class RecentCancels:
+    """The cancels of the last two minutes: one may come before its request.
 
-    For so long the same id is the same request (`RecentAnswers`); whoever uses it again later asks anew. By this
-    process's clock alone: compared with the creation by the gateway's, a skew would lose a cancel. One whose request is
-    read later still is lost, and costs its work: with the longest deadline of the defaults that is past by then.
+    Each is of the very request that it names: by its id, by where its replies go (None: anywhere), and by when it was
+    created (None: whenever), so that whoever asks for the same again has not been cancelled. By this process's clock
+    alone: compared with the creation by the gateway's, a skew would lose a cancel. One whose request is read later
+    still is lost, and costs its work: with the longest deadline of the defaults that is past by then.
     """
 
     def __init__(self, capacity: int = _REMEMBERED_CANCELS) -> None:
         self._capacity = capacity
-        self._seen_unix_ms: OrderedDict[tuple[str, int | None], float] = OrderedDict()
+        self._seen_unix_ms: OrderedDict[Cancel, float] = OrderedDict()
 
-    def add(self, request_id: str, reply_partition: int | None, now_unix_ms: float) -> None:
-        self._seen_unix_ms[request_id, reply_partition] = now_unix_ms
-        self._seen_unix_ms.move_to_end((request_id, reply_partition))
+    def add(self, cancel: Cancel, now_unix_ms: float) -> None:
+        self._seen_unix_ms[cancel] = now_unix_ms
+        self._seen_unix_ms.move_to_end(cancel)
         if len(self._seen_unix_ms) > self._capacity:
             self._seen_unix_ms.popitem(last=False)
 
-    def take(self, request_id: str, reply_partition: int | None, now_unix_ms: float) -> bool:
-        """Whether the id was seen lately for that partition, or for any; it is forgotten for both."""
-        seen = [self._seen_unix_ms.pop((request_id, each), None) for each in (None, reply_partition)]
+    def take(self, request: ChatRequest, now_unix_ms: float) -> bool:
+        """Whether the request was cancelled lately; whatever cancelled it is forgotten."""
+        names = [
+            Cancel(request_id=request.id, reply_partition=partition, created_unix_ms=created)
+            for partition in {None, request.reply_partition}
+            for created in {None, request.created_unix_ms}
+        ]
+        seen = [self._seen_unix_ms.pop(name, None) for name in names]
         return any(each is not None and each >= now_unix_ms - _REMEMBERED_MS for each in seen)
 
 
 async def read_cancels(
     reader: PartitionReader,
     *,
-    cancel: Callable[[str, int | None], bool],
-    cancelled: RecentIds,
-    erase: Callable[[SessionKey], None],
+    cancel: Callable[[Cancel], bool],
+    cancelled: RecentCancels,
+    erase: Callable[[SessionKey, int], None],
 ) -> None:
     """Every worker reads all cancels, remembers those of requests it does not have for a while; and all erasures."""
     outage = Outage("kafka cancels")
@@ -298,6 +303,6 @@ async def read_cancels(
                 metrics.records_ignored.labels("cancel").inc()
                 continue
             if isinstance(asked, Erase):
-                erase(SessionKey(asked.tenant, asked.session_id))
-            elif not cancel(asked.request_id, asked.reply_partition):
-                cancelled.add(asked.request_id, asked.reply_partition, now_unix_ms())
+                erase(SessionKey(asked.tenant, asked.session_id), asked.generation)
+            elif not cancel(asked):
+                cancelled.add(asked, now_unix_ms())

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from shared.fallback import Fallback
-from shared.messages import Bucket, Grounding, ReplyDone, Timings, Usage
+from shared.messages import Bucket, Cancel, Grounding, ReplyDone, Timings, Usage
 from shared.requests import Order
 from shared.session_key import SessionKey
 from workers.answer import Answer
@@ -16,11 +16,12 @@ from workers.sequence import Sequence
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Job:
-    """`targets` are those that it is written for: the request's own, and those of whoever asked for the same again.
-    `owed` are those of them that have not acknowledged its end, `done`, yet. What was computed before was looked for in
-    `kv_unix_ms`; from `ready_unix_ms` on it could be computed. One that is `decided` is answered by its `fallback`: the
-    model is not asked. `instead` is said where nothing of what the model wrote can be shown; None: its `fallback`, too.
-    `withdrawn`: nobody waits for it any more, before it ended. `erased`: its conversation was, before it ended."""
+    """`targets` are those that it is written for, each with the creation of the request that asked for it there last:
+    its own, or one of those that asked for the same again. `owed` are those of them that have not acknowledged its end,
+    `done`, yet. What was computed before was looked for in `kv_unix_ms`; from `ready_unix_ms` on it could be computed.
+    One that is `decided` is answered by its `fallback`: the model is not asked. `instead` is said where nothing of what
+    the model wrote can be shown; None: its `fallback`, too. `withdrawn`: nobody waits for it any more, before it ended.
+    `erased`: its conversation was, before it ended."""
 
     order: Order
     bucket: Bucket
@@ -31,7 +32,7 @@ class Job:
     decided: bool = False
     instead: Fallback | None = None
     origins: list[tuple[Partition, int]] = field(default_factory=list)
-    targets: list[Target] = field(init=False)
+    targets: dict[Target, int | None] = field(init=False)
     done: ReplyDone | None = None
     owed: set[Target] = field(default_factory=set)
     withdrawn: bool = False
@@ -40,7 +41,7 @@ class Job:
     ready_unix_ms: float | None = None
 
     def __post_init__(self) -> None:
-        self.targets = [target_of(self.order)]
+        self.targets = {target_of(self.order): self.order.request.created_unix_ms}
 
     @property
     def id(self) -> str:
@@ -71,10 +72,16 @@ class Job:
             return self.withdrawn or self.erased
         return self.erased or not worth_telling(self.done.status, self.done.output_text)
 
+    def asked_again(self, cancel: Cancel) -> bool:
+        """Whether the cancel is of an older request than the last that asked for it there."""
+        there = cancel.reply_partition
+        asked = [created for (_, partition), created in self.targets.items() if there in {None, partition}]
+        return cancel.created_unix_ms is not None and bool(asked) and cancel.created_unix_ms not in asked
+
     def let_go(self, reply_partition: int | None) -> bool:
         """Nobody waits there any more (None: anywhere); whether that was the last one. Who is not written for has
         nothing to take back."""
-        left = [target for target in self.targets if target[1] != reply_partition]
+        left = {target: created for target, created in self.targets.items() if target[1] != reply_partition}
         if reply_partition is None or not left:
             return True
         self.targets = left

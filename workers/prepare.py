@@ -57,6 +57,7 @@ class Preparer:
             limit=self.settings.history_turns,
             before_unix_ms=order.created_unix_ms,
             request_id=request.id,
+            generation=request.generation or 0,
         )
         for turn in turns:
             if (done := answered_by(turn, order, now_unix_ms)) is not None:
@@ -84,7 +85,7 @@ class Preparer:
             tenant=order.tenant,
             session_id=request.session_id,
             shared_tokens=prompt.shared_tokens,
-            asked_unix_ms=order.created_unix_ms,
+            generation=order.generation,
         )
         kv_unix_ms: tuple[float, float] | None = None
         if self.kv is not None and not decided:

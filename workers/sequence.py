@@ -38,8 +38,8 @@ class Sequence:
 
     `kv` is the KV of the first tokens until it is in the slot; `imported` of them came there from it, the last
     `loaded` from Redis. The first `kept` tokens are in the cache, or not worth it, and are not exported; the first
-    `shared_tokens` hold no customer's words. `asked_unix_ms` is by the gateway's clock. `erased`: its conversation was,
-    before it ended; nothing of it is used again. `prefilled_unix_ms`: when each chunk of its prompt was computed.
+    `shared_tokens` hold no customer's words. `generation` is its conversation's. `erased`: that was, before it ended;
+    nothing of it is used again. `prefilled_unix_ms`: when each chunk of its prompt was computed.
     """
 
     request_id: str
@@ -52,7 +52,7 @@ class Sequence:
     tenant: str = ""
     session_id: str = ""
     shared_tokens: int = 0
-    asked_unix_ms: float = 0.0
+    generation: int = 0
     weight: float = 1.0
     output_hint: int | None = None
     expected_output_tokens: int = 0

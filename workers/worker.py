@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from shared import metrics
 from shared.clock import now_unix_ms
+from shared.erasures import Erasures
 from shared.errors import ProtocolError
 from shared.fallback import Fallback
 from shared.history import History
 from shared.logs import get_logger
-from shared.messages import BY_MODEL, ErrorDetail, ReplyDone, Status
+from shared.messages import BY_MODEL, Cancel, ErrorDetail, ReplyDone, Status
 from shared.requests import Order
 from shared.session_key import SessionKey
 from shared.topics import TopicNames
@@ -27,7 +28,6 @@ from workers.costs import CostModel
 from workers.engine import Engine
 from workers.engine_loop import EngineLoop, News, Said
 from workers.engine_thread import EngineThread
-from workers.erasures import Erasures
 from workers.job import Job, target_of
 from workers.kv.cache import KvCache
 from workers.offsets import OffsetTracker, Partition
@@ -75,7 +75,7 @@ class Worker:
         self._model = engine.info.model
         self._jobs: dict[str, Job] = {}
         self._recent = RecentAnswers()
-        self._erasures = Erasures()
+        self.erasures = Erasures()
         self._unread: dict[tuple[str, Target], list[tuple[Partition, int]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._engine_gone = False
@@ -95,8 +95,7 @@ class Worker:
         for it any more."""
         self._jobs[job.id] = job
         sequence, job.withdrawn = job.sequence, cancelled
-        # The one by its gateway's clock, the other by ours.
-        if self._erasures.since(job.session, min(job.order.created_unix_ms, sequence.arrived_unix_ms)):
+        if self.erasures.erased(job.session, job.order.generation, now_unix_ms()):
             job.erased = True
             sequence.erase()
         if job.decided:
@@ -126,7 +125,7 @@ class Worker:
                 told = "another request with this id is being answered; give each its own"
                 raise ProtocolError("invalid_field", told, param="id")
             job.origins.append(origin)
-            self._tell_also(job, target_of(order))
+            self._tell_also(job, target_of(order), order.request.created_unix_ms)
             return True
         done = self._recent.find(order, now_unix_ms())
         if done is not None:
@@ -139,12 +138,12 @@ class Worker:
         job = self._jobs.get(request_id)
         return job is not None and job.leaving and origin not in job.origins
 
-    def _tell_also(self, job: Job, target: Target) -> None:
+    def _tell_also(self, job: Job, target: Target, created_unix_ms: int | None) -> None:
         """One more who waits for an answer; or a gateway that waits again: it may be another process than before, and
         have nothing of it. Others' readers keep what they were told."""
-        if target not in job.targets:
-            job.targets.append(target)
-        elif target[0] != self._topics.replies:
+        known = target in job.targets
+        job.targets[target] = created_unix_ms
+        if known and target[0] != self._topics.replies:
             return
         if (delta := job.answer.so_far()) is not None:
             self._publisher.delta(target, delta)
@@ -152,30 +151,35 @@ class Worker:
             job.owed.add(target)
             self._publisher.done(target, job.done)
 
-    def cancel(self, request_id: str, reply_partition: int | None = None) -> bool:
+    def cancel(self, cancel: Cancel) -> bool:
         """Have an answer end before the next step, unless others still wait for it; False where none is being written,
-        or it is to end already: who cancels then may mean the same request asked again."""
-        job = self._jobs.get(request_id)
+        or it is to end already: who cancels then may mean the same request asked again. A cancel that is older than the
+        last request of its own asker takes nothing back."""
+        job = self._jobs.get(cancel.request_id)
         if job is None or job.done is not None or job.withdrawn:
             return False
         told = job.targets
-        if job.let_go(reply_partition):
+        if job.asked_again(cancel):
+            return True
+        if job.let_go(cancel.reply_partition):
             job.withdrawn = True
-            self.engine_loop.cancel(request_id)
+            self.engine_loop.cancel(job.id)
         for target in told:
             if target not in job.targets:
-                self._publisher.forget(target, request_id)
+                self._publisher.forget(target, job.id)
         return True
 
-    def erase(self, session: SessionKey) -> None:
-        """Forget what this process holds of a conversation, and what is being prepared of it when it comes."""
-        self._erasures.add(session, now_unix_ms())
+    def erase(self, session: SessionKey, generation: int) -> None:
+        """Forget what this process holds of a conversation's earlier generations, and what is being prepared of them
+        when it comes."""
+        self.erasures.add(session, generation, now_unix_ms())
         self._recent.forget(session)
+        self._history.forget(session, generation)
         for job in self._jobs.values():
-            job.erased = job.erased or job.session == session
+            job.erased = job.erased or (job.session == session and job.order.generation < generation)
         self.engine_loop.forget(session)
         if self._kv is not None:
-            self._kv.erase(session)
+            self._kv.erase(session, generation)
 
     def settled(self, target: Target, done: ReplyDone) -> None:
         """A terminal event is acknowledged there; where all of its targets have it, its records may be committed."""
@@ -249,8 +253,8 @@ class Worker:
             output_tokens=len(sequence.output_ids),
             slack_ms=round(sequence.deadline.deadline_unix_ms - now_unix_ms()),
         )
-        self._remember(job, done)
         if not job.erased:
+            self._remember(job, done)
             self._recent.add(job.order, done, now_unix_ms())
         done = self._tracer.ended(job, done, now_unix_ms())
         job.done, job.owed = done, set(job.targets)
@@ -277,6 +281,7 @@ class Worker:
             replaced=done.replaced,
             status=done.status,
             reason=done.reason,
+            generation=order.generation,
         )
         self._history.remember(order.tenant, order.request.session_id, turn)
 

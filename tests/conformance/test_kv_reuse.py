@@ -14,7 +14,6 @@ from system import eventually
 
 from ops.bench.conversations import choose, load_conversations
 from ops.model import prepare_model
-from shared.clock import now_unix_ms
 from shared.deadline import Deadline
 from shared.model_folder import ModelFolder
 from shared.redis_settings import RedisSettings
@@ -84,7 +83,6 @@ class Server:
                 tenant=self.tenant,
                 session_id=session,
                 shared_tokens=shared,
-                asked_unix_ms=now_unix_ms(),
             )
             if cache is not None:
                 await cache.restore(row, first=False)
@@ -256,7 +254,6 @@ class Customer:
                 user=self.questions[number],
                 assistant=text,
                 source="model",
-                asked_unix_ms=number,
                 output_ids=tuple(output_ids),
                 window_start="r0",
             )

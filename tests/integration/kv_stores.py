@@ -11,7 +11,6 @@ import pytest
 from redis import Redis
 
 from ops.embedded import EmbeddedRedis
-from shared.clock import now_unix_ms
 from shared.redis_settings import RedisSettings
 from shared.session_key import SessionKey
 from shared.settings import KvSettings
@@ -80,10 +79,6 @@ def own_redis() -> Iterator[EmbeddedRedis]:
     """One that the test may fill."""
     with EmbeddedRedis(binary=shutil.which("redis-server"), max_memory_mb=32) as server:
         yield server
-
-
-def asked() -> float:
-    return now_unix_ms()
 
 
 def until_back(store: KvStore) -> int:

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kv_stores import FAQ, SYSTEM, TENANT, A, B, Bench, C, asked
+from kv_stores import FAQ, SYSTEM, TENANT, A, B, Bench, C
 
-from shared.clock import now_unix_ms
 from shared.history import History
 from shared.session_key import SessionKey, shared_key
 from shared.turn import Turn
@@ -26,7 +25,7 @@ def test_another_worker_finds_what_was_saved_byte_for_byte(bench: Bench) -> None
     """Names and values are any bytes: line ends, zeros, bytes that are no text."""
     blocks = {A: b"\r\n\x00\xff" * 100, B: b"", C: bytes(range(256)), b"*3\r\n$": b"$-1\r\n"}
     shared = {SYSTEM + bench.session.session_id.encode(): b"s" * 700}
-    written = bench.store().save(bench.session, blocks, shared=shared, asked_unix_ms=asked())
+    written = bench.store().save(bench.session, blocks, shared=shared, generation=0)
     assert written == sum(map(len, (blocks | shared).values()))
     other = bench.store()
     assert other.ask(bench.session, [FAQ, *shared]) == Held(frozenset(blocks), frozenset(shared))
@@ -39,7 +38,7 @@ def test_a_save_larger_than_a_transaction_is_whole(bench: Bench, monkeypatch: py
     blocks = {n.to_bytes(16, "big"): bytes([n]) * 700_000 + b"end" for n in range(20)}
     store = bench.store()
     monkeypatch.setattr(store, "_max_value_bytes", 1_000_000)
-    assert store.save(bench.session, blocks, asked_unix_ms=asked()) == 20 * 700_003
+    assert store.save(bench.session, blocks, generation=0) == 20 * 700_003
     assert store.load(bench.session, [*blocks]) == blocks
 
 
@@ -55,11 +54,11 @@ def test_a_second_turn_writes_only_its_own_blocks(bench: Bench) -> None:
     """What is there is not sent again; blocks that left the chain go; shared ones that another wrote stay."""
     store = bench.store()
     shared = {SYSTEM + bench.session.session_id.encode(): b"first"}
-    store.save(bench.session, {A: b"a" * 500, B: b"tail"}, shared=shared, asked_unix_ms=asked())
+    store.save(bench.session, {A: b"a" * 500, B: b"tail"}, shared=shared, generation=0)
 
     def turn() -> int:
         again = dict.fromkeys(shared, b"second")
-        return store.save(bench.session, {C: b"c" * 300}, drop=[B, b"not there"], shared=again, asked_unix_ms=asked())
+        return store.save(bench.session, {C: b"c" * 300}, drop=[B, b"not there"], shared=again, generation=0)
 
     written: list[int] = []
     counts = commands(bench, lambda: written.append(turn()))
@@ -71,20 +70,20 @@ def test_a_second_turn_writes_only_its_own_blocks(bench: Bench) -> None:
 
 def test_blocks_are_dropped_when_there_is_nothing_to_write(bench: Bench) -> None:
     store = bench.store()
-    store.save(bench.session, {A: b"a", B: b"b"}, asked_unix_ms=asked())
-    assert store.save(bench.session, {}, drop=[A], asked_unix_ms=asked()) == 0
+    store.save(bench.session, {A: b"a", B: b"b"}, generation=0)
+    assert store.save(bench.session, {}, drop=[A], generation=0) == 0
     assert store.ask(bench.session, []).session_names == {B}
-    assert commands(bench, lambda: store.save(bench.session, {}, asked_unix_ms=asked()))["multi"] == 0
+    assert commands(bench, lambda: store.save(bench.session, {}, generation=0))["multi"] == 0
 
 
 def test_every_use_makes_blocks_live_longer(bench: Bench) -> None:
     shared = {SYSTEM + bench.session.session_id.encode(): b"s"}
     keys = [bench.kv, shared_key(TENANT, *shared)]
-    bench.store(profile="promotion").save(bench.session, {A: b"a"}, shared=shared, asked_unix_ms=asked())
+    bench.store(profile="promotion").save(bench.session, {A: b"a"}, shared=shared, generation=0)
     assert all(880 < bench.admin.ttl(key) <= 900 for key in keys)
     bench.store().ask(bench.session, [*shared])
     assert all(3_580 < bench.admin.ttl(key) <= 3_600 for key in keys)
-    bench.store(ttl_s=60).save(bench.session, {B: b"b"}, asked_unix_ms=asked())
+    bench.store(ttl_s=60).save(bench.session, {B: b"b"}, generation=0)
     assert 50 < bench.admin.ttl(bench.kv) <= 60
 
 
@@ -93,7 +92,7 @@ def test_erasing_takes_the_sessions_blocks_and_nobody_elses(bench: Bench) -> Non
     other = SessionKey(TENANT, bench.session.session_id + "-other")
     shared = {SYSTEM + bench.session.session_id.encode(): b"s"}
     for session in (bench.session, other):
-        store.save(session, {A: b"a"}, shared=shared, asked_unix_ms=asked())
+        store.save(session, {A: b"a"}, shared=shared, generation=0)
     store.erase(bench.session)
     assert store.ask(bench.session, [*shared]) == Held(frozenset(), frozenset(shared))
     assert store.ask(other, []).session_names == {A}
@@ -101,17 +100,15 @@ def test_erasing_takes_the_sessions_blocks_and_nobody_elses(bench: Bench) -> Non
 
 async def test_an_erased_session_is_not_resurrected_by_a_late_save(bench: Bench) -> None:
     """Whoever saves however late; what is asked after the erasure is kept again."""
-    store = bench.store()
-    session, when = bench.session, asked()
-    history = History(bench.settings)
-    await history.append(TENANT, session.session_id, Turn("r1", "q", "a", "model", int(when)))
-    store.save(session, {A: b"a"}, asked_unix_ms=when)
-    await history.delete(TENANT, session.session_id, asked_unix_ms=now_unix_ms())
+    store, session, history = bench.store(), bench.session, History(bench.settings)
+    await history.append(TENANT, session.session_id, Turn("r1", "q", "a", "model", 1))
+    store.save(session, {A: b"a"}, generation=0)
+    generation = await history.delete(TENANT, session.session_id, generation=7)
     await history.close()
     assert bench.admin.keys(session.of("*")) == [session.of("erased").encode()]
 
-    assert store.save(session, {A: b"a", B: b"b" * 900}, drop=[C], asked_unix_ms=when) == 0
+    assert store.save(session, {A: b"a", B: b"b" * 900}, drop=[C], generation=generation - 1) == 0
     assert bench.admin.exists(bench.kv) == 0
-    assert store.save(session, {C: b"c" * 7}, asked_unix_ms=asked() + 1) == 7
-    assert store.save(session, {A: b"a"}, asked_unix_ms=when) == 0
+    assert store.save(session, {C: b"c" * 7}, generation=generation) == 7
+    assert store.save(session, {A: b"a"}, generation=0) == 0
     assert store.ask(session, []).session_names == {C}

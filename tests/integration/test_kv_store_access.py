@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kv_stores import SYSTEM, TENANT, A, B, MakeBench, asked, until_back
+from kv_stores import SYSTEM, TENANT, A, B, MakeBench, until_back
 from redis.exceptions import NoPermissionError
 
 from ops.processes import Child, free_port
@@ -38,7 +38,7 @@ def test_a_user_with_a_password_and_these_commands_is_enough(redis_server: Any, 
     bench = make_bench(f"redis://worker:s3cret@{address}")
     store = bench.store()
     shared = {SYSTEM + bench.session.session_id.encode(): b"s"}
-    assert store.save(bench.session, {A: b"a"}, drop=[B], shared=shared, asked_unix_ms=asked()) == 2
+    assert store.save(bench.session, {A: b"a"}, drop=[B], shared=shared, generation=0) == 2
     assert store.ask(bench.session, [*shared]) == Held(frozenset({A}), frozenset(shared))
     assert store.load(bench.session, [A], [*shared]) == {A: b"a"} | shared
     store.erase(bench.session)
@@ -124,7 +124,7 @@ async def test_over_tls_with_a_user_the_session_is_kept_and_remembered(
     store = KvStore(settings, KvSettings(timeout_ms=2_000), max_value_bytes=10**6, count_dropped=print)
     assert store.probe()
     blocks = {A: b"a" * 700_000, B: b"b"}
-    assert store.save(session, blocks, asked_unix_ms=asked()) == 700_001
+    assert store.save(session, blocks, generation=0) == 700_001
     assert store.load(session, [A, B]) == blocks
     store.close()
     history = History(settings)

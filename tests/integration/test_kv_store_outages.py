@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from kv_stores import MAX_VALUE_BYTES, SYSTEM, TENANT, A, B, Bench, C, MakeBench, asked, until_back
+from kv_stores import MAX_VALUE_BYTES, SYSTEM, TENANT, A, B, Bench, C, MakeBench, until_back
 
 from ops.embedded import EmbeddedRedis
 from ops.processes import free_port
@@ -25,7 +25,7 @@ def test_past_maxmemory_the_least_recently_used_sessions_give_way(
     names = [n.to_bytes(16, "big") for n in range(20)]
     blocks = dict.fromkeys(names, b"x" * MAX_VALUE_BYTES)
     for session in sessions:
-        assert store.save(session, blocks, asked_unix_ms=asked()) == 20 * MAX_VALUE_BYTES
+        assert store.save(session, blocks, generation=0) == 20 * MAX_VALUE_BYTES
     held = [len(store.ask(session, []).session_names) for session in sessions]
     assert set(held) == {0, 20}
     assert held[-20:] == [20] * 20
@@ -41,23 +41,23 @@ def test_a_full_redis_that_evicts_nothing_takes_no_writes_and_still_gives(
     """One line when writes are refused, one when they are taken again; reading goes on meanwhile."""
     bench = make_bench(own_redis.url)
     store = bench.store(retry_after_ms=60_000)
-    store.save(bench.session, {A: b"a"}, asked_unix_ms=asked())
+    store.save(bench.session, {A: b"a"}, generation=0)
     bench.admin.config_set("maxmemory-policy", "noeviction")
     bench.admin.config_set("maxmemory", "1mb")
     capsys.readouterr()
     with pytest.raises(StoreUnavailable, match="maxmemory"):
-        store.save(bench.session, {B: b"b"}, shared={SYSTEM: b"s"}, asked_unix_ms=asked())
+        store.save(bench.session, {B: b"b"}, shared={SYSTEM: b"s"}, generation=0)
     with pytest.raises(StoreUnavailable, match="left alone"):
-        store.save(bench.session, {B: b"b"}, asked_unix_ms=asked())
+        store.save(bench.session, {B: b"b"}, generation=0)
     assert store.available
     assert store.ask(bench.session, []).session_names == {A}
     assert store.load(bench.session, [A]) == {A: b"a"}
     store._refusals.retry_at_ms = 0.0
     with pytest.raises(StoreUnavailable, match="maxmemory"):
-        store.save(bench.session, {}, shared={SYSTEM: b"s"}, asked_unix_ms=asked())
+        store.save(bench.session, {}, shared={SYSTEM: b"s"}, generation=0)
     bench.admin.config_set("maxmemory", "0")
     store._refusals.retry_at_ms = 0.0
-    assert store.save(bench.session, {B: b"b"}, asked_unix_ms=asked()) == 1
+    assert store.save(bench.session, {B: b"b"}, generation=0) == 1
     lines = [line for line in capsys.readouterr().out.splitlines() if "redis for kv" in line]
     assert ["unavailable" in line for line in lines] == [True, False]
 
@@ -67,17 +67,17 @@ def test_a_replica_that_may_not_be_written_is_away_until_it_is_no_replica(
 ) -> None:
     bench = make_bench(own_redis.url)
     store = bench.store(retry_after_ms=10)
-    store.save(bench.session, {A: b"a"}, asked_unix_ms=asked())
+    store.save(bench.session, {A: b"a"}, generation=0)
     bench.admin.execute_command("REPLICAOF", "127.0.0.1", free_port())
     with pytest.raises(StoreUnavailable, match="read only"):
-        store.save(bench.session, {B: b"b"}, asked_unix_ms=asked())
+        store.save(bench.session, {B: b"b"}, generation=0)
     with pytest.raises(StoreUnavailable, match="read only"):
         store.ask(bench.session, [])
     time.sleep(0.02)
     assert not store.probe()
     bench.admin.execute_command("REPLICAOF", "NO", "ONE")
     until_back(store)
-    assert store.save(bench.session, {B: b"b"}, asked_unix_ms=asked()) == 1
+    assert store.save(bench.session, {B: b"b"}, generation=0) == 1
     lines = [line for line in capsys.readouterr().out.splitlines() if "redis for kv" in line]
     assert ["unavailable" in line for line in lines] == [True, True, False, False]
 
@@ -87,7 +87,7 @@ def test_a_redis_that_hangs_costs_one_timeout_and_then_nothing(
 ) -> None:
     """Then it comes back by itself, and what it answered too late is nobody's answer."""
     store = bench.store(timeout_ms=400)
-    store.save(bench.session, {A: b"a", B: b"b"}, asked_unix_ms=asked())
+    store.save(bench.session, {A: b"a", B: b"b"}, generation=0)
     before = bench.admin.info("stats")["total_connections_received"]
     capsys.readouterr()
     redis_server.pause()
@@ -98,7 +98,7 @@ def test_a_redis_that_hangs_costs_one_timeout_and_then_nothing(
         with pytest.raises(StoreUnavailable, match="left alone"):
             store.ask(bench.session, [])
         with pytest.raises(StoreUnavailable, match="left alone"):
-            store.save(bench.session, {C: b"c"}, asked_unix_ms=asked())
+            store.save(bench.session, {C: b"c"}, generation=0)
     store._outage.retry_at_ms = 0.0
     assert not store.probe()
     assert store.probe_due_in_ms()
@@ -113,7 +113,7 @@ def test_a_redis_that_hangs_costs_one_timeout_and_then_nothing(
 def test_a_redis_that_died_is_back_when_it_is_started_again(redis_server: Any, bench: Bench) -> None:
     """Empty: that costs a turn its blocks, nothing else."""
     store = bench.store()
-    store.save(bench.session, {A: b"a"}, asked_unix_ms=asked())
+    store.save(bench.session, {A: b"a"}, generation=0)
     redis_server.kill()
     with pytest.raises(StoreUnavailable):
         store.ask(bench.session, [])

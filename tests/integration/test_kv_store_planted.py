@@ -1,7 +1,7 @@
 """What others planted in Redis is never taken for ours, nor fetched."""
 
 import pytest
-from kv_stores import MAX_VALUE_BYTES, SYSTEM, TENANT, A, B, Bench, asked
+from kv_stores import MAX_VALUE_BYTES, SYSTEM, TENANT, A, B, Bench
 
 from shared.session_key import shared_key
 from workers.kv.store import Held
@@ -27,7 +27,7 @@ def test_a_key_that_becomes_of_the_wrong_type_is_written_over(bench: Bench) -> N
     name = SYSTEM + bench.session.session_id.encode()
     bench.admin.hset(shared_key(TENANT, name), "x", "y")
     assert store.load(bench.session, [A, B], [name]) == {}
-    assert store.save(bench.session, {A: b"a" * 9}, asked_unix_ms=asked()) == 9
+    assert store.save(bench.session, {A: b"a" * 9}, generation=0) == 9
     assert bench.dropped == {"wrong_type": 2}
     assert store.load(bench.session, [A]) == {A: b"a" * 9}
 

@@ -11,7 +11,9 @@ from shared.errors import ProtocolError
 from shared.history import History
 from shared.redis_client import async_redis
 from shared.redis_settings import RedisSettings
+from shared.session_key import SessionKey
 from shared.settings import LimitSettings
+from shared.turn import Turn
 
 AT_ONCE = 300
 
@@ -24,8 +26,24 @@ def settings(redis_server: Any) -> RedisSettings:
 
 async def test_what_was_erased_is_known_to_all_who_ask_at_once(settings: RedisSettings) -> None:
     history = History(settings)
-    await history.delete("demo", "burst", asked_unix_ms=2_000)
-    assert all(await asyncio.gather(*(history.erased_since("demo", "burst", 1_000) for _ in range(AT_ONCE))))
+    assert await history.delete("demo", "burst", generation=2_000) == 2_000
+    assert set(await asyncio.gather(*(history.generation("demo", "burst") for _ in range(AT_ONCE)))) == {2_000}
+    await history.close()
+
+
+async def test_an_erasures_generation_is_later_than_every_one_before(settings: RedisSettings, unique: Any) -> None:
+    """Of two gateways the one whose clock is behind erases after the other; then Redis loses what it knew."""
+    history, name = History(settings), unique("erased")
+    assert await history.generation("demo", name) == 0
+    assert [await history.delete("demo", name, generation=told) for told in (2_000, 1_000, 2_001, 5_000)] == [
+        *(2_000, 2_001, 2_002, 5_000)
+    ]
+    turns = [Turn(f"r{at}", "q", "a", "model", 1, generation=at) for at in (0, 4_999, 5_000, 5_001)]
+    assert [await history.append("demo", name, turn) for turn in turns] == [False, False, True, True]
+    async with async_redis(settings) as redis:
+        await redis.delete(SessionKey("demo", name).of("erased"))
+    assert await history.append("demo", name, turns[0])
+    assert await history.turns("demo", name, limit=5, before_unix_ms=2, generation=5_000) == turns[2:]
     await history.close()
 
 

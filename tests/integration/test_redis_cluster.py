@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from kv_stores import FAQ, SYSTEM, TENANT, A, B, C, MakeBench, asked
+from kv_stores import FAQ, SYSTEM, TENANT, A, B, C, MakeBench
 from redis import Redis
 from redis.exceptions import ResponseError
 
 from gateway.quotas import Quotas
 from ops.embedded import EmbeddedRedis
 from ops.processes import free_port
-from shared.clock import now_unix_ms
 from shared.errors import ProtocolError
 from shared.history import History
 from shared.redis_settings import RedisSettings
@@ -50,7 +49,7 @@ def test_blocks_are_saved_loaded_and_erased(cluster_url: str, make_bench: MakeBe
     store = bench.store()
     shared = {SYSTEM: b"s" * 700, FAQ: b"f" * 10}
     for turn, gone in (({A: b"a" * 500, B: b"tail"}, []), ({A: b"a" * 500, C: b"longer"}, [B])):
-        assert store.save(bench.session, turn, shared=shared, drop=gone, asked_unix_ms=asked()) > 0
+        assert store.save(bench.session, turn, shared=shared, drop=gone, generation=0) > 0
         assert store.ask(bench.session, [*shared]) == Held(frozenset(turn), frozenset(shared))
         assert store.load(bench.session, [*turn], [*shared]) == turn | shared
     store.erase(bench.session)
@@ -62,13 +61,13 @@ def test_blocks_are_saved_loaded_and_erased(cluster_url: str, make_bench: MakeBe
 async def test_a_conversation_is_remembered_and_erased(cluster_url: str, make_bench: MakeBench) -> None:
     """The erasure is one transaction over the conversation's keys."""
     bench = make_bench(cluster_url)
-    name, when = bench.session.session_id, asked()
-    assert bench.store().save(bench.session, {A: b"a"}, asked_unix_ms=when) > 0
+    name = bench.session.session_id
+    assert bench.store().save(bench.session, {A: b"a"}, generation=0) > 0
     history = History(RedisSettings(url=cluster_url, timeout_ms=2_000))
-    turn = Turn("r1", "q", "a", "model", int(when))
+    turn = Turn("r1", "q", "a", "model", 1)
     assert await history.append(TENANT, name, turn)
-    assert await history.turns(TENANT, name, limit=5, before_unix_ms=when + 1) == [turn]
-    await history.delete(TENANT, name, asked_unix_ms=now_unix_ms())
+    assert await history.turns(TENANT, name, limit=5, before_unix_ms=2) == [turn]
+    await history.delete(TENANT, name, generation=1)
     await history.close()
     assert bench.admin.keys(bench.session.of("*")) == [bench.session.of("erased").encode()]
 

@@ -13,7 +13,7 @@ import msgpack
 import pytest
 import pytest_asyncio
 from certificates import Authority
-from kv_stores import TENANT, A, B, asked
+from kv_stores import TENANT, A, B
 from redis import Redis
 from redis.exceptions import NoPermissionError
 from rich.console import Console
@@ -26,7 +26,6 @@ from ops.doctor import gather
 from ops.processes import free_port
 from ops.recording.file import read_recording
 from ops.recording.record import RecordOptions, record
-from shared.clock import now_unix_ms
 from shared.codec import msgpack_encode
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.history import History
@@ -151,13 +150,16 @@ async def test_redis_users_have_the_commands_that_they_use_and_no_others(
         client.close()
 
 
+ERASED = 7  # the generation that the gateway's erasure begins
+
+
 async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
     settings = secured.redis_settings("gateway")
     history, quotas = History(settings), Quotas(LimitSettings(subject_requests_per_minute=1), settings)
     await history.ping()
     assert await history.append(session.tenant, session.session_id, Turn("r1", "q", "a", "model", 1))
-    await history.delete(session.tenant, session.session_id, asked_unix_ms=now_unix_ms())
-    assert await history.erased_since(session.tenant, session.session_id, 1)
+    assert await history.delete(session.tenant, session.session_id, generation=ERASED) == ERASED
+    assert await history.generation(session.tenant, session.session_id) == ERASED
     await quotas.take(session.tenant, "alice")
     with pytest.raises(ProtocolError, match="more than 1"):
         await quotas.take(session.tenant, "alice")
@@ -169,14 +171,14 @@ async def use_as_worker(secured: Secured, session: SessionKey) -> None:
     settings = secured.redis_settings("worker")
     history = History(settings)
     await history.ping()
-    now = int(asked()) + 1  # after the gateway has erased what was said before
-    assert await history.append(session.tenant, session.session_id, Turn("r2", "q", "a", "model", now))
-    assert await history.turns(session.tenant, session.session_id, limit=5, before_unix_ms=now + 1)
+    turn = Turn("r2", "q", "a", "model", asked_unix_ms=1, generation=ERASED)
+    assert await history.append(session.tenant, session.session_id, turn)
+    assert await history.turns(session.tenant, session.session_id, limit=5, before_unix_ms=2)
     await history.close()
     store = KvStore(settings, KvSettings(timeout_ms=2_000), max_value_bytes=10, count_dropped=print)
     assert store.probe()
     for _ in range(2):
-        assert store.save(session, {A: b"a"}, drop=[B], shared={B: b"b"}, asked_unix_ms=now) >= 1
+        assert store.save(session, {A: b"a"}, drop=[B], shared={B: b"b"}, generation=ERASED) >= 1
         assert store.ask(session, [B]).shared_names == {B}
         assert store.load(session, [A], [B]) == {A: b"a", B: b"b"}
         store.drop(session, [A])

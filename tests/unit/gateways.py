@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Self
 
 from msgspec import msgpack
@@ -19,6 +20,7 @@ from gateway.outbox import Outbox
 from gateway.request_publisher import RequestPublisher
 from gateway.resumption import Resumption
 from gateway.session import Session
+from shared.errors import StoreUnavailable
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
 from shared.gateway_settings import AdmissionSettings, HandoffSettings
@@ -38,6 +40,7 @@ from shared.messages import (
     Usage,
 )
 from shared.requests import Defaults
+from shared.session_key import SessionKey
 from shared.settings import Settings
 from shared.tokenizer import Tokenizer
 from shared.topics import BUCKETS, BucketEdges, TopicNames
@@ -100,18 +103,23 @@ class FakeProducer:
 
 @dataclass
 class FakeHistory:
-    """Redis: what was erased until when, by any gateway."""
+    """Redis: the generations of conversations, and what gateways had it remember."""
 
-    erased_unix_ms: float = 0.0
+    generations: dict[SessionKey, int] = field(default_factory=dict)
     remembered: list[Turn] = field(default_factory=list)
+    away: bool = False
 
-    async def erased_since(self, tenant: str, session_id: str, asked_unix_ms: float) -> bool:
+    async def generation(self, tenant: str, session_id: str) -> int | None:
         await asyncio.sleep(0)
-        return self.erased_unix_ms >= int(asked_unix_ms)
+        return None if self.away else self.generations.get(SessionKey(tenant, session_id), 0)
 
-    async def delete(self, tenant: str, session_id: str, *, asked_unix_ms: float) -> None:
+    async def delete(self, tenant: str, session_id: str, *, generation: int) -> int:
         await asyncio.sleep(0)
-        self.erased_unix_ms = asked_unix_ms
+        if self.away:
+            raise StoreUnavailable("away")
+        key = SessionKey(tenant, session_id)
+        self.generations[key] = max(self.generations.get(key, 0) + 1, generation)
+        return self.generations[key]
 
     def remember(self, tenant: str, session_id: str, turn: Turn) -> None:
         self.remembered.append(turn)
@@ -200,12 +208,21 @@ class FakeConnection:
         return [message.response for message in self.heard if isinstance(message, ResponseDone)]
 
 
+@cache
+def shipped_faq() -> LiveFaq:
+    return LiveFaq(Settings().faq)
+
+
 @dataclass
 class Edge:
+    """A gateway that owns a partition of the replies."""
+
     producer: FakeProducer = field(default_factory=FakeProducer)
     history: FakeHistory = field(default_factory=FakeHistory)
-    follower: FakeFollower = field(default_factory=FakeFollower)
+    follower: Any = field(default_factory=FakeFollower)
     questions: FakeQuestions = field(default_factory=FakeQuestions)
+    partition: int = 0
+    next_offset: Callable[[], int] = lambda: 0
     gateway: Gateway = field(init=False)
     _numbers: int = 0
 
@@ -213,7 +230,6 @@ class Edge:
         settings = Settings(admission=AdmissionSettings(enabled=False))
         fakes: dict[str, Any] = {"history": self.history, "quotas": FakeQuotas()}
         producer: Any = self.producer
-        follower: Any = self.follower
         questions: Any = self.questions
         nobody: Any = FakeHandoffs()
         self.gateway = Gateway(
@@ -227,18 +243,22 @@ class Edge:
             ),
             edges=BucketEdges(short_max_tokens=64, medium_max_tokens=256),
             tokenizer=Tokenizer.byte_level(),
-            faq=LiveFaq(settings.faq),
+            faq=shipped_faq(),
             min_score=DEFAULT_MIN_SCORE,
             publisher=RequestPublisher(
-                producer=producer, topics=TOPICS, defaults=Defaults.of(settings), reply_partition=0, source="gateway-0"
+                producer=producer,
+                topics=TOPICS,
+                defaults=Defaults.of(settings),
+                reply_partition=self.partition,
+                source=f"gateway-{self.partition}",
             ),
             gatekeeper=Gatekeeper(Admission(AdmissionPolicy.of(settings))),
             resumption=Resumption(
                 key=CursorKey(b"secret"),
-                follower=follower,
+                follower=self.follower,
                 questions=questions,
-                partition=0,
-                next_offset=lambda: 0,
+                partition=self.partition,
+                next_offset=self.next_offset,
                 max_inflight=100,
             ),
             care=Care(settings=HandoffSettings(enabled=False), handoffs=nobody),
@@ -249,7 +269,7 @@ class Edge:
     def connect(self) -> FakeConnection:
         session = new()
         self._numbers += 1
-        session.connection_id = f"conn_{self._numbers}"
+        session.connection_id = f"conn_{self.partition}_{self._numbers}"
         connection = FakeConnection(self.gateway, session)
         self.gateway.opened(connection)
         return connection
@@ -264,8 +284,12 @@ class Edge:
     @property
     def cancelled(self) -> list[str]:
         """The requests that workers were told to stop."""
-        told = [msgpack.decode(record.value or b"", type=Cancel | Erase) for record in self.producer.of(TOPICS.cancels)]
-        return [each.request_id for each in told if isinstance(each, Cancel)]
+        return [each.request_id for each in self.told_all if isinstance(each, Cancel)]
+
+    @property
+    def told_all(self) -> list[Cancel | Erase]:
+        """What every worker and gateway was told."""
+        return [msgpack.decode(record.value or b"", type=Cancel | Erase) for record in self.producer.of(TOPICS.cancels)]
 
 
 def delta(request_id: str, text: str, offset: int = 0) -> ReplyDelta:

@@ -10,7 +10,6 @@ import pytest
 from numpy.typing import NDArray
 from prometheus_client import REGISTRY
 
-from shared.clock import now_unix_ms
 from shared.deadline import Deadline
 from shared.errors import StoreUnavailable
 from shared.session_key import SessionKey
@@ -51,11 +50,13 @@ class Redis:
 
     sessions: dict[SessionKey, dict[bytes, bytes]] = field(default_factory=dict)
     shared: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
-    erased: dict[SessionKey, float] = field(default_factory=dict)
+    erased: dict[SessionKey, int] = field(default_factory=dict)
 
-    def erase(self, session: SessionKey) -> None:
-        self.erased[session] = now_unix_ms()
+    def erase(self, session: SessionKey) -> int:
+        """The generation that begins."""
+        self.erased[session] = self.erased.get(session, 0) + 1
         self.sessions.pop(session, None)
+        return self.erased[session]
 
     def of(self, session: str = "a", tenant: str = "t") -> dict[bytes, bytes]:
         return self.sessions.get(SessionKey(tenant, session), {})
@@ -112,14 +113,14 @@ class Store:
         *,
         drop: Collection[bytes] = (),
         shared: Mapping[bytes, bytes] | None = None,
-        asked_unix_ms: float,
+        generation: int,
     ) -> int:
         self._call("save")
         own = self.redis.sessions.setdefault(session, {})
         for name in drop:
             own.pop(name, None)
         written = 0
-        if self.redis.erased.get(session, 0.0) < asked_unix_ms:
+        if self.redis.erased.get(session, 0) <= generation:
             own.update(blocks)
             written = sum(map(len, blocks.values()))
         for name, value in (shared or {}).items():
@@ -173,7 +174,7 @@ class Worker:
 
 
 def sequence(
-    ids: list[int], *, session: str = "a", tenant: str = "t", shared: int = len(SHARED), asked: float | None = None
+    ids: list[int], *, session: str = "a", tenant: str = "t", shared: int = len(SHARED), generation: int = 0
 ) -> Sequence:
     return Sequence(
         request_id="r",
@@ -185,7 +186,7 @@ def sequence(
         tenant=tenant,
         session_id=session,
         shared_tokens=shared,
-        asked_unix_ms=now_unix_ms() if asked is None else asked,
+        generation=generation,
     )
 
 

@@ -29,6 +29,7 @@ TOLD = st.builds(
     chars=COUNTS,
     crc=st.integers(0, 2**32 - 1),
     trace=st.none() | st.binary(min_size=24, max_size=24),
+    generation=COUNTS,
 )
 OPEN = st.lists(TOLD, max_size=4)
 NAMES = st.text("ab/:.-", max_size=3)
@@ -69,6 +70,7 @@ def longest(number: int) -> Told:
         chars=2**53 - 1,
         crc=2**32 - 1,
         trace=bytes(24),
+        generation=2**53 - 1,
     )
 
 
@@ -148,6 +150,12 @@ def test_a_response_is_named_alike_everywhere_and_unlike_any_other() -> None:
     assert digest_of(response_id(*names)) == response_digest(*names)
     others = [tuple(f"{name}x" if at == place else name for at, name in enumerate(names)) for place in range(4)]
     assert len({response_id(*names), *(response_id(*other) for other in others)}) == 5  # type: ignore[arg-type]
+
+
+@given(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1))
+def test_a_response_has_another_name_in_each_generation(one: int, other: int) -> None:
+    names = ("t", "s", "e", "Where is it?")
+    assert (response_id(*names, one) == response_id(*names, other)) == (one == other)
 
 
 def test_a_response_keeps_its_name_from_version_to_version() -> None:

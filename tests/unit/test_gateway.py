@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from gateways import LONG, MINUTE_MS, TOPICS, Edge, FakeConnection, SlowTokenizer, delta, done, quiet, until
 
-from gateway import gateway as module
 from gateway.connection import put_all
 from gateway.cursor import CursorKey, Place, Told, checksum, digest_of, response_id
 from gateway.entry import Entry
@@ -15,11 +14,9 @@ from shared.messages import (
     ResponseCancel,
     ResponseCreate,
     ResponseCreated,
-    ResponseDelta,
     Resume,
     SessionCreated,
     SessionDelete,
-    SessionDeleted,
     SessionStart,
 )
 from shared.topics import BROADCAST_PARTITION
@@ -45,76 +42,6 @@ def entry_of(edge: Edge, event_id: str) -> Entry:
 
 def name_of(event_id: str) -> str:
     return response_id("demo", "s", event_id, QUESTION)
-
-
-# --- a conversation is erased
-
-
-async def test_an_erasure_counts_from_the_moment_at_which_it_is_asked_for(
-    edge: Edge, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In one breath, within one millisecond: what was asked before is cancelled; what is asked after is answered, and
-    can be remembered."""
-    now = now_unix_ms()
-    monkeypatch.setattr(module, "now_unix_ms", lambda: now)
-    client = await edge.connect().say(START, asks("before"), SessionDelete(), asks("after"))
-    await quiet()
-    assert [(end.id, end.status) for end in client.ends] == [(name_of("before"), "cancelled")]
-    assert any(isinstance(message, SessionDeleted) for message in client.heard)
-    after = entry_of(edge, "after")
-    edge.gateway.replied([done(after.response_id, "Within 30 days.")])
-    assert client.ends[-1].output_text == "Within 30 days."
-    assert edge.history.erased_unix_ms < int(after.received_unix_ms)
-
-
-async def answered(edge: Edge) -> FakeConnection:
-    """A client that lost its socket in the middle of an answer, which has ended since."""
-    client = await edge.connect().say(START, asks("e"))
-    await quiet()
-    edge.gateway.replied([delta(name_of("e"), "Within 30")])
-    client.lose()
-    edge.gateway.replied([done(name_of("e"), "Within 30 days.")])
-    return client
-
-
-async def test_who_comes_back_is_told_the_rest_of_what_nobody_has_erased(edge: Edge) -> None:
-    client = await answered(edge)
-    back = await edge.connect().say(SessionStart(session_id="s", resume=Resume(cursor=client.cursor)))
-    assert [message.delta for message in back.heard if isinstance(message, ResponseDelta)] == [" days."]
-    assert [end.output_text for end in back.ends] == ["Within 30 days."]
-
-
-async def test_text_that_is_held_is_not_told_again_once_another_gateway_has_erased_it(edge: Edge) -> None:
-    client = await answered(edge)
-    edge.history.erased_unix_ms = now_unix_ms()
-    back = await edge.connect().say(SessionStart(session_id="s", resume=Resume(cursor=client.cursor)))
-    await quiet()
-    assert [(end.status, end.output_text) for end in back.ends] == [("cancelled", "")]
-    assert not any(isinstance(message, ResponseDelta) for message in back.heard)
-
-
-async def test_an_answer_that_is_still_written_ends_where_another_gateway_has_erased_its_conversation(
-    edge: Edge,
-) -> None:
-    client = await edge.connect().say(START, asks("e"))
-    await quiet()
-    edge.gateway.replied([delta(name_of("e"), "Within 30")])
-    client.lose()
-    edge.history.erased_unix_ms = now_unix_ms()
-    back = await edge.connect().say(SessionStart(session_id="s", resume=Resume(cursor=client.cursor)))
-    await quiet()
-    assert [(end.status, end.output_text) for end in back.ends] == [("cancelled", "")]
-    assert name_of("e") in edge.cancelled
-    assert back.num_inflight == len(edge.gateway.inflight) == 0
-
-
-async def test_a_question_asked_again_after_another_gateway_has_erased_it_is_a_new_one(edge: Edge) -> None:
-    await answered(edge)
-    edge.history.erased_unix_ms = now_unix_ms()
-    back = await edge.connect().say(START, asks("e"))
-    await quiet()
-    assert not back.ends
-    assert len(edge.producer.of(TOPICS.requests("short"))) == 2
 
 
 # --- an answer is adopted

@@ -20,11 +20,14 @@ from shared.messages import (
     Timings,
     Usage,
 )
+from shared.session_key import SessionKey
 
 R1 = "resp_000000000000000000000001"
 FAQ = Fallback(
     source="faq", text="Within 5 days.", language="en", grounding=(Grounding(id="g", question="q", answer="a"),)
 )
+
+SESSION = SessionKey("t", "s")
 
 
 def name(number: int = 1) -> str:
@@ -77,8 +80,8 @@ def publishing(table: InflightTable, number: int = 1) -> Entry:
     return entry
 
 
-def waiting(table: InflightTable) -> Entry:
-    entry = publishing(table)
+def waiting(table: InflightTable, number: int = 1) -> Entry:
+    entry = publishing(table, number)
     table.acknowledge(entry)
     return entry
 
@@ -356,14 +359,38 @@ def test_an_answer_that_is_forgotten_takes_no_others_name_with_it(table: Infligh
     assert table.get(newer.response_id) is newer, "what has not ended is not forgotten"
 
 
-def test_a_deleted_session_is_forgotten_and_no_other(table: InflightTable) -> None:
-    entry, other = waiting(table), publishing(table, 2)
-    other.session_id = "s2"
-    assert table.of_session("t", "s") == [entry]
-    table.finish(entry, done("Hi"), 1)
-    table.forget_session("t", "s")
+def test_of_an_erased_session_the_earlier_generations_are_forgotten_and_no_other(table: InflightTable) -> None:
+    """And no other session's: what is open is to be ended, what has ended is dropped."""
+    ended, open_, later, other = waiting(table), *(publishing(table, number) for number in (2, 3, 4))
+    later.generation, other.session_id = 7, "s2"
+    table.finish(ended, done("Hi"), 1)
+    assert table.erased(SESSION, 7) == [open_]
+    table.forget_session(SESSION, 7)
     assert table.find("t", "s", "e1") is None
-    assert table.of_session("t", "s2") == [other]
+    assert table.get_any(ended.response_id) is None
+    table.finish(later, done("Hi", request_id=later.response_id), 1)
+    table.forget_session(SESSION, 7)
+    assert table.find("t", "s", "e3") is later
+    assert table.erased(SessionKey("t", "s2"), 7) == [other]
+
+
+def test_why_a_reply_is_shown_to_nobody(table: InflightTable) -> None:
+    erased, open_ = waiting(table), waiting(table, 2)
+    table.finish(erased, done("Hi"), 1)
+    table.forget_session(SESSION, 7)
+    names = (erased.response_id, open_.response_id, "resp_never")
+    assert [table.why_dropped(done("Hi", request_id=name)) for name in names] == ["erased", "session", "unknown"]
+
+
+def test_an_event_is_that_of_its_newest_generation(table: InflightTable) -> None:
+    """Who comes back with an answer that was erased meanwhile does not take the event from whoever asked anew."""
+    newer, older = make_entry(1), make_entry(2)
+    newer.generation, older.event_id = 7, newer.event_id
+    table.accept(newer)
+    table.accept(older)
+    assert table.find("t", "s", newer.event_id) is newer
+    table.refuse(older)
+    assert table.find("t", "s", newer.event_id) is newer
 
 
 # --- memory

@@ -17,6 +17,7 @@ from gateway.inflight import InflightTable
 from gateway.outbox import Outbox
 from shared.codec import CLIENT_CODECS, GATEWAY_CODECS, decode_reply, msgpack_encode
 from shared.messages import ReplyDelta, ReplyDone, Response, ResponseCreated, ResponseDelta, ResponseDone
+from shared.session_key import SessionKey
 
 CONNECTIONS = ("c", "d")
 AnyReply = TypeVar("AnyReply", ReplyDelta, ReplyDone)
@@ -222,7 +223,7 @@ class Inflight(RuleBasedStateMachine):
     @precondition(lambda self: not any(not entry.done for entry in self.entries.values()))
     @rule()
     def forget(self) -> None:
-        self.table.forget_session("t", "s")
+        self.table.forget_session(SessionKey("t", "s"), 1)
         assert not self.table._by_event
         self.entries.clear()
 

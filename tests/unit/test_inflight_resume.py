@@ -13,8 +13,10 @@ from gateway.entry import Entry, Item
 from gateway.inflight import InflightTable
 from gateway.outbox import Outbox
 from shared.messages import Reply, ReplyDelta, ReplyDone, ResponseCreated, ResponseDelta, ResponseDone
+from shared.session_key import SessionKey
 
 SEAL = CursorKey(b"secret").seal("t", "s")
+SESSION = SessionKey("t", "s")
 
 
 def told(text: str = "", *, number: int = 1, soft: int = 200, hard: int = 1_000) -> Told:
@@ -27,7 +29,7 @@ def told(text: str = "", *, number: int = 1, soft: int = 200, hard: int = 1_000)
 
 
 def adopted(table: InflightTable, text: str = "", *, now: float = 100.0) -> Entry:
-    return table.adopt(told(text), "t", "s", "c2", now)
+    return table.adopt(told(text), SESSION, "c2", now)
 
 
 @pytest.fixture
@@ -175,7 +177,7 @@ def test_with_text_shown_elsewhere_the_soft_deadline_is_kept(table: InflightTabl
 
 def test_the_cursor_of_an_adopted_answer_is_as_good_as_the_first(table: InflightTable) -> None:
     first = told()
-    entry = table.adopt(first, "t", "s", "c2", 950)
+    entry = table.adopt(first, SESSION, "c2", 950)
     assert entry.opened().told == first
     table.recalled(entry)
     assert entry.opened().told == first
@@ -278,7 +280,7 @@ class Resuming(RuleBasedStateMachine):
             reader = self.shops[shop]
             entry = reader.table.get_any(each.response_id)
             if entry is None:
-                reader.table.adopt(each, "t", "s", self.connection, 2)
+                reader.table.adopt(each, SESSION, self.connection, 2)
                 reader.read = 0
             else:
                 self.show(reader.table.resume(entry, self.connection, each))

@@ -9,12 +9,12 @@ from prometheus_client import REGISTRY
 
 from shared.clock import now_unix_ms
 from shared.kafka import Record
-from shared.messages import ChatRequest, ReplyDone
+from shared.messages import Cancel, ChatRequest, ReplyDone
 from shared.requests import Defaults, Order, settle
 from shared.session_key import SessionKey
 from shared.settings import Settings
 from shared.topics import BUCKETS, TopicNames
-from workers.intake import Intake, RecentIds
+from workers.intake import Intake, RecentCancels
 from workers.offsets import OffsetTracker, Partition
 from workers.reply_publisher import Target
 
@@ -47,10 +47,10 @@ class FakeWorker:
     answered: list[tuple[Target, ReplyDone, tuple[Partition, int]]] = field(default_factory=list)
     known: Collection[tuple[Partition, int]] = ()
     looks: float = 0
-    erased: list[SessionKey] = field(default_factory=list)
+    erased: list[tuple[SessionKey, int]] = field(default_factory=list)
 
-    def erase(self, session: SessionKey) -> None:
-        self.erased.append(session)
+    def erase(self, session: SessionKey, generation: int) -> None:
+        self.erased.append((session, generation))
 
     def leaving(self, _request_id: str, _origin: tuple[Partition, int]) -> bool:
         self.looks -= 1
@@ -103,7 +103,7 @@ class Bench:
             defaults=Defaults.of(Settings()),
             offsets=self.offsets,
             worker=self.worker,  # type: ignore[arg-type]
-            cancelled=RecentIds(),
+            cancelled=RecentCancels(),
         )
 
     @property
@@ -237,38 +237,50 @@ async def test_with_nothing_begun_there_is_nothing_to_finish() -> None:
     await Bench().intake.finish(1)
 
 
-def test_a_cancel_that_comes_before_its_request_is_for_its_reply_partition() -> None:
-    """The first gateway's is no concern of the second, which asks for the same."""
-    cancelled = RecentIds()
-    cancelled.add("r", 1, 0)
-    assert not cancelled.take("r", 2, 0)
-    assert cancelled.take("r", 1, 0)
-    assert not cancelled.take("r", 1, 0)
-    cancelled.add("r", None, 0)
-    assert cancelled.take("r", 2, 0)
+def requested(partition: int | None = 1, created: int | None = 5, request_id: str = "r") -> ChatRequest:
+    return ChatRequest(id=request_id, session_id="s", input="hi", reply_partition=partition, created_unix_ms=created)
+
+
+def cancel(partition: int | None = 1, created: int | None = 5, request_id: str = "r") -> Cancel:
+    return Cancel(request_id=request_id, reply_partition=partition, created_unix_ms=created)
+
+
+@pytest.mark.parametrize("partition", [None, 1])
+@pytest.mark.parametrize("created", [None, 5])
+def test_a_cancel_that_comes_before_its_request_is_for_that_one(partition: int | None, created: int | None) -> None:
+    """For all that it may mean, and once. Whoever asks for the same again, there or elsewhere, is answered."""
+    cancelled = RecentCancels()
+    cancelled.add(cancel(partition, created), 0)
+    assert not cancelled.take(requested(request_id="another"), 0)
+    assert cancelled.take(requested(partition=2), 0) == (partition is None)
+    cancelled.add(cancel(partition, created), 0)
+    assert cancelled.take(requested(created=6), 0) == (created is None)
+    cancelled.add(cancel(partition, created), 0)
+    assert cancelled.take(requested(), 0)
+    assert not cancelled.take(requested(), 0)
 
 
 def test_a_cancel_is_not_for_what_is_asked_under_its_id_much_later() -> None:
-    cancelled = RecentIds()
-    for partition in (None, 1):
-        cancelled.add("r", partition, 1_000.0)
-    assert not cancelled.take("r", 1, 1_000.0 + 120_001)
-    cancelled.add("r", 1, 1_000.0)
-    cancelled.add("r", 1, 2_000.0)
-    assert cancelled.take("r", 1, 1_000.0 + 120_001), "the last time counts"
+    cancelled = RecentCancels()
+    for partition in (1, None):
+        cancelled.add(cancel(partition), 1_000.0)
+    assert not cancelled.take(requested(), 1_000.0 + 120_001)
+    cancelled.add(cancel(), 1_000.0)
+    cancelled.add(cancel(), 2_000.0)
+    assert cancelled.take(requested(), 1_000.0 + 120_001), "the last time counts"
 
 
 def test_the_cancels_read_last_are_kept() -> None:
-    cancelled = RecentIds(capacity=2)
-    for request_id in ("a", "b", "a", "c"):
-        cancelled.add(request_id, 1, 0)
-    assert [cancelled.take(request_id, 1, 0) for request_id in "abc"] == [True, False, True]
+    cancelled = RecentCancels(capacity=2)
+    for request_id in "abac":
+        cancelled.add(cancel(request_id=request_id), 0)
+    assert [cancelled.take(requested(request_id=request_id), 0) for request_id in "abc"] == [True, False, True]
 
 
 def test_of_an_erased_conversation_nothing_stays_with_the_worker_nor_in_what_was_encoded() -> None:
     bench = Bench()
-    bench.intake.erase(SessionKey("demo", "s"))
-    assert (bench.worker.erased, bench.preparer.prompts.num_forgotten) == ([SessionKey("demo", "s")], 1)
+    bench.intake.erase(SessionKey("demo", "s"), 7)
+    assert (bench.worker.erased, bench.preparer.prompts.num_forgotten) == ([(SessionKey("demo", "s"), 7)], 1)
 
 
 def asked(*, first_token_ms: int) -> Order:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from kv_workers import BLOCK, SHARED, TALK, Worker, Workers, brought, sequence, truth
 from prometheus_client import REGISTRY
 
-from shared.clock import now_unix_ms
 from shared.session_key import SessionKey
 from workers.prefixes import common_length
 
@@ -168,9 +167,9 @@ class Talk:
                 del self.redis.sessions[key][name]
         elif event == "erased":
             self.computed.pop(key, None)
-            self.redis.erase(key)
+            generation = self.redis.erase(key)
             for each in self.both:
-                each.cache.erase(key)
+                each.cache.erase(key, generation)
         elif event == "wiped":
             self.redis.sessions.clear()
             self.redis.shared.clear()
@@ -178,7 +177,7 @@ class Talk:
     async def ask(self, key: SessionKey, worker: Worker, remembered: int, words: list[int]) -> None:
         before = self.computed.get(key, [])
         ids = [*(before[-1] if before else SHARED)[: len(SHARED) + remembered], *words]
-        row = sequence(ids, session=key.session_id, tenant=key.tenant, asked=now_unix_ms() + 1)
+        row = sequence(ids, session=key.session_id, tenant=key.tenant, generation=self.redis.erased.get(key, 0))
         await worker.cache.restore(row, first=not before)
         if row.kv is not None:
             assert np.array_equal(brought(row.kv, row.computed), truth(ids)[:, :, :, : row.computed])

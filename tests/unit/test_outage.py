@@ -38,5 +38,7 @@ async def test_a_worker_that_cannot_read_cancels_says_so(monkeypatch: pytest.Mon
 
     reader: Any = Reader()
     with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
-        await intake.read_cancels(reader, cancel=lambda *_: True, cancelled=intake.RecentIds(), erase=lambda _: None)
+        await intake.read_cancels(
+            reader, cancel=lambda *_: True, cancelled=intake.RecentCancels(), erase=lambda *_: None
+        )
     assert [(line["what"], line["cause"]) for line in lines] == [("kafka cancels", "no right to read the topic")]

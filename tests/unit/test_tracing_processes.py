@@ -145,7 +145,7 @@ def served(traceparent: str | None, *, reply_topic: str = "chat.replies", tracer
     request = msgspec.structs.replace(job.order.request, traceparent=traceparent)
     object.__setattr__(job.order, "request", request)
     object.__setattr__(job.order, "reply_topic", reply_topic)
-    job.targets = [(reply_topic, 0)]
+    job.targets = {(reply_topic, 0): None}
     bench.run()
     return bench
 

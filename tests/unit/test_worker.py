@@ -9,7 +9,7 @@ from worker_bench import LETTER_A, QUOTED, TOPIC, Bench, decided
 
 from shared.clock import now_unix_ms
 from shared.errors import EngineError
-from shared.messages import Grounding, ReplyDone, Timings, Usage
+from shared.messages import Cancel, Grounding, ReplyDone, Timings, Usage
 from workers.answer import Answer
 from workers.conversation import Prompt
 from workers.engine import DecodeRow
@@ -178,11 +178,11 @@ def test_a_cancelled_answer_ends_before_the_next_step() -> None:
     bench = Bench()
     bench.accept(0, output=9)
     assert bench.step()
-    assert bench.worker.cancel("r0")
+    assert bench.worker.cancel(Cancel(request_id="r0"))
     bench.run()
     [end] = bench.ends()
     assert (end.status, end.reason, end.output_text) == ("cancelled", "client", "a")
-    assert not bench.worker.cancel("r0")
+    assert not bench.worker.cancel(Cancel(request_id="r0"))
 
 
 def test_the_first_text_and_the_end_are_told_at_once_and_the_rest_together() -> None:

@@ -7,6 +7,7 @@ from shared.clock import now_unix_ms
 from shared.fallback import Fallback
 from shared.messages import ChatRequest, Grounding, Reply, ReplyDelta, ReplyDone
 from shared.requests import Defaults, settle
+from shared.session_key import SessionKey
 from shared.tokenizer import Tokenizer
 from shared.topics import TopicNames
 from shared.turn import Turn
@@ -59,8 +60,13 @@ class FakePublisher:
 class FakeHistory:
     turns: list[Turn] = field(default_factory=list)
 
+    forgotten: list[tuple[SessionKey, int]] = field(default_factory=list)
+
     def remember(self, tenant: str, session_id: str, turn: Turn) -> None:
         self.turns.append(turn)
+
+    def forget(self, session: SessionKey, generation: int) -> None:
+        self.forgotten.append((session, generation))
 
 
 @dataclass
@@ -97,10 +103,13 @@ class Bench:
         self.engine_loop = self.worker.engine_loop
         self.engine_loop.tell = self.worker.hear
 
-    def accept(self, offset: int, *, output: int = 3, stops: tuple[str, ...] = (), ago_ms: float = 0.0) -> Job:
-        """`ago_ms`: so long ago it was read, and has been prepared since."""
-        request = ChatRequest(id=f"r{offset}", session_id="s", input="hi", reply_topic="chat.replies")
-        now = now_unix_ms() - ago_ms
+    def accept(
+        self, offset: int, *, output: int = 3, stops: tuple[str, ...] = (), generation: int | None = None
+    ) -> Job:
+        request = ChatRequest(
+            id=f"r{offset}", session_id="s", input="hi", reply_topic="chat.replies", generation=generation
+        )
+        now = now_unix_ms()
         order = settle(request, DEFAULTS, now)
         job = Job(
             order=order,
@@ -143,6 +152,12 @@ class Bench:
             if request_id in {None, name} and target in {None, there}:
                 del self.publisher.waiting[there, name]
                 self.worker.settled(there, done)
+
+    def erase(self, session_id: str = "s") -> int:
+        """Its conversation is erased; the generation that has begun."""
+        generation = int(now_unix_ms()) + 1
+        self.worker.erase(SessionKey("demo", session_id), generation)
+        return generation
 
     def deltas(self) -> list[str]:
         return [reply.delta for reply in self.publisher.said if isinstance(reply, ReplyDelta)]

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from shared import metrics
 from shared.clock import now_unix_ms
+from shared.erasures import Erasures
 from shared.errors import StoreUnavailable
 from shared.faults import caught
 from shared.logs import get_logger
 from shared.session_key import SessionKey
-from workers.erasures import Erasures
 from workers.kv.blocks import Block, BlockChain, BlockNamer, unbroken
 from workers.kv.gate import LoadGate
 from workers.kv.handed_out import HandedOut
@@ -57,7 +57,7 @@ class _Tokens:
     session: SessionKey
     ids: Sequence[int]
     shared: int
-    asked_unix_ms: float
+    generation: int
     first: bool = False
     standing: int = 0
 
@@ -126,7 +126,7 @@ class KvCache:
             session=SessionKey(sequence.tenant, sequence.session_id),
             ids=sequence.prompt_ids,
             shared=sequence.shared_tokens,
-            asked_unix_ms=sequence.asked_unix_ms,
+            generation=sequence.generation,
             first=first,
             standing=standing,
         )
@@ -148,7 +148,7 @@ class KvCache:
             session=SessionKey(sequence.tenant, sequence.session_id),
             ids=ids,
             shared=min(sequence.shared_tokens, len(ids)),
-            asked_unix_ms=sequence.asked_unix_ms,
+            generation=sequence.generation,
         )
         with self._lock:
             if self._unsaved_bytes + values.nbytes > _MOST_UNSAVED_BYTES:
@@ -158,10 +158,11 @@ class KvCache:
             coming = self._coming[tokens.session] = Future()
         self._saves.submit(lambda: self._keep(tokens, start, values, coming))
 
-    def erase(self, session: SessionKey) -> None:
-        """Forget a conversation here; in Redis it is erased by whoever is asked to (`History.delete`)."""
+    def erase(self, session: SessionKey, generation: int) -> None:
+        """Forget a conversation's earlier generations here; in Redis whoever is asked to erases them
+        (`History.delete`)."""
         with self._lock:
-            self._erasures.add(session, now_unix_ms())
+            self._erasures.add(session, generation, now_unix_ms())
             self._host.erase(_owner(session))
             metrics.kv_host_bytes.set(self._host.num_bytes)
 
@@ -350,7 +351,7 @@ class KvCache:
             {block.name: value for block, value in kept.items() if value is not None and not block.shared},
             drop=chain.stale(held.session_names),
             shared={block.name: value for block, value in kept.items() if value is not None and block.shared},
-            asked_unix_ms=tokens.asked_unix_ms,
+            generation=tokens.generation,
         )
         metrics.kv_written_bytes.inc(written)
 
@@ -365,8 +366,8 @@ class KvCache:
     # --- the host memory
 
     def _is_erased(self, tokens: _Tokens) -> bool:
-        """Whether the conversation was, after these were asked."""
-        return self._erasures.since(tokens.session, tokens.asked_unix_ms)
+        """Whether their generation of the conversation was."""
+        return self._erasures.erased(tokens.session, tokens.generation, now_unix_ms())
 
     def _have(self, name: bytes) -> bool:
         with self._lock:

@@ -152,11 +152,11 @@ class KvStore:
         *,
         drop: Collection[bytes] = (),
         shared: Mapping[bytes, bytes] | None = None,
-        asked_unix_ms: float,
+        generation: int,
     ) -> int:
         """Write the session's new blocks, drop others of it, write the shared ones that are not there: one round trip.
 
-        The bytes of values that Redis has taken: none of the session's where it was erased after its turn was asked.
+        The bytes of values that Redis has taken: none of the session's where its turn's generation was erased.
         While Redis takes no writes this raises without asking it.
         """
         pipeline = self._pipeline()
@@ -164,7 +164,7 @@ class KvStore:
             raise StoreUnavailable("Redis takes no writes; it is left alone with them for a while")
         batches = [*_batches(blocks)] or ([{}] if drop else [])
         for number, batch in enumerate(batches):
-            self._write(pipeline, session, batch, drop=() if number else drop, asked_unix_ms=asked_unix_ms)
+            self._write(pipeline, session, batch, drop=() if number else drop, generation=generation)
         for name, value in (shared or {}).items():
             pipeline.set(shared_key(session.tenant, name), value, ex=self._ttl_s, nx=True)
         if not len(pipeline):
@@ -215,7 +215,7 @@ class KvStore:
         blocks: Mapping[bytes, bytes],
         *,
         drop: Iterable[bytes],
-        asked_unix_ms: float,
+        generation: int,
     ) -> None:
         """A transaction of its own within the pipeline, which redis-py knows none for."""
         pipeline.execute_command("MULTI")
@@ -223,7 +223,7 @@ class KvStore:
         if blocks:
             pipeline.execute_command("HSET", session.of("kv"), *chain.from_iterable(blocks.items()))
         keys = (session.of("kv"), session.of("erased"))
-        pipeline.eval(CLOSE, 2, *keys, asked_unix_ms, self._ttl_s, *blocks)
+        pipeline.eval(CLOSE, 2, *keys, generation, self._ttl_s, *blocks)
         pipeline.execute_command("EXEC")
 
     # --- how it goes
