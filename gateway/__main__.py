@@ -32,6 +32,7 @@ from gateway.trace_spans import spans_of
 from gateway.tracer import Tracer
 from shared import metrics
 from shared.auth_settings import AuthSettings
+from shared.clock import correction_ms
 from shared.errors import SettingsError
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
@@ -268,7 +269,8 @@ def _token_gate(auth: AuthSettings) -> TokenGate | None:
     )
     secret = auth.secret_bytes()
     # Until a JWKS has been read, a key that is not known may be in it.
-    return TokenGate(rules, KeySet((secret_key(secret),) if secret else (), complete=auth.jwks is None))
+    keys = KeySet((secret_key(secret),) if secret else (), complete=auth.jwks is None)
+    return TokenGate(rules, keys, correction_ms)
 
 
 def _jwks(auth: AuthSettings, gate: TokenGate | None) -> Jwks | None:

@@ -48,8 +48,8 @@ class Fleet:
     def slots(self) -> int:
         return sum(known.report.slots for known in self._known.values())
 
-    def observe(self, report: WorkerReport, now_unix_ms: float) -> float:
-        """Take in a report; returns how far the worker's clock is behind ours, its way here included."""
+    def observe(self, report: WorkerReport, now_unix_ms: float) -> None:
+        """Take in a report."""
         counted = self._sent.copy()
         for sent_unix_ms, bucket in reversed(self._recent):
             if sent_unix_ms <= now_unix_ms - _TRANSIT_MS:
@@ -57,7 +57,6 @@ class Fleet:
             counted[bucket] -= 1
         self._known[report.worker_id] = _Known(report, now_unix_ms, counted)
         self._list()
-        return now_unix_ms - report.unix_ms
 
     def forget(self, worker_id: str) -> bool:
         """The worker leaves; False where it was not known."""

@@ -17,7 +17,7 @@ class Connection(Protocol):
     session: Session
     num_inflight: int
 
-    def begin(self, seal: Seal, told: Iterable[Told]) -> None:
+    def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
         """Before the first answer is put: the session's seal, and the answers that its client comes back with."""
 
     def put(self, item: ServerMessage | Item) -> None: ...

@@ -23,7 +23,7 @@ RESUMABLE_MS: Final = 120_000
 
 _VERSION: Final = 1
 _MAC_BYTES: Final = 16
-_MAX_CHARS: Final = 8_832  # of as many open answers as a connection may be allowed, the longest that there are
+_MAX_CHARS: Final = 9_216  # of as many open answers as a connection may be allowed, the longest that there are
 _ID_BYTES: Final = 12
 _ID_PREFIX: Final = "resp_"
 
@@ -42,6 +42,7 @@ class Told(Struct, array_like=True):
     holds its request; None where it was never published. The deadlines are milliseconds from `received_unix_ms`. `crc`
     is the CRC-32 of the `chars` characters told, in UTF-8; `seq` is the next delta's number. `trace` is the packed
     context of whoever began its trace; None where none is recorded. `generation` is its conversation's.
+    `age_ms` is how long after its receipt the cursor was written.
     """
 
     digest: Annotated[bytes, Meta(min_length=_ID_BYTES, max_length=_ID_BYTES)]
@@ -57,6 +58,7 @@ class Told(Struct, array_like=True):
     crc: Count = 0
     trace: Annotated[bytes, Meta(min_length=PACKED_BYTES, max_length=PACKED_BYTES)] | None = None
     generation: Count = 0
+    age_ms: Count = 0
 
     @property
     def response_id(self) -> str:
@@ -65,6 +67,13 @@ class Told(Struct, array_like=True):
     def resumable(self, now_unix_ms: float) -> bool:
         """Until two minutes after its deadline."""
         return now_unix_ms <= self.received_unix_ms + self.deadline_ms + RESUMABLE_MS
+
+    def elapsed_ms(self, wire_unix_ms: float, age_ms: int | None) -> int:
+        """How long ago it was received: by the client, whose cursor came `age_ms` ago; where it does not tell, by the
+        clocks, and no less than when the cursor was written."""
+        if age_ms is not None:
+            return self.age_ms + age_ms
+        return max(self.age_ms, int(wire_unix_ms - self.received_unix_ms))
 
     def tell(self, text: str) -> None:
         """One more delta has left."""

@@ -34,7 +34,8 @@ class State(Enum):
 class Entry:
     """One request. `connection_id` is the connection that hears of it; None after that was lost. `eta_ms` is the first
     text's predicted time from receipt; None where nothing is known, or the workers do not get the request. `generation`
-    is its conversation's; not `sure`: Redis was away, and it goes by when the question was asked.
+    is its conversation's; not `sure`: Redis was away, and it goes by when the question was asked. Its moments on the
+    wire are `clock_ms` ahead of this process's time.
 
     `log` and `request` are as in `Told`. `seen` characters of the text, of the checksum `seen_crc`, its client has from
     before it came back; 0 once the text here has reached them. `promised` is set while an adopted answer is being read
@@ -52,6 +53,7 @@ class Entry:
     input: str
     received_unix_ms: float
     deadline: Deadline
+    clock_ms: int = 0
     generation: int = 0
     sure: bool = True
     consent: Consent | None = None
@@ -77,6 +79,11 @@ class Entry:
     response: Response | None = None
     done_unix_ms: float = 0.0
     trace: RequestTrace | None = None
+
+    @property
+    def asked_unix_ms(self) -> int:
+        """When it was received, on the wire: in its record, its cursor and its cancel the same."""
+        return int(self.received_unix_ms + self.clock_ms)
 
     @property
     def session(self) -> SessionKey:
@@ -110,6 +117,7 @@ class Entry:
                 eta_ms=round(self.eta_ms) if self.eta_ms is not None else None,
             ),
             self._told(),
+            self.received_unix_ms,
         )
 
     def turn(self, answer: Fallback) -> Turn:
@@ -119,7 +127,7 @@ class Entry:
             user=self.input,
             assistant=answer.text,
             source=answer.source,
-            asked_unix_ms=int(self.received_unix_ms),
+            asked_unix_ms=self.asked_unix_ms,
             grounding=answer.grounding,
             generation=self.generation,
         )
@@ -130,7 +138,7 @@ class Entry:
             digest=digest_of(self.response_id),
             event_id=self.event_id,
             bucket=self.bucket,
-            received_unix_ms=received,
+            received_unix_ms=self.asked_unix_ms,
             first_token_ms=promise.first_token_unix_ms - received,
             deadline_ms=promise.deadline_unix_ms - received,
             log=self.log,
@@ -141,9 +149,10 @@ class Entry:
 
 
 def adopted(told: Told, session: SessionKey, connection_id: str, now_unix_ms: int) -> Entry:
-    """An answer that another gateway began, as its client tells of it. Until it is recalled, or for a while, the log
-    may still say how it went on, and its deadlines wait for that."""
-    start, now = told.received_unix_ms, now_unix_ms
+    """An answer that another gateway began, as its client tells of it, of its age by now. Until it is recalled, or for
+    a while, the log may still say how it went on, and its deadlines wait for that."""
+    now = now_unix_ms
+    start = now - told.age_ms
     hard = start + told.deadline_ms
     promised = Deadline(first_token_unix_ms=start + told.first_token_ms, deadline_unix_ms=hard)
     latest = now + _RECALL_MS if hard <= now else min(now + _RECALL_MS, hard + _OVER_DEADLINE_MS)
@@ -159,6 +168,7 @@ def adopted(told: Told, session: SessionKey, connection_id: str, now_unix_ms: in
             first_token_unix_ms=max(promised.first_token_unix_ms, latest), deadline_unix_ms=max(hard, latest)
         ),
         promised=promised,
+        clock_ms=told.received_unix_ms - start,
         generation=told.generation,
         state=State.WAITING,
         bucket=told.bucket,

@@ -10,7 +10,7 @@ from gateway.breaker import BreakerState
 from gateway.entry import Entry
 from gateway.memory_watch import MemoryWatch
 from shared import metrics
-from shared.clock import now_unix_ms
+from shared.clock import now_unix_ms, wire_unix_ms
 from shared.logs import get_logger
 from shared.messages import BY_MODEL, Reply, ReplyDone, Response, WorkerReport
 
@@ -89,7 +89,8 @@ class Gatekeeper:
         else:
             if worker_id not in fleet:
                 log.info("worker_found", worker=worker_id, slots=report.slots, buckets=report.buckets)
-            behind_ms = fleet.observe(report, now)
+            fleet.observe(report, now)
+            behind_ms = wire_unix_ms() - report.unix_ms  # its way here included
             metrics.worker_clock_skew.observe(behind_ms / 1_000)
             self._compare_clocks(worker_id, behind_ms)
         metrics.workers_known.set(len(fleet))

@@ -30,7 +30,7 @@ from gateway.resumption import Resumption
 from gateway.session import Ask, Begin, CancelAsked, Close, Effect, ForCare, Forget, Refuse, Send
 from gateway.tracer import Tracer
 from shared import metrics
-from shared.clock import now_unix_ms
+from shared.clock import correction_ms, now_unix_ms, wire_unix_ms
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.fallback import Fallback, choose_fallback
 from shared.faq.live import LiveFaq
@@ -137,11 +137,11 @@ class Gateway:
 
     async def _begin(self, connection: Connection, begin: Begin) -> None:
         """What it missed follows at once where it is held here; what another gateway began is read from the log."""
-        session, cursor = connection.session, begin.cursor
-        generation = (await self._generations.of(session))[0] if cursor is not None else 0
-        seal, now = self.resumption.seal(session), now_unix_ms()
-        told = self.resumption.resumable(seal, cursor, now, self.inflight) if cursor is not None else None
-        connection.begin(seal, told or ())
+        session, resume, now = connection.session, begin.resume, now_unix_ms()
+        generation = (await self._generations.of(session))[0] if resume is not None else 0
+        seal = self.resumption.seal(session)
+        told = self.resumption.resumable(seal, resume, wire_unix_ms(), self.inflight) if resume is not None else None
+        connection.begin(seal, told or (), now)
         erased = [each for each in told or () if each.generation < generation]
         missed = [item for each in told or () if each not in erased for item in self._resume(connection, each, now)]
         connection.put(session.created(recovered=told is not None, replayed=len(missed)))
@@ -208,7 +208,8 @@ class Gateway:
             input=asked.input,
             received_unix_ms=now,
             deadline=promise(asked, self.limits, now),
-            generation=generation if sure else max(generation, int(now) - 1),
+            clock_ms=correction_ms(),
+            generation=generation if sure else max(generation, int(wire_unix_ms()) - 1),
             sure=sure,
             consent=session.consent,
             log=self.resumption.log_place(),

@@ -14,7 +14,7 @@ from gateway.endings import Endings
 from gateway.inflight import InflightTable
 from gateway.request_publisher import RequestPublisher
 from gateway.session import Session
-from shared.clock import now_unix_ms
+from shared.clock import now_unix_ms, wire_unix_ms
 from shared.erasures import Erasures
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.history import History
@@ -47,8 +47,8 @@ class Generations:
     async def begin(self, session: Session) -> int:
         """`session.delete`: the history is erased, and what was computed of it; what is in flight is cancelled; nothing
         of what is asked from now on. Raises `StoreUnavailable`: nothing has happened."""
-        key, now = session.key, now_unix_ms()
-        least = max(self._known.generation(key, now) + 1, int(now))
+        key = session.key
+        least = max(self._known.generation(key, now_unix_ms()) + 1, int(wire_unix_ms()))
         generation = await self.history.delete(key.tenant, key.session_id, generation=least)
         self._learn(key, generation)
         return generation

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from shared.clock import now_unix_ms
+from shared.clock import wire_unix_ms
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.handoff_store import HandoffStore
 from shared.handoffs import Handoff, encode_handoff, handoff_headers, transcript_key
@@ -58,7 +58,7 @@ class Handoffs:
     async def find(self, tenant: str, session_id: str) -> Handoff | None:
         """The one that is open. One that Redis had and has no more is resolved."""
         own, stored = self._own.get((tenant, session_id), (None, False))
-        if own is not None and now_unix_ms() >= own.created_unix_ms + self.open_s * 1_000:
+        if own is not None and wire_unix_ms() >= own.created_unix_ms + self.open_s * 1_000:
             own = None
         try:
             return await self.store.find(tenant, session_id) or (None if stored else own)
@@ -81,7 +81,7 @@ class Handoffs:
             session_id=session_id,
             reason=reason,
             language=language,
-            created_unix_ms=int(now_unix_ms()),
+            created_unix_ms=int(wire_unix_ms()),
             transcript=transcript_key(tenant, session_id),
             response_ids=response_ids,
         )

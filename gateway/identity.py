@@ -8,6 +8,7 @@ canonical one passes. No part of a token stands in a refusal.
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -51,14 +52,19 @@ class TokenRules:
 
 @dataclass(slots=True)
 class TokenGate:
-    """The rules with the keys of the moment; whoever reads newer keys replaces them."""
+    """The rules with the keys of the moment; whoever reads newer keys replaces them. `correction_ms` is what the wall
+    clock, which tokens go by, is ahead of the times that are given."""
 
     rules: TokenRules
     keys: KeySet
+    correction_ms: Callable[[], float] = lambda: 0.0
 
     def identify(self, token: str, now_unix_ms: float) -> Identity:
         """Raises `ProtocolError` (see `verify`)."""
-        return verify(token, self.keys, self.rules, now_unix_ms)
+        return verify(token, self.keys, self.rules, now_unix_ms + self.correction_ms())
+
+    def expired(self, identity: Identity, now_unix_ms: float) -> bool:
+        return now_unix_ms + self.correction_ms() >= identity.expires_unix_ms
 
 
 class _Header(msgspec.Struct):

@@ -135,7 +135,7 @@ class InflightTable:
         return [*(_unseen(entry) or _told_anew(entry)), entry.response]
 
     def adopt(self, told: Told, session: SessionKey, connection_id: str, now_unix_ms: float) -> Entry:
-        """The client comes back with an answer that another gateway began."""
+        """The client comes back with an answer that another gateway began, of its age by now."""
         entry = adopted(told, session, connection_id, int(now_unix_ms))
         self.accept(entry)
         return entry

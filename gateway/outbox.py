@@ -16,10 +16,12 @@ from shared.messages import Response, ResponseCreated, ResponseDelta, ResponseDo
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An answer is assured, and told from its beginning; `told` is its part of the cursor."""
+    """An answer is assured, and told from its beginning; `told` is its part of the cursor. It was received then, by the
+    process's time."""
 
     created: ResponseCreated
     told: Told
+    received_unix_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,13 @@ _Item = ServerMessage | Opened | _Growing | Response
 class Outbox:
     """`begin` comes before the first answer."""
 
-    __slots__ = ("_growing", "_items", "_seal", "_told", "merged", "size_chars")
+    __slots__ = ("_growing", "_items", "_received_unix_ms", "_seal", "_told", "merged", "size_chars")
 
     def __init__(self) -> None:
         self._items: list[_Item] = []
         self._growing: dict[str, _Growing] = {}
         self._told: dict[str, Told] = {}
+        self._received_unix_ms: dict[str, float] = {}
         self._seal: Seal | None = None
         self.size_chars = 0
         self.merged = 0
@@ -60,10 +63,11 @@ class Outbox:
         """Messages that wait."""
         return len(self._items)
 
-    def begin(self, seal: Seal, told: Iterable[Told] = ()) -> None:
-        """The session's name is known; its client comes back with these answers open."""
+    def begin(self, seal: Seal, told: Iterable[Told] = (), now_unix_ms: float = 0.0) -> None:
+        """The session's name is known; its client comes back with these answers open, each of its age by now."""
         self._seal = seal
         self._told = {each.response_id: each for each in told}
+        self._received_unix_ms = {name: now_unix_ms - each.age_ms for name, each in self._told.items()}
 
     def put(self, item: ServerMessage | Opened | Shown | Response) -> None:
         if isinstance(item, Shown):
@@ -90,31 +94,34 @@ class Outbox:
         kept = [item for item in self._items if _answer_of(item) != response_id]
         self._items, self.size_chars = kept, sum(map(_size, kept))
 
-    def take(self) -> list[ServerMessage]:
+    def take(self, now_unix_ms: float) -> list[ServerMessage]:
         """Everything that waits, in order, with its `seq` and its cursor."""
         items, self._items = self._items, []
         self._growing.clear()
         self.size_chars = 0
-        return [self._number(item) for item in items]
+        return [self._number(item, now_unix_ms) for item in items]
 
-    def _number(self, item: _Item) -> ServerMessage:
+    def _number(self, item: _Item, now: float) -> ServerMessage:
         if isinstance(item, _Growing):
             told, text = self._told[item.response_id], "".join(item.parts)
             seq = told.seq
             told.tell(text)
             return ResponseDelta(
-                response_id=item.response_id, seq=seq, offset=item.offset, delta=text, cursor=self._cursor()
+                response_id=item.response_id, seq=seq, offset=item.offset, delta=text, cursor=self._cursor(now)
             )
         if isinstance(item, Opened):
-            self._told[item.created.response_id] = item.told
-            return msgspec.structs.replace(item.created, cursor=self._cursor())
+            name = item.created.response_id
+            self._told[name], self._received_unix_ms[name] = item.told, item.received_unix_ms
+            return msgspec.structs.replace(item.created, cursor=self._cursor(now))
         if isinstance(item, Response):
             self._told.pop(item.id, None)
-            return ResponseDone(response=item, cursor=self._cursor())
+            return ResponseDone(response=item, cursor=self._cursor(now))
         return item
 
-    def _cursor(self) -> str:
+    def _cursor(self, now: float) -> str:
         assert self._seal is not None, "an answer before the session began"
+        for name, told in self._told.items():
+            told.age_ms = max(0, int(now - self._received_unix_ms[name]))
         return self._seal.write(self._told.values())
 
 

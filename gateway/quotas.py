@@ -14,7 +14,7 @@ from limits.aio.strategies import MovingWindowRateLimiter
 
 from gateway.local_quota import LocalQuota
 from shared import metrics
-from shared.clock import now_unix_ms
+from shared.clock import now_unix_ms, wire_unix_ms
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.redis_calls import RedisCalls
 from shared.redis_client import async_redis
@@ -73,4 +73,4 @@ class Quotas:
         if await self._calls.bounded(self._window.hit(item, name)):
             return 0.0
         stats = await self._calls.bounded(self._window.get_window_stats(item, name))
-        return max(1.0, stats.reset_time * 1_000 - now_unix_ms())
+        return max(1.0, stats.reset_time * 1_000 - wire_unix_ms())

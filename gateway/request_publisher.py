@@ -31,6 +31,7 @@ class RequestPublisher:
     async def enqueue(self, entry: Entry, asked: ResponseCreate) -> "asyncio.Future[object]":
         """Put the request behind those before it in its topic; `delivered` waits for it. Raises `BrokerUnavailable`,
         `ProtocolError`."""
+        deadline = entry.deadline.later(entry.clock_ms)
         request = ChatRequest(
             id=entry.response_id,
             session_id=entry.session_id,
@@ -41,17 +42,17 @@ class RequestPublisher:
             top_p=asked.top_p,
             seed=asked.seed,
             stop=asked.stop,
-            created_unix_ms=int(entry.received_unix_ms),
+            created_unix_ms=entry.asked_unix_ms,
             generation=entry.generation if entry.sure else None,
-            deadline_unix_ms=entry.deadline.deadline_unix_ms,
-            first_token_unix_ms=entry.deadline.first_token_unix_ms,
+            deadline_unix_ms=deadline.deadline_unix_ms,
+            first_token_unix_ms=deadline.first_token_unix_ms,
             reply_topic=self.topics.replies,
             reply_partition=self.reply_partition,
             metadata=asked.metadata,
             traceparent=entry.trace.traceparent if entry.trace is not None else asked.traceparent,
             consent=entry.consent,
         )
-        order = settle(request, self.defaults, entry.received_unix_ms)
+        order = settle(request, self.defaults, entry.asked_unix_ms)
         if entry.trace is not None:
             entry.trace.sent_unix_ms = now_unix_ms()
         return await self.producer.enqueue(
@@ -76,7 +77,7 @@ class RequestPublisher:
     async def cancel(self, entry: Entry) -> None:
         """Whoever else the answer is written for still gets it."""
         partition = entry.log.partition if entry.log is not None else self.reply_partition
-        created = int(entry.received_unix_ms)
+        created = entry.asked_unix_ms
         cancel = Cancel(request_id=entry.response_id, reply_partition=partition, created_unix_ms=created)
         try:
             await self._broadcast(cancel)

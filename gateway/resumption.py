@@ -13,6 +13,7 @@ from gateway.log_follower import LogFollower
 from gateway.questions import Questions
 from gateway.session import Session
 from shared.logs import get_logger
+from shared.messages import Resume
 
 log = get_logger()
 
@@ -38,14 +39,17 @@ class Resumption:
         offset = self.next_offset()
         return None if offset is None else Place(self.partition, offset)
 
-    def resumable(self, seal: Seal, cursor: str, now_unix_ms: float, inflight: InflightTable) -> list[Told] | None:
-        """The open answers of a client that comes back; None where not every one of them can be gone on with."""
-        told = seal.read(cursor)
+    def resumable(self, seal: Seal, resume: Resume, wire_unix_ms: float, inflight: InflightTable) -> list[Told] | None:
+        """The open answers of a client that comes back, each of its age by now; None where not every one of them can be
+        gone on with."""
+        told = seal.read(resume.cursor)
         if told is None:
             return None
         unknown = [each for each in told if inflight.get_any(each.response_id) is None]
-        if not all(each.log is not None and each.resumable(now_unix_ms) for each in unknown):
+        if not all(each.log is not None and each.resumable(wire_unix_ms) for each in unknown):
             return None
+        for each in told:
+            each.age_ms = each.elapsed_ms(wire_unix_ms, resume.age_ms)
         return told if len(inflight) + len(unknown) <= self.max_inflight else None
 
     async def recall(self, entry: Entry) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.lines import Lines
 from shared import metrics
-from shared.clock import now_unix_ms
+from shared.clock import wire_unix_ms
 from shared.codec import msgpack_encode
 from shared.deadletters import dead_letter, own_fault
 from shared.errors import BrokerUnavailable, ProtocolError
@@ -80,7 +80,7 @@ class Router:
     async def _forward(self, record: Record) -> None:
         """Raises `BrokerUnavailable`, `ProtocolError`."""
         request = open_request(record.value, record.headers, unreadable=record.unreadable)
-        order = settle(request, self.defaults, now_unix_ms())
+        order = settle(request, self.defaults, wire_unix_ms())
         key = session_key(order.tenant, order.request.session_id)
         async with self._lines.turn(key):
             bucket = self.edges.bucket_of(await self._count(order.request.input))

@@ -22,6 +22,7 @@ from shared.messages import (
     Pong,
     ResponseCancel,
     ResponseCreate,
+    Resume,
     ServerMessage,
     SessionClosing,
     SessionCreated,
@@ -62,10 +63,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The session is open: `created` tells its client, and whether what it missed since `cursor` follows. `returns`:
+    """The session is open: `created` tells its client, and whether what it missed since `resume` follows. `returns`:
     the client has named the session."""
 
-    cursor: str | None
+    resume: Resume | None
     returns: bool = False
 
 
@@ -228,8 +229,7 @@ class Session:
         self._name_session(message.session_id)
         self.consent = message.consent
         self.state = State.OPEN
-        cursor = message.resume.cursor if message.resume is not None else None
-        return [Begin(cursor, returns=message.session_id is not None)]
+        return [Begin(message.resume, returns=message.session_id is not None)]
 
     def created(self, *, recovered: bool, replayed: int) -> SessionCreated:
         """What an open session tells its client first."""
@@ -290,7 +290,7 @@ class Session:
         return [Send(SessionRefreshed(expires_at=int(self.identity.expires_unix_ms)))]
 
     def _expired(self, now_unix_ms: float) -> bool:
-        return self.identity is not None and now_unix_ms >= self.identity.expires_unix_ms
+        return self._gate is not None and self.identity is not None and self._gate.expired(self.identity, now_unix_ms)
 
     def _end_expired(self) -> list[Effect]:
         """Clients whose tokens were made together do not all come back together."""

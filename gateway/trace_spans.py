@@ -20,7 +20,8 @@ _ADOPTED: Final = "adopted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """All that the spans are made of; no text, and no name of whoever asked. `trace` may still hear of the worker."""
+    """All that the spans are made of; no text, and no name of whoever asked. `trace` may still hear of the worker. The
+    wall clock is `clock_ms` ahead of the times."""
 
     trace: RequestTrace
     why: Why
@@ -32,6 +33,7 @@ class Ended:
     admitted_unix_ms: float | None
     first_text_unix_ms: float | None
     done_unix_ms: float
+    clock_ms: int
     attributes: dict[str, Attribute]
     error: str
 
@@ -87,6 +89,7 @@ def ended(
         admitted_unix_ms=entry.admitted_unix_ms,
         first_text_unix_ms=entry.first_text_unix_ms,
         done_unix_ms=entry.done_unix_ms,
+        clock_ms=entry.clock_ms,
         attributes=attributes,
         error=error,
     )
@@ -118,7 +121,7 @@ def spans_of(ended: Ended) -> Trace:
         events = [Event(_FIRST_TEXT, ended.first_text_unix_ms)]
         events += [] if last is None else [Event(_LAST_TEXT, last)]
         tree.add("deliver", ended.first_text_unix_ms, ended.done_unix_ms, process=gateway, parent=root, events=events)
-    return tree.trace()
+    return tree.trace(clock_ms=ended.clock_ms)
 
 
 def _add_send(tree: SpanTree, ended: Ended, root: Span, sent_unix_ms: float) -> None:

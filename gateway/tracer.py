@@ -14,7 +14,7 @@ from gateway.entry import Entry
 from gateway.trace_spans import Ended, ended, why_kept
 from gateway.trace_times import SEND_SPAN, Adopted, RequestTrace
 from shared import metrics
-from shared.clock import now_unix_ms
+from shared.clock import correction_ms, now_unix_ms
 from shared.messages import ReplyDone, Response
 from shared.topics import TopicNames
 from shared.tracing import TraceContext, begin_trace
@@ -63,7 +63,7 @@ class Tracer:
         trace = waiting.trace if waiting is not None else entry.trace if entry is not None else None
         if trace is None or trace.heard_unix_ms is not None:
             return
-        trace.heard_unix_ms, trace.worker = now, WorkerHalf.of(done, now)
+        trace.heard_unix_ms, trace.worker = now, WorkerHalf.of(done, now, clock_ms=correction_ms())
         if waiting is not None:
             self.exporter.put(waiting)
 

@@ -8,6 +8,7 @@ silent for two of its heartbeats is lost, whatever TCP believes.
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -99,6 +100,7 @@ class ChatClient:
         self._patience_s = patience_s
         self._consent = consent
         self._cursor: str | None = None
+        self._cursor_s = 0.0  # when it came
         self._away_s: float | None = None
         self._asked = asyncio.Event()
         self._url = url
@@ -150,10 +152,18 @@ class ChatClient:
         return SessionStart(
             token=self._token,
             session_id=self.session.session_id if self.session is not None else self._asked_session_id,
-            resume=Resume(cursor=self._cursor) if self._cursor is not None else None,
+            resume=self._resume(),
             client=ClientInfo(name="replyline", version="1"),
             consent=self._consent,
         )
+
+    def _resume(self) -> Resume | None:
+        if self._cursor is None:
+            return None
+        return Resume(cursor=self._cursor, age_ms=int((time.monotonic() - self._cursor_s) * 1_000))
+
+    def _keep(self, cursor: str | None) -> None:
+        self._cursor, self._cursor_s = cursor, time.monotonic()
 
     def _session_of(self, first: bytes | str) -> SessionCreated:
         """Raises `ConnectFailed` for any other first message."""
@@ -332,14 +342,14 @@ class ChatClient:
             case Ping():
                 await self.send(Pong())
             case ResponseCreated():
-                self._cursor = message.cursor
+                self._keep(message.cursor)
                 self._event_of[message.response_id] = message.event_id
                 self._hand(message.event_id, message)
             case ResponseDelta():
-                self._cursor = message.cursor
+                self._keep(message.cursor)
                 self._hand(self._event_of.get(message.response_id), message)
             case ResponseDone():
-                self._cursor = message.cursor
+                self._keep(message.cursor)
                 self._hand(self._event_of.pop(message.response.id, None), message)
             case SessionClosing():
                 self._away_s = message.reconnect_after_ms / 1_000

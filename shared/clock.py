@@ -1,39 +1,59 @@
-"""The one place that reads the clock for the shells. Cores are given `now_unix_ms`."""
+"""The one place that reads clocks for the shells. Cores are given `now_unix_ms`.
+
+A process has a time of its own: what its wall clock said when it started, and from then on what its monotonic clock
+counts. Deadlines are armed by it, and whatever is done to the wall clock moves none. Between processes, on the wire,
+moments are by the wall clock: they are converted where they come in and go out, by a correction that follows it.
+"""
 
 import time
-from dataclasses import dataclass
 from typing import Final
 
-FOLLOWS: Final = 0.01
-"""So much of the time that has passed a steady clock gains or loses at most."""
-JUMPS_MS: Final = 60_000.0
-"""A wall clock that is further off has been set, or the machine has slept: then it is believed at once."""
+from shared.process_clock import ProcessClock
+
+_READ_WITHIN_MS: Final = 1.0
+_READINGS: Final = 3
 
 
-@dataclass(slots=True)
-class SteadyClock:
-    """Unix time that does not jump where the wall clock does: NTP that steps, a hand that sets it. A deadline that was
-    promised by it comes when it was promised, within a hundredth of the time until then. Pure."""
-
-    _last: tuple[float, float] | None = None  # replaced as one: threads share the clock
-
-    def read(self, wall_ms: float, monotonic_ms: float) -> float:
-        """Now, in Unix milliseconds; no earlier than before, as long as the two differ by less than `JUMPS_MS`."""
-        now = wall_ms
-        if self._last is not None:
-            unix_ms, at_ms = self._last
-            passed_ms = max(0.0, monotonic_ms - at_ms)
-            off_ms = wall_ms - (unix_ms + passed_ms)
-            if abs(off_ms) < JUMPS_MS:
-                most_ms = passed_ms * FOLLOWS
-                now = unix_ms + passed_ms + min(most_ms, max(-most_ms, off_ms))
-        self._last = now, monotonic_ms
-        return now
+def _read() -> tuple[float, float]:
+    """The wall clock and the monotonic one, as they stood together: of a few readings the one that took least."""
+    best: tuple[float, float, float] | None = None
+    for _ in range(_READINGS):
+        before_ms = time.monotonic() * 1_000.0
+        wall_ms = time.time() * 1_000.0
+        after_ms = time.monotonic() * 1_000.0
+        took_ms = after_ms - before_ms
+        if best is None or took_ms < best[0]:
+            best = took_ms, wall_ms, (before_ms + after_ms) / 2
+        if took_ms <= _READ_WITHIN_MS:
+            break
+    assert best is not None, "read at least once"
+    return best[1], best[2]
 
 
-_clock: Final = SteadyClock()
+def _started() -> ProcessClock:
+    wall_ms, monotonic_ms = _read()
+    return ProcessClock(wall_ms - monotonic_ms)
+
+
+_clock: Final = _started()
 
 
 def now_unix_ms() -> float:
-    """Unix time in milliseconds: what absolute deadlines are compared with, on every machine."""
-    return _clock.read(time.time() * 1_000.0, time.monotonic() * 1_000.0)
+    """This process's time in Unix milliseconds, which no clock that is set moves: what deadlines are compared with."""
+    return _clock.now(time.monotonic() * 1_000.0)
+
+
+def correction_ms() -> int:
+    """What moments on the wire are ahead of this process's time."""
+    return _clock.correction_ms
+
+
+def wire_unix_ms() -> float:
+    """Now, as other processes are told of it."""
+    return now_unix_ms() + _clock.correction_ms
+
+
+def observe_wall_clock() -> float:
+    """Have the wire's time follow the wall clock, which it is behind by so many milliseconds still. A process calls it
+    every half a second, from one place (`shared.vitals`)."""
+    return _clock.observe(*_read())

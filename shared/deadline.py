@@ -1,6 +1,7 @@
 """The promise: one absolute deadline, carried from the socket to the last token.
 
-Times are Unix milliseconds, the one clock that a gateway and a worker on different machines can share.
+Times are Unix milliseconds: on the wire by the wall clock, the one that a gateway and a worker on different machines
+can share; in a process by its own (`shared.clock`).
 """
 
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ class Deadline:
         """The deadline of a request received now. A soft deadline beyond the hard one is brought back to it."""
         hard = int(now_unix_ms) + whole_ms
         return cls(first_token_unix_ms=min(int(now_unix_ms) + first_token_ms, hard), deadline_unix_ms=hard)
+
+    def later(self, ms: int) -> "Deadline":
+        """The same by a clock that is so far ahead."""
+        return Deadline(first_token_unix_ms=self.first_token_unix_ms + ms, deadline_unix_ms=self.deadline_unix_ms + ms)
 
     def expired(self, now_unix_ms: float, *, started: bool) -> bool:
         """Whether an answer that has (`started`) or has not yet a first token is now too late."""

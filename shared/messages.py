@@ -128,7 +128,10 @@ class Response(Message, frozen=True):
 
 
 class Resume(Message, frozen=True):
+    """`age_ms`: how long ago the cursor came, by the client's own count; deadlines go by it, whatever clocks say."""
+
     cursor: str
+    age_ms: Count | None = None
 
 
 class ClientInfo(Message, frozen=True):

@@ -171,9 +171,7 @@ draining = Gauge("replyline_draining", "1 while the process finishes what is in 
 event_loop_lag = Histogram(
     "replyline_event_loop_lag_seconds", "How late a task that sleeps was woken", buckets=_PAUSE_S
 )
-clock_off = Gauge(
-    "replyline_clock_off_seconds", "Wall clock less the steady one that deadlines go by: not 0 after it was set"
-)
+clock_set = Gauge("replyline_clock_set_seconds", "By how much the wall clock was set since the process began")
 gc_pause = Histogram("replyline_gc_pause_seconds", "A round of the garbage collector", buckets=_PAUSE_S)
 
 faq_entries = Gauge("replyline_faq_entries", "FAQ entries that are searched", ["language"])

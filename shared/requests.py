@@ -1,7 +1,7 @@
 """A `ChatRequest` as it came becomes one with nothing left open: defaults, limits and the deadline, decided once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import msgspec
@@ -76,6 +76,12 @@ class Order:
     deadline: Deadline
     reply_topic: str
     reply_partition: int | None
+    clock_ms: int = 0
+
+    def by_a_clock_behind(self, clock_ms: int) -> "Order":
+        """The same with its deadline by a process's own time, which the wire's is so far ahead of; its creation stays
+        as it was written."""
+        return replace(self, deadline=self.deadline.later(-clock_ms), clock_ms=clock_ms)
 
 
 def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Order:

@@ -24,12 +24,13 @@ class WorkerHalf:
     heard_unix_ms: float
 
     @classmethod
-    def of(cls, done: ReplyDone, heard_unix_ms: float) -> "WorkerHalf | None":
-        """None where the worker kept no times: nobody had asked it to."""
+    def of(cls, done: ReplyDone, heard_unix_ms: float, *, clock_ms: int = 0) -> "WorkerHalf | None":
+        """None where the worker kept no times: nobody had asked it to. The wire's time, which they are in, is
+        `clock_ms` ahead of the hearer's."""
         if done.times is None:
             return None
         return cls(
-            times=done.times,
+            times=shifted(done.times, -clock_ms),
             status=done.status,
             reason=done.reason,
             model=done.model,

@@ -6,10 +6,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shared import metrics
-from shared.clock import now_unix_ms
+from shared.clock import correction_ms, observe_wall_clock
 from shared.collector_pauses import CollectorPauses
 from shared.gpu import Gpu, Gpus
 from shared.hardware import Machine, read_machine
+from shared.logs import get_logger
+from shared.process_clock import NEAR_MS
+
+log = get_logger()
 
 _SLEEP_S: Final = 0.5
 _HARDWARE_EVERY: Final = 20
@@ -37,11 +41,19 @@ class Vitals:
                     asleep = time.perf_counter()
                     await asyncio.sleep(_SLEEP_S)
                     metrics.event_loop_lag.observe(max(0.0, time.perf_counter() - asleep - _SLEEP_S))
-                    metrics.clock_off.set(time.time() - now_unix_ms() / 1_000)
+                    self._observe_clock()
                     for pause_s in self._pauses.drain():
                         metrics.gc_pause.observe(pause_s)
         finally:
             self._pauses.end()
+
+    def _observe_clock(self) -> None:
+        before_ms = correction_ms()
+        observe_wall_clock()
+        set_by_ms = correction_ms() - before_ms
+        if abs(set_by_ms) >= NEAR_MS:
+            log.warning("clock_set", by_ms=set_by_ms, means="others are told of times by it; no deadline moves")
+        metrics.clock_set.set(correction_ms() / 1_000)
 
     async def _read_hardware(self) -> None:
         machine = read_machine()

@@ -192,19 +192,20 @@ class System:
         kafka = self.kafka_settings
         await create_topics(kafka, kafka.topics.all(request_partitions=3, reply_partitions=3))
 
-    def gateway(self, **settings: Any) -> Service:
-        """Start one; `ready` waits for it."""
+    def gateway(self, *, clock: Path | None = None, **settings: Any) -> Service:
+        """Start one; `ready` waits for it. `clock`: a file that says how far off its clock is (`ops.chaos.clocks`)."""
         port = settings.setdefault("gateway__port", free_port())
-        return self._start("gateway", port, settings)
+        return self._start("gateway", port, settings, clock)
 
-    def worker(self, *, module: str = "workers", **settings: Any) -> Service:
+    def worker(self, *, module: str = "workers", clock: Path | None = None, **settings: Any) -> Service:
         """Start one, or what `module` makes of it; `ready` waits for it."""
         port = settings.setdefault("worker__metrics_port", free_port())
-        return self._start(module, port, settings)
+        return self._start(module, port, settings, clock)
 
-    def _start(self, module: str, port: int, settings: dict[str, Any]) -> Service:
+    def _start(self, module: str, port: int, settings: dict[str, Any], clock: Path | None) -> Service:
         log = self.folder / f"{module}-{len(self.services)}.log"
-        child = Child.start([sys.executable, "-m", module], env=self.environment(**settings), log=log)
+        what = [module] if clock is None else ["ops.chaos.clocks", str(clock), module]
+        child = Child.start([sys.executable, "-m", *what], env=self.environment(**settings), log=log)
         service = Service(child=child, address=f"127.0.0.1:{port}", log=log)
         self.services.append(service)
         return service

@@ -92,6 +92,7 @@ class Client:
         session_id: str | None = None,
         token: str | None = None,
         cursor: str | None = None,
+        age_ms: int | None = None,
         pong: bool = True,
         sock: Socket | None = None,
     ) -> AsyncIterator[Self]:
@@ -110,7 +111,8 @@ class Client:
             reading = asyncio.create_task(client._read())
             try:
                 if start:
-                    resume = {"cursor": cursor} if cursor is not None else None
+                    aged = {} if age_ms is None else {"age_ms": age_ms}
+                    resume = {"cursor": cursor, **aged} if cursor is not None else None
                     named = {"session_id": session_id, "token": token, "resume": resume}
                     given = {name: value for name, value in named.items() if value is not None}
                     await client.send({"type": "session.start", **given})

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from shared.clock import now_unix_ms
+from shared.clock import wire_unix_ms
 from shared.codec import msgpack_encode
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.fields import MAX_ID_CHARS
@@ -54,7 +54,7 @@ class CapacityPublisher:
                 due = time.monotonic() - told_s >= self.interval_s
                 if due or told is None or outlook.differs_much(told):
                     told, told_s = outlook, time.monotonic()
-                    await self._publish(msgpack_encode(outlook.report(self.worker_id, self.buckets, now_unix_ms())))
+                    await self._publish(msgpack_encode(outlook.report(self.worker_id, self.buckets, wire_unix_ms())))
             await asyncio.sleep(_POLL_S)
 
     async def leave(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shared import metrics
-from shared.clock import now_unix_ms
+from shared.clock import correction_ms, now_unix_ms, wire_unix_ms
 from shared.codec import decode_cancel
 from shared.deadletters import dead_letter, own_fault
 from shared.errors import BrokerUnavailable, ProtocolError
@@ -107,7 +107,7 @@ class Intake:
 
     def _sort(self, records: list[Record]) -> None:
         """Pass over what is too late, and what was read before and is done or under way; park the rest."""
-        now, skipped = now_unix_ms(), 0
+        now, skipped = wire_unix_ms(), 0
         for record in records:
             fate = self._triage.fate(record.headers, record.key, now)
             partition = (record.topic, record.partition)
@@ -166,7 +166,7 @@ class Intake:
         while (found := self._lookahead.next(waiting)) is not None:
             bucket, record = found
             origin = ((record.topic, record.partition), record.offset)
-            fate = self._triage.fate(record.headers, record.key, now_unix_ms())
+            fate = self._triage.fate(record.headers, record.key, wire_unix_ms())
             if fate is Fate.SKIP:
                 self.offsets.done(*origin)
             elif isinstance(fate, Late):
@@ -206,13 +206,13 @@ class Intake:
     async def _accept(self, record: Record, origin: tuple[Partition, int]) -> None:
         """Raises `ProtocolError`."""
         request = open_request(record.value, record.headers, unreadable=record.unreadable)
-        now = now_unix_ms()
-        order = settle(request, self.defaults, now)
+        now, clock_ms = now_unix_ms(), correction_ms()
+        order = settle(request, self.defaults, now + clock_ms).by_a_clock_behind(clock_ms)
         if await self._repeated(order, origin):
             return
         job = await self.preparer.prepare(order, now)
         if request.created_unix_ms is not None:
-            self._check_clock(record, request.created_unix_ms, now)
+            self._check_clock(record, request.created_unix_ms, now + clock_ms)
         if await self._repeated(order, origin):
             return
         if isinstance(job, ReplyDone):

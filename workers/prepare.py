@@ -60,7 +60,7 @@ class Preparer:
             generation=request.generation or 0,
         )
         for turn in turns:
-            if (done := answered_by(turn, order, now_unix_ms)) is not None:
+            if (done := answered_by(turn, order, now_unix_ms + order.clock_ms)) is not None:
                 return done
         turns = _said_before(turns, order, limit=self.settings.history_turns)
         vector = await self.faq.vector_of(request.input)
@@ -100,7 +100,7 @@ class Preparer:
             answer=Answer(
                 request_id=request.id,
                 session_id=request.session_id,
-                attempt=int(now_unix_ms),
+                attempt=int(now_unix_ms + order.clock_ms),
                 token_bytes=self.tokenizer.token_bytes,
                 stops=request.stop,
                 guard=self._guard(request.input, prompt, turns) if self.guarded and not decided else None,

@@ -47,7 +47,8 @@ class Ended:
 def ended(job: Job, done: ReplyDone, half: WorkerHalf, rules: KeepRules, randomness: int) -> tuple[Ended, Why] | None:
     """None where its trace is not kept. Here the clock runs from the record's creation to the answer's end."""
     context = begin_trace(job.order.request.traceparent, randomness)
-    times, deadline, created = half.times, job.order.deadline, job.order.created_unix_ms
+    times, created = half.times, job.order.created_unix_ms
+    deadline = job.order.deadline.later(job.order.clock_ms)  # as the others: by the wall clock
     first = times.ended_unix_ms if job.decided else times.first_token_unix_ms
     in_time = times.ended_unix_ms <= deadline.deadline_unix_ms and (
         first is not None and first <= deadline.first_token_unix_ms

@@ -16,7 +16,7 @@ from shared.messages import ReplyDone
 from shared.tracing import is_sampled
 from shared.tracing_export import TraceExporter
 from shared.tracing_keep import KeepRules
-from shared.tracing_worker import WorkerHalf
+from shared.tracing_worker import WorkerHalf, shifted
 from workers.job import Job
 from workers.trace_spans import Ended, ended, times_of
 
@@ -37,9 +37,11 @@ class Tracer:
         own = self.exporter is not None and job.order.reply_topic != self.gateways_topic
         if not own and not is_sampled(job.order.request.traceparent):
             return done
-        timed = msgspec.structs.replace(done, times=times_of(job, self.worker_id, now_unix_ms))
+        clock_ms = job.order.clock_ms
+        times = shifted(times_of(job, self.worker_id, now_unix_ms), clock_ms)
+        timed = msgspec.structs.replace(done, times=times)
         if own:
-            self._keep(job, timed, now_unix_ms)
+            self._keep(job, timed, now_unix_ms + clock_ms)
         return timed
 
     def _keep(self, job: Job, done: ReplyDone, now_unix_ms: float) -> None:

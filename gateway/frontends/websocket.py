@@ -79,8 +79,8 @@ class WebSocketConnection:
         self.session = session
         self.num_inflight = 0
 
-    def begin(self, seal: Seal, told: Iterable[Told]) -> None:
-        self._outbox.begin(seal, told)
+    def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
+        self._outbox.begin(seal, told, now_unix_ms)
 
     def put(self, item: ServerMessage | Item) -> None:
         self._outbox.put(item)
@@ -101,12 +101,12 @@ class WebSocketConnection:
             return
         socket = self._socket
         if socket.protocol.state is not State.OPEN:
-            self._outbox.take()
+            self._outbox.take(now_unix_ms())
             return
         if not self._is_full():
             self._over_since = None
             if self._outbox:
-                send_frames(socket, map(self._codec.encode, self._outbox.take()), text=self._codec.is_text)
+                send_frames(socket, map(self._codec.encode, self._outbox.take(now_unix_ms())), text=self._codec.is_text)
             if self._outbox.merged:
                 metrics.deltas_merged.inc(self._outbox.merged)
                 self._outbox.merged = 0

@@ -85,6 +85,7 @@ export class ReplylineClient extends EventTarget {
   /** @type {WebSocket | null} */ #socket = null;
   /** @type {string | null} */ #sessionId;
   /** @type {string | null} */ #cursor = null;
+  #cursorAt = 0; // when it came
   /** @type {Map<string, Question>} unfinished questions by event_id, oldest first */ #questions = new Map();
 
   #attempt = 0;
@@ -308,7 +309,9 @@ export class ReplylineClient extends EventTarget {
       type: "session.start",
       token,
       session_id: this.#sessionId ?? undefined,
-      resume: this.#sessionId && this.#cursor ? { cursor: this.#cursor } : undefined,
+      resume: this.#sessionId && this.#cursor
+        ? { cursor: this.#cursor, age_ms: Math.round(performance.now() - this.#cursorAt) }
+        : undefined,
       client: CLIENT,
       consent: this.#consent?.training ? { training: true } : undefined,
     });
@@ -403,7 +406,7 @@ export class ReplylineClient extends EventTarget {
 
   /** @param {{ response_id: string, event_id: string, cursor?: string }} message */
   #onCreated({ response_id, event_id, cursor }) {
-    this.#cursor = cursor ?? this.#cursor;
+    if (cursor) this.#keep(cursor);
     const question = this.#questions.get(event_id);
     if (!question) return;
     const isAnother = question.response_id !== response_id;
@@ -418,12 +421,18 @@ export class ReplylineClient extends EventTarget {
     if (!question || seq < question.next_seq) return;
     if (seq > question.next_seq || offset > question.characters) return this.#onGap(question);
     question.next_seq += 1;
-    this.#cursor = cursor;
+    this.#keep(cursor);
     const fresh = [...delta].slice(question.characters - offset); // the wire counts code points, not UTF-16 units
     if (fresh.length === 0) return;
     question.text += fresh.join("");
     question.characters += fresh.length;
     this.#emit("delta", { event_id: question.event_id, text: question.text });
+  }
+
+  /** @param {string} cursor */
+  #keep(cursor) {
+    this.#cursor = cursor;
+    this.#cursorAt = performance.now();
   }
 
   /** Text is missing: resume from the last good cursor, once. If it stays missing, `done` brings the whole text. */
@@ -435,7 +444,7 @@ export class ReplylineClient extends EventTarget {
 
   /** @param {{ response: Response, cursor: string }} message */
   #onDone({ response, cursor }) {
-    this.#cursor = cursor;
+    this.#keep(cursor);
     const question = this.#byResponse(response.id);
     if (!question) return;
     this.#questions.delete(question.event_id);

@@ -44,6 +44,7 @@ class Customer:
         self._door = door
         self._chance = chance
         self._cursor: str | None = None
+        self._cursor_s = 0.0  # when it came
         self._open: dict[str, Question] = {}
         self._told: set[str] = set()
         self._dialogue: Dialogue | None = None
@@ -104,8 +105,9 @@ class Customer:
         self._back_after_s = None
         self._ledger.dialled(self.session, time.monotonic(), self._way)
         self._dialogue = dialogue = Dialogue(self._hear, self._lose)
-        cursor = self._cursor
-        start = SessionStart(session_id=self.session, resume=Resume(cursor=cursor) if cursor is not None else None)
+        cursor, age_ms = self._cursor, int((time.monotonic() - self._cursor_s) * 1_000)
+        resume = Resume(cursor=cursor, age_ms=age_ms) if cursor is not None else None
+        start = SessionStart(session_id=self.session, resume=resume)
         try:
             created = await dialogue.open(url, start)
         except ConnectFailed as error:
@@ -160,11 +162,11 @@ class Customer:
         match message:
             case ResponseCreated():
                 self._told.add(message.event_id)
-                self._cursor = message.cursor or self._cursor
+                self._cursor, self._cursor_s = message.cursor or self._cursor, now_s
             case ResponseDelta():
-                self._cursor = message.cursor
+                self._cursor, self._cursor_s = message.cursor, now_s
             case ResponseDone():
-                self._cursor = message.cursor
+                self._cursor, self._cursor_s = message.cursor, now_s
                 self._settled(message.response.id)
             case ErrorEvent():
                 self._refused(message)

@@ -21,7 +21,7 @@ from ops.chaos.menu import BY_KIND, MENU, Tool
 from ops.chaos.prometheus import Prometheus
 from ops.chaos.questions import make_questions
 from ops.chaos.run import PromiseBroken
-from ops.chaos.schedule import GATEWAYS, MEMBERS, Fault, Kind
+from ops.chaos.schedule import CLOCKS_OFF_S, GATEWAYS, MEMBERS, Fault, Kind
 from ops.chaos.strikes import Strikes, site
 from ops.chaos.tools import lacking
 from shared.errors import SettingsError
@@ -32,8 +32,12 @@ _BURST: Final = 8
 _POLL_S: Final = 0.5
 _QUIET_S: Final = 180.0
 _BASELINE: Final = "replyline:questions:mean10m"
-# A worker's clock, behind. A gateway that was replaced has lost its clients to the other, and its clock is not seen.
-_TARGETS: Final = {Kind.CLOCK_WRONG: MEMBERS + GATEWAYS}
+# A gateway's clock jumps a minute ahead; a worker's is a minute behind from the start. A gateway that was replaced has
+# lost its clients to the other, and its clock is not seen.
+_TARGETS: Final = {
+    Kind.CLOCK_SKEW: CLOCKS_OFF_S.index(60.0) * MEMBERS,
+    Kind.CLOCK_WRONG: CLOCKS_OFF_S.index(-60.0) * MEMBERS + GATEWAYS,
+}
 _AGAIN_S: Final = 0.5
 _WARM_S: Final = 20.0
 _MOST_S: Final = 2.0 * 3_600

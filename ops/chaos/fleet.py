@@ -24,7 +24,7 @@ from ops.chaos.ledger import Line
 from ops.chaos.member import STOP_S, Member
 from ops.chaos.proxy import Proxy
 from ops.chaos.rights import PROMPT_ENV
-from ops.chaos.schedule import GATEWAYS, WORKERS, Fault, Kind, ahead, member_of, taken_by
+from ops.chaos.schedule import GATEWAYS, WORKERS, Fault, Kind, clock_off_s, member_of, taken_by
 from ops.embedded import EmbeddedRedis
 from ops.kafka_broker import KafkaBroker
 from ops.kafka_cluster import KafkaCluster
@@ -34,7 +34,6 @@ from shared.kafka import create_topics
 from shared.kafka_settings import KafkaSettings
 
 _SESSION_TIMEOUT_MS: Final = 2_000
-_CLOCK_OFF_S: Final = 5.0
 _ENV: Final = {
     **PROMPT_ENV,
     "AUTH__MODE": "anonymous",
@@ -316,7 +315,7 @@ class Fleet:
     def _clock_of(self, fault: Fault) -> tuple[Member, float]:
         """Whose, and how far off, in seconds."""
         member = [*self._gateways, *self._workers][member_of(fault.target)]
-        return member, _CLOCK_OFF_S if ahead(fault.target) else -_CLOCK_OFF_S
+        return member, clock_off_s(fault.target)
 
     def _set_clock(self, member: Member, offset_s: float) -> None:
         assert member.clock is not None, "it can be wrong"

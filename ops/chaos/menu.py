@@ -151,13 +151,13 @@ MENU: Final = (
     ),
     Dish(
         Kind.CLOCK_SKEW,
-        "the clock of one gateway or worker jumps 5 s ahead or behind, and back",
+        "the clock of one gateway or worker jumps a second, a minute or an hour ahead or behind, and back",
         _ANSWERED,
         alert="ClocksDiffer",
     ),
     Dish(
         Kind.CLOCK_WRONG,
-        "replaces a gateway or worker by one whose clock is 5 s ahead or behind from the start, then by a right one",
+        "replaces a gateway or worker by one whose clock is as far off from the start, then by a right one",
         _ANSWERED,
         alert="ClocksDiffer",
     ),

@@ -63,7 +63,7 @@ class Group:
 class Fault:
     """`at_s` from the load's beginning; `down_s`: until what was killed is started again, or all is as it was. `target`
     is a number below the group's `targets`: which process, proxy or client; of a burst how far it goes
-    (`burst_factor`), of a clock whose it is and where to (`member_of`, `ahead`)."""
+    (`burst_factor`), of a clock whose it is and where to (`member_of`, `clock_off_s`)."""
 
     at_s: float
     kind: Kind
@@ -90,6 +90,7 @@ PER_MINUTE: Final[Mapping[Kind, float]] = {
     Kind.CUT: 30,
     **dict.fromkeys(NETWORK, 1),
 }
+CLOCKS_OFF_S: Final = (1.0, -1.0, 60.0, -60.0, 3_600.0, -3_600.0)
 _LEAD_S: Final = 2.0
 _ROLL_S: Final = 10.0
 _BURST_FACTORS: Final = (5, 6, 7, 8)
@@ -108,8 +109,8 @@ def groups(*, clients: int, brokers: int) -> tuple[Group, ...]:
         Group(INSIDE, MEMBERS, (2.0, 5.0), 4.0, 7.0),
         Group((Kind.BURST,), len(_BURST_FACTORS), (2.0, 4.0), 4.0, 6.0),
         Group((Kind.NOISE,), 1, (2.0, 4.0), 1.0, 6.0),
-        Group((Kind.CLOCK_SKEW,), 2 * MEMBERS, (3.0, 6.0), 3.0, 8.0),
-        Group((Kind.CLOCK_WRONG,), 2 * MEMBERS, (3.0, 6.0), 10.0, 18.0),
+        Group((Kind.CLOCK_SKEW,), len(CLOCKS_OFF_S) * MEMBERS, (3.0, 6.0), 3.0, 8.0),
+        Group((Kind.CLOCK_WRONG,), len(CLOCKS_OFF_S) * MEMBERS, (3.0, 6.0), 10.0, 18.0),
     )
 
 
@@ -144,9 +145,9 @@ def _clock_of(target: int) -> str:
     return f"clock {member_of(target)}"
 
 
-def ahead(target: int) -> bool:
-    """Whether that clock is ahead, or behind."""
-    return target < MEMBERS
+def clock_off_s(target: int) -> float:
+    """How far that clock is ahead; behind is negative."""
+    return CLOCKS_OFF_S[target // MEMBERS]
 
 
 def with_bursts(times_s: Sequence[float], faults: Iterable[Fault], *, rate: float, seed: int) -> list[float]:

@@ -20,6 +20,7 @@ from gateway.outbox import Outbox
 from gateway.request_publisher import RequestPublisher
 from gateway.resumption import Resumption
 from gateway.session import Session
+from shared.clock import now_unix_ms
 from shared.errors import StoreUnavailable
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
@@ -175,8 +176,8 @@ class FakeConnection:
     heard: list[ServerMessage] = field(default_factory=list)
     _outbox: Outbox = field(default_factory=Outbox)
 
-    def begin(self, seal: Seal, told: Iterable[Told]) -> None:
-        self._outbox.begin(seal, told)
+    def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
+        self._outbox.begin(seal, told, now_unix_ms)
 
     def put(self, item: ServerMessage | Item) -> None:
         self._outbox.put(item)
@@ -185,7 +186,7 @@ class FakeConnection:
         self._outbox.let_go(response_id)
 
     def flush(self) -> None:
-        self.heard += self._outbox.take()
+        self.heard += self._outbox.take(now_unix_ms())
 
     def close(self, code: int, reason: str) -> None: ...
 

@@ -37,11 +37,11 @@ def told(outbox):
     told = Told(bytes(12), "e1", "short", 1_000, 500, 2_000, Place(0, 0), None)
     created = ResponseCreated(response_id=told.response_id, event_id="e1", bucket="short")
     outbox.begin(CursorKey(bytes(32)).seal("shop", "s"))
-    outbox.put(Opened(created, told))
-    outbox.take()
+    outbox.put(Opened(created, told, 0.0))
+    outbox.take(0.0)
     for text in ("a", "b"):
         outbox.put(Shown(told.response_id, 0, text))
-        (delta,) = outbox.take()
+        (delta,) = outbox.take(0.0)
         yield delta.seq, delta.delta, bool(delta.cursor)
 
 assert list(told(Outbox())) == [(0, "a", True), (1, "b", True)]

@@ -136,8 +136,7 @@ def test_a_leaving_worker_is_forgotten_at_once(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("skew_ms", [-3_600_000.0, -180_000.0, 180_000.0, 3_600_000.0])
 def test_a_workers_clock_that_is_off_makes_no_report_stale_or_fresh_for_ever(fleet: Fleet, skew_ms: float) -> None:
-    behind_ms = fleet.observe(report(unix_ms=NOW - skew_ms), NOW)
-    assert behind_ms == skew_ms
+    fleet.observe(report(unix_ms=NOW - skew_ms), NOW)
     assert fleet.eta_ms("short", NOW + TTL_MS) is not None
     assert fleet.eta_ms("short", NOW + TTL_MS + 1) is None
 

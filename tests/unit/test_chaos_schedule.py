@@ -13,8 +13,8 @@ from ops.chaos.schedule import (
     MEMBERS,
     Fault,
     Kind,
-    ahead,
     burst_factor,
+    clock_off_s,
     counts_for,
     draw,
     groups,
@@ -130,8 +130,9 @@ def test_the_factors_of_bursts_are_five_to_eight() -> None:
 @pytest.mark.parametrize("kind", CLOCKS, ids=lambda kind: kind.value)
 def test_every_processs_clock_may_be_ahead_and_behind(kind: Kind) -> None:
     (group,) = [group for group in groups(clients=CLIENTS, brokers=1) if kind in group.kinds]
-    reached = {(member_of(target), ahead(target)) for target in range(group.targets)}
-    assert reached == {(member, way) for member in range(MEMBERS) for way in (True, False)}
+    reached = {(member_of(target), clock_off_s(target)) for target in range(group.targets)}
+    sizes = (1, 60, 3_600)
+    assert reached == {(member, way * size) for member in range(MEMBERS) for way in (1, -1) for size in sizes}
 
 
 @pytest.mark.parametrize("target", range(2 * MEMBERS))

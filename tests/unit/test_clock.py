@@ -1,4 +1,4 @@
-"""A deadline that was promised comes when it was promised, whatever is done to the wall clock meanwhile."""
+"""A deadline comes when it was promised, whatever is done to the wall clock; and what is written is by that clock."""
 
 import time
 
@@ -6,45 +6,81 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.clock import FOLLOWS, JUMPS_MS, SteadyClock, now_unix_ms
+from shared.clock import correction_ms, now_unix_ms, observe_wall_clock, wire_unix_ms
+from shared.process_clock import HELD_MS, NEAR_MS, ProcessClock
 
 START_MS = 1_800_000_000_000.0
+EVERY_MS = 500.0
+ADOPTED_WITHIN_MS = 5_000.0
+JUMPS_MS = st.sampled_from([sign * size for size in (1_000.0, 60_000.0, 3_600_000.0) for sign in (1, -1)])
+
+
+def observed(clock: ProcessClock, off_ms: float, since_ms: float, until_ms: float) -> float:
+    """Twice a second the wall clock is off by so much; when the last reading was."""
+    passed_ms = since_ms
+    while passed_ms < until_ms:
+        passed_ms += EVERY_MS
+        clock.observe(START_MS + passed_ms + off_ms, passed_ms)
+    return passed_ms
 
 
 def test_it_is_the_wall_clock_where_that_is_right() -> None:
-    clock = SteadyClock()
-    for passed_ms in (0.0, 0.5, 20.0, 20.0, 86_400_000.0):
-        assert clock.read(START_MS + passed_ms, 7.0 + passed_ms) == pytest.approx(START_MS + passed_ms, abs=1e-3)
+    clock = ProcessClock(START_MS)
+    assert clock.now(7.0) == START_MS + 7.0
+    assert clock.observe(START_MS + 500.25, 500.0) == pytest.approx(0.25)
+    assert clock.correction_ms == 0
     assert abs(now_unix_ms() - time.time() * 1_000) < 1_000
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 10_000), st.floats(-5_000, 5_000)), min_size=1, max_size=50),
-)
-def test_it_never_goes_back_and_follows_slowly(readings: list[tuple[float, float]]) -> None:
-    """`readings`: how long after the last one, and how far the wall clock is off then."""
-    clock, passed_ms = SteadyClock(), 0.0
-    last = clock.read(START_MS, 0.0)
+@given(st.lists(st.tuples(st.floats(0, 10_000), JUMPS_MS | st.floats(-5_000, 5_000))), st.floats(0, 1e9))
+def test_no_wall_clock_moves_the_processs_time(readings: list[tuple[float, float]], asked_ms: float) -> None:
+    """Nor does who else reads it, or in which order: it is a function of the monotonic clock's own reading."""
+    clock, passed_ms = ProcessClock(START_MS), 0.0
     for later_ms, off_ms in readings:
         passed_ms += later_ms
-        now = clock.read(START_MS + passed_ms + off_ms, passed_ms)
-        assert now >= last
-        assert now - last == pytest.approx(later_ms, abs=later_ms * FOLLOWS + 0.01)
-        last = now
+        clock.observe(START_MS + passed_ms + off_ms, passed_ms)
+        assert clock.now(asked_ms) == START_MS + asked_ms
+    out_of_order = [1_000.0, 1_005.0, 1_001.0, 1_006.0]
+    assert [clock.now(at) - START_MS for at in out_of_order] == out_of_order
 
 
-@pytest.mark.parametrize("off_ms", [-5_000.0, 5_000.0, 800.0])
-def test_what_the_wall_clock_keeps_to_is_reached(off_ms: float) -> None:
-    clock = SteadyClock()
-    clock.read(START_MS, 0.0)
-    seconds = int(abs(off_ms) / (1_000 * FOLLOWS)) + 1
-    for second in range(1, seconds + 1):
-        now = clock.read(START_MS + second * 1_000 + off_ms, second * 1_000.0)
-    assert now == pytest.approx(START_MS + seconds * 1_000 + off_ms, abs=1e-3)
+@given(st.lists(JUMPS_MS, min_size=1, max_size=5))
+def test_a_clock_that_was_set_is_followed_on_the_wire_within_seconds(jumps: list[float]) -> None:
+    """Once and again; each time the whole of it, and no step towards it before."""
+    clock, passed_ms, off_ms = ProcessClock(START_MS), 0.0, 0.0
+    for jump_ms in jumps:
+        before_ms, off_ms = off_ms, off_ms + jump_ms
+        until_ms = passed_ms + ADOPTED_WITHIN_MS
+        while passed_ms < until_ms:
+            passed_ms = observed(clock, off_ms, passed_ms, passed_ms + EVERY_MS)
+            assert clock.correction_ms in {before_ms, off_ms}
+        assert clock.correction_ms == off_ms
 
 
-@pytest.mark.parametrize("off_ms", [-JUMPS_MS - 1_000, JUMPS_MS + 1_000, 3_600_000.0])
-def test_a_clock_that_was_set_is_believed_at_once(off_ms: float) -> None:
-    clock = SteadyClock()
-    clock.read(START_MS, 0.0)
-    assert clock.read(START_MS + 10 + off_ms, 10.0) == START_MS + 10 + off_ms
+@given(JUMPS_MS, st.integers(1, 10))
+def test_a_clock_that_goes_back_at_once_is_not_followed(jump_ms: float, times: int) -> None:
+    """Nor one that is never the same for a second."""
+    clock, passed_ms = ProcessClock(START_MS), 0.0
+    for number in range(times):
+        passed_ms = observed(clock, jump_ms, passed_ms, passed_ms + HELD_MS - EVERY_MS)
+        passed_ms = observed(clock, number * 2 * NEAR_MS - jump_ms, passed_ms, passed_ms + EVERY_MS)
+    assert clock.correction_ms == 0
+
+
+def test_a_clock_that_slews_is_followed_at_once() -> None:
+    clock = ProcessClock(START_MS)
+    for second in range(1, 11):
+        clock.observe(START_MS + second * 1_000 + second * 20, second * 1_000.0)
+        assert clock.correction_ms == second * 20
+
+
+def test_while_it_is_not_followed_it_is_said_by_how_much() -> None:
+    clock = ProcessClock(START_MS)
+    assert clock.observe(START_MS - 60_000, 0.0) == -60_000
+    assert clock.observe(START_MS - 59_000, HELD_MS) == 0
+    assert clock.observe(START_MS - 57_900, HELD_MS + 1_000) == pytest.approx(100)
+
+
+def test_the_clock_of_this_process_is_observed_and_written() -> None:
+    assert abs(observe_wall_clock()) < 1_000
+    assert abs(wire_unix_ms() - now_unix_ms() - correction_ms()) < 100

@@ -30,6 +30,7 @@ TOLD = st.builds(
     crc=st.integers(0, 2**32 - 1),
     trace=st.none() | st.binary(min_size=24, max_size=24),
     generation=COUNTS,
+    age_ms=COUNTS,
 )
 OPEN = st.lists(TOLD, max_size=4)
 NAMES = st.text("ab/:.-", max_size=3)
@@ -71,6 +72,7 @@ def longest(number: int) -> Told:
         crc=2**32 - 1,
         trace=bytes(24),
         generation=2**53 - 1,
+        age_ms=2**53 - 1,
     )
 
 
@@ -132,6 +134,16 @@ def test_an_answer_is_resumable_until_two_minutes_after_its_deadline() -> None:
     each = told(received=5_000, deadline=1_000)
     assert each.resumable(6_000 + RESUMABLE_MS)
     assert not each.resumable(6_000 + RESUMABLE_MS + 1)
+
+
+@pytest.mark.parametrize(
+    ("wire", "age", "elapsed"),
+    [(7_000.0, None, 2_000), (5_100.0, None, 300), (0.0, None, 300), (0.0, 40, 340), (9e9, 0, 300)],
+)
+def test_how_old_an_answer_is_its_client_knows_best(wire: float, age: int | None, elapsed: int) -> None:
+    """The clocks of two gateways may say anything, but that no time has passed since the cursor was written."""
+    each = told(received=5_000, age_ms=300)
+    assert each.elapsed_ms(wire, age) == elapsed
 
 
 @given(st.lists(st.text(max_size=5)))

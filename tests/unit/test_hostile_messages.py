@@ -71,8 +71,8 @@ class Edge:
                 self._read(effect.message)
             elif isinstance(effect, Begin):
                 self._read(self.session.created(recovered=False, replayed=0))
-                if effect.cursor is not None:
-                    assert SEAL.read(effect.cursor) is None
+                if effect.resume is not None:
+                    assert SEAL.read(effect.resume.cursor) is None
         return "taken"
 
     def _tell(self, error: ProtocolError, event_id: str | None) -> None:

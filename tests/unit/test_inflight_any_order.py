@@ -39,7 +39,7 @@ class Client:
 
     def read(self) -> None:
         encode, decode = GATEWAY_CODECS[self.codec].encode, CLIENT_CODECS[self.codec].decode
-        for sent in self.outbox.take():
+        for sent in self.outbox.take(0.0):
             message = decode(encode(sent))
             assert message == sent
             if isinstance(message, ResponseCreated):

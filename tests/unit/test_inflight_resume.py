@@ -19,17 +19,19 @@ SEAL = CursorKey(b"secret").seal("t", "s")
 SESSION = SessionKey("t", "s")
 
 
-def told(text: str = "", *, number: int = 1, soft: int = 200, hard: int = 1_000) -> Told:
+def told(text: str = "", *, number: int = 1, soft: int = 200, hard: int = 1_000, age: int = 0) -> Told:
+    """Received at 0; of that age."""
     each = make_entry(number, soft=soft, hard=hard)
     each.log = Place(0, 0)
     opened = each.opened().told
     if text:
         opened.tell(text)
+    opened.age_ms = age
     return opened
 
 
 def adopted(table: InflightTable, text: str = "", *, now: float = 100.0) -> Entry:
-    return table.adopt(told(text), SESSION, "c2", now)
+    return table.adopt(told(text, age=int(now)), SESSION, "c2", now)
 
 
 @pytest.fixture
@@ -176,11 +178,24 @@ def test_with_text_shown_elsewhere_the_soft_deadline_is_kept(table: InflightTabl
 
 
 def test_the_cursor_of_an_adopted_answer_is_as_good_as_the_first(table: InflightTable) -> None:
-    first = told()
-    entry = table.adopt(first, SESSION, "c2", 950)
-    assert entry.opened().told == first
+    entry = table.adopt(told(age=950), SESSION, "c2", 950)
+    assert entry.opened().told == told(), "its age is written with it"
     table.recalled(entry)
-    assert entry.opened().told == first
+    assert entry.opened().told == told()
+
+
+@pytest.mark.parametrize("off_ms", [-3_600_000, -60_000, 0, 60_000, 3_600_000])
+def test_an_adopted_answers_deadlines_go_by_its_age_and_not_by_the_first_gateways_clock(
+    table: InflightTable, off_ms: int
+) -> None:
+    """Its cursor, its request and its cancel name the moment that the first gateway wrote."""
+    each = told(age=150)
+    each.received_unix_ms = 1_800_000_000_000 + off_ms
+    entry = table.adopt(each, SESSION, "c2", 7_000)
+    table.recalled(entry)
+    assert (entry.deadline.first_token_unix_ms, entry.deadline.deadline_unix_ms) == (7_050, 7_850)
+    assert entry.asked_unix_ms == each.received_unix_ms
+    assert entry.opened().told.received_unix_ms == each.received_unix_ms
 
 
 # --- anywhere, any time
@@ -250,7 +265,7 @@ class Resuming(RuleBasedStateMachine):
     @rule()
     def arrive(self) -> None:
         """All that was written to the socket reaches the client."""
-        for message in self.outbox.take():
+        for message in self.outbox.take(0.0):
             if isinstance(message, ResponseCreated):
                 assert self.seen == "", "no text is told twice"
             elif isinstance(message, ResponseDelta):

@@ -44,7 +44,7 @@ def told(text: str = "", *, seq: int = 0, letter: str = "r") -> Told:
 
 
 def opened(letter: str = "r") -> Opened:
-    return Opened(ResponseCreated(response_id=NAMES[letter], event_id="e", bucket="short"), told(letter=letter))
+    return Opened(ResponseCreated(response_id=NAMES[letter], event_id="e", bucket="short"), told(letter=letter), 0.0)
 
 
 def shown(offset: int, text: str, letter: str = "r") -> Shown:
@@ -83,7 +83,7 @@ def taken(*items: ServerMessage | Opened | Shown | Response) -> list[object]:
     box = outbox()
     for item in items:
         box.put(item)
-    return brief(box.take())
+    return brief(box.take(0.0))
 
 
 def cursors(messages: list[ServerMessage]) -> list[list[Told] | None]:
@@ -95,7 +95,7 @@ def test_deltas_that_wait_are_merged_into_one() -> None:
     for item in (opened(), shown(0, "He"), shown(2, "y "), shown(4, "you")):
         box.put(item)
     assert (box.merged, box.size_chars) == (2, 7)
-    assert brief(box.take()) == ["r", ("r", 0, 0, "Hey you")]
+    assert brief(box.take(0.0)) == ["r", ("r", 0, 0, "Hey you")]
     assert not box
     assert box.size_chars == 0
 
@@ -106,9 +106,15 @@ def test_numbers_have_no_gap_across_writes() -> None:
     messages = []
     for offset, text in enumerate("abc"):
         box.put(shown(offset, text))
-        messages += box.take()
+        messages += box.take(0.0)
     box.put(ended("abc"))
-    assert brief([*messages, *box.take()]) == ["r", ("r", 0, 0, "a"), ("r", 1, 1, "b"), ("r", 2, 2, "c"), ("r", "abc")]
+    assert brief([*messages, *box.take(0.0)]) == [
+        "r",
+        ("r", 0, 0, "a"),
+        ("r", 1, 1, "b"),
+        ("r", 2, 2, "c"),
+        ("r", "abc"),
+    ]
 
 
 def test_answers_do_not_mix_and_other_messages_keep_their_place() -> None:
@@ -134,10 +140,10 @@ def test_each_cursor_says_what_has_left_of_every_open_answer() -> None:
     box = outbox()
     for item in (opened("a"), shown(0, "xy", "a"), opened("b"), shown(0, "z", "b")):
         box.put(item)
-    first = box.take()
+    first = box.take(0.0)
     for item in (shown(2, "!", "a"), ended("xy!", "a"), ended("z", "b")):
         box.put(item)
-    assert cursors([*first, *box.take()]) == [
+    assert cursors([*first, *box.take(0.0)]) == [
         [told(letter="a")],
         [told("xy", seq=1, letter="a")],
         [told("xy", seq=1, letter="a"), told(letter="b")],
@@ -153,7 +159,7 @@ def test_a_client_that_comes_back_is_told_on_from_where_it_was() -> None:
     box.begin(SEAL, [told("xy", seq=1, letter="a"), told("z", seq=1, letter="b")])
     box.put(shown(2, "!", "a"))
     box.put(ended("z", "b"))
-    messages = box.take()
+    messages = box.take(0.0)
     assert brief(messages) == [("a", 1, 2, "!"), ("b", "z")]
     assert cursors(messages) == [
         [told("xy!", seq=2, letter="a"), told("z", seq=1, letter="b")],
@@ -174,9 +180,20 @@ def test_of_an_answer_that_is_let_go_nothing_is_told_and_others_keep_their_place
         box.put(item)
     box.let_go(NAMES["a"])
     assert box.size_chars == 2
-    messages = box.take()
+    messages = box.take(0.0)
     assert brief(messages) == ["b", ("b", 0, 0, "34")]
     assert cursors(messages) == [[told(letter="b")], [told("34", seq=1, letter="b")]]
+
+
+def test_a_cursor_says_how_old_its_answers_are() -> None:
+    """Those that its client came back with, too: of their age by then."""
+    box = Outbox()
+    known = told(letter="a")
+    known.age_ms = 300
+    box.begin(SEAL, [known], 1_000.0)
+    box.put(Opened(ResponseCreated(response_id=NAMES["b"], event_id="e", bucket="short"), told(letter="b"), 1_100.0))
+    (message,) = box.take(1_250.9)
+    assert [[each.age_ms for each in told_ or ()] for told_ in cursors([message])] == [[550, 150]]
 
 
 PIECES = st.lists(
@@ -192,7 +209,7 @@ def test_whenever_it_is_written_each_text_arrives_whole_and_in_order(pieces: lis
         box.put(opened(letter))
 
     def write() -> None:
-        for message in box.take():
+        for message in box.take(0.0):
             if isinstance(message, ResponseDelta):
                 letter = letters[message.response_id]
                 assert (message.seq, message.offset) == (seqs[letter], len(got[letter]))

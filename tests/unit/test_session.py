@@ -35,7 +35,9 @@ def test_hello_opens_the_session_and_tells_the_limits() -> None:
 
 def test_a_client_keeps_the_session_that_it_names() -> None:
     session = new()
-    assert session.receive(SessionStart(session_id="mine", resume=Resume(cursor="c")), 0) == [Begin("c", returns=True)]
+    assert session.receive(SessionStart(session_id="mine", resume=Resume(cursor="c")), 0) == [
+        Begin(Resume(cursor="c"), returns=True)
+    ]
     created = session.created(recovered=True, replayed=3)
     assert (created.session_id, created.recovered, created.replayed) == ("mine", True, 3)
 

@@ -288,6 +288,7 @@ def test_whatever_the_clocks_say_it_is_one_tree(
                 reply_topic="chat.replies",
                 attributes={},
                 error="deadline",
+                clock_ms=0,
                 **facts,
             )
         )

@@ -69,9 +69,9 @@ PROCESSES = Page(
         ),
         panel(
             "Clock that was set",
-            "Good: 0. Else the wall clock was set under a running process: deadlines follow it by 1 % of the time.",
+            "Good: 0. Else the wall clock was set under a running process: it tells others of times by it in seconds.",
             "s",
-            (highest(metrics.clock_off, "job", "instance"), "{{job}} {{instance}}"),
+            (highest(metrics.clock_set, "job", "instance"), "{{job}} {{instance}}"),
         ),
         panel(
             "Kafka: rebalances",
