@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from gateway.background import Background
 from gateway.books import count_answer
@@ -18,15 +17,8 @@ from gateway.tracer import Tracer
 from shared import metrics
 from shared.clock import now_unix_ms
 from shared.errors import ProtocolError
+from shared.failed_ends import OWN_FAULT
 from shared.faults import contained
-from shared.messages import ErrorDetail
-
-_OWN_FAULT: Final = ErrorDetail(
-    type="server_error",
-    code="internal",
-    message="a fault of the gateway's own in this answer; ask again",
-    retryable=True,
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,7 +89,7 @@ class Endings:
         if entry is None or entry.done:
             return
         with contained("answer", request_id=entry.response_id) as ending:
-            self.end(entry, self.inflight.fail(entry, _OWN_FAULT, now_unix_ms()))
+            self.end(entry, self.inflight.fail(entry, OWN_FAULT, now_unix_ms()))
             self.spare_worker(entry)
         if ending.error is not None and not entry.done:
             self._send_away(entry)

@@ -11,6 +11,7 @@ import msgspec
 
 from shared import metrics
 from shared.errors import StoreUnavailable
+from shared.faults import contained
 from shared.redis_calls import RedisCalls
 from shared.redis_client import async_redis
 from shared.redis_settings import RedisSettings
@@ -95,7 +96,8 @@ class History:
 
     async def _write(self, key: str, tenant: str, session_id: str, turn: Turn) -> None:
         try:
-            await self.append(tenant, session_id, turn)
+            with contained("history", request_id=turn.request_id):
+                await self.append(tenant, session_id, turn)
         finally:
             turns = self._writing.get(key, [])
             if turn in turns:

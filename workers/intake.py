@@ -15,7 +15,7 @@ from shared.clock import now_unix_ms
 from shared.codec import decode_cancel
 from shared.deadletters import dead_letter, own_fault
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.faults import caught
+from shared.faults import caught, contained
 from shared.kafka import GroupReader, Outage, PartitionReader, Producer, Record
 from shared.logs import get_logger
 from shared.messages import Bucket, Erase, ReplyDone
@@ -292,12 +292,13 @@ async def read_cancels(
             await asyncio.sleep(_RETRY_S)
             continue
         for record in records:
-            try:
-                asked = decode_cancel(record.value)
-            except ProtocolError:
-                metrics.records_ignored.labels("cancel").inc()
-                continue
-            if isinstance(asked, Erase):
-                erase(SessionKey(asked.tenant, asked.session_id))
-            elif not cancel(asked.request_id, asked.reply_partition):
-                cancelled.add(asked.request_id, asked.reply_partition, now_unix_ms())
+            with contained("record", offset=record.offset):
+                try:
+                    asked = decode_cancel(record.value)
+                except ProtocolError:
+                    metrics.records_ignored.labels("cancel").inc()
+                    continue
+                if isinstance(asked, Erase):
+                    erase(SessionKey(asked.tenant, asked.session_id))
+                elif not cancel(asked.request_id, asked.reply_partition):
+                    cancelled.add(asked.request_id, asked.reply_partition, now_unix_ms())

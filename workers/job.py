@@ -20,7 +20,8 @@ class Job:
     `owed` are those of them that have not acknowledged its end, `done`, yet. What was computed before was looked for in
     `kv_unix_ms`; from `ready_unix_ms` on it could be computed. One that is `decided` is answered by its `fallback`: the
     model is not asked. `instead` is said where nothing of what the model wrote can be shown; None: its `fallback`, too.
-    `withdrawn`: nobody waits for it any more, before it ended. `erased`: its conversation was, before it ended."""
+    `withdrawn`: nobody waits for it any more, before it ended. `faulty`: a fault of our own ended it. `erased`: its
+    conversation was, before it ended."""
 
     order: Order
     bucket: Bucket
@@ -35,6 +36,7 @@ class Job:
     done: ReplyDone | None = None
     owed: set[Target] = field(default_factory=set)
     withdrawn: bool = False
+    faulty: bool = False
     erased: bool = False
     kv_unix_ms: tuple[float, float] | None = None
     ready_unix_ms: float | None = None

@@ -30,7 +30,8 @@ from workers.conversation import Prompt, PromptBuilder
 from workers.costs import CostModel
 from workers.engine import Sampling
 from workers.engine.loading import LoadedModel, load_model
-from workers.engine_loop import EngineLoop, News, run_step
+from workers.engine_loop import EngineLoop, News
+from workers.engine_step import run_step
 from workers.guard import FactGuard
 from workers.history_window import HistoryWindow
 from workers.job import Job

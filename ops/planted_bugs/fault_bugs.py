@@ -19,4 +19,32 @@ FAULT_BUGS: Final = (
         "",
         ("tests/unit/test_gateway_faults.py",),
     ),
+    Bug(
+        "a fault in one end takes the others that were told with it",
+        "workers/worker.py",
+        "            if hearing.error is not None and isinstance(item, Ended):\n",
+        "            if hearing.error is not None:\n                raise hearing.error\n            if False:\n",
+        ("tests/unit/test_worker_faults.py",),
+    ),
+    Bug(
+        "a fault in one answer's text ends those that are written beside it",
+        "workers/engine_loop.py",
+        "                self._give_up(event.sequence.request_id, error)\n",
+        "                raise\n",
+        ("tests/unit/test_worker_faults.py",),
+    ),
+    Bug(
+        "a prompt goes on from KV that could not be imported",
+        "workers/engine_step.py",
+        "                spoiled.add(item.slot)\n",
+        "                pass\n",
+        ("tests/unit/test_worker_faults.py",),
+    ),
+    Bug(
+        "an end that cannot be encoded is never told",
+        "workers/reply_publisher.py",
+        "            if isinstance(message, ReplyDelta):\n                return _refused",
+        "            if True:\n                return _refused",
+        ("tests/unit/test_reply_publisher.py",),
+    ),
 )

@@ -225,7 +225,7 @@ async def test_a_fault_at_any_call_harms_one_answer_at_most(day: Callable[[int |
             harmed_one_at_most(today)
         except (AssertionError, LookupError, TimeoutError, Thrown) as error:
             broken.append(f"thrown at call {at}, {today.edge.saboteur.threw_at}: {error or 'an answer has no end'}")
-    assert broken == []
+    assert broken == [], "\n".join(broken)
 
 
 def harmed_one_at_most(today: Day) -> None:

@@ -4,7 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from shared import metrics
 from shared.history import History
 from shared.redis_settings import RedisSettings
 from shared.turn import Turn
@@ -31,3 +33,25 @@ async def test_a_turn_is_not_missed_whose_writing_ends_while_the_others_are_read
     assert await history.turns("t", "s", limit=4, before_unix_ms=2) == [TURN]
     assert await history.turns("t", "s", limit=4, before_unix_ms=2) == [], "it is no longer on its way"
     await history.close()
+
+
+async def test_a_turn_that_cannot_be_written_leaves_the_others_and_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = History(RedisSettings())
+    written: list[object] = []
+
+    async def append(*, keys: list[str], args: tuple[object, ...]) -> int:
+        if "bad" in keys[0]:
+            raise TypeError("a fault of our own")
+        written.append(keys[0])
+        return 1
+
+    monkeypatch.setattr(history, "_append", append)
+    count = metrics.faults.labels("history")._value
+    before = count.get()
+    with capture_logs():
+        for session in ("bad", "good"):
+            history.remember("t", session, TURN)
+        await history.close()
+    assert (len(written), count.get() - before, history._writing) == (1, 1, {})
