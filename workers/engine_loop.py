@@ -178,6 +178,8 @@ class EngineLoop:
                 self._give_up(mail.id if isinstance(mail, Job) else "", error)
         for finished in self.scheduler.sweep(now):
             self._end(finished)
+        if self._news:
+            self._tell_all()  # a step may take long
         step = self.scheduler.next_step(now)
         self._standing = self.scheduler.standing() if step is None else _NOTHING
         load = self.scheduler.num_waiting, self.scheduler.num_running

@@ -47,4 +47,11 @@ FAULT_BUGS: Final = (
         "            if True:\n                return _refused",
         ("tests/unit/test_reply_publisher.py",),
     ),
+    Bug(
+        "an answer that is taken out ends after the next step",
+        "workers/engine_loop.py",
+        "        if self._news:\n            self._tell_all()  # a step may take long\n",
+        "",
+        ("tests/unit/test_worker.py",),
+    ),
 )

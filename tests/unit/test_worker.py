@@ -279,9 +279,10 @@ class HangingEngine(FakeEngine):
 
     def __init__(self) -> None:
         super().__init__(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
-        self.released = threading.Event()
+        self.hangs, self.released = threading.Event(), threading.Event()
 
     def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
+        self.hangs.set()
         self.released.wait()
         return super().decode(rows)
 
@@ -292,8 +293,7 @@ async def test_a_step_that_does_not_end_keeps_nobody(monkeypatch: pytest.MonkeyP
     bench.engine_loop.engine = engine
     bench.accept(0)
     running = asyncio.create_task(bench.worker.run())
-    while bench.engine_loop._step_since_s is None or not bench.engine_loop.scheduler.num_running:  # noqa: ASYNC110 - no event tells
-        await asyncio.sleep(0.001)
+    await asyncio.to_thread(engine.hangs.wait)
     assert not bench.worker.idle
     monkeypatch.setattr("workers.engine_loop._STUCK_S", -1.0)
     assert bench.worker.idle, "no answer is to be expected of an engine that hangs"
@@ -305,3 +305,27 @@ async def test_a_step_that_does_not_end_keeps_nobody(monkeypatch: pytest.MonkeyP
     engine.released.set()
     while left_behind():  # noqa: ASYNC110 - no event tells
         await asyncio.sleep(0.001)
+
+
+class SlowEngine(FakeEngine):
+    """It says what has been told when a step begins."""
+
+    bench: Bench | None = None
+    told_before: list[str]
+
+    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
+        assert self.bench is not None
+        self.told_before = [end.request_id for end in self.bench.ends()]
+        return super().decode(rows)
+
+
+def test_an_answer_that_is_taken_out_ends_before_the_next_step() -> None:
+    """Who is cancelled, too late or given up need not wait for what is computed of others."""
+    engine = SlowEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
+    bench = engine.bench = Bench(engine=engine)
+    bench.accept(0, output=9)
+    bench.accept(1, output=9)
+    assert bench.step()
+    assert bench.worker.cancel("r0")
+    assert bench.step()
+    assert engine.told_before == ["r0"]
