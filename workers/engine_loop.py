@@ -32,7 +32,9 @@ from workers.sequence import Finished, Token
 
 _MAX_FAILURES = 3
 _NOTHING: Final[Mapping[SessionKey, Tokens[int]]] = {}
-_OUTLOOK_EVERY_MS = 100.0
+# What is expected is looked at anew so often while steps follow each other; sooner where somebody came or went.
+_OUTLOOK_EVERY_MS: Final = 100.0
+_OUTLOOK_CHANGED_MS: Final = 20.0
 # No step takes as long: a device or its driver hangs, and the call may never return.
 _STUCK_S: Final = 30.0
 
@@ -66,9 +68,9 @@ News = Said | Ended
 
 @dataclass(slots=True, kw_only=True)
 class EngineLoop:
-    """`tell` and `keep` are called on the engine's thread; `keep` takes the KV of a sequence that has ended, from a
-    token on, after its end was told. `add`, `cancel`, `forget`, `standing`, `stop`, `num_waiting`, `outlook`, `stuck`
-    may be used on any."""
+    """`tell`, `changed` (another `outlook`) and `keep` are called on the engine's thread; `keep` takes the KV of
+    a sequence that has ended, from a token on, after its end was told. `add`, `cancel`, `forget`, `standing`, `stop`,
+    `num_waiting`, `outlook`, `stuck` may be used on any."""
 
     engine: Engine
     scheduler: Scheduler
@@ -76,6 +78,7 @@ class EngineLoop:
     tell: Callable[[list[News]], None]
     interval_s: float
     keep: Keep
+    changed: Callable[[], None] = lambda: None
     _mail: deque[Job | str | SessionKey] = field(default_factory=deque)
     _wake: threading.Event = field(default_factory=threading.Event)
     _stopped: bool = False
@@ -88,6 +91,7 @@ class EngineLoop:
     _load: tuple[int, int] = (-1, -1)
     _outlook: Outlook | None = None
     _outlook_unix_ms: float = float("-inf")
+    _outlook_load: tuple[int, int] = (-1, -1)
     _step_since_s: float | None = None  # monotonic; None between steps
 
     # --- from any thread
@@ -187,8 +191,10 @@ class EngineLoop:
             self._load = load
             metrics.waiting.set(load[0])
             metrics.slots_used.set(load[1])
-        if step is None or not 0 <= now - self._outlook_unix_ms < _OUTLOOK_EVERY_MS:
-            self._outlook, self._outlook_unix_ms = self.scheduler.outlook(now), now
+        every_ms = _OUTLOOK_EVERY_MS if load == self._outlook_load else _OUTLOOK_CHANGED_MS
+        if step is None or not 0 <= now - self._outlook_unix_ms < every_ms:
+            self._outlook, self._outlook_unix_ms, self._outlook_load = self.scheduler.outlook(now), now, load
+            self.changed()
         return step
 
     def _read(self, mail: Job | str | SessionKey, now: float) -> None:

@@ -77,11 +77,13 @@ class Worker:
         self._unread: dict[tuple[str, Target], list[tuple[Partition, int]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._engine_gone = False
+        self.outlook_changed = asyncio.Event()
         self.engine_loop = EngineLoop(
             engine=engine,
             scheduler=scheduler,
             costs=costs,
             tell=self._tell,
+            changed=self._look_changed,
             interval_s=reply_interval_s,
             keep=kv.keep if kv is not None else _keep_nothing,
         )
@@ -209,6 +211,10 @@ class Worker:
     def _tell(self, news: list[News]) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.hear, news)
+
+    def _look_changed(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.outlook_changed.set)
 
     def hear(self, news: list[News]) -> None:
         """On the event loop: what the engine's thread has to say. A fault in one answer's end fails that one; text that

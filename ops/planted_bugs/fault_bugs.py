@@ -54,4 +54,11 @@ FAULT_BUGS: Final = (
         "",
         ("tests/unit/test_worker.py",),
     ),
+    Bug(
+        "a worker's report waits for its interval whatever changes",
+        "workers/capacity.py",
+        "(_LEAST_S if is_news else self.interval_s)",
+        "self.interval_s",
+        ("tests/unit/test_capacity_reports.py",),
+    ),
 )

@@ -209,6 +209,22 @@ def test_a_clock_that_is_put_back_does_not_freeze_the_outlook() -> None:
     assert bench.engine_loop.outlook is not None
 
 
+def test_what_can_be_expected_is_known_anew_soon_after_somebody_came_or_went() -> None:
+    """And the event loop hears of it; while nobody does it is looked at a few times a second."""
+    bench = Bench()
+    changes: list[int] = []
+    bench.engine_loop.changed = lambda: changes.append(bench.engine_loop.outlook.running)  # type: ignore[union-attr]
+    bench.accept(0, output=9)
+    assert bench.step()
+    bench.engine_loop._outlook_unix_ms -= 25
+    assert bench.step()
+    assert changes == [1], "it is as it was"
+    bench.accept(1, output=9)
+    bench.engine_loop._outlook_unix_ms -= 25
+    assert bench.step()
+    assert changes == [1, 2]
+
+
 class WatchedEngine(FakeEngine):
     """It hangs for half a minute, as the loop's clock has it, and says what the loop tells of itself then."""
 
