@@ -7,12 +7,14 @@ import sys
 from importlib.metadata import version
 
 from shared import metrics
+from shared.commits import commit, commit_regularly
 from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
 from shared.gpu import find_gpus
 from shared.history import History
 from shared.kafka import GroupReader, KafkaWatch, PartitionReader, Producer
 from shared.logs import configure_logs, get_logger
+from shared.offsets import OffsetTracker
 from shared.process import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.requests import Defaults
 from shared.settings import Settings, load_settings
@@ -24,7 +26,6 @@ from shared.vitals import Vitals
 from workers.building import make_preparer, make_scheduler, open_embedder
 from workers.calibration import costs_key, load_or_calibrate
 from workers.capacity import CapacityPublisher, worker_name
-from workers.commits import commit, commit_regularly
 from workers.costs import CostModel
 from workers.engine.loading import LoadedModel, load_model
 from workers.engine_thread import left_behind
@@ -32,7 +33,6 @@ from workers.intake import Intake, RecentIds, read_cancels
 from workers.kept_lengths import KeptLengths
 from workers.kv.opening import open_cache
 from workers.lag import watch_lag
-from workers.offsets import OffsetTracker
 from workers.reply_publisher import ReplyPublisher
 from workers.trace_spans import spans_of
 from workers.tracer import Tracer

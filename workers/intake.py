@@ -19,12 +19,12 @@ from shared.faults import caught, contained
 from shared.kafka import GroupReader, Outage, PartitionReader, Producer, Record
 from shared.logs import get_logger
 from shared.messages import Bucket, Erase, ReplyDone
+from shared.offsets import OffsetTracker, Partition
 from shared.requests import Defaults, Order, open_request, settle
 from shared.session_key import SessionKey
 from shared.topics import BUCKETS, CE_SOURCE, TopicNames
 from workers.job import Job, target_of
 from workers.lookahead import Lookahead
-from workers.offsets import OffsetTracker, Partition
 from workers.prepare import Preparer
 from workers.sequence import Phase
 from workers.skew import SkewWatch, skew_ms

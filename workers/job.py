@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 from shared.fallback import Fallback
 from shared.messages import Bucket, Grounding, ReplyDone, Timings, Usage
+from shared.offsets import Partition
 from shared.requests import Order
 from shared.session_key import SessionKey
 from workers.answer import Answer
 from workers.conversation import Prompt
-from workers.offsets import Partition
 from workers.recent_answers import worth_telling
 from workers.reply_publisher import Target
 from workers.sequence import Sequence

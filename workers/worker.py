@@ -19,6 +19,7 @@ from shared.fallback import Fallback
 from shared.faults import contained
 from shared.history import History
 from shared.messages import BY_MODEL, ErrorDetail, ReplyDelta, ReplyDone
+from shared.offsets import OffsetTracker, Partition
 from shared.requests import Order
 from shared.session_key import SessionKey
 from shared.topics import TopicNames
@@ -31,7 +32,6 @@ from workers.engine_thread import EngineThread
 from workers.erasures import Erasures
 from workers.job import Job, target_of
 from workers.kv.cache import KvCache
-from workers.offsets import OffsetTracker, Partition
 from workers.recent_answers import RecentAnswers
 from workers.reply_publisher import ReplyPublisher, Target
 from workers.scheduler import Scheduler

@@ -38,14 +38,14 @@ BUGS: Final = (
     ),
     Bug(
         "offsets are committed past what is open",
-        "workers/offsets.py",
+        "shared/offsets.py",
         "        return next(iter(self.open), self.end)\n",
         "        return self.end\n",
         ("tests/unit/test_offsets.py",),
     ),
     Bug(
         "a record read again loses its place",
-        "workers/offsets.py",
+        "shared/offsets.py",
         "            window.open.pop(offset, None)\n",
         "            window.open.clear()\n",
         ("tests/unit/test_offsets.py",),

@@ -10,12 +10,12 @@ from prometheus_client import REGISTRY
 from shared.clock import now_unix_ms
 from shared.kafka import Record
 from shared.messages import ChatRequest, ReplyDone
+from shared.offsets import OffsetTracker, Partition
 from shared.requests import Defaults, Order, settle
 from shared.session_key import SessionKey
 from shared.settings import Settings
 from shared.topics import BUCKETS, TopicNames
 from workers.intake import Intake, RecentIds
-from workers.offsets import OffsetTracker, Partition
 from workers.reply_publisher import Target
 
 TOPICS = TopicNames()

@@ -6,9 +6,9 @@ from worker_bench import DEFAULTS, TOPIC, Bench, decided
 from shared.clock import now_unix_ms
 from shared.errors import EngineError, ProtocolError
 from shared.messages import ChatRequest, ReplyDelta, ReplyDone
+from shared.offsets import Partition
 from shared.requests import settle
 from shared.session_key import SessionKey
-from workers.offsets import Partition
 from workers.reply_publisher import Target
 
 THERE: Target = ("chat.replies", 1)

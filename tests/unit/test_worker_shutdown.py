@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from shared.offsets import OffsetTracker
 from shared.settings import Settings
 from shared.tasks import TaskSet
 from workers.__main__ import WorkerProcess
-from workers.offsets import OffsetTracker
 
 
 @dataclass

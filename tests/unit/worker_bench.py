@@ -8,6 +8,7 @@ from saboteur import Saboteur
 from shared.clock import now_unix_ms
 from shared.fallback import Fallback
 from shared.messages import ChatRequest, Grounding, Reply, ReplyDelta, ReplyDone
+from shared.offsets import OffsetTracker, Partition
 from shared.requests import Defaults, settle
 from shared.tokenizer import Tokenizer
 from shared.topics import TopicNames
@@ -20,7 +21,6 @@ from workers.engine.fake import FakeEngine
 from workers.engine_loop import EngineLoop
 from workers.job import Job
 from workers.lengths import OutputLengths
-from workers.offsets import OffsetTracker, Partition
 from workers.policies import build_scheduler
 from workers.reply_publisher import Target
 from workers.scheduler import SchedulerLimits

@@ -5,7 +5,7 @@ import asyncio
 from shared import metrics
 from shared.errors import BrokerUnavailable
 from shared.kafka import GroupReader
-from workers.offsets import OffsetTracker
+from shared.offsets import OffsetTracker
 
 INTERVAL_S = 0.1
 
