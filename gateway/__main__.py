@@ -31,6 +31,7 @@ from gateway.trace_spans import spans_of
 from gateway.tracer import Tracer
 from shared import metrics
 from shared.auth_settings import AuthSettings
+from shared.deadletters import DeadLetters
 from shared.errors import SettingsError
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
@@ -81,6 +82,7 @@ class GatewayProcess:
         self._router = Router(
             reader=self._inbox,
             producer=self._producer,
+            letters=DeadLetters(self._producer, topics),
             topics=topics,
             tokenizer=tokenizer,
             edges=edges,

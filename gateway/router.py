@@ -13,11 +13,14 @@ import msgspec
 from shared import metrics
 from shared.clock import now_unix_ms
 from shared.codec import msgpack_encode
-from shared.deadletters import dead_letter, own_fault
+from shared.deadletters import DeadLetters, origin_of, own_fault
 from shared.errors import BrokerUnavailable, ProtocolError
+from shared.failed_ends import detail_of, failed_end
 from shared.faults import caught
 from shared.kafka import GroupReader, Outage, Outgoing, Producer, Record
-from shared.requests import Defaults, Order, open_request, request_headers, settle
+from shared.logs import get_logger
+from shared.messages import ChatRequest
+from shared.requests import Defaults, Order, asker_of, open_request, request_headers, settle
 from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges, TopicNames, session_key
 
@@ -30,6 +33,7 @@ _RETRY_S = 0.2
 class Router:
     reader: GroupReader
     producer: Producer
+    letters: DeadLetters
     topics: TopicNames
     tokenizer: Tokenizer
     edges: BucketEdges
@@ -63,20 +67,44 @@ class Router:
 
     async def _served(self, record: Record) -> bool:
         """Whether it is in a bucket or in the dead letters. Whatever is wrong with it, those after it are forwarded."""
+        request: ChatRequest | None = None
         try:
-            await self._forward(record)
+            request = open_request(record.value, record.headers, unreadable=record.unreadable)
+            await self._forward(request, record)
         except BrokerUnavailable:
             return False
         except ProtocolError as error:
-            await dead_letter(self.producer, self.topics, record, error)
+            await self._set_aside(record, error, request)
         except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
-            caught("record", error, origin=f"{record.topic}/{record.partition}/{record.offset}")
-            await dead_letter(self.producer, self.topics, record, own_fault(error))
+            caught("record", error, origin=origin_of(record))
+            await self._set_aside(record, own_fault(error), request)
         return True
 
-    async def _forward(self, record: Record) -> None:
+    async def _set_aside(self, record: Record, error: ProtocolError, request: ChatRequest | None) -> None:
+        """Returns when whoever asked has been told, where it can be made out who that is, and the dead letter
+        stands."""
+        telling = [] if request is None else [self._refuse(request, error)]
+        await asyncio.gather(*telling, self.letters.put(record, error))
+
+    async def _refuse(self, request: ChatRequest, error: ProtocolError) -> None:
+        asker = asker_of(request, self.defaults)
+        if asker is None:
+            return
+        end = failed_end(request.id, request.session_id, detail_of(error), attempt=int(now_unix_ms()), origin="gateway")
+        reply = Outgoing(asker[0], msgpack_encode(end), key=end.session_id.encode(), partition=asker[1])
+        while True:
+            try:
+                await self.producer.publish(reply)
+            except BrokerUnavailable:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            except ProtocolError as failure:  # nobody can be told there
+                metrics.records_ignored.labels("reply").inc()
+                get_logger().warning("reply_undeliverable", request_id=request.id, cause=str(failure))
+            return
+
+    async def _forward(self, request: ChatRequest, record: Record) -> None:
         """Raises `BrokerUnavailable`, `ProtocolError`."""
-        request = open_request(record.value, record.headers, unreadable=record.unreadable)
         order = settle(request, self.defaults, now_unix_ms())
         bucket = self.edges.bucket_of(await self._count(order.request.input))
         await self.producer.publish(

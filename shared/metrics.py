@@ -155,6 +155,7 @@ DEAD_LETTER_REASONS: Final = (
 )  # fmt: skip
 for _reason in DEAD_LETTER_REASONS:  # each from 0: an alert sees the first
     dead_letters.labels(_reason)
+dead_letters_waiting = Gauge("replyline_dead_letters_waiting", "Records set aside whose dead letter does not stand yet")
 records_ignored = Counter(
     "replyline_records_ignored_total",
     "Records given up and kept nowhere: a report or a cancel that cannot be read, a reply that no topic takes",

@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 from shared import metrics
 from shared.commits import commit, commit_regularly
+from shared.deadletters import DeadLetters
 from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
 from shared.gpu import find_gpus
@@ -25,11 +26,12 @@ from shared.tracing_keep import KeepRules
 from shared.vitals import Vitals
 from workers.building import make_preparer, make_scheduler, open_embedder
 from workers.calibration import costs_key, load_or_calibrate
+from workers.cancels import RecentIds, read_cancels
 from workers.capacity import CapacityPublisher, worker_name
 from workers.costs import CostModel
 from workers.engine.loading import LoadedModel, load_model
 from workers.engine_thread import left_behind
-from workers.intake import Intake, RecentIds, read_cancels
+from workers.intake import Intake
 from workers.kept_lengths import KeptLengths
 from workers.kv.opening import open_cache
 from workers.lag import watch_lag
@@ -99,7 +101,7 @@ class WorkerProcess:
         )
         self._intake = Intake(
             reader=self._requests,
-            producer=self._producer,
+            letters=DeadLetters(self._producer, topics),
             topics=topics,
             preparer=preparer,
             defaults=defaults,

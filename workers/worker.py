@@ -8,6 +8,7 @@ owns what is written of them.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from numpy.typing import NDArray
@@ -74,7 +75,7 @@ class Worker:
         self._jobs: dict[str, Job] = {}
         self._recent = RecentAnswers()
         self._erasures = Erasures()
-        self._unread: dict[tuple[str, Target], list[tuple[Partition, int]]] = {}
+        self._unread: dict[tuple[str, Target], list[Callable[[], None]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._engine_gone = False
         self.outlook_changed = asyncio.Event()
@@ -112,9 +113,21 @@ class Worker:
         job = self._jobs.get(done.request_id)
         if job is not None and origin in job.origins:
             return False
-        self._unread.setdefault((done.request_id, target), []).append(origin)
-        self._publisher.done(target, done)
+        self._tell_unread(target, done, partial(self._offsets.done, *origin))
         return True
+
+    def refuse(self, target: Target, done: ReplyDone) -> "asyncio.Future[None] | None":
+        """The end of a request that is not served; the future is done when it is acknowledged. None where another
+        request under its id is being answered: a reader would take the end for that one's."""
+        if done.request_id in self._jobs:
+            return None
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tell_unread(target, done, lambda: None if told.done() else told.set_result(None))
+        return told
+
+    def _tell_unread(self, target: Target, done: ReplyDone, settle: Callable[[], None]) -> None:
+        self._unread.setdefault((done.request_id, target), []).append(settle)
+        self._publisher.done(target, done)
 
     def repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
         """Whether a request is being answered already, or was lately: then it is not computed again. Its record is done
@@ -179,14 +192,16 @@ class Worker:
 
     def settled(self, target: Target, done: ReplyDone) -> None:
         """A terminal event is acknowledged there; where all of its targets have it, its records may be committed."""
-        origins = self._unread.pop((done.request_id, target), [])
+        settles = self._unread.pop((done.request_id, target), [])
         job = self._jobs.get(done.request_id)
         if job is not None and job.done is not None:  # else: a late record with the id of an answer being written
             job.owed.discard(target)
             if not job.owed:
-                origins = [*origins, *self._jobs.pop(done.request_id).origins]
-        for partition, offset in origins:
-            self._offsets.done(partition, offset)
+                settles = [*settles, *(partial(self._offsets.done, *origin) for origin in job.origins)]
+                del self._jobs[done.request_id]
+        for settle in settles:
+            with contained("record", request_id=done.request_id):
+                settle()
 
     @property
     def idle(self) -> bool:

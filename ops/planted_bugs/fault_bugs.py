@@ -61,4 +61,25 @@ FAULT_BUGS: Final = (
         "self.interval_s",
         ("tests/unit/test_capacity_reports.py",),
     ),
+    Bug(
+        "a record is done though its dead letter does not stand",
+        "shared/deadletters.py",
+        "            while not await self._written(record, error):\n",
+        "            while not await self._written(record, error) and False:\n",
+        ("tests/unit/test_intake_refusals.py", "tests/unit/test_router.py"),
+    ),
+    Bug(
+        "who is refused by a worker is never told",
+        "workers/intake.py",
+        "        told = None if request is None else self._refuse(request, error)\n",
+        "        told = None\n",
+        ("tests/unit/test_intake_refusals.py",),
+    ),
+    Bug(
+        "who is refused by the router is never told",
+        "gateway/router.py",
+        "        telling = [] if request is None else [self._refuse(request, error)]\n",
+        "        telling: list[asyncio.Task[None]] = []\n",
+        ("tests/unit/test_router.py",),
+    ),
 )

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 
 from shared.clock import now_unix_ms
+from shared.deadletters import DeadLetters
 from shared.kafka import Record
 from shared.messages import ChatRequest, ReplyDone
 from shared.offsets import OffsetTracker, Partition
@@ -15,7 +17,8 @@ from shared.requests import Defaults, Order, settle
 from shared.session_key import SessionKey
 from shared.settings import Settings
 from shared.topics import BUCKETS, TopicNames
-from workers.intake import Intake, RecentIds
+from workers.cancels import RecentIds
+from workers.intake import Intake
 from workers.reply_publisher import Target
 
 TOPICS = TopicNames()
@@ -92,12 +95,13 @@ class Bench:
     worker: FakeWorker = field(default_factory=FakeWorker)
     preparer: FakePreparer = field(default_factory=FakePreparer)
     offsets: OffsetTracker = field(default_factory=OffsetTracker)
+    producer: Any = field(default_factory=AbsentProducer)
     intake: Intake = field(init=False)
 
     def __post_init__(self) -> None:
         self.intake = Intake(
             reader=self.reader,  # type: ignore[arg-type]
-            producer=AbsentProducer(),  # type: ignore[arg-type]
+            letters=DeadLetters(self.producer, TOPICS),
             topics=TOPICS,
             preparer=self.preparer,  # type: ignore[arg-type]
             defaults=Defaults.of(Settings()),

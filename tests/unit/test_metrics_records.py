@@ -15,7 +15,7 @@ from gateway.capacity_reader import read_reports
 from shared import metrics
 from shared.kafka import Record
 from shared.messages import HandoffReason
-from workers.intake import RecentIds, read_cancels
+from workers.cancels import RecentIds, read_cancels
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "dead-letters.md"
 

@@ -10,7 +10,7 @@ from shared.codec import msgpack_encode
 from shared.errors import BrokerUnavailable
 from shared.kafka import Outage, Record
 from shared.messages import Cancel
-from workers import intake
+from workers import cancels
 
 
 def test_what_stays_so_is_said_once_a_minute_and_what_is_new_at_once() -> None:
@@ -27,7 +27,7 @@ def test_what_stays_so_is_said_once_a_minute_and_what_is_new_at_once() -> None:
 
 
 async def test_a_worker_that_cannot_read_cancels_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "_RETRY_S", 0)
+    monkeypatch.setattr(cancels, "_RETRY_S", 0)
 
     class Reader:
         reads = 0
@@ -40,7 +40,7 @@ async def test_a_worker_that_cannot_read_cancels_says_so(monkeypatch: pytest.Mon
 
     reader: Any = Reader()
     with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
-        await intake.read_cancels(reader, cancel=lambda *_: True, cancelled=intake.RecentIds(), erase=lambda _: None)
+        await cancels.read_cancels(reader, cancel=lambda *_: True, cancelled=cancels.RecentIds(), erase=lambda _: None)
     assert [(line["what"], line["cause"]) for line in lines] == [("kafka cancels", "no right to read the topic")]
 
 
@@ -65,5 +65,5 @@ async def test_a_cancel_that_meets_a_fault_keeps_no_other_from_being_heard() -> 
 
     reader: Any = Reader()
     with capture_logs(), pytest.raises(asyncio.CancelledError):
-        await intake.read_cancels(reader, cancel=cancel, cancelled=intake.RecentIds(), erase=lambda _: None)
+        await cancels.read_cancels(reader, cancel=cancel, cancelled=cancels.RecentIds(), erase=lambda _: None)
     assert heard == ["good"]

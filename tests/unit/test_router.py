@@ -11,9 +11,11 @@ from poison_records import packed
 
 from gateway import router as module
 from gateway.router import Router
+from shared import deadletters
+from shared.deadletters import DeadLetters
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Record
-from shared.messages import ChatRequest
+from shared.messages import ChatRequest, ReplyDone
 from shared.requests import Defaults
 from shared.settings import Settings
 from shared.tokenizer import Tokenizer
@@ -59,6 +61,7 @@ class Bench:
         return Router(
             reader=self.reader,  # type: ignore[arg-type]
             producer=self.producer,  # type: ignore[arg-type]
+            letters=DeadLetters(self.producer, TOPICS),  # type: ignore[arg-type]
             topics=TOPICS,
             tokenizer=Tokenizer.byte_level(),
             edges=BucketEdges(short_max_tokens=64, medium_max_tokens=256),
@@ -142,3 +145,35 @@ async def test_the_copy_says_the_same_in_its_headers_as_in_its_value() -> None:
     assert (value.reply_topic, value.reply_partition, value.tenant) == ("chat.replies.crm", 3, "shop")
     assert (copy.headers["reply-topic"], copy.headers["reply-partition"]) == (b"chat.replies.crm", b"3")
     assert (copy.headers["ce_id"], copy.headers["foreign"], copy.key) == (b"r1", b"x", b"shop/s1")
+
+
+async def test_who_is_refused_is_told_where_an_answer_would_have_gone() -> None:
+    """An input that is too long; not what contradicts itself."""
+    bench = Bench()
+    long = "word " * 2_000
+    await bench.forward(record(0, packed(id="r0", input=long)), record(1), record(2, ce_id=b"other"))
+    [reply] = bench.producer.of(TOPICS.external_replies)
+    end = msgspec.msgpack.decode(reply.value or b"", type=ReplyDone)
+    assert (end.request_id, end.status, end.reason, end.origin) == ("r0", "failed", "internal", "gateway")
+    assert end.error is not None
+    assert end.error.code == "input_too_long"
+    assert bench.reader.committed == {(TOPICS.inbox, 0): 3}
+
+
+async def test_a_dead_letter_that_is_not_taken_holds_up_its_own_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it is in no bucket and in no dead letter, and done."""
+    monkeypatch.setattr(deadletters, "_FIRST_PAUSE_S", 0.0)
+    bench = Bench()
+    bench.producer.refusals = {TOPICS.dead_letters: [BrokerUnavailable("away")] * 3}
+    await bench.forward(record(0, b"\xc1"), record(1))
+    assert len(bench.producer.of(TOPICS.dead_letters)) == 1
+    assert bench.reader.committed == {(TOPICS.inbox, 0): 2}
+
+
+async def test_whoever_names_a_topic_that_is_not_there_is_told_nowhere() -> None:
+    bench = Bench()
+    bench.producer.refusals = {TOPICS.external_replies: [ProtocolError("unknown_topic", "no such topic")]}
+    await bench.forward(record(0, packed(id="r0", input="word " * 2_000)))
+    assert bench.producer.of(TOPICS.external_replies) == []
+    assert len(bench.producer.of(TOPICS.dead_letters)) == 1
+    assert bench.reader.committed == {(TOPICS.inbox, 0): 1}

@@ -9,6 +9,7 @@ from worker_bench import LETTER_A, QUOTED, TOPIC, Bench, decided
 
 from shared.clock import now_unix_ms
 from shared.errors import EngineError
+from shared.failed_ends import OWN_FAULT, failed_end
 from shared.messages import Grounding, ReplyDone, Timings, Usage
 from workers.answer import Answer
 from workers.conversation import Prompt
@@ -271,6 +272,20 @@ def test_an_engine_that_keeps_failing_ends_its_answers_and_then_the_worker() -> 
     assert bench.engine_loop._step_since_s is None
     assert [(end.status, end.reason) for end in bench.ends()] == [("failed", "internal")] * len(bench.ends())
     assert all(end.error is not None and end.error.retryable for end in bench.ends())
+
+
+async def test_who_is_refused_hears_so_and_what_follows_waits_for_the_acknowledgement() -> None:
+    """Not where another request under that id is being answered: its reader would take it for that one's end."""
+    bench = Bench()
+    told = bench.worker.refuse(HOME, failed_end("r9", "s", OWN_FAULT, attempt=1))
+    assert told is not None
+    assert not told.done()
+    assert not bench.worker.idle
+    bench.acknowledge()
+    assert told.done()
+    assert bench.worker.idle
+    bench.accept(0)
+    assert bench.worker.refuse(HOME, failed_end("r0", "s", OWN_FAULT, attempt=1)) is None
 
 
 async def test_without_its_engine_a_worker_drains_what_has_ended_and_waits_for_no_answer() -> None:
