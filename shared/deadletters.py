@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shared import metrics
+from shared.deliveries import MOST
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outage, Outgoing, Producer, Record
 from shared.logs import get_logger
@@ -61,6 +62,15 @@ def own_fault(error: Exception) -> ProtocolError:
         f"{type(error).__name__}, a fault of Replyline's own; the log has it",
         kind="server_error",
         retriable=True,
+    )
+
+
+def poison() -> ProtocolError:
+    """Of a record that was delivered as often as it may be."""
+    return ProtocolError(
+        "poison",
+        f"{MOST} processes in a row ended while they worked on it; see the ends of their logs",
+        kind="server_error",
     )
 
 

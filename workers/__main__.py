@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import version
 
 from shared import metrics
-from shared.commits import commit, commit_regularly
+from shared.commits import Commits
 from shared.deadletters import DeadLetters
 from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
@@ -66,6 +66,7 @@ class WorkerProcess:
             group=kafka.topic_prefix + settings.worker.group,
             instance_id=settings.worker.instance_id,
         )
+        self._commits = Commits(self._requests, self._offsets)
         self._cancels = PartitionReader(kafka, client_id=client_id, topic=topics.cancels, unhurried=True)
         self._kafka = KafkaWatch(kafka, lambda: self._cancels.connected)
         self._cancelled = RecentIds()
@@ -106,6 +107,7 @@ class WorkerProcess:
             preparer=preparer,
             defaults=defaults,
             offsets=self._offsets,
+            commits=self._commits,
             worker=self._worker,
             cancelled=self._cancelled,
         )
@@ -159,7 +161,7 @@ class WorkerProcess:
         self._tasks.start("worker", self._worker.run())
         await self._requests.start()
         self._tasks.start("intake", self._intake.run())
-        self._tasks.start("commits", commit_regularly(self._offsets, self._requests))
+        self._tasks.start("commits", self._commits.run())
         self._tasks.start("lag", watch_lag(self._requests, self._settings.kafka.topics))
         self._tasks.start("capacity", self._capacity.run())
         self._tasks.start("lengths", self._lengths.write_regularly())
@@ -175,7 +177,7 @@ class WorkerProcess:
         await self._intake.finish(self._settings.kafka.request_timeout_ms / 1_000)
         unfinished = await self._worker.drain(self._settings.worker.drain_s)
         await self._tasks.cancel("commits")
-        await commit(self._offsets, self._requests)  # without a broker what is not committed is answered again
+        await self._commits.part()  # without a broker what is not committed is answered again
         await self._tasks.cancel()
         await self._publisher.stop()
         await self._history.close()

@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 
 from shared import metrics
 from shared.clock import now_unix_ms
-from shared.deadletters import DeadLetters, origin_of, own_fault
+from shared.commits import Commits
+from shared.deadletters import DeadLetters, origin_of, own_fault, poison
+from shared.deliveries import MOST, Partition
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.failed_ends import detail_of, failed_end
 from shared.faults import caught, contained
 from shared.kafka import GroupReader, Outage, Record
 from shared.logs import get_logger
 from shared.messages import Bucket, ChatRequest, ReplyDone
-from shared.offsets import OffsetTracker, Partition
+from shared.offsets import OffsetTracker
 from shared.requests import Defaults, Order, asker_of, open_request, settle
 from shared.session_key import SessionKey
 from shared.topics import BUCKETS, CE_SOURCE, TopicNames
@@ -55,6 +57,7 @@ class Intake:
     preparer: Preparer
     defaults: Defaults
     offsets: OffsetTracker
+    commits: Commits
     worker: Worker
     cancelled: RecentIds
     _buckets: dict[str, Bucket] = field(init=False)
@@ -210,10 +213,17 @@ class Intake:
 
     async def _prepare(self, record: Record, origin: tuple[Partition, int]) -> None:
         """Make a job of a record. Whatever is wrong with it, the records after it are served and committed."""
+        number = await self.commits.begin(*origin)
+        if number is None:
+            return
         request: ChatRequest | None = None
         try:
-            request = open_request(record.value, record.headers, unreadable=record.unreadable)
-            await self._accept(request, record, origin)
+            if number <= MOST + 1:  # once more, to see whom to tell; if that ends a process too, never again
+                request = open_request(record.value, record.headers, unreadable=record.unreadable)
+            if request is None or number > MOST:
+                await self._set_aside(record, poison(), request)
+            else:
+                await self._accept(request, record, origin)
         except ProtocolError as error:
             await self._set_aside(record, error, request)
         except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
@@ -230,6 +240,7 @@ class Intake:
         if task in self._preparing and len(self._aside) < _MOST_ASIDE:  # what waits for Kafka here takes no room
             del self._preparing[task]
             self._aside.add(task)
+        self.offsets.deliveries.survived((record.topic, record.partition), record.offset)
         await self.letters.put(record, error)
         if told is not None:
             await told

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from shared.deliveries import Partition
 from shared.fallback import Fallback
 from shared.messages import Bucket, Grounding, ReplyDone, Timings, Usage
-from shared.offsets import Partition
 from shared.requests import Order
 from shared.session_key import SessionKey
 from workers.answer import Answer

@@ -14,13 +14,14 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from shared.clock import now_unix_ms
+from shared.deliveries import Partition
 from shared.errors import ProtocolError
 from shared.failed_ends import OWN_FAULT, failed_end
 from shared.fallback import Fallback
 from shared.faults import contained
 from shared.history import History
 from shared.messages import BY_MODEL, ErrorDetail, ReplyDelta, ReplyDone
-from shared.offsets import OffsetTracker, Partition
+from shared.offsets import OffsetTracker
 from shared.requests import Order
 from shared.session_key import SessionKey
 from shared.topics import TopicNames

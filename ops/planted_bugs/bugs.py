@@ -53,8 +53,8 @@ BUGS: Final = (
     Bug(
         "the router commits what the broker did not take",
         "gateway/router.py",
-        "if not served]\n",
-        "if not served and False]\n",
+        "        except BrokerUnavailable:\n            return False\n",
+        "        except BrokerUnavailable:\n            return True\n",
         ("tests/unit/test_router.py",),
     ),
     Bug(

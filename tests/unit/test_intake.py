@@ -10,9 +10,10 @@ from prometheus_client import REGISTRY
 
 from shared.clock import now_unix_ms
 from shared.deadletters import DeadLetters
+from shared.deliveries import Partition
 from shared.kafka import Record
 from shared.messages import ChatRequest, ReplyDone
-from shared.offsets import OffsetTracker, Partition
+from shared.offsets import OffsetTracker
 from shared.requests import Defaults, Order, settle
 from shared.session_key import SessionKey
 from shared.settings import Settings
@@ -82,6 +83,16 @@ class FakePreparer:
     prompts: FakePrompts = field(default_factory=FakePrompts)
 
 
+@dataclass
+class FakeCommits:
+    """Every delivery is noted at once, as the one of this `number`; None: its partition has gone."""
+
+    number: int | None = 1
+
+    async def begin(self, *_: object) -> int | None:
+        return self.number
+
+
 class AbsentProducer:
     """Its broker does not answer."""
 
@@ -106,6 +117,7 @@ class Bench:
             preparer=self.preparer,  # type: ignore[arg-type]
             defaults=Defaults.of(Settings()),
             offsets=self.offsets,
+            commits=FakeCommits(),  # type: ignore[arg-type]
             worker=self.worker,  # type: ignore[arg-type]
             cancelled=RecentIds(),
         )

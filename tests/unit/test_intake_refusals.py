@@ -8,7 +8,7 @@ import pytest
 from gateways import quiet
 from poison_records import packed
 from structlog.testing import capture_logs
-from test_intake import SHORT, TOPICS, FakeReader, FakeWorker
+from test_intake import SHORT, TOPICS, FakeCommits, FakeReader, FakeWorker
 
 from shared import deadletters
 from shared.deadletters import DeadLetters
@@ -80,6 +80,7 @@ class Bench:
         default_factory=lambda: Preparer({"long": TOO_LONG, "fault": ZeroDivisionError("my card is 4111")})
     )
     offsets: OffsetTracker = field(default_factory=OffsetTracker)
+    commits: FakeCommits = field(default_factory=FakeCommits)
     intake: Intake = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,6 +91,7 @@ class Bench:
             topics=TOPICS,
             defaults=Defaults.of(Settings()),
             offsets=self.offsets,
+            commits=self.commits,  # type: ignore[arg-type]
             cancelled=RecentIds(),
             **fakes,
         )
@@ -197,3 +199,40 @@ async def test_headers_at_which_the_intake_stumbles_set_one_record_aside(monkeyp
     [letter] = bench.producer.letters
     assert letter.headers["dead-letter-origin"] == b"chat.requests.short/0/1"
     await bench.intake.finish(0)
+
+
+async def test_a_record_that_has_ended_three_workers_is_set_aside_unserved_and_who_asked_is_told() -> None:
+    bench = Bench(commits=FakeCommits(number=4))
+    with capture_logs():
+        await bench.take(packed(id="r", input="hello"))
+    [(target, end, acknowledged)] = bench.worker.told
+    assert (target, end.request_id, end.status) == (EXTERNAL, "r", "failed")
+    assert end.error is not None
+    assert (end.error.code, end.error.retryable) == ("poison", False)
+    assert bench.producer.letters[0].headers["dead-letter-reason"] == b"poison"
+    assert bench.preparer.begun == []
+    acknowledged.set_result(None)
+    await quiet()
+    assert bench.done
+
+
+async def test_one_that_has_ended_a_worker_even_then_is_not_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can be told: whom to tell stands in it."""
+
+    def deadly(*_: object, **__: object) -> None:
+        raise AssertionError("it is opened")
+
+    monkeypatch.setattr("workers.intake.open_request", deadly)
+    bench = Bench(commits=FakeCommits(number=5))
+    with capture_logs():
+        await bench.take(packed(id="r", input="hello"))
+    assert bench.worker.told == []
+    assert bench.producer.letters[0].headers["dead-letter-reason"] == b"poison"
+    assert bench.done
+
+
+async def test_what_goes_to_another_worker_before_it_is_worked_on_is_left_to_that() -> None:
+    bench = Bench(commits=FakeCommits(number=None))
+    await bench.take(packed(id="r", input="hello"))
+    assert (bench.preparer.begun, bench.producer.letters, bench.worker.told) == ([], [], [])
+    assert not bench.done

@@ -4,9 +4,9 @@ import pytest
 from worker_bench import DEFAULTS, TOPIC, Bench, decided
 
 from shared.clock import now_unix_ms
+from shared.deliveries import Partition
 from shared.errors import EngineError, ProtocolError
 from shared.messages import ChatRequest, ReplyDelta, ReplyDone
-from shared.offsets import Partition
 from shared.requests import settle
 from shared.session_key import SessionKey
 from workers.reply_publisher import Target

@@ -24,6 +24,9 @@ class Part:
     async def finish(self, limit_s: float) -> None:
         self.order.append(self.name)
 
+    async def part(self) -> None:
+        self.order.append(self.name)
+
     async def drain(self, limit_s: float) -> int:
         self.order.append(self.name)
         return 0
@@ -45,7 +48,7 @@ class Files(Part):
 async def test_what_is_to_be_written_is_written_before_the_clients_of_kafka_are_closed() -> None:
     order: list[str] = []
     process = WorkerProcess.__new__(WorkerProcess)
-    parts = {name: Part(name, order) for name in ("capacity", "intake", "worker", "publisher")}
+    parts = {name: Part(name, order) for name in ("capacity", "intake", "worker", "commits", "publisher")}
     parts |= {"history": Store("history", order), "kv": Files("kv", order), "lengths": Files("lengths", order)}
     parts |= {name: Part(name, order) for name in ("requests", "cancels", "producer", "tracer")}
     for name, part in parts.items():

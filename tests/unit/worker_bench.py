@@ -6,9 +6,10 @@ from typing import Any
 from saboteur import Saboteur
 
 from shared.clock import now_unix_ms
+from shared.deliveries import Partition
 from shared.fallback import Fallback
 from shared.messages import ChatRequest, Grounding, Reply, ReplyDelta, ReplyDone
-from shared.offsets import OffsetTracker, Partition
+from shared.offsets import OffsetTracker
 from shared.requests import Defaults, settle
 from shared.tokenizer import Tokenizer
 from shared.topics import TopicNames
