@@ -9,7 +9,7 @@ from importlib.metadata import version
 from shared import metrics
 from shared.commits import Commits
 from shared.deadletters import DeadLetters
-from shared.errors import SettingsError
+from shared.errors import ReplylineError, SettingsError
 from shared.faq.live import LiveFaq
 from shared.gpu import find_gpus
 from shared.history import History
@@ -38,6 +38,7 @@ from workers.lag import watch_lag
 from workers.reply_publisher import ReplyPublisher
 from workers.trace_spans import spans_of
 from workers.tracer import Tracer
+from workers.watchdog import Watchdog
 from workers.worker import Worker
 
 _REVISION_CHARS = 12  # of a SHA-256: enough to tell models apart
@@ -88,6 +89,7 @@ class WorkerProcess:
             topics=topics,
             max_waiting=settings.worker.max_waiting,
             reply_interval_s=settings.worker.reply_interval_ms / 1_000,
+            step_limit_s=settings.worker.step_limit_s,
             kv=self._kv,
             tracer=self._tracer,
         )
@@ -138,10 +140,15 @@ class WorkerProcess:
     async def run(self, stop: asyncio.Event) -> None:
         self._tasks.start("vitals", self.vitals.watch())
         self._tasks.start("startup", self._startup())
+        self._tasks.start("watchdog", Watchdog(self.engine_stuck, self._settings.worker.step_limit_s).watch())
+        known = True
         try:
             await self._tasks.run_until(stop)
+        except Exception as error:
+            known = isinstance(error, ReplylineError)
+            raise
         finally:
-            await self._shutdown()
+            await self._shutdown(known=known)
 
     async def _startup(self) -> None:
         """Connect, as long as it takes; then serve."""
@@ -168,16 +175,21 @@ class WorkerProcess:
         settle_heap()
         get_logger().info("worker_ready", buckets=self._settings.worker.buckets, engine=self._model.engine.info.name)
 
-    async def _shutdown(self) -> None:
+    async def _shutdown(self, *, known: bool) -> None:
         """Stop intake, finish what is in flight within the limit, commit, close: first what has something to write.
-        Without a broker its clients take long to end, and whoever asked this process to end may lose patience."""
+        Without a broker its clients take long to end, and whoever asked this process to end may lose patience. `known`:
+        it does not end by a fault of our own, which any record in flight may have brought about."""
         metrics.draining.set(1)
+        hangs = self.engine_stuck() is not None
         await self._tasks.cancel("startup", "intake", "capacity", "lag")
         await self._capacity.leave()
-        await self._intake.finish(self._settings.kafka.request_timeout_ms / 1_000)
-        unfinished = await self._worker.drain(self._settings.worker.drain_s)
+        await self._intake.finish(0 if hangs else self._settings.kafka.request_timeout_ms / 1_000)
+        unfinished = await self._worker.drain(_HUNG_DRAIN_S if hangs else self._settings.worker.drain_s)
         await self._tasks.cancel("commits")
-        await self._commits.part()  # without a broker what is not committed is answered again
+        # Without a broker what is not committed is answered again.
+        await (self._commits.part(self._worker.suspects) if known else self._commits.commit())
+        if hangs:
+            await self._requests.stop()  # its partitions are another's at once
         await self._tasks.cancel()
         await self._publisher.stop()
         await self._history.close()
@@ -218,6 +230,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
                 model.engine.close()
 
 
+# What has ended is acknowledged by then, or answered again.
+_HUNG_DRAIN_S = 1.0
 # The engine's thread asks for the interpreter after every step; the loop's thread is to hand it over sooner than after
 # Python's 5 ms, which is half a step.
 _SWITCH_INTERVAL_S = 0.0005

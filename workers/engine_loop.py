@@ -35,8 +35,6 @@ _NOTHING: Final[Mapping[SessionKey, Tokens[int]]] = {}
 # What is expected is looked at anew so often while steps follow each other; sooner where somebody came or went.
 _OUTLOOK_EVERY_MS: Final = 100.0
 _OUTLOOK_CHANGED_MS: Final = 20.0
-# No step takes as long: a device or its driver hangs, and the call may never return.
-_STUCK_S: Final = 30.0
 
 # Counted in every step.
 _schedule_time = metrics.step_time.labels("schedule")
@@ -78,6 +76,7 @@ class EngineLoop:
     tell: Callable[[list[News]], None]
     interval_s: float
     keep: Keep
+    step_limit_s: float = 30.0
     changed: Callable[[], None] = lambda: None
     _mail: deque[Job | str | SessionKey] = field(default_factory=deque)
     _wake: threading.Event = field(default_factory=threading.Event)
@@ -133,9 +132,9 @@ class EngineLoop:
         """What to say of an engine whose step does not end; None while steps end."""
         since_s = self._step_since_s
         passed_s = 0.0 if since_s is None else time.monotonic() - since_s
-        if passed_s < _STUCK_S:
+        if passed_s < self.step_limit_s:
             return None
-        return f"an engine step has not ended for {passed_s:.0f} s; if it does not, end the process"
+        return f"an engine step has not ended for {passed_s:.0f} s: this worker ends"
 
     # --- on the engine's thread
 

@@ -37,7 +37,7 @@ from workers.kv.cache import KvCache
 from workers.recent_answers import RecentAnswers
 from workers.reply_publisher import ReplyPublisher, Target
 from workers.scheduler import Scheduler
-from workers.sequence import Finished, Sequence
+from workers.sequence import Finished, Phase, Sequence
 from workers.tracer import Tracer
 
 _IDLE_POLL_S = 0.02
@@ -62,6 +62,7 @@ class Worker:
         topics: TopicNames,
         max_waiting: int,
         reply_interval_s: float,
+        step_limit_s: float = 30.0,
         kv: KvCache | None = None,
         tracer: Tracer | None = None,
     ) -> None:
@@ -87,6 +88,7 @@ class Worker:
             tell=self._tell,
             changed=self._look_changed,
             interval_s=reply_interval_s,
+            step_limit_s=step_limit_s,
             keep=kv.keep if kv is not None else _keep_nothing,
         )
 
@@ -222,7 +224,8 @@ class Worker:
         finally:
             self._engine_gone = True
             self.engine_loop.stop()
-            await thread.wait(_LAST_STEP_S)
+            if self.engine_loop.stuck() is None:
+                await thread.wait(_LAST_STEP_S)
 
     def _tell(self, news: list[News]) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -332,6 +335,14 @@ class Worker:
         if job.decided:
             return job.fallback
         return (job.instead or job.fallback) if job.answer.withheld else None
+
+    @property
+    def suspects(self) -> list[tuple[Partition, int]]:
+        """The records of what stands in the slots of an engine that hangs: it may be one of them that it hangs over."""
+        if self.engine_loop.stuck() is None:
+            return []
+        running = (Phase.PREFILL, Phase.DECODE)
+        return [origin for job in self._jobs.values() if job.sequence.phase in running for origin in job.origins]
 
     async def drain(self, limit_s: float) -> int:
         """Wait for what is in flight; returns how many answers were left unfinished."""
