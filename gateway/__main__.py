@@ -33,6 +33,8 @@ from gateway.tracer import Tracer
 from shared import metrics
 from shared.auth_settings import AuthSettings
 from shared.clock import correction_ms
+from shared.commits import Commits
+from shared.deadletters import DeadLetters
 from shared.errors import SettingsError
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
@@ -42,6 +44,7 @@ from shared.history import History
 from shared.kafka import GroupReader, KafkaWatch, LogReader, PartitionReader, Producer
 from shared.logs import configure_logs, get_logger
 from shared.messages import Limits
+from shared.offsets import OffsetTracker
 from shared.process import BAD_INPUT_STATUS, fail, raise_file_limit, run_until_signal, settle_heap
 from shared.requests import Defaults
 from shared.settings import PREFIX, Settings, load_settings
@@ -85,9 +88,14 @@ class GatewayProcess:
             group=f"{kafka.topic_prefix}replyline-router",
             unhurried=True,
         )
+        routed = OffsetTracker()
+        self._routed = Commits(self._inbox, routed)
         self._router = Router(
             reader=self._inbox,
             producer=self._producer,
+            letters=DeadLetters(self._producer, topics),
+            offsets=routed,
+            commits=self._routed,
             topics=topics,
             tokenizer=tokenizer,
             edges=edges,
@@ -223,6 +231,7 @@ class GatewayProcess:
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)
         await self._inbox.start()
         self._tasks.start("router", self._router.run())
+        self._tasks.start("routed", self._routed.run())
 
     async def _shutdown(self, server: Server) -> None:
         """Stop accepting, leave the inbox to the other gateways, finish what is in flight within the limit, tell the
@@ -232,6 +241,9 @@ class GatewayProcess:
         server.close(close_connections=False)
         self._frontend.announce_shutdown()
         await self._tasks.cancel("startup", "router")
+        await self._router.finish(self._settings.kafka.request_timeout_ms / 1_000)
+        await self._tasks.cancel("routed")
+        await self._routed.part()
         await self._inbox.stop()
         try:
             async with asyncio.timeout(self._settings.gateway.drain_s):

@@ -11,6 +11,7 @@ from typing import Final
 from shared import metrics
 from shared.codec import decode_report
 from shared.errors import BrokerUnavailable, ProtocolError
+from shared.faults import contained
 from shared.kafka import Outage, PartitionReader, Record
 from shared.messages import WorkerReport
 
@@ -31,7 +32,8 @@ async def read_reports(reader: PartitionReader, reported: Reported) -> None:
             await asyncio.sleep(_RETRY_S)
             continue
         for record in records:
-            _tell(record, reported)
+            with contained("record", offset=record.offset):
+                _tell(record, reported)
 
 
 def _tell(record: Record, reported: Reported) -> None:

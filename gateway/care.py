@@ -15,6 +15,7 @@ from shared.clock import now_unix_ms
 from shared.errors import ProtocolError
 from shared.fallback import Fallback
 from shared.faq import detect_language
+from shared.faults import contained
 from shared.gateway_settings import HandoffSettings
 from shared.handoffs import Handoff
 from shared.logs import get_logger
@@ -164,7 +165,9 @@ class Care:
 
     async def _open(self, tenant: str, session_id: str, reason: HandoffReason, language: Language) -> Outcome:
         response_ids = self.answers.response_ids(tenant, session_id)
-        outcome = await self.handoffs.open(tenant, session_id, reason, language, response_ids)
+        outcome = Outcome(None)
+        with contained("handoff"):  # then nobody has been asked, and that is said
+            outcome = await self.handoffs.open(tenant, session_id, reason, language, response_ids)
         said = "failed" if outcome.handoff is None else "open" if outcome.was_open else "created"
         metrics.handoffs.labels(reason, said).inc()
         if outcome.handoff is not None:

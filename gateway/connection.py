@@ -5,9 +5,10 @@ from typing import Protocol
 
 from gateway.cursor import Seal, Told
 from gateway.entry import Item
-from gateway.session import Session, error_event
+from gateway.session import CloseCode, Session, error_event
 from shared import metrics
 from shared.errors import ProtocolError
+from shared.faults import contained
 from shared.messages import ServerMessage
 
 
@@ -32,8 +33,25 @@ class Connection(Protocol):
 
 
 def put_all(connection: Connection, items: Iterable[Item]) -> None:
-    for item in items:
-        connection.put(item)
+    """Raises nothing: a client that a fault of our own keeps from being told is sent away."""
+    with contained("connection", connection=connection.session.connection_id) as putting:
+        for item in items:
+            connection.put(item)
+    if putting.error is not None:
+        send_away(connection)
+
+
+def write(connection: Connection) -> None:
+    """`flush`, raising nothing, like `put_all`."""
+    with contained("connection", connection=connection.session.connection_id) as writing:
+        connection.flush()
+    if writing.error is not None:
+        send_away(connection)
+
+
+def send_away(connection: Connection) -> None:
+    """Its client comes back, and is told anew."""
+    connection.close(CloseCode.INTERNAL, "internal error")
 
 
 def refuse(connection: Connection, error: ProtocolError, event_id: str | None = None) -> None:

@@ -1,12 +1,12 @@
 """How answers reach their clients and end: what is new is shown, the books are settled, the log and the worker told."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 
 from gateway.background import Background
 from gateway.books import count_answer
 from gateway.care import Care
-from gateway.connection import put_all
+from gateway.connection import put_all, refuse, send_away, write
 from gateway.connections import Connections
 from gateway.entry import Entry, Item
 from gateway.gatekeeper import Gatekeeper
@@ -16,6 +16,9 @@ from gateway.resumption import Resumption
 from gateway.tracer import Tracer
 from shared import metrics
 from shared.clock import now_unix_ms
+from shared.errors import ProtocolError
+from shared.failed_ends import OWN_FAULT
+from shared.faults import contained
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,31 +35,72 @@ class Endings:
     beside: Background
 
     def show(self, entry: Entry, items: Iterable[Item]) -> None:
-        """Hand items to the client, and settle the books when the answer has ended."""
-        connection = self.connections.of(entry)
-        if connection is not None:
-            put_all(connection, items)
-            connection.flush()
+        """Hand items to the client, and settle the books when the answer has ended. Raises nothing: an end that has
+        happened is told to a client that comes back, if it cannot be told to this one."""
+        with contained("answer", request_id=entry.response_id) as telling:
+            if (connection := self.connections.of(entry)) is not None:
+                put_all(connection, items)
+                write(connection)
+            if entry.done:
+                self.connections.count_out(entry)
+        if telling.error is not None:
+            self._send_away(entry)
         if entry.done:
-            self.connections.count_out(entry)
             self._settle(entry)
 
     def _settle(self, entry: Entry) -> None:
+        """Each book by itself."""
         response = entry.response
         assert response is not None
-        self.gatekeeper.ended(entry, response)
-        if entry.adopted and entry.log is not None:
-            self.resumption.let_go(entry)
+        books: tuple[Callable[[], None], ...] = (
+            lambda: self.gatekeeper.ended(entry, response),
+            lambda: self.resumption.let_go(entry),
+            lambda: count_answer(entry, response),
+            lambda: self.care.ended(entry, response, self.connections.of(entry)),
+            lambda: self.tracer.ended(entry, response),
+        )
+        for settle in books:
+            with contained("answer", request_id=entry.response_id):
+                settle()
         metrics.inflight.set(len(self.inflight))
-        count_answer(entry, response)
-        self.care.ended(entry, response, self.connections.of(entry))
-        self.tracer.ended(entry, response)
 
     def end(self, entry: Entry, items: Iterable[Item]) -> None:
         """This gateway ends an answer itself: its client hears of it, and so does the log."""
         self.show(entry, items)
-        if entry.fallback != "broker":
-            self.beside.start(self.publisher.ended(entry))
+        with contained("answer", request_id=entry.response_id):
+            if entry.fallback != "broker":
+                self.beside.start(self.publisher.ended(entry))
+
+    def refuse(self, entry: Entry, error: ProtocolError) -> None:
+        """It was never accepted after all."""
+        if entry.done:
+            return
+        self.connections.count_out(entry)
+        self.inflight.refuse(entry)
+        metrics.inflight.set(len(self.inflight))
+        connection = self.connections.of(entry)
+        if connection is not None:
+            refuse(connection, error, entry.event_id)
+            connection.flush()
+
+    def fail(self, entry: Entry | None) -> None:
+        """After a fault of our own in an answer: it ends as failed, and no other is touched. One that cannot even do
+        that is forgotten, and its client asks anew."""
+        if entry is None or entry.done:
+            return
+        with contained("answer", request_id=entry.response_id) as ending:
+            self.end(entry, self.inflight.fail(entry, OWN_FAULT, now_unix_ms()))
+            self.spare_worker(entry)
+        if ending.error is not None and not entry.done:
+            self._send_away(entry)
+            self.inflight.refuse(entry)
+
+    async def for_one(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
+        """What is done beside for one answer; a fault in it ends that one."""
+        with contained("answer", request_id=entry.response_id) as working:
+            await work
+        if working.error is not None:
+            self.fail(entry)
 
     def cancel(self, entry: Entry) -> None:
         """Nobody wants it any more."""
@@ -67,3 +111,8 @@ class Endings:
         """What has ended here need not be written on."""
         if entry.done and entry.published:
             self.beside.start(self.publisher.cancel(entry))
+
+    def _send_away(self, entry: Entry) -> None:
+        with contained("connection", request_id=entry.response_id):
+            if (connection := self.connections.of(entry)) is not None:
+                send_away(connection)

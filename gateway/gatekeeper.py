@@ -1,7 +1,6 @@
 """Admission's shell: counts what it decides and tells the log what changes."""
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -59,14 +58,13 @@ class Gatekeeper:
             metrics.eta.labels(entry.bucket).observe(decision.eta_ms / 1_000)
         return decision.light
 
-    def heard(self, replies: Iterable[Reply], now: float) -> None:
-        for reply in replies:
-            if isinstance(reply, ReplyDone) and reply.origin == "gateway":
-                continue  # a fallback in the log says nothing of the workers
-            took_ms = self.admission.heard(reply.request_id, now)
-            if took_ms is not None:
-                metrics.first_word.observe(took_ms / 1_000)
-                self._notice()
+    def heard(self, reply: Reply, now: float) -> None:
+        if isinstance(reply, ReplyDone) and reply.origin == "gateway":
+            return  # a fallback in the log says nothing of the workers
+        took_ms = self.admission.heard(reply.request_id, now)
+        if took_ms is not None:
+            metrics.first_word.observe(took_ms / 1_000)
+            self._notice()
 
     def withdrawn(self, entry: Entry) -> None:
         self.admission.withdrawn(entry.response_id)

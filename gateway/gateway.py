@@ -15,7 +15,7 @@ from gateway.admission import AdmissionLimits, FallbackReason, check_connection,
 from gateway.alarm import Alarm
 from gateway.background import Background
 from gateway.care import Care
-from gateway.connection import Connection, put_all, refuse
+from gateway.connection import Connection, put_all, refuse, write
 from gateway.connections import Connections
 from gateway.cursor import Told, response_id
 from gateway.endings import Endings
@@ -33,7 +33,9 @@ from shared import metrics
 from shared.clock import correction_ms, now_unix_ms, wire_unix_ms
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.fallback import Fallback, choose_fallback
+from shared.faq import FaqHit
 from shared.faq.live import LiveFaq
+from shared.faults import contained
 from shared.history import History
 from shared.logs import get_logger
 from shared.messages import ClientMessage, Erase, Reply, ReplyDelta, ReplyDone, ResponseCreate
@@ -43,6 +45,7 @@ from shared.topics import BucketEdges
 log = get_logger()
 
 _IDLE_POLL_S = 0.02
+_TIMER_AGAIN_S = 0.05
 
 
 @dataclass(slots=True, kw_only=True)
@@ -158,7 +161,8 @@ class Gateway:
         if entry is not None:
             self.connections.take_over(connection, entry)
             return self.inflight.resume(entry, session.connection_id, told)
-        self._beside.start(self._recall(self._adopt(connection, told, now)))
+        entry = self._adopt(connection, told, now)
+        self._beside.start(self._endings.for_one(entry, self._recall(entry)))
         return []
 
     def _adopt(self, connection: Connection, told: Told, now: float) -> Entry:
@@ -219,7 +223,8 @@ class Gateway:
         connection.num_inflight += 1
         metrics.inflight.set(len(self.inflight))
         self._set_timer()
-        self._beside.start(self._admit(entry, asked, session.identity.subject if session.identity else ""))
+        subject = session.identity.subject if session.identity else ""
+        self._beside.start(self._endings.for_one(entry, self._admit(entry, asked, subject)))
 
     async def _admit(self, entry: Entry, asked: ResponseCreate, subject: str) -> None:
         """Count, decide, publish; a session's questions one after the other. Whatever Kafka does, the deadline's timer
@@ -253,7 +258,7 @@ class Gateway:
             check_length(self.limits, num_tokens)
             stand_in = await self.care.wished(entry, self.connections.of(entry))
         except ProtocolError as error:
-            self._refuse_accepted(entry, error)
+            self._endings.refuse(entry, error)
             return None
         if entry.done:
             return None
@@ -274,17 +279,6 @@ class Gateway:
             return 0
         return await asyncio.to_thread(self.tokenizer.count, text)
 
-    def _refuse_accepted(self, entry: Entry, error: ProtocolError) -> None:
-        if entry.done:
-            return
-        self.connections.count_out(entry)
-        self.inflight.refuse(entry)
-        metrics.inflight.set(len(self.inflight))
-        connection = self.connections.of(entry)
-        if connection is not None:
-            refuse(connection, error, entry.event_id)
-            connection.flush()
-
     # --- an answer's way out
 
     def replied(self, replies: Sequence[Reply]) -> None:
@@ -292,24 +286,33 @@ class Gateway:
         now = now_unix_ms()
         touched: dict[str, Connection] = {}
         for reply in replies:
-            entry = self.inflight.get(reply.request_id)
-            if isinstance(reply, ReplyDone):
-                self.tracer.heard(entry, reply, now)
-            if entry is None or reply.session_id != entry.session_id:
-                if isinstance(reply, ReplyDelta) or reply.origin == "worker":  # else an end of this gateway's own
-                    metrics.replies_dropped.labels(self.inflight.why_dropped(reply)).inc()
-                continue
-            connection = self.connections.of(entry)
-            if isinstance(reply, ReplyDelta):
-                shown = self.inflight.delta(reply, now)
-                if shown and connection is not None:
-                    put_all(connection, shown)
-                    touched[connection.session.connection_id] = connection
-                continue
-            self._finish(entry, reply, now)
+            with contained("answer", request_id=reply.request_id) as hearing:
+                self._hear(reply, touched, now)
+            if hearing.error is not None:
+                self._endings.fail(self.inflight.get(reply.request_id))
         for connection in touched.values():
-            connection.flush()
-        self.gatekeeper.heard(replies, now)
+            write(connection)
+        for reply in replies:
+            with contained("answer", request_id=reply.request_id):
+                self.gatekeeper.heard(reply, now)
+
+    def _hear(self, reply: Reply, touched: dict[str, Connection], now: float) -> None:
+        entry = self.inflight.get(reply.request_id)
+        if isinstance(reply, ReplyDone):
+            with contained("answer", request_id=reply.request_id):
+                self.tracer.heard(entry, reply, now)
+        if entry is None or reply.session_id != entry.session_id:
+            if isinstance(reply, ReplyDelta) or reply.origin == "worker":  # else an end of this gateway's own
+                metrics.replies_dropped.labels(self.inflight.why_dropped(reply)).inc()
+            return
+        if isinstance(reply, ReplyDone):
+            self._finish(entry, reply, now)
+            return
+        connection = self.connections.of(entry)
+        shown = self.inflight.delta(reply, now)
+        if shown and connection is not None:
+            touched[connection.session.connection_id] = connection
+            put_all(connection, shown)
 
     def _finish(self, entry: Entry, reply: ReplyDone, now: float) -> None:
         if reply.status == "cancelled" and reply.origin == "worker":
@@ -322,19 +325,29 @@ class Gateway:
     # --- the deadline, and the client's own will
 
     def _set_timer(self) -> None:
-        self._alarm.set(self.inflight.next_due_unix_ms())
+        """What keeps it from being set is tried again: every deadline hangs on it."""
+        with contained("task") as setting:
+            self._alarm.set(self.inflight.next_due_unix_ms())
+        if setting.error is not None:
+            asyncio.get_running_loop().call_later(_TIMER_AGAIN_S, self._set_timer)
 
     def _deadline_came(self) -> None:
         now = now_unix_ms()
         try:
             for entry in self.inflight.late(now):
-                if entry.created and entry.chars:
-                    self._endings.end(entry, self.inflight.cut(entry, now))
-                else:
-                    self._fall_back(entry, "deadline")
-                self._endings.spare_worker(entry)
+                with contained("answer", request_id=entry.response_id) as ending:
+                    self._expire(entry, now)
+                if ending.error is not None:
+                    self._endings.fail(entry)
         finally:
             self._set_timer()
+
+    def _expire(self, entry: Entry, now: float) -> None:
+        if entry.created and entry.chars:
+            self._endings.end(entry, self.inflight.cut(entry, now))
+        else:
+            self._fall_back(entry, "deadline")
+        self._endings.spare_worker(entry)
 
     def _fall_back(self, entry: Entry, why: FallbackReason) -> None:
         """The FAQ answers in the model's stead; of an adopted request the question is read first."""
@@ -344,7 +357,7 @@ class Gateway:
         if entry.input:
             self._answer_from_faq(entry, why)
         else:
-            self._beside.start(self._read_and_answer(entry, why))
+            self._beside.start(self._endings.for_one(entry, self._read_and_answer(entry, why)))
 
     async def _read_and_answer(self, entry: Entry, why: FallbackReason) -> None:
         entry.input = await self.resumption.question(entry, now_unix_ms())
@@ -359,13 +372,17 @@ class Gateway:
                 self._endings.end(entry, self.inflight.cut(entry, now_unix_ms()))
             return
         metrics.fallbacks.labels(why).inc()
-        self._give(entry, choose_fallback(entry.input, self.faq.index.search(entry.input), min_score=self.min_score))
+        hits: Sequence[FaqHit] = ()
+        with contained("answer", request_id=entry.response_id):  # without a search it is said that nobody has time
+            hits = self.faq.index.search(entry.input)
+        self._give(entry, choose_fallback(entry.input, hits, min_score=self.min_score))
 
     def _give(self, entry: Entry, answer: Fallback) -> None:
         """The conversation remembers it, if it says something."""
         self._endings.end(entry, self.inflight.fall_back(entry, answer, now_unix_ms()))
-        if answer.source != "busy":
-            self.history.remember(entry.tenant, entry.session_id, entry.turn(answer))
+        with contained("history", request_id=entry.response_id):
+            if answer.source != "busy":
+                self.history.remember(entry.tenant, entry.session_id, entry.turn(answer))
 
     def _cancel(self, connection: Connection, cancel: CancelAsked) -> None:
         """One that has ended meanwhile stays as it is; where there is no such answer, the client is told."""

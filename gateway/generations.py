@@ -17,6 +17,7 @@ from gateway.session import Session
 from shared.clock import now_unix_ms, wire_unix_ms
 from shared.erasures import Erasures
 from shared.errors import BrokerUnavailable, ProtocolError
+from shared.faults import contained
 from shared.history import History
 from shared.messages import Erase, SessionDeleted
 from shared.session_key import SessionKey
@@ -72,7 +73,10 @@ class Generations:
             return
         self._known.add(session, generation, now)
         for entry in self.inflight.erased(session, generation):
-            self.endings.cancel(entry)
+            with contained("answer", request_id=entry.response_id) as cancelling:
+                self.endings.cancel(entry)
+            if cancelling.error is not None:
+                self.endings.fail(entry)
         self.inflight.forget_session(session, generation)
         self.care.forget(session.tenant, session.session_id)
 

@@ -19,6 +19,7 @@ from gateway.outbox import Shown
 from shared.fallback import Fallback
 from shared.messages import (
     Bucket,
+    ErrorDetail,
     Grounding,
     Reason,
     Reply,
@@ -236,11 +237,14 @@ class InflightTable:
 
     def cancel(self, entry: Entry, now_unix_ms: float) -> list[Item]:
         """The client does not want it any more."""
-        items: list[Item] = []
-        if not entry.created:
-            _drop_unseen(entry)
-            items.append(entry.opened())
+        items = _opened_at_last(entry)
         return [*items, *self._end(entry, now_unix_ms, status="cancelled", reason="client", source="model")]
+
+    def fail(self, entry: Entry, error: ErrorDetail, now_unix_ms: float) -> list[Item]:
+        """A fault of our own: what is written stands."""
+        items = _opened_at_last(entry)
+        end = self._end(entry, now_unix_ms, status="failed", reason="internal", source="model", error=error)
+        return [*items, *end]
 
     def _end(
         self,
@@ -252,9 +256,8 @@ class InflightTable:
         source: Source,
         reply: ReplyDone | None = None,
         grounding: tuple[Grounding, ...] = (),
+        error: ErrorDetail | None = None,
     ) -> list[Item]:
-        entry.state = State.DONE
-        entry.done_unix_ms = now_unix_ms
         entry.response = Response(
             id=entry.response_id,
             status=status,
@@ -264,10 +267,12 @@ class InflightTable:
             usage=reply.usage if reply else Usage(),
             timings=_timings(entry, reply.timings if reply else Timings(), now_unix_ms),
             model=reply.model if reply else None,
-            error=reply.error if reply else None,
+            error=reply.error if reply else error,
             grounding=reply.grounding if reply else grounding,
             replaced=reply.replaced if reply else (),
         )
+        entry.state = State.DONE
+        entry.done_unix_ms = now_unix_ms
         del self._entries[entry.response_id]
         self._remember(entry)
         return [*_told_anew(entry), entry.response]
@@ -332,6 +337,14 @@ def _drop_unseen(entry: Entry) -> None:
     entry.parts.clear()
     entry.chars = 0
     entry.first_text_unix_ms = None
+
+
+def _opened_at_last(entry: Entry) -> list[Item]:
+    """Nothing where its client knows of it already."""
+    if entry.created:
+        return []
+    _drop_unseen(entry)
+    return [entry.opened()]
 
 
 def _event_key(entry: Entry) -> tuple[str, str]:

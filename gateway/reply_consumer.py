@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from shared import metrics
 from shared.codec import decode_reply
 from shared.errors import BrokerUnavailable, ProtocolError
+from shared.faults import contained
 from shared.kafka import Outage, PartitionReader, Record
 from shared.messages import Reply
 
@@ -31,8 +32,9 @@ def decode_replies(records: Iterable[Record]) -> list[Reply]:
     """What is not a reply is counted and left out."""
     replies: list[Reply] = []
     for record in records:
-        try:
-            replies.append(decode_reply(record.value))
-        except ProtocolError:
-            metrics.replies_dropped.labels("undecodable").inc()
+        with contained("record", offset=record.offset):
+            try:
+                replies.append(decode_reply(record.value))
+            except ProtocolError:
+                metrics.replies_dropped.labels("undecodable").inc()
     return replies

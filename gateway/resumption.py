@@ -63,7 +63,8 @@ class Resumption:
             self._look_ahead(entry)
 
     def let_go(self, entry: Entry) -> None:
-        if entry.log is not None:
+        """An answer has ended; one that was not adopted is followed nowhere."""
+        if entry.adopted and entry.log is not None:
             self.follower.leave(entry.log.partition, entry.response_id)
 
     def _look_ahead(self, entry: Entry) -> None:

@@ -1,11 +1,12 @@
 """From the inbox `chat.requests`, for producers that do not count tokens, to the buckets.
 
 A record is committed after its copy in a bucket (or in the dead letters) is acknowledged: it may be forwarded twice,
-never lost.
+never lost. One that ends the gateways that work on it is set aside after the third.
 """
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,16 +15,23 @@ from gateway.lines import Lines
 from shared import metrics
 from shared.clock import wire_unix_ms
 from shared.codec import msgpack_encode
-from shared.deadletters import dead_letter, own_fault
+from shared.commits import Commits
+from shared.deadletters import DeadLetters, origin_of, own_fault, poison
+from shared.deliveries import MOST
 from shared.errors import BrokerUnavailable, ProtocolError
+from shared.failed_ends import detail_of, failed_end
 from shared.faults import caught
 from shared.kafka import GroupReader, Outage, Outgoing, Producer, Record
-from shared.requests import Defaults, Order, open_request, request_headers, settle
+from shared.logs import get_logger
+from shared.messages import ChatRequest
+from shared.offsets import OffsetTracker
+from shared.requests import Defaults, Order, asker_of, open_request, request_headers, settle
 from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges, TopicNames, session_key
 
 _READ_MS = 500
 _MAX_RECORDS = 200
+_MOST_OPEN = 1_000
 _RETRY_S = 0.2
 
 
@@ -31,55 +39,113 @@ _RETRY_S = 0.2
 class Router:
     reader: GroupReader
     producer: Producer
+    letters: DeadLetters
     topics: TopicNames
     tokenizer: Tokenizer
     edges: BucketEdges
     defaults: Defaults
     max_input_tokens: int
     source: str
+    offsets: OffsetTracker
+    commits: Commits
     _lines: Lines = field(default_factory=Lines)
+    _open: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def run(self) -> None:
         outage = Outage("kafka inbox")
         while True:
+            if len(self._open) >= _MOST_OPEN:
+                await asyncio.wait(self._open, return_when=asyncio.FIRST_COMPLETED)
+                continue
             try:
                 records = await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS)
-                await self._forward_all(records)
             except BrokerUnavailable as error:
                 outage.still(str(error), time.monotonic())
                 await asyncio.sleep(_RETRY_S)
+                continue
+            self.offsets.lose(self.reader.take_lost())
+            self._forward_all(records)
 
-    async def _forward_all(self, records: list[Record]) -> None:
-        """Forward until every record is acknowledged, then commit. Within a session they are
-        queued in their order, however long each is counted."""
-        waiting = records
-        while waiting:
-            done = await asyncio.gather(*(self._served(record) for record in waiting))
-            waiting = [record for record, served in zip(waiting, done, strict=True) if not served]
-            if waiting:
-                await asyncio.sleep(_RETRY_S)
-        ends: dict[tuple[str, int], int] = {}
+    def _forward_all(self, records: Iterable[Record]) -> None:
+        """Each by itself, and within a session in their order; but for what is under way here already, and is read
+        again after a rebalance."""
         for record in records:
-            ends[record.topic, record.partition] = record.offset + 1
-        if not await self.reader.commit(ends):
-            metrics.commits_failed.inc()
+            partition = (record.topic, record.partition)
+            if self.offsets.begin(partition, record.offset):
+                self.offsets.take(partition, record.offset)
+                task = asyncio.create_task(self._serve(record), name=origin_of(record))
+                self._open.add(task)
+                task.add_done_callback(self._over)
 
-    async def _served(self, record: Record) -> bool:
-        """Whether it is in a bucket or in the dead letters. Whatever is wrong with it, those after it are forwarded."""
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._open.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            caught("record", error, origin=task.get_name())
+
+    async def finish(self, limit_s: float) -> None:
+        """Forward what has been read, within a limit; what is cut off another gateway reads."""
+        if self._open:
+            _, pending = await asyncio.wait(self._open, timeout=limit_s)
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+
+    async def _serve(self, record: Record) -> None:
+        """Until it is in a bucket or in the dead letters; or left to the gateway that has its partition by now."""
+        partition = (record.topic, record.partition)
+        number = await self.commits.begin(partition, record.offset)
+        if number is None:
+            return
+        while not await self._served(record, number):  # noqa: ASYNC110 - nobody tells when Kafka is back
+            await asyncio.sleep(_RETRY_S)
+        self.offsets.done(partition, record.offset)
+
+    async def _served(self, record: Record, number: int) -> bool:
+        """Whether it is in a bucket or in the dead letters. Whatever is wrong with it, the others are forwarded."""
+        request: ChatRequest | None = None
         try:
-            await self._forward(record)
+            if number <= MOST + 1:  # once more, to see whom to tell; if that ends a process too, never again
+                request = open_request(record.value, record.headers, unreadable=record.unreadable)
+            if request is None or number > MOST:
+                await self._set_aside(record, poison(), request)
+            else:
+                await self._forward(request, record)
         except BrokerUnavailable:
             return False
         except ProtocolError as error:
-            await dead_letter(self.producer, self.topics, record, error)
+            await self._set_aside(record, error, request)
         except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
-            caught("record", error, origin=f"{record.topic}/{record.partition}/{record.offset}")
-            await dead_letter(self.producer, self.topics, record, own_fault(error))
+            caught("record", error, origin=origin_of(record))
+            await self._set_aside(record, own_fault(error), request)
         return True
 
-    async def _forward(self, record: Record) -> None:
+    async def _set_aside(self, record: Record, error: ProtocolError, request: ChatRequest | None) -> None:
+        """Returns when whoever asked has been told, where it can be made out who that is, and the dead letter
+        stands."""
+        self.offsets.deliveries.survived((record.topic, record.partition), record.offset)
+        telling = [] if request is None else [self._refuse(request, error)]
+        await asyncio.gather(*telling, self.letters.put(record, error))
+
+    async def _refuse(self, request: ChatRequest, error: ProtocolError) -> None:
+        asker = asker_of(request, self.defaults)
+        if asker is None:
+            return
+        attempt = int(wire_unix_ms())
+        end = failed_end(request.id, request.session_id, detail_of(error), attempt=attempt, origin="gateway")
+        reply = Outgoing(asker[0], msgpack_encode(end), key=end.session_id.encode(), partition=asker[1])
+        while True:
+            try:
+                await self.producer.publish(reply)
+            except BrokerUnavailable:
+                await asyncio.sleep(_RETRY_S)
+                continue
+            except ProtocolError as failure:  # nobody can be told there
+                metrics.records_ignored.labels("reply").inc()
+                get_logger().warning("reply_undeliverable", request_id=request.id, cause=str(failure))
+            return
+
+    async def _forward(self, request: ChatRequest, record: Record) -> None:
         """Raises `BrokerUnavailable`, `ProtocolError`."""
-        request = open_request(record.value, record.headers, unreadable=record.unreadable)
         order = settle(request, self.defaults, wire_unix_ms())
         key = session_key(order.tenant, order.request.session_id)
         async with self._lines.turn(key):

@@ -10,10 +10,10 @@ from enum import Enum, auto
 
 from gateway.identity import Identity, TokenGate
 from shared.errors import ProtocolError
+from shared.failed_ends import detail_of
 from shared.messages import (
     ClientMessage,
     Consent,
-    ErrorDetail,
     ErrorEvent,
     Feedback,
     HandoffRequest,
@@ -337,15 +337,7 @@ class Session:
 
 def error_event(error: ProtocolError, event_id: str | None = None) -> ErrorEvent:
     """The protocol's `error` for what was wrong with a message."""
-    detail = ErrorDetail(
-        type=error.kind,
-        code=error.code,
-        message=str(error),
-        retryable=error.retriable,
-        param=error.param,
-        retry_after_ms=error.retry_after_ms,
-    )
-    return ErrorEvent(error=detail, event_id=event_id)
+    return ErrorEvent(error=detail_of(error), event_id=event_id)
 
 
 def _code_of(error: ProtocolError) -> int:

@@ -47,6 +47,9 @@ def _of_gateways(settings: Settings) -> Iterator[Right]:
     yield Right("gateway", "Write", "topic", topics.replies, "ends of its own, for whom the client comes back to")
     yield Right("gateway", "Write", "topic", topics.handoffs, "customers who wait for a person")
     yield Right("gateway", "Write", "topic", topics.dead_letters, "what it cannot route")
+    for right in _to_reply_topics(settings, "gateway", "that it cannot route what was asked"):
+        if right.name != topics.replies:
+            yield right
     yield Right("gateway", "Read", "topic", topics.replies, "answers, and other gateways' for clients that resume")
     yield Right("gateway", "Read", "topic", topics.workers, "what workers can take on")
     yield Right("gateway", "Read", "topic", topics.cancels, "what other gateways' customers erase")
@@ -62,15 +65,20 @@ def _of_workers(settings: Settings) -> Iterator[Right]:
     yield Right("worker", "Read", "group", kafka.topic_prefix + settings.worker.group, "which worker answers what")
     yield Right("worker", "Write", "topic", topics.workers, "what it can take on")
     yield Right("worker", "Write", "topic", topics.dead_letters, "what cannot be served")
-    for pattern in kafka.reply_topics:
-        name = kafka.topic_prefix + pattern.removesuffix("*")
+    yield from _to_reply_topics(settings, "worker", "answers")
+
+
+def _to_reply_topics(settings: Settings, role: Role, why: str) -> Iterator[Right]:
+    """Raises `SettingsError`."""
+    for pattern in settings.kafka.reply_topics:
+        name = settings.kafka.topic_prefix + pattern.removesuffix("*")
         if _WILDCARDS & set(name):
             raise SettingsError(
                 f"REPLYLINE_KAFKA__REPLY_TOPICS has {pattern!r}: ACLs know names, and prefixes with one * at the end; "
                 "list the topics"
             )
         # Of a pattern that takes all there is no prefix; Kafka's own word for all is a literal star.
-        yield Right("worker", "Write", "topic", name or "*", "answers", prefixed=bool(name) and pattern.endswith("*"))
+        yield Right(role, "Write", "topic", name or "*", why, prefixed=bool(name) and pattern.endswith("*"))
 
 
 def _of_operators(settings: Settings) -> Iterator[Right]:

@@ -13,6 +13,7 @@ import msgspec
 from shared import metrics
 from shared.erasures import ERASED_FOR_S
 from shared.errors import StoreUnavailable
+from shared.faults import contained
 from shared.redis_calls import RedisCalls
 from shared.redis_client import async_redis
 from shared.redis_settings import RedisSettings
@@ -52,7 +53,7 @@ class History:
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
         self._calls = RedisCalls(settings, tells=True)
-        self._writing: dict[str, dict[asyncio.Task[bool], Turn]] = {}
+        self._writing: dict[str, dict[asyncio.Task[None], Turn]] = {}
         self._redis = async_redis(settings)
         self._append = self._redis.register_script(_APPEND)
         self._erase = self._redis.register_script(_ERASE)
@@ -107,11 +108,15 @@ class History:
         """Append without waiting. Whoever asks this process meanwhile gets the turn already: a conversation's requests
         come to one worker while the group is stable, so its next question finds it."""
         key = _key(tenant, session_id)
-        task = asyncio.create_task(self.append(tenant, session_id, turn), name=f"remember {turn.request_id}")
+        task = asyncio.create_task(self._write(tenant, session_id, turn), name=f"remember {turn.request_id}")
         self._writing.setdefault(key, {})[task] = turn
         task.add_done_callback(partial(self._written, key))
 
-    def _written(self, key: str, task: "asyncio.Task[bool]") -> None:
+    async def _write(self, tenant: str, session_id: str, turn: Turn) -> None:
+        with contained("history", request_id=turn.request_id):
+            await self.append(tenant, session_id, turn)
+
+    def _written(self, key: str, task: "asyncio.Task[None]") -> None:
         turns = self._writing.get(key, {})
         turns.pop(task, None)
         if not turns:

@@ -151,10 +151,11 @@ for _what in get_args(Faulty):  # each from 0: an alert sees the first
 dead_letters = Counter("replyline_dead_letters_total", "Records that could not be decoded or served", ["reason"])
 DEAD_LETTER_REASONS: Final = (
     "invalid_record", "invalid_field", "header_mismatch", "reply_topic_not_allowed", "tenant_not_allowed",
-    "input_too_long", "record_too_large", "unknown_topic", "internal",
+    "input_too_long", "record_too_large", "unknown_topic", "internal", "poison",
 )  # fmt: skip
 for _reason in DEAD_LETTER_REASONS:  # each from 0: an alert sees the first
     dead_letters.labels(_reason)
+dead_letters_waiting = Gauge("replyline_dead_letters_waiting", "Records set aside whose dead letter does not stand yet")
 records_ignored = Counter(
     "replyline_records_ignored_total",
     "Records given up and kept nowhere: a report or a cancel that cannot be read, a reply that no topic takes",

@@ -123,6 +123,15 @@ def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Orde
     )
 
 
+def asker_of(request: ChatRequest, defaults: Defaults) -> tuple[str, int | None] | None:
+    """The reply topic and partition at which a request that is refused is told so; None where it names none that it
+    may have."""
+    topic, partition = request.reply_topic or defaults.reply_topic, request.reply_partition
+    if not reply_topic_allowed(topic, defaults.reply_topics) or (partition or 0) > _MAX_PARTITION:
+        return None
+    return topic, partition
+
+
 def request_headers(order: Order, *, source: str) -> dict[str, bytes]:
     """CloudEvents binary mode, and what a reader needs without opening the value."""
     headers = {

@@ -192,6 +192,9 @@ class WorkerSettings(Group):
     )
     fake_prefill_ms_per_token: float = Field(0.0, ge=0, description="engine=fake: latency")
     fake_decode_ms_per_step: float = Field(0.0, ge=0, description="engine=fake: latency")
+    step_limit_s: float = Field(
+        30.0, ge=1, le=3_600, description="an engine step that takes longer hangs: the worker leaves and ends, status 1"
+    )
     drain_s: float = Field(10.0, ge=0, le=300, description="how long shutdown waits for sequences in flight")
 
 

@@ -7,12 +7,15 @@ import sys
 from importlib.metadata import version
 
 from shared import metrics
-from shared.errors import SettingsError
+from shared.commits import Commits
+from shared.deadletters import DeadLetters
+from shared.errors import ReplylineError, SettingsError
 from shared.faq.live import LiveFaq
 from shared.gpu import find_gpus
 from shared.history import History
 from shared.kafka import GroupReader, KafkaWatch, PartitionReader, Producer
 from shared.logs import configure_logs, get_logger
+from shared.offsets import OffsetTracker
 from shared.process import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.requests import Defaults
 from shared.settings import Settings, load_settings
@@ -24,19 +27,19 @@ from shared.tracing_keep import KeepRules
 from shared.vitals import Vitals
 from workers.building import make_preparer, make_scheduler, open_embedder
 from workers.calibration import costs_key, load_or_calibrate
+from workers.cancels import RecentCancels, read_cancels
 from workers.capacity import CapacityPublisher, worker_name
-from workers.commits import commit, commit_regularly
 from workers.costs import CostModel
 from workers.engine.loading import LoadedModel, load_model
 from workers.engine_thread import left_behind
-from workers.intake import Intake, RecentCancels, read_cancels
+from workers.intake import Intake
 from workers.kept_lengths import KeptLengths
 from workers.kv.opening import open_cache
 from workers.lag import watch_lag
-from workers.offsets import OffsetTracker
 from workers.reply_publisher import ReplyPublisher
 from workers.trace_spans import spans_of
 from workers.tracer import Tracer
+from workers.watchdog import Watchdog
 from workers.worker import Worker
 
 _REVISION_CHARS = 12  # of a SHA-256: enough to tell models apart
@@ -65,6 +68,7 @@ class WorkerProcess:
             group=kafka.topic_prefix + settings.worker.group,
             instance_id=settings.worker.instance_id,
         )
+        self._commits = Commits(self._requests, self._offsets)
         self._cancels = PartitionReader(
             kafka, client_id=client_id, topic=topics.cancels, partitions=[BROADCAST_PARTITION], unhurried=True
         )
@@ -88,6 +92,7 @@ class WorkerProcess:
             topics=topics,
             max_waiting=settings.worker.max_waiting,
             reply_interval_s=settings.worker.reply_interval_ms / 1_000,
+            step_limit_s=settings.worker.step_limit_s,
             kv=self._kv,
             tracer=self._tracer,
         )
@@ -102,11 +107,12 @@ class WorkerProcess:
         )
         self._intake = Intake(
             reader=self._requests,
-            producer=self._producer,
+            letters=DeadLetters(self._producer, topics),
             topics=topics,
             preparer=preparer,
             defaults=defaults,
             offsets=self._offsets,
+            commits=self._commits,
             worker=self._worker,
             cancelled=self._cancelled,
         )
@@ -117,6 +123,7 @@ class WorkerProcess:
             buckets=settings.worker.buckets,
             interval_s=settings.worker.report_interval_ms / 1_000,
             outlook=lambda: self._worker.engine_loop.outlook,
+            changed=self._worker.outlook_changed,
         )
         self.vitals = Vitals(find_gpus() if info.name.startswith("tensorrt") else None)
         metrics.slots.set(info.num_slots)
@@ -136,10 +143,15 @@ class WorkerProcess:
     async def run(self, stop: asyncio.Event) -> None:
         self._tasks.start("vitals", self.vitals.watch())
         self._tasks.start("startup", self._startup())
+        self._tasks.start("watchdog", Watchdog(self.engine_stuck, self._settings.worker.step_limit_s).watch())
+        known = True
         try:
             await self._tasks.run_until(stop)
+        except Exception as error:
+            known = isinstance(error, ReplylineError)
+            raise
         finally:
-            await self._shutdown()
+            await self._shutdown(known=known)
 
     async def _startup(self) -> None:
         """Connect, as long as it takes; then serve."""
@@ -159,23 +171,28 @@ class WorkerProcess:
         self._tasks.start("worker", self._worker.run())
         await self._requests.start()
         self._tasks.start("intake", self._intake.run())
-        self._tasks.start("commits", commit_regularly(self._offsets, self._requests))
+        self._tasks.start("commits", self._commits.run())
         self._tasks.start("lag", watch_lag(self._requests, self._settings.kafka.topics))
         self._tasks.start("capacity", self._capacity.run())
         self._tasks.start("lengths", self._lengths.write_regularly())
         settle_heap()
         get_logger().info("worker_ready", buckets=self._settings.worker.buckets, engine=self._model.engine.info.name)
 
-    async def _shutdown(self) -> None:
+    async def _shutdown(self, *, known: bool) -> None:
         """Stop intake, finish what is in flight within the limit, commit, close: first what has something to write.
-        Without a broker its clients take long to end, and whoever asked this process to end may lose patience."""
+        Without a broker its clients take long to end, and whoever asked this process to end may lose patience. `known`:
+        it does not end by a fault of our own, which any record in flight may have brought about."""
         metrics.draining.set(1)
+        hangs = self.engine_stuck() is not None
         await self._tasks.cancel("startup", "intake", "capacity", "lag")
         await self._capacity.leave()
-        await self._intake.finish(self._settings.kafka.request_timeout_ms / 1_000)
-        unfinished = await self._worker.drain(self._settings.worker.drain_s)
+        await self._intake.finish(0 if hangs else self._settings.kafka.request_timeout_ms / 1_000)
+        unfinished = await self._worker.drain(_HUNG_DRAIN_S if hangs else self._settings.worker.drain_s)
         await self._tasks.cancel("commits")
-        await commit(self._offsets, self._requests)  # without a broker what is not committed is answered again
+        # Without a broker what is not committed is answered again.
+        await (self._commits.part(self._worker.suspects) if known else self._commits.commit())
+        if hangs:
+            await self._requests.stop()  # its partitions are another's at once
         await self._tasks.cancel()
         await self._publisher.stop()
         await self._history.close()
@@ -216,6 +233,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
                 model.engine.close()
 
 
+# What has ended is acknowledged by then, or answered again.
+_HUNG_DRAIN_S = 1.0
 # The engine's thread asks for the interpreter after every step; the loop's thread is to hand it over sooner than after
 # Python's 5 ms, which is half a step.
 _SWITCH_INTERVAL_S = 0.0005

@@ -38,7 +38,7 @@ class Answer:
     ) -> None:
         self._request_id = request_id
         self._session_id = session_id
-        self._attempt = attempt
+        self.attempt = attempt
         self._detokenizer = Detokenizer(token_bytes, stops)
         self._guard = guard
         self._text: list[str] = []
@@ -84,7 +84,7 @@ class Answer:
         message = ReplyDelta(
             request_id=self._request_id,
             session_id=self._session_id,
-            attempt=self._attempt,
+            attempt=self.attempt,
             seq=self._seq,
             offset=self._offset,
             delta=delta,
@@ -100,7 +100,7 @@ class Answer:
         if not text:
             return None
         return ReplyDelta(
-            request_id=self._request_id, session_id=self._session_id, attempt=self._attempt, seq=0, offset=0, delta=text
+            request_id=self._request_id, session_id=self._session_id, attempt=self.attempt, seq=0, offset=0, delta=text
         )
 
     def done(
@@ -176,7 +176,7 @@ class Answer:
         return ReplyDone(
             request_id=self._request_id,
             session_id=self._session_id,
-            attempt=self._attempt,
+            attempt=self.attempt,
             status=status,
             reason=reason,
             source=source,

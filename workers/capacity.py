@@ -4,8 +4,8 @@ import asyncio
 import os
 import re
 import socket
-import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,8 +19,8 @@ from shared.messages import Bucket
 from shared.topics import BROADCAST_PARTITION, TopicNames
 from workers.outlook import Outlook
 
-# No more than so many reports a second, however much changes.
-_POLL_S: Final = 0.2
+# Reports are this far apart, however much changes; with what the engine's thread may wait, 50 ms.
+_LEAST_S: Final = 0.025
 _LEAVE_S: Final = 1.0
 
 log = get_logger()
@@ -34,7 +34,8 @@ def worker_name(instance_id: str = "") -> str:
 
 @dataclass(slots=True, kw_only=True)
 class CapacityPublisher:
-    """`outlook` gives the newest one, None as long as there is none; it is called on the event loop."""
+    """`outlook` gives the newest one, None as long as there is none; `changed` is set when it is another than before.
+    Both are the event loop's."""
 
     producer: Producer
     topics: TopicNames
@@ -42,20 +43,28 @@ class CapacityPublisher:
     buckets: tuple[Bucket, ...]
     interval_s: float
     outlook: Callable[[], Outlook | None]
+    changed: asyncio.Event
     _failing: bool = False
 
     async def run(self) -> None:
         """Report until cancelled."""
+        time = asyncio.get_running_loop().time
         told: Outlook | None = None
         told_s = float("-inf")
         while True:
+            self.changed.clear()
             outlook = self.outlook()
-            if outlook is not None:
-                due = time.monotonic() - told_s >= self.interval_s
-                if due or told is None or outlook.differs_much(told):
-                    told, told_s = outlook, time.monotonic()
-                    await self._publish(msgpack_encode(outlook.report(self.worker_id, self.buckets, wire_unix_ms())))
-            await asyncio.sleep(_POLL_S)
+            is_news = outlook is not None and (told is None or outlook.differs_much(told))
+            wait_s = told_s + (_LEAST_S if is_news else self.interval_s) - time()
+            if outlook is None:
+                await self.changed.wait()
+            elif wait_s <= 0:
+                told, told_s = outlook, time()
+                await self._publish(msgpack_encode(outlook.report(self.worker_id, self.buckets, wire_unix_ms())))
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self.changed.wait()
 
     async def leave(self) -> None:
         """Have the gateways forget this worker: a record without a value, which compaction removes as well. Without

@@ -10,32 +10,31 @@ the event loop, and no lock is needed: a deque's append and popleft are atomic.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-from numpy.typing import NDArray
+from typing import Final
 
 from shared import metrics
 from shared.clock import now_unix_ms
 from shared.errors import EngineError
+from shared.faults import caught, contained
 from shared.logs import get_logger
 from shared.messages import ReplyDelta
 from shared.session_key import SessionKey
 from workers.costs import CostModel
 from workers.engine import Engine
+from workers.engine_step import Keep, StepResult, run_step
 from workers.job import Job
 from workers.outlook import Outlook
 from workers.scheduler import Scheduler, Step
-from workers.sequence import Finished, Sequence, Token
-from workers.slots import Export, Import, Move, Transfer
+from workers.sequence import Finished, Token
 
 _MAX_FAILURES = 3
 _NOTHING: Final[Mapping[SessionKey, Tokens[int]]] = {}
-_OUTLOOK_EVERY_MS = 100.0
-# No step takes as long: a device or its driver hangs, and the call may never return.
-_STUCK_S: Final = 30.0
+# What is expected is looked at anew so often while steps follow each other; sooner where somebody came or went.
+_OUTLOOK_EVERY_MS: Final = 100.0
+_OUTLOOK_CHANGED_MS: Final = 20.0
 
 # Counted in every step.
 _schedule_time = metrics.step_time.labels("schedule")
@@ -63,58 +62,13 @@ class Ended:
 
 
 News = Said | Ended
-Keep = Callable[[Sequence, int, NDArray[Any]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """What the engine sampled, and how long each part of the step took."""
-
-    prefill_tokens: list[int | None]
-    decode_tokens: list[int]
-    transfer_s: float
-    prefill_s: float
-    decode_s: float
-
-
-def run_step(engine: Engine, step: Step, keep: Keep) -> StepResult:
-    """Compute a step: transfers, decode, prefill. Raises `EngineError`."""
-    start = time.perf_counter()
-    transfer(engine, step.transfers, keep)
-    moved = time.perf_counter()
-    decoded = engine.decode(step.decode) if step.decode else []
-    middle = time.perf_counter()
-    prefilled = engine.prefill(step.prefill) if step.prefill else []
-    return StepResult(
-        prefilled,
-        decoded,
-        transfer_s=moved - start,
-        prefill_s=time.perf_counter() - middle,
-        decode_s=middle - moved,
-    )
-
-
-def transfer(engine: Engine, transfers: Iterable[Transfer], keep: Keep) -> None:
-    """Carry out transfers in their order: each finds what those before it have left. Raises `EngineError`.
-
-    What is exported is given to `keep` at once: its conversation's next question may be on its way.
-    """
-    for item in transfers:
-        match item:
-            case Move():
-                engine.move(source=item.source, target=item.target, length=item.length)
-            case Import():
-                engine.import_kv(slot=item.slot, start=item.start, values=item.values)
-            case Export():
-                values = engine.export_kv(slot=item.slot, start=item.start, stop=item.stop)
-                keep(item.sequence, item.start, values)
 
 
 @dataclass(slots=True, kw_only=True)
 class EngineLoop:
-    """`tell` and `keep` are called on the engine's thread; `keep` takes the KV of a sequence that has ended, from a
-    token on, after its end was told. `add`, `cancel`, `forget`, `standing`, `stop`, `num_waiting`, `outlook`, `stuck`
-    may be used on any."""
+    """`tell`, `changed` (another `outlook`) and `keep` are called on the engine's thread; `keep` takes the KV of
+    a sequence that has ended, from a token on, after its end was told. `add`, `cancel`, `forget`, `standing`, `stop`,
+    `num_waiting`, `outlook`, `stuck` may be used on any."""
 
     engine: Engine
     scheduler: Scheduler
@@ -122,6 +76,8 @@ class EngineLoop:
     tell: Callable[[list[News]], None]
     interval_s: float
     keep: Keep
+    step_limit_s: float = 30.0
+    changed: Callable[[], None] = lambda: None
     _mail: deque[Job | str | SessionKey] = field(default_factory=deque)
     _wake: threading.Event = field(default_factory=threading.Event)
     _stopped: bool = False
@@ -134,6 +90,7 @@ class EngineLoop:
     _load: tuple[int, int] = (-1, -1)
     _outlook: Outlook | None = None
     _outlook_unix_ms: float = float("-inf")
+    _outlook_load: tuple[int, int] = (-1, -1)
     _step_since_s: float | None = None  # monotonic; None between steps
 
     # --- from any thread
@@ -175,49 +132,57 @@ class EngineLoop:
         """What to say of an engine whose step does not end; None while steps end."""
         since_s = self._step_since_s
         passed_s = 0.0 if since_s is None else time.monotonic() - since_s
-        if passed_s < _STUCK_S:
+        if passed_s < self.step_limit_s:
             return None
-        return f"an engine step has not ended for {passed_s:.0f} s; if it does not, end the process"
+        return f"an engine step has not ended for {passed_s:.0f} s: this worker ends"
 
     # --- on the engine's thread
 
     def run(self) -> None:
-        """Until `stop`. Raises `EngineError` when the engine keeps failing, without an answer in between."""
+        """Until `stop`. Raises `EngineError` when the engine keeps failing, without an answer in between, and whatever
+        else does."""
         while not self._stopped:
-            start = time.perf_counter()
-            step = self.next_step()
-            if step is None:
-                self._tell_all()
+            if not self.turn():
                 self._wake.wait(self._wait_s())
                 self._wake.clear()
-                continue
-            _schedule_time.observe(time.perf_counter() - start)
-            self._step_since_s = time.monotonic()
-            try:
-                result = run_step(self.engine, step, self.keep)
-            except EngineError as error:
-                self._fail(error)
-                continue
-            finally:
-                self._step_since_s = None
-            computed = time.perf_counter()
-            self.take_in(step, result)
-            _complete_time.observe(time.perf_counter() - computed)
+
+    def turn(self) -> bool:
+        """Plan a step, compute it, take it in; False where there is nothing to compute. Raises what keeps failing."""
+        self._step_since_s = time.monotonic()
+        try:
+            return self._turn()
+        except Exception as error:  # noqa: BLE001 - counted and logged; whose fault it is nobody can tell
+            self._fail(error)
+            return True
+        finally:
+            self._step_since_s = None
+
+    def _turn(self) -> bool:
+        start = time.perf_counter()
+        step = self.next_step()
+        if step is None:
+            self._tell_all()
+            return False
+        _schedule_time.observe(time.perf_counter() - start)
+        result = run_step(self.engine, step, self.keep)
+        computed = time.perf_counter()
+        self.take_in(step, result)
+        _complete_time.observe(time.perf_counter() - computed)
+        return True
 
     def next_step(self) -> Step | None:
         """Read the mail, take out what is cancelled, too late or given up, and plan."""
         now = now_unix_ms()
         while self._mail:
             mail = self._mail.popleft()
-            if isinstance(mail, Job):
-                self._jobs[mail.id] = mail
-                self.scheduler.add(mail.sequence, now)
-            elif isinstance(mail, SessionKey):
-                self.scheduler.forget(mail)
-            else:
-                self.scheduler.cancel(mail)
+            try:
+                self._read(mail, now)
+            except Exception as error:  # noqa: BLE001 - counted and logged; the others' mail is read
+                self._give_up(mail.id if isinstance(mail, Job) else "", error)
         for finished in self.scheduler.sweep(now):
             self._end(finished)
+        if self._news:
+            self._tell_all()  # a step may take long
         step = self.scheduler.next_step(now)
         self._standing = self.scheduler.standing() if step is None else _NOTHING
         load = self.scheduler.num_waiting, self.scheduler.num_running
@@ -225,9 +190,20 @@ class EngineLoop:
             self._load = load
             metrics.waiting.set(load[0])
             metrics.slots_used.set(load[1])
-        if step is None or not 0 <= now - self._outlook_unix_ms < _OUTLOOK_EVERY_MS:
-            self._outlook, self._outlook_unix_ms = self.scheduler.outlook(now), now
+        every_ms = _OUTLOOK_EVERY_MS if load == self._outlook_load else _OUTLOOK_CHANGED_MS
+        if step is None or not 0 <= now - self._outlook_unix_ms < every_ms:
+            self._outlook, self._outlook_unix_ms, self._outlook_load = self.scheduler.outlook(now), now, load
+            self.changed()
         return step
+
+    def _read(self, mail: Job | str | SessionKey, now: float) -> None:
+        if isinstance(mail, Job):
+            self._jobs[mail.id] = mail
+            self.scheduler.add(mail.sequence, now)
+        elif isinstance(mail, SessionKey):
+            self.scheduler.forget(mail)
+        else:
+            self.scheduler.cancel(mail)
 
     def _wait_s(self) -> float | None:
         """Until the scheduler may have a step though nothing comes; None: for as long as nothing comes."""
@@ -237,23 +213,36 @@ class EngineLoop:
     def take_in(self, step: Step, result: StepResult) -> None:
         """What the engine sampled becomes text; what is due is told."""
         _count(step, result)
-        self._learn(step, result)
+        with contained("task"):
+            self._learn(step, result)
+        spoiled = self.scheduler.rows_in(result.spoiled)
         events = self.scheduler.complete(step, result.prefill_tokens, result.decode_tokens, now_unix_ms())
+        for sequence in spoiled:
+            sequence.begin_anew()
         for event in events:
-            job = self._jobs[event.sequence.request_id]
-            if isinstance(event, Token):
-                job.answer.add(event.token_id)
-                self._touched[job.id] = job
-            else:
-                self._failures = 0  # an answer came to its own end: the device works
-                # The last token allowed may also complete a stop string, or a circle that the guard cuts.
-                self._end(Finished(job.sequence, "completed", "stop") if job.answer.stopped else event)
+            try:
+                self._take(event)
+            except Exception as error:  # noqa: BLE001 - counted and logged; the other rows' tokens are taken in
+                self._give_up(event.sequence.request_id, error)
         for job in [job for job in self._touched.values() if job.answer.stopped]:
-            self.scheduler.finish(job.sequence)
+            with contained("answer", request_id=job.id):
+                self.scheduler.finish(job.sequence)
             self._end(Finished(job.sequence, "completed", "stop"))
         urgent = bool(self._news) or any(job.answer.begins for job in self._touched.values())
         if urgent or time.monotonic() - self._told_s >= self.interval_s:
             self._tell_all()
+
+    def _take(self, event: Token | Finished) -> None:
+        job = self._jobs.get(event.sequence.request_id)
+        if job is None:
+            return  # given up at an earlier event of this step
+        if isinstance(event, Token):
+            job.answer.add(event.token_id)
+            self._touched[job.id] = job
+            return
+        self._failures = 0  # an answer came to its own end: the device works
+        # The last token allowed may also complete a stop string, or a circle that the guard cuts.
+        self._end(Finished(job.sequence, "completed", "stop") if job.answer.stopped else event)
 
     def _learn(self, step: Step, result: StepResult) -> None:
         """What the calls took, against what was predicted."""
@@ -273,23 +262,52 @@ class EngineLoop:
     def _end(self, finished: Finished) -> None:
         job = self._jobs.pop(finished.sequence.request_id)
         self._touched.pop(job.id, None)
-        job.answer.finish(whole=finished.reason == "stop")
+        with contained("answer", request_id=job.id) as finishing:
+            job.answer.finish(whole=finished.reason == "stop")
+        if finishing.error is not None:
+            job.faulty = True
+            finished = Finished(job.sequence, "failed", "internal")
         self._news.append(Ended(job, finished))
 
-    def _fail(self, error: EngineError) -> None:
-        """The device failed: what stands in it ends, what waits gets its turn."""
+    def _give_up(self, request_id: str, error: Exception) -> None:
+        """A fault of our own in one answer: it ends as failed, with the text that it has."""
+        caught("answer", error, request_id=request_id)
+        job = self._jobs.pop(request_id, None)
+        if job is None:
+            return
+        self._touched.pop(request_id, None)
+        with contained("answer", request_id=request_id):
+            self.scheduler.drop(job.sequence)
+        job.faulty = True
+        self._news.append(Ended(job, Finished(job.sequence, "failed", "internal")))
+
+    def _fail(self, error: Exception) -> None:
+        """The device failed, or what goes by all sequences: what stands in the slots ends, what waits gets its turn.
+        Raises what has failed too often."""
         self._failures += 1
-        ended = self.scheduler.finish_running()
-        get_logger().error("engine_failed", cause=str(error), sequences=len(ended), failures_in_a_row=self._failures)
-        for sequence in ended:
-            self._end(Finished(sequence, "failed", "internal"))
+        told = isinstance(error, EngineError)
+        if not told:
+            caught("task", error)
+        self.scheduler.finish_running()
+        ended = [job for job in self._jobs.values() if job.id not in self.scheduler]
+        cause = str(error) if told else type(error).__name__
+        get_logger().error("engine_failed", cause=cause, sequences=len(ended), failures_in_a_row=self._failures)
+        for job in ended:
+            self._end(Finished(job.sequence, "failed", "internal"))
         self._tell_all()
         if self._failures >= _MAX_FAILURES:
             raise error
 
     def _tell_all(self) -> None:
-        deltas = [(job, job.answer.take_delta()) for job in self._touched.values()]
-        news: list[News] = [Said(job, delta) for job, delta in deltas if delta is not None]
+        news: list[News] = []
+        for job in list(self._touched.values()):
+            try:
+                delta = job.answer.take_delta()
+            except Exception as error:  # noqa: BLE001 - counted and logged; the others' text is told
+                self._give_up(job.id, error)
+                continue
+            if delta is not None:
+                news.append(Said(job, delta))
         news += self._news
         self._touched.clear()
         self._news = []

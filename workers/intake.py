@@ -1,30 +1,33 @@
-"""From topics to jobs: reads ahead a bounded number of requests, and cancels.
+"""From topics to jobs: reads ahead a bounded number of requests.
 
-A record that cannot be decoded or served goes to the dead letters, with its reason, and the next one is served. One
-whose deadline has passed by its headers alone is answered, or passed over, without being decoded: it takes no room.
+A record that cannot be decoded or served goes to the dead letters, with its reason; whoever asked is told so, where it
+can be made out who that is; the next one is served. One whose deadline has passed by its headers alone is answered, or
+passed over, without being decoded: it takes no room.
 """
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 
 from shared import metrics
 from shared.clock import correction_ms, now_unix_ms, wire_unix_ms
-from shared.codec import decode_cancel
-from shared.deadletters import dead_letter, own_fault
+from shared.commits import Commits
+from shared.deadletters import DeadLetters, origin_of, own_fault, poison
+from shared.deliveries import MOST, Partition
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.faults import caught
-from shared.kafka import GroupReader, Outage, PartitionReader, Producer, Record
+from shared.failed_ends import detail_of, failed_end
+from shared.faults import caught, contained
+from shared.kafka import GroupReader, Outage, Record
 from shared.logs import get_logger
-from shared.messages import Bucket, Cancel, ChatRequest, Erase, ReplyDone
-from shared.requests import Defaults, Order, open_request, settle
+from shared.messages import Bucket, ChatRequest, ReplyDone
+from shared.offsets import OffsetTracker
+from shared.requests import Defaults, Order, asker_of, open_request, settle
 from shared.session_key import SessionKey
 from shared.topics import BUCKETS, CE_SOURCE, TopicNames
+from workers.cancels import RecentCancels
 from workers.job import Job, target_of
 from workers.lookahead import Lookahead
-from workers.offsets import OffsetTracker, Partition
 from workers.prepare import Preparer
 from workers.sequence import Phase
 from workers.skew import SkewWatch, skew_ms
@@ -38,8 +41,8 @@ _POLL_MS = 10
 # One read holds the event loop for about 5 µs a record.
 _READ_RECORDS = 1_000
 _MAX_OPEN = 10_000
-_REMEMBERED_CANCELS = 10_000
-_REMEMBERED_MS = 120_000.0
+# So many dead letters are waited for beside what is served; each beyond them takes the room of a request.
+_MOST_ASIDE = 100
 
 log = get_logger()
 
@@ -49,18 +52,20 @@ class Intake:
     """Fills the worker's look-ahead and no more."""
 
     reader: GroupReader
-    producer: Producer
+    letters: DeadLetters
     topics: TopicNames
     preparer: Preparer
     defaults: Defaults
     offsets: OffsetTracker
+    commits: Commits
     worker: Worker
-    cancelled: "RecentCancels"
+    cancelled: RecentCancels
     _buckets: dict[str, Bucket] = field(init=False)
     _lookahead: Lookahead[Record] = field(init=False)
     _triage: Triage = field(init=False)
     _clocks: SkewWatch = field(default_factory=SkewWatch)
     _preparing: dict[asyncio.Task[None], Bucket] = field(default_factory=dict)
+    _aside: set[asyncio.Task[None]] = field(default_factory=set)
     _begun: dict[Bucket, list[Job]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,22 +114,31 @@ class Intake:
         """Pass over what is too late, and what was read before and is done or under way; park the rest."""
         now, skipped = wire_unix_ms(), 0
         for record in records:
-            fate = self._triage.fate(record.headers, record.key, now)
-            partition = (record.topic, record.partition)
-            if fate is Fate.SKIP:
-                self.offsets.skip(partition, record.offset)
-                skipped += 1
-            elif not self.offsets.begin(partition, record.offset):
-                continue
-            elif isinstance(fate, Late):
-                self._answer_unread(fate, (partition, record.offset))
-            else:
-                self._lookahead.park(self._buckets[record.topic], record)
-            if fate is not Fate.OPEN:
-                self._check_deadline(record, now)
+            try:
+                skipped += self._sort_one(record, now)
+            except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
+                self.offsets.begin((record.topic, record.partition), record.offset)
+                self._begin(record, self._fail(record, error))
         if skipped:
             metrics.skipped.inc(skipped)
             log.info("expired_skipped", records=skipped)
+
+    def _sort_one(self, record: Record, now: float) -> bool:
+        """Whether it is passed over."""
+        fate = self._triage.fate(record.headers, record.key, now)
+        partition = (record.topic, record.partition)
+        if fate is Fate.SKIP:
+            self.offsets.skip(partition, record.offset)
+        elif not self.offsets.begin(partition, record.offset):
+            return False
+        elif isinstance(fate, Late):
+            self._answer_unread(fate, (partition, record.offset))
+        else:
+            self._lookahead.park(self._buckets[record.topic], record)
+        if fate is not Fate.OPEN:
+            with contained("record", origin=origin_of(record)):
+                self._check_deadline(record, now)
+        return fate is Fate.SKIP
 
     def _answer_unread(self, late: Late, origin: tuple[Partition, int]) -> None:
         self.offsets.take(*origin)
@@ -172,12 +186,20 @@ class Intake:
             elif isinstance(fate, Late):
                 self._answer_unread(fate, origin)
             else:
-                self.offsets.take(*origin)
                 waiting[bucket] += 1
-                name = f"{record.topic}/{record.partition}/{record.offset}"
-                task = asyncio.create_task(self._prepare(record, origin), name=name)
-                self._preparing[task] = bucket
-                task.add_done_callback(self._preparing.__delitem__)
+                self._begin(record, self._prepare(record, origin))
+
+    def _begin(self, record: Record, work: Coroutine[object, object, None]) -> None:
+        self.offsets.take((record.topic, record.partition), record.offset)
+        task = asyncio.create_task(work, name=origin_of(record))
+        self._preparing[task] = self._buckets[record.topic]
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._preparing.pop(task, None)
+        self._aside.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            caught("record", error, origin=task.get_name())
 
     def _waiting(self) -> dict[Bucket, int]:
         """By bucket: requests being prepared, and those without a slot; the engine's thread gives them one."""
@@ -191,21 +213,49 @@ class Intake:
 
     async def _prepare(self, record: Record, origin: tuple[Partition, int]) -> None:
         """Make a job of a record. Whatever is wrong with it, the records after it are served and committed."""
+        number = await self.commits.begin(*origin)
+        if number is None:
+            return
+        request: ChatRequest | None = None
         try:
-            await self._accept(record, origin)
+            if number <= MOST + 1:  # once more, to see whom to tell; if that ends a process too, never again
+                request = open_request(record.value, record.headers, unreadable=record.unreadable)
+            if request is None or number > MOST:
+                await self._set_aside(record, poison(), request)
+            else:
+                await self._accept(request, record, origin)
         except ProtocolError as error:
-            await self._set_aside(record, origin, error)
+            await self._set_aside(record, error, request)
         except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
-            caught("record", error, origin=f"{record.topic}/{record.partition}/{record.offset}")
-            await self._set_aside(record, origin, own_fault(error))
+            await self._fail(record, error, request)
 
-    async def _set_aside(self, record: Record, origin: tuple[Partition, int], error: ProtocolError) -> None:
-        await dead_letter(self.producer, self.topics, record, error)
-        self.offsets.done(*origin)
+    async def _fail(self, record: Record, error: Exception, request: ChatRequest | None = None) -> None:
+        caught("record", error, origin=origin_of(record))
+        await self._set_aside(record, own_fault(error), request)
 
-    async def _accept(self, record: Record, origin: tuple[Partition, int]) -> None:
+    async def _set_aside(self, record: Record, error: ProtocolError, request: ChatRequest | None) -> None:
+        """Tell who asked, at once, and keep the record as a dead letter. It is done when both stand."""
+        told = None if request is None else self._refuse(request, error)
+        task = asyncio.current_task()
+        if task in self._preparing and len(self._aside) < _MOST_ASIDE:  # what waits for Kafka here takes no room
+            del self._preparing[task]
+            self._aside.add(task)
+        self.offsets.deliveries.survived((record.topic, record.partition), record.offset)
+        await self.letters.put(record, error)
+        if told is not None:
+            await told
+        self.offsets.done((record.topic, record.partition), record.offset)
+
+    def _refuse(self, request: ChatRequest, error: ProtocolError) -> "asyncio.Future[None] | None":
+        """None where nobody can be told."""
+        asker = asker_of(request, self.defaults)
+        if asker is None:
+            return None
+        end = failed_end(request.id, request.session_id, detail_of(error), attempt=int(wire_unix_ms()))
+        return self.worker.refuse(asker, end)
+
+    async def _accept(self, request: ChatRequest, record: Record, origin: tuple[Partition, int]) -> None:
         """Raises `ProtocolError`."""
-        request = open_request(record.value, record.headers, unreadable=record.unreadable)
         now, clock_ms = now_unix_ms(), correction_ms()
         order = settle(request, self.defaults, now + clock_ms).by_a_clock_behind(clock_ms)
         if await self._repeated(order, origin):
@@ -241,68 +291,10 @@ class Intake:
         return self.worker.repeated(order, origin)
 
     async def finish(self, limit_s: float) -> None:
-        """Hand over what has been begun, within a limit: what cannot be served is put aside, and without a broker that
+        """Hand over what has been begun, within a limit: what cannot be served is set aside, and without a broker that
         would take for ever. What is parked or cut off is not committed: another worker reads it."""
-        if self._preparing:
-            _, pending = await asyncio.wait(self._preparing, timeout=limit_s)
+        if tasks := {*self._preparing, *self._aside}:
+            _, pending = await asyncio.wait(tasks, timeout=limit_s)
             for task in pending:
                 task.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
-
-
-class RecentCancels:
-    """The cancels of the last two minutes: one may come before its request.
-
-    Each is of the very request that it names: by its id, by where its replies go (None: anywhere), and by when it was
-    created (None: whenever), so that whoever asks for the same again has not been cancelled. By this process's clock
-    alone: compared with the creation by the gateway's, a skew would lose a cancel. One whose request is read later
-    still is lost, and costs its work: with the longest deadline of the defaults that is past by then.
-    """
-
-    def __init__(self, capacity: int = _REMEMBERED_CANCELS) -> None:
-        self._capacity = capacity
-        self._seen_unix_ms: OrderedDict[Cancel, float] = OrderedDict()
-
-    def add(self, cancel: Cancel, now_unix_ms: float) -> None:
-        self._seen_unix_ms[cancel] = now_unix_ms
-        self._seen_unix_ms.move_to_end(cancel)
-        if len(self._seen_unix_ms) > self._capacity:
-            self._seen_unix_ms.popitem(last=False)
-
-    def take(self, request: ChatRequest, now_unix_ms: float) -> bool:
-        """Whether the request was cancelled lately; whatever cancelled it is forgotten."""
-        names = [
-            Cancel(request_id=request.id, reply_partition=partition, created_unix_ms=created)
-            for partition in {None, request.reply_partition}
-            for created in {None, request.created_unix_ms}
-        ]
-        seen = [self._seen_unix_ms.pop(name, None) for name in names]
-        return any(each is not None and each >= now_unix_ms - _REMEMBERED_MS for each in seen)
-
-
-async def read_cancels(
-    reader: PartitionReader,
-    *,
-    cancel: Callable[[Cancel], bool],
-    cancelled: RecentCancels,
-    erase: Callable[[SessionKey, int], None],
-) -> None:
-    """Every worker reads all cancels, remembers those of requests it does not have for a while; and all erasures."""
-    outage = Outage("kafka cancels")
-    while True:
-        try:
-            records = await reader.read()
-        except BrokerUnavailable as error:
-            outage.still(str(error), time.monotonic())
-            await asyncio.sleep(_RETRY_S)
-            continue
-        for record in records:
-            try:
-                asked = decode_cancel(record.value)
-            except ProtocolError:
-                metrics.records_ignored.labels("cancel").inc()
-                continue
-            if isinstance(asked, Erase):
-                erase(SessionKey(asked.tenant, asked.session_id), asked.generation)
-            elif not cancel(asked):
-                cancelled.add(asked, now_unix_ms())

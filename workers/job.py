@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 
+from shared.deliveries import Partition
 from shared.fallback import Fallback
 from shared.messages import Bucket, Cancel, Grounding, ReplyDone, Timings, Usage
 from shared.requests import Order
 from shared.session_key import SessionKey
 from workers.answer import Answer
 from workers.conversation import Prompt
-from workers.offsets import Partition
 from workers.recent_answers import worth_telling
 from workers.reply_publisher import Target
 from workers.sequence import Sequence
@@ -21,7 +21,7 @@ class Job:
     `done`, yet. What was computed before was looked for in `kv_unix_ms`; from `ready_unix_ms` on it could be computed.
     One that is `decided` is answered by its `fallback`: the model is not asked. `instead` is said where nothing of what
     the model wrote can be shown; None: its `fallback`, too. `withdrawn`: nobody waits for it any more, before it ended.
-    `erased`: its conversation was, before it ended."""
+    `faulty`: a fault of our own ended it. `erased`: its conversation was, before it ended."""
 
     order: Order
     bucket: Bucket
@@ -36,6 +36,7 @@ class Job:
     done: ReplyDone | None = None
     owed: set[Target] = field(default_factory=set)
     withdrawn: bool = False
+    faulty: bool = False
     erased: bool = False
     kv_unix_ms: tuple[float, float] | None = None
     ready_unix_ms: float | None = None

@@ -15,8 +15,9 @@ import msgspec
 
 from shared import metrics
 from shared.codec import msgpack_encode
-from shared.errors import BrokerUnavailable, ProtocolError
-from shared.faults import caught
+from shared.errors import BrokerUnavailable, ProtocolError, ReplylineError
+from shared.failed_ends import OWN_FAULT, failed_end
+from shared.faults import caught, contained
 from shared.kafka import Outgoing, Producer
 from shared.logs import get_logger
 from shared.messages import ReplyDelta, ReplyDone
@@ -126,7 +127,8 @@ class _Lane:
         """Unless it is to be said once more: then the last time settles it."""
         pending = self._pending.get(done.request_id)
         if pending is None or pending.done is None:
-            self._settled(self._target, done)
+            with contained("answer", request_id=done.request_id):
+                self._settled(self._target, done)
 
     def _numbered(self, request_id: str, entry: _Entry) -> ReplyDelta | None:
         """The entry's delta with the `seq` that it leaves with: merged deltas count as one."""
@@ -139,16 +141,32 @@ class _Lane:
         return delta
 
     async def _enqueue(self, message: ReplyDelta | ReplyDone) -> asyncio.Future[object]:
+        """A message that cannot be encoded is a fault of our own: in the place of an end it is said that it failed."""
         try:
-            return await self._producer.enqueue(self._record(message))
+            record = self._record(message)
+        except Exception as error:  # noqa: BLE001 - counted and logged; the round's other messages leave
+            caught("answer", error, request_id=message.request_id)
+            if isinstance(message, ReplyDelta):
+                return _refused(ProtocolError("internal", "a delta that cannot be encoded"))
+            end = failed_end(message.request_id, message.session_id, OWN_FAULT, attempt=message.attempt)
+            record = self._record(end)
+        try:
+            return await self._producer.enqueue(record)
         except (BrokerUnavailable, ProtocolError) as error:
-            refused: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-            refused.set_exception(error)
-            return refused
+            return _refused(error)
+        except Exception as error:  # noqa: BLE001 - counted and logged; an end is sent again
+            caught("answer", error, request_id=message.request_id)
+            return _refused(BrokerUnavailable(f"{type(error).__name__} in the producer"))
 
     def _record(self, message: ReplyDelta | ReplyDone) -> Outgoing:
         topic, partition = self._target
         return Outgoing(topic, msgpack_encode(message), key=message.session_id.encode(), partition=partition)
+
+
+def _refused(error: ReplylineError) -> "asyncio.Future[object]":
+    refused: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    refused.set_exception(error)
+    return refused
 
 
 def _joined(earlier: ReplyDelta, later: ReplyDelta) -> ReplyDelta:

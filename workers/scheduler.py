@@ -8,6 +8,7 @@ the choice is made with all that is known by then.
 """
 
 import heapq
+from collections.abc import Collection
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 from itertools import count
@@ -198,6 +199,15 @@ class Scheduler:
         self._transfers.clear()
         self._prefixes.clear()
         return running
+
+    def drop(self, sequence: Sequence) -> None:
+        """A sequence ends by a fault in its answer; one that has ended by itself already stays so."""
+        if sequence.phase is not Phase.FINISHED and sequence.request_id in self:
+            self._remove(sequence, failed=True)
+
+    def rows_in(self, slots: Collection[int]) -> list[Sequence]:
+        """The sequences in these slots, as they stand until `complete`."""
+        return [self._slots.rows[slot] for slot in slots if slot < self._slots.used]
 
     def forget(self, session: SessionKey) -> None:
         """A conversation was erased: no prompt begins with what was computed of it, here or elsewhere."""

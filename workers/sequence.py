@@ -84,6 +84,10 @@ class Sequence:
         """Its conversation was erased before it got a slot: it begins with nothing."""
         self.erased, self.kv, self.computed = True, None, 0
 
+    def begin_anew(self) -> None:
+        """What was to stand in its slot does not: all of its prompt is computed."""
+        self.computed = self.restored = self.imported = self.loaded = self.kept = 0
+
     @property
     def due_unix_ms(self) -> int:
         """What the schedule is made by: the first token's deadline until there is one, then the answer's."""

@@ -7,46 +7,46 @@ owns what is written of them.
 """
 
 import asyncio
-from typing import Any, Final, get_args
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from shared import metrics
 from shared.clock import now_unix_ms
+from shared.deliveries import Partition
 from shared.erasures import Erasures
 from shared.errors import ProtocolError
+from shared.failed_ends import OWN_FAULT, failed_end
 from shared.fallback import Fallback
+from shared.faults import contained
 from shared.history import History
-from shared.logs import get_logger
-from shared.messages import BY_MODEL, Cancel, ErrorDetail, ReplyDone, Status
+from shared.messages import BY_MODEL, Cancel, ErrorDetail, ReplyDelta, ReplyDone
+from shared.offsets import OffsetTracker
 from shared.requests import Order
 from shared.session_key import SessionKey
 from shared.topics import TopicNames
-from shared.tracing import trace_id
 from shared.turn import Turn
+from workers.books import count_end
 from workers.costs import CostModel
 from workers.engine import Engine
-from workers.engine_loop import EngineLoop, News, Said
+from workers.engine_loop import Ended, EngineLoop, News
 from workers.engine_thread import EngineThread
 from workers.job import Job, target_of
 from workers.kv.cache import KvCache
-from workers.offsets import OffsetTracker, Partition
-from workers.outcome import Outcome, outcome_of
 from workers.recent_answers import RecentAnswers
 from workers.reply_publisher import ReplyPublisher, Target
 from workers.scheduler import Scheduler
-from workers.sequence import Finished, Sequence
+from workers.sequence import Finished, Phase, Sequence
 from workers.tracer import Tracer
-
-log = get_logger()
 
 _IDLE_POLL_S = 0.02
 # A step takes a fraction of it; a longer one is not waited for when the process ends.
 _LAST_STEP_S: Final = 5.0
 _UNMET = ("deadline", "infeasible")
-# Each is shown as 0 before the first: a rate begins there.
-_ENDS: Final = {status: metrics.infer.labels(status) for status in get_args(Status)}
-_OUTCOMES: Final = {outcome: metrics.outcomes.labels(outcome) for outcome in get_args(Outcome)}
+_ENGINE_FAILED: Final = ErrorDetail(
+    type="server_error", code="engine_failed", message="the engine failed in this answer; ask again", retryable=True
+)
 
 
 class Worker:
@@ -62,6 +62,7 @@ class Worker:
         topics: TopicNames,
         max_waiting: int,
         reply_interval_s: float,
+        step_limit_s: float = 30.0,
         kv: KvCache | None = None,
         tracer: Tracer | None = None,
     ) -> None:
@@ -76,15 +77,18 @@ class Worker:
         self._jobs: dict[str, Job] = {}
         self._recent = RecentAnswers()
         self.erasures = Erasures()
-        self._unread: dict[tuple[str, Target], list[tuple[Partition, int]]] = {}
+        self._unread: dict[tuple[str, Target], list[Callable[[], None]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._engine_gone = False
+        self.outlook_changed = asyncio.Event()
         self.engine_loop = EngineLoop(
             engine=engine,
             scheduler=scheduler,
             costs=costs,
             tell=self._tell,
+            changed=self._look_changed,
             interval_s=reply_interval_s,
+            step_limit_s=step_limit_s,
             keep=kv.keep if kv is not None else _keep_nothing,
         )
 
@@ -93,13 +97,13 @@ class Worker:
     def accept(self, job: Job, *, cancelled: bool = False) -> None:
         """Have a request computed; what the model is not asked for has its answer at once. `cancelled`: nobody waits
         for it any more."""
-        self._jobs[job.id] = job
         sequence, job.withdrawn = job.sequence, cancelled
         if self.erasures.erased(job.session, job.order.generation, now_unix_ms()):
             job.erased = True
             sequence.erase()
+        self._jobs[job.id] = job
         if job.decided:
-            self._end(job, _ended_at_once(job, cancelled=cancelled, now_unix_ms=now_unix_ms()))
+            self.hear([Ended(job, _ended_at_once(job, cancelled=cancelled, now_unix_ms=now_unix_ms()))])
             return
         self.engine_loop.add(job)
         if cancelled:
@@ -111,9 +115,21 @@ class Worker:
         job = self._jobs.get(done.request_id)
         if job is not None and origin in job.origins:
             return False
-        self._unread.setdefault((done.request_id, target), []).append(origin)
-        self._publisher.done(target, done)
+        self._tell_unread(target, done, partial(self._offsets.done, *origin))
         return True
+
+    def refuse(self, target: Target, done: ReplyDone) -> "asyncio.Future[None] | None":
+        """The end of a request that is not served; the future is done when it is acknowledged. None where another
+        request under its id is being answered: a reader would take the end for that one's."""
+        if done.request_id in self._jobs:
+            return None
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tell_unread(target, done, lambda: None if told.done() else told.set_result(None))
+        return told
+
+    def _tell_unread(self, target: Target, done: ReplyDone, settle: Callable[[], None]) -> None:
+        self._unread.setdefault((done.request_id, target), []).append(settle)
+        self._publisher.done(target, done)
 
     def repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
         """Whether a request is being answered already, or was lately: then it is not computed again. Its record is done
@@ -183,14 +199,16 @@ class Worker:
 
     def settled(self, target: Target, done: ReplyDone) -> None:
         """A terminal event is acknowledged there; where all of its targets have it, its records may be committed."""
-        origins = self._unread.pop((done.request_id, target), [])
+        settles = self._unread.pop((done.request_id, target), [])
         job = self._jobs.get(done.request_id)
         if job is not None and job.done is not None:  # else: a late record with the id of an answer being written
             job.owed.discard(target)
             if not job.owed:
-                origins = [*origins, *self._jobs.pop(done.request_id).origins]
-        for partition, offset in origins:
-            self._offsets.done(partition, offset)
+                settles = [*settles, *(partial(self._offsets.done, *origin) for origin in job.origins)]
+                del self._jobs[done.request_id]
+        for settle in settles:
+            with contained("record", request_id=done.request_id):
+                settle()
 
     @property
     def idle(self) -> bool:
@@ -210,59 +228,64 @@ class Worker:
         finally:
             self._engine_gone = True
             self.engine_loop.stop()
-            await thread.wait(_LAST_STEP_S)
+            if self.engine_loop.stuck() is None:
+                await thread.wait(_LAST_STEP_S)
 
     def _tell(self, news: list[News]) -> None:
-        if self._loop is not None:
+        if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.hear, news)
 
+    def _look_changed(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.outlook_changed.set)
+
     def hear(self, news: list[News]) -> None:
-        """On the event loop: what the engine's thread has to say."""
+        """On the event loop: what the engine's thread has to say. A fault in one answer's end fails that one; text that
+        could not be told comes with its end."""
         for item in news:
-            if isinstance(item, Said):
-                for target in item.job.targets:
-                    self._publisher.delta(target, item.delta)
-            else:
-                self._end(item.job, item.finished)
+            with contained("answer", request_id=item.job.id) as hearing:
+                if isinstance(item, Ended):
+                    self._end(item.job, item.finished)
+                else:
+                    for target in item.job.targets:
+                        self._publisher.delta(target, item.delta)
+            if hearing.error is not None and isinstance(item, Ended):
+                self._fail(item.job)
 
     # --- the end of an answer
 
     def _end(self, job: Job, finished: Finished) -> None:
-        now, sequence = now_unix_ms(), job.sequence
-        metrics.served.labels(finished.status, finished.reason).inc()
-        _OUTCOMES[outcome_of(finished, now)].inc()
-        _ENDS[finished.status].inc()
-        metrics.infer_duration.observe(max(0.0, now - sequence.arrived_unix_ms) / 1_000)
-        if sequence.first_token_unix_ms is not None:
-            metrics.first_token.observe((sequence.first_token_unix_ms - sequence.arrived_unix_ms) / 1_000)
-        if sequence.first_step_unix_ms is not None:
-            metrics.queue_time.observe((sequence.first_step_unix_ms - sequence.arrived_unix_ms) / 1_000)
-            metrics.begun_late.inc(sequence.first_step_unix_ms > sequence.deadline.first_token_unix_ms)
-        if sequence.restored:
-            _count_restored(sequence)
+        now = now_unix_ms()
         done = self._terminal(job, finished)
-        metrics.worker_answers.labels(done.source).inc()
-        log.info(
-            "answered",
-            request_id=job.id,
-            trace_id=None if job.order.request.traceparent is None else trace_id(job.order.request.traceparent),
-            status=finished.status,
-            reason=finished.reason,
-            source=done.source,
-            input_tokens=len(sequence.prompt_ids),
-            output_tokens=len(sequence.output_ids),
-            slack_ms=round(sequence.deadline.deadline_unix_ms - now_unix_ms()),
+        told = done
+        with contained("answer", request_id=job.id):
+            told = self._tracer.ended(job, done, now)
+        self._publish_end(job, told, job.answer.take_delta())
+        books: tuple[Callable[[], None], ...] = (
+            lambda: count_end(job, finished, done, now),
+            lambda: None if job.erased else self._remember(job, done),
+            lambda: None if job.erased else self._recent.add(job.order, done, now),
         )
-        if not job.erased:
-            self._remember(job, done)
-            self._recent.add(job.order, done, now_unix_ms())
-        done = self._tracer.ended(job, done, now_unix_ms())
+        for settle in books:
+            with contained("answer", request_id=job.id):
+                settle()
+
+    def _publish_end(self, job: Job, done: ReplyDone, rest: ReplyDelta | None) -> None:
         job.done, job.owed = done, set(job.targets)
-        rest = job.answer.take_delta()
         for target in job.targets:
             if rest is not None:
                 self._publisher.delta(target, rest)  # leaves in one batch with the terminal event
             self._publisher.done(target, done)
+
+    def _fail(self, job: Job) -> None:
+        """After a fault of our own in its end: whoever has not heard of that hears that it failed, with what was
+        written. Of two ends a reader keeps the first."""
+        session_id, answer = job.order.request.session_id, job.answer
+        done = job.done or failed_end(job.id, session_id, OWN_FAULT, attempt=answer.attempt, text=answer.text)
+        job.done, job.owed = done, set(job.targets)
+        for target in job.targets:
+            with contained("answer", request_id=job.id):
+                self._publisher.done(target, done)
 
     def _remember(self, job: Job, done: ReplyDone) -> None:
         if not done.output_text or done.status == "failed":
@@ -297,7 +320,7 @@ class Worker:
                 timings=job.timings(),
                 grounding=fallback.grounding,
             )
-        failed = finished.status == "failed"
+        error = (OWN_FAULT if job.faulty else _ENGINE_FAILED) if finished.status == "failed" else None
         return job.answer.done(
             status=finished.status,
             reason=finished.reason,
@@ -305,7 +328,7 @@ class Worker:
             timings=job.timings(),
             model=self._model,
             grounding=job.grounding,
-            error=_ENGINE_FAILED if failed else None,
+            error=error,
         )
 
     def _in_the_models_stead(self, job: Job, finished: Finished) -> Fallback | None:
@@ -317,6 +340,14 @@ class Worker:
         if job.decided:
             return job.fallback
         return (job.instead or job.fallback) if job.answer.withheld else None
+
+    @property
+    def suspects(self) -> list[tuple[Partition, int]]:
+        """The records of what stands in the slots of an engine that hangs: it may be one of them that it hangs over."""
+        if self.engine_loop.stuck() is None:
+            return []
+        running = (Phase.PREFILL, Phase.DECODE)
+        return [origin for job in self._jobs.values() if job.sequence.phase in running for origin in job.origins]
 
     async def drain(self, limit_s: float) -> int:
         """Wait for what is in flight; returns how many answers were left unfinished."""
@@ -337,17 +368,5 @@ def _ended_at_once(job: Job, *, cancelled: bool, now_unix_ms: float) -> Finished
     return Finished(job.sequence, "completed", "stop")
 
 
-def _count_restored(sequence: Sequence) -> None:
-    from_redis = min(sequence.loaded, sequence.imported)
-    metrics.kv_tokens.labels("slot").inc(sequence.restored - sequence.imported)
-    metrics.kv_tokens.labels("host").inc(sequence.imported - from_redis)
-    metrics.kv_tokens.labels("redis").inc(from_redis)
-
-
 def _keep_nothing(sequence: Sequence, start: int, values: NDArray[Any]) -> None:
     """Without a cache nothing is exported."""
-
-
-_ENGINE_FAILED = ErrorDetail(
-    type="server_error", code="engine_failed", message="the engine failed in this answer; ask again", retryable=True
-)

@@ -11,7 +11,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.protocol import State
 
-from gateway.connection import refuse
+from gateway.connection import refuse, send_away
 from gateway.cursor import Seal, Told
 from gateway.entry import Item
 from gateway.frontends.sockets import send_frames, serve_sockets
@@ -26,7 +26,7 @@ from shared import metrics
 from shared.clock import now_unix_ms
 from shared.codec import GATEWAY_CODECS, Codec, event_id_of
 from shared.errors import ProtocolError
-from shared.faults import caught
+from shared.faults import caught, contained
 from shared.gateway_settings import GatewaySettings
 from shared.messages import ClientMessage, ServerMessage, SessionClosing, SessionRefresh, SessionStart
 from shared.origins import origin_may_connect
@@ -129,7 +129,8 @@ class WebSocketConnection:
     def close(self, code: int, reason: str) -> None:
         if self._closing is None:
             metrics.closes.labels(str(code)).inc()
-            self.flush()
+            with contained("connection", connection=self.session.connection_id):  # it may be what it is closed for
+                self.flush()
             self._closing = asyncio.create_task(self._close(code, reason))
 
     async def _close(self, code: int, reason: str) -> None:
@@ -197,14 +198,14 @@ class WebSocketFrontend:
             await connection.closed()
             return
         self._connections.add(connection)
-        self.gateway.opened(connection)
         try:
+            self.gateway.opened(connection)
             await self._receive(connection, socket, codec)
         except ConnectionClosed:
             pass  # however it ended, the finally below settles it
         except Exception as error:  # noqa: BLE001 - counted and logged; this client is told to come back
             caught("connection", error, connection=session.connection_id)
-            connection.close(CloseCode.INTERNAL, "internal error")
+            send_away(connection)
             await connection.closed()
         finally:
             self._connections.discard(connection)
@@ -254,7 +255,10 @@ class WebSocketFrontend:
             for start in range(0, len(connections), _SWEEP_AT_ONCE):
                 await asyncio.sleep(0)
                 for connection in connections[start : start + _SWEEP_AT_ONCE]:
-                    await self.gateway.tick(connection)
+                    with contained("connection", connection=connection.session.connection_id) as ticking:
+                        await self.gateway.tick(connection)
+                    if ticking.error is not None:
+                        send_away(connection)
 
     async def relieve(self) -> None:
         """Write on to clients that were slow; close those that stay slow, and at once where memory is short."""
@@ -262,9 +266,12 @@ class WebSocketFrontend:
             await asyncio.sleep(_RELIEVE_S)
             now = asyncio.get_running_loop().time()
             for connection in list(self._congested):
-                connection.flush()
-                if self._is_too_slow(connection, now):
-                    connection.close(CloseCode.SLOW_CONSUMER, "the client reads too slowly")
+                with contained("connection", connection=connection.session.connection_id) as relieving:
+                    connection.flush()
+                    if self._is_too_slow(connection, now):
+                        connection.close(CloseCode.SLOW_CONSUMER, "the client reads too slowly")
+                if relieving.error is not None:
+                    send_away(connection)
 
     def _is_too_slow(self, connection: WebSocketConnection, now: float) -> bool:
         if self.memory.sheds and connection.buffered_bytes > self.settings.buffer_merge_bytes:
@@ -275,8 +282,9 @@ class WebSocketFrontend:
         """Tell every client when to come back, each at another time."""
         for connection in self._connections:
             wait_ms = 100 + secrets.randbelow(_MAX_RECONNECT_MS)
-            connection.put(SessionClosing(reason="shutdown", reconnect_after_ms=wait_ms))
-            connection.flush()
+            with contained("connection", connection=connection.session.connection_id):
+                connection.put(SessionClosing(reason="shutdown", reconnect_after_ms=wait_ms))
+                connection.flush()
 
     async def close_all(self) -> None:
         connections = list(self._connections)

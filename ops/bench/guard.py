@@ -30,7 +30,7 @@ from workers.conversation import Prompt, PromptBuilder
 from workers.costs import CostModel
 from workers.engine import Sampling
 from workers.engine.loading import LoadedModel, load_model
-from workers.engine_loop import EngineLoop, News, run_step
+from workers.engine_loop import EngineLoop, News
 from workers.guard import FactGuard
 from workers.history_window import HistoryWindow
 from workers.job import Job
@@ -167,8 +167,8 @@ def _round(model: LoadedModel, settings: Settings, asked: Sequence[Asked], *, gu
     start = time.perf_counter()
     for job in jobs:
         loop.add(job)
-    while (step := loop.next_step()) is not None:
-        loop.take_in(step, run_step(loop.engine, step, loop.keep))
+    while loop.turn():
+        pass
     seconds = time.perf_counter() - start
     outputs = [list(job.sequence.output_ids) for job in jobs]
     dones = [

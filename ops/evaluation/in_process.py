@@ -19,6 +19,7 @@ from shared.faq.embedder import Embedder
 from shared.faq.live import LiveFaq
 from shared.history import History
 from shared.messages import ChatRequest, ReplyDelta, ReplyDone
+from shared.offsets import OffsetTracker
 from shared.requests import Defaults, settle
 from shared.settings import Settings
 from shared.turn import Turn
@@ -27,7 +28,6 @@ from workers.calibration import costs_key, load_or_calibrate
 from workers.engine.loading import LoadedModel, load_model
 from workers.job import target_of
 from workers.kept_lengths import KeptLengths
-from workers.offsets import OffsetTracker
 from workers.reply_publisher import ReplyPublisher, Target
 from workers.worker import Worker
 

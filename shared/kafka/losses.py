@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from aiokafka import ConsumerRebalanceListener, TopicPartition
+from aiokafka import TopicPartition
 
 from shared import metrics
 from shared.kafka.unreadable import HandedOver
@@ -27,7 +27,7 @@ class Membership(NamedTuple):
         return self == (earlier.member_id, earlier.generation + 1)
 
 
-class Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+class Losses:
     """Remembers which partitions were taken away.
 
     aiokafka takes all of them at the beginning of each rebalance, and says at its end which are this member's now. One
@@ -35,9 +35,9 @@ class Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is un
     another may have had it, and committed beyond what this one has open there.
 
     `since` is the membership that the last assignment was made for; None before the first. `unread` are the partitions
-    lost since the reader last handed over what it read: until then its owner may not know of them. `committing` is the
-    commit under way: aiokafka tries one again and again, in the end as the member that it is by then, so a rebalance
-    ends it.
+    lost since the reader last handed over what it read: until then its owner may not know of them. `moving`: a
+    rebalance goes on. `committing` is the commit under way: aiokafka tries one again and again, in the end as the
+    member that it is by then, so a rebalance ends it.
     """
 
     def __init__(self, handed: HandedOver, membership: Callable[[], Membership | None]) -> None:
@@ -49,8 +49,10 @@ class Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is un
         self.lost: list[tuple[str, int]] = []
         self.unread: set[tuple[str, int]] = set()
         self.revoked: list[tuple[str, int]] = []
+        self.moving = False
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self.moving = True
         self._end_commit()
         taken = [(partition.topic, partition.partition) for partition in revoked]
         self._away += taken
@@ -60,6 +62,7 @@ class Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is un
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         metrics.rebalances.inc()
+        self.moving = False
         self._end_commit()
         before, self.since = self.since, self._membership()
         stayed = before is not None and self.since is not None and self.since.follows(before)

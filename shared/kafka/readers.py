@@ -1,9 +1,10 @@
 """Reading: given partitions from their end, or topics as a member of a group."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import (
     CommitFailedError,
     GroupAuthorizationFailedError,
@@ -25,6 +26,7 @@ from shared.kafka.unreadable import HandedOver
 from shared.kafka_settings import KafkaSettings
 
 _UNHURRIED = 5
+_PARTING_S = 1.0
 
 
 class PartitionReader:
@@ -108,8 +110,31 @@ class PartitionReader:
             await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
 
 
+class _Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+    """Tells what aiokafka says of a rebalance. It waits for `parting` before it gives the partitions back: until then
+    this member may commit."""
+
+    def __init__(self, losses: Losses, parting: Callable[[], Awaitable[None]]) -> None:
+        self._losses = losses
+        self._parting = parting
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self._losses.on_partitions_revoked(revoked)
+        if revoked:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PARTING_S):
+                    await self._parting()
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        self._losses.on_partitions_assigned(assigned)
+
+
+async def _nothing() -> None: ...
+
+
 class GroupReader:
-    """Reads topics as a member of a consumer group; offsets are committed by hand."""
+    """Reads topics as a member of a consumer group; offsets are committed by hand. `parting` is awaited, for a second
+    at most, when a rebalance takes partitions away."""
 
     def __init__(
         self,
@@ -131,11 +156,17 @@ class GroupReader:
         self._handed = HandedOver()
         self._losses = Losses(self._handed, self._membership)
         self._resting = False
+        self.parting: Callable[[], Awaitable[None]] = _nothing
 
     @property
     def connected(self) -> bool:
         """Whether the broker is there now."""
         return has_connection(self._consumer)
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a rebalance goes on: nobody knows yet which partitions are whose."""
+        return self._losses.moving
 
     async def start(self) -> None:
         self._consumer = await until_connected(f"kafka group {self._group}", self._connect)
@@ -149,7 +180,7 @@ class GroupReader:
             heartbeat_interval_ms=self._settings.session_timeout_ms // 4,
         )
         await start_or_stop(consumer, self._settings)
-        consumer.subscribe(list(self.topics), listener=self._losses)
+        consumer.subscribe(list(self.topics), listener=_Rebalances(self._losses, self.parting))
         return consumer
 
     async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
@@ -194,9 +225,34 @@ class GroupReader:
         if paused - wanted:
             self._consumer.resume(*(paused - wanted))
 
-    async def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
-        """Commit the next offset to read of each partition; False where a rebalance took a partition away, or may have.
-        Kafka would take it: it looks at who commits, not at how far another has committed meanwhile.
+    async def notes(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[str, int]]:
+        """What stands beside the committed offset of each, and where its log ends; of those that are this member's, and
+        nothing while a rebalance goes on. Raises `BrokerUnavailable`."""
+        consumer, since = self._consumer, self._losses.since
+        if consumer is None or self.is_moving:
+            return {}
+        assigned = consumer.assignment()
+        ours = [each for each in (TopicPartition(*partition) for partition in partitions) if each in assigned]
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1_000):
+                # `committed` leaves the note out, and there is no other public name.
+                committed = await consumer._coordinator.fetch_committed_offsets(ours)  # noqa: SLF001
+                ends = await consumer.end_offsets(ours) if ours else {}
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerUnavailable(f"cannot tell what is noted of {', '.join(self.topics)}: {error!r}") from error
+        if self.is_moving or self._losses.since != since:
+            return {}
+        return {
+            (each.topic, each.partition): ((committed[each].metadata or "") if each in committed else "", ends[each])
+            for each in ours
+        }
+
+    async def commit(
+        self, offsets: Mapping[tuple[str, int], int], notes: Mapping[tuple[str, int], str] | None = None
+    ) -> bool:
+        """Commit the next offset to read of each partition, and what is noted beside it; False where a rebalance took a
+        partition away, or may have. Kafka would take it: it looks at who commits, not at how far another has committed
+        meanwhile.
 
         Raises `BrokerUnavailable`, within a request's time."""
         if self._consumer is None or not offsets:
@@ -206,12 +262,13 @@ class GroupReader:
             return False
         assigned = self._consumer.assignment()
         held = {TopicPartition(*key): offset for key, offset in offsets.items() if key not in self._losses.unread}
-        ours = {partition: offset for partition, offset in held.items() if partition in assigned}
+        told = notes or {}
+        ours = {each: (at, told.get((each.topic, each.partition), "")) for each, at in held.items() if each in assigned}
         if not ours:
             return False
         return await self._committed(self._consumer, ours) and len(ours) == len(offsets)
 
-    async def _committed(self, consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> bool:
+    async def _committed(self, consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, tuple[int, str]]) -> bool:
         """Not where a rebalance came between. Raises `BrokerUnavailable`."""
         committing = self._losses.committing = asyncio.ensure_future(consumer.commit(offsets))
         try:

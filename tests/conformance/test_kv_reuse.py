@@ -24,7 +24,7 @@ from workers.conversation import ChatTemplate, PromptBuilder
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.engine.fake import FakeEngine
 from workers.engine.onnx import OnnxEngine
-from workers.engine_loop import run_step
+from workers.engine_step import run_step
 from workers.history_window import HistoryWindow
 from workers.kv.cache import KvCache
 from workers.kv.opening import open_cache

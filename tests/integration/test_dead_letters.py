@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from poison_records import POISON, TENANTS, Poison, packed
 from reliability import Reliability
-from system import MakeSystem, System
+from system import MakeSystem, System, eventually
 from test_cli import replyline
 
 from shared.kafka import GroupReader, PartitionReader, Record, create_topics
@@ -118,6 +118,28 @@ async def test_good_records_are_answered_among_poisoned_ones(system: System, rel
         target="1,000 → dead letters with a reason; good records delayed ≤ 10 s",
         holds=len(found) >= reliability.amount(1_000, part=PART) and longest_s <= 10,
     )
+
+
+@pytest.mark.parametrize(("topic", "origin"), [("chat.requests.short", "worker"), ("chat.requests", "gateway")])
+async def test_whoever_is_refused_is_told_so(
+    system: System, unique: Callable[[str], str], topic: str, origin: str
+) -> None:
+    """A service that waits for a terminal event would else wait for ever. Its record is committed then."""
+    name = unique("refused")
+    async with system.reading("chat.replies.external") as replies, system.reading("chat.dead-letters") as letters:
+        sent = await system.produce(topic, packed(id=name, input="word " * 20_000), partition=0)
+        reply = await replies.until(lambda record: msgpack.unpackb(record.value)["request_id"] == name)
+        place = f"{sent.topic}/0/{sent.offset}".encode()
+        await letters.until(lambda record: ("dead-letter-origin", place) in record.headers)
+    end = msgpack.unpackb(reply.value)
+    assert (end["status"], end["reason"], end.get("origin", "worker")) == ("failed", "internal", origin)
+    assert end["error"]["code"] == "input_too_long"
+    if origin == "worker":
+
+        async def is_committed() -> bool:
+            return (await system.committed()).get((topic, 0), 0) > sent.offset
+
+        await eventually(is_committed)
 
 
 class NoText(str):

@@ -5,7 +5,8 @@ import signal
 from collections.abc import Callable
 
 import msgpack
-from hanging_worker import HANGS
+import pytest
+from hanging_worker import HANGS, HOLDS_ALL
 from system import MakeSystem, System, eventually
 from wire import Client
 
@@ -54,24 +55,44 @@ async def test_the_inbox_of_a_gateway_that_drains_is_read_by_another(
     assert await leaving.ended() == 0
 
 
-async def test_a_worker_whose_device_hangs_ends_and_another_answers(make_system: MakeSystem) -> None:
-    """Its engine's thread never returns: it must not keep the process, nor the process its place in the group."""
+@pytest.mark.parametrize("asked", [True, False])
+async def test_a_worker_whose_device_hangs_ends_and_another_answers(make_system: MakeSystem, asked: bool) -> None:
+    """Asked to, or by itself when the step has taken too long. Its engine's thread never returns: it must not keep the
+    process, nor the process its place in the group."""
     system = await make_system(
         admission__enabled=False, worker__drain_s=1, promise__first_token_ms=60_000, promise__deadline_ms=60_000
     )
-    hanging = system.worker(module="tests.integration.hanging_worker")
+    limits = {} if asked else {"worker__step_limit_s": 1}
+    hanging = system.worker(module="tests.integration.hanging_worker", **limits)
     gateway = await system.gateway().ready()
     await hanging.ready()
     async with Client.connect(gateway.ws) as client:
         await client.create("Where is my parcel?")
-
-        async def hangs() -> bool:
-            return bool(hanging.logged("raw", text=HANGS))
-
-        await eventually(hangs)
-        assert await hanging.stop() == 1
+        await eventually(lambda: hanging.logged("raw", text=HANGS))
+        assert await (hanging.stop() if asked else hanging.ended()) == 1
         assert hanging.logged("worker_stopped", unfinished=1)
         assert hanging.logged("engine_left_behind", level="error")
+        system.worker()
+        done = await client.of_type("response.done")
+        assert done["response"]["source"] == "model"
+
+
+async def test_a_worker_in_which_nothing_runs_any_more_ends_too(
+    make_system: MakeSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even its event loop: neither a signal nor a look at the engine's clock would be heeded."""
+    monkeypatch.setenv(HOLDS_ALL, "1")
+    system = await make_system(
+        admission__enabled=False, kafka__session_timeout_ms=1_000, promise__first_token_ms=60_000,
+        promise__deadline_ms=60_000,
+    )  # fmt: skip
+    hanging = system.worker(module="tests.integration.hanging_worker", worker__step_limit_s=1)
+    gateway = await system.gateway().ready()
+    await hanging.ready()
+    async with Client.connect(gateway.ws) as client:
+        await client.create("Where is my parcel?")
+        assert await hanging.ended() == 1
+        assert hanging.logged("raw", text=HANGS)
         system.worker()
         done = await client.of_type("response.done")
         assert done["response"]["source"] == "model"

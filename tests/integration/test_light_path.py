@@ -235,6 +235,7 @@ async def test_a_worker_reports_at_intervals_at_a_change_and_when_it_leaves(syst
         running=1, waiting=0, free_slots=3, backlog_ms=0.0, first_token_ms={"short": 10.0}, service_ms={"short": 5.0}
     )
     newest: list[Outlook | None] = [None]
+    changed = asyncio.Event()
     producer = Producer(system.kafka_settings, client_id="worker")
     await producer.start()
     publisher = CapacityPublisher(
@@ -244,11 +245,13 @@ async def test_a_worker_reports_at_intervals_at_a_change_and_when_it_leaves(syst
         buckets=("short",),
         interval_s=10,
         outlook=lambda: newest[-1],
+        changed=changed,
     )
     reporting = asyncio.create_task(publisher.run())
     async with system.reading("chat.workers") as tap:
         for first_token_ms in (10.0, 20.0, 500.0):
             newest.append(replace(expected, first_token_ms={"short": first_token_ms}))
+            changed.set()
             if first_token_ms != 20.0:  # no news
                 told = await tap.until(lambda record, ms=first_token_ms: _first_token_ms(record) == ms)  # type: ignore[misc]
                 assert told.key == b"w-1"

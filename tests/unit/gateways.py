@@ -8,18 +8,22 @@ from functools import cache
 from typing import Any, Self
 
 from msgspec import msgpack
+from saboteur import Saboteur
 from sessions import new
 
 from gateway.admission import Admission, AdmissionLimits, AdmissionPolicy
 from gateway.care import Care
+from gateway.connections import Connections
 from gateway.cursor import CursorKey, Place, Seal, Told
 from gateway.entry import Item
 from gateway.gatekeeper import Gatekeeper
 from gateway.gateway import Gateway
+from gateway.inflight import InflightTable
 from gateway.outbox import Outbox
 from gateway.request_publisher import RequestPublisher
 from gateway.resumption import Resumption
 from gateway.session import Session
+from gateway.tracer import Tracer
 from shared.clock import now_unix_ms
 from shared.errors import StoreUnavailable
 from shared.fallback import DEFAULT_MIN_SCORE
@@ -174,13 +178,17 @@ class FakeConnection:
     session: Session
     num_inflight: int = 0
     heard: list[ServerMessage] = field(default_factory=list)
+    closed_with: int | None = None
+    seen_as: Any = None
+    """What the gateway has of it, where that is not itself."""
     _outbox: Outbox = field(default_factory=Outbox)
 
     def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
         self._outbox.begin(seal, told, now_unix_ms)
 
     def put(self, item: ServerMessage | Item) -> None:
-        self._outbox.put(item)
+        if self.closed_with is None:
+            self._outbox.put(item)
 
     def let_go(self, response_id: str) -> None:
         self._outbox.let_go(response_id)
@@ -188,16 +196,17 @@ class FakeConnection:
     def flush(self) -> None:
         self.heard += self._outbox.take(now_unix_ms())
 
-    def close(self, code: int, reason: str) -> None: ...
+    def close(self, code: int, reason: str) -> None:
+        self.closed_with = self.closed_with or code
 
     async def say(self, *messages: ClientMessage) -> Self:
         """One after the other, in one breath."""
         for message in messages:
-            await self.gateway.received(self, message)
+            await self.gateway.received(self.seen_as or self, message)
         return self
 
     def lose(self) -> None:
-        self.gateway.closed(self)
+        self.gateway.closed(self.seen_as or self)
 
     @property
     def cursor(self) -> str:
@@ -224,12 +233,14 @@ class Edge:
     questions: FakeQuestions = field(default_factory=FakeQuestions)
     partition: int = 0
     next_offset: Callable[[], int] = lambda: 0
+    saboteur: Saboteur = field(default_factory=Saboteur)
     gateway: Gateway = field(init=False)
     _numbers: int = 0
 
     def __post_init__(self) -> None:
         settings = Settings(admission=AdmissionSettings(enabled=False))
-        fakes: dict[str, Any] = {"history": self.history, "quotas": FakeQuotas()}
+        before = self.saboteur.before
+        fakes: dict[str, Any] = {"history": before(self.history), "quotas": before(FakeQuotas())}
         producer: Any = self.producer
         questions: Any = self.questions
         nobody: Any = FakeHandoffs()
@@ -244,25 +255,32 @@ class Edge:
             ),
             edges=BucketEdges(short_max_tokens=64, medium_max_tokens=256),
             tokenizer=Tokenizer.byte_level(),
-            faq=shipped_faq(),
+            faq=before(shipped_faq(), within=("index",)),
             min_score=DEFAULT_MIN_SCORE,
-            publisher=RequestPublisher(
-                producer=producer,
-                topics=TOPICS,
-                defaults=Defaults.of(settings),
-                reply_partition=self.partition,
-                source=f"gateway-{self.partition}",
+            publisher=before(
+                RequestPublisher(
+                    producer=producer,
+                    topics=TOPICS,
+                    defaults=Defaults.of(settings),
+                    reply_partition=self.partition,
+                    source=f"gateway-{self.partition}",
+                )
             ),
-            gatekeeper=Gatekeeper(Admission(AdmissionPolicy.of(settings))),
-            resumption=Resumption(
-                key=CursorKey(b"secret"),
-                follower=self.follower,
-                questions=questions,
-                partition=self.partition,
-                next_offset=self.next_offset,
-                max_inflight=100,
+            gatekeeper=before(Gatekeeper(Admission(AdmissionPolicy.of(settings))), within=("admission",)),
+            resumption=before(
+                Resumption(
+                    key=CursorKey(b"secret"),
+                    follower=self.follower,
+                    questions=questions,
+                    partition=self.partition,
+                    next_offset=self.next_offset,
+                    max_inflight=100,
+                )
             ),
-            care=Care(settings=HandoffSettings(enabled=False), handoffs=nobody),
+            care=before(Care(settings=HandoffSettings(enabled=False), handoffs=nobody)),
+            tracer=before(Tracer()),
+            inflight=before(InflightTable()),
+            connections=before(Connections()),
             **fakes,
         )
         self.follower.replied = self.gateway.replied
@@ -272,7 +290,8 @@ class Edge:
         self._numbers += 1
         session.connection_id = f"conn_{self.partition}_{self._numbers}"
         connection = FakeConnection(self.gateway, session)
-        self.gateway.opened(connection)
+        connection.seen_as = self.saboteur.before(connection)
+        self.gateway.opened(connection.seen_as)
         return connection
 
     @property

@@ -1,13 +1,16 @@
 """People are asked by themselves where nothing helps, and not too often."""
 
-from gateways import quiet
+from typing import Any
+
+from gateways import Edge, quiet
+from structlog.testing import capture_logs
 from test_handoffs import Broker, Store, made
 
 from gateway.care import Care
 from gateway.entry import Entry
 from shared.deadline import Deadline
 from shared.gateway_settings import HandoffSettings
-from shared.messages import Response, Timings, Usage
+from shared.messages import ErrorEvent, HandoffRequest, Response, SessionStart, Timings, Usage
 
 
 async def answered_from_the_faq(care: Care, session_id: str, *, times: int = 2) -> None:
@@ -54,3 +57,20 @@ async def test_where_a_person_has_been_asked_already_that_is_not_counted() -> No
     await answered_from_the_faq(care, "a", times=6)
     await answered_from_the_faq(care, "b")
     assert [record.key for record in broker.records] == [b"t/a", b"t/b"]
+
+
+async def test_a_hand_off_that_meets_a_fault_of_ours_is_said_to_have_failed() -> None:
+    """Neither the customer who asked in words nor the one who pressed the button waits for a word."""
+
+    class Faulty:
+        async def open(self, *_: object) -> None:
+            raise RuntimeError("a fault of our own")
+
+    handoffs: Any = Faulty()
+    care = Care(settings=HandoffSettings(), handoffs=handoffs)
+    edge = Edge()
+    client = await edge.connect().say(SessionStart(session_id="s"))
+    with capture_logs():
+        care.received(client, HandoffRequest(event_id="h"))
+        await quiet()
+    assert [message.error.code for message in client.heard if isinstance(message, ErrorEvent)] == ["handoff_failed"]

@@ -1,5 +1,6 @@
 """What admission learns from the replies."""
 
+import msgspec
 import pytest
 from test_inflight import R1, delta, done
 
@@ -7,7 +8,7 @@ from gateway.admission import Admission, AdmissionPolicy
 from gateway.gatekeeper import Gatekeeper
 from shared.clock import now_unix_ms
 from shared.deadline import Deadline
-from shared.messages import ReplyDone, WorkerReport
+from shared.messages import WorkerReport
 from shared.settings import Settings
 
 
@@ -22,7 +23,8 @@ def gatekeeper() -> Gatekeeper:
 
 def test_a_workers_first_word_is_measured() -> None:
     keeper = gatekeeper()
-    keeper.heard([delta("Hi"), done("Hi")], 50)
+    for reply in (delta("Hi"), done("Hi")):
+        keeper.heard(reply, 50)
     assert keeper.admission.breaker.words == 1
 
 
@@ -30,11 +32,9 @@ def test_a_gateways_own_end_in_the_log_says_nothing_of_the_workers() -> None:
     """Else a fallback would pass for the word of a worker that hangs."""
     keeper = gatekeeper()
     end = done("Within 5 days.")
-    keeper.heard(
-        [ReplyDone(**{name: getattr(end, name) for name in end.__struct_fields__} | {"origin": "gateway"})], 50
-    )
+    keeper.heard(msgspec.structs.replace(end, origin="gateway"), 50)
     assert keeper.admission.breaker.words == 0
-    keeper.heard([done("")], 60)
+    keeper.heard(done(""), 60)
     assert keeper.admission.breaker.words == 1
 
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
+from shared import metrics
 from shared.history import History
 from shared.redis_settings import RedisSettings
 from shared.session_key import SessionKey
@@ -71,3 +73,25 @@ async def test_a_turn_that_redis_took_though_it_was_erased_is_not_shown(monkeypa
     assert await history.turns("t", "s", limit=4, before_unix_ms=2, generation=7) == turns[2:]
     assert await history.turns("t", "s", limit=4, before_unix_ms=2) == turns, "another service names none"
     await history.close()
+
+
+async def test_a_turn_that_cannot_be_written_leaves_the_others_and_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = History(RedisSettings())
+    written: list[object] = []
+
+    async def append(*, keys: list[str], args: tuple[object, ...]) -> int:
+        if "bad" in keys[0]:
+            raise TypeError("a fault of our own")
+        written.append(keys[0])
+        return 1
+
+    monkeypatch.setattr(history, "_append", append)
+    count = metrics.faults.labels("history")._value
+    before = count.get()
+    with capture_logs():
+        for session in ("bad", "good"):
+            history.remember("t", session, TURN)
+        await history.close()
+    assert (len(written), count.get() - before, history._writing) == (1, 1, {})

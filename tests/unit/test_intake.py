@@ -3,19 +3,23 @@
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 
 from shared.clock import now_unix_ms
+from shared.deadletters import DeadLetters
+from shared.deliveries import Partition
 from shared.kafka import Record
 from shared.messages import Cancel, ChatRequest, ReplyDone
+from shared.offsets import OffsetTracker
 from shared.requests import Defaults, Order, settle
 from shared.session_key import SessionKey
 from shared.settings import Settings
 from shared.topics import BUCKETS, TopicNames
-from workers.intake import Intake, RecentCancels
-from workers.offsets import OffsetTracker, Partition
+from workers.cancels import RecentCancels
+from workers.intake import Intake
 from workers.reply_publisher import Target
 
 TOPICS = TopicNames()
@@ -79,6 +83,16 @@ class FakePreparer:
     prompts: FakePrompts = field(default_factory=FakePrompts)
 
 
+@dataclass
+class FakeCommits:
+    """Every delivery is noted at once, as the one of this `number`; None: its partition has gone."""
+
+    number: int | None = 1
+
+    async def begin(self, *_: object) -> int | None:
+        return self.number
+
+
 class AbsentProducer:
     """Its broker does not answer."""
 
@@ -92,16 +106,18 @@ class Bench:
     worker: FakeWorker = field(default_factory=FakeWorker)
     preparer: FakePreparer = field(default_factory=FakePreparer)
     offsets: OffsetTracker = field(default_factory=OffsetTracker)
+    producer: Any = field(default_factory=AbsentProducer)
     intake: Intake = field(init=False)
 
     def __post_init__(self) -> None:
         self.intake = Intake(
             reader=self.reader,  # type: ignore[arg-type]
-            producer=AbsentProducer(),  # type: ignore[arg-type]
+            letters=DeadLetters(self.producer, TOPICS),
             topics=TOPICS,
             preparer=self.preparer,  # type: ignore[arg-type]
             defaults=Defaults.of(Settings()),
             offsets=self.offsets,
+            commits=FakeCommits(),  # type: ignore[arg-type]
             worker=self.worker,  # type: ignore[arg-type]
             cancelled=RecentCancels(),
         )

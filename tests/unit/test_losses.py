@@ -12,7 +12,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaError, UnknownError
 
 from shared.errors import BrokerUnavailable
-from shared.kafka import GroupReader
+from shared.kafka import GroupReader, readers
 from shared.kafka.losses import Losses, Membership
 from shared.kafka.unreadable import HandedOver
 from shared.kafka_settings import KafkaSettings
@@ -113,12 +113,12 @@ class FakeConsumer:
     def assignment(self) -> set[TopicPartition]:
         return self.held
 
-    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Whoever is the member by then commits, as in aiokafka."""
         await self.answers.wait()
         if self.fails is not None:
             raise self.fails
-        self.committed.update(offsets)
+        self.committed.update({partition: offset for partition, (offset, _) in offsets.items()})
 
     async def getmany(self, **_: object) -> dict[TopicPartition, list[Any]]:
         return {}
@@ -222,3 +222,28 @@ async def test_a_commit_that_the_broker_refuses_is_told_from_one_that_fails() ->
     reading.consumer.fails = UnknownError()
     with pytest.raises(BrokerUnavailable):
         await reading.commit(P)
+
+
+async def test_a_rebalance_waits_until_the_member_has_taken_leave_but_not_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Meanwhile it may commit: nobody else has the partitions yet."""
+    monkeypatch.setattr(readers, "_PARTING_S", 0.01)
+    reading = Reading()
+    reading.rebalance(1, P)
+    left: list[bool] = []
+
+    async def part() -> None:
+        left.append(await reading.commit(P))
+        await asyncio.Event().wait()
+
+    listener = readers._Rebalances(reading.reader._losses, part)
+    assert not reading.reader.is_moving
+    async with asyncio.timeout(5):
+        await listener.on_partitions_revoked({P})
+    assert left == [True]
+    assert reading.reader.is_moving
+    assert await reading.reader.notes(names([P])) == {}, "who has it now is not known"
+    reading.join(2, P)
+    listener.on_partitions_assigned({P})
+    assert not reading.reader.is_moving

@@ -12,7 +12,8 @@ from gateway.books import count_answer
 from shared.deadline import Deadline
 from shared.messages import Response, Source, Timings, Usage
 from workers.engine import PrefillChunk
-from workers.engine_loop import StepResult, _count
+from workers.engine_loop import _count
+from workers.engine_step import StepResult
 from workers.scheduler import Step
 
 PROMISE = Deadline(first_token_unix_ms=1_200, deadline_unix_ms=2_000)

@@ -16,7 +16,7 @@ from gateway.erasure_reader import read_erasures
 from shared import metrics
 from shared.kafka import Record
 from shared.messages import HandoffReason
-from workers.intake import RecentCancels, read_cancels
+from workers.cancels import RecentCancels, read_cancels
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "dead-letters.md"
 

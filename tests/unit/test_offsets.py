@@ -3,7 +3,8 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from workers.offsets import OffsetTracker, Partition
+from shared.deliveries import Partition
+from shared.offsets import OffsetTracker
 
 P: Partition = ("chat.requests.short", 0)
 Q: Partition = ("chat.requests.short", 1)

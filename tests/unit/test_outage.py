@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from shared.codec import msgpack_encode
 from shared.errors import BrokerUnavailable
-from shared.kafka import Outage
-from workers import intake
+from shared.kafka import Outage, Record
+from shared.messages import Cancel
+from workers import cancels
 
 
 def test_what_stays_so_is_said_once_a_minute_and_what_is_new_at_once() -> None:
@@ -25,7 +27,7 @@ def test_what_stays_so_is_said_once_a_minute_and_what_is_new_at_once() -> None:
 
 
 async def test_a_worker_that_cannot_read_cancels_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "_RETRY_S", 0)
+    monkeypatch.setattr(cancels, "_RETRY_S", 0)
 
     class Reader:
         reads = 0
@@ -38,7 +40,32 @@ async def test_a_worker_that_cannot_read_cancels_says_so(monkeypatch: pytest.Mon
 
     reader: Any = Reader()
     with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
-        await intake.read_cancels(
-            reader, cancel=lambda *_: True, cancelled=intake.RecentCancels(), erase=lambda *_: None
+        await cancels.read_cancels(
+            reader, cancel=lambda *_: True, cancelled=cancels.RecentCancels(), erase=lambda *_: None
         )
     assert [(line["what"], line["cause"]) for line in lines] == [("kafka cancels", "no right to read the topic")]
+
+
+async def test_a_cancel_that_meets_a_fault_keeps_no_other_from_being_heard() -> None:
+    class Reader:
+        reads = 0
+
+        async def read(self) -> list[Record]:
+            self.reads += 1
+            if self.reads > 1:
+                raise asyncio.CancelledError
+            names = ("bad", "good")
+            return [Record("c", 0, at, None, msgpack_encode(Cancel(request_id=name))) for at, name in enumerate(names)]
+
+    heard: list[str] = []
+
+    def cancel(asked: Cancel) -> bool:
+        if asked.request_id == "bad":
+            raise RuntimeError("a fault of our own")
+        heard.append(asked.request_id)
+        return True
+
+    reader: Any = Reader()
+    with capture_logs(), pytest.raises(asyncio.CancelledError):
+        await cancels.read_cancels(reader, cancel=cancel, cancelled=cancels.RecentCancels(), erase=lambda *_: None)
+    assert heard == ["good"]

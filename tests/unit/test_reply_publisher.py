@@ -8,8 +8,9 @@ import pytest
 import pytest_asyncio
 from aiokafka.errors import MessageSizeTooLargeError, TopicAuthorizationFailedError
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
-from shared.codec import decode_reply
+from shared.codec import decode_reply, msgpack_encode
 from shared.errors import BrokerUnavailable, ProtocolError, ReplylineError
 from shared.kafka import Outgoing, Producer
 from shared.kafka_settings import KafkaSettings
@@ -358,3 +359,55 @@ async def test_deltas_of_one_round_are_merged_by_their_place(
     [reply] = desk.producer.take()
     assert isinstance(reply, ReplyDelta)
     assert (reply.offset, reply.delta) == merged
+
+
+# --- a fault of our own in one answer of a round
+
+
+async def test_an_end_that_cannot_be_encoded_is_told_as_failed_and_the_others_leave(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encode(message: Reply) -> bytes:
+        if isinstance(message, ReplyDone) and message.output_text == "unspeakable":
+            raise UnicodeEncodeError("utf-8", "x", 0, 1, "surrogates not allowed")
+        return msgpack_encode(message)
+
+    monkeypatch.setattr(reply_publisher, "msgpack_encode", encode)
+    for name, text in (("p", "yes"), ("q", "unspeakable"), ("r", "no")):
+        desk.publisher.done(HOME, done(text, name))
+    with capture_logs() as lines:
+        await desk.publisher.flush()
+    ends = {reply.request_id: reply for reply in desk.producer.take() if isinstance(reply, ReplyDone)}
+    assert {name: (end.status, end.output_text) for name, end in ends.items()} == {
+        "p": ("completed", "yes"),
+        "q": ("failed", ""),
+        "r": ("completed", "no"),
+    }
+    assert desk.settled == ["p", "q", "r"]
+    assert "unspeakable" not in str(lines)
+
+
+async def test_a_fault_in_what_is_told_of_one_end_keeps_no_lane_from_its_others(desk: Desk) -> None:
+    def settled(_: Target, end: ReplyDone) -> None:
+        if end.request_id == "p":
+            raise KeyError("a fault of our own")
+        desk.settled.append(end.request_id)
+
+    desk.publisher.settled = settled
+    with capture_logs():
+        for name in ("p", "q"):
+            desk.publisher.done(HOME, done("yes", name))
+        await desk.publisher.flush()
+        desk.publisher.done(HOME, done("yes", "r"))
+        await desk.publisher.flush()
+    assert desk.settled == ["q", "r"]
+    assert not desk.publisher.failed.is_set()
+
+
+async def test_an_end_at_which_the_producer_stumbles_is_sent_again(desk: Desk) -> None:
+    stumbles = [RuntimeError("the transport is closed")]
+    desk.producer.refuses = lambda _: stumbles.pop() if stumbles else None
+    desk.publisher.done(HOME, done("yes"))
+    with capture_logs():
+        await desk.publisher.flush()
+    assert (desk.settled, len(desk.producer.take())) == (["r"], 1)

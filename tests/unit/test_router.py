@@ -1,7 +1,6 @@
 """What comes to the inbox is in a bucket or in the dead letters before it is committed, whatever is wrong with it."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,27 +8,25 @@ import msgspec
 import pytest
 from gateways import LONG, SlowTokenizer, quiet, until
 from poison_records import packed
+from structlog.testing import capture_logs
+from test_commits import FakeReader
 
 from gateway import router as module
 from gateway.router import Router
+from shared import deadletters
+from shared.commits import Commits
+from shared.deadletters import DeadLetters
+from shared.deliveries import Count, Note, Partition
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Record
-from shared.messages import ChatRequest
+from shared.messages import ChatRequest, ReplyDone
+from shared.offsets import OffsetTracker
 from shared.requests import Defaults
 from shared.settings import Settings
 from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges, TopicNames
 
 TOPICS = TopicNames()
-
-
-@dataclass
-class FakeReader:
-    committed: dict[tuple[str, int], int] = field(default_factory=dict)
-
-    async def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
-        self.committed.update(offsets)
-        return True
 
 
 @dataclass
@@ -64,12 +61,17 @@ class FakeProducer:
 class Bench:
     reader: FakeReader = field(default_factory=FakeReader)
     producer: FakeProducer = field(default_factory=FakeProducer)
+    offsets: OffsetTracker = field(default_factory=OffsetTracker)
+    router: Router = field(init=False)
 
-    @property
-    def router(self) -> Router:
-        return Router(
-            reader=self.reader,  # type: ignore[arg-type]
+    def __post_init__(self) -> None:
+        reader: Any = self.reader
+        self.router = Router(
+            reader=reader,
+            offsets=self.offsets,
+            commits=Commits(reader, self.offsets),
             producer=self.producer,  # type: ignore[arg-type]
+            letters=DeadLetters(self.producer, TOPICS),  # type: ignore[arg-type]
             topics=TOPICS,
             tokenizer=Tokenizer.byte_level(),
             edges=BucketEdges(short_max_tokens=64, medium_max_tokens=256),
@@ -79,7 +81,17 @@ class Bench:
         )
 
     async def forward(self, *records: Record) -> None:
-        await self.router._forward_all(list(records))
+        """Read, and worked off; then committed."""
+        committing = asyncio.create_task(self.router.commits.run())
+        self.router._forward_all(records)
+        while self.router._open:
+            await asyncio.wait(self.router._open)
+        committing.cancel()
+        await self.router.commits.commit()
+
+    @property
+    def committed(self) -> dict[Partition, int]:
+        return self.reader.offsets
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +112,7 @@ async def test_what_the_broker_did_not_take_is_tried_again_before_anything_is_co
     bench.producer.refusals = {TOPICS.requests("short"): [BrokerUnavailable("away")] * 3}
     await bench.forward(record(0), record(1))
     assert sorted(ids(bench.producer.of(TOPICS.requests("short")))) == ["r0", "r1"]
-    assert bench.reader.committed == {(TOPICS.inbox, 0): 2}
+    assert bench.committed == {(TOPICS.inbox, 0): 2}
 
 
 async def test_poison_is_set_aside_and_its_neighbours_are_forwarded() -> None:
@@ -110,7 +122,7 @@ async def test_poison_is_set_aside_and_its_neighbours_are_forwarded() -> None:
     assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r1"]
     told = [letter.headers["dead-letter-reason"] for letter in bench.producer.of(TOPICS.dead_letters)]
     assert sorted(told) == [b"header_mismatch", b"invalid_record", b"invalid_record"]
-    assert bench.reader.committed == {(TOPICS.inbox, 0): 4}
+    assert bench.committed == {(TOPICS.inbox, 0): 4}
 
 
 async def test_a_fault_of_our_own_sets_one_record_aside_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,3 +184,55 @@ async def test_of_one_session_nothing_is_forwarded_before_what_came_before_it() 
     counter.counted.set()
     await forwarding
     assert [ids([out]) for out in bench.producer.published] == [["r2"], ["r0"], ["r1"]]
+
+
+async def test_who_is_refused_is_told_where_an_answer_would_have_gone() -> None:
+    """An input that is too long; not what contradicts itself."""
+    bench = Bench()
+    long = "word " * 2_000
+    await bench.forward(record(0, packed(id="r0", input=long)), record(1), record(2, ce_id=b"other"))
+    [reply] = bench.producer.of(TOPICS.external_replies)
+    end = msgspec.msgpack.decode(reply.value or b"", type=ReplyDone)
+    assert (end.request_id, end.status, end.reason, end.origin) == ("r0", "failed", "internal", "gateway")
+    assert end.error is not None
+    assert end.error.code == "input_too_long"
+    assert bench.committed == {(TOPICS.inbox, 0): 3}
+
+
+async def test_a_dead_letter_that_is_not_taken_holds_up_its_own_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it is in no bucket and in no dead letter, and done."""
+    monkeypatch.setattr(deadletters, "_FIRST_PAUSE_S", 0.0)
+    bench = Bench()
+    bench.producer.refusals = {TOPICS.dead_letters: [BrokerUnavailable("away")] * 3}
+    await bench.forward(record(0, b"\xc1"), record(1))
+    assert len(bench.producer.of(TOPICS.dead_letters)) == 1
+    assert bench.committed == {(TOPICS.inbox, 0): 2}
+
+
+async def test_whoever_names_a_topic_that_is_not_there_is_told_nowhere() -> None:
+    bench = Bench()
+    bench.producer.refusals = {TOPICS.external_replies: [ProtocolError("unknown_topic", "no such topic")]}
+    await bench.forward(record(0, packed(id="r0", input="word " * 2_000)))
+    assert bench.producer.of(TOPICS.external_replies) == []
+    assert len(bench.producer.of(TOPICS.dead_letters)) == 1
+    assert bench.committed == {(TOPICS.inbox, 0): 1}
+
+
+async def test_a_record_that_has_ended_three_gateways_is_set_aside_and_who_asked_is_told() -> None:
+    bench = Bench()
+    bench.reader.written[TOPICS.inbox, 0] = Note(counts={0: Count(3, fatal=True)}).encode()
+    with capture_logs():
+        await bench.forward(record(0), record(1))
+    assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r1"]
+    [letter] = bench.producer.of(TOPICS.dead_letters)
+    assert letter.headers["dead-letter-reason"] == b"poison"
+    [reply] = bench.producer.of(TOPICS.external_replies)
+    assert msgspec.msgpack.decode(reply.value or b"", type=ReplyDone).request_id == "r0"
+    assert bench.committed == {(TOPICS.inbox, 0): 2}
+
+
+async def test_what_is_read_again_while_it_is_forwarded_is_forwarded_once() -> None:
+    bench = Bench()
+    bench.router._forward_all([record(0)])
+    await bench.forward(record(0), record(1))
+    assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r0", "r1"]

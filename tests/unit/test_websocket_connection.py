@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from gateways import quiet
 from sessions import new
+from structlog.testing import capture_logs
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
@@ -149,3 +150,43 @@ def test_a_client_that_reads_is_never_congested() -> None:
         connection.flush()
         socket.transport.held_bytes = 0
     assert not congested
+
+
+async def test_a_fault_in_one_clients_round_sends_that_one_away_and_reaches_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(websocket, "_SWEEP_S", 0.0)
+    ticked: list[Any] = []
+
+    class Gateway:
+        async def tick(self, connection: WebSocketConnection) -> None:
+            if connection is bad:
+                raise RuntimeError("a fault of our own")
+            ticked.append(connection)
+
+    sockets = [Socket(), Socket(), Socket()]
+    connections = [connected(socket, set()) for socket in sockets]
+    bad = connections[1]
+    front_end = frontend(gateway=Gateway(), _connections=dict.fromkeys(connections))
+    sweeping = asyncio.create_task(front_end.sweep())
+    with capture_logs():
+        await quiet()
+    sweeping.cancel()
+    assert set(ticked) == {connections[0], connections[2]}
+    assert [socket.closes for socket in sockets] == [[], [CloseCode.INTERNAL], []]
+
+
+async def test_what_cannot_be_written_does_not_keep_a_connection_from_being_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unsendable(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault of our own")
+
+    monkeypatch.setattr(websocket, "send_frames", unsendable)
+    socket = Socket()
+    connection = connected(socket, set())
+    connection.put(Ping())
+    with capture_logs():
+        connection.close(CloseCode.INTERNAL, "internal error")
+        await quiet()
+    assert socket.closes == [CloseCode.INTERNAL]

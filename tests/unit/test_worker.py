@@ -9,6 +9,7 @@ from worker_bench import LETTER_A, QUOTED, TOPIC, Bench, decided
 
 from shared.clock import now_unix_ms
 from shared.errors import EngineError
+from shared.failed_ends import OWN_FAULT, failed_end
 from shared.messages import Cancel, Grounding, ReplyDone, Timings, Usage
 from workers.answer import Answer
 from workers.conversation import Prompt
@@ -209,6 +210,22 @@ def test_a_clock_that_is_put_back_does_not_freeze_the_outlook() -> None:
     assert bench.engine_loop.outlook is not None
 
 
+def test_what_can_be_expected_is_known_anew_soon_after_somebody_came_or_went() -> None:
+    """And the event loop hears of it; while nobody does it is looked at a few times a second."""
+    bench = Bench()
+    changes: list[int] = []
+    bench.engine_loop.changed = lambda: changes.append(bench.engine_loop.outlook.running)  # type: ignore[union-attr]
+    bench.accept(0, output=9)
+    assert bench.step()
+    bench.engine_loop._outlook_unix_ms -= 25
+    assert bench.step()
+    assert changes == [1], "it is as it was"
+    bench.accept(1, output=9)
+    bench.engine_loop._outlook_unix_ms -= 25
+    assert bench.step()
+    assert changes == [1, 2]
+
+
 class WatchedEngine(FakeEngine):
     """It hangs for half a minute, as the loop's clock has it, and says what the loop tells of itself then."""
 
@@ -233,7 +250,7 @@ def test_an_engine_whose_step_does_not_end_is_stuck_until_it_does() -> None:
     bench.engine_loop.engine = engine
     bench.accept(0)
     bench.engine_loop.run()
-    assert engine.told == ("an engine step has not ended for 31 s; if it does not, end the process", True)
+    assert engine.told == ("an engine step has not ended for 31 s: this worker ends", True)
     assert bench.engine_loop.stuck() is None
     assert bench.engine_loop.outlook is not None
 
@@ -255,6 +272,20 @@ def test_an_engine_that_keeps_failing_ends_its_answers_and_then_the_worker() -> 
     assert bench.engine_loop._step_since_s is None
     assert [(end.status, end.reason) for end in bench.ends()] == [("failed", "internal")] * len(bench.ends())
     assert all(end.error is not None and end.error.retryable for end in bench.ends())
+
+
+async def test_who_is_refused_hears_so_and_what_follows_waits_for_the_acknowledgement() -> None:
+    """Not where another request under that id is being answered: its reader would take it for that one's end."""
+    bench = Bench()
+    told = bench.worker.refuse(HOME, failed_end("r9", "s", OWN_FAULT, attempt=1))
+    assert told is not None
+    assert not told.done()
+    assert not bench.worker.idle
+    bench.acknowledge()
+    assert told.done()
+    assert bench.worker.idle
+    bench.accept(0)
+    assert bench.worker.refuse(HOME, failed_end("r0", "s", OWN_FAULT, attempt=1)) is None
 
 
 async def test_without_its_engine_a_worker_drains_what_has_ended_and_waits_for_no_answer() -> None:
@@ -279,9 +310,10 @@ class HangingEngine(FakeEngine):
 
     def __init__(self) -> None:
         super().__init__(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
-        self.released = threading.Event()
+        self.hangs, self.released = threading.Event(), threading.Event()
 
     def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
+        self.hangs.set()
         self.released.wait()
         return super().decode(rows)
 
@@ -292,10 +324,9 @@ async def test_a_step_that_does_not_end_keeps_nobody(monkeypatch: pytest.MonkeyP
     bench.engine_loop.engine = engine
     bench.accept(0)
     running = asyncio.create_task(bench.worker.run())
-    while bench.engine_loop._step_since_s is None or not bench.engine_loop.scheduler.num_running:  # noqa: ASYNC110 - no event tells
-        await asyncio.sleep(0.001)
+    await asyncio.to_thread(engine.hangs.wait)
     assert not bench.worker.idle
-    monkeypatch.setattr("workers.engine_loop._STUCK_S", -1.0)
+    bench.engine_loop.step_limit_s = -1.0
     assert bench.worker.idle, "no answer is to be expected of an engine that hangs"
     assert left_behind()
     running.cancel()
@@ -305,3 +336,27 @@ async def test_a_step_that_does_not_end_keeps_nobody(monkeypatch: pytest.MonkeyP
     engine.released.set()
     while left_behind():  # noqa: ASYNC110 - no event tells
         await asyncio.sleep(0.001)
+
+
+class SlowEngine(FakeEngine):
+    """It says what has been told when a step begins."""
+
+    bench: Bench | None = None
+    told_before: list[str]
+
+    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
+        assert self.bench is not None
+        self.told_before = [end.request_id for end in self.bench.ends()]
+        return super().decode(rows)
+
+
+def test_an_answer_that_is_taken_out_ends_before_the_next_step() -> None:
+    """Who is cancelled, too late or given up need not wait for what is computed of others."""
+    engine = SlowEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
+    bench = engine.bench = Bench(engine=engine)
+    bench.accept(0, output=9)
+    bench.accept(1, output=9)
+    assert bench.step()
+    assert bench.worker.cancel("r0")
+    assert bench.step()
+    assert engine.told_before == ["r0"]

@@ -4,10 +4,10 @@ import pytest
 from worker_bench import DEFAULTS, TOPIC, Bench, decided
 
 from shared.clock import now_unix_ms
+from shared.deliveries import Partition
 from shared.errors import EngineError, ProtocolError
 from shared.messages import Cancel, ChatRequest, ReplyDelta, ReplyDone
 from shared.requests import settle
-from workers.offsets import Partition
 from workers.reply_publisher import Target
 
 THERE: Target = ("chat.replies", 1)

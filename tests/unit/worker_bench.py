@@ -3,9 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from saboteur import Saboteur
+
 from shared.clock import now_unix_ms
+from shared.deliveries import Partition
 from shared.fallback import Fallback
 from shared.messages import ChatRequest, Grounding, Reply, ReplyDelta, ReplyDone
+from shared.offsets import OffsetTracker
 from shared.requests import Defaults, settle
 from shared.session_key import SessionKey
 from shared.tokenizer import Tokenizer
@@ -16,14 +20,14 @@ from workers.conversation import Prompt
 from workers.costs import CostModel
 from workers.engine import Sampling
 from workers.engine.fake import FakeEngine
-from workers.engine_loop import EngineLoop, run_step
+from workers.engine_loop import EngineLoop
 from workers.job import Job
 from workers.lengths import OutputLengths
-from workers.offsets import OffsetTracker, Partition
 from workers.policies import build_scheduler
 from workers.reply_publisher import Target
 from workers.scheduler import SchedulerLimits
 from workers.sequence import Sequence
+from workers.tracer import Tracer
 from workers.worker import Worker
 
 TOKENIZER = Tokenizer.byte_level()
@@ -77,28 +81,34 @@ class Bench:
     history: FakeHistory = field(default_factory=FakeHistory)
     offsets: OffsetTracker = field(default_factory=OffsetTracker)
     interval_s: float = 0.0
+    saboteur: Saboteur = field(default_factory=Saboteur)
+    engine: FakeEngine = field(default_factory=lambda: FakeEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,)))
+    reuse_kv: bool = False
     worker: Worker = field(init=False)
     engine_loop: EngineLoop = field(init=False)
 
     def __post_init__(self) -> None:
-        engine = FakeEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
+        info = self.engine.info
         limits = SchedulerLimits(
-            num_slots=2,
+            num_slots=info.num_slots,
             prefill_chunk_tokens=16,
             max_prefill_rows=2,
-            stop_token_ids=engine.info.stop_token_ids,
+            stop_token_ids=info.stop_token_ids,
+            reuse_kv=self.reuse_kv,
         )
         costs = CostModel.prior()
+        before = self.saboteur.before
+        fakes: dict[str, Any] = {"publisher": before(self.publisher), "history": before(self.history)}
         self.worker = Worker(
-            engine=engine,
-            scheduler=build_scheduler("goodput", limits=limits, costs=costs, lengths=OutputLengths()),
-            costs=costs,
-            publisher=self.publisher,  # type: ignore[arg-type]
-            history=self.history,  # type: ignore[arg-type]
+            engine=before(self.engine),
+            scheduler=before(build_scheduler("goodput", limits=limits, costs=costs, lengths=OutputLengths())),
+            costs=before(costs),
             offsets=self.offsets,
             topics=TopicNames(),
             max_waiting=4,
             reply_interval_s=self.interval_s,
+            tracer=before(Tracer()),
+            **fakes,
         )
         self.engine_loop = self.worker.engine_loop
         self.engine_loop.tell = self.worker.hear
@@ -122,8 +132,8 @@ class Bench:
                 deadline=order.deadline,
                 arrived_unix_ms=now,
             ),
-            answer=Answer(
-                request_id=request.id, session_id="s", attempt=1, token_bytes=TOKENIZER.token_bytes, stops=stops
+            answer=self.saboteur.before(
+                Answer(request_id=request.id, session_id="s", attempt=1, token_bytes=TOKENIZER.token_bytes, stops=stops)
             ),
             prompt=Prompt(ids=[5, 6, 7], shared_tokens=0),
             fallback=Fallback(source="busy", text="busy", language="en"),
@@ -135,12 +145,7 @@ class Bench:
 
     def step(self) -> bool:
         """One step as the engine's thread makes it; False when there is nothing left to compute."""
-        step = self.engine_loop.next_step()
-        if step is None:
-            self.engine_loop._tell_all()
-            return False
-        self.engine_loop.take_in(step, run_step(self.engine_loop.engine, step, self.engine_loop.keep))
-        return True
+        return self.engine_loop.turn()
 
     def run(self) -> None:
         while self.step():

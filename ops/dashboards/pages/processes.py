@@ -88,9 +88,10 @@ PROCESSES = Page(
         ),
         panel(
             "Dead letters",
-            "Good: none. `replyline dlq list` shows them, with the reason of each.",
+            "Good: none. `replyline dlq list` shows them, with the reason of each. waiting: not written yet, in all.",
             "cps",
             (per_second(metrics.dead_letters, "reason"), "{{reason}}"),
+            (total(metrics.dead_letters_waiting), "waiting"),
         ),
         panel(
             "Records given up, kept nowhere",

@@ -1,9 +1,9 @@
 """Which offsets may be committed: up to the first record whose terminal event is not acknowledged."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-Partition = tuple[str, int]
+from shared.deliveries import Deliveries, Partition
 
 
 @dataclass(slots=True)
@@ -27,6 +27,7 @@ class OffsetTracker:
     """At-least-once bookkeeping. An offset is begun in the order of the log, taken on and done in any order."""
 
     def __init__(self) -> None:
+        self.deliveries = Deliveries()
         self._windows: dict[Partition, _Window] = {}
         self._committed: dict[Partition, int] = {}
 
@@ -57,24 +58,34 @@ class OffsetTracker:
         window = self._windows.get(partition)
         if window is not None:
             window.open.pop(offset, None)
+            self.deliveries.done(partition, offset)
+
+    def tenure(self, partition: Partition) -> object | None:
+        """The same for as long as the partition is here without a break; None where it is not."""
+        return self._windows.get(partition)
+
+    @property
+    def positions(self) -> dict[Partition, int]:
+        """Partition → next offset to read, of all that were begun."""
+        return {partition: window.position for partition, window in self._windows.items()}
 
     def committable(self) -> dict[Partition, int]:
         """Partition → next offset to read, of those that moved since they were last said to be committed."""
-        positions = {partition: window.position for partition, window in self._windows.items()}
         return {
             partition: position
-            for partition, position in positions.items()
+            for partition, position in self.positions.items()
             if position != self._committed.get(partition, self._windows[partition].start)
         }
 
     def committed(self, offsets: dict[Partition, int]) -> None:
         self._committed.update(offsets)
 
-    def lose(self, partitions: Iterable[Partition]) -> None:
+    def lose(self, partitions: Collection[Partition]) -> None:
         """Partitions went to another member: what is open there is theirs to answer."""
         for partition in partitions:
             self._windows.pop(partition, None)
             self._committed.pop(partition, None)
+        self.deliveries.lose(partitions)
 
     @property
     def num_open(self) -> int:

@@ -1,0 +1,44 @@
+"""Ends a worker that stands still: its partitions are another's then, and whoever supervises it starts it again.
+
+A step that does not end is seen by the event loop, which leaves the group and ends the process. Where the event loop
+itself does not run (native code that keeps the interpreter to itself), a timer ends it that needs neither.
+"""
+
+import asyncio
+import faulthandler
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from shared.errors import EngineError
+
+# From the moment at which a step has taken too long until the process is gone.
+LEAVE_S: Final = 4.0
+_LOOK_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Watchdog:
+    """`stuck` says what stands still, None where nothing does. `limit_s` is how long a step may take."""
+
+    stuck: Callable[[], str | None]
+    limit_s: float
+
+    async def watch(self) -> None:
+        """Until cancelled. Raises `EngineError` once the engine stands still; from then on the process has `LEAVE_S`
+        left, whatever keeps it."""
+        try:
+            while (why := self.stuck()) is None:
+                end_within(self.limit_s + LEAVE_S)
+                await asyncio.sleep(_LOOK_S)
+        except asyncio.CancelledError:
+            faulthandler.cancel_dump_traceback_later()
+            raise
+        end_within(LEAVE_S)
+        raise EngineError(why)
+
+
+def end_within(seconds: float) -> None:
+    """Unless this is called again by then the process ends with status 1, and says on stderr where its threads stand:
+    functions and lines, no values."""
+    faulthandler.dump_traceback_later(seconds, exit=True)
