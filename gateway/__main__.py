@@ -46,7 +46,7 @@ from shared.settings import PREFIX, Settings, load_settings
 from shared.status import Readiness
 from shared.tasks import TaskSet
 from shared.tokenizer import Tokenizer
-from shared.topics import BucketEdges
+from shared.topics import BROADCAST_PARTITION, BucketEdges
 from shared.tracing_export import open_exporter
 from shared.tracing_keep import KeepRules
 from shared.vitals import Vitals
@@ -69,7 +69,9 @@ class GatewayProcess:
         self._faq = LiveFaq(settings.faq)
         self._producer = Producer(kafka, client_id=source)
         self._replies = PartitionReader(kafka, client_id=source, topic=topics.replies, partitions=[partition])
-        self._reports = PartitionReader(kafka, client_id=source, topic=topics.workers, unhurried=True)
+        self._reports = PartitionReader(
+            kafka, client_id=source, topic=topics.workers, partitions=[BROADCAST_PARTITION], unhurried=True
+        )
         self._kafka = KafkaWatch(kafka, lambda: self._replies.connected)
         self._inbox = GroupReader(
             kafka,

@@ -13,7 +13,7 @@ from shared.kafka import Outgoing, Producer
 from shared.logs import get_logger
 from shared.messages import Cancel, ChatRequest, Erase, ReplyDone, ResponseCreate
 from shared.requests import Defaults, request_headers, settle
-from shared.topics import TopicNames, session_key
+from shared.topics import BROADCAST_PARTITION, TopicNames, session_key
 
 log = get_logger()
 
@@ -70,7 +70,7 @@ class RequestPublisher:
         partition = entry.log.partition if entry.log is not None else self.reply_partition
         cancel = Cancel(request_id=entry.response_id, reply_partition=partition)
         try:
-            await self.producer.publish(Outgoing(self.topics.cancels, msgpack_encode(cancel)))
+            await self._broadcast(cancel)
         except (BrokerUnavailable, ProtocolError) as error:  # the worker finds out by the deadline
             log.warning("cancel_not_published", request_id=entry.response_id, cause=str(error))
 
@@ -103,5 +103,9 @@ class RequestPublisher:
 
     async def erase(self, tenant: str, session_id: str) -> None:
         """Have every worker forget a conversation. Raises `BrokerUnavailable`, `ProtocolError`."""
-        erase = Erase(tenant=tenant, session_id=session_id)
-        await self.producer.publish(Outgoing(self.topics.cancels, msgpack_encode(erase)))
+        await self._broadcast(Erase(tenant=tenant, session_id=session_id))
+
+    async def _broadcast(self, told: Cancel | Erase) -> None:
+        """To every worker. Raises `BrokerUnavailable`, `ProtocolError`."""
+        value, partition = msgpack_encode(told), BROADCAST_PARTITION
+        await self.producer.publish(Outgoing(self.topics.cancels, value, partition=partition))

@@ -25,6 +25,10 @@ DEAD_ORIGIN: Final = "dead-letter-origin"
 DEAD_LEFT_OUT: Final = "dead-letter-left-out"
 DEAD_REPLAYS: Final = "dead-letter-replays"
 
+BROADCAST_PARTITION: Final = 0
+"""Of `chat.cancels` and `chat.workers`, which every process reads: all is written to it and read from it, however many
+the topic has. A reader has the partitions of its start."""
+
 Headers = Mapping[str, bytes]
 
 # What Kafka takes as a topic's name: org.apache.kafka.common.internals.Topic.

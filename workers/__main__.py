@@ -18,6 +18,7 @@ from shared.requests import Defaults
 from shared.settings import Settings, load_settings
 from shared.status import Readiness, serve_status
 from shared.tasks import TaskSet
+from shared.topics import BROADCAST_PARTITION
 from shared.tracing_export import open_exporter
 from shared.tracing_keep import KeepRules
 from shared.vitals import Vitals
@@ -64,7 +65,9 @@ class WorkerProcess:
             group=kafka.topic_prefix + settings.worker.group,
             instance_id=settings.worker.instance_id,
         )
-        self._cancels = PartitionReader(kafka, client_id=client_id, topic=topics.cancels, unhurried=True)
+        self._cancels = PartitionReader(
+            kafka, client_id=client_id, topic=topics.cancels, partitions=[BROADCAST_PARTITION], unhurried=True
+        )
         self._kafka = KafkaWatch(kafka, lambda: self._cancels.connected)
         self._cancelled = RecentIds()
         self._kv = open_cache(settings, info, costs) if settings.kv.enabled else None

@@ -16,7 +16,7 @@ from shared.fields import MAX_ID_CHARS
 from shared.kafka import Outgoing, Producer
 from shared.logs import get_logger
 from shared.messages import Bucket
-from shared.topics import TopicNames
+from shared.topics import BROADCAST_PARTITION, TopicNames
 from workers.outlook import Outlook
 
 # No more than so many reports a second, however much changes.
@@ -69,7 +69,8 @@ class CapacityPublisher:
     async def _publish(self, value: bytes | None) -> None:
         """A report that is not taken is not sent again: the next one says more."""
         try:
-            await self.producer.publish(Outgoing(self.topics.workers, value, key=self.worker_id.encode(), partition=0))
+            key, partition = self.worker_id.encode(), BROADCAST_PARTITION
+            await self.producer.publish(Outgoing(self.topics.workers, value, key=key, partition=partition))
         except (BrokerUnavailable, ProtocolError) as error:
             if not self._failing:
                 log.warning("report_not_published", cause=str(error), action="the gateways admit without it")

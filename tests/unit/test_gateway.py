@@ -19,6 +19,7 @@ from shared.messages import (
     SessionDeleted,
     SessionStart,
 )
+from shared.topics import BROADCAST_PARTITION
 
 START = SessionStart(session_id="s")
 QUESTION = "How do I return an item?"
@@ -228,6 +229,15 @@ async def test_a_cancel_that_comes_just_after_the_end_is_no_error(edge: Edge, na
     await client.say(ResponseCancel(**{named: name_of("e") if named == "response_id" else "e"}))
     assert [end.status for end in client.ends] == ["completed"]
     assert not any(isinstance(message, ErrorEvent) for message in client.heard)
+
+
+async def test_what_every_worker_is_to_hear_is_written_where_every_worker_reads(edge: Edge) -> None:
+    """Whatever number of partitions the topic has by now."""
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    await client.say(ResponseCancel(target_event_id="e"), SessionDelete())
+    await quiet()
+    assert [record.partition for record in edge.producer.of(TOPICS.cancels)] == [BROADCAST_PARTITION] * 2
 
 
 @pytest.mark.parametrize("event_id", ["never", None])
