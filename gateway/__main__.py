@@ -142,6 +142,7 @@ class GatewayProcess:
                 defaults=defaults,
                 reply_partition=partition,
                 source=source,
+                away=lambda: self._kafka.away,
             ),
         )
         self._follower.replied = self._gateway.replied

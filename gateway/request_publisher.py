@@ -1,6 +1,7 @@
 """Accepted requests and cancels to Kafka."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.cursor import Place
@@ -20,11 +21,14 @@ log = get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class RequestPublisher:
+    """`away`: Kafka is known to be gone. Nothing waits for it then."""
+
     producer: Producer
     topics: TopicNames
     defaults: Defaults
     reply_partition: int
     source: str
+    away: Callable[[], bool]
 
     async def publish(self, entry: Entry, asked: ResponseCreate) -> Place:
         """Where the request stands in its topic, when Kafka has acknowledged it. Raises `BrokerUnavailable`,
@@ -52,7 +56,7 @@ class RequestPublisher:
         if entry.trace is not None:
             entry.trace.sent_unix_ms = now_unix_ms()
         start = time.perf_counter()
-        written = await self.producer.publish(
+        written = await self._publish(
             Outgoing(
                 self.topics.requests(entry.bucket),
                 msgpack_encode(request),
@@ -108,4 +112,10 @@ class RequestPublisher:
     async def _broadcast(self, told: Cancel | Erase) -> None:
         """To every worker. Raises `BrokerUnavailable`, `ProtocolError`."""
         value, partition = msgpack_encode(told), BROADCAST_PARTITION
-        await self.producer.publish(Outgoing(self.topics.cancels, value, partition=partition))
+        await self._publish(Outgoing(self.topics.cancels, value, partition=partition))
+
+    async def _publish(self, record: Outgoing) -> tuple[int, int]:
+        """Raises `BrokerUnavailable`, `ProtocolError`."""
+        if self.away():
+            raise BrokerUnavailable("Kafka is away")
+        return await self.producer.publish(record)

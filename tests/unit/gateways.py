@@ -179,6 +179,7 @@ class Edge:
     history: FakeHistory = field(default_factory=FakeHistory)
     follower: FakeFollower = field(default_factory=FakeFollower)
     questions: FakeQuestions = field(default_factory=FakeQuestions)
+    kafka_is_away: bool = False
     gateway: Gateway = field(init=False)
     _numbers: int = 0
 
@@ -203,7 +204,12 @@ class Edge:
             faq=LiveFaq(settings.faq),
             min_score=DEFAULT_MIN_SCORE,
             publisher=RequestPublisher(
-                producer=producer, topics=TOPICS, defaults=Defaults.of(settings), reply_partition=0, source="gateway-0"
+                producer=producer,
+                topics=TOPICS,
+                defaults=Defaults.of(settings),
+                reply_partition=0,
+                source="gateway-0",
+                away=lambda: self.kafka_is_away,
             ),
             gatekeeper=Gatekeeper(Admission(AdmissionPolicy.of(settings))),
             resumption=Resumption(
