@@ -43,7 +43,7 @@ from shared.messages import Limits
 from shared.process import BAD_INPUT_STATUS, fail, raise_file_limit, run_until_signal, settle_heap
 from shared.requests import Defaults
 from shared.settings import PREFIX, Settings, load_settings
-from shared.status import Readiness
+from shared.status import Readiness, serve_status
 from shared.tasks import TaskSet
 from shared.tokenizer import Tokenizer
 from shared.topics import BROADCAST_PARTITION, BucketEdges
@@ -156,15 +156,18 @@ class GatewayProcess:
             gate=gate,
             jwks=self._jwks,
             memory=self._memory,
-            readiness=Readiness(
-                {
-                    "kafka": self._kafka_missing,
-                    "redis": self._redis_missing,
-                    "keys": self._keys_missing,
-                    "memory": self._memory.missing,
-                }
-            ),
             files=StaticFiles(),
+        )
+        self._readiness = Readiness(
+            {
+                "kafka": self._kafka_missing,
+                "redis": self._history.missing,
+                "keys": self._keys_missing,
+                "memory": self._memory.missing,
+                "draining": self._draining,
+            },
+            # The FAQ answers then, and what is held here is resumed: the door stays open.
+            optional=frozenset({"kafka", "redis"}),
         )
         metrics.promise.labels("first_token").set(settings.promise.first_token_ms / 1_000)
         metrics.promise.labels("whole").set(settings.promise.deadline_ms / 1_000)
@@ -175,13 +178,18 @@ class GatewayProcess:
             return None
         return self._kafka.why
 
-    def _redis_missing(self) -> str | None:
-        return self._history.missing()
-
     def _keys_missing(self) -> str | None:
         return None if self._jwks is None else self._jwks.missing()
 
+    def _draining(self) -> str | None:
+        return "it ends, and takes nobody new" if self._gateway.draining else None
+
     async def run(self, stop: asyncio.Event) -> None:
+        settings = self._settings.gateway
+        async with await serve_status(settings.metrics_host, settings.metrics_port, self._readiness):
+            await self._serve(stop)
+
+    async def _serve(self, stop: asyncio.Event) -> None:
         if self._jwks is not None:
             await self._jwks.start()
         server = await self._frontend.listen()

@@ -11,10 +11,12 @@ from shared.settings_group import Group
 
 
 class GatewaySettings(Group):
-    """The edge: WebSocket, page, health and metrics on one port."""
+    """The edge: WebSocket and page on one port for customers; health and metrics on another for operators."""
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8080, ge=0, le=65_535, description="0 picks a free port")
+    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
+    metrics_port: int = Field(8082, ge=0, le=65_535, description="0 picks a free port")
     reply_partition: int = Field(0, ge=0, description="this gateway's own partition of chat.replies; no two alike")
     allowed_origins: tuple[str, ...] = Field(
         (), description="pages that may connect, as https://shop.example[:port] (empty: any; set it in production)"
@@ -66,6 +68,14 @@ class GatewaySettings(Group):
                     "case, without path, trailing slash, wildcard or the scheme's own port"
                 )
         return origins
+
+    @model_validator(mode="after")
+    def _operators_have_a_port_of_their_own(self) -> Self:
+        if self.port and self.port == self.metrics_port:
+            raise ValueError(
+                f"gateway.port and gateway.metrics_port are both {self.port}; customers reach the one only"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_cursor_secret(self) -> Self:

@@ -33,6 +33,7 @@ from shared.turn import Turn
 READY_S = 60.0
 LIMIT_S = 30.0
 STOP_S = 20.0
+OPERATORS_PAGES = ("/health", "/ready", "/ready/strict", "/metrics")
 _POLL_S = 0.02
 
 
@@ -59,7 +60,7 @@ class Page:
     body: bytes
 
 
-def _get(url: str) -> Page | None:
+def get(url: str) -> Page | None:
     try:
         with urllib.request.urlopen(url, timeout=5) as page:
             return Page(page.status, dict(page.headers), page.read())
@@ -72,10 +73,11 @@ def _get(url: str) -> Page | None:
 
 @dataclass(slots=True, kw_only=True)
 class Service:
-    """A gateway or a worker."""
+    """A gateway or a worker. `address` is for customers, `operators` for who runs it; a worker's are one."""
 
     child: Child
     address: str
+    operators: str
     log: Path
 
     @property
@@ -88,7 +90,8 @@ class Service:
 
     async def get(self, path: str) -> Page | None:
         """None where nobody answers."""
-        return await asyncio.to_thread(_get, f"http://{self.address}{path}")
+        address = self.operators if path in OPERATORS_PAGES else self.address
+        return await asyncio.to_thread(get, f"http://{address}{path}")
 
     async def status_of(self, path: str) -> int | None:
         page = await self.get(path)
@@ -98,7 +101,7 @@ class Service:
         async def is_ready() -> bool:
             if not self.child.running:
                 pytest.fail(f"ended with {self.child.process.returncode}: {self.log.read_text()[-2_000:]}")
-            return await self.status_of("/ready") == 200
+            return await self.status_of("/ready/strict") == 200
 
         await eventually(is_ready, limit_s=limit_s)
         return self
@@ -194,18 +197,21 @@ class System:
 
     def gateway(self, **settings: Any) -> Service:
         """Start one; `ready` waits for it."""
+        host = settings.get("gateway__host", "127.0.0.1")
         port = settings.setdefault("gateway__port", free_port())
-        return self._start("gateway", port, settings)
+        metrics_host = settings.setdefault("gateway__metrics_host", host)
+        metrics_port = settings.setdefault("gateway__metrics_port", free_port())
+        return self._start("gateway", f"{host}:{port}", f"{metrics_host}:{metrics_port}", settings)
 
     def worker(self, *, module: str = "workers", **settings: Any) -> Service:
         """Start one, or what `module` makes of it; `ready` waits for it."""
-        port = settings.setdefault("worker__metrics_port", free_port())
-        return self._start(module, port, settings)
+        address = f"127.0.0.1:{settings.setdefault('worker__metrics_port', free_port())}"
+        return self._start(module, address, address, settings)
 
-    def _start(self, module: str, port: int, settings: dict[str, Any]) -> Service:
+    def _start(self, module: str, address: str, operators: str, settings: dict[str, Any]) -> Service:
         log = self.folder / f"{module}-{len(self.services)}.log"
         child = Child.start([sys.executable, "-m", module], env=self.environment(**settings), log=log)
-        service = Service(child=child, address=f"127.0.0.1:{port}", log=log)
+        service = Service(child=child, address=address, operators=operators, log=log)
         self.services.append(service)
         return service
 

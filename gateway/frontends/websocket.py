@@ -30,7 +30,7 @@ from shared.gateway_settings import GatewaySettings
 from shared.logs import get_logger
 from shared.messages import ClientMessage, ServerMessage, SessionClosing, SessionRefresh, SessionStart
 from shared.origins import origin_may_connect
-from shared.status import Readiness, http_response, status_page
+from shared.status import http_response
 
 DEFAULT_SUBPROTOCOL = "chat.v1.json"
 
@@ -154,7 +154,6 @@ class WebSocketFrontend:
     gate: TokenGate | None
     jwks: Jwks | None
     memory: MemoryWatch
-    readiness: Readiness
     files: StaticFiles
     _connections: set[WebSocketConnection] = field(default_factory=set)
     _congested: set[WebSocketConnection] = field(default_factory=set)
@@ -171,7 +170,7 @@ class WebSocketFrontend:
                 return http_response(HTTPStatus.FORBIDDEN, "text/plain", b"this origin may not connect\n")
             return _no_memory() if self.memory.refuses else None
         del socket
-        page = status_page(path, self.readiness) or self.files.get(path)
+        page = self.files.get(path)
         return page or http_response(HTTPStatus.NOT_FOUND, "text/plain", b"not found; the chat is at /\n")
 
     async def _handle(self, socket: ServerConnection) -> None:

@@ -34,7 +34,6 @@ from gateway.static import StaticFiles
 from shared.gateway_settings import GatewaySettings
 from shared.messages import ClientMessage
 from shared.metrics import handler_errors
-from shared.status import Readiness
 
 WHOLE = 2_000
 A_SECOND = 50
@@ -251,7 +250,6 @@ async def test_a_fault_of_our_own_is_logged_and_counted_and_the_client_comes_bac
         gate=None,
         jwks=None,
         memory=MemoryWatch(),
-        readiness=Readiness(),
         files=StaticFiles(),
     )
     before = handler_errors._value.get()

@@ -70,12 +70,15 @@ def test_workers_search_by_the_embeddings_that_the_model_service_prepares_where_
         assert model in SERVICES[worker]["depends_on"]
 
 
-def test_the_proxy_knows_every_gateway_and_shows_nobody_its_insides() -> None:
-    """A gateway that is not named there gets nobody; metrics are for the operator's network."""
+def test_the_proxy_knows_every_gateway_and_asks_each_on_its_port_for_operators() -> None:
+    """A gateway that is not named there gets nobody. Customers reach the other port alone."""
     (named,) = re.findall(r"^\treverse_proxy (.+) \{$", CADDYFILE, re.MULTILINE)
-    assert named.split() == [f"{name}:8080" for name in GATEWAYS]
-    (inside,) = re.findall(r"^\t@inside path (.+)$", CADDYFILE, re.MULTILINE)
-    assert {"/metrics", "/ready", "/health"} <= set(inside.split())
+    ports = [(_settings_of(SERVICES[name])["REPLYLINE_GATEWAY__PORT"]) for name in GATEWAYS]
+    assert named.split() == [f"{name}:{port}" for name, port in zip(GATEWAYS, ports, strict=True)]
+    (asked,) = re.findall(r"^\t\thealth_port (\d+)$", CADDYFILE, re.MULTILINE)
+    assert {_settings_of(SERVICES[name])["REPLYLINE_GATEWAY__METRICS_PORT"] for name in GATEWAYS} == {asked}
+    assert "\n\t\thealth_uri /ready\n" in CADDYFILE
+    assert asked not in ports
     assert SERVICES["proxy"]["depends_on"].keys() == set(GATEWAYS)
 
 
@@ -103,7 +106,7 @@ def test_a_gateway_that_is_stopped_remains_a_target_and_every_worker_is_one() ->
     prometheus = yaml.safe_load((ROOT / "ops" / "docker" / "prometheus.yml").read_text())
     scraped = {job["job_name"]: job for job in prometheus["scrape_configs"]}
     (named,) = scraped["gateway"]["static_configs"]
-    ports = {name: SERVICES[name]["environment"]["REPLYLINE_GATEWAY__PORT"] for name in GATEWAYS}
+    ports = {name: SERVICES[name]["environment"]["REPLYLINE_GATEWAY__METRICS_PORT"] for name in GATEWAYS}
     assert named["targets"] == [f"{name}:{port}" for name, port in ports.items()]
     (found,) = scraped["worker"]["dns_sd_configs"]
     assert found["names"] == ["worker"]
@@ -199,7 +202,7 @@ def test_what_is_published_and_checked_is_what_is_served() -> None:
     (listens,) = re.findall(r"^:(\d+) \{$", CADDYFILE, re.MULTILINE)
     assert SERVICES["proxy"]["ports"] == [f"${{PORT:-8080}}:{listens}"]
     for name in GATEWAYS:
-        port = SERVICES[name]["environment"]["REPLYLINE_GATEWAY__PORT"]
+        port = SERVICES[name]["environment"]["REPLYLINE_GATEWAY__METRICS_PORT"]
         assert f":{port}/ready" in SERVICES[name]["healthcheck"]["test"][-1]
     assert f":{worker['environment']['REPLYLINE_WORKER__METRICS_PORT']}/ready" in worker["healthcheck"]["test"][-1]
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service and name != "proxy"}

@@ -58,9 +58,7 @@ def connected(socket: Any, congested: set[WebSocketConnection]) -> WebSocketConn
 
 def frontend(**given: Any) -> WebSocketFrontend:
     nothing: Any = None
-    rest: dict[str, Any] = dict.fromkeys(
-        ("gateway", "session_limits", "tenant", "gate", "jwks", "readiness", "files"), nothing
-    )
+    rest: dict[str, Any] = dict.fromkeys(("gateway", "session_limits", "tenant", "gate", "jwks", "files"), nothing)
     return WebSocketFrontend(**({"settings": SETTINGS, "memory": MemoryWatch()} | rest | given))
 
 

@@ -87,7 +87,7 @@ GATEWAY = Page(
         ),
         panel(
             "Ready",
-            "Good: 1. 0: /ready is 503 and names what is missing.",
+            "Good: 1. 0: /ready names it as missing. Without kafka or redis a gateway serves, degraded.",
             "bool",
             (lowest(metrics.ready, "instance", "check", where=_HERE), "{{instance}} {{check}}"),
         ),
