@@ -228,7 +228,7 @@ class Intake:
     def erase(self, session: SessionKey) -> None:
         """A conversation was erased: nothing that this process holds of it is used again."""
         self.worker.erase(session)
-        self.preparer.prompts.forget()
+        self.preparer.prompts.encoded_turns.forget(session)
 
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
         """Whether it is answered together with the same request asked before. An answer that has nothing for it is let
