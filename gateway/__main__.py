@@ -9,6 +9,7 @@ from websockets.asyncio.server import Server
 from gateway.admission import Admission, AdmissionLimits, AdmissionPolicy
 from gateway.capacity_reader import read_reports
 from gateway.care import Care
+from gateway.charges import Tariff
 from gateway.cursor import CursorKey
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.gatekeeper import Gatekeeper
@@ -18,6 +19,7 @@ from gateway.identity import TokenGate, TokenRules
 from gateway.jwks import Jwks
 from gateway.log_follower import LogFollower
 from gateway.memory_watch import MIB, MemoryWatch
+from gateway.metering import Metering
 from gateway.questions import Questions
 from gateway.quotas import Quotas
 from gateway.reply_consumer import consume_replies
@@ -98,8 +100,10 @@ class GatewayProcess:
         self._questions = Questions(
             lambda bucket, number: LogReader(kafka, client_id=source, topic=topics.requests(bucket), partition=number)
         )
-        self._quotas = Quotas(settings.limits, settings.redis)
+        self._quotas = Quotas(Tariff(settings.quotas, settings.handoff), settings.redis)
         self._handoffs = HandoffStore(settings.redis)
+        gate = _token_gate(settings.auth)
+        self._jwks = _jwks(settings.auth, gate)
         # One of their own: a producer that fails to deliver is replaced, and questions would wait for that.
         self._handoff_producer = Producer(kafka, client_id=f"{source}-handoffs")
         self._tracer = Tracer(
@@ -109,7 +113,7 @@ class GatewayProcess:
             topics=topics,
         )
         self._gateway = Gateway(
-            quotas=self._quotas,
+            metering=Metering(quotas=self._quotas, jwks=self._jwks),
             gatekeeper=self._gatekeeper,
             resumption=Resumption(
                 key=CursorKey(_cursor_secret(settings.gateway)),
@@ -127,7 +131,9 @@ class GatewayProcess:
                     store=self._handoffs,
                     open_s=settings.handoff.open_s,
                     source=source,
+                    quotas=self._quotas,
                 ),
+                quotas=self._quotas,
             ),
             tracer=self._tracer,
             limits=AdmissionLimits.of(settings),
@@ -146,15 +152,12 @@ class GatewayProcess:
             ),
         )
         self._follower.replied = self._gateway.replied
-        gate = _token_gate(settings.auth)
-        self._jwks = _jwks(settings.auth, gate)
         self._frontend = WebSocketFrontend(
             gateway=self._gateway,
             settings=settings.gateway,
             session_limits=_session_limits(settings),
             tenant=settings.tenant,
             gate=gate,
-            jwks=self._jwks,
             memory=self._memory,
             files=StaticFiles(),
         )

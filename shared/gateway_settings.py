@@ -1,5 +1,6 @@
 """The settings of the edge: what it listens to and bears, and what it sends to the workers."""
 
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Self
 
@@ -20,6 +21,10 @@ class GatewaySettings(Group):
     reply_partition: int = Field(0, ge=0, description="this gateway's own partition of chat.replies; no two alike")
     allowed_origins: tuple[str, ...] = Field(
         (), description="pages that may connect, as https://shop.example[:port] (empty: any; set it in production)"
+    )
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
+        (IPv4Network("127.0.0.1/32"), IPv6Network("::1/128")),
+        description="networks whose X-Forwarded-For tells a client's address, as 10.0.0.0/8 (empty: none)",
     )
     max_connections: int = Field(10_000, ge=1, description="further ones are closed with 4504")
     max_inflight: int = Field(2_000, ge=1, description="unanswered requests of all connections together")
@@ -101,12 +106,16 @@ class HandoffSettings(Group):
         description="a person is asked after so many answers in a row of one session that were fallbacks, or said that "
         "nothing is known (0: never)",
     )
-    fallback_handoffs_per_minute: int = Field(
+    requests_per_minute: int = Field(6, ge=1, description="of one session, for a person; what is open is told again")
+    requested_per_minute: int = Field(
+        30, ge=0, description="people who are asked by one tenant's customers, at all gateways (0: any)"
+    )
+    fallbacks_per_minute: int = Field(
         30,
         ge=0,
-        description="people who are asked because of fallbacks, of one gateway: an outage is not all theirs (0: any)",
+        description="people who are asked because of one tenant's fallbacks, at all gateways: an outage is not all "
+        "theirs (0: any)",
     )
-    requests_per_minute: int = Field(6, ge=1, description="of one session, for a person; what is open is told again")
     open_s: float = Field(
         3_600.0, ge=1, le=2_592_000, description="until then, or until it is resolved, a session has one hand-off only"
     )

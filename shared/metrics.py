@@ -32,7 +32,9 @@ publish = Histogram("replyline_gateway_publish_seconds", "Produce to acknowledge
 replies_dropped = Counter("replyline_gateway_replies_dropped_total", "Replies nobody waits for, or repeated", ["why"])
 deltas_merged = Counter("replyline_gateway_deltas_merged_total", "Deltas joined to another for a slow client")
 handler_errors = Counter("replyline_gateway_handler_errors_total", "Our own faults, caught at the process's edge")
-quota_refusals = Counter("replyline_gateway_quota_refusals_total", "Requests over a minute's limit", ["of"])
+quota_refusals = Counter(
+    "replyline_gateway_quota_refusals_total", "Messages over what somebody may use up a minute", ["of", "kind"]
+)
 memory_level = Gauge("replyline_gateway_memory_level", "0 normal, 1 sheds at 92 %, 2 refuses at 95 % of the budget")
 connections_refused = Counter(
     "replyline_gateway_connections_refused_total", "Refused before the upgrade for want of memory"

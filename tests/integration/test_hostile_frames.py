@@ -248,7 +248,6 @@ async def test_a_fault_of_our_own_is_logged_and_counted_and_the_client_comes_bac
         session_limits=cast("SessionLimits", SimpleNamespace(messages_per_minute=100)),
         tenant="demo",
         gate=None,
-        jwks=None,
         memory=MemoryWatch(),
         files=StaticFiles(),
     )

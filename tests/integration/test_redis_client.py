@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 from redis.exceptions import RedisError
 
+from gateway.charges import Caller, Tariff
 from gateway.quotas import Quotas
 from shared.errors import ProtocolError
+from shared.gateway_settings import HandoffSettings
 from shared.history import History
+from shared.quota_settings import QuotaSettings
 from shared.redis_client import async_redis
 from shared.redis_settings import RedisSettings
-from shared.settings import LimitSettings
 
 AT_ONCE = 300
 
@@ -31,12 +33,13 @@ async def test_what_was_erased_is_known_to_all_who_ask_at_once(settings: RedisSe
 
 async def test_the_gateways_count_together_however_many_ask_at_once(settings: RedisSettings, unique: Any) -> None:
     """One of them counts alone where it believes Redis to be away, and lets as many in again."""
-    one, other = (Quotas(LimitSettings(tenant_requests_per_minute=10), settings) for _ in range(2))
-    shop = unique("shop")
+    tariff = Tariff(QuotaSettings(tenant_per_minute=10), HandoffSettings())
+    one, other = (Quotas(tariff, settings) for _ in range(2))
+    caller = Caller(unique("shop"), "s")
 
     async def passes(quotas: Quotas) -> bool:
         try:
-            await quotas.take(shop, "")
+            await quotas.take("ask", caller)
         except ProtocolError:
             return False
         return True

@@ -12,14 +12,16 @@ from kv_stores import FAQ, SYSTEM, TENANT, A, B, C, MakeBench, asked
 from redis import Redis
 from redis.exceptions import ResponseError
 
+from gateway.charges import Caller, Tariff
 from gateway.quotas import Quotas
 from ops.embedded import EmbeddedRedis
 from ops.processes import free_port
 from shared.clock import now_unix_ms
 from shared.errors import ProtocolError
+from shared.gateway_settings import HandoffSettings
 from shared.history import History
+from shared.quota_settings import QuotaSettings
 from shared.redis_settings import RedisSettings
-from shared.settings import LimitSettings
 from shared.turn import Turn
 from workers.kv.store import Held
 
@@ -74,12 +76,12 @@ async def test_a_conversation_is_remembered_and_erased(cluster_url: str, make_be
 
 
 async def test_a_minutes_requests_are_counted(cluster_url: str, unique: Callable[[str], str]) -> None:
-    limits = LimitSettings(subject_requests_per_minute=2, tenant_requests_per_minute=3)
-    quotas = Quotas(limits, RedisSettings(url=cluster_url, timeout_ms=2_000))
+    tariff = Tariff(QuotaSettings(subject_per_minute=2, tenant_per_minute=3), HandoffSettings())
+    quotas = Quotas(tariff, RedisSettings(url=cluster_url, timeout_ms=2_000))
     shop = unique("shop")
     for subject in ("alice", "alice", "bob"):
-        await quotas.take(shop, subject)
-    with pytest.raises(ProtocolError, match="minute"):
-        await quotas.take(shop, "carol")
+        await quotas.take("ask", Caller(shop, "s", subject))
+    with pytest.raises(ProtocolError, match="this tenant may have a minute"):
+        await quotas.take("ask", Caller(shop, "s", "carol"))
     assert len(quotas._local) == 0, "they were counted in Redis"
     await quotas.close()

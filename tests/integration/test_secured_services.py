@@ -21,6 +21,7 @@ from secured import DOCUMENT, PARTITIONS, Secured, secured_services
 from system import Service, System, eventually
 from wire import Client
 
+from gateway.charges import Caller, Tariff
 from gateway.quotas import Quotas
 from ops.doctor import gather
 from ops.processes import free_port
@@ -29,14 +30,16 @@ from ops.recording.record import RecordOptions, record
 from shared.clock import now_unix_ms
 from shared.codec import msgpack_encode
 from shared.errors import BrokerUnavailable, ProtocolError
+from shared.gateway_settings import HandoffSettings
 from shared.history import History
 from shared.kafka import Outgoing, Producer, create_topics, describe_topics, group_lag, scan, why_unreachable
 from shared.kafka.groups import GroupWatcher
 from shared.messages import ReplyDone, Timings, Usage
+from shared.quota_settings import QuotaSettings
 from shared.redis_client import blocking_redis
 from shared.redis_settings import RedisSettings
 from shared.session_key import SessionKey
-from shared.settings import KvSettings, LimitSettings, Settings
+from shared.settings import KvSettings, Settings
 from shared.topics import BUCKETS
 from shared.turn import Turn
 from workers.kv.store import KvStore
@@ -63,7 +66,7 @@ async def test_gateway_and_worker_do_their_work_with_the_documented_rights(secur
     file.write_text("a wrong one")
     try:
         worker = system.worker(**secured.environment("worker"), **common)
-        gateway = system.gateway(**secured.environment("gateway"), **common, limits__tenant_requests_per_minute=1_000)
+        gateway = system.gateway(**secured.environment("gateway"), **common, quotas__tenant_per_minute=1_000)
         why = await eventually(lambda: why_kept_out(gateway), limit_s=60)
         assert "does not let user 'gateway' in with this password by SCRAM-SHA-512: check kafka.username" in why
         file.write_text(secured.passwords["gateway"])
@@ -153,14 +156,18 @@ async def test_redis_users_have_the_commands_that_they_use_and_no_others(
 
 async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
     settings = secured.redis_settings("gateway")
-    history, quotas = History(settings), Quotas(LimitSettings(subject_requests_per_minute=1), settings)
+    history, quotas = (
+        History(settings),
+        Quotas(Tariff(QuotaSettings(subject_per_minute=1), HandoffSettings()), settings),
+    )
     await history.ping()
     assert await history.append(session.tenant, session.session_id, Turn("r1", "q", "a", "model", 1))
     await history.delete(session.tenant, session.session_id, asked_unix_ms=now_unix_ms())
     assert await history.erased_since(session.tenant, session.session_id, 1)
-    await quotas.take(session.tenant, "alice")
-    with pytest.raises(ProtocolError, match="more than 1"):
-        await quotas.take(session.tenant, "alice")
+    alice = Caller(session.tenant, session.session_id, "alice")
+    await quotas.take_shared("ask", alice)
+    with pytest.raises(ProtocolError, match="more than this subject may have"):
+        await quotas.take_shared("ask", alice)
     await quotas.close()
     await history.close()
 

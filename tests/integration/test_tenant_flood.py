@@ -36,7 +36,7 @@ async def system(make_system: MakeSystem) -> System:
         worker__history_turns=0,
         gateway__messages_per_minute=100_000,
         gateway__max_inflight_per_connection=32,
-        limits__subject_requests_per_minute=0,
+        quotas__subject_per_minute=0,
         promise__first_token_ms=2_000,
         promise__deadline_ms=4_000,
     )

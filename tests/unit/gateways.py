@@ -10,14 +10,18 @@ from sessions import new
 
 from gateway.admission import Admission, AdmissionLimits, AdmissionPolicy
 from gateway.care import Care
+from gateway.charges import Caller, Kind
 from gateway.cursor import CursorKey, Place, Seal, Told
 from gateway.entry import Item
 from gateway.gatekeeper import Gatekeeper
 from gateway.gateway import Gateway
+from gateway.handoffs import Outcome
+from gateway.metering import Metering
 from gateway.outbox import Outbox
 from gateway.request_publisher import RequestPublisher
 from gateway.resumption import Resumption
 from gateway.session import Session
+from shared.errors import ProtocolError
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
 from shared.gateway_settings import AdmissionSettings, HandoffSettings
@@ -26,6 +30,7 @@ from shared.messages import (
     Cancel,
     ClientMessage,
     Erase,
+    HandoffReason,
     Reply,
     ReplyDelta,
     ReplyDone,
@@ -93,12 +98,45 @@ class FakeHistory:
         self.remembered.append(turn)
 
 
+@dataclass
 class FakeQuotas:
-    async def take(self, tenant: str, subject: str) -> None:
-        """Anyone may ask."""
+    """What was charged, here and at all gateways; of what is `used_up` no more may be had."""
+
+    used_up: set[Kind] = field(default_factory=set)
+    here: list[tuple[Kind, Caller]] = field(default_factory=list)
+    shared: list[tuple[Kind, Caller]] = field(default_factory=list)
+    handoffs: list[tuple[str, HandoffReason]] = field(default_factory=list)
+    handoffs_left: int = 1_000
+
+    def take_here(self, kind: Kind, caller: Caller) -> None:
+        if kind in self.used_up:
+            raise too_often()
+        self.here.append((kind, caller))
+
+    async def take_shared(self, kind: Kind, caller: Caller) -> None:
+        await asyncio.sleep(0)
+        self.shared.append((kind, caller))
+
+    async def take(self, kind: Kind, caller: Caller) -> None:
+        self.take_here(kind, caller)
+        await self.take_shared(kind, caller)
+
+    async def take_handoff(self, tenant: str, reason: HandoffReason) -> None:
+        await asyncio.sleep(0)
+        if len(self.handoffs) >= self.handoffs_left:
+            raise too_often()
+        self.handoffs.append((tenant, reason))
+
+
+def too_often() -> ProtocolError:
+    return ProtocolError("rate_limited", "too often", kind="rate_limit_error", retriable=True, retry_after_ms=9)
 
 
 class FakeHandoffs:
+    async def open(self, *_: object) -> Outcome:
+        await asyncio.sleep(0)
+        return Outcome(None)
+
     def forget(self, tenant: str, session_id: str) -> None:
         """Nobody was asked."""
 
@@ -141,6 +179,7 @@ class FakeConnection:
     session: Session
     num_inflight: int = 0
     heard: list[ServerMessage] = field(default_factory=list)
+    closes: list[int] = field(default_factory=list)
     _outbox: Outbox = field(default_factory=Outbox)
 
     def begin(self, seal: Seal, told: Iterable[Told]) -> None:
@@ -152,7 +191,9 @@ class FakeConnection:
     def flush(self) -> None:
         self.heard += self._outbox.take()
 
-    def close(self, code: int, reason: str) -> None: ...
+    def close(self, code: int, reason: str) -> None:
+        self.flush()
+        self.closes.append(code)
 
     async def say(self, *messages: ClientMessage) -> Self:
         """One after the other, in one breath."""
@@ -179,13 +220,16 @@ class Edge:
     history: FakeHistory = field(default_factory=FakeHistory)
     follower: FakeFollower = field(default_factory=FakeFollower)
     questions: FakeQuestions = field(default_factory=FakeQuestions)
+    quotas: FakeQuotas = field(default_factory=FakeQuotas)
     kafka_is_away: bool = False
+    people: bool = False
     gateway: Gateway = field(init=False)
     _numbers: int = 0
 
     def __post_init__(self) -> None:
         settings = Settings(admission=AdmissionSettings(enabled=False))
-        fakes: dict[str, Any] = {"history": self.history, "quotas": FakeQuotas()}
+        quotas: Any = self.quotas
+        fakes: dict[str, Any] = {"history": self.history, "metering": Metering(quotas=quotas)}
         producer: Any = self.producer
         follower: Any = self.follower
         questions: Any = self.questions
@@ -220,7 +264,7 @@ class Edge:
                 next_offset=lambda: 0,
                 max_inflight=100,
             ),
-            care=Care(settings=HandoffSettings(enabled=False), handoffs=nobody),
+            care=Care(settings=HandoffSettings(enabled=self.people), handoffs=nobody, quotas=quotas),
             **fakes,
         )
         self.follower.replied = self.gateway.replied

@@ -89,7 +89,7 @@ async def guarded(system: System, worker: Service, key_server: KeyServer) -> Ser
         gateway__reply_partition=2,
         gateway__allowed_origins=",".join(ALLOWED),
         gateway__messages_per_minute=100_000,
-        limits__subject_requests_per_minute=40,
+        quotas__subject_per_minute=40,
         auth__mode="token",
         auth__secret_file=secret,
         auth__jwks=key_server.url,
