@@ -67,7 +67,7 @@ class GatewayProcess:
         edges = BucketEdges(settings.limits.short_max_tokens, settings.limits.medium_max_tokens)
         defaults = Defaults.of(settings)
         self._settings = settings
-        self._history = History(settings.redis)
+        self._history = History(settings.redis, kv=settings.redis_of_kv)
         self._faq = LiveFaq(settings.faq)
         self._producer = Producer(kafka, client_id=source)
         self._replies = PartitionReader(kafka, client_id=source, topic=topics.replies, partitions=[partition])

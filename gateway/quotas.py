@@ -15,7 +15,7 @@ from shared import metrics
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.messages import HandoffReason
 from shared.redis_calls import RedisCalls
-from shared.redis_client import async_redis
+from shared.redis_nodes import RedisNodes
 from shared.redis_settings import RedisSettings
 
 # As LocalQuota.take, by Redis' own clock. ARGV: a minute, what may be off, then each key's share of a minute; all in
@@ -43,8 +43,8 @@ class Quotas:
         self._tariff = tariff
         self._calls = RedisCalls(redis, tells=False)
         self._local = LocalQuota()
-        self._redis = async_redis(redis)
-        self._take = self._redis.register_script(_TAKE)
+        self._redis = RedisNodes(redis, timeout_ms=redis.timeout_ms)
+        self._take = self._redis.script(_TAKE)
 
     def take_here(self, kind: Kind, caller: Caller) -> None:
         """What this gateway counts by itself."""
@@ -63,7 +63,7 @@ class Quotas:
         _check("handoff", await self._take_shared(tenant, self._tariff.opened(reason)))
 
     async def close(self) -> None:
-        await self._redis.aclose()
+        await self._redis.close()
 
     async def _take_shared(self, tenant: str, charges: Sequence[Charge]) -> Overdrawn | None:
         if not charges:
@@ -72,7 +72,7 @@ class Quotas:
         arguments = (int(MINUTE_MS * 1_000), int(ROUNDING_MS * 1_000), *shares)
         keys = [_key(tenant, charge.name) for charge in charges]
         try:
-            number, wait_us = await self._calls.bounded(self._take(keys=keys, args=arguments))
+            number, wait_us = await self._calls.bounded(self._take(keys, arguments))
         except StoreUnavailable:
             return self._local.take(charges, _now_ms(), tenant=tenant)
         return Overdrawn(charges[number - 1], int(wait_us) / 1_000) if number else None

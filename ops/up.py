@@ -22,11 +22,11 @@ import msgspec
 from ops.demo_env import demo_env, demo_env_path
 from ops.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
 from ops.embeddings import embeddings_env
-from ops.host_port import host_port
 from ops.own_pages import open_page
 from ops.own_services import OWN_SERVICES
 from ops.port_use import another_port, listen_problem
 from ops.processes import Child, ServiceError, free_port
+from shared.host_port import host_port
 from shared.logs import get_logger
 from shared.redis_settings import without_password
 from shared.settings import PREFIX, Settings

@@ -12,8 +12,8 @@ import msgspec
 from shared import metrics
 from shared.errors import StoreUnavailable
 from shared.redis_calls import RedisCalls
-from shared.redis_client import async_redis
-from shared.redis_settings import RedisSettings
+from shared.redis_nodes import RedisNodes
+from shared.redis_settings import RedisAddress, RedisSettings
 from shared.session_key import SessionKey
 from shared.turn import Turn
 
@@ -30,6 +30,11 @@ redis.call('LTRIM', KEYS[1], ARGV[3], -1)
 redis.call('EXPIRE', KEYS[1], ARGV[4])
 return 1
 """
+# That it was erased stands there before anything is gone.
+_DELETE = """
+redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
+return redis.call('DEL', KEYS[2], KEYS[3])
+"""
 _ERASED_FOR_S = 3_600  # no request lives longer
 
 _decode = msgspec.msgpack.Decoder(Turn).decode
@@ -40,13 +45,17 @@ class History:
     """The conversations' turns. Methods return nothing useful rather than raise when Redis is away, except `delete`
     and `ping`, whose callers must know."""
 
-    def __init__(self, settings: RedisSettings) -> None:
+    def __init__(self, settings: RedisSettings, *, kv: RedisAddress | None = None) -> None:
+        """`kv`: where conversations' KV is kept, for who erases."""
         self._settings = settings
         self._calls = RedisCalls(settings, tells=True)
         self._writing: dict[str, list[Turn]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._redis = async_redis(settings)
-        self._append = self._redis.register_script(_APPEND)
+        self._redis = RedisNodes(settings, timeout_ms=settings.timeout_ms)
+        self._append = self._redis.script(_APPEND)
+        self._delete = self._redis.script(_DELETE)
+        self._kv_calls = RedisCalls(settings, tells=False)
+        self._kv = None if kv is None else RedisNodes(kv, timeout_ms=settings.timeout_ms)
 
     @property
     def seen(self) -> bool:
@@ -70,7 +79,10 @@ class History:
         on_their_way = list(self._writing.get(_key(tenant, session_id), ()))  # as it was before Redis was asked
         values: list[Any] = []  # without decode_responses redis-py hands out bytes, and says str
         try:
-            values = await self._calls.bounded(self._redis.lrange(_key(tenant, session_id), -num_looked_at, -1))
+            key = _key(tenant, session_id)
+            values = await self._calls.bounded(
+                self._redis.call(key, lambda redis: redis.lrange(key, -num_looked_at, -1))
+            )
         except StoreUnavailable:
             metrics.history_unavailable.inc()
         turns: dict[str, Turn] = {}
@@ -108,7 +120,7 @@ class History:
         keys = (_key(tenant, session_id), _key(tenant, session_id, "erased"))
         values = (_encode(turn), turn.asked_unix_ms, -_MAX_TURNS, self._settings.history_ttl_s)
         try:
-            kept = await self._calls.bounded(self._append(keys=keys, args=values))
+            kept = await self._calls.bounded(self._append(keys, values))
         except StoreUnavailable:
             return False
         return bool(kept)
@@ -117,15 +129,17 @@ class History:
         """Forget a conversation, what the model has computed of it, what was being answered in it when that was asked
         for, and that its customer waits for a person. Raises `StoreUnavailable`."""
         self._writing.pop(_key(tenant, session_id), None)
-        pipeline = self._redis.pipeline(transaction=True)
-        pipeline.set(_key(tenant, session_id, "erased"), int(asked_unix_ms), ex=_ERASED_FOR_S)
-        pipeline.delete(*(_key(tenant, session_id, what) for what in ("turns", "kv", "handoff")))
-        await self._calls.bounded(pipeline.execute())
+        keys = [_key(tenant, session_id, what) for what in ("erased", "turns", "handoff")]
+        await self._calls.bounded(self._delete(keys, (int(asked_unix_ms), _ERASED_FOR_S)))
+        if self._kv is not None:
+            kv = _key(tenant, session_id, "kv")
+            await self._kv_calls.bounded(self._kv.call(kv, lambda redis: redis.delete(kv)))
 
     async def erased_since(self, tenant: str, session_id: str, asked_unix_ms: float) -> bool:
         """Whether a conversation was erased after that question was asked; False where Redis is away."""
         try:
-            erased = await self._calls.bounded(self._redis.get(_key(tenant, session_id, "erased")))
+            key = _key(tenant, session_id, "erased")
+            erased = await self._calls.bounded(self._redis.call(key, lambda redis: redis.get(key)))
         except StoreUnavailable:
             return False
         return erased is not None and int(erased) >= int(asked_unix_ms)
@@ -145,7 +159,9 @@ class History:
     async def close(self) -> None:
         """Write what is on its way, each within its timeout."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._redis.aclose()
+        await self._redis.close()
+        if self._kv is not None:
+            await self._kv.close()
 
 
 def _decoded(values: list[bytes]) -> list[Turn]:

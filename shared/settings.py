@@ -23,7 +23,7 @@ from shared.errors import SettingsError
 from shared.gateway_settings import AdmissionSettings, GatewaySettings, HandoffSettings
 from shared.kafka_settings import KafkaSettings
 from shared.quota_settings import QuotaSettings
-from shared.redis_settings import RedisSettings, refused_value, without_password
+from shared.redis_settings import KvRedisSettings, RedisAddress, RedisSettings, refused_value, without_password
 from shared.settings_group import Group
 from shared.tracing_settings import TracingSettings
 
@@ -222,6 +222,7 @@ class Settings(BaseSettings):
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
     kv: KvSettings = KvSettings()
+    kv_redis: KvRedisSettings = KvRedisSettings()
     model: ModelSettings = ModelSettings()
     promise: PromiseSettings = PromiseSettings()
     limits: LimitSettings = LimitSettings()
@@ -235,6 +236,11 @@ class Settings(BaseSettings):
     answers: AnswerSettings = AnswerSettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
+
+    @property
+    def redis_of_kv(self) -> RedisAddress:
+        """Where conversations' KV is kept."""
+        return self.kv_redis if self.kv_redis.url else self.redis
 
     @classmethod
     def settings_customise_sources(

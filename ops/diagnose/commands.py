@@ -15,8 +15,8 @@ from ops.diagnose.knowledge import Cause, causes
 from ops.diagnose.look import PrometheusError, look, targets_of
 from ops.diagnose.rules import found_in
 from ops.diagnose.system import Role, System
-from ops.host_port import host_port
 from shared.errors import SettingsError
+from shared.host_port import host_port
 from shared.logs import configure_logs
 from shared.process import BAD_INPUT_STATUS, fail
 from shared.settings import Settings, load_settings

@@ -103,7 +103,7 @@ async def test_an_erased_session_is_not_resurrected_by_a_late_save(bench: Bench)
     """Whoever saves however late; what is asked after the erasure is kept again."""
     store = bench.store()
     session, when = bench.session, asked()
-    history = History(bench.settings)
+    history = History(bench.settings, kv=bench.settings)
     await history.append(TENANT, session.session_id, Turn("r1", "q", "a", "model", int(when)))
     store.save(session, {A: b"a"}, asked_unix_ms=when)
     await history.delete(TENANT, session.session_id, asked_unix_ms=now_unix_ms())

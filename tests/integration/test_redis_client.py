@@ -51,7 +51,7 @@ async def test_the_gateways_count_together_however_many_ask_at_once(settings: Re
 
 
 async def test_closing_the_client_closes_its_connections(settings: RedisSettings) -> None:
-    client = async_redis(settings)
+    client = async_redis(settings, timeout_ms=settings.timeout_ms)
     await asyncio.gather(*(client.ping() for _ in range(5)))
     connections = client.connection_pool._available_connections
     assert connections
@@ -61,7 +61,7 @@ async def test_closing_the_client_closes_its_connections(settings: RedisSettings
 
 
 async def test_who_gets_no_connection_in_time_is_told(settings: RedisSettings) -> None:
-    client = async_redis(settings.model_copy(update={"timeout_ms": 50}))
+    client = async_redis(settings, timeout_ms=50)
     pool = client.connection_pool
     taken = [await pool.get_connection() for _ in range(pool.max_connections)]
     with pytest.raises(RedisError, match="No connection available"):

@@ -180,7 +180,7 @@ async def use_as_worker(secured: Secured, session: SessionKey) -> None:
     assert await history.append(session.tenant, session.session_id, Turn("r2", "q", "a", "model", now))
     assert await history.turns(session.tenant, session.session_id, limit=5, before_unix_ms=now + 1)
     await history.close()
-    store = KvStore(settings, KvSettings(timeout_ms=2_000), max_value_bytes=10, count_dropped=print)
+    store = KvStore(settings, KvSettings(timeout_ms=2_000), marks=settings, max_value_bytes=10, count_dropped=print)
     assert store.probe()
     for _ in range(2):
         assert store.save(session, {A: b"a"}, drop=[B], shared={B: b"b"}, asked_unix_ms=now) >= 1
@@ -357,10 +357,10 @@ async def test_the_doctor_sees_what_redis_refuses(secured: Secured) -> None:
     url = f"rediss://gateway:wr0ng@127.0.0.1:{secured.redis.port}/0"
     redis = secured.redis_settings("gateway", url=url, password_file=None)
     facts = await asyncio.to_thread(gather, Settings(kafka=secured.kafka("gateway"), redis=redis))
-    assert facts.redis_refusal is not None
-    assert "check the user in redis.url, and redis.password_file" in facts.redis_refusal
+    (refusal,) = facts.redis_refusals
+    assert "check the user in redis.url, and redis.password_file" in refusal
     welcome = Settings(kafka=secured.kafka("gateway"), redis=secured.redis_settings("gateway"))
-    assert (await asyncio.to_thread(gather, welcome)).redis_refusal is None
+    assert (await asyncio.to_thread(gather, welcome)).redis_refusals == []
 
 
 async def test_commands_end_with_one_line_and_status_1(secured: Secured) -> None:
