@@ -1,26 +1,10 @@
-"""The bugs: what is changed where, and which tests must notice. One that is not noticed is a missing test."""
+"""The bugs. One that no test notices is a missing test."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-
-@dataclass(frozen=True, slots=True)
-class Bug:
-    """`old`, which stands exactly once in `file`, becomes `new`; at least one of `tests` must then fail."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-
-    def planted_in(self, text: str) -> str:
-        """The file's text with the bug. Raises `ValueError` where `old` does not stand there exactly once."""
-        count = text.count(self.old)
-        if count != 1:
-            raise ValueError(f"{self.name}: {self.old!r} stands {count} times in {self.file}; correct the table")
-        return text.replace(self.old, self.new)
+from ops.planted_bugs.bug import Bug
+from ops.planted_bugs.door_bugs import DOOR_BUGS
 
 
 def find_misplaced(root: Path) -> list[str]:
@@ -325,4 +309,5 @@ BUGS: Final = (
         "most_ms = JUMPS_MS\n",
         ("tests/unit/test_clock.py",),
     ),
+    *DOOR_BUGS,
 )
