@@ -1,7 +1,7 @@
 """Who answers a request is settled before it becomes a job; only what the model is to answer has a prompt."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,6 +72,9 @@ class KeptHistory(History):
         super().__init__(RedisSettings())
         self._turns = turns
         self._redis = self  # type: ignore[assignment]
+
+    async def call(self, _: str, command: Callable[[Any], Awaitable[list[bytes]]]) -> list[bytes]:
+        return await command(self)
 
     async def lrange(self, _: object, start: int, end: int) -> list[bytes]:
         assert (start < 0, end) == (True, -1)
