@@ -9,6 +9,7 @@ from websockets.asyncio.server import Server
 from gateway.admission import Admission, AdmissionLimits, AdmissionPolicy
 from gateway.capacity_reader import read_reports
 from gateway.care import Care
+from gateway.charges import Tariff
 from gateway.cursor import CursorKey
 from gateway.erasure_reader import read_erasures
 from gateway.frontends.websocket import WebSocketFrontend
@@ -19,6 +20,7 @@ from gateway.identity import TokenGate, TokenRules
 from gateway.jwks import Jwks
 from gateway.log_follower import LogFollower
 from gateway.memory_watch import MIB, MemoryWatch
+from gateway.metering import Metering
 from gateway.questions import Questions
 from gateway.quotas import Quotas
 from gateway.reply_consumer import consume_replies
@@ -48,7 +50,7 @@ from shared.offsets import OffsetTracker
 from shared.process import BAD_INPUT_STATUS, fail, raise_file_limit, run_until_signal, settle_heap
 from shared.requests import Defaults
 from shared.settings import PREFIX, Settings, load_settings
-from shared.status import Readiness
+from shared.status import Readiness, serve_status
 from shared.tasks import TaskSet
 from shared.tokenizer import Tokenizer
 from shared.topics import BROADCAST_PARTITION, BucketEdges
@@ -70,7 +72,7 @@ class GatewayProcess:
         edges = BucketEdges(settings.limits.short_max_tokens, settings.limits.medium_max_tokens)
         defaults = Defaults.of(settings)
         self._settings = settings
-        self._history = History(settings.redis)
+        self._history = History(settings.redis, kv=settings.redis_of_kv)
         self._faq = LiveFaq(settings.faq)
         self._producer = Producer(kafka, client_id=source)
         self._replies = PartitionReader(kafka, client_id=source, topic=topics.replies, partitions=[partition])
@@ -111,8 +113,10 @@ class GatewayProcess:
         self._questions = Questions(
             lambda bucket, number: LogReader(kafka, client_id=source, topic=topics.requests(bucket), partition=number)
         )
-        self._quotas = Quotas(settings.limits, settings.redis)
+        self._quotas = Quotas(Tariff(settings.quotas, settings.handoff), settings.redis)
         self._handoffs = HandoffStore(settings.redis)
+        gate = _token_gate(settings.auth)
+        self._jwks = _jwks(settings.auth, gate)
         # One of their own: a producer that fails to deliver is replaced, and questions would wait for that.
         self._handoff_producer = Producer(kafka, client_id=f"{source}-handoffs")
         self._tracer = Tracer(
@@ -122,7 +126,7 @@ class GatewayProcess:
             topics=topics,
         )
         self._gateway = Gateway(
-            quotas=self._quotas,
+            metering=Metering(quotas=self._quotas, jwks=self._jwks),
             gatekeeper=self._gatekeeper,
             resumption=Resumption(
                 key=CursorKey(_cursor_secret(settings.gateway)),
@@ -140,7 +144,9 @@ class GatewayProcess:
                     store=self._handoffs,
                     open_s=settings.handoff.open_s,
                     source=source,
+                    quotas=self._quotas,
                 ),
+                quotas=self._quotas,
             ),
             tracer=self._tracer,
             limits=AdmissionLimits.of(settings),
@@ -155,28 +161,29 @@ class GatewayProcess:
                 defaults=defaults,
                 reply_partition=partition,
                 source=source,
+                away=lambda: self._kafka.away,
             ),
         )
         self._follower.replied = self._gateway.replied
-        gate = _token_gate(settings.auth)
-        self._jwks = _jwks(settings.auth, gate)
         self._frontend = WebSocketFrontend(
             gateway=self._gateway,
             settings=settings.gateway,
             session_limits=_session_limits(settings),
             tenant=settings.tenant,
             gate=gate,
-            jwks=self._jwks,
             memory=self._memory,
-            readiness=Readiness(
-                {
-                    "kafka": self._kafka_missing,
-                    "redis": self._redis_missing,
-                    "keys": self._keys_missing,
-                    "memory": self._memory.missing,
-                }
-            ),
             files=StaticFiles(),
+        )
+        self._readiness = Readiness(
+            {
+                "kafka": self._kafka_missing,
+                "redis": self._history.missing,
+                "keys": self._keys_missing,
+                "memory": self._memory.missing,
+                "draining": self._draining,
+            },
+            # The FAQ answers then, and what is held here is resumed: the door stays open.
+            optional=frozenset({"kafka", "redis"}),
         )
         metrics.promise.labels("first_token").set(settings.promise.first_token_ms / 1_000)
         metrics.promise.labels("whole").set(settings.promise.deadline_ms / 1_000)
@@ -187,13 +194,18 @@ class GatewayProcess:
             return None
         return self._kafka.why
 
-    def _redis_missing(self) -> str | None:
-        return self._history.missing()
-
     def _keys_missing(self) -> str | None:
         return None if self._jwks is None else self._jwks.missing()
 
+    def _draining(self) -> str | None:
+        return "it ends, and takes nobody new" if self._gateway.draining else None
+
     async def run(self, stop: asyncio.Event) -> None:
+        settings = self._settings.gateway
+        async with await serve_status(settings.metrics_host, settings.metrics_port, self._readiness):
+            await self._serve(stop)
+
+    async def _serve(self, stop: asyncio.Event) -> None:
         if self._jwks is not None:
             await self._jwks.start()
         server = await self._frontend.listen()

@@ -1,21 +1,22 @@
 """What a customer has of people: the hand-offs that are asked for or due, and what is thought of the answers."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from gateway.background import Background
+from gateway.charges import Caller
 from gateway.connection import Connection, refuse
 from gateway.entry import Entry
 from gateway.handoff_wish import wants_person
 from gateway.handoffs import Handoffs, Outcome
-from gateway.local_quota import LocalQuota
+from gateway.quotas import Quotas
 from gateway.session_answers import SessionAnswers
 from shared import metrics
-from shared.clock import now_unix_ms
 from shared.errors import ProtocolError
 from shared.fallback import Fallback
 from shared.faq import detect_language
-from shared.faults import contained
+from shared.faults import caught
 from shared.gateway_settings import HandoffSettings
 from shared.handoffs import Handoff
 from shared.logs import get_logger
@@ -54,9 +55,8 @@ class Care:
 
     settings: HandoffSettings
     handoffs: Handoffs
+    quotas: Quotas
     answers: SessionAnswers = field(default_factory=SessionAnswers)
-    _asked: LocalQuota = field(default_factory=LocalQuota)
-    _due: LocalQuota = field(default_factory=LocalQuota)
     _beside: Background = field(default_factory=Background)
 
     def __len__(self) -> int:
@@ -86,34 +86,28 @@ class Care:
 
     def _requested(self, connection: Connection, request: HandoffRequest) -> None:
         """By the client's own message. Raises `ProtocolError`."""
-        session = connection.session
         if not self.settings.enabled:
             raise ProtocolError("handoff_not_offered", "nobody is there to take over; ask your question here")
-        self._count_request(session.tenant, session.conversation_id, "requested")
         self._beside.start(self._request(connection, request))
 
     async def _request(self, connection: Connection, request: HandoffRequest) -> None:
         session = connection.session
-        outcome = await self._open(session.tenant, session.conversation_id, "requested", request.language)
-        if outcome.handoff is not None:
+        try:
+            outcome = await self._open(session.tenant, session.conversation_id, "requested", request.language)
+            if outcome.handoff is None:
+                raise _nobody_reached()
+        except ProtocolError as error:
+            refuse(connection, error, request.event_id)
+        else:
             _tell(connection, outcome.handoff, request.event_id)
-            return
-        error = ProtocolError(
-            "handoff_failed",
-            "nobody could be reached, and nobody has been asked; try again",
-            kind="server_error",
-            retriable=True,
-            retry_after_ms=_RETRY_AFTER_MS,
-        )
-        refuse(connection, error, request.event_id)
         connection.flush()
 
-    async def wished(self, entry: Entry, connection: Connection | None) -> Fallback | None:
+    async def wished(self, entry: Entry, connection: Connection | None, caller: Caller) -> Fallback | None:
         """In the words of a question: what that is answered; None where it is any other question. Raises
         `ProtocolError` where there are too many of them."""
         if not self.settings.enabled or not wants_person(entry.input):
             return None
-        self._count_request(entry.tenant, entry.session_id, "text")
+        await self.quotas.take("handoff", caller)
         language = detect_language(entry.input)
         outcome = await self._open(entry.tenant, entry.session_id, "text", language)
         if outcome.handoff is None:
@@ -124,21 +118,6 @@ class Care:
             _tell(connection, outcome.handoff)
         said = _SAID["open" if outcome.was_open else "created"][language]
         return Fallback(source="handoff", text=said, language=language)
-
-    def _count_request(self, tenant: str, session_id: str, reason: HandoffReason) -> None:
-        """Raises `ProtocolError` where it is one too many of the session."""
-        per_minute = self.settings.requests_per_minute
-        wait_ms = self._asked.take(f"{tenant}/{session_id}", per_minute, now_unix_ms())
-        if wait_ms > 0:
-            metrics.handoffs.labels(reason, "limited").inc()
-            wait_whole_ms = int(wait_ms) + 1
-            raise ProtocolError(
-                "rate_limited",
-                f"a person was asked for more than {per_minute} times a minute; wait {wait_whole_ms} ms",
-                kind="rate_limit_error",
-                retriable=True,
-                retry_after_ms=wait_whole_ms,
-            )
 
     # --- or is due
 
@@ -152,22 +131,23 @@ class Care:
             self._beside.start(self._after_fallbacks(entry, connection))
 
     async def _after_fallbacks(self, entry: Entry, connection: Connection | None) -> None:
-        """Nobody has asked for it: where it does not come about, nothing is said of it. Where a person has been asked
-        already it is not counted."""
-        per_minute = self.settings.fallback_handoffs_per_minute
-        is_open = await self.handoffs.find(entry.tenant, entry.session_id) is not None
-        if not is_open and per_minute and self._due.take("", per_minute, now_unix_ms()) > 0:
-            metrics.handoffs.labels("fallbacks", "limited").inc()
-            return
-        outcome = await self._open(entry.tenant, entry.session_id, "fallbacks", detect_language(entry.input))
-        if outcome.handoff is not None and not outcome.was_open and connection is not None:
-            _tell(connection, outcome.handoff)
+        """Nobody has asked for it: where it does not come about, nothing is said of it."""
+        with suppress(ProtocolError):
+            outcome = await self._open(entry.tenant, entry.session_id, "fallbacks", detect_language(entry.input))
+            if outcome.handoff is not None and not outcome.was_open and connection is not None:
+                _tell(connection, outcome.handoff)
 
     async def _open(self, tenant: str, session_id: str, reason: HandoffReason, language: Language) -> Outcome:
+        """Raises `ProtocolError` where there have been too many of the tenant."""
         response_ids = self.answers.response_ids(tenant, session_id)
         outcome = Outcome(None)
-        with contained("handoff"):  # then nobody has been asked, and that is said
+        try:
             outcome = await self.handoffs.open(tenant, session_id, reason, language, response_ids)
+        except ProtocolError:
+            metrics.handoffs.labels(reason, "limited").inc()
+            raise
+        except Exception as error:  # noqa: BLE001 - then nobody has been asked, and that is said
+            caught("handoff", error)
         said = "failed" if outcome.handoff is None else "open" if outcome.was_open else "created"
         metrics.handoffs.labels(reason, said).inc()
         if outcome.handoff is not None:
@@ -201,6 +181,16 @@ class Care:
         """The conversation is erased."""
         self.answers.forget(tenant, session_id)
         self.handoffs.forget(tenant, session_id)
+
+
+def _nobody_reached() -> ProtocolError:
+    return ProtocolError(
+        "handoff_failed",
+        "nobody could be reached, and nobody has been asked; try again",
+        kind="server_error",
+        retriable=True,
+        retry_after_ms=_RETRY_AFTER_MS,
+    )
 
 
 def _tell(connection: Connection, handoff: Handoff, event_id: str | None = None) -> None:

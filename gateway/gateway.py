@@ -24,10 +24,10 @@ from gateway.gatekeeper import Gatekeeper
 from gateway.generations import Generations, not_erased
 from gateway.inflight import InflightTable
 from gateway.lines import Lines
-from gateway.quotas import Quotas
+from gateway.metering import Metering
 from gateway.request_publisher import RequestPublisher
 from gateway.resumption import Resumption
-from gateway.session import Ask, Begin, CancelAsked, Close, Effect, ForCare, Forget, Refuse, Send
+from gateway.session import Ask, Begin, CancelAsked, Close, Effect, ForCare, Forget, Refuse, Send, Session
 from gateway.tracer import Tracer
 from shared import metrics
 from shared.clock import correction_ms, now_unix_ms, wire_unix_ms
@@ -58,7 +58,7 @@ class Gateway:
     history: History
     publisher: RequestPublisher
     gatekeeper: Gatekeeper
-    quotas: Quotas
+    metering: Metering
     resumption: Resumption
     care: Care
     tracer: Tracer = field(default_factory=Tracer)
@@ -102,11 +102,12 @@ class Gateway:
             self.inflight.detach(connection.session.connection_id)
 
     async def received(self, connection: Connection, message: ClientMessage) -> None:
-        """A decoded message, the connection's next: it waits for Redis at most. Errors go to the client; the connection
-        stays."""
+        """A decoded message, the connection's next: it waits for Redis, and a token for its key. Errors go to the
+        client; the connection stays."""
         event_id = getattr(message, "event_id", None)
         try:
-            await self._carry_out(connection, connection.session.receive(message, now_unix_ms()))
+            if await self.metering.admits(connection, message):
+                await self._carry_out(connection, connection.session.receive(message, now_unix_ms()))
         except ProtocolError as error:
             refuse(connection, error, event_id)
         connection.flush()
@@ -117,7 +118,7 @@ class Gateway:
         connection.flush()
 
     async def _carry_out(self, connection: Connection, effects: Iterable[Effect]) -> None:
-        for effect in effects:
+        async for effect in self.metering.passing(connection, effects):
             match effect:
                 case Send(message):
                     connection.put(message)
@@ -223,15 +224,14 @@ class Gateway:
         connection.num_inflight += 1
         metrics.inflight.set(len(self.inflight))
         self._set_timer()
-        subject = session.identity.subject if session.identity else ""
-        self._beside.start(self._endings.for_one(entry, self._admit(entry, asked, subject)))
+        self._beside.start(self._endings.for_one(entry, self._admit(entry, asked, session)))
 
-    async def _admit(self, entry: Entry, asked: ResponseCreate, subject: str) -> None:
+    async def _admit(self, entry: Entry, asked: ResponseCreate, session: Session) -> None:
         """Count, decide, publish; a session's questions one after the other. Whatever Kafka does, the deadline's timer
         stands behind."""
         try:
             async with self._lines.turn((entry.tenant, entry.session_id)):
-                delivery = await self._send(entry, asked, subject)
+                delivery = await self._send(entry, asked, session)
             if delivery is None:
                 return
             entry.request = await self.publisher.delivered(entry, delivery)
@@ -247,16 +247,16 @@ class Gateway:
             return
         self._endings.show(entry, self.inflight.acknowledge(entry))
 
-    async def _send(self, entry: Entry, asked: ResponseCreate, subject: str) -> "asyncio.Future[object] | None":
+    async def _send(self, entry: Entry, asked: ResponseCreate, session: Session) -> "asyncio.Future[object] | None":
         """Its delivery to Kafka; None where the workers do not get it. Raises `BrokerUnavailable`, `ProtocolError`
         where Kafka does not take it."""
         if entry.response is not None:  # while it stood in line
             return None
         try:
-            await self.quotas.take(entry.tenant, subject)
+            await self.metering.quotas.take_shared("ask", session.caller)
             num_tokens = await self._count(entry.input)
             check_length(self.limits, num_tokens)
-            stand_in = await self.care.wished(entry, self.connections.of(entry))
+            stand_in = await self.care.wished(entry, self.connections.of(entry), session.caller)
         except ProtocolError as error:
             self._endings.refuse(entry, error)
             return None

@@ -47,7 +47,7 @@ class Generations:
 
     async def begin(self, session: Session) -> int:
         """`session.delete`: the history is erased, and what was computed of it; what is in flight is cancelled; nothing
-        of what is asked from now on. Raises `StoreUnavailable`: nothing has happened."""
+        of what is asked from now on. Raises `StoreUnavailable`: whatever was erased, it is to be done again."""
         key = session.key
         least = max(self._known.generation(key, now_unix_ms()) + 1, int(wire_unix_ms()))
         generation = await self.history.delete(key.tenant, key.session_id, generation=least)

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
+from gateway.quotas import Quotas
 from shared.clock import wire_unix_ms
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
 from shared.handoff_store import HandoffStore
@@ -37,6 +38,7 @@ class Handoffs:
     store: HandoffStore
     open_s: float
     source: str
+    quotas: Quotas
     _own: OrderedDict[tuple[str, str], tuple[Handoff, bool]] = field(default_factory=OrderedDict)
     """What this gateway has opened, and whether Redis has it."""
     _opening: dict[tuple[str, str], asyncio.Task[Outcome]] = field(default_factory=dict)
@@ -44,7 +46,8 @@ class Handoffs:
     async def open(
         self, tenant: str, session_id: str, reason: HandoffReason, language: Language, response_ids: tuple[str, ...]
     ) -> Outcome:
-        """Who asks again while it is open, or on its way to Kafka, has the same."""
+        """Who asks again while it is open, or on its way to Kafka, has the same. Raises `ProtocolError` where the
+        tenant has had too many."""
         key = (tenant, session_id)
         task = self._opening.get(key)
         if task is None:
@@ -75,6 +78,7 @@ class Handoffs:
         found = await self.find(tenant, session_id)
         if found is not None:
             return Outcome(found, was_open=True)
+        await self.quotas.take_handoff(tenant, reason)
         handoff = Handoff(
             id=f"handoff_{secrets.token_hex(12)}",
             tenant=tenant,

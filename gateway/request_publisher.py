@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.cursor import Place
@@ -22,11 +23,14 @@ log = get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class RequestPublisher:
+    """`away`: Kafka is known to be gone. Nothing waits for it then."""
+
     producer: Producer
     topics: TopicNames
     defaults: Defaults
     reply_partition: int
     source: str
+    away: Callable[[], bool]
 
     async def enqueue(self, entry: Entry, asked: ResponseCreate) -> "asyncio.Future[object]":
         """Put the request behind those before it in its topic; `delivered` waits for it. Raises `BrokerUnavailable`,
@@ -55,6 +59,8 @@ class RequestPublisher:
         order = settle(request, self.defaults, entry.asked_unix_ms)
         if entry.trace is not None:
             entry.trace.sent_unix_ms = now_unix_ms()
+        if self.away():
+            raise BrokerUnavailable("Kafka is away")
         return await self.producer.enqueue(
             Outgoing(
                 self.topics.requests(entry.bucket),
@@ -118,5 +124,7 @@ class RequestPublisher:
 
     async def _broadcast(self, told: Cancel | Erase) -> None:
         """To every worker, and to every gateway. Raises `BrokerUnavailable`, `ProtocolError`."""
+        if self.away():
+            raise BrokerUnavailable("Kafka is away")
         value, partition = msgpack_encode(told), BROADCAST_PARTITION
         await self.producer.publish(Outgoing(self.topics.cancels, value, partition=partition))

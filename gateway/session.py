@@ -8,6 +8,7 @@ import zlib
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from gateway.charges import Caller
 from gateway.identity import Identity, TokenGate
 from shared.errors import ProtocolError
 from shared.failed_ends import detail_of
@@ -125,10 +126,11 @@ class Session:
 
     With a `gate` the tenant and the subject are the token's, and `conversation_id`, what the session is called behind
     the gateway, is that subject's alone. Without one anybody speaks for `tenant`, and the session's id is all that
-    there is to know of a conversation.
+    there is to know of a conversation. `address` is the client's, as it is charged.
     """
 
     __slots__ = (
+        "_address",
         "_allowance",
         "_allowance_unix_ms",
         "_gate",
@@ -155,6 +157,7 @@ class Session:
         gate: TokenGate | None,
         limits: SessionLimits,
         now_unix_ms: float,
+        address: str = "",
     ) -> None:
         self.connection_id = connection_id
         self.session_id = fresh_session_id
@@ -163,6 +166,7 @@ class Session:
         self.identity: Identity | None = None
         self.consent: Consent | None = None
         self._gate = gate
+        self._address = address
         self.state = State.NEW
         self._limits = limits
         self._opened_unix_ms = now_unix_ms
@@ -224,12 +228,22 @@ class Session:
         except ProtocolError as error:
             if self._gate is None:
                 raise
-            self.state = State.CLOSED
-            return [Refuse(error), Close(_code_of(error), error.code)]
+            return [Refuse(error), self.turn_away(error)]
         self._name_session(message.session_id)
         self.consent = message.consent
         self.state = State.OPEN
         return [Begin(message.resume, returns=message.session_id is not None)]
+
+    def turn_away(self, error: ProtocolError) -> Close:
+        """It is not begun, or goes no further, for that reason."""
+        self.state = State.CLOSED
+        return Close(_code_of(error), error.code)
+
+    @property
+    def caller(self) -> Caller:
+        """Who is charged for what is done in it."""
+        subject = "" if self.identity is None else self.identity.subject
+        return Caller(self.tenant, self.conversation_id, subject, self._address)
 
     def created(self, *, recovered: bool, replayed: int) -> SessionCreated:
         """What an open session tells its client first."""

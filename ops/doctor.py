@@ -24,13 +24,13 @@ from rich.table import Table
 from ops.doctor_rows import Facts, Purpose, Row, judge, nothing_is_missing, verdict
 from ops.embedded import find_librdkafka, find_redis_server
 from ops.engine_facts import engine_facts
-from ops.host_port import host_port
 from ops.kafka_broker import find_java
 from ops.kv_memory import kv_facts, redis_memory
 from ops.port_use import port_use
+from shared.host_port import host_port
 from shared.kafka import broker_addresses, why_unreachable
-from shared.redis_client import blocking_redis, cause_of
-from shared.redis_settings import RedisSettings
+from shared.redis_client import blocking_redis, cause_of, seed_of
+from shared.redis_settings import RedisAddress
 from shared.settings import Settings
 
 CONNECT_TIMEOUT_S: Final = 1.0
@@ -43,14 +43,15 @@ _MODULES: Final = {
 
 def purpose_of(settings: Settings) -> Purpose:
     """Production where somebody has said where its Kafka or its Redis is."""
-    named = {*settings.kafka.model_fields_set, *settings.redis.model_fields_set}
+    named = {*settings.kafka.model_fields_set, *settings.redis.model_fields_set, *settings.kv_redis.model_fields_set}
     return "production" if named & {"bootstrap_servers", "url"} else "demo"
 
 
 def gather(settings: Settings) -> Facts:
     """Look at this machine: a few seconds at most, nothing is changed."""
     kafka = {host_port(*address): _answers(address) for address in broker_addresses(settings.kafka)}
-    redis_name, redis_answers = _redis(settings.redis)
+    servers = {_redis_name(each): each for each in (settings.redis, settings.redis_of_kv)}
+    redis = {name: _answers(_redis_address(each)) for name, each in servers.items()}
     librdkafka = find_librdkafka()
     gateway = settings.gateway
     return Facts(
@@ -75,10 +76,14 @@ def gather(settings: Settings) -> Facts:
         chromium=find_chromium(),
         kafka=kafka,
         kafka_refusal=asyncio.run(why_unreachable(settings.kafka)) if any(kafka.values()) else None,
-        redis={redis_name: redis_answers},
-        redis_refusal=redis_refusal(settings.redis) if redis_answers else None,
+        redis=redis,
+        redis_refusals=[
+            why for name, each in servers.items() if redis[name] and (why := redis_refusal(each)) is not None
+        ],
         kv=kv_facts(settings.model.dir, settings.kv) if settings.kv.enabled else None,
-        redis_memory=redis_memory(settings.redis, timeout_s=CONNECT_TIMEOUT_S),
+        history_memory=redis_memory(settings.redis, timeout_s=CONNECT_TIMEOUT_S),
+        kv_memory=redis_memory(settings.redis_of_kv, timeout_s=CONNECT_TIMEOUT_S),
+        has_kv_redis=settings.redis_of_kv is not settings.redis,
         engine=engine_facts(settings),
     )
 
@@ -120,13 +125,14 @@ def _existing(path: Path) -> Path:
     return next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.is_dir())
 
 
-def _redis(settings: RedisSettings) -> tuple[str, bool]:
-    """Its address, and whether something accepts connections there."""
-    url = urlsplit(settings.url)
-    if not url.hostname:
-        return url.path, _answers(url.path)
-    address = (url.hostname, url.port or 6379)
-    return host_port(*address), _answers(address)
+def _redis_address(settings: RedisAddress) -> tuple[str, int] | str:
+    node = seed_of(settings)
+    return node if node.host else urlsplit(settings.url).path
+
+
+def _redis_name(settings: RedisAddress) -> str:
+    address = _redis_address(settings)
+    return address if isinstance(address, str) else host_port(*address)
 
 
 def _answers(address: tuple[str, int] | str) -> bool:
@@ -143,7 +149,7 @@ def _answers(address: tuple[str, int] | str) -> bool:
         return False
 
 
-def redis_refusal(settings: RedisSettings) -> str | None:
+def redis_refusal(settings: RedisAddress) -> str | None:
     """Why it does not let us in as the settings say; None where it does."""
     client = blocking_redis(settings, timeout_ms=CONNECT_TIMEOUT_S * 1_000)
     try:

@@ -43,7 +43,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What was found. Addresses map to whether something listens there; `platform` is Python's name of the system."""
+    """What was found. Addresses map to whether something listens there; `platform` is Python's name of the system.
+    `has_kv_redis`: KV is kept in another Redis than the history."""
 
     platform: str
     python: tuple[int, int, int]
@@ -64,9 +65,11 @@ class Facts:
     kafka: Mapping[str, bool] = field(default_factory=dict)
     kafka_refusal: str | None = None
     redis: Mapping[str, bool] = field(default_factory=dict)
-    redis_refusal: str | None = None
+    redis_refusals: Sequence[str] = ()
     kv: KvFacts | None = None
-    redis_memory: RedisMemory | None = None
+    history_memory: RedisMemory | None = None
+    kv_memory: RedisMemory | None = None
+    has_kv_redis: bool = False
     engine: EngineFacts | None = None
 
 
@@ -76,7 +79,7 @@ def judge(facts: Facts, purpose: Purpose) -> list[Row]:
         rows = [*_for_the_demo(facts), *_for_the_tests(facts), *_services(facts, Status.WARN)]
     else:
         rows = [*_services(facts, Status.MISSING), *_for_a_process(facts)]
-    return [*rows, *_for_engine(facts), *_for_kv(facts)]
+    return [*rows, *_for_engine(facts), *_for_history(facts, purpose), *_for_kv(facts)]
 
 
 def nothing_is_missing(rows: Sequence[Row]) -> bool:
@@ -207,8 +210,10 @@ def _services(facts: Facts, otherwise: Status) -> list[Row]:
         _row(f"Redis {address}", up, _answering(up), remedy.format("REPLYLINE_REDIS__URL"), otherwise=otherwise)
         for address, up in facts.redis.items()
     ]
-    if facts.redis_refusal is not None:
-        rows.append(Row("Redis' door", otherwise, facts.redis_refusal, "check REPLYLINE_REDIS__URL and what it names"))
+    rows += [
+        Row("Redis' door", otherwise, refusal, "check the URL and what it names: REPLYLINE_REDIS__URL, …KV_REDIS__URL")
+        for refusal in facts.redis_refusals
+    ]
     return rows
 
 
@@ -228,6 +233,24 @@ def _for_engine(facts: Facts) -> list[Row]:
     return rows
 
 
+def _for_history(facts: Facts, purpose: Purpose) -> list[Row]:
+    """What must not be lost is where nothing is evicted; a demo may lose it."""
+    memory = facts.history_memory
+    if memory is None or purpose == "demo":
+        return []
+    remedy = "redis-cli config set maxmemory-policy noeviction"
+    if not facts.has_kv_redis:
+        remedy += "; KV needs another, which evicts: REPLYLINE_KV_REDIS__URL"
+    room = f"{_limit(memory)}, {memory.policy}: evicts history, hand-offs, and that a conversation was erased"
+    if memory.policy == "noeviction":
+        room = f"{_limit(memory)}, noeviction"
+    return [_row("Redis of the history", memory.policy == "noeviction", room, remedy, otherwise=Status.WARN)]
+
+
+def _limit(memory: RedisMemory) -> str:
+    return f"maxmemory {memory.max_bytes / 2**20:,.0f} MiB" if memory.max_bytes else "maxmemory: unlimited"
+
+
 def _for_kv(facts: Facts) -> list[Row]:
     """How many sessions' KV fits where; nothing where no model is prepared or none is kept."""
     if facts.kv is None:
@@ -239,21 +262,22 @@ def _for_kv(facts: Facts) -> list[Row]:
     needs = f"{facts.kv.precision}: {session_bytes / 1e6:.1f} MB for {SESSION_TOKENS:,} tokens"
     host_fits = f"{facts.kv.host_mib} MiB of host memory: {(facts.kv.host_mib << 20) // session_bytes} sessions"
     rows = [Row("session KV", Status.OK, f"{needs} (bytes a token: {by_precision}); {host_fits}")]
-    if facts.redis_memory is not None:
-        rows.append(_redis_room(facts.redis_memory, session_bytes))
+    if facts.kv_memory is not None:
+        rows.append(_redis_room(facts.kv_memory, session_bytes, own=facts.has_kv_redis))
     return rows
 
 
-def _redis_room(memory: RedisMemory, session_bytes: int) -> Row:
+def _redis_room(memory: RedisMemory, session_bytes: int, *, own: bool) -> Row:
     remedy = "redis-cli config set maxmemory-policy allkeys-lru"
+    if not own:
+        remedy = "give KV a Redis of its own, which evicts (allkeys-lru): REPLYLINE_KV_REDIS__URL"
+    room = _limit(memory)
     if memory.max_bytes == 0:
-        room, remedy = "maxmemory: unlimited, as many sessions as the machine holds", f"set maxmemory, then: {remedy}"
+        room, remedy = f"{room}, as many sessions as the machine holds", f"set maxmemory, then: {remedy}"
     else:
-        fits = memory.max_bytes // session_bytes
-        room = f"maxmemory {memory.max_bytes / 2**20:,.0f} MiB: {fits:,} sessions of {SESSION_TOKENS:,} tokens"
-    return _row(
-        "Redis memory", memory.policy != "noeviction", f"{room}, {memory.policy}", remedy, otherwise=Status.WARN
-    )
+        room += f": {memory.max_bytes // session_bytes:,} sessions of {SESSION_TOKENS:,} tokens"
+    room = f"{room}, {memory.policy}"
+    return _row("Redis of the KV", memory.policy != "noeviction", room, remedy, otherwise=Status.WARN)
 
 
 def _listed(lacking: Sequence[str]) -> str:

@@ -133,21 +133,27 @@ def find_redis_server() -> str | None:
 
 
 class EmbeddedRedis:
-    """One redis-server on a free port of 127.0.0.1, in memory, behind a random password.
+    """One redis-server on a free port of 127.0.0.1, in memory, behind a random password or a given one.
 
     `url` holds the password, which keeps the other users of the machine out; it is on no command line. `settings` are
     further lines of redis.conf.
     """
 
     def __init__(
-        self, *, max_memory_mb: int = 256, binary: str | None = None, port: int = 0, settings: Sequence[str] = ()
+        self,
+        *,
+        max_memory_mb: int = 256,
+        binary: str | None = None,
+        port: int = 0,
+        settings: Sequence[str] = (),
+        password: str = "",
     ) -> None:
         self._settings = settings
         self._binary = binary or find_redis_server()
         if self._binary is None:
             raise ServiceError(f"redis-server is missing. Type: {REDIS_INSTALL_COMMAND}")
         self._max_memory_mb = max_memory_mb
-        self._password = secrets.token_urlsafe(16)
+        self._password = password or secrets.token_urlsafe(16)
         self._child: Child | None = None
         self.port = port
         self.start()

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 from shared.errors import ModelError
 from shared.model_folder import ModelFolder
 from shared.redis_client import blocking_redis
-from shared.redis_settings import RedisSettings
+from shared.redis_settings import RedisAddress
 from shared.settings import KvSettings
 from workers.kv.layout import KvLayout, kv_dtype
 from workers.kv.values import CODECS, value_bytes
@@ -57,7 +57,7 @@ def kv_facts(model_dir: Path, kv: KvSettings) -> KvFacts | None:
     return KvFacts(precision=kv.precision, session_bytes=session_bytes, host_mib=kv.host_mib)
 
 
-def redis_memory(settings: RedisSettings, *, timeout_s: float) -> RedisMemory | None:
+def redis_memory(settings: RedisAddress, *, timeout_s: float) -> RedisMemory | None:
     """None where Redis does not answer, or does not tell this user."""
     client = blocking_redis(settings, timeout_ms=timeout_s * 1_000)
     try:

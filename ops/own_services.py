@@ -16,6 +16,11 @@ OWN_SERVICES: Final[Mapping[str, str]] = {
     "KAFKA__TLS_KEY": "",
     "REDIS__PASSWORD_FILE": "",
     "REDIS__TLS_CA": "",
+    "REDIS__CLUSTER": "false",
+    "KV_REDIS__URL": "",
+    "KV_REDIS__PASSWORD_FILE": "",
+    "KV_REDIS__TLS_CA": "",
+    "KV_REDIS__CLUSTER": "false",
 }
 
 

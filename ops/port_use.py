@@ -11,8 +11,7 @@ _LOWEST_OF_ANYBODY: Final = 1_024
 _HIGHEST: Final = 65_535
 _USUAL: Final = 8_080
 _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - asked, not bound
-_HEALTHY: Final = b'{"status":"ok"}'
-_OF_OURS: Final = b"replyline_"
+_OF_OURS: Final = b"<replyline-chat"
 
 
 class PortUse(StrEnum):
@@ -50,8 +49,8 @@ def another_port(port: int) -> int:
 
 
 def _is_replyline(host: str, port: int) -> bool:
-    """Many services say that they are well in these words; only a Replyline has metrics of this name."""
-    return _get(host, port, "/health") == _HEALTHY and _OF_OURS in (_get(host, port, "/metrics") or b"")
+    """Only a Replyline serves a page with this element."""
+    return _OF_OURS in (_get(host, port, "/") or b"")
 
 
 def _get(host: str, port: int, path: str) -> bytes | None:

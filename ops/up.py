@@ -22,11 +22,11 @@ import msgspec
 from ops.demo_env import demo_env, demo_env_path
 from ops.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
 from ops.embeddings import embeddings_env
-from ops.host_port import host_port
 from ops.own_pages import open_page
 from ops.own_services import OWN_SERVICES
 from ops.port_use import another_port, listen_problem
 from ops.processes import Child, ServiceError, free_port
+from shared.host_port import host_port
 from shared.logs import get_logger
 from shared.redis_settings import without_password
 from shared.settings import PREFIX, Settings
@@ -40,17 +40,22 @@ _LOADING: Final = "engine"  # what a worker's /ready misses until its model is l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """`host` and `port` are the gateway's; `redis` holds the password."""
+    """`host` and `port` are for customers; `redis` holds the password."""
 
     host: str
     port: int
-    metrics_host: str
-    metrics_port: int
+    gateway_metrics: tuple[str, int]
+    worker_metrics: tuple[str, int]
     page: str
     ws: str
     kafka: str
     redis: str
-    metrics: tuple[str, str]
+
+    @property
+    def metrics(self) -> tuple[str, str]:
+        """The gateway's page, then the worker's."""
+        gateway, worker = (f"http://{host_port(*at)}/metrics" for at in (self.gateway_metrics, self.worker_metrics))
+        return gateway, worker
 
     def environment(self) -> dict[str, str]:
         """What a command needs that is to work with these or to look at them, whatever else is set of Kafka and
@@ -61,8 +66,10 @@ class Addresses:
             f"{PREFIX}REDIS__URL": self.redis,
             f"{PREFIX}GATEWAY__HOST": self.host,
             f"{PREFIX}GATEWAY__PORT": str(self.port),
-            f"{PREFIX}WORKER__METRICS_HOST": self.metrics_host,
-            f"{PREFIX}WORKER__METRICS_PORT": str(self.metrics_port),
+            f"{PREFIX}GATEWAY__METRICS_HOST": self.gateway_metrics[0],
+            f"{PREFIX}GATEWAY__METRICS_PORT": str(self.gateway_metrics[1]),
+            f"{PREFIX}WORKER__METRICS_HOST": self.worker_metrics[0],
+            f"{PREFIX}WORKER__METRICS_PORT": str(self.worker_metrics[1]),
             f"{PREFIX}URL": self.ws,
         }
 
@@ -88,7 +95,8 @@ class EmbeddedSystem:
         topics = self._settings.kafka.topics
         kafka.create(topics.all(request_partitions=EMBEDDED_PARTITIONS, reply_partitions=EMBEDDED_PARTITIONS))
         redis = self._redis = self._services.enter_context(EmbeddedRedis())
-        metrics_port = free_port()
+        gateway_metrics = (gateway.metrics_host, free_port())
+        worker_metrics = (self._settings.worker.metrics_host, free_port())
         env = {
             **self._env,
             **{
@@ -100,24 +108,23 @@ class EmbeddedSystem:
             f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap,
             f"{PREFIX}REDIS__URL": redis.url,
             f"{PREFIX}GATEWAY__PORT": str(port),
-            f"{PREFIX}WORKER__METRICS_PORT": str(metrics_port),
+            f"{PREFIX}GATEWAY__METRICS_PORT": str(gateway_metrics[1]),
+            f"{PREFIX}WORKER__METRICS_PORT": str(worker_metrics[1]),
         }
         self.gateway = self._run("gateway", env)
         self.worker = self._run("workers", env)
         at = host_port(gateway.host, port)
-        pages = (f"http://{at}", f"http://{host_port(self._settings.worker.metrics_host, metrics_port)}")
-        await wait_ready(self.gateway, f"{pages[0]}/ready", "the gateway")
-        await wait_ready(self.worker, f"{pages[1]}/ready", "the worker")
+        await wait_ready(self.gateway, f"http://{host_port(*gateway_metrics)}/ready", "the gateway")
+        await wait_ready(self.worker, f"http://{host_port(*worker_metrics)}/ready", "the worker")
         return Addresses(
             host=gateway.host,
             port=port,
-            metrics_host=self._settings.worker.metrics_host,
-            metrics_port=metrics_port,
-            page=f"{pages[0]}/",
+            gateway_metrics=gateway_metrics,
+            worker_metrics=worker_metrics,
+            page=f"http://{at}/",
             ws=f"ws://{at}/ws",
             kafka=kafka.bootstrap,
             redis=redis.url,
-            metrics=(f"{pages[0]}/metrics", f"{pages[1]}/metrics"),
         )
 
     def _run(self, module: str, env: dict[str, str]) -> Child:
@@ -204,7 +211,8 @@ def _env_file(files: ExitStack, addresses: Addresses) -> str | None:
 
 
 async def wait_ready(child: Child, url: str, name: str) -> None:
-    """Until `/ready` misses nothing. A model has all the time it needs to load: a TensorRT plan is built for minutes.
+    """Until `/ready` misses nothing; one that is degraded is waited for. A model has all the time it needs to load: a
+    TensorRT plan is built for minutes.
 
     Raises `ServiceError` where the child ends, or is not ready a minute after its model.
     """
@@ -231,8 +239,8 @@ class _Page(msgspec.Struct):
 def _missing(url: str) -> Collection[str] | None:
     """The names of what `/ready` says is missing; None where nobody answers."""
     try:
-        with open_page(url, timeout_s=1):
-            return ()
+        with open_page(url, timeout_s=1) as page:
+            return _named(page)
     except urllib.error.HTTPError as error:
         with error:
             return _named(error)

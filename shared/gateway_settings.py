@@ -1,5 +1,6 @@
 """The settings of the edge: what it listens to and bears, and what it sends to the workers."""
 
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Self
 
@@ -11,13 +12,19 @@ from shared.settings_group import Group
 
 
 class GatewaySettings(Group):
-    """The edge: WebSocket, page, health and metrics on one port."""
+    """The edge: WebSocket and page on one port for customers; health and metrics on another for operators."""
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8080, ge=0, le=65_535, description="0 picks a free port")
+    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
+    metrics_port: int = Field(8082, ge=0, le=65_535, description="0 picks a free port")
     reply_partition: int = Field(0, ge=0, description="this gateway's own partition of chat.replies; no two alike")
     allowed_origins: tuple[str, ...] = Field(
         (), description="pages that may connect, as https://shop.example[:port] (empty: any; set it in production)"
+    )
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
+        (IPv4Network("127.0.0.1/32"), IPv6Network("::1/128")),
+        description="networks whose X-Forwarded-For tells a client's address, as 10.0.0.0/8 (empty: none)",
     )
     max_connections: int = Field(10_000, ge=1, description="further ones are closed with 4504")
     max_inflight: int = Field(2_000, ge=1, description="unanswered requests of all connections together")
@@ -68,6 +75,14 @@ class GatewaySettings(Group):
         return origins
 
     @model_validator(mode="after")
+    def _operators_have_a_port_of_their_own(self) -> Self:
+        if self.port and self.port == self.metrics_port:
+            raise ValueError(
+                f"gateway.port and gateway.metrics_port are both {self.port}; customers reach the one only"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _one_cursor_secret(self) -> Self:
         if self.cursor_secret is not None and self.cursor_secret_file is not None:
             raise ValueError("gateway.cursor_secret and gateway.cursor_secret_file are both set; unset one")
@@ -91,12 +106,16 @@ class HandoffSettings(Group):
         description="a person is asked after so many answers in a row of one session that were fallbacks, or said that "
         "nothing is known (0: never)",
     )
-    fallback_handoffs_per_minute: int = Field(
+    requests_per_minute: int = Field(6, ge=1, description="of one session, for a person; what is open is told again")
+    requested_per_minute: int = Field(
+        30, ge=0, description="people who are asked by one tenant's customers, at all gateways (0: any)"
+    )
+    fallbacks_per_minute: int = Field(
         30,
         ge=0,
-        description="people who are asked because of fallbacks, of one gateway: an outage is not all theirs (0: any)",
+        description="people who are asked because of one tenant's fallbacks, at all gateways: an outage is not all "
+        "theirs (0: any)",
     )
-    requests_per_minute: int = Field(6, ge=1, description="of one session, for a person; what is open is told again")
     open_s: float = Field(
         3_600.0, ge=1, le=2_592_000, description="until then, or until it is resolved, a session has one hand-off only"
     )

@@ -8,7 +8,7 @@ from typing import cast
 from shared.errors import ProtocolError
 from shared.handoffs import Handoff, decode_handoff, encode_handoff
 from shared.redis_calls import RedisCalls
-from shared.redis_client import async_redis
+from shared.redis_nodes import RedisNodes
 from shared.redis_settings import RedisSettings
 from shared.session_key import SessionKey
 
@@ -32,9 +32,9 @@ class HandoffStore:
 
     def __init__(self, settings: RedisSettings) -> None:
         self._calls = RedisCalls(settings, tells=False)
-        self._redis = async_redis(settings)
-        self._put = self._redis.register_script(_PUT)
-        self._remove = self._redis.register_script(_REMOVE)
+        self._redis = RedisNodes(settings, timeout_ms=settings.timeout_ms)
+        self._put = self._redis.script(_PUT)
+        self._remove = self._redis.script(_REMOVE)
 
     async def find(self, tenant: str, session_id: str) -> Handoff | None:
         """The one that is open; None also for what another version wrote."""
@@ -44,7 +44,7 @@ class HandoffStore:
     async def put(self, handoff: Handoff, *, open_s: float) -> None:
         keys = (_key(handoff.tenant, handoff.session_id), _key(handoff.tenant, handoff.session_id, "erased"))
         values = (encode_handoff(handoff), handoff.created_unix_ms, int(open_s * 1_000))
-        await self._calls.bounded(self._put(keys=keys, args=values))
+        await self._calls.bounded(self._put(keys, values))
 
     async def remove(self, handoff: Handoff) -> bool:
         """It is resolved. Whether it was open; another of its conversation stays."""
@@ -52,13 +52,14 @@ class HandoffStore:
         if value is None or (kept := _read(value)) is None or kept.id != handoff.id:
             return False
         key = _key(handoff.tenant, handoff.session_id)
-        return bool(await self._calls.bounded(self._remove(keys=(key,), args=(value,))))
+        return bool(await self._calls.bounded(self._remove((key,), (value,))))
 
     async def close(self) -> None:
-        await self._redis.aclose()
+        await self._redis.close()
 
     async def _value(self, tenant: str, session_id: str) -> bytes | None:
-        value = await self._calls.bounded(self._redis.get(_key(tenant, session_id)))
+        key = _key(tenant, session_id)
+        value = await self._calls.bounded(self._redis.call(key, lambda redis: redis.get(key)))
         return cast("bytes | None", value)  # redis-py says str
 
 

@@ -15,8 +15,8 @@ from shared.erasures import ERASED_FOR_S
 from shared.errors import StoreUnavailable
 from shared.faults import contained
 from shared.redis_calls import RedisCalls
-from shared.redis_client import async_redis
-from shared.redis_settings import RedisSettings
+from shared.redis_nodes import RedisNodes
+from shared.redis_settings import RedisAddress, RedisSettings
 from shared.session_key import SessionKey
 from shared.turn import Turn
 
@@ -50,13 +50,16 @@ class History:
     """The conversations' turns. Methods return nothing useful rather than raise when Redis is away, except `delete`
     and `ping`, whose callers must know."""
 
-    def __init__(self, settings: RedisSettings) -> None:
+    def __init__(self, settings: RedisSettings, *, kv: RedisAddress | None = None) -> None:
+        """`kv`: where conversations' KV is kept, for who erases."""
         self._settings = settings
         self._calls = RedisCalls(settings, tells=True)
         self._writing: dict[str, dict[asyncio.Task[None], Turn]] = {}
-        self._redis = async_redis(settings)
-        self._append = self._redis.register_script(_APPEND)
-        self._erase = self._redis.register_script(_ERASE)
+        self._redis = RedisNodes(settings, timeout_ms=settings.timeout_ms)
+        self._append = self._redis.script(_APPEND)
+        self._erase = self._redis.script(_ERASE)
+        self._kv_calls = RedisCalls(settings, tells=False)
+        self._kv = None if kv is None else RedisNodes(kv, timeout_ms=settings.timeout_ms)
 
     @property
     def seen(self) -> bool:
@@ -88,7 +91,10 @@ class History:
         on_their_way = list(self._writing.get(_key(tenant, session_id), {}).values())  # as before Redis was asked
         values: list[Any] = []  # without decode_responses redis-py hands out bytes, and says str
         try:
-            values = await self._calls.bounded(self._redis.lrange(_key(tenant, session_id), -num_looked_at, -1))
+            key = _key(tenant, session_id)
+            values = await self._calls.bounded(
+                self._redis.call(key, lambda redis: redis.lrange(key, -num_looked_at, -1))
+            )
         except StoreUnavailable:
             metrics.history_unavailable.inc()
         turns: dict[str, Turn] = {}
@@ -135,7 +141,7 @@ class History:
         keys = (_key(tenant, session_id), _key(tenant, session_id, "erased"))
         values = (_encode(turn), turn.generation, -_MAX_TURNS, self._settings.history_ttl_s)
         try:
-            kept = await self._calls.bounded(self._append(keys=keys, args=values))
+            kept = await self._calls.bounded(self._append(keys, values))
         except StoreUnavailable:
             return False
         return bool(kept)
@@ -145,15 +151,18 @@ class History:
         customer waits for a person. The generation that begins: this one, or the one that follows Redis' own. Raises
         `StoreUnavailable`."""
         keys = [_key(tenant, session_id, what) for what in ("erased", "turns", "handoff")]
-        begun = int(await self._calls.bounded(self._erase(keys=keys, args=(generation, ERASED_FOR_S))))
+        begun = int(await self._calls.bounded(self._erase(keys, (generation, ERASED_FOR_S))))
         self.forget(SessionKey(tenant, session_id), begun)
-        await self._calls.bounded(self._redis.delete(_key(tenant, session_id, "kv")))
+        if self._kv is not None:
+            kv = _key(tenant, session_id, "kv")
+            await self._kv_calls.bounded(self._kv.call(kv, lambda redis: redis.delete(kv)))
         return begun
 
     async def generation(self, tenant: str, session_id: str) -> int | None:
         """The conversation's, 0 where it was not erased lately; None where Redis is away."""
         try:
-            generation = await self._calls.bounded(self._redis.get(_key(tenant, session_id, "erased")))
+            key = _key(tenant, session_id, "erased")
+            generation = await self._calls.bounded(self._redis.call(key, lambda redis: redis.get(key)))
         except StoreUnavailable:
             return None
         return int(generation or 0)
@@ -174,7 +183,9 @@ class History:
         """Write what is on its way, each within its timeout."""
         tasks = [task for turns in self._writing.values() for task in turns]
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._redis.aclose()
+        await self._redis.close()
+        if self._kv is not None:
+            await self._kv.close()
 
 
 def _decoded(values: list[bytes]) -> list[Turn]:

@@ -31,7 +31,9 @@ e2e = Histogram("replyline_gateway_e2e_seconds", "Receipt to terminal event", ["
 publish = Histogram("replyline_gateway_publish_seconds", "Produce to acknowledgement", buckets=_LATENCY_S)
 replies_dropped = Counter("replyline_gateway_replies_dropped_total", "Replies nobody waits for, or repeated", ["why"])
 deltas_merged = Counter("replyline_gateway_deltas_merged_total", "Deltas joined to another for a slow client")
-quota_refusals = Counter("replyline_gateway_quota_refusals_total", "Requests over a minute's limit", ["of"])
+quota_refusals = Counter(
+    "replyline_gateway_quota_refusals_total", "Messages over what somebody may use up a minute", ["of", "kind"]
+)
 memory_level = Gauge("replyline_gateway_memory_level", "0 normal, 1 sheds at 92 %, 2 refuses at 95 % of the budget")
 connections_refused = Counter(
     "replyline_gateway_connections_refused_total", "Refused before the upgrade for want of memory"

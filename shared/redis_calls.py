@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from redis.exceptions import RedisError
+from redis.exceptions import OutOfMemoryError, RedisError
 
 from shared.errors import StoreUnavailable
 from shared.logs import get_logger
@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 log = get_logger()
 
+_TOLD_FULL_S: Final = 60.0
+
 
 class RedisCalls:
     """For one client on one event loop. `tells`: log when Redis goes and comes; one of a process's says it for all."""
@@ -24,6 +26,7 @@ class RedisCalls:
         self._settings = settings
         self._tells = tells
         self._away_until_s: float | None = None  # by the monotonic clock
+        self._told_full_s = float("-inf")
         self.seen = False
         """Whether Redis has ever answered."""
         self.problem = "no answer yet"
@@ -38,6 +41,11 @@ class RedisCalls:
         try:
             async with asyncio.timeout(self._settings.timeout_ms / 1_000):
                 value = await call
+        except OutOfMemoryError as error:  # it is there, and what it has can be read
+            if self._tells and now_s >= self._told_full_s + _TOLD_FULL_S:
+                self._told_full_s = now_s
+                log.warning("redis_full", cause=cause_of(error), action="give it more: maxmemory")
+            raise StoreUnavailable(f"Redis: {error!r}") from error
         except (RedisError, OSError, TimeoutError) as error:
             if self._tells and self._away_until_s is None:
                 log.warning("unavailable", what="redis", cause=cause_of(error))

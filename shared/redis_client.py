@@ -21,32 +21,36 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from redis.retry import Retry
 
 from shared.errors import SettingsError
-from shared.redis_settings import RedisSettings
+from shared.host_port import host_port
+from shared.redis_settings import RedisAddress
+from shared.redis_slots import Node
 
 # Few, since to open one costs more than many calls: where none is open yet the last of 500 calls at once is answered
 # after 25 ms by 16 connections, and by 64 after 100 ms, too late for `redis.timeout_ms`.
 _MAX_CONNECTIONS: Final = 16
 _PIECE_BYTES: Final = 65_536
+_PORT: Final = 6_379
 _BUFFER_CUTOFF: Final = 6_000  # redis-py's own
 
 
-def async_redis(settings: RedisSettings) -> AsyncRedis:
-    """A client for the event loop, bounded by `redis.timeout_ms`: a call beyond its connections waits so long for one.
-    Its `aclose` closes them all. Raises `SettingsError` where the URL is none."""
+def async_redis(settings: RedisAddress, *, timeout_ms: float, node: Node | None = None) -> AsyncRedis:
+    """A client for the event loop, each of whose calls takes at most `timeout_ms`: one beyond its connections waits so
+    long for one. `node`: another of the cluster than the URL names. Its `aclose` closes them all. Raises
+    `SettingsError` where the URL is none."""
     try:
         pool = BlockingConnectionPool.from_url(
-            _url(settings),
-            **_options(settings, settings.timeout_ms),
+            _url(settings, node),
+            **_options(settings, timeout_ms),
             retry=AsyncRetry(NoBackoff(), 0),
             max_connections=_MAX_CONNECTIONS,
-            timeout=settings.timeout_ms / 1_000,
+            timeout=timeout_ms / 1_000,
         )
         return AsyncRedis.from_pool(pool)
     except (ValueError, RedisError) as error:
         raise _refusal(settings, error) from None
 
 
-def blocking_redis(settings: RedisSettings, *, timeout_ms: float) -> Redis:
+def blocking_redis(settings: RedisAddress, *, timeout_ms: float, node: Node | None = None) -> Redis:
     """A client for one thread: one connection, each of whose reads and writes takes at most `timeout_ms`.
 
     A large value goes out in pieces, each with that limit: Python counts a socket's timeout over all of a write.
@@ -55,7 +59,7 @@ def blocking_redis(settings: RedisSettings, *, timeout_ms: float) -> Redis:
     """
     try:
         return Redis.from_url(
-            _url(settings),
+            _url(settings, node),
             **_options(settings, timeout_ms),
             retry=Retry(NoBackoff(), 0),
             max_connections=1,
@@ -79,7 +83,7 @@ def cause_of(error: Exception) -> str:
     return said
 
 
-def _options(settings: RedisSettings, timeout_ms: float) -> dict[str, Any]:
+def _options(settings: RedisAddress, timeout_ms: float) -> dict[str, Any]:
     options: dict[str, Any] = {"socket_timeout": timeout_ms / 1_000, "socket_connect_timeout": timeout_ms / 1_000}
     if settings.tls_ca is not None:
         options["ssl_ca_certs"] = str(settings.tls_ca)
@@ -88,18 +92,26 @@ def _options(settings: RedisSettings, timeout_ms: float) -> dict[str, Any]:
     return options
 
 
-def _url(settings: RedisSettings) -> str:
+def _url(settings: RedisAddress, node: Node | None) -> str:
     """redis-py takes the user from the URL or from who gives it the password, not from both."""
-    if settings.password_file is None:
+    if node is None and settings.password_file is None:
         return settings.url
     parts = urlsplit(settings.url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    login, at, place = parts.netloc.rpartition("@")
+    place = place if node is None else host_port(*node)
+    return parts._replace(netloc=place if settings.password_file is not None else f"{login}{at}{place}").geturl()
+
+
+def seed_of(settings: RedisAddress) -> Node:
+    """The node that the URL names."""
+    parts = urlsplit(settings.url)
+    return Node(parts.hostname or "", parts.port or _PORT)
 
 
 class _FileCredentials(CredentialProvider):
     """Who logs in: the URL's user, with the password that the file holds at that moment."""
 
-    def __init__(self, settings: RedisSettings) -> None:
+    def __init__(self, settings: RedisAddress) -> None:
         self._settings = settings
         self._user = urlsplit(settings.url).username
 
@@ -107,15 +119,16 @@ class _FileCredentials(CredentialProvider):
         try:
             password = self._settings.read_password() or ""
         except ValueError as error:
-            raise AuthenticationError(f"redis.password_file={str(self._settings.password_file)!r}: {error}") from None
+            file = f"{self._settings.group}.password_file={str(self._settings.password_file)!r}"
+            raise AuthenticationError(f"{file}: {error}") from None
         return (unquote(self._user), password) if self._user else (password,)
 
     async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
         return self.get_credentials()
 
 
-def _refusal(settings: RedisSettings, error: Exception) -> SettingsError:
-    return SettingsError(f"REPLYLINE_REDIS__URL={settings.shown_url!r}: {error}")
+def _refusal(settings: RedisAddress, error: Exception) -> SettingsError:
+    return SettingsError(f"REPLYLINE_{settings.group.upper()}__URL={settings.shown_url!r}: {error}")
 
 
 class _PiecePacker:

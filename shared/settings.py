@@ -22,7 +22,8 @@ from shared.auth_settings import AuthSettings
 from shared.errors import SettingsError
 from shared.gateway_settings import AdmissionSettings, GatewaySettings, HandoffSettings
 from shared.kafka_settings import KafkaSettings
-from shared.redis_settings import RedisSettings, refused_value, without_password
+from shared.quota_settings import QuotaSettings
+from shared.redis_settings import KvRedisSettings, RedisAddress, RedisSettings, refused_value, without_password
 from shared.settings_group import Group
 from shared.tracing_settings import TracingSettings
 
@@ -115,8 +116,6 @@ class LimitSettings(Group):
     default_output_tokens: int = Field(160, ge=1, le=1_000_000, description="when a request does not say")
     short_max_tokens: int = Field(64, ge=1, description="inputs up to this go to chat.requests.short")
     medium_max_tokens: int = Field(256, ge=1, description="up to this to .medium, longer ones to .long")
-    subject_requests_per_minute: int = Field(120, ge=0, description="of one token's subject, at all gateways (0: any)")
-    tenant_requests_per_minute: int = Field(0, ge=0, description="of all who ask one tenant, at all gateways (0: any)")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -226,9 +225,11 @@ class Settings(BaseSettings):
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
     kv: KvSettings = KvSettings()
+    kv_redis: KvRedisSettings = KvRedisSettings()
     model: ModelSettings = ModelSettings()
     promise: PromiseSettings = PromiseSettings()
     limits: LimitSettings = LimitSettings()
+    quotas: QuotaSettings = QuotaSettings()
     gateway: GatewaySettings = GatewaySettings()
     auth: AuthSettings = AuthSettings()
     admission: AdmissionSettings = AdmissionSettings()
@@ -238,6 +239,11 @@ class Settings(BaseSettings):
     answers: AnswerSettings = AnswerSettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
+
+    @property
+    def redis_of_kv(self) -> RedisAddress:
+        """Where conversations' KV is kept."""
+        return self.kv_redis if self.kv_redis.url else self.redis
 
     @classmethod
     def settings_customise_sources(

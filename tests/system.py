@@ -33,6 +33,7 @@ from shared.turn import Turn
 READY_S = 60.0
 LIMIT_S = 30.0
 STOP_S = 20.0
+OPERATORS_PAGES = ("/health", "/ready", "/ready/strict", "/metrics")
 _POLL_S = 0.02
 
 
@@ -59,7 +60,7 @@ class Page:
     body: bytes
 
 
-def _get(url: str) -> Page | None:
+def get(url: str) -> Page | None:
     try:
         with urllib.request.urlopen(url, timeout=5) as page:
             return Page(page.status, dict(page.headers), page.read())
@@ -72,10 +73,11 @@ def _get(url: str) -> Page | None:
 
 @dataclass(slots=True, kw_only=True)
 class Service:
-    """A gateway or a worker."""
+    """A gateway or a worker. `address` is for customers, `operators` for who runs it; a worker's are one."""
 
     child: Child
     address: str
+    operators: str
     log: Path
 
     @property
@@ -88,7 +90,8 @@ class Service:
 
     async def get(self, path: str) -> Page | None:
         """None where nobody answers."""
-        return await asyncio.to_thread(_get, f"http://{self.address}{path}")
+        address = self.operators if path in OPERATORS_PAGES else self.address
+        return await asyncio.to_thread(get, f"http://{address}{path}")
 
     async def status_of(self, path: str) -> int | None:
         page = await self.get(path)
@@ -98,7 +101,7 @@ class Service:
         async def is_ready() -> bool:
             if not self.child.running:
                 pytest.fail(f"ended with {self.child.process.returncode}: {self.log.read_text()[-2_000:]}")
-            return await self.status_of("/ready") == 200
+            return await self.status_of("/ready/strict") == 200
 
         await eventually(is_ready, limit_s=limit_s)
         return self
@@ -172,6 +175,8 @@ class System:
             "worker__group": "workers",
             "log__format": "json",
             "auth__mode": "anonymous",
+            # All clients are on one machine.
+            "quotas__address_per_minute": 0,
             # Most tests ask what no FAQ answers, to see the model's own text.
             "answers__policy": "model",
             "answers__guard": "false",
@@ -194,19 +199,24 @@ class System:
 
     def gateway(self, *, clock: Path | None = None, **settings: Any) -> Service:
         """Start one; `ready` waits for it. `clock`: a file that says how far off its clock is (`ops.chaos.clocks`)."""
+        host = settings.get("gateway__host", "127.0.0.1")
         port = settings.setdefault("gateway__port", free_port())
-        return self._start("gateway", port, settings, clock)
+        metrics_host = settings.setdefault("gateway__metrics_host", host)
+        metrics_port = settings.setdefault("gateway__metrics_port", free_port())
+        return self._start("gateway", f"{host}:{port}", f"{metrics_host}:{metrics_port}", settings, clock)
 
     def worker(self, *, module: str = "workers", clock: Path | None = None, **settings: Any) -> Service:
         """Start one, or what `module` makes of it; `ready` waits for it."""
-        port = settings.setdefault("worker__metrics_port", free_port())
-        return self._start(module, port, settings, clock)
+        address = f"127.0.0.1:{settings.setdefault('worker__metrics_port', free_port())}"
+        return self._start(module, address, address, settings, clock)
 
-    def _start(self, module: str, port: int, settings: dict[str, Any], clock: Path | None) -> Service:
+    def _start(
+        self, module: str, address: str, operators: str, settings: dict[str, Any], clock: Path | None
+    ) -> Service:
         log = self.folder / f"{module}-{len(self.services)}.log"
         what = [module] if clock is None else ["ops.chaos.clocks", str(clock), module]
         child = Child.start([sys.executable, "-m", *what], env=self.environment(**settings), log=log)
-        service = Service(child=child, address=f"127.0.0.1:{port}", log=log)
+        service = Service(child=child, address=address, operators=operators, log=log)
         self.services.append(service)
         return service
 

@@ -17,16 +17,14 @@ from shared.errors import ProtocolError
 from shared.messages import BY_MODEL, Grounding
 from shared.turn import Turn
 from workers.detokenizer import shown_text
+from workers.encoded_turns import EncodedTurns, Ids, TurnEncoder
 from workers.history_window import HistoryWindow
 from workers.prompt_budget import PromptBudget, whole_sentences
 
 _REMEMBERED_ENTRIES = 1_024
-_REMEMBERED_TURNS = 1_024
 _CONTINUATION_BYTES = range(0x80, 0xC0)
 
-Ids = tuple[int, ...]
 Entries = tuple[Grounding, ...]
-TurnEncoder = Callable[[str, str, Ids], Ids]
 
 
 class ChatTemplate:
@@ -103,11 +101,8 @@ class Prompt:
 
 class PromptBuilder:
     """Prompts with one system text. What is in many prompts is encoded once: the system text, each FAQ entry by itself
-    (so what stands before it has the same tokens with and without it), a turn for the questions after it. The caches
-    are bounded, in memory only.
-
-    `encode_turn` is the one that remembers turns, until the next `forget`. Who holds it from before the turns are read
-    leaves nothing of them in a later one.
+    (so what stands before it has the same tokens with and without it), a turn for the questions after it
+    (`encoded_turns`). The caches are bounded, in memory only.
     """
 
     def __init__(
@@ -118,13 +113,7 @@ class PromptBuilder:
         self._window = window
         self._budget = budget or PromptBudget()
         self._entry = lru_cache(_REMEMBERED_ENTRIES)(self._encode_entry)
-        self.encode_turn: TurnEncoder
-        self.forget()
-
-    def forget(self) -> None:
-        """All that customers wrote and were told: a conversation was erased. On any thread, also while another builds a
-        prompt."""
-        self.encode_turn = lru_cache(_REMEMBERED_TURNS)(self._encode_turn)
+        self.encoded_turns = EncodedTurns(self._encode_turn)
 
     def build(
         self,
@@ -136,14 +125,14 @@ class PromptBuilder:
         encode_turn: TurnEncoder | None = None,
     ) -> Prompt:
         """At most `max_tokens`, and of the turns no more than their budget: the oldest turns give way first, then the
-        lowest-ranked FAQ entries. `encode_turn`: the builder's of an earlier moment; None: of this one.
+        lowest-ranked FAQ entries. `encode_turn`: the conversation's of `encoded_turns`; None: nothing is remembered.
 
         Raises `ProtocolError` (`input_too_long`) where the question alone does not fit.
         """
         asked = (*self._template.message("user", question), *self._template.answer)
         entries = tuple(grounding)
         start = self._window.start(turns)
-        encode_turn = encode_turn or self.encode_turn
+        encode_turn = encode_turn or self._encode_turn
         while True:
             recalled = self._window.recalls(turns, start)
             parts = [*self._before(turns[start:], entries, recalled=recalled, encode_turn=encode_turn), asked]

@@ -279,7 +279,7 @@ class Intake:
     def erase(self, session: SessionKey, generation: int) -> None:
         """A conversation was erased: nothing that this process holds of its earlier generations is used again."""
         self.worker.erase(session, generation)
-        self.preparer.prompts.forget()
+        self.preparer.prompts.encoded_turns.forget(session)
 
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
         """Whether it is answered together with the same request asked before. An answer that has nothing for it is let

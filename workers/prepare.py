@@ -19,7 +19,8 @@ from shared.tokenizer import Tokenizer
 from shared.topics import BucketEdges
 from shared.turn import Turn
 from workers.answer import Answer
-from workers.conversation import Prompt, PromptBuilder, TurnEncoder
+from workers.conversation import Prompt, PromptBuilder
+from workers.encoded_turns import TurnEncoder
 from workers.engine import Sampling
 from workers.guard import FactGuard
 from workers.job import Job
@@ -50,7 +51,9 @@ class Preparer:
     async def prepare(self, order: Order, now_unix_ms: float) -> Job | ReplyDone:
         """The answer itself where the history has it. Raises `ProtocolError` for a request that cannot be served."""
         request = order.request
-        encode_turn = self.prompts.encode_turn  # before they are read: they may be erased until they are encoded
+        session = SessionKey(order.tenant, request.session_id)
+        # Before the turns are read: they may be erased until they are encoded.
+        encode_turn = self.prompts.encoded_turns.of(session)
         turns = await self.history.turns(
             order.tenant,
             request.session_id,
@@ -90,7 +93,7 @@ class Preparer:
         kv_unix_ms: tuple[float, float] | None = None
         if self.kv is not None and not decided:
             begun = clock.now_unix_ms()
-            standing = common_length(prompt.ids, self.standing(SessionKey(order.tenant, request.session_id)))
+            standing = common_length(prompt.ids, self.standing(session))
             await self.kv.restore(sequence, first=not turns, standing=standing)
             kv_unix_ms = begun, clock.now_unix_ms()
         return Job(

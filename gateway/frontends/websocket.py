@@ -11,13 +11,13 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.protocol import State
 
+from gateway.client_address import charged_address, is_trusted
 from gateway.connection import refuse, send_away
 from gateway.cursor import Seal, Told
 from gateway.entry import Item
 from gateway.frontends.sockets import send_frames, serve_sockets
 from gateway.gateway import Gateway
 from gateway.identity import TokenGate
-from gateway.jwks import Jwks
 from gateway.memory_watch import MemoryWatch
 from gateway.outbox import Outbox
 from gateway.session import CloseCode, Session, SessionLimits
@@ -28,9 +28,10 @@ from shared.codec import GATEWAY_CODECS, Codec, event_id_of
 from shared.errors import ProtocolError
 from shared.faults import caught, contained
 from shared.gateway_settings import GatewaySettings
-from shared.messages import ClientMessage, ServerMessage, SessionClosing, SessionRefresh, SessionStart
+from shared.logs import get_logger
+from shared.messages import ClientMessage, ServerMessage, SessionClosing
 from shared.origins import origin_may_connect
-from shared.status import Readiness, http_response, status_page
+from shared.status import http_response
 
 DEFAULT_SUBPROTOCOL = "chat.v1.json"
 
@@ -42,6 +43,12 @@ _MAX_RECONNECT_MS = 5_000
 # A client that does not read does not read a goodbye either.
 _CLOSE_S = 2.0
 _RETRY_AFTER_S = 5
+_TRUST_IT = (
+    "somebody says X-Forwarded-For; if it is your proxy, name its network in REPLYLINE_GATEWAY__TRUSTED_PROXIES, else "
+    "all clients behind it are charged as one"
+)
+
+log = get_logger()
 
 
 class WebSocketConnection:
@@ -154,12 +161,11 @@ class WebSocketFrontend:
     session_limits: SessionLimits
     tenant: str
     gate: TokenGate | None
-    jwks: Jwks | None
     memory: MemoryWatch
-    readiness: Readiness
     files: StaticFiles
     _connections: set[WebSocketConnection] = field(default_factory=set)
     _congested: set[WebSocketConnection] = field(default_factory=set)
+    _disbelieved: bool = False
 
     async def listen(self) -> Server:
         """Raises `OSError` when the address cannot be bound."""
@@ -173,7 +179,7 @@ class WebSocketFrontend:
                 return http_response(HTTPStatus.FORBIDDEN, "text/plain", b"this origin may not connect\n")
             return _no_memory() if self.memory.refuses else None
         del socket
-        page = status_page(path, self.readiness) or self.files.get(path)
+        page = self.files.get(path)
         return page or http_response(HTTPStatus.NOT_FOUND, "text/plain", b"not found; the chat is at /\n")
 
     async def _handle(self, socket: ServerConnection) -> None:
@@ -185,6 +191,7 @@ class WebSocketFrontend:
             gate=self.gate,
             limits=self.session_limits,
             now_unix_ms=now_unix_ms(),
+            address=self._address_of(socket),
         )
         connection = WebSocketConnection(
             socket,
@@ -212,6 +219,16 @@ class WebSocketFrontend:
             self._congested.discard(connection)
             self.gateway.closed(connection)
 
+    def _address_of(self, socket: ServerConnection) -> str:
+        """What the client is charged by."""
+        peer = str((socket.remote_address or ("",))[0])
+        forwarded = socket.request.headers.get_all("X-Forwarded-For") if socket.request is not None else []
+        trusted = self.settings.trusted_proxies
+        if forwarded and not self._disbelieved and not is_trusted(peer, trusted):
+            self._disbelieved = True
+            log.warning("proxy_not_trusted", action=_TRUST_IT)
+        return charged_address(peer, forwarded, trusted)
+
     async def _receive(
         self, connection: WebSocketConnection, socket: ServerConnection, codec: Codec[ClientMessage]
     ) -> None:
@@ -222,9 +239,6 @@ class WebSocketFrontend:
                 refuse(connection, error, event_id_of(data, text=codec.is_text))
                 connection.flush()
             else:
-                if self.jwks is not None and isinstance(message, SessionStart | SessionRefresh) and message.token:
-                    connection.session.hello_came()
-                    await self.jwks.prepare(message.token)
                 await self.gateway.received(connection, message)
             await self._until_taken(connection, socket)
 

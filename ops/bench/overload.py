@@ -100,7 +100,7 @@ async def measure_overload(settings: Settings, options: OverloadOptions, console
         worker, worker_page = await system.start_worker()
         clients = Clients(url=url, text=_question, max_output_tokens=_ANSWER_TOKENS)
         watch = _Watch(
-            metrics_url=url.replace("ws://", "http://").removesuffix("/ws") + "/metrics",
+            metrics_url=system.metrics_of(gateway),
             pids={"gateway": gateway.process.pid, "worker": worker.process.pid, "client": os.getpid()},
         )
         try:

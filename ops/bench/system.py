@@ -31,6 +31,7 @@ _UNLIMITED: Final = {
     "GATEWAY__MESSAGES_PER_MINUTE": "1000000",
     "GATEWAY__MAX_INFLIGHT": "100000",
     "GATEWAY__MAX_CONNECTIONS": "100000",
+    "QUOTAS__ADDRESS_PER_MINUTE": "0",
     "LOG__FORMAT": "json",
     "ANSWERS__POLICY": "model",
     "ANSWERS__GUARD": "false",
@@ -52,6 +53,7 @@ class System:
     _logs: Path | None = None
     _services: ExitStack = field(default_factory=ExitStack)
     _children: list[Child] = field(default_factory=list)
+    _pages: dict[int, str] = field(default_factory=dict)
 
     async def start_services(self) -> None:
         """The broker with its topics, and Redis. Raises `ServiceError` with the command to type."""
@@ -79,11 +81,12 @@ class System:
     ) -> tuple[Child, str]:
         """(process, WebSocket address). `switched`: as of `ops.bench.switched`; `module`: another that is run in the
         gateway's place. Raises `ServiceError`."""
-        port = free_port()
-        env = {"GATEWAY__HOST": "127.0.0.1", "GATEWAY__PORT": str(port)}
+        port, metrics_port = free_port(), free_port()
+        env = {"GATEWAY__HOST": "127.0.0.1", "GATEWAY__PORT": str(port), "GATEWAY__METRICS_PORT": str(metrics_port)}
         program = ("ops.bench.switched", "gateway") if switched else (module,)
         child = self._start(*program, name="gateway", env=env, cores=cores)
-        await self._until_ready(child, f"http://127.0.0.1:{port}/ready", "gateway")
+        self._pages[child.process.pid] = f"http://127.0.0.1:{metrics_port}"
+        await self._until_ready(child, f"{self._pages[child.process.pid]}/ready", "gateway")
         return child, f"ws://127.0.0.1:{port}/ws"
 
     async def start_worker(self, *, switched: bool = False) -> tuple[Child, str]:
@@ -91,9 +94,9 @@ class System:
         port = free_port()
         program = ("ops.bench.switched", "workers") if switched else ("workers",)
         child = self._start(*program, name="workers", env={"WORKER__METRICS_PORT": str(port)})
-        page = f"http://127.0.0.1:{port}"
-        await self._until_ready(child, f"{page}/ready", "workers")
-        return child, f"{page}/metrics"
+        self._pages[child.process.pid] = f"http://127.0.0.1:{port}"
+        await self._until_ready(child, f"{self._pages[child.process.pid]}/ready", "workers")
+        return child, self.metrics_of(child)
 
     async def start_program(
         self, module: str, *args: str, name: str | None = None, cores: Sequence[int] | None = None
@@ -112,6 +115,10 @@ class System:
                 break
             await asyncio.sleep(0.05)
         raise ServiceError(f"{module} did not start: {self._log_tail(name or module)}")
+
+    def metrics_of(self, child: Child) -> str:
+        """The address of a gateway's or worker's metrics."""
+        return f"{self._pages[child.process.pid]}/metrics"
 
     def end(self, child: Child) -> None:
         """End one process before the rest."""

@@ -39,6 +39,7 @@ _ENV: Final = {
     "AUTH__MODE": "anonymous",
     "GATEWAY__MESSAGES_PER_MINUTE": "1000000",
     "GATEWAY__MAX_INFLIGHT_PER_CONNECTION": "32",
+    "QUOTAS__ADDRESS_PER_MINUTE": "0",
     "LOG__FORMAT": "json",
     "KAFKA__SESSION_TIMEOUT_MS": str(_SESSION_TIMEOUT_MS),
     "WORKER__SLOTS": "16",
@@ -101,7 +102,7 @@ class Fleet:
     def addresses(self) -> dict[str, list[str]]:
         """Where the metrics of each are, by Prometheus' job."""
         jobs = {"gateway": self._gateways, "worker": self._workers}
-        return {job: [f"127.0.0.1:{member.port}" for member in members] for job, members in jobs.items()}
+        return {job: [f"127.0.0.1:{member.metrics_port}" for member in members] for job, members in jobs.items()}
 
     async def start(self) -> None:
         """Raises `ServiceError`, `BrokerUnavailable`."""
@@ -123,12 +124,12 @@ class Fleet:
         }
         for number in range(GATEWAYS):
             env = {"GATEWAY__REPLY_PARTITION": str(number)} | self._ways(number, kafka.bootstrap, redis)
-            self._gateways.append(self._member(f"gateway-{number}", "gateway", "GATEWAY__PORT", common | env))
+            self._gateways.append(self._member(f"gateway-{number}", "gateway", common | env))
         for number in range(WORKERS):
             # One static member of the group, which comes back to what it had, and one that leaves and joins.
             env = {"WORKER__INSTANCE_ID": "" if number else "chaos-0"}
             env |= self._ways(GATEWAYS + number, kafka.bootstrap, redis)
-            self._workers.append(self._member(f"worker-{number}", "workers", "WORKER__METRICS_PORT", common | env))
+            self._workers.append(self._member(f"worker-{number}", "workers", common | env))
         members = [*self._gateways, *self._workers]
         for member in members:
             member.launch()
@@ -159,13 +160,18 @@ class Fleet:
         settings = kafka_listeners(port, controller_port, ways)
         return KafkaBroker(port=port, controller_port=controller_port, settings=settings)
 
-    def _member(self, name: str, module: str, port_setting: str, env: dict[str, str]) -> Member:
-        port = free_port()
+    def _member(self, name: str, module: str, env: dict[str, str]) -> Member:
+        port = metrics_port = free_port()
+        ports = {"WORKER__METRICS_PORT": str(metrics_port)}
+        if module == "gateway":
+            metrics_port = free_port()
+            ports = {"GATEWAY__PORT": str(port), "GATEWAY__METRICS_PORT": str(metrics_port)}
         return Member(
             name=name,
             module=module,
             port=port,
-            env=env | {port_setting: str(port)},
+            metrics_port=metrics_port,
+            env=env | ports,
             log=self.logs / f"{name}.log",
             clock=self.logs / f"{name}.clock" if self.clocks else None,
         )

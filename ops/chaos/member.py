@@ -17,12 +17,14 @@ _POLL_S: Final = 0.05
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """A gateway or a worker: started with the same settings, on the same port, each time. `clock`: the file that
-    says how far off its wall clock is, where that may be (`ops/chaos/clocks.py`)."""
+    """A gateway or a worker: started with the same settings, on the same ports, each time. `port` is for customers,
+    `metrics_port` for operators; a worker has one. `clock`: the file that says how far off its wall clock is, where
+    that may be (`ops/chaos/clocks.py`)."""
 
     name: str
     module: str
     port: int
+    metrics_port: int
     env: dict[str, str]
     log: Path
     clock: Path | None = None
@@ -37,7 +39,7 @@ class Member:
         """Raises `ServiceError`, with the end of what the process said."""
         assert self.child is not None, "launch comes first"
         try:
-            await wait_ready(self.child, f"http://127.0.0.1:{self.port}/ready", self.name)
+            await wait_ready(self.child, f"http://127.0.0.1:{self.metrics_port}/ready", self.name)
         except ServiceError as error:
             said = self.log.read_text(errors="replace").splitlines()[-5:]
             raise ServiceError(f"{error}: {' | '.join(said)}") from None

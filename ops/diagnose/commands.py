@@ -15,8 +15,8 @@ from ops.diagnose.knowledge import Cause, causes
 from ops.diagnose.look import PrometheusError, look, targets_of
 from ops.diagnose.rules import found_in
 from ops.diagnose.system import Role, System
-from ops.host_port import host_port
 from shared.errors import SettingsError
+from shared.host_port import host_port
 from shared.logs import configure_logs
 from shared.process import BAD_INPUT_STATUS, fail
 from shared.settings import Settings, load_settings
@@ -34,14 +34,16 @@ class Verdict(Struct, frozen=True):
 
 
 def diagnose(
-    gateway: Annotated[list[str] | None, typer.Option(help="a gateway's HOST:PORT (default: the settings')")] = None,
+    gateway: Annotated[
+        list[str] | None, typer.Option(help="a gateway's metrics HOST:PORT (default: the settings')")
+    ] = None,
     worker: Annotated[
         list[str] | None, typer.Option(help="a worker's metrics HOST:PORT (default: the settings')")
     ] = None,
     prometheus: Annotated[
         str | None, typer.Option(help="ask this Prometheus which gateways and workers there are, beside those named")
     ] = None,
-    url: Annotated[str | None, typer.Option(help="the customers' way in (default: the first gateway's)")] = None,
+    url: Annotated[str | None, typer.Option(help="the customers' way in (default: of the settings' gateway)")] = None,
     seconds: Annotated[float, typer.Option(min=1, max=60, help="how long to look")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
 ) -> None:
@@ -81,17 +83,16 @@ async def _look(
             check_process(option, address)
     if url is not None:
         check_way_in("--url", url)
+    edge = settings.gateway
     if prometheus is not None:
         targets = await targets_of(prometheus)
         processes = [*targets, *(named for named in _named(gateways or (), workers or ()) if named not in targets)]
     else:
-        edge, metrics = settings.gateway, settings.worker
         processes = _named(
-            gateways or [host_port(edge.host, edge.port)],
-            workers or [host_port(metrics.metrics_host, metrics.metrics_port)],
+            gateways or [host_port(edge.metrics_host, edge.metrics_port)],
+            workers or [host_port(settings.worker.metrics_host, settings.worker.metrics_port)],
         )
-    first = next((address for role, address in processes if role is Role.GATEWAY), None)
-    way_in = url or (first.replace("http", "ws", 1).removesuffix("/metrics") + "/ws" if first else "")
+    way_in = url or ("" if gateways or prometheus else f"ws://{host_port(edge.host, edge.port)}/ws")
     return await look(settings, processes, url=way_in, seconds=seconds), way_in
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from ops.planted_bugs.bug import Bug
+from ops.planted_bugs.door_bugs import DOOR_BUGS
 from ops.planted_bugs.fault_bugs import FAULT_BUGS
 
 
@@ -387,4 +388,5 @@ BUGS: Final = (
         ("tests/unit/test_inflight_resume.py",),
     ),
     *FAULT_BUGS,
+    *DOOR_BUGS,
 )

@@ -17,7 +17,7 @@ from shared.process import fail
 _UP_S: Final = 600.0
 _BACK_S: Final = 120.0
 _JOBS: Final = {"topics": 1, "model": 1, "secret": 1}
-_SERVICES: Final = {"kafka": 1, "redis": 1, "gateway-0": 1, "gateway-1": 1, "proxy": 1, **_JOBS}
+_SERVICES: Final = {"kafka": 1, "redis": 1, "redis-kv": 1, "gateway-0": 1, "gateway-1": 1, "proxy": 1, **_JOBS}
 _MOMENT_S: Final = 4.0
 
 

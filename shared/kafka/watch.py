@@ -19,6 +19,8 @@ class KafkaWatch:
         self._settings = settings
         self._connected = connected
         self._was_connected = False
+        self.away = False
+        """Whether it has gone, as the log was told."""
         self._absent = f"no Kafka at {settings.bootstrap_servers}"
         self.why = self._absent
         """What is wrong while it is away."""
@@ -29,17 +31,17 @@ class KafkaWatch:
 
     async def run(self) -> None:
         """Until cancelled: one line in the log when the broker goes, one when it is back."""
-        told, polls = False, 0
+        polls = 0
         while True:
             await asyncio.sleep(_POLL_S)
             if self._connected():
-                if told:
+                if self.away:
                     get_logger().info("available", what="kafka")
-                told, polls, self.why = False, 0, self._absent
+                self.away, polls, self.why = False, 0, self._absent
                 continue
             if polls % _POLLS_BETWEEN_LOOKS == 0:
                 self.why = await why_unreachable(self._settings) or self._absent
             polls += 1
-            if self._was_connected and not told:
+            if self._was_connected and not self.away:
                 get_logger().warning("unavailable", what="kafka", cause=self.why, action="retrying")
-                told = True
+                self.away = True

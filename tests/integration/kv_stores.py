@@ -40,6 +40,7 @@ class Bench:
         store = KvStore(
             self.settings,
             KvSettings(**{"timeout_ms": 1_000, "retry_after_ms": 50} | kv),
+            marks=self.settings,
             max_value_bytes=MAX_VALUE_BYTES,
             count_dropped=lambda reason: self.dropped.update([reason]),
         )

@@ -134,7 +134,7 @@ async def test_every_panel_shows_something_after_two_conversations(
         worker__slots=1, kv__host_mib=0, kv__timeout_ms=500, worker__fake_prefill_ms_per_token=0.02
     )
     worker, gateway = await asyncio.gather(system.worker().ready(), system.gateway().ready())
-    prometheus = Prometheus(prometheus_folder, {"gateway": gateway.address, "worker": worker.address})
+    prometheus = Prometheus(prometheus_folder, {"gateway": gateway.operators, "worker": worker.operators})
     child = prometheus.start()
     try:
         await eventually(lambda: len(prometheus.ask("up == 1")) == 2)

@@ -13,7 +13,6 @@ from ops.chaos.prometheus import RULES, Prometheus
 from ops.diagnose.look import look
 from ops.diagnose.rules import found_in
 from ops.diagnose.system import Role
-from ops.processes import free_port
 from shared.settings import Settings
 
 CLIENTS: Final = 12
@@ -30,11 +29,10 @@ async def test_the_worse_of_two_releases_is_named_until_its_worker_is_stopped(
     system = await make_system(
         promise__first_token_ms=1_000, admission__enabled=False, gateway__messages_per_minute=1_000_000
     )
-    port = free_port()
-    slow = {"worker__metrics_port": port, "worker__fake_prefill_ms_per_token": 100}
-    old, gateway, new = system.worker(), system.gateway(), system._start("tests.integration.newer_worker", port, slow)
+    old, gateway = system.worker(), system.gateway()
+    new = system.worker(module="tests.integration.newer_worker", worker__fake_prefill_ms_per_token=100)
     await asyncio.gather(old.ready(), new.ready(), gateway.ready())
-    addresses = {"gateway": [gateway.address], "worker": [old.address, new.address]}
+    addresses = {"gateway": [gateway.operators], "worker": [old.operators, new.operators]}
     prometheus = Prometheus(tmp_path, addresses, every_s=1, rules=_impatient_rules(tmp_path))
     asking: list[asyncio.Task[None]] = []
     try:
@@ -43,8 +41,9 @@ async def test_the_worse_of_two_releases_is_named_until_its_worker_is_stopped(
         await eventually(lambda: prometheus.knows(FIRING), limit_s=WITHIN_S)
         assert await prometheus.knows(FIRING.replace("}", f',release="{NEWER}"}}'))
         assert not await prometheus.knows(FIRING.replace("}", f',release!="{NEWER}"}}'))
-        pages = [(Role.GATEWAY, gateway.page), (Role.WORKER, old.page), (Role.WORKER, new.page)]
-        assert NEWER in (await _found(system, gateway.ws, [(role, f"{page}metrics") for role, page in pages]))[0]
+        looked = [(Role.GATEWAY, gateway), (Role.WORKER, old), (Role.WORKER, new)]
+        pages = [(role, f"http://{service.operators}/metrics") for role, service in looked]
+        assert NEWER in (await _found(system, gateway.ws, pages))[0]
         assert await new.stop() == 0
         await eventually(lambda: _silent(prometheus), limit_s=WITHIN_S)
         assert await prometheus.knows('up{job="worker"} == 1'), "it still looks"

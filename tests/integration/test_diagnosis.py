@@ -69,8 +69,8 @@ class Stage:
             }
         )
         processes = [
-            (Role.GATEWAY, f"{self.gateway.page}metrics"),
-            (Role.WORKER, f"{self.worker.page}metrics"),
+            (Role.GATEWAY, f"http://{self.gateway.operators}/metrics"),
+            (Role.WORKER, f"http://{self.worker.operators}/metrics"),
             *((Role.WORKER, address) for address in extra),
         ]
         start_s = time.monotonic()

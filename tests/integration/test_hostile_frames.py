@@ -34,7 +34,6 @@ from gateway.static import StaticFiles
 from shared import metrics
 from shared.gateway_settings import GatewaySettings
 from shared.messages import ClientMessage
-from shared.status import Readiness
 
 WHOLE = 2_000
 A_SECOND = 50
@@ -249,9 +248,7 @@ async def test_a_fault_of_our_own_is_logged_and_counted_and_the_client_comes_bac
         session_limits=cast("SessionLimits", SimpleNamespace(messages_per_minute=100)),
         tenant="demo",
         gate=None,
-        jwks=None,
         memory=MemoryWatch(),
-        readiness=Readiness(),
         files=StaticFiles(),
     )
     count = metrics.faults.labels("connection")._value

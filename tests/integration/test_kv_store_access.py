@@ -121,7 +121,7 @@ async def test_over_tls_with_a_user_the_session_is_kept_and_remembered(
 ) -> None:
     session = SessionKey(TENANT, unique("s"))
     settings = RedisSettings(url=tls_redis.url, tls_ca=tls_redis.authority, timeout_ms=2_000)
-    store = KvStore(settings, KvSettings(timeout_ms=2_000), max_value_bytes=10**6, count_dropped=print)
+    store = KvStore(settings, KvSettings(timeout_ms=2_000), marks=settings, max_value_bytes=10**6, count_dropped=print)
     assert store.probe()
     blocks = {A: b"a" * 700_000, B: b"b"}
     assert store.save(session, blocks, generation=0) == 700_001
@@ -133,9 +133,8 @@ async def test_over_tls_with_a_user_the_session_is_kept_and_remembered(
 
 
 def test_a_server_whose_authority_is_not_known_is_unavailable(tls_redis: TlsRedis) -> None:
-    store = KvStore(
-        RedisSettings(url=tls_redis.url), KvSettings(timeout_ms=2_000), max_value_bytes=9, count_dropped=print
-    )
+    settings = RedisSettings(url=tls_redis.url)
+    store = KvStore(settings, KvSettings(timeout_ms=2_000), marks=settings, max_value_bytes=9, count_dropped=print)
     assert not store.probe()
     store.close()
 

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
 
-import shared.metrics  # noqa: F401 - what `/metrics` shows
+from gateway.static import StaticFiles
 from ops.port_use import PortUse, port_use
 from ops.processes import free_port
-from shared.status import Readiness, serve_status
 
 HOST = "127.0.0.1"
 Reply = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -44,9 +45,15 @@ async def test_a_port_that_nobody_has_is_free() -> None:
 
 
 @pytest.mark.parametrize("host", [HOST, "0.0.0.0"])
-async def test_a_process_of_ours_is_known_by_its_pages(host: str) -> None:
-    server = await serve_status(host, 0, Readiness())
-    async with server:
+async def test_a_gateway_of_ours_is_known_by_its_page(host: str) -> None:
+    files = StaticFiles()
+
+    def page(_: ServerConnection, request: Request) -> Response | None:
+        return files.get(request.path)
+
+    async def nobody(_: ServerConnection) -> None: ...
+
+    async with await serve(nobody, host, 0, process_request=page) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         assert await asyncio.to_thread(port_use, host, port) is PortUse.REPLYLINE
 

@@ -58,7 +58,7 @@ async def system(make_system: MakeSystem, tmp_path_factory: Any) -> System:
         kafka__tenants=",".join([*TENANTS, "demo"]),
         admission__enabled=False,
         gateway__messages_per_minute=100_000,
-        limits__subject_requests_per_minute=0,
+        quotas__subject_per_minute=0,
         log__level="debug",  # writes all that the others write
         promise__first_token_ms=60_000,
         promise__deadline_ms=120_000,

@@ -1,4 +1,4 @@
-"""Requests a minute, counted by all gateways together; by each alone while Redis is away, and nobody waits for it."""
+"""Units a minute, counted by all gateways together; by each alone while Redis is away, and nobody waits for it."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from redis import Redis
 
+from gateway.charges import Caller, Kind, Tariff
 from gateway.quotas import Quotas
 from shared.errors import ProtocolError
+from shared.gateway_settings import HandoffSettings
+from shared.quota_settings import QuotaSettings
 from shared.redis_settings import RedisSettings
-from shared.settings import LimitSettings
 
 MakeQuotas = Callable[..., Quotas]
 
@@ -19,9 +22,10 @@ MakeQuotas = Callable[..., Quotas]
 async def make_quotas(redis_server: Any) -> AsyncIterator[MakeQuotas]:
     made: list[Quotas] = []
 
-    def make(**limits: Any) -> Quotas:
+    def make(*, requested_per_minute: int = 30, **limits: Any) -> Quotas:
         redis = RedisSettings(url=redis_server.url, timeout_ms=200, retry_after_ms=10_000)
-        made.append(Quotas(LimitSettings(**limits), redis))
+        tariff = Tariff(QuotaSettings(**limits), HandoffSettings(requested_per_minute=requested_per_minute))
+        made.append(Quotas(tariff, redis))
         return made[-1]
 
     yield make
@@ -29,55 +33,112 @@ async def make_quotas(redis_server: Any) -> AsyncIterator[MakeQuotas]:
         await quotas.close()
 
 
-async def taken(quotas: Quotas, tenant: str, subject: str, *, tries: int) -> int:
+async def taken(quotas: Quotas, tenant: str, subject: str, *, tries: int, kind: Kind = "ask") -> int:
     """So many of the tries passed; the others were told when to come again."""
-    refusals = [error for _ in range(tries) if (error := await refusal(quotas, tenant, subject)) is not None]
+    caller = Caller(tenant, "s", subject)
+    return await passed([await refusal(quotas.take(kind, caller)) for _ in range(tries)])
+
+
+async def passed(refusals: list[ProtocolError | None]) -> int:
     for error in refusals:
-        assert (error.code, error.kind, error.retriable) == ("rate_limited", "rate_limit_error", True)
-        assert error.retry_after_ms is not None
-        assert 0 < error.retry_after_ms <= 60_001
-    return tries - len(refusals)
+        if error is not None:
+            assert (error.code, error.kind, error.retriable) == ("rate_limited", "rate_limit_error", True)
+            assert error.retry_after_ms is not None
+            assert 0 < error.retry_after_ms <= 60_001
+    return sum(error is None for error in refusals)
 
 
-async def refusal(quotas: Quotas, tenant: str, subject: str) -> ProtocolError | None:
+async def refusal(taking: Any) -> ProtocolError | None:
     try:
-        await quotas.take(tenant, subject)
+        await taking
     except ProtocolError as error:
         return error
     return None
 
 
-async def test_a_subject_has_its_requests_at_all_gateways_together(
+async def test_a_subject_has_its_units_at_all_gateways_together(
     make_quotas: MakeQuotas, unique: Callable[[str], str]
 ) -> None:
-    one, other = (make_quotas(subject_requests_per_minute=5) for _ in range(2))
+    one, other = (make_quotas(subject_per_minute=5) for _ in range(2))
     shop = unique("shop")
     assert await taken(one, shop, "alice", tries=3) + await taken(other, shop, "alice", tries=9) == 5
     assert await taken(one, shop, "bob", tries=9) == 5
     assert await taken(one, unique("shop"), "alice", tries=9) == 5
 
 
-async def test_a_tenant_has_its_requests_whoever_asks(make_quotas: MakeQuotas, unique: Callable[[str], str]) -> None:
-    quotas, shop = make_quotas(subject_requests_per_minute=3, tenant_requests_per_minute=7), unique("shop")
-    passed = [await taken(quotas, shop, subject, tries=5) for subject in ("a", "b", "c", "", "")]
-    assert passed == [3, 3, 1, 0, 0]
+async def test_a_tenant_has_its_units_whoever_uses_them(make_quotas: MakeQuotas, unique: Callable[[str], str]) -> None:
+    """And whom its tenant stops has used up nothing of their own."""
+    quotas, shop = make_quotas(subject_per_minute=3, tenant_per_minute=7), unique("shop")
+    had = [await taken(quotas, shop, subject, tries=5) for subject in ("a", "b", "c", "", "")]
+    assert had == [3, 3, 1, 0, 0]
+    quotas = make_quotas(subject_per_minute=3)
+    assert await taken(quotas, shop, "c", tries=5) == 2
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["counted in Redis", "counted alone"])
+async def test_each_kind_costs_what_it_is_set_to(
+    make_quotas: MakeQuotas, redis_server: Any, unique: Callable[[str], str], away: bool
+) -> None:
+    if away:
+        redis_server.stop()
+    quotas, shop = make_quotas(subject_per_minute=40, cost_delete=10, cost_handoff=20), unique("shop")
+    kinds: tuple[Kind, ...] = ("delete", "handoff", "ask", "delete")
+    assert [await taken(quotas, shop, "alice", tries=1, kind=kind) for kind in kinds] == [1, 1, 1, 0]
+    assert await taken(quotas, shop, "alice", tries=20) == 9
+
+
+async def test_a_tenant_s_customers_ask_for_so_many_people_at_all_gateways(
+    make_quotas: MakeQuotas, unique: Callable[[str], str]
+) -> None:
+    """An outage's are counted apart, and another tenant's."""
+    one, other = (make_quotas(requested_per_minute=3) for _ in range(2))
+    shop = unique("shop")
+    tries = [*([one] * 2), *([other] * 5)]
+    assert await passed([await refusal(each.take_handoff(shop, "requested")) for each in tries]) == 3
+    assert await refusal(one.take_handoff(shop, "text")) is not None
+    assert await refusal(one.take_handoff(shop, "fallbacks")) is None
+    assert await refusal(one.take_handoff(unique("shop"), "requested")) is None
+
+
+async def test_what_redis_keeps_names_nobody_and_goes_with_its_minute(
+    make_quotas: MakeQuotas, redis_server: Any, unique: Callable[[str], str]
+) -> None:
+    quotas, shop = make_quotas(subject_per_minute=60, tenant_per_minute=600), unique("shop")
+    with Redis.from_url(redis_server.url) as admin:
+        before = set(admin.keys("replyline:quota:*"))
+        assert await taken(quotas, shop, "alice", tries=30) == 30
+        fresh = set(admin.keys("replyline:quota:*")) - before
+        assert len(fresh) == 2
+        for key in fresh:
+            assert b"alice" not in key
+            assert shop.encode() not in key
+            assert 0 < admin.pttl(key) <= 30_001, "a bucket that is full again is forgotten"
 
 
 async def test_zero_is_no_limit_and_who_has_no_name_is_not_counted_by_it(
     make_quotas: MakeQuotas, redis_server: Any
 ) -> None:
     redis_server.stop()
-    quotas = make_quotas(subject_requests_per_minute=1, tenant_requests_per_minute=0)
+    quotas = make_quotas(subject_per_minute=1, tenant_per_minute=0)
     assert await taken(quotas, "shop", "", tries=50) == 50
     assert quotas._calls.problem == "no answer yet", "Redis is not even asked"
+
+
+async def test_an_address_is_counted_without_redis(make_quotas: MakeQuotas, redis_server: Any) -> None:
+    redis_server.stop()
+    quotas = make_quotas(address_per_minute=5)
+    callers = [Caller("shop", f"s{number}", address="192.0.2.7") for number in range(9)]
+    assert await passed([await refusal(quotas.take("ask", caller)) for caller in callers]) == 5
+    assert await refusal(quotas.take("ask", Caller("shop", "s", address="192.0.2.8"))) is None
+    assert quotas._calls.problem == "no answer yet"
 
 
 @pytest.mark.parametrize("outage", ["stop", "pause"])
 async def test_while_redis_is_away_each_gateway_counts_by_itself(
     make_quotas: MakeQuotas, redis_server: Any, unique: Callable[[str], str], outage: str
 ) -> None:
-    """One request waits for it, once; none fails by it."""
-    quotas, shop = make_quotas(subject_requests_per_minute=4), unique("shop")
+    """One message waits for it, once; none fails by it."""
+    quotas, shop = make_quotas(subject_per_minute=4), unique("shop")
     getattr(redis_server, outage)()
     began = time.monotonic()
     assert await taken(quotas, shop, "alice", tries=40) == 4

@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 from redis.exceptions import RedisError
 
+from gateway.charges import Caller, Tariff
 from gateway.quotas import Quotas
 from shared.errors import ProtocolError
+from shared.gateway_settings import HandoffSettings
 from shared.history import History
+from shared.quota_settings import QuotaSettings
 from shared.redis_client import async_redis
 from shared.redis_settings import RedisSettings
 from shared.session_key import SessionKey
-from shared.settings import LimitSettings
 from shared.turn import Turn
 
 AT_ONCE = 300
@@ -49,12 +51,13 @@ async def test_an_erasures_generation_is_later_than_every_one_before(settings: R
 
 async def test_the_gateways_count_together_however_many_ask_at_once(settings: RedisSettings, unique: Any) -> None:
     """One of them counts alone where it believes Redis to be away, and lets as many in again."""
-    one, other = (Quotas(LimitSettings(tenant_requests_per_minute=10), settings) for _ in range(2))
-    shop = unique("shop")
+    tariff = Tariff(QuotaSettings(tenant_per_minute=10), HandoffSettings())
+    one, other = (Quotas(tariff, settings) for _ in range(2))
+    caller = Caller(unique("shop"), "s")
 
     async def passes(quotas: Quotas) -> bool:
         try:
-            await quotas.take(shop, "")
+            await quotas.take("ask", caller)
         except ProtocolError:
             return False
         return True
@@ -66,7 +69,7 @@ async def test_the_gateways_count_together_however_many_ask_at_once(settings: Re
 
 
 async def test_closing_the_client_closes_its_connections(settings: RedisSettings) -> None:
-    client = async_redis(settings)
+    client = async_redis(settings, timeout_ms=settings.timeout_ms)
     await asyncio.gather(*(client.ping() for _ in range(5)))
     connections = client.connection_pool._available_connections
     assert connections
@@ -76,7 +79,7 @@ async def test_closing_the_client_closes_its_connections(settings: RedisSettings
 
 
 async def test_who_gets_no_connection_in_time_is_told(settings: RedisSettings) -> None:
-    client = async_redis(settings.model_copy(update={"timeout_ms": 50}))
+    client = async_redis(settings, timeout_ms=50)
     pool = client.connection_pool
     taken = [await pool.get_connection() for _ in range(pool.max_connections)]
     with pytest.raises(RedisError, match="No connection available"):

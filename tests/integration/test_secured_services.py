@@ -21,6 +21,7 @@ from secured import DOCUMENT, PARTITIONS, Secured, secured_services
 from system import Service, System, eventually
 from wire import Client
 
+from gateway.charges import Caller, Tariff
 from gateway.quotas import Quotas
 from ops.doctor import gather
 from ops.processes import free_port
@@ -28,14 +29,16 @@ from ops.recording.file import read_recording
 from ops.recording.record import RecordOptions, record
 from shared.codec import msgpack_encode
 from shared.errors import BrokerUnavailable, ProtocolError
+from shared.gateway_settings import HandoffSettings
 from shared.history import History
 from shared.kafka import Outgoing, Producer, create_topics, describe_topics, group_lag, scan, why_unreachable
 from shared.kafka.groups import GroupWatcher
 from shared.messages import ReplyDone, Timings, Usage
+from shared.quota_settings import QuotaSettings
 from shared.redis_client import blocking_redis
 from shared.redis_settings import RedisSettings
 from shared.session_key import SessionKey
-from shared.settings import KvSettings, LimitSettings, Settings
+from shared.settings import KvSettings, Settings
 from shared.topics import BUCKETS
 from shared.turn import Turn
 from workers.kv.store import KvStore
@@ -62,7 +65,7 @@ async def test_gateway_and_worker_do_their_work_with_the_documented_rights(secur
     file.write_text("a wrong one")
     try:
         worker = system.worker(**secured.environment("worker"), **common)
-        gateway = system.gateway(**secured.environment("gateway"), **common, limits__tenant_requests_per_minute=1_000)
+        gateway = system.gateway(**secured.environment("gateway"), **common, quotas__tenant_per_minute=1_000)
         why = await eventually(lambda: why_kept_out(gateway), limit_s=60)
         assert "does not let user 'gateway' in with this password by SCRAM-SHA-512: check kafka.username" in why
         file.write_text(secured.passwords["gateway"])
@@ -155,14 +158,18 @@ ERASED = 7  # the generation that the gateway's erasure begins
 
 async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
     settings = secured.redis_settings("gateway")
-    history, quotas = History(settings), Quotas(LimitSettings(subject_requests_per_minute=1), settings)
+    history, quotas = (
+        History(settings),
+        Quotas(Tariff(QuotaSettings(subject_per_minute=1), HandoffSettings()), settings),
+    )
     await history.ping()
     assert await history.append(session.tenant, session.session_id, Turn("r1", "q", "a", "model", 1))
     assert await history.delete(session.tenant, session.session_id, generation=ERASED) == ERASED
     assert await history.generation(session.tenant, session.session_id) == ERASED
-    await quotas.take(session.tenant, "alice")
-    with pytest.raises(ProtocolError, match="more than 1"):
-        await quotas.take(session.tenant, "alice")
+    alice = Caller(session.tenant, session.session_id, "alice")
+    await quotas.take_shared("ask", alice)
+    with pytest.raises(ProtocolError, match="more than this subject may have"):
+        await quotas.take_shared("ask", alice)
     await quotas.close()
     await history.close()
 
@@ -175,7 +182,7 @@ async def use_as_worker(secured: Secured, session: SessionKey) -> None:
     assert await history.append(session.tenant, session.session_id, turn)
     assert await history.turns(session.tenant, session.session_id, limit=5, before_unix_ms=2)
     await history.close()
-    store = KvStore(settings, KvSettings(timeout_ms=2_000), max_value_bytes=10, count_dropped=print)
+    store = KvStore(settings, KvSettings(timeout_ms=2_000), marks=settings, max_value_bytes=10, count_dropped=print)
     assert store.probe()
     for _ in range(2):
         assert store.save(session, {A: b"a"}, drop=[B], shared={B: b"b"}, generation=ERASED) >= 1
@@ -352,10 +359,10 @@ async def test_the_doctor_sees_what_redis_refuses(secured: Secured) -> None:
     url = f"rediss://gateway:wr0ng@127.0.0.1:{secured.redis.port}/0"
     redis = secured.redis_settings("gateway", url=url, password_file=None)
     facts = await asyncio.to_thread(gather, Settings(kafka=secured.kafka("gateway"), redis=redis))
-    assert facts.redis_refusal is not None
-    assert "check the user in redis.url, and redis.password_file" in facts.redis_refusal
+    (refusal,) = facts.redis_refusals
+    assert "check the user in redis.url, and redis.password_file" in refusal
     welcome = Settings(kafka=secured.kafka("gateway"), redis=secured.redis_settings("gateway"))
-    assert (await asyncio.to_thread(gather, welcome)).redis_refusal is None
+    assert (await asyncio.to_thread(gather, welcome)).redis_refusals == []
 
 
 async def test_commands_end_with_one_line_and_status_1(secured: Secured) -> None:

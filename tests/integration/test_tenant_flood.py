@@ -1,4 +1,5 @@
-"""One tenant asks fifty times as often as any other, and more than the workers can answer: the others do not feel it.
+"""One tenant asks fifty times as often as any other, and more than the workers can answer; or one client does
+something else as often as it can: the others do not feel it.
 
 docs/reliability.md, row 11. `pytest --reliability FILE` runs the whole.
 """
@@ -7,15 +8,20 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
+import msgpack
+import pytest
 import pytest_asyncio
 from crowds import Heard, Visitor
+from floods import FLOODS, Flood, Nuisance
 from reliability import Reliability
 from system import MakeSystem, Service, System
 from tokens import SECRET, token
 
 from ops.bench.quantiles import percentile
+from shared.quota_settings import QuotaSettings
 
 OTHERS: Final = tuple(f"shop{number}" for number in range(9))
 ASKS_PER_S: Final = 1.0
@@ -24,6 +30,9 @@ TIMES: Final = 50
 FLOOD_CONNECTIONS: Final = 8
 # Eight slots, 13 ms a step: some 38 answers of so many tokens a second.
 ANSWER_TOKENS: Final = 16
+# The nine others ask 540 times a minute.
+ADDRESS_PER_MINUTE: Final = 600
+NUISANCE: Final = "127.0.0.66"
 
 
 @pytest_asyncio.fixture(scope="module")
@@ -36,33 +45,56 @@ async def system(make_system: MakeSystem) -> System:
         worker__history_turns=0,
         gateway__messages_per_minute=100_000,
         gateway__max_inflight_per_connection=32,
-        limits__subject_requests_per_minute=0,
         promise__first_token_ms=2_000,
         promise__deadline_ms=4_000,
     )
 
 
 @pytest_asyncio.fixture(scope="module")
-async def gateway(system: System) -> Service:
+async def services(system: System) -> tuple[Service, Service]:
+    """One where a tenant may ask as often as it likes, and one with the limits that it ships with; the others' tenants
+    share an address."""
     secret = system.folder / "secret"
     secret.write_bytes(SECRET)
-    gateway = system.gateway(auth__mode="token", auth__secret_file=secret)
-    await asyncio.gather(gateway.ready(), system.worker().ready())
-    return gateway
+    auth = {"auth__mode": "token", "auth__secret_file": secret}
+    free = system.gateway(quotas__subject_per_minute=0, **auth)
+    metered = system.gateway(gateway__reply_partition=1, quotas__address_per_minute=ADDRESS_PER_MINUTE, **auth)
+    await asyncio.gather(free.ready(), metered.ready(), system.worker().ready())
+    return free, metered
+
+
+@pytest.fixture(scope="module")
+def gateway(services: tuple[Service, Service]) -> Service:
+    return services[0]
+
+
+@pytest.fixture(scope="module")
+def metered(services: tuple[Service, Service]) -> Service:
+    return services[1]
+
+
+def token_of(tenant: str) -> str:
+    return token(tenant=tenant, exp=int(time.time()) + 600)
+
+
+@asynccontextmanager
+async def visiting(gateway: Service, tenants: dict[str, int]) -> AsyncIterator[dict[str, list[Visitor]]]:
+    """So many connections of each tenant."""
+    visitors = {tenant: [Visitor() for _ in range(number)] for tenant, number in tenants.items()}
+    for tenant, each in visitors.items():
+        for visitor in each:
+            await visitor.open(gateway.ws, token=token_of(tenant))
+    yield visitors
+    for each in visitors.values():
+        for visitor in each:
+            visitor.close()
 
 
 @pytest_asyncio.fixture
 async def shops(gateway: Service) -> AsyncIterator[dict[str, list[Visitor]]]:
     """A connection of each tenant; the flood has as many as it takes."""
-    tenants = {**dict.fromkeys(OTHERS, 1), "flood": FLOOD_CONNECTIONS}
-    visitors = {tenant: [Visitor() for _ in range(number)] for tenant, number in tenants.items()}
-    for tenant, each in visitors.items():
-        for visitor in each:
-            await visitor.open(gateway.ws, token=token(tenant=tenant, exp=int(time.time()) + 600))
-    yield visitors
-    for each in visitors.values():
-        for visitor in each:
-            visitor.close()
+    async with visiting(gateway, {**dict.fromkeys(OTHERS, 1), "flood": FLOOD_CONNECTIONS}) as visitors:
+        yield visitors
 
 
 async def ask_steadily(visitors: list[Visitor], *, per_s: float, seconds: float, rng: random.Random) -> list[Heard]:
@@ -124,6 +156,68 @@ async def test_one_tenants_flood_is_its_own_affair(
         holds=holds,
         fraction=seconds / 60,
     )
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_one_clients_flood_of_anything_is_its_own_affair(
+    system: System, metered: Service, flood: Flood, reliability: Reliability
+) -> None:
+    """Of what it does no more is done than it may have a minute."""
+    seconds, rng = reliability.amount(30, part=3), random.Random(11)
+    tenant = f"flood-{flood}"
+    nuisance = Nuisance(metered, flood, address=NUISANCE, token=lambda: token_of(tenant))
+    async with visiting(metered, dict.fromkeys(OTHERS, 1)) as shops:
+        alone = await ask_all(shops, seconds=seconds if reliability.whole else 0.5, rng=rng)
+        flooding = asyncio.create_task(nuisance.run(seconds, random.Random(50)))
+        beside = await ask_all(shops, seconds=seconds, rng=rng)
+        await flooding
+    done, most = await done_of(system, flood, tenant, nuisance), allowed(flood, seconds)
+    refused = sum(each.error is not None for each in beside)
+    figure = (
+        f"{refused} of the others' {len(beside)} refused beside {nuisance.sent} times {flood} in {seconds} s, of which "
+        f"{done} were done"
+    )
+    holds = not refused and all(each.whole for each in beside) and done <= most
+    if reliability.whole:
+        ratio = p99_ms(beside) / p99_ms(alone)
+        figure += f"; p99 {p99_ms(alone):.0f} → {p99_ms(beside):.0f} ms (×{ratio:.2f})"
+        holds = holds and ratio <= 1.5
+    reliability.found(
+        "11",
+        f"one client floods: {flood}",
+        figure=figure,
+        target=f"others: 0 refusals, p99 ≤ 1.5×; done ≤ {most:.0f}",
+        holds=holds,
+        fraction=seconds / 30,
+    )
+
+
+async def done_of(system: System, flood: Flood, tenant: str, nuisance: Nuisance) -> int:
+    """As often as it was done: by what stands in Kafka, where that is where it is felt."""
+    match flood:
+        case "delete":
+            return await written(system, "chat.cancels", tenant)
+        case "handoff":
+            return await written(system, "chat.handoffs", tenant)
+        case "feedback":
+            return nuisance.heard["unknown_response"]
+        case "resume":
+            return nuisance.heard["session.created"]
+        case "token":
+            return nuisance.heard["unauthorized"]
+
+
+async def written(system: System, topic: str, tenant: str) -> int:
+    async with system.reading(topic) as tap:
+        return sum(msgpack.unpackb(record.value).get("tenant") == tenant for record in await tap.to_the_end())
+
+
+def allowed(flood: Flood, seconds: float) -> float:
+    """What its subject, or its address, has at once and is given back meanwhile; a second more for the way."""
+    quotas = QuotaSettings()
+    per_minute = ADDRESS_PER_MINUTE if flood == "token" else quotas.subject_per_minute
+    cost: int = getattr(quotas, f"cost_{flood}")
+    return per_minute / cost * (1 + (seconds + 1) / 60) + 1
 
 
 def _why(gateway: Service, heard: list[Heard]) -> list[str]:

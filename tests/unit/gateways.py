@@ -13,19 +13,22 @@ from sessions import new
 
 from gateway.admission import Admission, AdmissionLimits, AdmissionPolicy
 from gateway.care import Care
+from gateway.charges import Caller, Kind
 from gateway.connections import Connections
 from gateway.cursor import CursorKey, Place, Seal, Told
 from gateway.entry import Item
 from gateway.gatekeeper import Gatekeeper
 from gateway.gateway import Gateway
+from gateway.handoffs import Outcome
 from gateway.inflight import InflightTable
+from gateway.metering import Metering
 from gateway.outbox import Outbox
 from gateway.request_publisher import RequestPublisher
 from gateway.resumption import Resumption
 from gateway.session import Session
 from gateway.tracer import Tracer
 from shared.clock import now_unix_ms
-from shared.errors import StoreUnavailable
+from shared.errors import ProtocolError, StoreUnavailable
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
 from shared.gateway_settings import AdmissionSettings, HandoffSettings
@@ -35,6 +38,7 @@ from shared.messages import (
     ChatRequest,
     ClientMessage,
     Erase,
+    HandoffReason,
     Reply,
     ReplyDelta,
     ReplyDone,
@@ -130,12 +134,45 @@ class FakeHistory:
         self.remembered.append(turn)
 
 
+@dataclass
 class FakeQuotas:
-    async def take(self, tenant: str, subject: str) -> None:
-        """Anyone may ask."""
+    """What was charged, here and at all gateways; of what is `used_up` no more may be had."""
+
+    used_up: set[Kind] = field(default_factory=set)
+    here: list[tuple[Kind, Caller]] = field(default_factory=list)
+    shared: list[tuple[Kind, Caller]] = field(default_factory=list)
+    handoffs: list[tuple[str, HandoffReason]] = field(default_factory=list)
+    handoffs_left: int = 1_000
+
+    def take_here(self, kind: Kind, caller: Caller) -> None:
+        if kind in self.used_up:
+            raise too_often()
+        self.here.append((kind, caller))
+
+    async def take_shared(self, kind: Kind, caller: Caller) -> None:
+        await asyncio.sleep(0)
+        self.shared.append((kind, caller))
+
+    async def take(self, kind: Kind, caller: Caller) -> None:
+        self.take_here(kind, caller)
+        await self.take_shared(kind, caller)
+
+    async def take_handoff(self, tenant: str, reason: HandoffReason) -> None:
+        await asyncio.sleep(0)
+        if len(self.handoffs) >= self.handoffs_left:
+            raise too_often()
+        self.handoffs.append((tenant, reason))
+
+
+def too_often() -> ProtocolError:
+    return ProtocolError("rate_limited", "too often", kind="rate_limit_error", retriable=True, retry_after_ms=9)
 
 
 class FakeHandoffs:
+    async def open(self, *_: object) -> Outcome:
+        await asyncio.sleep(0)
+        return Outcome(None)
+
     def forget(self, tenant: str, session_id: str) -> None:
         """Nobody was asked."""
 
@@ -197,6 +234,7 @@ class FakeConnection:
         self.heard += self._outbox.take(now_unix_ms())
 
     def close(self, code: int, reason: str) -> None:
+        self.flush()
         self.closed_with = self.closed_with or code
 
     async def say(self, *messages: ClientMessage) -> Self:
@@ -234,13 +272,17 @@ class Edge:
     partition: int = 0
     next_offset: Callable[[], int] = lambda: 0
     saboteur: Saboteur = field(default_factory=Saboteur)
+    quotas: FakeQuotas = field(default_factory=FakeQuotas)
+    kafka_is_away: bool = False
+    people: bool = False
     gateway: Gateway = field(init=False)
     _numbers: int = 0
 
     def __post_init__(self) -> None:
         settings = Settings(admission=AdmissionSettings(enabled=False))
         before = self.saboteur.before
-        fakes: dict[str, Any] = {"history": before(self.history), "quotas": before(FakeQuotas())}
+        quotas: Any = before(self.quotas)
+        fakes: dict[str, Any] = {"history": before(self.history), "metering": Metering(quotas=quotas)}
         producer: Any = self.producer
         questions: Any = self.questions
         nobody: Any = FakeHandoffs()
@@ -264,6 +306,7 @@ class Edge:
                     defaults=Defaults.of(settings),
                     reply_partition=self.partition,
                     source=f"gateway-{self.partition}",
+                    away=lambda: self.kafka_is_away,
                 )
             ),
             gatekeeper=before(Gatekeeper(Admission(AdmissionPolicy.of(settings))), within=("admission",)),
@@ -277,7 +320,7 @@ class Edge:
                     max_inflight=100,
                 )
             ),
-            care=before(Care(settings=HandoffSettings(enabled=False), handoffs=nobody)),
+            care=before(Care(settings=HandoffSettings(enabled=self.people), handoffs=nobody, quotas=quotas)),
             tracer=before(Tracer()),
             inflight=before(InflightTable()),
             connections=before(Connections()),

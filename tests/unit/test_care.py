@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateways import Edge, quiet
+from gateways import Edge, FakeQuotas, quiet
 from structlog.testing import capture_logs
 from test_handoffs import Broker, Store, made
 
@@ -40,22 +40,29 @@ async def answered_from_the_faq(care: Care, session_id: str, *, times: int = 2) 
         await quiet()
 
 
-async def test_a_gateway_asks_people_because_of_fallbacks_so_often_a_minute() -> None:
-    broker = Broker()
-    care = Care(settings=HandoffSettings(fallback_handoffs_per_minute=2), handoffs=made(broker, Store()))
+def caring(broker: Broker, quotas: FakeQuotas, **settings: Any) -> Care:
+    counts: Any = quotas
+    return Care(settings=HandoffSettings(**settings), handoffs=made(broker, Store(), quotas=quotas), quotas=counts)
+
+
+async def test_people_are_asked_because_of_fallbacks_so_often_a_minute() -> None:
+    """Nobody is told of one too many: nobody has asked for it."""
+    broker, quotas = Broker(), FakeQuotas(handoffs_left=2)
+    care = caring(broker, quotas)
     for session_id in ("a", "b", "c"):
         await answered_from_the_faq(care, session_id)
+    assert quotas.handoffs == [("t", "fallbacks")] * 2
     assert [record.key for record in broker.records] == [b"t/a", b"t/b"]
 
 
 async def test_where_a_person_has_been_asked_already_that_is_not_counted() -> None:
     """Else sessions with an open hand-off would use up what the others need."""
-    broker = Broker()
-    handoffs = made(broker, Store())
-    care = Care(settings=HandoffSettings(fallback_handoffs_per_minute=1), handoffs=handoffs)
-    await handoffs.open("t", "a", "requested", "en", ())
+    broker, quotas = Broker(), FakeQuotas()
+    care = caring(broker, quotas)
+    await care.handoffs.open("t", "a", "requested", "en", ())
     await answered_from_the_faq(care, "a", times=6)
     await answered_from_the_faq(care, "b")
+    assert quotas.handoffs == [("t", "requested"), ("t", "fallbacks")]
     assert [record.key for record in broker.records] == [b"t/a", b"t/b"]
 
 

@@ -1,6 +1,7 @@
 """The compose file and the image keep what is promised of them; no engine is needed to check it."""
 
 import re
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,11 @@ def _duration_s(text: str) -> float:
 
 
 def test_the_services_are_those_of_the_layout() -> None:
-    """Kafka, Redis, the jobs, two gateways behind one port, two workers; all else starts only where it is asked for."""
+    """Kafka, two Redis, the jobs, two gateways behind one port, two workers; all else starts where it is asked for."""
     plain = {name for name, service in SERVICES.items() if "profiles" not in service}
-    assert plain == {"kafka", "redis", "gateway-0", "gateway-1", "proxy", "worker"} | (ONE_SHOT - {"model-gpu"})
+    assert plain == {"kafka", "redis", "redis-kv", "gateway-0", "gateway-1", "proxy", "worker"} | (
+        ONE_SHOT - {"model-gpu"}
+    )
     assert {"prometheus", "grafana"} <= OBSERVABILITY
     assert SERVICES["worker"]["deploy"]["replicas"] == 2
 
@@ -70,12 +73,15 @@ def test_workers_search_by_the_embeddings_that_the_model_service_prepares_where_
         assert model in SERVICES[worker]["depends_on"]
 
 
-def test_the_proxy_knows_every_gateway_and_shows_nobody_its_insides() -> None:
-    """A gateway that is not named there gets nobody; metrics are for the operator's network."""
+def test_the_proxy_knows_every_gateway_and_asks_each_on_its_port_for_operators() -> None:
+    """A gateway that is not named there gets nobody. Customers reach the other port alone."""
     (named,) = re.findall(r"^\treverse_proxy (.+) \{$", CADDYFILE, re.MULTILINE)
-    assert named.split() == [f"{name}:8080" for name in GATEWAYS]
-    (inside,) = re.findall(r"^\t@inside path (.+)$", CADDYFILE, re.MULTILINE)
-    assert {"/metrics", "/ready", "/health"} <= set(inside.split())
+    ports = [(_settings_of(SERVICES[name])["REPLYLINE_GATEWAY__PORT"]) for name in GATEWAYS]
+    assert named.split() == [f"{name}:{port}" for name, port in zip(GATEWAYS, ports, strict=True)]
+    (asked,) = re.findall(r"^\t\thealth_port (\d+)$", CADDYFILE, re.MULTILINE)
+    assert {_settings_of(SERVICES[name])["REPLYLINE_GATEWAY__METRICS_PORT"] for name in GATEWAYS} == {asked}
+    assert "\n\t\thealth_uri /ready\n" in CADDYFILE
+    assert asked not in ports
     assert SERVICES["proxy"]["depends_on"].keys() == set(GATEWAYS)
 
 
@@ -103,11 +109,11 @@ def test_a_gateway_that_is_stopped_remains_a_target_and_every_worker_is_one() ->
     prometheus = yaml.safe_load((ROOT / "ops" / "docker" / "prometheus.yml").read_text())
     scraped = {job["job_name"]: job for job in prometheus["scrape_configs"]}
     (named,) = scraped["gateway"]["static_configs"]
-    ports = {name: SERVICES[name]["environment"]["REPLYLINE_GATEWAY__PORT"] for name in GATEWAYS}
+    ports = {name: SERVICES[name]["environment"]["REPLYLINE_GATEWAY__METRICS_PORT"] for name in GATEWAYS}
     assert named["targets"] == [f"{name}:{port}" for name, port in ports.items()]
     (found,) = scraped["worker"]["dns_sd_configs"]
     assert found["names"] == ["worker"]
-    assert SERVICES["worker-gpu"]["networks"]["default"]["aliases"] == ["worker"]
+    assert SERVICES["worker-gpu"]["networks"]["inner"]["aliases"] == ["worker"]
     for name in ("worker", "worker-gpu"):
         assert found["port"] == SERVICES[name]["environment"]["REPLYLINE_WORKER__METRICS_PORT"]
 
@@ -140,14 +146,14 @@ def test_a_one_shot_service_is_not_repeated_for_ever(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_no_service_has_more_rights_than_it_needs(name: str) -> None:
-    """Not root, no privileges, no capabilities, a memory limit, a pinned image."""
+    """Not root, no privileges, no capabilities, a pinned image; limits of memory, processor and processes."""
     service = SERVICES[name]
     assert service["user"] not in {"root", "0", "0:0"}
     assert not service.get("privileged", False)
     assert service["cap_drop"] == ["ALL"]
     assert service.get("cap_add", []) == (["NET_BIND_SERVICE"] if name == "proxy" else [])
     assert "no-new-privileges:true" in service["security_opt"]
-    assert service["deploy"]["resources"]["limits"]["memory"]
+    assert service["deploy"]["resources"]["limits"].keys() == {"memory", "cpus", "pids"}
     assert "build" in service or re.search(r":v?\d+\.\d+\.\d+", service["image"])
 
 
@@ -197,13 +203,54 @@ def test_what_is_published_and_checked_is_what_is_served() -> None:
     """The page is on PORT, 8080 without it; the healthchecks ask the ports that the settings name."""
     worker = SERVICES["worker"]
     (listens,) = re.findall(r"^:(\d+) \{$", CADDYFILE, re.MULTILINE)
-    assert SERVICES["proxy"]["ports"] == [f"${{PORT:-8080}}:{listens}"]
+    assert SERVICES["proxy"]["ports"] == [f"${{ADDRESS:-127.0.0.1}}:${{PORT:-8080}}:{listens}"]
     for name in GATEWAYS:
-        port = SERVICES[name]["environment"]["REPLYLINE_GATEWAY__PORT"]
+        port = SERVICES[name]["environment"]["REPLYLINE_GATEWAY__METRICS_PORT"]
         assert f":{port}/ready" in SERVICES[name]["healthcheck"]["test"][-1]
     assert f":{worker['environment']['REPLYLINE_WORKER__METRICS_PORT']}/ready" in worker["healthcheck"]["test"][-1]
-    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service and name != "proxy"}
-    assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    local = re.compile(r"(\$\{ADDRESS:-127\.0\.0\.1\}|127\.0\.0\.1):")
+    assert all(local.match(port) for ports in published.values() for port in ports)
+
+
+def test_customers_reach_the_proxy_and_the_proxy_the_gateways_and_nothing_else() -> None:
+    """Kafka, Redis and the workers are on a network without a way in or out."""
+    networks = {name: set(service["networks"]) for name, service in SERVICES.items()}
+    internal = {name for name, network in COMPOSE["networks"].items() if network and network["internal"]}
+    assert internal == {"edge", "inner"}
+    assert networks["proxy"] == {"outside", "edge"}
+    assert {name for name in SERVICES if "edge" in networks[name]} == {"proxy", *GATEWAYS}
+    published = {name for name, service in SERVICES.items() if "ports" in service}
+    fetches = {"model", "model-gpu"}
+    assert {name for name in SERVICES if "outside" in networks[name]} == published | fetches
+    for name in ("kafka", "redis", "redis-kv", "worker", "worker-gpu", "topics"):
+        assert networks[name] == {"inner"}
+
+
+def test_what_must_not_be_lost_is_in_a_redis_that_does_not_evict_and_kv_in_one_that_does() -> None:
+    """Below each container's limit, so that the kernel does not end it."""
+    policies = {"redis": "noeviction", "redis-kv": "allkeys-lru"}
+    for name, policy in policies.items():
+        command, limits = SERVICES[name]["command"], SERVICES[name]["deploy"]["resources"]["limits"]
+        assert command[command.index("--maxmemory-policy") + 1] == policy
+        most = command[command.index("--maxmemory") + 1]
+        assert int(most.removesuffix("mb")) < int(limits["memory"].removesuffix("m"))
+    for name in ("worker", "worker-gpu", *GATEWAYS):
+        given = _settings_of(SERVICES[name])
+        assert given["REPLYLINE_REDIS__URL"] == "redis://redis:6379/0"
+        assert given["REPLYLINE_KV_REDIS__URL"] == "redis://redis-kv:6379/0"
+        assert policies.keys() <= SERVICES[name]["depends_on"].keys()
+
+
+def test_the_gateways_believe_the_proxy_of_whom_it_speaks_for() -> None:
+    """Docker gives its networks private addresses; else all customers would share one client's units."""
+    for name in GATEWAYS:
+        trusted = [
+            ip_network(text) for text in _settings_of(SERVICES[name])["REPLYLINE_GATEWAY__TRUSTED_PROXIES"].split(",")
+        ]
+        for address in ("172.18.0.5", "192.168.16.3", "10.0.0.4", "fd00::5"):
+            assert any(ip_address(address) in network for network in trusted)
+        assert not any(ip_address("198.51.100.7") in network for network in trusted)
 
 
 def test_volumes_are_declared_and_the_model_is_written_by_one_service() -> None:

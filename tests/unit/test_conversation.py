@@ -19,6 +19,7 @@ from prompts import (
 )
 
 from shared.messages import Grounding
+from shared.session_key import SessionKey
 from shared.turn import Turn
 from workers.conversation import ChatTemplate, PromptBuilder
 from workers.history_window import HistoryWindow
@@ -89,6 +90,7 @@ def test_the_system_texts_tokens_are_the_same_whatever_follows_it() -> None:
 
 
 def test_turns_are_encoded_once_until_they_are_forgotten_and_the_shops_entries_beyond_that() -> None:
+    """Those of another conversation, and of another tenant's of that name, stay."""
     encoded: list[str] = []
 
     def encode(text: str) -> list[int]:
@@ -98,15 +100,20 @@ def test_turns_are_encoded_once_until_they_are_forgotten_and_the_shops_entries_b
     template = ChatTemplate(start_id=START, end_id=END, encode=encode, token_bytes=TOKENIZER.token_bytes)
     prompts = PromptBuilder(template, system="S", window=SLIDING)
 
-    def again() -> list[str]:
+    def again(session: SessionKey) -> list[str]:
         encoded.clear()
-        prompts.build(turns=[said("My words.", "Yes.")], grounding=[WHEN], question="q", max_tokens=1_000)
+        turns, encode_turn = [said("My words.", "Yes.")], prompts.encoded_turns.of(session)
+        prompts.build(turns=turns, grounding=[WHEN], question="q", max_tokens=1_000, encode_turn=encode_turn)
         return [text for text in encoded if text != "user\nq"]
 
-    first = again()
-    assert again() == []
-    prompts.forget()
-    assert "user\nMy words." in (since := again())
+    mine, others = SessionKey("t", "mine"), (SessionKey("t", "another"), SessionKey("u", "mine"))
+    first = again(mine)
+    for session in (mine, *others):
+        again(session)
+        assert again(session) == []
+    prompts.encoded_turns.forget(mine)
+    assert [again(session) for session in others] == [[], []]
+    assert "user\nMy words." in (since := again(mine))
     assert set(first) - set(since) == {"system\nQ: When?\nA: Soon."}
 
 

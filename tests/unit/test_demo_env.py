@@ -11,13 +11,12 @@ from shared.settings import describe
 ADDRESSES = Addresses(
     host="127.0.0.1",
     port=9000,
-    metrics_host="127.0.0.1",
-    metrics_port=41236,
+    gateway_metrics=("127.0.0.1", 41237),
+    worker_metrics=("127.0.0.1", 41236),
     page="http://127.0.0.1:9000/",
     ws="ws://127.0.0.1:9000/ws",
     kafka="127.0.0.1:41235",
     redis="redis://:a'b@127.0.0.1:6380/0",
-    metrics=("", ""),
 )
 
 
@@ -51,6 +50,8 @@ def test_it_says_where_everything_is_and_unsets_what_is_of_other_services() -> N
     assert told["REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"] == ADDRESSES.kafka
     assert told["REPLYLINE_REDIS__URL"] == ADDRESSES.redis
     assert told["REPLYLINE_URL"] == ADDRESSES.ws
-    assert (told["REPLYLINE_GATEWAY__PORT"], told["REPLYLINE_WORKER__METRICS_PORT"]) == ("9000", "41236")
+    ports = [told[f"REPLYLINE_{name}"] for name in ("GATEWAY__PORT", "GATEWAY__METRICS_PORT", "WORKER__METRICS_PORT")]
+    assert ports == ["9000", "41237", "41236"]
+    assert ADDRESSES.metrics == ("http://127.0.0.1:41237/metrics", "http://127.0.0.1:41236/metrics")
     assert {f"REPLYLINE_{name}" for name in OWN_SERVICES} <= told.keys()
     assert told.keys() - {"REPLYLINE_URL"} <= {variable for variable, *_ in describe()}

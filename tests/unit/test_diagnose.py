@@ -184,13 +184,25 @@ async def test_processes_that_are_named_are_looked_at_beside_those_that_promethe
         return [(Role.WORKER, "http://w:1/metrics")]
 
     async def look(_: Settings, processes: Sequence[tuple[Role, str]], *, url: str, seconds: float) -> System:
-        assert (url, seconds) == ("ws://g:1/ws", SECONDS)
+        assert (url, seconds) == ("", SECONDS), "where metrics are, customers are not"
         return System(processes=[Process(role, at, "not asked") for role, at in processes])
 
     monkeypatch.setattr("ops.diagnose.commands.targets_of", targets_of)
     monkeypatch.setattr("ops.diagnose.commands.look", look)
     system, _ = await _look(Settings(), ["g:1"], ["w:1"], "http://prometheus", None, SECONDS)
     assert [found.url for found in system.processes] == ["http://w:1/metrics", "http://g:1/metrics"]
+
+
+async def test_the_gateway_of_the_settings_is_looked_at_where_its_metrics_are_and_entered_where_customers_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def look(_: Settings, processes: Sequence[tuple[Role, str]], *, url: str, seconds: float) -> System:
+        assert (url, seconds) == ("ws://127.0.0.1:8080/ws", SECONDS)
+        return System(processes=[Process(role, at, "not asked") for role, at in processes])
+
+    monkeypatch.setattr("ops.diagnose.commands.look", look)
+    system, _ = await _look(Settings(), None, None, None, None, SECONDS)
+    assert [found.url for found in system.processes] == [f"http://127.0.0.1:{port}/metrics" for port in (8082, 8081)]
 
 
 def test_a_lag_that_was_not_told_is_said_to_be_so() -> None:

@@ -34,7 +34,9 @@ COMPLETE = Facts(
     kv=KvFacts(
         precision="fp16", session_bytes={"exact": 46_000_000, "fp16": 23_000_000, "int8": 12_000_000}, host_mib=512
     ),
-    redis_memory=RedisMemory(256 << 20, "allkeys-lru"),
+    history_memory=RedisMemory(64 << 20, "noeviction"),
+    kv_memory=RedisMemory(256 << 20, "allkeys-lru"),
+    has_kv_redis=True,
 )
 # As in the container's image, where nothing of the demo and of the tests is.
 BARE = dataclasses.replace(
@@ -100,9 +102,9 @@ def test_what_the_demo_cannot_do_without_is_missing(lack: dict[str, object], nam
         ({"kafka": {"broker:9092": False}}, "Kafka broker:9092", "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"),
         ({"kafka_refusal": "Kafka at broker:9093 hangs up"}, "Kafka's door", "the settings that it names"),
         ({"redis": {"cache:6379": False}}, "Redis cache:6379", "REPLYLINE_REDIS__URL"),
-        ({"redis_refusal": "WRONGPASS"}, "Redis' door", "REPLYLINE_REDIS__URL"),
-        ({"redis_memory": RedisMemory(1 << 30, "noeviction")}, "Redis memory", "maxmemory-policy allkeys-lru"),
-        ({"redis_memory": RedisMemory(0, "noeviction")}, "Redis memory", "set maxmemory"),
+        ({"redis_refusals": ["WRONGPASS"]}, "Redis' door", "REPLYLINE_REDIS__URL"),
+        ({"kv_memory": RedisMemory(1 << 30, "noeviction")}, "Redis of the KV", "maxmemory-policy allkeys-lru"),
+        ({"kv_memory": RedisMemory(0, "noeviction")}, "Redis of the KV", "set maxmemory"),
     ],
 )
 def test_what_the_demo_can_do_without_is_a_warning(lack: dict[str, object], name: str, remedy: str) -> None:
@@ -137,7 +139,7 @@ def test_in_production_nothing_is_asked_that_only_the_demo_and_the_tests_need() 
         ({"kafka": {"broker:9092": False}}, "Kafka broker:9092", "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"),
         ({"kafka_refusal": "Kafka at broker:9093 hangs up"}, "Kafka's door", "the settings that it names"),
         ({"redis": {"cache:6379": False}}, "Redis cache:6379", "REPLYLINE_REDIS__URL"),
-        ({"redis_refusal": "WRONGPASS"}, "Redis' door", "REPLYLINE_REDIS__URL"),
+        ({"redis_refusals": ["WRONGPASS"]}, "Redis' door", "REPLYLINE_REDIS__URL"),
     ],
 )
 def test_what_both_processes_need_in_production_is_missing(lack: dict[str, object], name: str, remedy: str) -> None:
@@ -199,14 +201,35 @@ def test_it_is_told_how_many_sessions_fit_where() -> None:
     assert "fp16: 23.0 MB for 1,000 tokens" in kept
     assert "exact 46,000, fp16 23,000, int8 12,000" in kept
     assert "512 MiB of host memory: 23 sessions" in kept
-    assert "maxmemory 256 MiB: 11 sessions of 1,000 tokens, allkeys-lru" in _row(COMPLETE, "Redis memory").detail
-    unlimited = dataclasses.replace(COMPLETE, redis_memory=RedisMemory(0, "noeviction"))
-    assert "unlimited" in _row(unlimited, "Redis memory").detail
+    assert "maxmemory 256 MiB: 11 sessions of 1,000 tokens, allkeys-lru" in _row(COMPLETE, "Redis of the KV").detail
+    unlimited = dataclasses.replace(COMPLETE, kv_memory=RedisMemory(0, "noeviction"))
+    assert "unlimited" in _row(unlimited, "Redis of the KV").detail
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-lru", "volatile-ttl"])
+def test_a_redis_that_evicts_what_must_not_be_lost_is_told(policy: str) -> None:
+    """Each key has its time, so that `volatile` spares none of them. A demo may lose them."""
+    facts = dataclasses.replace(COMPLETE, history_memory=RedisMemory(64 << 20, policy))
+    row = _row(facts, "Redis of the history", "production")
+    assert row.status is Status.WARN
+    assert f"maxmemory 64 MiB, {policy}: evicts history, hand-offs, and that a conversation was erased" in row.detail
+    assert row.remedy == "redis-cli config set maxmemory-policy noeviction"
+    alone = dataclasses.replace(facts, has_kv_redis=False)
+    assert _row(alone, "Redis of the history", "production").remedy.endswith("REPLYLINE_KV_REDIS__URL")
+    assert "Redis of the history" not in {row.name for row in judge(facts, "demo")}
+
+
+def test_one_redis_for_both_is_told_to_become_two() -> None:
+    """Whatever its policy, one of the two is not served by it."""
+    facts = dataclasses.replace(COMPLETE, has_kv_redis=False)
+    assert _row(facts, "Redis of the KV", "production").status is Status.OK
+    full = dataclasses.replace(facts, kv_memory=facts.history_memory)
+    assert "REPLYLINE_KV_REDIS__URL" in _row(full, "Redis of the KV", "production").remedy
 
 
 def test_nothing_is_told_of_sessions_where_no_kv_is_kept() -> None:
     names = {row.name for row in judge(dataclasses.replace(COMPLETE, kv=None), "demo")}
-    assert not names & {"session KV", "Redis memory"}
+    assert not names & {"session KV", "Redis of the KV"}
     assert gather(Settings.model_validate({"kv": {"enabled": False}})).kv is None
 
 
@@ -243,4 +266,4 @@ def test_an_address_without_a_port_does_not_answer_and_does_not_crash() -> None:
     facts = gather(settings)
     assert facts.kafka == {"nowhere.invalid:9092": False}
     assert list(facts.redis.values()) == [False]
-    assert facts.redis_memory is None
+    assert facts.kv_memory is None

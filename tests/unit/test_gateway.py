@@ -148,6 +148,16 @@ async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(edge: Edge) 
     assert edge.cancelled == [name_of("e")]
 
 
+async def test_while_kafka_is_known_to_be_away_the_faq_answers_at_once(edge: Edge) -> None:
+    """No deadline is waited for."""
+    edge.kafka_is_away = True
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    assert [end.source for end in client.ends] == ["faq"]
+    assert entry_of(edge, "e").fallback == "broker"
+    assert edge.producer.published == []
+
+
 # --- one question after the other
 
 

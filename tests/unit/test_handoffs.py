@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 import pytest
+from gateways import FakeQuotas
 from hypothesis import given
 from message_strategies import any_of
 
@@ -46,13 +47,14 @@ class Store:
         self.kept[handoff.tenant, handoff.session_id] = handoff
 
 
-def made(broker: Broker, store: Store, *, open_s: float = 60.0) -> Handoffs:
+def made(broker: Broker, store: Store, *, open_s: float = 60.0, quotas: FakeQuotas | None = None) -> Handoffs:
     return Handoffs(
         producer=broker,  # type: ignore[arg-type]
         topic="chat.handoffs",
         store=store,  # type: ignore[arg-type]
         open_s=open_s,
         source="replyline-gateway-0",
+        quotas=quotas or FakeQuotas(),  # type: ignore[arg-type]
     )
 
 
@@ -70,6 +72,19 @@ async def test_who_asks_again_has_the_same_and_so_has_who_asks_meanwhile() -> No
     assert [each.was_open for each in (*both, again)] == [False, True, True]
     assert (record.key, record.headers["ce_type"]) == (b"t/s", b"chat.handoff")
     assert (await opened(handoffs, "other")).handoff != again.handoff
+
+
+async def test_only_one_that_is_made_counts_among_the_tenants_and_one_too_many_is_not_made() -> None:
+    """Who asks again for what is open has it all the same."""
+    broker, quotas = Broker(), FakeQuotas(handoffs_left=2)
+    handoffs = made(broker, Store(), quotas=quotas)
+    for name in ("a", "a", "b", "a"):
+        assert (await opened(handoffs, name)).handoff is not None
+    both = await asyncio.gather(opened(handoffs, "c"), opened(handoffs, "c"), return_exceptions=True)
+    assert [getattr(error, "code", None) for error in both] == ["rate_limited"] * 2
+    assert (await opened(handoffs, "b")).was_open
+    assert quotas.handoffs == [("t", "requested")] * 2
+    assert [record.key for record in broker.records] == [b"t/a", b"t/b"]
 
 
 async def test_what_kafka_does_not_take_is_none_and_the_next_request_tries_again() -> None:

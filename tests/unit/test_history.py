@@ -22,7 +22,7 @@ async def test_a_turn_is_not_missed_whose_writing_ends_while_the_others_are_read
     """Redis reads before it writes, and is heard of the writing first."""
     history = History(RedisSettings())
 
-    async def append(**_: Any) -> int:
+    async def append(*_: Any) -> int:
         return 1
 
     async def read(*_: Any) -> list[bytes]:
@@ -30,7 +30,7 @@ async def test_a_turn_is_not_missed_whose_writing_ends_while_the_others_are_read
         return []
 
     monkeypatch.setattr(history, "_append", append)
-    monkeypatch.setattr(history._redis, "lrange", read)
+    monkeypatch.setattr(history._redis, "call", read)
     history.remember("t", "s", TURN)
     assert await history.turns("t", "s", limit=4, before_unix_ms=2) == [TURN]
     assert await history.turns("t", "s", limit=4, before_unix_ms=2) == [], "it is no longer on its way"

@@ -72,10 +72,14 @@ class FakeWorker:
 
 
 class FakePrompts:
-    num_forgotten = 0
+    """What was encoded of each conversation."""
 
-    def forget(self) -> None:
-        self.num_forgotten += 1
+    def __init__(self) -> None:
+        self.forgotten: list[SessionKey] = []
+        self.encoded_turns = self
+
+    def forget(self, session: SessionKey) -> None:
+        self.forgotten.append(session)
 
 
 @dataclass
@@ -296,7 +300,8 @@ def test_the_cancels_read_last_are_kept() -> None:
 def test_of_an_erased_conversation_nothing_stays_with_the_worker_nor_in_what_was_encoded() -> None:
     bench = Bench()
     bench.intake.erase(SessionKey("demo", "s"), 7)
-    assert (bench.worker.erased, bench.preparer.prompts.num_forgotten) == ([(SessionKey("demo", "s"), 7)], 1)
+    assert bench.worker.erased == [(SessionKey("demo", "s"), 7)]
+    assert bench.preparer.prompts.forgotten == [SessionKey("demo", "s")]
 
 
 def asked(*, first_token_ms: int) -> Order:

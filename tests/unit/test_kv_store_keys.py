@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shared.redis_settings import without_password
 from shared.session_key import SessionKey, shared_key
 from workers.kv.outage import Outage
-from workers.kv.store import _TRANSACTION_BYTES, _batches
+from workers.kv.store import _TRANSACTION_BYTES, _parts
 
 tenants = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}", fullmatch=True)
 session_ids = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=64)
@@ -47,7 +47,7 @@ def test_no_two_sessions_and_no_session_and_shared_block_have_the_same_key(
 def test_a_transaction_holds_so_many_bytes_or_one_value(sizes: dict[bytes, int]) -> None:
     """Nothing is left out, nothing written twice, the order kept."""
     blocks = {name: _Sized(size) for name, size in sizes.items()}
-    batches = list(_batches(blocks))  # type: ignore[arg-type]
+    batches = list(_parts(blocks))  # type: ignore[arg-type]
     assert [item for batch in batches for item in batch.items()] == list(blocks.items())
     assert all(len(batch) == 1 or sum(map(len, batch.values())) <= _TRANSACTION_BYTES for batch in batches)
     assert all(batches)

@@ -1,7 +1,7 @@
 """Who answers a request is settled before it becomes a job; only what the model is to answer has a prompt."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from shared.history import History
 from shared.messages import ChatRequest, ReplyDone
 from shared.redis_settings import RedisSettings
 from shared.requests import Defaults, settle
+from shared.session_key import SessionKey
 from shared.settings import Settings
 from shared.topics import BucketEdges
 from shared.turn import Turn
@@ -72,9 +73,15 @@ class KeptHistory(History):
         self._turns = turns
         self._redis = self  # type: ignore[assignment]
 
+    async def call(self, _: str, command: Callable[[Any], Awaitable[list[bytes]]]) -> list[bytes]:
+        return await command(self)
+
     async def lrange(self, _: object, start: int, end: int) -> list[bytes]:
         assert (start < 0, end) == (True, -1)
         return [msgspec.msgpack.encode(turn) for turn in self._turns[start:]]
+
+
+SESSION = SessionKey("demo", "s")
 
 
 def prepared(
@@ -291,7 +298,7 @@ class ErasedWhenRead(FakeHistory):
 
     async def turns(self, *_: object, **__: object) -> list[Turn]:
         if self.prompts is not None:
-            self.prompts.forget()
+            self.prompts.encoded_turns.forget(SESSION)
         return list(self.said)
 
 
@@ -309,7 +316,8 @@ def test_of_turns_that_are_erased_while_a_question_is_prepared_no_memory_stays(e
     history: Any = ErasedWhenRead(said, prompts if erased else None)
     job(RETURNS.question, history=history, prompts=prompts)
     encoded.clear()
-    prompts.build(turns=said, grounding=(), question="q?", max_tokens=1_000)
+    encode_turn = prompts.encoded_turns.of(SESSION)
+    prompts.build(turns=said, grounding=(), question="q?", max_tokens=1_000, encode_turn=encode_turn)
     assert ("user\nMy words." in encoded) == erased
 
 

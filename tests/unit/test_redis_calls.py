@@ -4,6 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import OutOfMemoryError
+from structlog.testing import capture_logs
 
 from shared import clock, redis_calls
 from shared.errors import StoreUnavailable
@@ -57,3 +59,19 @@ async def test_a_wall_clock_that_is_put_back_does_not_keep_it_alone_for_longer(
         await calls.bounded(failure())
     times.wall_s, times.steady_s = times.wall_s - 3_600, times.steady_s + 1
     assert await calls.bounded(answer()) == "here"
+
+
+async def full() -> str:
+    raise OutOfMemoryError("command not allowed when used memory > 'maxmemory'.")
+
+
+async def test_one_that_is_full_is_read_all_the_same_and_told_now_and_then(times: SimpleNamespace) -> None:
+    """It takes no writes until something has expired."""
+    calls = RedisCalls(RedisSettings(), tells=True)
+    with capture_logs() as lines:
+        for later_s in (0, 1, 58, 2):
+            times.steady_s += later_s
+            with pytest.raises(StoreUnavailable):
+                await calls.bounded(full())
+            assert await calls.bounded(answer()) == "here"
+    assert [line["event"] for line in lines] == ["redis_full"] * 2

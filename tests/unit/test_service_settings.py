@@ -207,7 +207,7 @@ def test_a_url_without_its_scheme_shows_no_password(url: str, shown: str) -> Non
 
 def test_a_url_without_its_scheme_shows_no_password_where_redis_is_first_spoken_to_either() -> None:
     with pytest.raises(SettingsError) as caught:
-        async_redis(RedisSettings(url=f"cache:6379/0?password={PASSWORD}"))
+        async_redis(RedisSettings(url=f"cache:6379/0?password={PASSWORD}"), timeout_ms=50)
     assert str(caught.value).startswith("REPLYLINE_REDIS__URL='cache:6379/0?password=***': ")
 
 
@@ -237,7 +237,7 @@ async def test_redis_gets_the_password_that_the_file_holds_for_the_urls_user(
     redis_with_a_file: RedisSettings, password_file: Path
 ) -> None:
     """At each login; a file that is gone is a refusal like another."""
-    client = async_redis(redis_with_a_file)
+    client = async_redis(redis_with_a_file, timeout_ms=50)
     wanted = client.connection_pool.connection_kwargs
     login = wanted["credential_provider"]
     assert "username" not in wanted
@@ -265,7 +265,12 @@ def test_a_cause_without_words_is_a_timeout() -> None:
 def test_services_of_ones_own_ask_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the environment says of the real ones."""
     real = {"KAFKA__SECURITY": "sasl_ssl", "KAFKA__USERNAME": "gateway", "KAFKA__PASSWORD": PASSWORD}
-    for name, value in {**real, "REDIS__URL": "rediss://host", "REDIS__PASSWORD_FILE": __file__}.items():
+    for name, value in {
+        **real,
+        "REDIS__URL": "rediss://host",
+        "REDIS__PASSWORD_FILE": __file__,
+        "KV_REDIS__URL": "redis://kv",
+    }.items():
         monkeypatch.setenv(PREFIX + name, value)
     assert own_kafka(load_settings().kafka, "here:1").security == "plaintext"
     for name, value in {**OWN_SERVICES, "REDIS__URL": "redis://here"}.items():
@@ -273,4 +278,5 @@ def test_services_of_ones_own_ask_for_nothing(monkeypatch: pytest.MonkeyPatch) -
     settings = load_settings()
     assert connection_options(settings.kafka)["security_protocol"] == "PLAINTEXT"
     assert settings.kafka.username is settings.kafka.password is settings.redis.password_file is None
-    assert {name.partition("__")[0] for name in OWN_SERVICES} == {"KAFKA", "REDIS"}
+    assert settings.redis_of_kv is settings.redis
+    assert {name.partition("__")[0] for name in OWN_SERVICES} == {"KAFKA", "REDIS", "KV_REDIS"}

@@ -10,10 +10,10 @@ import pytest
 
 from ops import up
 from ops.doctor_rows import PortUse
-from ops.host_port import host_port
 from ops.port_use import another_port, port_use
 from ops.processes import ServiceError
 from ops.up import EmbeddedSystem
+from shared.host_port import host_port
 from shared.settings import Settings
 
 

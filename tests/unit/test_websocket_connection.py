@@ -14,10 +14,10 @@ from websockets.server import ServerProtocol
 from gateway.frontends import websocket
 from gateway.frontends.websocket import WebSocketConnection, WebSocketFrontend
 from gateway.memory_watch import MIB, MemoryWatch
-from gateway.session import CloseCode, Effect
+from gateway.session import CloseCode
 from shared.codec import GATEWAY_CODECS
 from shared.gateway_settings import GatewaySettings
-from shared.messages import ClientMessage, Ping, SessionClosing
+from shared.messages import Ping, SessionClosing
 
 JSON = GATEWAY_CODECS["chat.v1.json"]
 SETTINGS = GatewaySettings(buffer_merge_bytes=1_024, buffer_close_bytes=8_192, slow_consumer_s=5)
@@ -59,9 +59,7 @@ def connected(socket: Any, congested: set[WebSocketConnection]) -> WebSocketConn
 
 def frontend(**given: Any) -> WebSocketFrontend:
     nothing: Any = None
-    rest: dict[str, Any] = dict.fromkeys(
-        ("gateway", "session_limits", "tenant", "gate", "jwks", "readiness", "files"), nothing
-    )
+    rest: dict[str, Any] = dict.fromkeys(("gateway", "session_limits", "tenant", "gate", "files"), nothing)
     return WebSocketFrontend(**({"settings": SETTINGS, "memory": MemoryWatch()} | rest | given))
 
 
@@ -122,24 +120,6 @@ async def test_where_memory_is_short_who_takes_nothing_is_closed_without_another
     await quiet()
     relieving.cancel()
     assert socket.closes == [CloseCode.SLOW_CONSUMER]
-
-
-async def test_a_hello_whose_keys_are_fetched_beyond_the_hello_s_time_is_received() -> None:
-    connection = connected(Socket(), set())
-    heard: list[list[Effect]] = []
-
-    class Keys:
-        async def prepare(self, token: str) -> None:
-            heard.append(connection.session.tick(60_000))
-
-    class Gateway:
-        async def received(self, connection: WebSocketConnection, message: ClientMessage) -> None:
-            heard.append(connection.session.tick(60_000))
-
-    front = frontend(jwks=Keys(), gateway=Gateway())
-    socket: Any = Socket('{"type":"session.start","token":"t"}')
-    await front._receive(connection, socket, JSON)
-    assert heard == [[], []]
 
 
 def test_a_client_that_reads_is_never_congested() -> None:

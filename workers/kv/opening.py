@@ -25,8 +25,9 @@ def open_cache(settings: Settings, info: EngineInfo, costs: Costs) -> KvCache:
 
     def store(*, tells: bool) -> KvStore:
         return KvStore(
-            settings.redis,
+            settings.redis_of_kv,
             kv,
+            marks=settings.redis,
             max_value_bytes=longest,
             count_dropped=lambda reason: metrics.kv_dropped.labels(reason).inc(),
             tells=tells,

@@ -56,14 +56,3 @@ if kind ~= 'none' and kind ~= 'hash' then redis.call('DEL', KEYS[1]) return 1 en
 for _, name in ipairs(ARGV) do redis.call('HDEL', KEYS[1], name) end
 return 0
 """
-
-# After they are written. ARGV: the turn's generation, TTL, the names written. → 0 where a later one has begun.
-CLOSE: Final = """
-local erased = redis.call('GET', KEYS[2])
-if erased and tonumber(erased) > tonumber(ARGV[1]) then
-  for i = 3, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
-  return 0
-end
-redis.call('EXPIRE', KEYS[1], ARGV[2])
-return 1
-"""

@@ -1,12 +1,13 @@
 """Blocks of KV in Redis: a hash a session, a plain key for each block that a tenant's sessions share.
 
 Names are raw bytes in a hash (half of hex, and `load` takes what `ask` gave), hex in a key. Each script and transaction
-touches one hash tag, the session's or the tenant's; a pipeline is no transaction and may hold several, so a Redis
-Cluster takes it too.
+touches one hash tag, the session's or the tenant's; a batch is no transaction and may hold several, so a Redis Cluster
+takes it too. While a cluster moves a slot, what it holds cannot be had or kept.
 
 Values never pass through a script: Lua would copy them twice, at several times the cost (23 MB: 45 ms in place of 13,
 Redis standing still meanwhile). So `ask` finds in a script which values have a length that can be ours, and `load` gets
-those as they are; `save` writes in a transaction whose last step takes back what a session erased since may not hold.
+those as they are. That a session was erased stands in another Redis, which evicts nothing: `save` looks there after it
+has written, and takes back what may not be kept. Who erases marks it first, so one of the two finds it.
 
 A cache: each read and each write of the socket is bounded by `kv.timeout_ms`. After a failure no call reaches Redis
 until `probe`, which the thread makes while it has nothing else to do, has seen it answer: no request waits for a trial.
@@ -18,17 +19,22 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
-from redis.client import Pipeline
-from redis.exceptions import ExecAbortError, RedisError, ResponseError
+from redis.exceptions import (
+    AskError,
+    ExecAbortError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 
 from shared.errors import StoreUnavailable
 from shared.logs import get_logger
-from shared.redis_client import blocking_redis
-from shared.redis_settings import RedisSettings
+from shared.redis_settings import RedisAddress
 from shared.session_key import SessionKey, shared_key
 from shared.settings import KvSettings
+from workers.kv.nodes import Batch, KvNodes
 from workers.kv.outage import Outage
-from workers.kv.scripts import ASK_SESSION, ASK_SHARED, CLOSE, OPEN
+from workers.kv.scripts import ASK_SESSION, ASK_SHARED, OPEN
 
 _LONGEST_NAME: Final = 64
 _MOST_NAMES: Final = 4_096
@@ -49,21 +55,24 @@ class Held:
 class KvStore:
     """Used by one thread, except `available`. It connects at the first `probe`; until then it is not available.
 
-    `max_value_bytes` is the longest that a value of ours can be; longer ones are never fetched. `count_dropped` is told
-    the reason of each key or value that is deleted or passed over: wrong_type, too_many, oversized. Methods raise
-    `StoreUnavailable` and nothing else. `tells`: log when Redis goes and comes; of two stores on one Redis one does.
+    `marks`: where it stands that a session was erased. `max_value_bytes` is the longest that a value of ours can be;
+    longer ones are never fetched. `count_dropped` is told the reason of each key or value that is deleted or passed
+    over: wrong_type, too_many, oversized. Methods raise `StoreUnavailable` and nothing else. `tells`: log when Redis
+    goes and comes; of two stores on one Redis one does.
     """
 
     def __init__(
         self,
-        redis: RedisSettings,
+        redis: RedisAddress,
         kv: KvSettings,
         *,
+        marks: RedisAddress,
         max_value_bytes: int,
         count_dropped: Callable[[str], None],
         tells: bool = True,
     ) -> None:
-        self._redis = blocking_redis(redis, timeout_ms=kv.timeout_ms)
+        self._nodes = KvNodes(redis, timeout_ms=kv.timeout_ms)
+        self._marks = KvNodes(marks, timeout_ms=kv.timeout_ms)
         self._ttl_s = kv.ttl_s
         self._max_value_bytes = max_value_bytes
         self._count_dropped = count_dropped
@@ -84,12 +93,14 @@ class KvStore:
     def probe(self) -> bool:
         """Try Redis where that is due, with every command that a load needs; whether it is available."""
         if self.probe_due_in_ms() == 0.0:
-            pipeline = self._redis.pipeline(transaction=False)
-            self._ask(pipeline, _PROBE, [_PROBE.of("kv")])
-            pipeline.hmget(_PROBE.of("kv"), [b"probe"])
-            pipeline.mget([_PROBE.of("kv")])
+            if self._outage.begun:
+                self._nodes.learn()  # another may serve in the place of the one that failed
+            batch, key = Batch(self._nodes), _PROBE.of("kv")
+            self._ask(batch, _PROBE, [key])
+            batch.add(key, "HMGET", key, b"probe")
+            batch.add(key, "MGET", key)
             try:
-                self._execute(pipeline)
+                self._execute(batch)
             except StoreUnavailable:
                 return False
             self._available = True
@@ -99,9 +110,9 @@ class KvStore:
 
     def ask(self, session: SessionKey, shared_names: Sequence[bytes]) -> Held:
         """What is there, in one round trip; all of it lives `kv.ttl_s` from now. What cannot be ours is deleted."""
-        pipeline = self._pipeline()
-        self._ask(pipeline, session, [shared_key(session.tenant, name) for name in shared_names])
-        own, *rest = self._execute(pipeline)
+        batch = self._batch()
+        self._ask(batch, session, [shared_key(session.tenant, name) for name in shared_names])
+        own, *rest = self._execute(batch)
         self._count(own[:3])
         shared: frozenset[bytes] = frozenset()
         if rest:
@@ -128,12 +139,13 @@ class KvStore:
     def _load(self, session: SessionKey, names: Sequence[bytes], shared_names: Sequence[bytes]) -> dict[bytes, bytes]:
         if not names and not shared_names:
             return {}
-        pipeline = self._pipeline()
+        batch = self._batch()
         if names:
-            pipeline.hmget(session.of("kv"), list(names))
+            batch.add(session.of("kv"), "HMGET", session.of("kv"), *names)
         if shared_names:
-            pipeline.mget([shared_key(session.tenant, name) for name in shared_names])
-        replies = self._execute(pipeline)
+            keys = [shared_key(session.tenant, name) for name in shared_names]
+            batch.add(keys[0], "MGET", *keys)
+        replies = self._execute(batch)
         if names and isinstance(replies[0], ResponseError):  # planted since it was asked
             self._count_dropped("wrong_type")
             replies[0] = [None] * len(names)
@@ -159,90 +171,104 @@ class KvStore:
         The bytes of values that Redis has taken: none of the session's where its turn's generation was erased.
         While Redis takes no writes this raises without asking it.
         """
-        pipeline = self._pipeline()
+        batch = self._batch()
         if self._refusals.due_in_ms(_now_ms()) > 0:
             raise StoreUnavailable("Redis takes no writes; it is left alone with them for a while")
-        batches = [*_batches(blocks)] or ([{}] if drop else [])
-        for number, batch in enumerate(batches):
-            self._write(pipeline, session, batch, drop=() if number else drop, generation=generation)
+        parts = [*_parts(blocks)] or ([{}] if drop else [])
+        for number, part in enumerate(parts):
+            self._write(batch, session, part, drop=() if number else drop)
         for name, value in (shared or {}).items():
-            pipeline.set(shared_key(session.tenant, name), value, ex=self._ttl_s, nx=True)
-        if not len(pipeline):
+            key = shared_key(session.tenant, name)
+            batch.add(key, "SET", key, value, "EX", self._ttl_s, "NX")
+        if not len(batch):
             return 0
-        replies = self._execute(pipeline, writing=True)
-        written = 0
-        results = [reply for reply in replies if isinstance(reply, list)]  # those of EXEC
-        for batch, result in zip(batches, results, strict=True):
-            opened, *_, closed = result
+        replies = self._execute(batch, writing=True)
+        for opened, *_ in [reply for reply in replies if isinstance(reply, list)]:  # those of EXEC
             if opened:
                 self._count_dropped("wrong_type")
-            written += closed * _size(batch)
         taken = replies[len(replies) - len(shared or ()) :]
-        return written + sum(len(value) for value, ok in zip((shared or {}).values(), taken, strict=True) if ok)
+        written = sum(len(value) for value, ok in zip((shared or {}).values(), taken, strict=True) if ok)
+        return written + (_size(blocks) if self._stays(session, blocks, generation) else 0)
 
     def drop(self, session: SessionKey, names: Collection[bytes], shared_names: Collection[bytes] = ()) -> None:
         """Delete blocks that turned out to be something else."""
-        pipeline = self._pipeline()
+        batch = self._batch()
         if names:
-            pipeline.hdel(session.of("kv"), *names)
+            batch.add(session.of("kv"), "HDEL", session.of("kv"), *names)
         for name in shared_names:
-            pipeline.delete(shared_key(session.tenant, name))
-        self._execute(pipeline)
+            key = shared_key(session.tenant, name)
+            batch.add(key, "DEL", key)
+        self._execute(batch)
 
     def erase(self, session: SessionKey) -> None:
         """Drop all of the session's blocks. A customer's wish goes to `History.delete`, which also stops late saves."""
-        pipeline = self._pipeline()
-        pipeline.delete(session.of("kv"))
-        self._execute(pipeline)
+        batch = self._batch()
+        batch.add(session.of("kv"), "DEL", session.of("kv"))
+        self._execute(batch)
 
     def close(self) -> None:
         """Hang up. No call may follow."""
         self._available = False
-        self._redis.close()
+        self._nodes.close()
+        self._marks.close()
 
     # --- what is sent
 
-    def _ask(self, pipeline: Pipeline, session: SessionKey, shared_keys: Sequence[str]) -> None:
+    def _ask(self, batch: Batch, session: SessionKey, shared_keys: Sequence[str]) -> None:
         limits = (self._ttl_s, self._max_value_bytes, _LONGEST_NAME, _MOST_NAMES)
-        pipeline.eval(ASK_SESSION, 1, session.of("kv"), *limits)
+        batch.add(session.of("kv"), "EVAL", ASK_SESSION, 1, session.of("kv"), *limits)
         if shared_keys:
-            pipeline.eval(ASK_SHARED, len(shared_keys), *shared_keys, *limits)
+            batch.add(shared_keys[0], "EVAL", ASK_SHARED, len(shared_keys), *shared_keys, *limits)
 
     def _write(
-        self,
-        pipeline: Any,
-        session: SessionKey,
-        blocks: Mapping[bytes, bytes],
-        *,
-        drop: Iterable[bytes],
-        generation: int,
+        self, batch: Batch, session: SessionKey, blocks: Mapping[bytes, bytes], *, drop: Iterable[bytes]
     ) -> None:
-        """A transaction of its own within the pipeline, which redis-py knows none for."""
-        pipeline.execute_command("MULTI")
-        pipeline.eval(OPEN, 1, session.of("kv"), *drop)
+        """A transaction of its own within the batch: nothing is written without the time that it lives."""
+        key = session.of("kv")
+        batch.add(key, "MULTI")
+        batch.add(key, "EVAL", OPEN, 1, key, *drop)
         if blocks:
-            pipeline.execute_command("HSET", session.of("kv"), *chain.from_iterable(blocks.items()))
-        keys = (session.of("kv"), session.of("erased"))
-        pipeline.eval(CLOSE, 2, *keys, generation, self._ttl_s, *blocks)
-        pipeline.execute_command("EXEC")
+            batch.add(key, "HSET", key, *chain.from_iterable(blocks.items()))
+        batch.add(key, "EXPIRE", key, self._ttl_s)
+        batch.add(key, "EXEC")
+
+    def _stays(self, session: SessionKey, blocks: Mapping[bytes, bytes], generation: int) -> bool:
+        """Whether what was written may be kept: no later generation of its session has begun. Else, or where nobody can
+        tell, it is taken back."""
+        if not blocks:
+            return True
+        marks, key = Batch(self._marks), session.of("erased")
+        marks.add(key, "GET", key)
+        try:
+            (erased,) = marks.execute()
+        except (RedisError, OSError, ValueError) as error:
+            erased = error
+        if erased is None or (isinstance(erased, bytes) and int(erased) <= generation):
+            return True
+        self.drop(session, list(blocks))
+        if isinstance(erased, Exception):
+            raise StoreUnavailable(f"nobody tells whether the session was erased: {erased}")
+        return False
 
     # --- how it goes
 
-    def _pipeline(self) -> Pipeline:
+    def _batch(self) -> Batch:
         if not self._available:
             raise StoreUnavailable("Redis is left alone after a failure")
-        return self._redis.pipeline(transaction=False)
+        return Batch(self._nodes)
 
-    def _execute(self, pipeline: Pipeline, *, writing: bool = False) -> list[Any]:
+    def _execute(self, batch: Batch, *, writing: bool = False) -> list[Any]:
         """The replies. A wrong type is the caller's to see, in place of the reply; every other error ends the call."""
         try:
-            replies = pipeline.execute(raise_on_error=False)
+            replies = batch.execute()
         except (RedisError, OSError, ValueError) as error:  # ValueError: what speaks there is no Redis
             raise self._failed(error) from error
         refusals = [error for error in _errors(replies) if not str(error).startswith("WRONGTYPE")]
         if refusals:
             # Why a transaction was not executed stands before it.
             refusal = next((error for error in refusals if not isinstance(error, ExecAbortError)), refusals[0])
+            if isinstance(refusal, AskError | TryAgainError):
+                raise StoreUnavailable(f"Redis is moving what is asked for: {refusal}") from refusal
             raise (self._refused(refusal) if writing else self._failed(refusal)) from refusal
         if writing and self._refusals.succeed():
             get_logger().info("available", what="redis for kv's writes")
@@ -267,16 +293,16 @@ class KvStore:
                 self._count_dropped(reason)
 
 
-def _batches(blocks: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:
-    """In their order, each batch's values together at most `_TRANSACTION_BYTES`, or a single larger one."""
-    batch: dict[bytes, bytes] = {}
+def _parts(blocks: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:
+    """In their order, each part's values together at most `_TRANSACTION_BYTES`, or a single larger one."""
+    part: dict[bytes, bytes] = {}
     for name, value in blocks.items():
-        if batch and _size(batch) + len(value) > _TRANSACTION_BYTES:
-            yield batch
-            batch = {}
-        batch[name] = value
-    if batch:
-        yield batch
+        if part and _size(part) + len(value) > _TRANSACTION_BYTES:
+            yield part
+            part = {}
+        part[name] = value
+    if part:
+        yield part
 
 
 def _size(blocks: Mapping[bytes, bytes]) -> int:

@@ -30,9 +30,10 @@ GATEWAY = Page(
         ),
         panel(
             "Over a minute's limit",
-            "Good: none. One subject or one tenant asks too much; the others are not touched.",
+            "Good: none. One client or one tenant does too much of that kind; the others are not touched.",
             "cps",
             (none_or_per_second(metrics.quota_refusals, "of"), "of a {{of}}"),
+            (none_or_per_second(metrics.quota_refusals, "kind"), "by {{kind}}"),
         ),
         panel(
             "In flight, and how many may be at the workers",
@@ -87,7 +88,7 @@ GATEWAY = Page(
         ),
         panel(
             "Ready",
-            "Good: 1. 0: /ready is 503 and names what is missing.",
+            "Good: 1. 0: /ready names it as missing. Without kafka or redis a gateway serves, degraded.",
             "bool",
             (lowest(metrics.ready, "instance", "check", where=_HERE), "{{instance}} {{check}}"),
         ),

@@ -1,11 +1,12 @@
 """How a connection begins: the subprotocol, the page it comes from, the hello; and what else the port serves."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from front_ends import PAGE, FrontEnd
-from system import Service
+from system import OPERATORS_PAGES, Service, get
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin, Subprotocol
@@ -154,8 +155,6 @@ async def test_asking_to_resume_with_no_cursor_of_ours_is_answered_with_recovere
     ("path", "status", "kind"),
     [
         ("/", 200, "text/html; charset=utf-8"),
-        ("/health", 200, "application/json"),
-        ("/ready", 200, "application/json"),
         ("/widget/replyline-chat.js", 200, "text/javascript; charset=utf-8"),
         ("/nothing", 404, "text/plain"),
         ("/widget/../__main__.py", 404, "text/plain"),
@@ -166,6 +165,14 @@ async def test_pages_are_served_beside_the_socket(gateway: Service, path: str, s
     assert page is not None
     assert (page.status, page.headers["Content-Type"]) == (status, kind)
     assert page.body
+
+
+@pytest.mark.parametrize("path", OPERATORS_PAGES)
+async def test_what_operators_look_at_is_on_a_port_of_its_own(gateway: Service, path: str) -> None:
+    shown = await asyncio.gather(
+        *(asyncio.to_thread(get, f"http://{at}{path}") for at in (gateway.operators, gateway.address))
+    )
+    assert [page and page.status for page in shown] == [200, 404]
 
 
 async def test_a_plain_get_of_the_sockets_path_is_told_to_upgrade(gateway: Service) -> None:

@@ -80,6 +80,9 @@ def key_server() -> Iterator[KeyServer]:
         yield server
 
 
+PER_MINUTE = 40
+
+
 @pytest_asyncio.fixture(scope="module")
 async def guarded(system: System, worker: Service, key_server: KeyServer) -> Service:
     """A gateway that asks for tokens: by a secret and by an identity provider's keys."""
@@ -89,7 +92,7 @@ async def guarded(system: System, worker: Service, key_server: KeyServer) -> Ser
         gateway__reply_partition=2,
         gateway__allowed_origins=",".join(ALLOWED),
         gateway__messages_per_minute=100_000,
-        limits__subject_requests_per_minute=40,
+        quotas__subject_per_minute=PER_MINUTE,
         auth__mode="token",
         auth__secret_file=secret,
         auth__jwks=key_server.url,
@@ -207,12 +210,20 @@ async def test_a_subject_has_so_many_requests_a_minute_by_however_many_connectio
         Client.connect(guarded.ws, front.form, token=eager) as other,
         Client.connect(guarded.ws, front.form, token=token(sub=f"calm-{front.name}")) as calm,
     ):
-        for number in range(20):
+        began, number = time.monotonic(), 0
+        while not (one.count("error") or other.count("error")):
             for client in (one, other):
-                await client.ask("Hello?", event_id=f"e{number}", max_output_tokens=1)
-        await one.create("Hello?", event_id="e41")
-        error = await one.error()
-        assert (error["type"], error["code"], error["event_id"]) == ("rate_limit_error", "rate_limited", "e41")
+                position = len(client.events)
+                await client.create("Hello?", event_id=f"e{number}", max_output_tokens=1)
+                await client.until(lambda event: event["type"] in {"error", "response.done"}, since=position)
+            number += 1
+        given_back = (time.monotonic() - began) * PER_MINUTE / 60
+        passed = one.count("response.created") + other.count("response.created")
+        assert PER_MINUTE <= passed <= PER_MINUTE + given_back + 1
+        refused = one if one.count("error") else other
+        error = await refused.error()
+        assert (error["type"], error["code"]) == ("rate_limit_error", "rate_limited")
+        assert error["event_id"] == f"e{number - 1}"
         assert 0 < error["retry_after_ms"] <= 60_001
         position = len(one.events)
         await one.create("Hello?", event_id="e0")

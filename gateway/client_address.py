@@ -1,0 +1,50 @@
+"""Which address a client is charged by: pure.
+
+A proxy that is trusted says in `X-Forwarded-For` whom it speaks for. Proxies append to what came with the request, so
+the last address that is no trusted proxy's is the client's, and what stands before it the client may have written.
+"""
+
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+Network = IPv4Network | IPv6Network
+_IPV6_PREFIX: Final = 64  # one customer has so many addresses
+
+
+def charged_address(peer: str, forwarded: Iterable[str], trusted: Sequence[Network]) -> str:
+    """`peer`: whose socket it is; `forwarded`: the header's lines. Empty where the peer has no address."""
+    hops = [hop.strip() for line in forwarded for hop in line.split(",")]
+    found = _parsed(peer)
+    while found is not None and hops and _is_in(found, trusted):
+        before = _parsed(hops.pop())
+        if before is None:
+            break
+        found = before
+    return "" if found is None else _network_of(found)
+
+
+def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
+    address = _parsed(peer)
+    return address is not None and _is_in(address, trusted)
+
+
+def _is_in(address: IPv4Address | IPv6Address, networks: Sequence[Network]) -> bool:
+    return any(address in network for network in networks)
+
+
+def _parsed(text: str) -> IPv4Address | IPv6Address | None:
+    """Without the port that some proxies write behind it."""
+    text = text.partition("]")[0].lstrip("[") if text.startswith("[") else text
+    text = text.partition(":")[0] if text.count(":") == 1 else text
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _network_of(address: IPv4Address | IPv6Address) -> str:
+    if isinstance(address, IPv4Address):
+        return str(address)
+    return str(ip_network((address, _IPV6_PREFIX), strict=False))
