@@ -5,7 +5,7 @@ from typing import Protocol
 
 from gateway.cursor import Seal, Told
 from gateway.entry import Item
-from gateway.session import Session, error_event
+from gateway.session import CloseCode, Session, error_event
 from shared import metrics
 from shared.errors import ProtocolError
 from shared.messages import ServerMessage
@@ -25,7 +25,7 @@ class Connection(Protocol):
     def flush(self) -> None:
         """Write what waits, in one write, unless the client is slow; then it waits and deltas merge."""
 
-    def close(self, code: int, reason: str) -> None: ...
+    def close(self, code: CloseCode, reason: str) -> None: ...
 
 
 def put_all(connection: Connection, items: Iterable[Item]) -> None:
