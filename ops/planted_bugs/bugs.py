@@ -277,6 +277,13 @@ BUGS: Final = (
         ("tests/unit/test_tensorrt_folder.py",),
     ),
     Bug(
+        "a rule of diagnosis waits for a reason that nobody sends",
+        "ops/diagnose/rules.py",
+        'reason="deadline"',
+        'reason="first_token"',
+        ("tests/unit/test_label_values.py",),
+    ),
+    Bug(
         "a token may be nested as deep as it likes",
         "gateway/token_keys.py",
         "(msgspec.DecodeError, UnicodeDecodeError, RecursionError)",
