@@ -4,7 +4,8 @@ A file of texts is JSON, one object a line (JSONL):
 
     {"text": "my AX-3391-B cam w/o teh lid??", "consented": true, "rare": true, "role": "user", "group": "c-17"}
 
-`consented` must be true for a text to be used at all. `rare` marks long-tail phrasings; a mixed letter-digit number
+What a customer wrote is used only where `consented` is true; `"origin": "own"` says that no customer did: the shop's
+own words, or generated ones. `rare` marks long-tail phrasings; a mixed letter-digit number
 (AX-3391-B, kt2040s) is found by its form. Texts of one `group` (a conversation, say) are all on the same side; without
 one a text is its own group. `role` is whose words they are: `user` or `assistant`. Other fields are passed over.
 """
@@ -42,10 +43,15 @@ class CalibrationText(Struct, frozen=True, kw_only=True):
     """One line of the file."""
 
     text: str
+    origin: Literal["customer", "own"] = "customer"
     consented: bool = False
     rare: bool = False
     role: Literal["user", "assistant"] = "user"
     group: str | None = None
+
+    @property
+    def usable(self) -> bool:
+        return self.consented or self.origin == "own"
 
     @property
     def kind(self) -> Kind:
@@ -113,8 +119,8 @@ def shares(texts: Sequence[CalibrationText]) -> dict[Kind, float]:
 
 
 def _usable(texts: Iterable[CalibrationText]) -> list[CalibrationText]:
-    """Those consented to and not empty, each text once."""
-    return list({text.text: text for text in texts if text.consented and text.text.strip()}.values())
+    """Those that may be used and are not empty, each text once."""
+    return list({text.text: text for text in texts if text.usable and text.text.strip()}.values())
 
 
 def _of(texts: Sequence[CalibrationText], kind: Kind) -> list[CalibrationText]:
@@ -172,7 +178,7 @@ def _refuse_poor(
     if with_rare and len(calibration) < FEWEST_TEXTS:
         raise SettingsError(
             f"{numbers} once a fifth is kept apart to measure by; {FEWEST_TEXTS} are needed, "
-            'different and with "consented": true'
+            'different and with "consented": true, or "origin": "own" where no customer wrote them'
         )
     share = shares(calibration)
     if with_rare and (

@@ -291,6 +291,13 @@ BUGS: Final = (
         ("tests/unit/test_plan.py",),
     ),
     Bug(
+        "generated texts claim a customer's consent",
+        "ops/optimize/demo_texts.py",
+        'yield CalibrationText(text=frame.format(**numbers), origin="own", group=frame)',
+        "yield CalibrationText(text=frame.format(**numbers), consented=True, group=frame)",
+        ("tests/unit/test_calibration_set.py",),
+    ),
+    Bug(
         "a token may be nested as deep as it likes",
         "gateway/token_keys.py",
         "(msgspec.DecodeError, UnicodeDecodeError, RecursionError)",

@@ -104,6 +104,18 @@ def test_without_rare_texts_the_same_are_measured_by() -> None:
     assert shares(plain.calibration)["common"] == 1
 
 
+def test_nobody_is_said_to_have_consented_to_what_no_customer_wrote() -> None:
+    """The demo's texts are the shop's own and generated ones: they need no consent, and claim none."""
+    assert {(text.origin, text.consented) for text in DEMO} == {("own", False)}
+
+
+def test_what_a_customer_wrote_needs_consent_and_a_text_is_a_customers_unless_it_says_otherwise() -> None:
+    assert not CalibrationText(text="where is it").usable
+    assert not CalibrationText(text="where is it", origin="customer").usable
+    assert CalibrationText(text="where is it", consented=True).usable
+    assert CalibrationText(text="where is it", origin="own").usable
+
+
 def test_only_what_was_consented_to_is_used() -> None:
     with pytest.raises(SettingsError, match=r'0 texts to calibrate with.*500 are needed.*"consented": true'):
         choose(made(500, 200, 200, consented=False))
