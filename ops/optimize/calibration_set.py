@@ -11,6 +11,7 @@ one a text is its own group. `role` is whose words they are: `user` or `assistan
 """
 
 import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -27,10 +28,9 @@ Kind = Literal["common", "rare", "sku"]
 KINDS: Final[tuple[Kind, ...]] = ("common", "rare", "sku")
 
 FEWEST_TEXTS: Final = 500
-LEAST_SPECIAL_SHARE: Final = 0.3
-# Of the whole, for each of the two special kinds by itself.
-LEAST_KIND_SHARE: Final = 0.1
-_SPECIAL_SHARES: Final[dict[Kind, float]] = {"rare": 0.2, "sku": 0.2}
+# Of the whole.
+LEAST_SHARES: Final[dict[Kind, float]] = {"rare": 0.3, "sku": 0.1}
+_TAKEN_SHARES: Final[dict[Kind, float]] = {"rare": 0.3, "sku": 0.2}
 FEWEST_HELD_OUT: Final = 20
 _HELD_OUT_SHARE: Final = 0.2
 # Texts are taken in turns from those of up to so many tokens, and longer ones.
@@ -93,19 +93,22 @@ def calibration_set(
 ) -> CalibrationSet:
     """Up to `count` texts to calibrate with and `held_out` of each kind to measure by, the same for the same `seed`.
 
-    Every length is taken as often as there are texts of it. Without `with_rare` the calibration's are common texts
-    alone, to be compared with; the held-out ones stay the same. Raises `SettingsError`, one line with the numbers and
-    `name`, for fewer than 500 texts or too few of the special kinds.
+    Fewer than `count` are taken where rare ones would else be under 30 % of them. Every length is taken as often as
+    there are texts of it. Without `with_rare` the calibration's are common texts alone, to be compared with; the
+    held-out ones stay the same. Raises `SettingsError`, one line with the numbers and `name`, for fewer than 500 texts
+    or too few of the special kinds.
     """
     kept = _usable(texts)
     apart = _kept_apart(kept, seed)
     outside = [text for text in kept if _group(text) in apart]
     inside = [text for text in kept if _group(text) not in apart]
     measured = [_by_length(_of(outside, kind), count_tokens, held_out, seed) for kind in KINDS]
+    if with_rare:
+        count = min(count, max(FEWEST_TEXTS, _most_with_shares(inside)))
     special = [
         text
-        for kind, share in _SPECIAL_SHARES.items()
-        for text in _by_length(_of(inside, kind), count_tokens, round(share * count) if with_rare else 0, seed)
+        for kind, share in _TAKEN_SHARES.items()
+        for text in _by_length(_of(inside, kind), count_tokens, math.ceil(share * count) if with_rare else 0, seed)
     ]
     calibration = (*_by_length(_of(inside, "common"), count_tokens, count - len(special), seed), *special)
     _refuse_poor(calibration, measured, name, with_rare=with_rare)
@@ -125,6 +128,11 @@ def _usable(texts: Iterable[CalibrationText]) -> list[CalibrationText]:
 
 def _of(texts: Sequence[CalibrationText], kind: Kind) -> list[CalibrationText]:
     return [text for text in texts if text.kind == kind]
+
+
+def _most_with_shares(texts: Sequence[CalibrationText]) -> int:
+    """How many may be taken of `texts` before a special kind falls below its least share."""
+    return min(int(len(_of(texts, kind)) / least) for kind, least in LEAST_SHARES.items())
 
 
 def _group(text: CalibrationText) -> str:
@@ -181,11 +189,9 @@ def _refuse_poor(
             'different and with "consented": true, or "origin": "own" where no customer wrote them'
         )
     share = shares(calibration)
-    if with_rare and (
-        share["rare"] + share["sku"] < LEAST_SPECIAL_SHARE or min(share["rare"], share["sku"]) < LEAST_KIND_SHARE
-    ):
+    if with_rare and any(share[kind] < least for kind, least in LEAST_SHARES.items()):
         raise SettingsError(
-            f"{numbers}; {LEAST_SPECIAL_SHARE:.0%} must be the one or the other and {LEAST_KIND_SHARE:.0%} each: "
+            f"{numbers}; {LEAST_SHARES['rare']:.0%} must be rare and {LEAST_SHARES['sku']:.0%} have numbers: "
             'add texts with "rare": true and texts with mixed letter-digit numbers'
         )
     for kind, part in zip(KINDS, measured, strict=True):
