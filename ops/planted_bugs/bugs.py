@@ -305,6 +305,13 @@ BUGS: Final = (
         ("tests/unit/test_calibration_set.py",),
     ),
     Bug(
+        "a test that wants a GPU runs where there is none",
+        "tests/pytorch/conftest.py",
+        '    collect_ignore_glob = ["test_torch_cuda.py"]\n',
+        "    collect_ignore_glob = []\n",
+        ("tests/unit/test_not_run.py",),
+    ),
+    Bug(
         "a token may be nested as deep as it likes",
         "gateway/token_keys.py",
         "(msgspec.DecodeError, UnicodeDecodeError, RecursionError)",
