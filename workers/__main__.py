@@ -9,7 +9,6 @@ from importlib.metadata import version
 from shared import metrics
 from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
-from shared.gpu import find_gpus
 from shared.history import History
 from shared.kafka import GroupReader, KafkaWatch, PartitionReader, Producer
 from shared.logs import configure_logs, get_logger
@@ -21,7 +20,7 @@ from shared.tasks import TaskSet
 from shared.tracing_export import open_exporter
 from shared.tracing_keep import KeepRules
 from shared.vitals import Vitals
-from workers.building import make_preparer, make_scheduler, open_embedder
+from workers.building import make_preparer, make_scheduler, open_embedder, open_gpus
 from workers.calibration import costs_key, load_or_calibrate
 from workers.capacity import CapacityPublisher, worker_name
 from workers.commits import commit, commit_regularly
@@ -115,7 +114,7 @@ class WorkerProcess:
             interval_s=settings.worker.report_interval_ms / 1_000,
             outlook=lambda: self._worker.engine_loop.outlook,
         )
-        self.vitals = Vitals(find_gpus() if info.name.startswith("tensorrt") else None)
+        self.vitals = Vitals(open_gpus(info))
         metrics.slots.set(info.num_slots)
         metrics.model_info.labels(info.model, info.revision[:_REVISION_CHARS], info.name, version("replyline")).set(1)
         self._tasks = TaskSet()

@@ -312,6 +312,13 @@ BUGS: Final = (
         ("tests/unit/test_not_run.py",),
     ),
     Bug(
+        "a GPU's health is read by the engine's name",
+        "workers/building.py",
+        '    if info.device != "gpu":\n',
+        '    if not info.name.startswith("tensorrt"):\n',
+        ("tests/unit/test_metrics_machine.py",),
+    ),
+    Bug(
         "a token may be nested as deep as it likes",
         "gateway/token_keys.py",
         "(msgspec.DecodeError, UnicodeDecodeError, RecursionError)",

@@ -132,6 +132,12 @@ def test_the_engines_that_this_machine_cannot_run_are_named(pytestconfig: pytest
         name_not_run(pytestconfig, "engine torch on a GPU: torch finds none")
 
 
+def test_an_engine_says_where_it_computes(case: Case, request: pytest.FixtureRequest) -> None:
+    """By that a worker knows whose health to watch."""
+    name = request.node.callspec.params["case"]
+    assert case.engine.info.device == ("gpu" if name.endswith(("-gpu", "-cuda")) else "cpu")
+
+
 @dataclass(slots=True)
 class Conversation:
     """A sequence in a slot: the prompt in its KV, and the tokens sampled so far (the last not in the KV yet)."""

@@ -102,6 +102,12 @@ def test_plans_are_built_at_the_first_start_alone(slots_folder: ModelFolder, mac
     assert machine.cuda.live == 0
 
 
+def test_on_cuda_it_computes_on_a_gpu(slots_folder: ModelFolder, machine: Machine) -> None:
+    engine = load_model(settings(slots_folder, machine)).engine
+    assert engine.info.device == "gpu"
+    engine.close()
+
+
 def test_its_layers_are_timed_where_a_profile_is_asked_for(
     slots_folder: ModelFolder, machine: Machine, tmp_path: Path
 ) -> None:

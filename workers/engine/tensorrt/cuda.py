@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from shared.errors import EngineError
 from shared.logs import get_logger
+from workers.engine import DeviceKind
 from workers.engine.device import Block, Execution, Extent, Stream
 from workers.engine.tensorrt.build import make_log
 
@@ -173,6 +174,7 @@ class CudaDevice:
     """
 
     def __init__(self, library: Any, layer_time: LayerTime | None = None) -> None:
+        self.kind: DeviceKind = "gpu"
         self._library = library
         self._clock = None if layer_time is None else _make_clock(library, layer_time)
         self._log = make_log(library)
