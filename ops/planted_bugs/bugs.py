@@ -319,6 +319,13 @@ BUGS: Final = (
         ("tests/unit/test_metrics_machine.py",),
     ),
     Bug(
+        "the reserve is held against what was free before loading",
+        "workers/engine/tensorrt/loading.py",
+        "tell_reserve(memory, facts.device, device.free_bytes())",
+        "tell_reserve(memory, facts.device, facts.free_bytes)",
+        ("tests/unit/test_tensorrt_loading.py",),
+    ),
+    Bug(
         "a token may be nested as deep as it likes",
         "gateway/token_keys.py",
         "(msgspec.DecodeError, UnicodeDecodeError, RecursionError)",

@@ -202,6 +202,11 @@ class CudaDevice:
         self._streams.append(stream)
         return stream
 
+    def free_bytes(self) -> int:
+        """What anybody may still take of its memory."""
+        free_bytes, _ = checked(cuda.cudaMemGetInfo())
+        return int(free_bytes)
+
     def load(self, plan: bytes) -> CudaProgram:
         engine = self._runtime.deserialize_cuda_engine(plan)
         if engine is None:

@@ -134,6 +134,11 @@ class TorchDevice:
         make: Any = torch.cuda.Stream  # torch gives it no types
         return TorchStream(self, make(self.device) if self.is_cuda else None)
 
+    def free_bytes(self) -> int:
+        """What anybody may still take of the GPU's memory."""
+        free_bytes, _ = torch.cuda.mem_get_info(self.device)
+        return int(free_bytes)
+
     def tensor(self, address: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """The memory from `address` on as a tensor."""
         count = int(np.prod(shape)) * dtype.itemsize
