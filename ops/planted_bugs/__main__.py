@@ -26,7 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ops.bench.runner import check_writable, write_json
-from ops.planted_bugs.bugs import BUGS, Bug, find_misplaced
+from ops.planted_bugs.bug import Bug
+from ops.planted_bugs.bugs import BUGS, find_misplaced
 from ops.usage_errors import run_app
 from shared.errors import SettingsError
 from shared.process import BAD_INPUT_STATUS, fail

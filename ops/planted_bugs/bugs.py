@@ -1,26 +1,10 @@
-"""The bugs: what is changed where, and which tests must notice. One that is not noticed is a missing test."""
+"""The bugs. One that no test notices is a missing test."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-
-@dataclass(frozen=True, slots=True)
-class Bug:
-    """`old`, which stands exactly once in `file`, becomes `new`; at least one of `tests` must then fail."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-
-    def planted_in(self, text: str) -> str:
-        """The file's text with the bug. Raises `ValueError` where `old` does not stand there exactly once."""
-        count = text.count(self.old)
-        if count != 1:
-            raise ValueError(f"{self.name}: {self.old!r} stands {count} times in {self.file}; correct the table")
-        return text.replace(self.old, self.new)
+from ops.planted_bugs.bug import Bug
+from ops.planted_bugs.claim_bugs import CLAIM_BUGS
 
 
 def find_misplaced(root: Path) -> list[str]:
@@ -277,55 +261,6 @@ BUGS: Final = (
         ("tests/unit/test_tensorrt_folder.py",),
     ),
     Bug(
-        "a rule of diagnosis waits for a reason that nobody sends",
-        "ops/diagnose/rules.py",
-        'reason="deadline"',
-        'reason="first_token"',
-        ("tests/unit/test_label_values.py",),
-    ),
-    Bug(
-        "30 % kept free are 23 %",
-        "ops/plan/sizes.py",
-        "1.0 / (1.0 - headroom)",
-        "1.0 + headroom",
-        ("tests/unit/test_plan.py",),
-    ),
-    Bug(
-        "a fifth of the calibration's texts is rare where three tenths are asked",
-        "ops/optimize/calibration_set.py",
-        '_TAKEN_SHARES: Final[dict[Kind, float]] = {"rare": 0.3,',
-        '_TAKEN_SHARES: Final[dict[Kind, float]] = {"rare": 0.2,',
-        ("tests/unit/test_calibration_set.py",),
-    ),
-    Bug(
-        "generated texts claim a customer's consent",
-        "ops/optimize/demo_texts.py",
-        'yield CalibrationText(text=frame.format(**numbers), origin="own", group=frame)',
-        "yield CalibrationText(text=frame.format(**numbers), consented=True, group=frame)",
-        ("tests/unit/test_calibration_set.py",),
-    ),
-    Bug(
-        "a test that wants a GPU runs where there is none",
-        "tests/pytorch/conftest.py",
-        '    collect_ignore_glob = ["test_torch_cuda.py"]\n',
-        "    collect_ignore_glob = []\n",
-        ("tests/unit/test_not_run.py",),
-    ),
-    Bug(
-        "a GPU's health is read by the engine's name",
-        "workers/building.py",
-        '    if info.device != "gpu":\n',
-        '    if not info.name.startswith("tensorrt"):\n',
-        ("tests/unit/test_metrics_machine.py",),
-    ),
-    Bug(
-        "the reserve is held against what was free before loading",
-        "workers/engine/tensorrt/loading.py",
-        "tell_reserve(memory, facts.device, device.free_bytes())",
-        "tell_reserve(memory, facts.device, facts.free_bytes)",
-        ("tests/unit/test_tensorrt_loading.py",),
-    ),
-    Bug(
         "a token may be nested as deep as it likes",
         "gateway/token_keys.py",
         "(msgspec.DecodeError, UnicodeDecodeError, RecursionError)",
@@ -374,4 +309,5 @@ BUGS: Final = (
         "most_ms = JUMPS_MS\n",
         ("tests/unit/test_clock.py",),
     ),
+    *CLAIM_BUGS,
 )

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from ops.planted_bugs.__main__ import Verdict, judge
-from ops.planted_bugs.bugs import BUGS, Bug, find_misplaced
+from ops.planted_bugs.bug import Bug
+from ops.planted_bugs.bugs import BUGS, find_misplaced
 
 ROOT = Path(__file__).parents[2]
 
