@@ -54,4 +54,11 @@ CLAIM_BUGS: Final = (
         "tell_reserve(memory, facts.device, facts.free_bytes)",
         ("tests/unit/test_tensorrt_loading.py",),
     ),
+    Bug(
+        "an answer with a hedge counts as one without",
+        "ops/evaluation/result.py",
+        "return one.verdict.right and not (one.question.answerable and _hedged(one))",
+        "return one.verdict.right",
+        ("tests/unit/test_evaluation_report.py",),
+    ),
 )
