@@ -61,4 +61,18 @@ CLAIM_BUGS: Final = (
         "return one.verdict.right",
         ("tests/unit/test_evaluation_report.py",),
     ),
+    Bug(
+        "a share above its bound meets the target",
+        "ops/bench/stream.py",
+        "    if ratio > 1:\n",
+        "    if ratio > 100:\n",
+        ("tests/unit/test_bench_stream.py",),
+    ),
+    Bug(
+        "a benchmark's answer of another length has not failed",
+        "ops/bench/stream.py",
+        "not outcome.by_model or outcome.output_tokens != new_tokens",
+        "not outcome.by_model",
+        ("tests/unit/test_bench_stream.py",),
+    ),
 )
