@@ -29,7 +29,7 @@ class Connection(Protocol):
     def flush(self) -> None:
         """Write what waits, in one write, unless the client is slow; then it waits and deltas merge."""
 
-    def close(self, code: int, reason: str) -> None: ...
+    def close(self, code: CloseCode, reason: str) -> None: ...
 
 
 def put_all(connection: Connection, items: Iterable[Item]) -> None:

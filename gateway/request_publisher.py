@@ -59,8 +59,7 @@ class RequestPublisher:
         order = settle(request, self.defaults, entry.asked_unix_ms)
         if entry.trace is not None:
             entry.trace.sent_unix_ms = now_unix_ms()
-        if self.away():
-            raise BrokerUnavailable("Kafka is away")
+        self._check_there()
         return await self.producer.enqueue(
             Outgoing(
                 self.topics.requests(entry.bucket),
@@ -122,9 +121,13 @@ class RequestPublisher:
         `ProtocolError`."""
         await self._broadcast(Erase(tenant=session.tenant, session_id=session.session_id, generation=generation))
 
-    async def _broadcast(self, told: Cancel | Erase) -> None:
-        """To every worker, and to every gateway. Raises `BrokerUnavailable`, `ProtocolError`."""
+    def _check_there(self) -> None:
+        """Nothing waits for a Kafka that is known to be gone. Raises `BrokerUnavailable`."""
         if self.away():
             raise BrokerUnavailable("Kafka is away")
+
+    async def _broadcast(self, told: Cancel | Erase) -> None:
+        """To every worker, and to every gateway. Raises `BrokerUnavailable`, `ProtocolError`."""
+        self._check_there()
         value, partition = msgpack_encode(told), BROADCAST_PARTITION
         await self.producer.publish(Outgoing(self.topics.cancels, value, partition=partition))

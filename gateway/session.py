@@ -6,7 +6,7 @@ NEW --session.start--> OPEN --close, token expired--> CLOSED
 
 import zlib
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 
 from gateway.charges import Caller
 from gateway.identity import Identity, TokenGate
@@ -37,7 +37,7 @@ from shared.session_key import OWNED_PREFIX, SessionKey, owned_session_id
 _RECONNECT_MS = 1_000
 
 
-class CloseCode:
+class CloseCode(IntEnum):
     """WebSocket close codes (after Centrifugo's): 40xx reconnect, 45xx do not."""
 
     SHUTDOWN = 4001
@@ -105,7 +105,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    code: int
+    code: CloseCode
     reason: str
 
 
@@ -354,7 +354,7 @@ def error_event(error: ProtocolError, event_id: str | None = None) -> ErrorEvent
     return ErrorEvent(error=detail_of(error), event_id=event_id)
 
 
-def _code_of(error: ProtocolError) -> int:
+def _code_of(error: ProtocolError) -> CloseCode:
     """A token that will be good another time, or the next one, is worth coming back with."""
     if error.code == "token_expired":
         return CloseCode.TOKEN_EXPIRED

@@ -32,14 +32,14 @@ class Gpus:
     lost: str | None = None
 
     @classmethod
-    def open(cls, nvml: Any) -> "Gpus | None":
-        """None where the library finds no driver or no device."""
+    def open(cls, nvml: Any) -> "Gpus | str":
+        """Or why there are none: the library finds no driver or no device."""
         try:
             nvml.nvmlInit()
             handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        except nvml.NVMLError:
-            return None
-        return cls(nvml, handles) if handles else None
+        except nvml.NVMLError as error:
+            return f"NVML does not begin ({error})"
+        return cls(nvml, handles) if handles else "NVML finds no GPU"
 
     def read(self) -> list[Gpu]:
         """Those that answer. Takes milliseconds, at times hundreds of them."""
@@ -76,10 +76,10 @@ class Gpus:
             return None
 
 
-def find_gpus() -> Gpus | None:
-    """None where the package is not installed, or there is no device."""
+def find_gpus() -> Gpus | str:
+    """Or why there are none to read."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
-        return None
+        return "nvidia-ml-py is not installed"
     return Gpus.open(nvml)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 import pytest_asyncio
+from not_run import named
 from reliability import Reliability
 from system import MakeSystem, Service, System, start_redis
 
@@ -45,6 +46,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in others]
     for item in items:
         item.add_marker(pytest.mark.timeout(_WHOLE_LIMIT_S))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in named(terminalreporter.config):
+        terminalreporter.write_line(f"NOT RUN on this machine: {line}", yellow=True)
 
 
 @pytest.fixture(scope="session")

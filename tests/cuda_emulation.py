@@ -59,6 +59,10 @@ class Cuda:
         self.live = 0
         self.launches = 0
         self.fails = ""
+        self.free_bytes = 1 << 30
+
+    def cudaMemGetInfo(self) -> tuple[Status, int, int]:
+        return Status.cudaSuccess, self.free_bytes, 1 << 31
 
     def cudaGetErrorName(self, status: Status) -> tuple[Status, bytes]:
         return Status.cudaSuccess, status.name.encode()

@@ -15,6 +15,7 @@ import onnxruntime
 from numpy.lib.stride_tricks import as_strided
 
 from shared.model_folder import ModelFolder
+from workers.engine import DeviceKind
 from workers.engine.device import ALIGNMENT, Block, Device, Extent
 from workers.engine.device.tokens import sampler_for
 from workers.engine.tensorrt.engine import TensorrtEngine
@@ -120,6 +121,7 @@ class OnnxDevice:
     """`num_allocations` counts what was taken of the device's memory."""
 
     def __init__(self) -> None:
+        self.kind: DeviceKind = "cpu"
         self.num_allocations = 0
         self.streams: list[LateStream] = []
         self.closed = False

@@ -11,7 +11,6 @@ from shared.commits import Commits
 from shared.deadletters import DeadLetters
 from shared.errors import ReplylineError, SettingsError
 from shared.faq.live import LiveFaq
-from shared.gpu import find_gpus
 from shared.history import History
 from shared.kafka import GroupReader, KafkaWatch, PartitionReader, Producer
 from shared.logs import configure_logs, get_logger
@@ -25,7 +24,7 @@ from shared.topics import BROADCAST_PARTITION
 from shared.tracing_export import open_exporter
 from shared.tracing_keep import KeepRules
 from shared.vitals import Vitals
-from workers.building import make_preparer, make_scheduler, open_embedder
+from workers.building import make_preparer, make_scheduler, open_embedder, open_gpus
 from workers.calibration import costs_key, load_or_calibrate
 from workers.cancels import RecentCancels, read_cancels
 from workers.capacity import CapacityPublisher, worker_name
@@ -125,7 +124,7 @@ class WorkerProcess:
             outlook=lambda: self._worker.engine_loop.outlook,
             changed=self._worker.outlook_changed,
         )
-        self.vitals = Vitals(find_gpus() if info.name.startswith("tensorrt") else None)
+        self.vitals = Vitals(open_gpus(info))
         metrics.slots.set(info.num_slots)
         metrics.model_info.labels(info.model, info.revision[:_REVISION_CHARS], info.name, version("replyline")).set(1)
         self._tasks = TaskSet()

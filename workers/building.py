@@ -4,9 +4,11 @@ the engine alone."""
 from collections.abc import Callable, Sequence
 
 from shared.answer_policy import AnswerPolicy
+from shared.extras import install_command
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq.embedder import Embedder
 from shared.faq.live import LiveFaq
+from shared.gpu import Gpus, find_gpus
 from shared.history import History
 from shared.logs import get_logger
 from shared.session_key import SessionKey
@@ -55,6 +57,19 @@ def open_embedder(settings: FaqSettings) -> Embedder | None:
         )
         return None
     return Embedder.named_by(settings)
+
+
+def open_gpus(info: EngineInfo) -> Gpus | None:
+    """What is read of the GPUs, for an engine that computes on one. Where they cannot be read the log says why."""
+    if info.device != "gpu":
+        return None
+    found = find_gpus()
+    if isinstance(found, Gpus):
+        return found
+    get_logger().warning(
+        "gpu_unwatched", cause=found, action=f"look at nvidia-smi, or run: {install_command(info.name)}"
+    )
+    return None
 
 
 def make_preparer(

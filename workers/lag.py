@@ -6,6 +6,7 @@ from typing import Final
 from shared import metrics
 from shared.errors import BrokerUnavailable
 from shared.kafka import GroupReader
+from shared.messages import Bucket
 from shared.topics import BUCKETS, TopicNames
 
 _INTERVAL_S: Final = 5.0
@@ -13,7 +14,7 @@ _INTERVAL_S: Final = 5.0
 
 async def watch_lag(reader: GroupReader, topics: TopicNames) -> None:
     """Until cancelled. While the broker is away the last number stands."""
-    buckets = {topics.requests(bucket): bucket for bucket in BUCKETS}
+    buckets: dict[str, Bucket] = {topics.requests(bucket): bucket for bucket in BUCKETS}
     while True:
         try:
             for topic, records in (await reader.lag()).items():

@@ -1,9 +1,12 @@
 """What an engine will take of its device's memory, before it takes any: pure.
 
-Weights, the KV of all slots and the workspace of the largest step are taken once, at the start, and nothing after it. A
-fifth of KV and workspace, the two that grow with the length of requests, is left free on top.
+Weights, the KV of all slots at their full length and the workspace of the largest step are taken once, at the start,
+and nothing after it: a long request finds what it needs. A reserve is to stay free beside them, a fifth of KV and
+workspace, for what is not planned: the workspace is an estimate, and the driver, libraries and other processes take
+some too. Nobody takes the reserve; whether it is free is looked at when the engine has loaded.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,11 +63,29 @@ class MemoryPlan:
     @property
     def remedy(self) -> str:
         """What to lower so that it fits; empty where it does."""
-        if self.fits:
-            return ""
-        if self.slots_that_fit:
-            return f"lower REPLYLINE_WORKER__SLOTS to {self.slots_that_fit}, or shorten the slots"
-        return "take shorter slots, a smaller model or another precision: not even one slot fits"
+        return "" if self.fits else _fewer(self.slots_that_fit)
+
+    def short_reserve(self, free_bytes: int) -> "ShortReserve | None":
+        """None where so much is free, once the engine has taken its own, that the reserve is."""
+        lacking = self.reserve_bytes - free_bytes
+        if lacking <= 0:
+            return None
+        # A slot less is its own bytes free, and a fifth of them less to keep so.
+        too_many = math.ceil(lacking / (self.slot_bytes * (1 + RESERVE_SHARE)))
+        return ShortReserve(free_bytes, self.reserve_bytes, _fewer(max(0, self.num_slots - too_many)))
+
+
+@dataclass(frozen=True, slots=True)
+class ShortReserve:
+    """What loading has left free is less than the plan's reserve."""
+
+    free_bytes: int
+    reserve_bytes: int
+    remedy: str
+
+    def describe(self) -> str:
+        """`12 MiB are free after loading, 146 are to stay so`."""
+        return f"{_mib_within(self.free_bytes)} MiB are free after loading, {_mib(self.reserve_bytes)} are to stay so"
 
 
 def plan_memory(
@@ -95,5 +116,15 @@ def _workspace_bytes(a: Architecture, step_tokens: int, step_rows: int, itemsize
     return step_tokens * (2 * a.hidden_size * _FLOAT32 + widest * itemsize) + step_rows * a.vocab_size * _FLOAT32
 
 
+def _fewer(num_slots: int) -> str:
+    if num_slots:
+        return f"lower REPLYLINE_WORKER__SLOTS to {num_slots}, or shorten the slots"
+    return "take shorter slots, a smaller model or another precision: not even one slot fits"
+
+
 def _mib(num_bytes: int) -> str:
     return f"{-(-num_bytes // _MIB):,}"
+
+
+def _mib_within(num_bytes: int) -> str:
+    return f"{num_bytes // _MIB:,}"

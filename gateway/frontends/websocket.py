@@ -133,7 +133,7 @@ class WebSocketConnection:
         self._over_since = self._over_since if self._over_since is not None else now
         return now - self._over_since
 
-    def close(self, code: int, reason: str) -> None:
+    def close(self, code: CloseCode, reason: str) -> None:
         if self._closing is None:
             metrics.closes.labels(str(code)).inc()
             with contained("connection", connection=self.session.connection_id):  # it may be what it is closed for

@@ -1,7 +1,8 @@
-"""The engine alone: the loop that the whole system's tokens a second are divided by.
+"""The engine alone, its batch kept full: the most that the whole system's tokens a second could be.
 
-`python -m ops.bench.bare_engine --prompts FILE --batch 8 --new-tokens 64`: every prompt of a batch is prefilled, one
-after the other, then the batch is decoded together. No Kafka, no other process of ours. Prints one JSON line.
+`python -m ops.bench.bare_engine --prompts FILE --batch 8 --new-tokens 64`: the prompts of a batch are prefilled in as
+few calls as the engine allows, then the batch is decoded together, every row to the same length, whatever the model
+says. No row is ever empty, nothing is waited for: no Kafka, no other process of ours. Prints one JSON line.
 """
 
 import argparse
@@ -25,19 +26,18 @@ _GREEDY = Sampling()
 
 
 class BareRun(Struct, frozen=True, kw_only=True):
-    """`answers` holds each prompt's text as far as a stop token; `stopped` counts the answers that have one."""
+    """`answers` holds each prompt's text, of as many tokens as were asked."""
 
     tok_s: float
     seconds: float
     prefill_s: float
     output_tokens: int
     prompt_tokens: list[int]
-    stopped: int
     answers: list[str]
 
 
 def run(model: LoadedModel, questions: Sequence[str], *, batch: int, new_tokens: int) -> BareRun:
-    """One batch after the other; the first is computed twice, and its first time is not counted."""
+    """One full batch after the other; the first is computed twice, and its first time is not counted."""
     prompts = [_prompt(model, question) for question in questions]
     generate(model.engine, prompts[:batch], new_tokens)
     outputs: list[list[int]] = []
@@ -48,30 +48,29 @@ def run(model: LoadedModel, questions: Sequence[str], *, batch: int, new_tokens:
         outputs += rows
         prefill_s += spent_s
     seconds = time.perf_counter() - start
-    stops = model.engine.info.stop_token_ids
-    ended = [next((at for at, token in enumerate(row) if token in stops), len(row)) for row in outputs]
-    num_tokens = sum(ended)
-    written = [row[:end] for row, end in zip(outputs, ended, strict=True)]
-    texts = [model.tokenizer.decode_bytes(row).decode(errors="replace") for row in written]
+    num_tokens = sum(map(len, outputs))
     return BareRun(
         tok_s=num_tokens / seconds,
         seconds=seconds,
         prefill_s=prefill_s,
         output_tokens=num_tokens,
         prompt_tokens=[len(prompt) for prompt in prompts],
-        stopped=sum(end < new_tokens for end in ended),
-        answers=texts,
+        answers=[model.tokenizer.decode_bytes(row).decode(errors="replace") for row in outputs],
     )
 
 
 def generate(engine: Engine, prompts: Sequence[Sequence[int]], new_tokens: int) -> tuple[list[list[int]], float]:
-    """The tokens of each prompt, stop tokens and what follows them included; and the seconds of prefill."""
+    """`new_tokens` of each prompt, stop tokens and what follows them included; and the seconds of prefill."""
     start = time.perf_counter()
     outputs: list[list[int]] = []
-    for slot, prompt in enumerate(prompts):
-        (token,) = engine.prefill([PrefillChunk(slot=slot, past=0, token_ids=prompt, sampling=_GREEDY)])
-        assert token is not None, "a whole prompt was given and no token came"
-        outputs.append([token])
+    most = engine.info.max_prefill_rows
+    chunks = [
+        PrefillChunk(slot=slot, past=0, token_ids=prompt, sampling=_GREEDY) for slot, prompt in enumerate(prompts)
+    ]
+    for first in range(0, len(chunks), most):
+        for token in engine.prefill(chunks[first : first + most]):
+            assert token is not None, "a whole prompt was given and no token came"
+            outputs.append([token])
     prefill_s = time.perf_counter() - start
     for step in range(new_tokens - 1):
         tokens = engine.decode(

@@ -7,7 +7,8 @@ with them, the trace's load is by them, and they are what is simulated with.
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -26,6 +27,7 @@ from ops.bench.policy_table import PolicyRow, row_of, show_rows
 from ops.bench.policy_trace import Script, script_of
 from ops.bench.runner import check_writable, progress_bar, write_json
 from ops.bench.system import Broker, System
+from ops.bench.unending import unending
 from ops.embedded import EMBEDDED_KAFKA_SETTINGS
 from ops.own_services import own_kafka
 from ops.simulate.costs import EngineCosts
@@ -100,8 +102,9 @@ class Live:
 
 
 async def bench_policies(settings: Settings, options: PoliciesOptions, console: Console) -> None:
-    with tempfile.TemporaryDirectory(prefix="replyline-costs-") as costs_dir:
-        settings, env = _worker(settings, options, Path(costs_dir))
+    with tempfile.TemporaryDirectory(prefix="replyline-costs-") as costs_dir, _endless(settings, options) as model_env:
+        settings, worker_env = _worker(settings, options, Path(costs_dir))
+        env = {**worker_env, **model_env}
         facts = environment(engine=f"{options.engine} {settings.model.dir.name}", broker=options.broker)
         if options.costs is None:
             console.print("measuring what the engine's steps take")
@@ -125,6 +128,16 @@ async def bench_policies(settings: Settings, options: PoliciesOptions, console: 
     asked |= {"slots": options.slots, "engine": options.engine}
     asked |= {"costs": kept.costs, "costs_others_cpu": round(kept.others_cpu, 4)}
     write_json(options.json_path, {**asked, "rows": rows, "environment": facts})
+
+
+@contextmanager
+def _endless(settings: Settings, options: PoliciesOptions) -> Iterator[dict[str, str]]:
+    """The variables that have a worker's answers end where they are cut and nowhere before, as they do in the trace."""
+    if options.engine == "fake":
+        yield {}
+        return
+    with unending(settings.model.dir) as folder:
+        yield {"MODEL__DIR": str(folder)}
 
 
 def _worker(settings: Settings, options: PoliciesOptions, costs_dir: Path) -> tuple[Settings, dict[str, str]]:

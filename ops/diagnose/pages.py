@@ -18,10 +18,14 @@ class Page:
 
     series: Mapping[str, Mapping[Labels, float]]
 
-    def total(self, name: str, **labels: str) -> float:
-        """The sum of the series that bear these labels; 0 where there is none."""
+    def values(self, name: str, **labels: str) -> list[float]:
+        """Of the series that bear these labels."""
         wanted = labels.items()
-        return sum(value for found, value in self.series.get(name, _NO_SERIES).items() if wanted <= set(found))
+        return [value for found, value in self.series.get(name, _NO_SERIES).items() if wanted <= set(found)]
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum of these series; 0 where there is none."""
+        return sum(self.values(name, **labels))
 
 
 def parse_page(text: str) -> Page:
@@ -43,6 +47,10 @@ class Window:
 
     def now(self, name: str, **labels: str) -> float:
         return self.after.total(name, **labels)
+
+    def lowest(self, name: str, **labels: str) -> float | None:
+        """None where no series bears these labels."""
+        return min(self.after.values(name, **labels), default=None)
 
     def gain(self, name: str, **labels: str) -> float:
         before, after = self.before.total(name, **labels), self.after.total(name, **labels)

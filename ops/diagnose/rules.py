@@ -7,7 +7,7 @@ that is slow fills queues, a machine that is full makes every number late.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Final, Literal
 
 from ops.diagnose.pages import Window
 from ops.diagnose.system import Answered, Probe, Role, System
@@ -37,17 +37,16 @@ _STEP: Final = "replyline_worker_step_seconds"
 Rule = Callable[[System], Iterator[str]]
 
 
-def _p95(window: Window, histogram: str, limit_s: float, what: str, where: str, **labels: str) -> Iterator[str]:
-    found = window.quantile(histogram, 0.95, **labels)
+def _p95(window: Window, histogram: str, limit_s: float, what: str, where: str) -> Iterator[str]:
+    found = window.quantile(histogram, 0.95)
     if found is not None and found > limit_s:
         told = "over the longest that is told apart" if math.isinf(found) else f"up to {1_000 * found:,.0f} ms"
         yield f"{what} at {where}: P95 {told} (limit {1_000 * limit_s:,.0f} ms)"
 
 
-def _not_ready(system: System, check: str) -> Iterator[str]:
+def _not_ready(system: System, check: Literal["engine", "hardware", "kafka", "redis"]) -> Iterator[str]:
     for url, window in system.all_windows:
-        series = window.after.series.get("replyline_ready", {})
-        if any(("check", check) in labels and not value for labels, value in series.items()):
+        if window.lowest("replyline_ready", check=check) == 0:
             yield f"{url} is not ready: {check}"
 
 
@@ -192,7 +191,7 @@ def decode(system: System) -> Iterator[str]:
     yield from _saturated(system, "decode", "answers")
 
 
-def _saturated(system: System, kind: str, of_what: str) -> Iterator[str]:
+def _saturated(system: System, kind: Literal["prefill", "decode"], of_what: str) -> Iterator[str]:
     for url, window in system.workers:
         busy = {part: window.gain(f"{_STEP}_sum", kind=part) for part in ("prefill", "decode", "transfer")}
         whole = sum(busy.values())
@@ -223,7 +222,7 @@ def queue(system: System) -> Iterator[str]:
         if window.now("replyline_worker_intake_paused"):
             yield f"{url} has paused its intake"
     for url, window in system.gateways:
-        without = window.gain("replyline_gateway_fallbacks_total", reason="first_token")
+        without = window.gain("replyline_gateway_fallbacks_total", reason="deadline")
         if without >= _FEW:
             yield f"{url}: {without:.0f} customers had the FAQ because no first word came in time"
 

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
-from ops.bench.runner import Cell
 from ops.evaluation.fit import Fit, Row
 from ops.evaluation.page_style import SCRIPT, STYLE
 from ops.evaluation.result import LANGUAGES, Figures, Judged, cells_of, count_of, recall_of
 from ops.evaluation.run import Run
-from ops.evaluation.table import by_source, share
+from ops.evaluation.table import LADDER, UNHEDGED, counts, share
 from ops.page import Html, pairs, paragraph, section, strong, table, text
 from ops.page import page as document
 from shared.messages import Replaced
@@ -50,19 +49,15 @@ def _words(name: str) -> str:
 def _ladder(run: Run) -> list[Html]:
     if not run.ladder:
         return []
-    names = ("en_right", "zh_right", "invented", "unanswerable_right")
-    rows = [(rung.name, *(share(getattr(rung.figures, name)) for name in names)) for rung in run.ladder]
-    return [section("Before and after", table(("", *map(_words, names)), rows))]
+    rows = [(rung.name, *(share(getattr(rung.figures, name)) for name in LADDER)) for rung in run.ladder]
+    return [section("Before and after", table(("", *map(_words, LADDER)), rows))]
 
 
 def _kinds(judged: Sequence[Judged]) -> Html:
     total = count_of(judged)
     cells = [(cell.kind, cell.language, cell.count) for cell in cells_of(judged)]
-    rows: list[tuple[Cell, ...]] = [
-        (kind, language, count.n, count.right, f"{count.right / count.n:.0%}", count.invented, by_source(count))
-        for kind, language, count in (*cells, ("all", "", total))
-    ]
-    return table(("kind", "language", "n", "right", "share", "invented", "by source"), rows, heads=2)
+    rows = [(kind, language, *counts(count)) for kind, language, count in (*cells, ("all", "", total))]
+    return table(("kind", "language", "n", "right", "share", UNHEDGED, "invented", "by source"), rows, heads=2)
 
 
 def _retrieval(judged: Sequence[Judged]) -> Html:

@@ -22,7 +22,7 @@ from ops.evaluation.page import page
 from ops.evaluation.questions import PACKAGED_QUESTIONS, Question, read_questions
 from ops.evaluation.result import Bound, Judged, cells_of, count_of, figures_of, recall_of
 from ops.evaluation.run import Asker, Run, Rung
-from ops.evaluation.table import print_run, share
+from ops.evaluation.table import LADDER, print_run, share
 from ops.prepare import ensure_model
 from shared.answer_policy import AnswerPolicy, Thresholds
 from shared.errors import ReplylineError, SettingsError
@@ -260,13 +260,12 @@ def _show(run: Run, console: Console) -> None:
 
 
 def _print_ladder(rungs: Sequence[Rung], console: Console) -> None:
-    names = ("en_right", "zh_right", "invented", "invented_by_model", "unanswerable_right")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
-    for name in names:
+    for name in LADDER:
         table.add_column(name.replace("_", " "), justify="right")
     for rung in rungs:
-        table.add_row(rung.name, *(share(getattr(rung.figures, name)) for name in names))
+        table.add_row(rung.name, *(share(getattr(rung.figures, name)) for name in LADDER))
     console.print(table)
     console.print()
 

@@ -29,10 +29,12 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 
 class Count(Struct, frozen=True, kw_only=True):
-    """Some questions: how many, how many right, how many answers with an invented figure, whose words they were."""
+    """Some questions: how many, how many right, how many of these without a hedge, how many answers with an invented
+    figure, whose words they were."""
 
     n: int
     right: int
+    right_unhedged: int
     invented: int
     by_source: dict[str, int]
 
@@ -46,23 +48,24 @@ class Cell(Struct, frozen=True, kw_only=True):
 class Figures(Struct, frozen=True, kw_only=True):
     """The shares, each None where no question of that sort was asked.
 
-    `en_right`, `zh_right`: of the questions that the FAQ answers, by whichever source. `en_right_by_model`: of those of
-    them that the model answered. `invented`: of all English answers, those that show a figure which nothing bears out;
-    `invented_by_model`: of the model's, in either language. `unanswerable_right`: of the questions without an answer in
-    the FAQ, attempts to lead astray among them. `hedged`: of the questions that the FAQ answers, those to which an
-    entry was offered with "I am not sure"; `right_unhedged`: those answered right without that.
+    `en_right`, `zh_right`: of the questions that the FAQ answers, by whichever source; behind each those of them that
+    are right without a hedge. `en_right_by_model`: of those of them that the model answered. `invented`: of all English
+    answers, those that show a figure which nothing bears out; `invented_by_model`: of the model's, in either language.
+    `unanswerable_right`: of the questions without an answer in the FAQ, attempts to lead astray among them. `hedged`:
+    of the questions that the FAQ answers, those to which an entry was offered with "I am not sure".
     `guard_throughput_ratio`: tokens a second with the guard over without.
     """
 
     en_right: float | None
+    en_right_unhedged: float | None
     zh_right: float | None
+    zh_right_unhedged: float | None
     en_right_by_model: float | None
     invented: float | None
     invented_by_model: float | None
     unanswerable_right: float | None
     small_talk_right: float | None
     hedged: float | None
-    right_unhedged: float | None
     recall_at_1: float | None
     recall_at_3: float | None
     guard_throughput_ratio: float | None = None
@@ -73,7 +76,9 @@ def figures_of(judged: Sequence[Judged]) -> Figures:
     found = recall_of(judged)
     return Figures(
         en_right=_right(judged, lambda one: _asked(one, "en")),
+        en_right_unhedged=_share(judged, lambda one: _asked(one, "en"), _right_unhedged),
         zh_right=_right(judged, lambda one: _asked(one, "zh")),
+        zh_right_unhedged=_share(judged, lambda one: _asked(one, "zh"), _right_unhedged),
         en_right_by_model=_right(judged, lambda one: _asked(one, "en") and one.given.by_model),
         invented=_share(judged, lambda one: one.question.language == "en", _invents),
         invented_by_model=_share(judged, lambda one: one.given.by_model, _invents),
@@ -82,9 +87,6 @@ def figures_of(judged: Sequence[Judged]) -> Figures:
         ),
         small_talk_right=_right(judged, lambda one: one.question.kind == "small_talk"),
         hedged=_share(judged, lambda one: one.question.answerable, _hedged),
-        right_unhedged=_share(
-            judged, lambda one: one.question.answerable, lambda one: one.verdict.right and not _hedged(one)
-        ),
         recall_at_1=found.at_1,
         recall_at_3=found.at_3,
     )
@@ -110,6 +112,7 @@ def count_of(judged: Sequence[Judged]) -> Count:
     return Count(
         n=len(judged),
         right=sum(one.verdict.right for one in judged),
+        right_unhedged=sum(map(_right_unhedged, judged)),
         invented=sum(_invents(one) for one in judged),
         by_source=dict(Counter(one.given.source or "none" for one in judged).most_common()),
     )
@@ -151,6 +154,11 @@ def _asked(one: Judged, language: Language) -> bool:
 
 def _hedged(one: Judged) -> bool:
     return one.given.source == "unsure" and bool(one.given.grounding)
+
+
+def _right_unhedged(one: Judged) -> bool:
+    """To a question without an answer an entry that is offered with a doubt is the admission, no hedge."""
+    return one.verdict.right and not (one.question.answerable and _hedged(one))
 
 
 def _invents(one: Judged) -> bool:

@@ -1,11 +1,24 @@
 """A run's tables at the terminal."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
-from ops.evaluation.result import LANGUAGES, Cell, Count, Figures, Judged, cells_of, count_of, recall_of
+from ops.evaluation.result import LANGUAGES, Count, Figures, Judged, cells_of, count_of, recall_of
+
+UNHEDGED: Final = "without a hedge"
+LADDER: Final = (
+    "en_right",
+    "en_right_unhedged",
+    "zh_right",
+    "zh_right_unhedged",
+    "invented",
+    "invented_by_model",
+    "unanswerable_right",
+)
+"""What is shown of each rung."""
 
 
 def print_run(console: Console, judged: Sequence[Judged], figures: Figures) -> None:
@@ -17,13 +30,14 @@ def print_run(console: Console, judged: Sequence[Judged], figures: Figures) -> N
         ("n", "right"),
         ("right", "right"),
         ("share", "right"),
+        (UNHEDGED, "right"),
+        ("invented", "right"),
     ):
         table.add_column(title, justify="right" if justify == "right" else "left")
-    table.add_column("invented", justify="right")
     table.add_column("by source")
     for cell in cells_of(judged):
-        table.add_row(cell.kind, cell.language, *_counts(cell.count))
-    table.add_row("all", "", *_counts(count_of(judged)), style="bold")
+        table.add_row(cell.kind, cell.language, *counts(cell.count))
+    table.add_row("all", "", *counts(count_of(judged)), style="bold")
     console.print(table)
     console.print()
     for language in LANGUAGES:
@@ -48,9 +62,6 @@ def by_source(count: Count) -> str:
     return ", ".join(f"{source} {number}" for source, number in count.by_source.items())
 
 
-def rows(cells: Sequence[Cell]) -> list[tuple[str, ...]]:
-    return [(cell.kind, cell.language, *_counts(cell.count)) for cell in cells]
-
-
-def _counts(count: Count) -> tuple[str, str, str, str, str]:
-    return (str(count.n), str(count.right), f"{count.right / count.n:.0%}", str(count.invented), by_source(count))
+def counts(count: Count) -> tuple[str, ...]:
+    shares = (f"{part / count.n:.0%}" for part in (count.right, count.right_unhedged))
+    return (str(count.n), str(count.right), *shares, str(count.invented), by_source(count))

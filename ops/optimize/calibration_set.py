@@ -4,12 +4,14 @@ A file of texts is JSON, one object a line (JSONL):
 
     {"text": "my AX-3391-B cam w/o teh lid??", "consented": true, "rare": true, "role": "user", "group": "c-17"}
 
-`consented` must be true for a text to be used at all. `rare` marks long-tail phrasings; a mixed letter-digit number
+What a customer wrote is used only where `consented` is true; `"origin": "own"` says that no customer did: the shop's
+own words, or generated ones. `rare` marks long-tail phrasings; a mixed letter-digit number
 (AX-3391-B, kt2040s) is found by its form. Texts of one `group` (a conversation, say) are all on the same side; without
 one a text is its own group. `role` is whose words they are: `user` or `assistant`. Other fields are passed over.
 """
 
 import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -26,10 +28,9 @@ Kind = Literal["common", "rare", "sku"]
 KINDS: Final[tuple[Kind, ...]] = ("common", "rare", "sku")
 
 FEWEST_TEXTS: Final = 500
-LEAST_SPECIAL_SHARE: Final = 0.3
-# Of the whole, for each of the two special kinds by itself.
-LEAST_KIND_SHARE: Final = 0.1
-_SPECIAL_SHARES: Final[dict[Kind, float]] = {"rare": 0.2, "sku": 0.2}
+# Of the whole.
+LEAST_SHARES: Final[dict[Kind, float]] = {"rare": 0.3, "sku": 0.1}
+_TAKEN_SHARES: Final[dict[Kind, float]] = {"rare": 0.3, "sku": 0.2}
 FEWEST_HELD_OUT: Final = 20
 _HELD_OUT_SHARE: Final = 0.2
 # Texts are taken in turns from those of up to so many tokens, and longer ones.
@@ -42,10 +43,15 @@ class CalibrationText(Struct, frozen=True, kw_only=True):
     """One line of the file."""
 
     text: str
+    origin: Literal["customer", "own"] = "customer"
     consented: bool = False
     rare: bool = False
     role: Literal["user", "assistant"] = "user"
     group: str | None = None
+
+    @property
+    def usable(self) -> bool:
+        return self.consented or self.origin == "own"
 
     @property
     def kind(self) -> Kind:
@@ -87,19 +93,22 @@ def calibration_set(
 ) -> CalibrationSet:
     """Up to `count` texts to calibrate with and `held_out` of each kind to measure by, the same for the same `seed`.
 
-    Every length is taken as often as there are texts of it. Without `with_rare` the calibration's are common texts
-    alone, to be compared with; the held-out ones stay the same. Raises `SettingsError`, one line with the numbers and
-    `name`, for fewer than 500 texts or too few of the special kinds.
+    Fewer than `count` are taken where rare ones would else be under 30 % of them. Every length is taken as often as
+    there are texts of it. Without `with_rare` the calibration's are common texts alone, to be compared with; the
+    held-out ones stay the same. Raises `SettingsError`, one line with the numbers and `name`, for fewer than 500 texts
+    or too few of the special kinds.
     """
     kept = _usable(texts)
     apart = _kept_apart(kept, seed)
     outside = [text for text in kept if _group(text) in apart]
     inside = [text for text in kept if _group(text) not in apart]
     measured = [_by_length(_of(outside, kind), count_tokens, held_out, seed) for kind in KINDS]
+    if with_rare:
+        count = min(count, max(FEWEST_TEXTS, _most_with_shares(inside)))
     special = [
         text
-        for kind, share in _SPECIAL_SHARES.items()
-        for text in _by_length(_of(inside, kind), count_tokens, round(share * count) if with_rare else 0, seed)
+        for kind, share in _TAKEN_SHARES.items()
+        for text in _by_length(_of(inside, kind), count_tokens, math.ceil(share * count) if with_rare else 0, seed)
     ]
     calibration = (*_by_length(_of(inside, "common"), count_tokens, count - len(special), seed), *special)
     _refuse_poor(calibration, measured, name, with_rare=with_rare)
@@ -113,12 +122,17 @@ def shares(texts: Sequence[CalibrationText]) -> dict[Kind, float]:
 
 
 def _usable(texts: Iterable[CalibrationText]) -> list[CalibrationText]:
-    """Those consented to and not empty, each text once."""
-    return list({text.text: text for text in texts if text.consented and text.text.strip()}.values())
+    """Those that may be used and are not empty, each text once."""
+    return list({text.text: text for text in texts if text.usable and text.text.strip()}.values())
 
 
 def _of(texts: Sequence[CalibrationText], kind: Kind) -> list[CalibrationText]:
     return [text for text in texts if text.kind == kind]
+
+
+def _most_with_shares(texts: Sequence[CalibrationText]) -> int:
+    """How many may be taken of `texts` before a special kind falls below its least share."""
+    return min(int(len(_of(texts, kind)) / least) for kind, least in LEAST_SHARES.items())
 
 
 def _group(text: CalibrationText) -> str:
@@ -172,14 +186,12 @@ def _refuse_poor(
     if with_rare and len(calibration) < FEWEST_TEXTS:
         raise SettingsError(
             f"{numbers} once a fifth is kept apart to measure by; {FEWEST_TEXTS} are needed, "
-            'different and with "consented": true'
+            'different and with "consented": true, or "origin": "own" where no customer wrote them'
         )
     share = shares(calibration)
-    if with_rare and (
-        share["rare"] + share["sku"] < LEAST_SPECIAL_SHARE or min(share["rare"], share["sku"]) < LEAST_KIND_SHARE
-    ):
+    if with_rare and any(share[kind] < least for kind, least in LEAST_SHARES.items()):
         raise SettingsError(
-            f"{numbers}; {LEAST_SPECIAL_SHARE:.0%} must be the one or the other and {LEAST_KIND_SHARE:.0%} each: "
+            f"{numbers}; {LEAST_SHARES['rare']:.0%} must be rare and {LEAST_SHARES['sku']:.0%} have numbers: "
             'add texts with "rare": true and texts with mixed letter-digit numbers'
         )
     for kind, part in zip(KINDS, measured, strict=True):

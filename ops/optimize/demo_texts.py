@@ -1,7 +1,8 @@
 """Texts for the demo's model: the FAQ's English wordings, the customers' turns, and what is generated from them. Pure.
 
 Generated are phrasings of the long tail (misspelt, clipped, in dialect, in a letter's stiffness, in broken English) and
-messages about article, order and serial numbers that mix letters and digits. SmolLM2 knows English alone.
+messages about article, order and serial numbers that mix letters and digits. SmolLM2 knows English alone. No customer
+wrote any of them.
 """
 
 import hashlib
@@ -88,7 +89,7 @@ def demo_texts(entries: Iterable[FaqEntry], conversations: Iterable[Conversation
     talks = [one for one in conversations if one.language == "en"]
     return [
         *(text for entry in english for text in _common(entry)),
-        *(CalibrationText(text=turn, consented=True, group=one.id) for one in talks for turn in one.turns),
+        *(CalibrationText(text=turn, origin="own", group=one.id) for one in talks for turn in one.turns),
         *(text for entry in english for text in _rare(entry)),
         *_with_numbers(),
     ]
@@ -96,8 +97,8 @@ def demo_texts(entries: Iterable[FaqEntry], conversations: Iterable[Conversation
 
 def _common(entry: FaqEntry) -> Iterator[CalibrationText]:
     for asked in (entry.question, *entry.alternatives):
-        yield CalibrationText(text=asked, consented=True, group=entry.id)
-    yield CalibrationText(text=entry.answer, consented=True, group=entry.id, role="assistant")
+        yield CalibrationText(text=asked, origin="own", group=entry.id)
+    yield CalibrationText(text=entry.answer, origin="own", group=entry.id, role="assistant")
 
 
 def _rare(entry: FaqEntry) -> Iterator[CalibrationText]:
@@ -111,7 +112,7 @@ def _rare(entry: FaqEntry) -> Iterator[CalibrationText]:
             odd = f"{odd} and another thing, {manner(_pick(asked, question, 'more'))}"
         if number % 2 == 0 or odd == question:
             odd = frame.format(q=odd, Q=odd.upper())
-        yield CalibrationText(text=odd, consented=True, rare=True, group=entry.id)
+        yield CalibrationText(text=odd, origin="own", rare=True, group=entry.id)
 
 
 def _with_numbers() -> Iterator[CalibrationText]:
@@ -119,7 +120,7 @@ def _with_numbers() -> Iterator[CalibrationText]:
     for frame in _SKU_FRAMES:
         for number in range(_SKUS_A_FRAME):
             numbers = {name: _sku(frame, f"{number}{name}") for name in "abc"}
-            yield CalibrationText(text=frame.format(**numbers), consented=True, group=frame)
+            yield CalibrationText(text=frame.format(**numbers), origin="own", group=frame)
 
 
 def _sku(frame: str, key: str) -> str:

@@ -40,7 +40,9 @@ def plan(
     attainment: Annotated[
         float, typer.Option(min=0.01, max=0.9999, help="share of the questions that the model answers whole in time")
     ] = 0.95,
-    headroom: Annotated[float, typer.Option(min=0, max=10, help="kept free beyond the peak, as a share")] = 0.3,
+    headroom: Annotated[
+        float, typer.Option(min=0, max=0.95, help="share of everything that is free at the peak")
+    ] = 0.3,
     seconds: Annotated[float, typer.Option(min=10, max=3_600, help="of arrivals in each simulation")] = 120.0,
     seed: Annotated[int, typer.Option(help="the same seed, the same plan")] = 1,
     worker_price: Annotated[float | None, typer.Option(min=0, help="of a worker's hour")] = None,

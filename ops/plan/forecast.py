@@ -77,7 +77,7 @@ def make_plan(
         worker=worker,
         points=points,
         plan=plan,
-        formulas=_formulas(forecast, experiment, mix, plan),
+        formulas=_formulas(forecast, experiment, mix, demand, plan),
         what_if=what_if,
         assumptions=_assumptions(forecast, experiment, settings.model.dir.name),
     )
@@ -101,7 +101,7 @@ def _demand(forecast: Forecast, mix: Mix, settings: Settings) -> Demand:
     )
 
 
-def _formulas(forecast: Forecast, experiment: Experiment, mix: Mix, plan: Plan) -> Formulas:
+def _formulas(forecast: Forecast, experiment: Experiment, mix: Mix, demand: Demand, plan: Plan) -> Formulas:
     promise = PROFILES[experiment.costs.profile]
     servers = fewest_servers(
         plan.questions_per_s,
@@ -112,7 +112,7 @@ def _formulas(forecast: Forecast, experiment: Experiment, mix: Mix, plan: Plan) 
     )
     return Formulas(
         open_workers=math.ceil(servers / experiment.slots),
-        busy_slots=in_system(plan.questions_per_s, mix.service_s),
+        busy_slots=in_system(demand.per_s, mix.service_s),
         chats_per_s=None if forecast.chats is None else asked_per_s(forecast.chats, forecast.think_s, mix.service_s),
     )
 
@@ -122,7 +122,7 @@ def _assumptions(forecast: Forecast, experiment: Experiment, model: str) -> dict
     return {
         "engine": f"{experiment.costs.name}: {experiment.costs.source}; {experiment.slots} slots",
         "deadlines": f"{promise.first_token_ms} ms to the first token, {promise.deadline_ms} ms in all",
-        "headroom": f"{forecast.headroom:.0%} beyond a peak of {forecast.surge:g} times the forecast",
+        "headroom": f"{forecast.headroom:.0%} of everything is free at a peak of {forecast.surge:g} times the forecast",
         "gateways": "3.8 CPU s per 100,000 deltas and 2 ms a question, measured on a 2 vCPU Xeon; 0.6 of a core each",
         "brokers": "50 MB/s each, given, not measured; three replicas where there is more than one worker",
         "Redis": f"{SESSION_TOKENS:,} tokens a conversation, of {model}, for as long as it is kept after its last use",

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ops.bench.runner import Cell, markdown
-from ops.plan.queueing import in_system
 from ops.plan.sizes import Demand, Plan
 from ops.plan.worker_rate import Mix, Point
 from ops.simulate.svg import Axis, Plot, linear
@@ -79,12 +78,11 @@ def tables(result: Result, mix: Mix, slots: int) -> str:
 
 def _formula_rows(result: Result, mix: Mix, slots: int) -> list[tuple[Cell, ...]]:
     formulas, plan = result.formulas, result.plan
-    busy = in_system(plan.questions_per_s, mix.service_s)
     rows: list[tuple[Cell, ...]] = [
         (
             "Little's law",
-            f"{busy:,.1f}",
-            f"slots busy at a time, of {plan.workers * slots:,} (λ·S, S {mix.service_s:.2f} s)",
+            f"{formulas.busy_slots:,.1f}",
+            f"slots busy at the peak, of {plan.workers * slots:,} (λ·S, S {mix.service_s:.2f} s)",
         ),
         (
             "M/G/k",

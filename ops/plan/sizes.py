@@ -37,7 +37,8 @@ class Prices(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """`partitions` of each request topic. `redis_mib` None: no prepared model says what a conversation takes."""
+    """`partitions` of each request topic. `redis_mib` None: no prepared model says what a conversation takes. The rates
+    are those that it is sized for: the peak's, and what is kept free."""
 
     workers: int
     partitions: int
@@ -62,8 +63,9 @@ def size(
     session_bytes: float | None,
     prices: Prices,
 ) -> Plan:
-    """`worker_per_s`: what one worker carries. `headroom`: the share that is kept free beyond the peak."""
-    per_s = demand.per_s * (1.0 + headroom)
+    """`worker_per_s`: what one worker carries. `headroom`: the share of it all that is free at the peak."""
+    sized_for = 1.0 / (1.0 - headroom)
+    per_s = demand.per_s * sized_for
     workers = max(1, math.ceil(per_s / worker_per_s - 1e-9))
     # Text between an answer's first and last is told together once an interval.
     deltas = min(mix.output_tokens, 2 + 1_000 * mix.service_s / max(reply_interval_ms, 1.0))
@@ -71,14 +73,14 @@ def size(
     cores = deltas_per_s * _CPU_S_PER_DELTA + per_s * _CPU_S_PER_REQUEST
     gateways = max(
         math.ceil(cores / _CORE),
-        math.ceil(demand.chats * (1.0 + headroom) / max_connections),
+        math.ceil(demand.chats * sized_for / max_connections),
         2 if workers > 1 else 1,
     )
     prompt_bytes = mix.prompt_tokens * _PROMPT_BYTES_PER_TOKEN
     bytes_per_s = per_s * (2 * _RECORD_BYTES + prompt_bytes) + deltas_per_s * _RECORD_BYTES
     replicas = _REPLICAS if workers > 1 else 1
     brokers = max(replicas, math.ceil(bytes_per_s * replicas / _BROKER_BYTES_PER_S))
-    redis_mib = None if session_bytes is None else demand.kept * (1.0 + headroom) * session_bytes / _MIB
+    redis_mib = None if session_bytes is None else demand.kept * sized_for * session_bytes / _MIB
     return Plan(
         workers=workers,
         # Twice as many workers can then be started without a change of the topics.

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from ops.planted_bugs.bug import Bug
+from ops.planted_bugs.claim_bugs import CLAIM_BUGS
 from ops.planted_bugs.door_bugs import DOOR_BUGS
 from ops.planted_bugs.fault_bugs import FAULT_BUGS
 
@@ -131,8 +132,8 @@ BUGS: Final = (
     Bug(
         "an erased job's turn reaches the history",
         "workers/worker.py",
-        "        if not job.erased:\n            self._remember(job, done)\n",
-        "        self._remember(job, done)\n        if not job.erased:\n",
+        "lambda: None if job.erased else self._remember(job, done),\n",
+        "lambda: self._remember(job, done),\n",
         ("tests/unit/test_worker_asked_again.py",),
     ),
     Bug(
@@ -389,4 +390,5 @@ BUGS: Final = (
     ),
     *FAULT_BUGS,
     *DOOR_BUGS,
+    *CLAIM_BUGS,
 )

@@ -1,6 +1,5 @@
 """What every engine owes the worker: the same tokens, however the work is cut up, moved or resumed."""
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from not_run import name_not_run
 from numpy.typing import NDArray
 from onnx_device import on_the_cpu
 
@@ -120,18 +120,22 @@ def _torch(folder: ModelFolder, device: str) -> Engine:
     return engine
 
 
-def test_the_engines_that_this_machine_cannot_run_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_engines_that_this_machine_cannot_run_are_named(pytestconfig: pytest.Config) -> None:
     """Never left out in silence: each with what is missing here."""
     missing = {library: found.reason for library, found in FOUND.items() if isinstance(found, Unusable)}
     assert missing.keys() | set(GPU_ENGINES.values()) == FOUND.keys()
-    lines = [f"engine {library} on a GPU: {reason}" for library, reason in missing.items()]
+    for library, reason in missing.items():
+        name_not_run(pytestconfig, f"engine {library} on a GPU: {reason}")
     if isinstance(TORCH_GPU, Unusable):
-        lines.append("engine torch, which is not installed here; run: make test-torch")
+        name_not_run(pytestconfig, "engine torch, which is not installed here; run: make test-torch")
     elif TORCH_GPU is None:
-        lines.append("engine torch on a GPU: torch finds none")
-    with capsys.disabled():
-        for line in lines:
-            sys.stdout.write(f"\nNOT RUN on this machine: {line}\n")
+        name_not_run(pytestconfig, "engine torch on a GPU: torch finds none")
+
+
+def test_an_engine_says_where_it_computes(case: Case, request: pytest.FixtureRequest) -> None:
+    """By that a worker knows whose health to watch."""
+    name = request.node.callspec.params["case"]
+    assert case.engine.info.device == ("gpu" if name.endswith(("-gpu", "-cuda")) else "cpu")
 
 
 @dataclass(slots=True)

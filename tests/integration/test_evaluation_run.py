@@ -75,7 +75,7 @@ async def test_a_run_asks_a_system_of_its_own_and_writes_what_it_said(
         "asks": ("unsure", []),  # with the entry that is closest
         "leans": ("unsure", []),  # by the turn before, which stood in the conversation's history
     }
-    assert (result["hedged"], result["right_unhedged"]) == (1.0, 0.0)
+    assert (result["hedged"], result["en_right_unhedged"]) == (1.0, 0.0)
     assert (result["unanswerable_right"], result["zh_right"]) == (1.0, None)
     assert (result["guard_throughput_ratio"] is not None) == alone
     assert all(question["question"] in shown.read_text() for question in QUESTIONS)

@@ -1,16 +1,39 @@
 """Tests of the engine of torch, which is no part of the tests' environment: `make test-torch` runs them in its own.
 
-Elsewhere nothing here is collected; tests/conformance/test_engines.py says so in its list of what was not run.
+What is not collected here is named in the run's last lines.
 """
 
 import importlib.util
 import os
 
+import pytest
 from model_fixtures import fp32_model_folder, models_dir, tiny_source
+from not_run import name_not_run
 
 __all__ = ["fp32_model_folder", "models_dir", "tiny_source"]
 
 # Triton asks when a kernel is defined: without a GPU its kernels are interpreted.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
-collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
+_HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+collect_ignore_glob = []
+if not _HAS_TORCH:
+    collect_ignore_glob = ["test_*.py"]
+elif not _has_gpu():
+    collect_ignore_glob = ["test_torch_cuda.py"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not _HAS_TORCH:
+        name_not_run(config, "engine torch, which is not installed here; run: make test-torch")
+    elif collect_ignore_glob:
+        name_not_run(config, "torch finds no GPU: no allocation over 1,000 decode steps (test_torch_cuda.py)")
+        name_not_run(config, "torch finds no GPU: the fused kernels in bfloat16 and E4M3 (test_kernels.py)")

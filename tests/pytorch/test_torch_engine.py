@@ -19,6 +19,8 @@ from shared.model_folder import GRAPH, ModelFolder
 from shared.settings import Settings
 from workers.engine import DecodeRow, PrefillChunk, Sampling
 from workers.engine.loading import load_model
+from workers.engine.tensorrt.probe import DeviceFacts
+from workers.engine.torch.device import TorchDevice
 from workers.engine.torch.engine import TorchEngine
 
 ROOT = Path(__file__).parents[2]
@@ -211,6 +213,8 @@ sys.addaudithook(lambda event, args: found.append(args) if event == "pickle.find
 from shared.settings import Settings
 from workers.engine import PrefillChunk, Sampling
 from workers.engine.loading import load_model
+from workers.engine.tensorrt.probe import DeviceFacts
+from workers.engine.torch.device import TorchDevice
 engine = load_model(Settings.model_validate(json.loads(sys.argv[1]))).engine
 assert engine.prefill([PrefillChunk(slot=0, past=0, token_ids=[1, 2, 3], sampling=Sampling())])
 print(len(found))
@@ -222,3 +226,24 @@ def test_nothing_is_unpickled(folder: ModelFolder) -> None:
     given = json.dumps({"model": {"dir": str(folder.path)}, "worker": worker})
     said = subprocess.run([sys.executable, "-c", WATCHED, given], cwd=ROOT, capture_output=True, check=True, text=True)
     assert said.stdout.split() == ["0"]
+
+
+class CpuAsGpu(TorchDevice):
+    """Says what a GPU would of its memory."""
+
+    def __init__(self, _kind: str) -> None:
+        super().__init__("cpu")
+
+    def free_bytes(self) -> int:
+        return 4_000
+
+
+def test_what_loading_leaves_of_a_gpu_is_held_against_the_plans_reserve(
+    folder: ModelFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu = DeviceFacts(device="a GPU", sm="sm_90", free_bytes=1 << 30, total_bytes=1 << 31, version="torch")
+    monkeypatch.setattr("workers.engine.torch.loading.find_gpu", lambda _wanted: gpu)
+    monkeypatch.setattr("workers.engine.torch.device.TorchDevice", CpuAsGpu)
+    worker = {"engine": "torch", "slots": 4, "max_length": 96, "threads": 1}
+    load_model(Settings.model_validate({"model": {"dir": folder.path}, "worker": worker})).engine.close()
+    assert "memory_reserve_short" in capsys.readouterr().out

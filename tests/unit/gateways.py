@@ -355,14 +355,14 @@ class Edge:
         return [msgpack.decode(record.value or b"", type=Cancel | Erase) for record in self.producer.of(TOPICS.cancels)]
 
 
-def delta(request_id: str, text: str, offset: int = 0) -> ReplyDelta:
-    return ReplyDelta(request_id=request_id, session_id="s", attempt=0, seq=0, offset=offset, delta=text)
+def delta(request_id: str, text: str, offset: int = 0, *, session_id: str = "s") -> ReplyDelta:
+    return ReplyDelta(request_id=request_id, session_id=session_id, attempt=0, seq=0, offset=offset, delta=text)
 
 
-def done(request_id: str, text: str) -> ReplyDone:
+def done(request_id: str, text: str, *, session_id: str = "s") -> ReplyDone:
     return ReplyDone(
         request_id=request_id,
-        session_id="s",
+        session_id=session_id,
         attempt=0,
         status="completed",
         reason="stop",

@@ -75,6 +75,7 @@ class ModelEngine:
 def engine_info(num_slots: int, max_prefill_rows: int) -> EngineInfo:
     return EngineInfo(
         name="model",
+        device="cpu",
         model="model",
         revision="1",
         precision="none",

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import msgspec
 import pytest
@@ -11,16 +12,19 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from simulated import PLAIN, request, trace_of
 
-from ops.bench.policies import PoliciesOptions
+from ops.bench.policies import PoliciesOptions, _endless
 from ops.bench.policy_engine import EngineFacts, MeteredEngine, facts_of_metrics
 from ops.bench.policy_outcome import Counts, LiveAnswer, count_live, count_simulated, quotient, ratio
 from ops.bench.policy_table import PolicyRow, show_rows
 from ops.bench.policy_trace import script_of
 from ops.bench.quantiles import Quantiles
+from ops.model import prepare_model
 from ops.simulate.simulator import Outcome, Simulator
 from ops.simulate.virtual_engine import STOP
 from shared.errors import SettingsError
 from shared.messages import ReplyDelta, ReplyDone, Timings, Usage
+from shared.model_folder import ModelFolder
+from shared.settings import Settings
 from shared.topics import BucketEdges
 from workers.costs import CostModel
 from workers.lengths import OutputLengths
@@ -302,3 +306,15 @@ def test_a_wrong_option_is_named_before_anything_starts(wrong: dict[str, object]
 def test_options_within_their_ranges_are_taken() -> None:
     """The defaults, and several policies."""
     replace(OPTIONS, policies=("goodput", "static")).check()
+
+
+@pytest.mark.parametrize("engine", ["onnx", "fake"])
+def test_the_worker_is_given_a_model_whose_answers_end_where_the_trace_says(
+    tmp_path: Path, tiny_source: Path, engine: Literal["onnx", "fake"]
+) -> None:
+    """The demo's model would end them after some twenty tokens. The scripted engine has no model."""
+    folder = prepare_model(tmp_path, "fp32", source=tiny_source)
+    settings = Settings.model_validate({"model": {"dir": folder.path}})
+    with _endless(settings, replace(OPTIONS, engine=engine)) as env:
+        stops = [ModelFolder.open(Path(path)).manifest.stop_token_ids for path in env.values()]
+        assert (list(env), stops) == ((["MODEL__DIR"], [()]) if engine == "onnx" else ([], []))

@@ -74,7 +74,8 @@ async def test_a_hand_off_that_meets_a_fault_of_ours_is_said_to_have_failed() ->
             raise RuntimeError("a fault of our own")
 
     handoffs: Any = Faulty()
-    care = Care(settings=HandoffSettings(), handoffs=handoffs)
+    quotas: Any = FakeQuotas()
+    care = Care(settings=HandoffSettings(), handoffs=handoffs, quotas=quotas)
     edge = Edge()
     client = await edge.connect().say(SessionStart(session_id="s"))
     with capture_logs():

@@ -245,6 +245,11 @@ def test_who_does_not_answer_is_named_with_what_it_said(probe: str, name: str) -
     assert "connection refused" in found[name][0]
 
 
+def test_customers_who_were_left_waiting_for_a_first_word_speak_of_a_queue() -> None:
+    found = found_in(a_system({**quiet_gateway(), 'replyline_gateway_fallbacks_total{reason="deadline"}': 4.0}))
+    assert found == {"queue": ["http://g: 4 customers had the FAQ because no first word came in time"]}
+
+
 @pytest.mark.parametrize(("check", "name"), [("engine", "process"), ("kafka", "broker"), ("redis", "redis")])
 def test_what_a_process_waits_for_is_named(check: str, name: str) -> None:
     found = found_in(a_system({**quiet_gateway(), f'replyline_ready{{check="{check}"}}': 0.0}))

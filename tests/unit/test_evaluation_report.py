@@ -1,18 +1,21 @@
 """The shares of a run, the bounds they are held to, and the page that shows every answer."""
 
 from collections.abc import Sequence
+from io import StringIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from ops.bench.environment import Environment
 from ops.evaluation.judge import Given, judge
 from ops.evaluation.page import page
 from ops.evaluation.questions import Kind, Question
-from ops.evaluation.result import Judged, cells_of, figures_of, parse_bound, recall_of
+from ops.evaluation.result import Figures, Judged, cells_of, figures_of, parse_bound, recall_of
 from ops.evaluation.retrieval import Hit
 from ops.evaluation.run import Run
+from ops.evaluation.table import LADDER, print_run
 from shared.answer_policy import Thresholds
 from shared.errors import SettingsError
 from shared.messages import Grounding, Language, Replaced, Source
@@ -77,8 +80,29 @@ def test_each_share_is_of_the_questions_it_speaks_of() -> None:
 
 def test_an_entry_offered_with_a_doubt_is_told_apart() -> None:
     figures = figures_of([*SOME, judged("I'm not sure. Closest is: 30 days", source="unsure")])
-    assert (figures.hedged, figures.right_unhedged) == (1 / 5, 3 / 5)
-    assert figures.en_right == 3 / 4
+    assert figures.hedged == 1 / 5
+    assert (figures.en_right, figures.en_right_unhedged) == (3 / 4, 2 / 4)
+    assert (figures.zh_right, figures.zh_right_unhedged) == (1, 1)
+
+
+def test_what_is_right_by_a_hedge_is_never_shown_alone() -> None:
+    """In the line of shares, the table by kind, the ladder, and on the page: both numbers, side by side."""
+    some = [*SOME, judged("I'm not sure. Closest is: 30 days", source="unsure")]
+    cells = {(cell.kind, cell.language): cell.count for cell in cells_of(some)}
+    assert (cells["paraphrase", "en"].right, cells["paraphrase", "en"].right_unhedged) == (3, 2)
+    assert (cells["unanswerable", "en"].right, cells["unanswerable", "en"].right_unhedged) == (1, 1), "it admits that"
+    shown = StringIO()
+    print_run(Console(file=shown, width=200), some, figures_of(some))
+    assert "en_right 0.750 · en_right_unhedged 0.500" in shown.getvalue()
+    (row,) = [line for line in shown.getvalue().splitlines() if "paraphrase" in line and " en " in line]
+    assert row.split()[2:7] == ["4", "3", "75%", "50%", "1"]
+    for names in (LADDER, Figures.__struct_fields__):
+        for language in ("en", "zh"):
+            at = names.index(f"{language}_right")
+            assert names[at + 1] == f"{language}_right_unhedged"
+    html = page(run_of(some))
+    assert "en right unhedged" in html
+    assert "without a hedge" in html
 
 
 def test_what_was_not_asked_has_no_share() -> None:

@@ -115,7 +115,7 @@ class Day:
     def reply(self, *replies: tuple[str, str, str]) -> None:
         """A batch from the workers: deltas and ends of these questions, where they are open."""
         batch = [
-            delta(entry.response_id, text) if kind == "delta" else done(entry.response_id, text)
+            (delta if kind == "delta" else done)(entry.response_id, text, session_id=name)
             for kind, name, text in replies
             if (entry := self.entry(name)) is not None
         ]
@@ -194,8 +194,9 @@ def day(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], Day]:
         monkeypatch.setattr("gateway.gateway.Alarm", make)
         made = Day(Edge(saboteur=saboteur), alarms[0] if alarms else VirtualAlarm(lambda: None))
         made.alarm = alarms[0]
-        for module in ("gateway", "endings"):
-            monkeypatch.setattr(f"gateway.{module}.now_unix_ms", lambda: made.now_unix_ms, raising=False)
+        for module in ("gateway", "endings", "generations"):
+            for clock in ("now_unix_ms", "wire_unix_ms"):
+                monkeypatch.setattr(f"gateway.{module}.{clock}", lambda: made.now_unix_ms, raising=False)
         return made
 
     return begin

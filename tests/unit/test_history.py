@@ -41,7 +41,7 @@ async def test_a_turn_of_an_erased_generation_is_neither_written_nor_shown(monke
     """Redis may have lost the mark that would keep it out, and be slow."""
     history, written, may_write = History(RedisSettings(timeout_ms=10_000)), list[bytes](), asyncio.Event()
 
-    async def append(*, args: tuple[bytes, int], **_: Any) -> int:
+    async def append(_: object, args: tuple[bytes, int]) -> int:
         await may_write.wait()
         written.append(args[0])
         return 1
@@ -50,7 +50,7 @@ async def test_a_turn_of_an_erased_generation_is_neither_written_nor_shown(monke
         return []
 
     monkeypatch.setattr(history, "_append", append)
-    monkeypatch.setattr(history._redis, "lrange", read)
+    monkeypatch.setattr(history._redis, "call", read)
     later = msgspec.structs.replace(TURN, request_id="later", generation=7)
     history.remember("t", "s", TURN)
     history.remember("t", "s", later)
@@ -69,7 +69,7 @@ async def test_a_turn_that_redis_took_though_it_was_erased_is_not_shown(monkeypa
     async def read(*_: Any) -> list[bytes]:
         return [msgspec.msgpack.encode(turn) for turn in turns]
 
-    monkeypatch.setattr(history._redis, "lrange", read)
+    monkeypatch.setattr(history._redis, "call", read)
     assert await history.turns("t", "s", limit=4, before_unix_ms=2, generation=7) == turns[2:]
     assert await history.turns("t", "s", limit=4, before_unix_ms=2) == turns, "another service names none"
     await history.close()
@@ -81,7 +81,7 @@ async def test_a_turn_that_cannot_be_written_leaves_the_others_and_is_counted(
     history = History(RedisSettings())
     written: list[object] = []
 
-    async def append(*, keys: list[str], args: tuple[object, ...]) -> int:
+    async def append(keys: list[str], _: object) -> int:
         if "bad" in keys[0]:
             raise TypeError("a fault of our own")
         written.append(keys[0])

@@ -1,5 +1,6 @@
 """What an engine takes is known, and refused, before it takes it."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -63,6 +64,32 @@ def test_a_fifth_of_what_grows_with_requests_stays_free(plan: MemoryPlan) -> Non
     grows = plan.kv_bytes + plan.workspace_bytes
     assert plan.needed_bytes == plan.weights_bytes + grows + plan.reserve_bytes
     assert abs(plan.reserve_bytes - grows / 5) <= max(1, grows * 1e-12)
+
+
+@given(plans, st.integers(0, 10**13))
+def test_a_reserve_that_loading_did_not_leave_is_told_with_the_slots_that_would(
+    plan: MemoryPlan, free_bytes: int
+) -> None:
+    short = plan.short_reserve(free_bytes)
+    assert (short is None) == (free_bytes >= plan.reserve_bytes)
+    if short is not None and (to := re.search(r"SLOTS to (\d+),", short.remedy)):
+        fewer = int(to[1])
+        for slots, enough in ((fewer, True), (fewer + 1, False)):
+            left = free_bytes + (plan.num_slots - slots) * plan.slot_bytes
+            kept = resized(plan, slots).short_reserve(left)
+            rounding = resized(plan, slots).reserve_bytes - left
+            assert (kept is None) == enough or abs(rounding) <= 2, "by a byte of rounding"
+
+
+def test_a_short_reserve_is_one_line_in_mib() -> None:
+    plan = MemoryPlan(
+        weights_bytes=0, slot_bytes=100 << 20, num_slots=8, workspace_bytes=0, available_bytes=1_000 << 20
+    )
+    short = plan.short_reserve((12 << 20) + 5)
+    assert short is not None
+    assert short.describe() == "12 MiB are free after loading, 160 are to stay so"
+    assert short.remedy == "lower REPLYLINE_WORKER__SLOTS to 6, or shorten the slots"
+    assert plan.short_reserve(160 << 20) is None
 
 
 def test_a_models_plan_counts_its_weights_and_every_slot_whole() -> None:

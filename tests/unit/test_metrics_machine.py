@@ -1,7 +1,9 @@
 """What is read of the machine, the GPUs, the event loop and the collector, and what of it is shown."""
 
 import asyncio
+import dataclasses
 import gc
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +18,8 @@ from shared.gpu import Gpus, find_gpus
 from shared.hardware import Machine, parse_machine
 from shared.status import Readiness, status_page
 from shared.vitals import Vitals
+from workers.building import open_gpus
+from workers.engine.fake import FakeEngine
 
 STAT = "cpu  100 20 30 4000 50 6 7 8 90 10\ncpu0 50 10 15 2000 25 3 3 4 45 5\nctxt 12345\n"
 MEMINFO = "MemTotal:       16384 kB\nMemFree:         1024 kB\nMemAvailable:    4096 kB\nHugePages_Total:       0\n"
@@ -100,9 +104,14 @@ class FakeNvml:
         return 250_500
 
 
+def opened(nvml: FakeNvml) -> Gpus:
+    gpus = Gpus.open(nvml)
+    assert isinstance(gpus, Gpus)
+    return gpus
+
+
 def test_a_gpu_is_read_in_our_units() -> None:
-    gpus = Gpus.open(FakeNvml())
-    assert gpus is not None
+    gpus = opened(FakeNvml())
     first, second = gpus.read()
     assert (first.memory_total_bytes, first.memory_used_bytes) == (1_000, 250)
     assert (first.utilization, first.temperature_celsius, first.power_watts) == (0.4, 60.0, 250.5)
@@ -110,20 +119,44 @@ def test_a_gpu_is_read_in_our_units() -> None:
     assert gpus.lost is None
 
 
-@pytest.mark.parametrize("devices", [0, -1])
-def test_without_a_device_or_a_driver_there_are_none(devices: int) -> None:
-    assert Gpus.open(FakeNvml(devices)) is None
+@pytest.mark.parametrize(
+    ("devices", "why"), [(0, "NVML finds no GPU"), (-1, "NVML does not begin (Driver Not Loaded)")]
+)
+def test_without_a_device_or_a_driver_there_are_none(devices: int, why: str) -> None:
+    assert Gpus.open(FakeNvml(devices)) == why
 
 
-def test_without_the_package_there_are_none() -> None:
-    """It is no dependency; where it is installed all the same there may be devices."""
-    found = find_gpus()
-    assert found is None or found.read()
+def test_without_the_package_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert find_gpus() == "nvidia-ml-py is not installed"
+
+
+@pytest.mark.parametrize("name", ["torch", "tensorrt", "tensorrt-rtx", "of tomorrow"])
+def test_the_gpus_are_read_for_every_engine_that_computes_on_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is called; and for none that does not."""
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    on_gpu = dataclasses.replace(FakeEngine(num_slots=1, max_length=8).info, name=name, device="gpu")
+    gpus = open_gpus(on_gpu)
+    assert gpus is not None
+    assert len(gpus.read()) == 2
+    assert open_gpus(dataclasses.replace(on_gpu, device="cpu")) is None
+
+
+def test_a_gpu_that_nobody_watches_is_a_line_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    info = dataclasses.replace(FakeEngine(num_slots=1, max_length=8).info, name="torch", device="gpu")
+    assert open_gpus(info) is None
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "gpu_unwatched" in line
+    assert "nvidia-ml-py is not installed" in line
+    assert "pip install -e '.[torch]'" in line
 
 
 def test_a_gpu_that_is_lost_makes_its_process_unready_until_it_is_back() -> None:
     nvml = FakeNvml()
-    vitals = Vitals(Gpus.open(nvml))
+    vitals = Vitals(opened(nvml))
     assert vitals.gpus is not None
     assert vitals.missing() is None
     nvml.lost = {1}
@@ -160,7 +193,7 @@ async def test_vitals_are_shown_while_they_are_watched(monkeypatch: pytest.Monke
     pauses = shown("replyline_gc_pause_seconds_count") or 0
     monkeypatch.setattr(vitals, "observe_wall_clock", lambda: corrections.append(-60_000))
     monkeypatch.setattr(vitals, "correction_ms", lambda: corrections[-1])
-    task = asyncio.create_task(Vitals(Gpus.open(FakeNvml())).watch())
+    task = asyncio.create_task(Vitals(opened(FakeNvml())).watch())
     try:
         await asyncio.sleep(0)
         gc.collect()

@@ -89,6 +89,16 @@ def test_more_questions_need_no_less_of_anything(per_s: float, times: float) -> 
     assert more.partitions >= more.workers
 
 
+@given(st.floats(0.1, 1e5), st.floats(0, 0.95))
+def test_the_share_that_is_kept_free_is_free_at_the_peak(per_s: float, headroom: float) -> None:
+    """Of what all workers carry, of the connections that all gateways take, and of Redis; and no worker is too many."""
+    plan = planned(per_s, headroom=headroom)
+    assert per_s <= (1 - headroom) * plan.workers * 8.0 * (1 + 1e-6)
+    assert plan.workers == 1 or per_s > (1 - headroom) * (plan.workers - 1) * 8.0 * (1 - 1e-6)
+    assert (1 - headroom) * plan.gateways * 10_000 * (1 + 1e-6) >= 4_000
+    assert plan.redis_mib == pytest.approx(1_000 / (1 - headroom))
+
+
 def test_a_laptop_is_one_of_each() -> None:
     plan = planned(per_s=0.5, chats=20, kept=10)
     assert (plan.workers, plan.gateways, plan.brokers) == (1, 1, 1)
@@ -96,14 +106,14 @@ def test_a_laptop_is_one_of_each() -> None:
 
 
 def test_who_is_connected_needs_gateways_however_little_is_asked() -> None:
-    assert planned(per_s=10, chats=1_000_000).gateways == 130
+    assert planned(per_s=10, chats=1_000_000).gateways == 143
 
 
 def test_what_is_priced_is_summed_and_what_is_not_is_left_out() -> None:
     assert planned().cost_per_hour is None
-    plan = planned(prices=Prices(worker=2.0, redis_gib=0.1))
-    assert plan.redis_mib == pytest.approx(1_300)
-    assert plan.cost_per_hour == pytest.approx(2.0 * plan.workers + 0.1 * 1_300 / 1_024)
+    plan = planned(headroom=0.2, prices=Prices(worker=2.0, redis_gib=0.1))
+    assert plan.redis_mib == pytest.approx(1_250)
+    assert plan.cost_per_hour == pytest.approx(2.0 * plan.workers + 0.1 * 1_250 / 1_024)
     assert planned(session_bytes=None).redis_mib is None
 
 

@@ -73,7 +73,7 @@ def test_the_same_recording_gives_the_same_set_whatever_the_order(random: object
     ("texts", "said"),
     [
         (shop(100, 50, 50), r"a\.replay: \d+ texts to calibrate with .* 500 are needed"),
-        (shop(1_200, 0, 0), r"a\.replay: 560 texts .* 30% must be the one or the other"),
+        (shop(1_200, 0, 0), r"a\.replay: 500 texts .* 30% must be rare"),
         ([None] * 900, r"a\.replay: 0 texts to calibrate with .*\"consented\": true"),
     ],
     ids=["few", "no rare", "nobody consented"],

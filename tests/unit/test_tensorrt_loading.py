@@ -102,6 +102,25 @@ def test_plans_are_built_at_the_first_start_alone(slots_folder: ModelFolder, mac
     assert machine.cuda.live == 0
 
 
+def test_on_cuda_it_computes_on_a_gpu(slots_folder: ModelFolder, machine: Machine) -> None:
+    engine = load_model(settings(slots_folder, machine)).engine
+    assert engine.info.device == "gpu"
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "said"),
+    [(1 << 30, ["memory_left", "free_mib=1024"]), (4_000, ["memory_reserve_short", "0 MiB are free after loading"])],
+)
+def test_what_loading_leaves_is_held_against_the_plans_reserve(
+    slots_folder: ModelFolder, machine: Machine, free_bytes: int, said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.cuda.free_bytes = free_bytes
+    load_model(settings(slots_folder, machine)).engine.close()
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "memory_" in line]
+    assert all(part in line for part in said)
+
+
 def test_its_layers_are_timed_where_a_profile_is_asked_for(
     slots_folder: ModelFolder, machine: Machine, tmp_path: Path
 ) -> None:

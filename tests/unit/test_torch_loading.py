@@ -88,7 +88,7 @@ def test_memory_of_a_gpu_that_is_too_little_is_refused_before_it_is_taken(
 @pytest.mark.parametrize(
     ("precision", "worker", "said"),
     [
-        ("int8", {}, r"tiny-int8: torch computes fp32, fp16, bf16, not int8; run: replyline model prepare --precision"),
+        ("int8", {}, r"tiny-int8: torch computes fp32, .*, not int8; run: replyline model prepare --precision"),
         ("fp32", {"max_length": 257}, r"WORKER__MAX_LENGTH=257: tiny has 256 positions"),
     ],
 )

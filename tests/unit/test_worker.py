@@ -357,6 +357,6 @@ def test_an_answer_that_is_taken_out_ends_before_the_next_step() -> None:
     bench.accept(0, output=9)
     bench.accept(1, output=9)
     assert bench.step()
-    assert bench.worker.cancel("r0")
+    assert bench.worker.cancel(Cancel(request_id="r0"))
     assert bench.step()
     assert engine.told_before == ["r0"]

@@ -6,7 +6,7 @@ from saboteur import Saboteur, Thrown, each_call
 from structlog.testing import capture_logs
 from worker_bench import TOPIC, Bench, decided
 
-from shared.messages import Reply, ReplyDelta, ReplyDone
+from shared.messages import Cancel, Reply, ReplyDelta, ReplyDone
 from workers.answer import Answer
 from workers.engine import PrefillChunk
 from workers.engine.fake import FakeEngine
@@ -36,7 +36,7 @@ def run(saboteur: Saboteur) -> Bench:
     guarded = bench.accept(4, output=3)
     guarded.answer = saboteur.before(written_of(WORDS))
     bench.accept(5, output=4)
-    assert bench.worker.cancel("r3")
+    assert bench.worker.cancel(Cancel(request_id="r3"))
     bench.run()
     bench.acknowledge()
     return bench

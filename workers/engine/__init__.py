@@ -14,19 +14,22 @@ Engines are synchronous and owned by one thread.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from workers.kv.layout import KvLayout
 
+DeviceKind = Literal["cpu", "gpu"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """Facts about a loaded engine that never change while it lives."""
+    """Facts about a loaded engine that never change while it lives. `device`: where it computes."""
 
     name: str
+    device: DeviceKind
     model: str
     revision: str
     precision: str

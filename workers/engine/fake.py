@@ -57,6 +57,7 @@ class FakeEngine:
         self._kv: NDArray[np.uint64] = np.zeros((num_slots, max_length), _LAYOUT.numpy_dtype)
         self._info = EngineInfo(
             name="fake",
+            device="cpu",
             model="fake",
             revision="fake-1",
             precision="none",

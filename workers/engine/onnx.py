@@ -56,6 +56,7 @@ class OnnxEngine:
         self._bindings: dict[tuple[int, int], _Binding] = {}
         self._info = EngineInfo(
             name="onnx",
+            device="cpu",
             model=folder.manifest.name,
             revision=folder.manifest.revision,
             precision=folder.manifest.precision,

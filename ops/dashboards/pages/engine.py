@@ -50,7 +50,7 @@ ENGINE = Page(
         ),
         panel(
             "GPU: share of time with a kernel running",
-            "Good: follows the load. No data: no GPU, or nvidia-ml-py is not installed beside the worker.",
+            "Good: follows the load. No data: no engine on a GPU, or NVML cannot be read (gpu_unwatched in the log).",
             "percentunit",
             (highest(metrics.gpu_utilization, "instance", "gpu"), "{{instance}} {{gpu}}"),
         ),

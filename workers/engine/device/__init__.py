@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from workers.engine import DeviceKind
+
 # TensorRT wants every tensor's address to be a multiple of this.
 ALIGNMENT = 256
 
@@ -86,7 +88,12 @@ class Replay(Protocol):
 
 
 class BareDevice(Protocol):
-    """Memory and streams, which is all that KV and what crosses to the host ask for."""
+    """Memory and streams, which is all that KV and what crosses to the host ask for.
+
+    `kind`: a GPU, or a CPU in the place of one.
+    """
+
+    kind: DeviceKind
 
     def allocate(self, num_bytes: int) -> int:
         """The address of memory of the device, zeroed; a multiple of `ALIGNMENT`. Freed by `close`."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from shared.errors import EngineError
 from shared.logs import get_logger
+from workers.engine import DeviceKind
 from workers.engine.device import Block, Execution, Extent, Stream
 from workers.engine.tensorrt.build import make_log
 
@@ -173,6 +174,7 @@ class CudaDevice:
     """
 
     def __init__(self, library: Any, layer_time: LayerTime | None = None) -> None:
+        self.kind: DeviceKind = "gpu"
         self._library = library
         self._clock = None if layer_time is None else _make_clock(library, layer_time)
         self._log = make_log(library)
@@ -199,6 +201,11 @@ class CudaDevice:
         stream = CudaStream(records=self._clock is None)
         self._streams.append(stream)
         return stream
+
+    def free_bytes(self) -> int:
+        """What anybody may still take of its memory."""
+        free_bytes, _ = checked(cuda.cudaMemGetInfo())
+        return int(free_bytes)
 
     def load(self, plan: bytes) -> CudaProgram:
         engine = self._runtime.deserialize_cuda_engine(plan)

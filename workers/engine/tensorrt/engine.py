@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model_folder import Manifest, ModelFolder
-from workers.engine import DecodeRow, EngineInfo, PrefillChunk
+from workers.engine import DecodeRow, DeviceKind, EngineInfo, PrefillChunk
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
 from workers.engine.device import Device, Execution, Replay, Staging
 from workers.engine.device.kv import DeviceKv
@@ -47,7 +47,7 @@ class TensorrtEngine:
             raise ValueError(f"max_length must be 1 to {shapes.capacity - 1}, got {max_length}")
         self._device = device
         self._shapes = shapes
-        self._info = _info(folder.manifest, shapes, max_length, name)
+        self._info = _info(folder.manifest, shapes, max_length, name, device.kind)
         layout = self._info.kv_layout
         self._slots = SlotLayout.of(layout, slots=shapes.num_slots, capacity=shapes.capacity)
         self._compute = device.open_stream()
@@ -175,10 +175,11 @@ class TensorrtEngine:
         self._reader.bind(execution, rows)
 
 
-def _info(manifest: Manifest, shapes: PlanShapes, max_length: int, name: str) -> EngineInfo:
+def _info(manifest: Manifest, shapes: PlanShapes, max_length: int, name: str, kind: DeviceKind) -> EngineInfo:
     architecture = manifest.architecture
     return EngineInfo(
         name=name,
+        device=kind,
         model=manifest.name,
         revision=manifest.revision,
         precision=manifest.precision,

@@ -12,6 +12,7 @@ from shared.logs import get_logger
 from shared.model_folder import GRAPH, GRAPH_DATA, ModelFolder
 from shared.settings import PREFIX, Settings
 from workers.engine import Engine
+from workers.engine.device.reserve import tell_reserve
 from workers.engine.device.tokens import sampler_for
 from workers.engine.tensorrt.build import Progress, build_decoder, build_sampler, import_library
 from workers.engine.tensorrt.plans import PlanCache, PlanKey, PlanShapes, Rejected
@@ -118,7 +119,7 @@ def load_tensorrt(
 
     device = CudaDevice(library, layer_time)
     try:
-        return TensorrtEngine(
+        engine = TensorrtEngine(
             folder,
             device,
             decoder=decoder,
@@ -127,9 +128,11 @@ def load_tensorrt(
             max_length=worker.max_length,
             name=worker.engine,
         )
+        tell_reserve(memory, facts.device, device.free_bytes())
     except BaseException:
         device.close()
         raise
+    return engine
 
 
 def _decoder(planner: Planner, facts: DeviceFacts) -> bytes | Unusable:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from shared.errors import EngineError
 from shared.logs import get_logger
+from workers.engine import DeviceKind
 from workers.engine.device import ALIGNMENT, Block, Execution, Extent, Stream
 
 # Blocks are copied by words: rows of KV are whole numbers of them, their heads having an even number of values.
@@ -114,6 +115,7 @@ class TorchDevice:
     def __init__(self, kind: str) -> None:
         """`kind` is `cuda`, the first GPU, or `cpu`."""
         self.is_cuda = kind == "cuda"
+        self.kind: DeviceKind = "gpu" if self.is_cuda else "cpu"
         self.device = torch.device(kind, 0) if self.is_cuda else torch.device(kind)
         self.records = self.is_cuda  # whether its streams capture
         self.pool: Any = torch.cuda.graph_pool_handle() if self.is_cuda else None
@@ -131,6 +133,11 @@ class TorchDevice:
     def open_stream(self) -> TorchStream:
         make: Any = torch.cuda.Stream  # torch gives it no types
         return TorchStream(self, make(self.device) if self.is_cuda else None)
+
+    def free_bytes(self) -> int:
+        """What anybody may still take of the GPU's memory."""
+        free_bytes, _ = torch.cuda.mem_get_info(self.device)
+        return int(free_bytes)
 
     def tensor(self, address: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """The memory from `address` on as a tensor."""

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from shared.model_folder import Manifest
-from workers.engine import DecodeRow, EngineInfo, PrefillChunk
+from workers.engine import DecodeRow, DeviceKind, EngineInfo, PrefillChunk
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
 from workers.engine.device import Staging
 from workers.engine.device.kv import DeviceKv
@@ -93,7 +93,7 @@ class TorchEngine:
         if not 1 <= max_length <= a.max_positions:
             raise ValueError(f"max_length must be 1 to {a.max_positions}, got {max_length}")
         self._device = device
-        self._info = _info(manifest, num_slots, max_length, min(max_prefill_rows, num_slots))
+        self._info = _info(manifest, num_slots, max_length, min(max_prefill_rows, num_slots), device.kind)
         self._buckets = decode_buckets(num_slots)
         self._capacity = capacity_for(max_length)
         self._spans = spans_for(self._capacity)
@@ -281,10 +281,11 @@ def _find_parts(tensors: Tensors) -> None:
     mass.copy_(padded.view(*mass.shape, BLOCK_TOKENS).sum(2))
 
 
-def _info(manifest: Manifest, num_slots: int, max_length: int, max_prefill_rows: int) -> EngineInfo:
+def _info(manifest: Manifest, num_slots: int, max_length: int, max_prefill_rows: int, kind: DeviceKind) -> EngineInfo:
     architecture = manifest.architecture
     return EngineInfo(
         name="torch",
+        device=kind,
         model=manifest.name,
         revision=manifest.revision,
         precision=manifest.precision,

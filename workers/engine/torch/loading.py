@@ -12,6 +12,7 @@ from shared.logs import get_logger
 from shared.model_folder import Architecture, ModelFolder
 from shared.settings import PREFIX, Settings, WorkerSettings
 from workers.engine import Engine
+from workers.engine.device.reserve import tell_reserve
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable
 from workers.engine.torch.slots import MAX_PREFILL_ROWS, PRECISIONS, capacity_for
 from workers.kv.layout import kv_dtype
@@ -58,12 +59,7 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
     gpu = find_gpu(worker.torch_device)
     if isinstance(gpu, Unusable):
         return gpu
-    if gpu is not None:
-        memory = torch_memory_plan(worker, folder, gpu.free_bytes)
-        if not memory.fits:
-            raise SettingsError(
-                f"{PREFIX}WORKER__SLOTS={worker.slots}: {gpu.device} {memory.describe()}; {memory.remedy}"
-            )
+    memory = None if gpu is None else _fitting_plan(worker, folder, gpu)
     try:
         import torch
 
@@ -75,7 +71,7 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
     torch.set_num_threads(worker.threads or os.cpu_count() or 1)
     device = TorchDevice("cpu" if gpu is None else "cuda")
     try:
-        return TorchEngine(
+        engine = TorchEngine(
             folder.manifest,
             load_weights(folder, device.device),
             device,
@@ -85,9 +81,12 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
             fused=gpu is not None and worker.torch_fused and takes_fused(folder.manifest.architecture),
             compiled=worker.torch_compile,
         )
+        if gpu is not None and memory is not None:
+            tell_reserve(memory, gpu.device, device.free_bytes())
     except BaseException:
         device.close()
         raise
+    return engine
 
 
 def takes_fused(architecture: Architecture) -> bool:
@@ -114,6 +113,14 @@ def torch_memory_plan(worker: WorkerSettings, folder: ModelFolder, available_byt
         kv_itemsize=kv_dtype(folder.manifest).itemsize,
         available_bytes=available_bytes,
     )
+
+
+def _fitting_plan(worker: WorkerSettings, folder: ModelFolder, gpu: DeviceFacts) -> MemoryPlan:
+    """Raises `SettingsError` where the GPU has too little."""
+    memory = torch_memory_plan(worker, folder, gpu.free_bytes)
+    if not memory.fits:
+        raise SettingsError(f"{PREFIX}WORKER__SLOTS={worker.slots}: {gpu.device} {memory.describe()}; {memory.remedy}")
+    return memory
 
 
 def _refuse_other_precisions(folder: ModelFolder) -> None:

@@ -1,0 +1,18 @@
+"""Whether a GPU has the reserve left that its memory plan keeps, once an engine has taken its own."""
+
+from typing import Final
+
+from shared.logs import get_logger
+from workers.memory_plan import MemoryPlan
+
+_MIB: Final = 1 << 20
+
+
+def tell_reserve(plan: MemoryPlan, device: str, free_bytes: int) -> None:
+    """Log what is left: a warning with what to do where it is less than the plan's reserve. The engine serves all the
+    same, for nothing takes more."""
+    short = plan.short_reserve(free_bytes)
+    if short is not None:
+        get_logger().warning("memory_reserve_short", device=device, cause=short.describe(), action=short.remedy)
+        return
+    get_logger().info("memory_left", device=device, free_mib=free_bytes // _MIB, reserve_mib=plan.reserve_bytes // _MIB)
