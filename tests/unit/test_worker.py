@@ -338,6 +338,24 @@ async def test_a_step_that_does_not_end_keeps_nobody(monkeypatch: pytest.MonkeyP
         await asyncio.sleep(0.001)
 
 
+async def test_of_an_engine_that_hangs_what_stands_in_its_slots_is_suspected() -> None:
+    """What waits has done nothing; nor is anything suspected while steps end."""
+    bench, engine = Bench(), HangingEngine()
+    bench.engine_loop.engine = engine
+    for offset in range(3):
+        bench.accept(offset)
+    running = asyncio.create_task(bench.worker.run())
+    await asyncio.to_thread(engine.hangs.wait)
+    assert bench.worker.suspects == []
+    bench.engine_loop.step_limit_s = -1.0
+    assert bench.worker.suspects == [(TOPIC, 0), (TOPIC, 1)]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    engine.released.set()
+    while left_behind():  # noqa: ASYNC110 - no event tells
+        await asyncio.sleep(0.001)
+
+
 class SlowEngine(FakeEngine):
     """It says what has been told when a step begins."""
 
