@@ -12,6 +12,7 @@
     gates         proxies before Kafka and Redis    addresses P   where these are found
     noise P       what nobody honest sends          noisemaker    sends it
     cores         who had no core to run on
+    hangs         a worker whose engine hangs
     clocks        a process whose clock is wrong    drill, drill_table P, prometheus  faults until their alerts fire
 
 P = pure. docs/reliability.md says what is checked and what that does not prove.

@@ -1,5 +1,5 @@
-"""Clocks that are wrong: `python -m ops.chaos.clocks FILE MODULE` runs a module whose wall clock is as far off as FILE
-says, in seconds, from one moment to the next.
+"""Clocks that are wrong: `python -m ops.chaos.clocks FILE MODULE …` runs a module whose wall clock is as far off as
+FILE says, in seconds, from one moment to the next.
 
 It is `time.time` and `time.time_ns` that are off, for the module and for the libraries that it uses (aiokafka's record
 times, redis, OpenTelemetry). Monotonic clocks stay as they are, and `datetime.now`: of what is served here only the
@@ -54,10 +54,10 @@ def turn(file: Path, offset_s: float) -> None:
 
 
 def main() -> None:
-    file, module = sys.argv[1:]
+    file, module = sys.argv[1:3]
     clock = Clock(Path(file), time.time_ns, time.monotonic)
     time.time, time.time_ns = clock.time, clock.time_ns
-    sys.argv = [module]
+    sys.argv = sys.argv[2:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

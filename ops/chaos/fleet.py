@@ -32,8 +32,14 @@ from ops.own_services import OWN_SERVICES
 from ops.processes import ServiceError, free_port
 from shared.kafka import create_topics
 from shared.kafka_settings import KafkaSettings
+from workers.watchdog import LEAVE_S
 
 _SESSION_TIMEOUT_MS: Final = 2_000
+_STEP_LIMIT_S: Final = 5.0
+# A machine that has other work looks late.
+_HANG_ENDS_S: Final = _STEP_LIMIT_S + LEAVE_S + 2.0
+# Longer than Kafka is away: without it nobody has a step to hang in.
+_STEP_COMES_S: Final = 20.0
 _ENV: Final = {
     **PROMPT_ENV,
     "AUTH__MODE": "anonymous",
@@ -64,11 +70,13 @@ class Fleet:
     """Use as a context manager. The processes' logs go with it, unless `keep_logs` is set or an error ends it. `lines`
     tells what was done, for the stories. `before`: proxies before the one broker and before Redis, whose addresses are
     the only ones that gateways and workers ever hear of; one for all of them, or one for each. `clocks`: those of
-    gateways and workers can be wrong. `settings` of theirs beside the usual ones."""
+    gateways and workers can be wrong. `hangs`: workers' engines can. `settings` of theirs beside the usual
+    ones."""
 
     brokers: int
     before: Mapping[Hop, Sequence[Proxy]] = field(default_factory=dict)
     clocks: bool = False
+    hangs: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
     strikes: list[Strike] = field(default_factory=list)
@@ -120,6 +128,7 @@ class Fleet:
             **_ENV,
             **OWN_SERVICES,
             "GATEWAY__CURSOR_SECRET": secrets.token_hex(32),
+            **({"WORKER__STEP_LIMIT_S": f"{_STEP_LIMIT_S:g}"} if self.hangs else {}),
             **self.settings,
         }
         for number in range(GATEWAYS):
@@ -174,6 +183,7 @@ class Fleet:
             env=env | ports,
             log=self.logs / f"{name}.log",
             clock=self.logs / f"{name}.clock" if self.clocks else None,
+            hang=self.logs / f"{name}.hang" if self.hangs and module == "workers" else None,
         )
 
     def relieve(self) -> None:
@@ -195,15 +205,17 @@ class Fleet:
             for name in taken_by(fault):
                 await stack.enter_async_context(self._lock(name))
             at_s = time.monotonic()
-            await self._carry_out(fault)
-            self.strikes.append(Strike(fault.kind, at_s, time.monotonic() - at_s))
+            if await self._carry_out(fault):
+                self.strikes.append(Strike(fault.kind, at_s, time.monotonic() - at_s))
 
-    async def _carry_out(self, fault: Fault) -> None:
+    async def _carry_out(self, fault: Fault) -> bool:
+        """Return whether there was anything to hit."""
         match fault.kind:
-            case Kind.WORKER:
-                await self._kill(self._workers[fault.target], fault.down_s)
-            case Kind.GATEWAY:
-                await self._kill(self._gateways[fault.target], fault.down_s)
+            case Kind.WORKER | Kind.GATEWAY:
+                members = self._workers if fault.kind is Kind.WORKER else self._gateways
+                await self._kill(members[fault.target], fault.down_s)
+            case Kind.HANG:
+                return await self._hang(self._workers[fault.target], fault.down_s)
             case Kind.REBALANCE:
                 await self._replace(self._workers[-1], fault.down_s)
             case Kind.ROLL:
@@ -220,6 +232,7 @@ class Fleet:
                 await self._begin_wrong(fault)
             case _:
                 raise AssertionError(f"{fault.kind} is no matter of processes")
+        return True
 
     async def _roll(self) -> None:
         """Each process in turn, the next when the one before is ready: as a deployment does."""
@@ -237,6 +250,20 @@ class Fleet:
         self._note(f"{member.name} killed")
         await self._lasts(down_s)
         await self._launch(member)
+
+    async def _hang(self, member: Member, down_s: float) -> bool:
+        """Return whether its engine came to a step to hang in. Raises `ServiceError` where the worker does not leave by
+        itself."""
+        if not await member.hangs(_STEP_COMES_S):
+            self._note(f"{member.name}'s engine was given nothing to do: it does not hang")
+            return False
+        self._note(f"{member.name}'s engine hangs")
+        if not await member.gone(_HANG_ENDS_S):
+            raise ServiceError(f"{member.name} hangs, and has not ended by itself within {_HANG_ENDS_S:.0f} s")
+        self._note(f"{member.name} has ended by itself")
+        await self._lasts(down_s)
+        await self._launch(member)
+        return True
 
     async def _replace(self, member: Member, down_s: float) -> bool:
         """Whether it went by itself."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ops.chaos.hangs import taken
 from ops.processes import Child, ServiceError
 from ops.up import wait_ready
 from shared.settings import PREFIX
@@ -19,7 +20,8 @@ _POLL_S: Final = 0.05
 class Member:
     """A gateway or a worker: started with the same settings, on the same ports, each time. `port` is for customers,
     `metrics_port` for operators; a worker has one. `clock`: the file that says how far off its wall clock is, where
-    that may be (`ops/chaos/clocks.py`)."""
+    that may be (`ops/chaos/clocks.py`). `hang`: the file at which its engine hangs, where it may
+    (`ops/chaos/hangs.py`)."""
 
     name: str
     module: str
@@ -28,12 +30,14 @@ class Member:
     env: dict[str, str]
     log: Path
     clock: Path | None = None
+    hang: Path | None = None
     child: Child | None = None
 
     def launch(self) -> None:
         env = {PREFIX + name: value for name, value in self.env.items()}
-        begins = [self.module] if self.clock is None else ["ops.chaos.clocks", self.clock, self.module]
-        self.child = Child.start([sys.executable, "-m", *begins], env=env, log=self.log)
+        clock = () if self.clock is None else ("ops.chaos.clocks", self.clock)
+        hang = () if self.hang is None else ("ops.chaos.hangs", self.hang)
+        self.child = Child.start([sys.executable, "-m", *clock, *hang, self.module], env=env, log=self.log)
 
     async def ready(self) -> None:
         """Raises `ServiceError`, with the end of what the process said."""
@@ -52,7 +56,22 @@ class Member:
         """Asked to go; returns when it is gone, and whether it went by itself."""
         assert self.child is not None, "launch comes first"
         self.child.signal(signal.SIGTERM)
-        for _ in range(int(STOP_S / _POLL_S)):
+        return await self.gone(STOP_S)
+
+    async def hangs(self, limit_s: float) -> bool:
+        """Let its engine hang in its next step. Return whether it had one within that time; it has none later."""
+        assert self.hang is not None, "its engine can hang"
+        self.hang.touch()
+        for _ in range(int(limit_s / _POLL_S)):
+            if not self.hang.exists():
+                return True
+            await asyncio.sleep(_POLL_S)
+        return not taken(self.hang)
+
+    async def gone(self, limit_s: float) -> bool:
+        """Return whether it has ended by itself; it is killed after that time."""
+        assert self.child is not None, "launch comes first"
+        for _ in range(int(limit_s / _POLL_S)):
             if not self.child.running:
                 return True
             await asyncio.sleep(_POLL_S)

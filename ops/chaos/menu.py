@@ -72,6 +72,12 @@ MENU: Final = (
         f"another takes over its partitions and goes on with the same text; {_ANSWERED}",
         alert="ProcessDown",
     ),
+    Dish(
+        Kind.HANG,
+        "lets a worker's engine hang in a step; starts the worker again when it has ended itself",
+        f"it gives its partitions up and ends within its step limit and 4 s; {_ANSWERED}",
+        alert="ProcessDown",
+    ),
     Dish(Kind.GATEWAY, "kills a gateway, starts it again on its port", _RESUMED, alert="ProcessDown"),
     Dish(Kind.REDIS, "kills Redis, starts it again with nothing in it", _NO_CACHE, alert="RedisUnavailable"),
     Dish(

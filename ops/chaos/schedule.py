@@ -14,11 +14,12 @@ from shared.errors import SettingsError
 
 
 class Kind(StrEnum):
-    """`REBALANCE`: a worker is asked to go, and is started again. `ROLL`: every gateway and worker in turn is, as a
-    deployment does. `CUT`: a client drops its own socket. `ops/chaos/menu.py` says of each what is done and what must
-    hold; what a proxy does to connections is in `ops/chaos/weather.py`."""
+    """`HANG`: a worker's engine does. `REBALANCE`: a worker is asked to go, and is started again. `ROLL`: every
+    gateway and worker in turn is, as a deployment does. `CUT`: a client drops its own socket. `ops/chaos/menu.py` says
+    of each what is done and what must hold; what a proxy does to connections is in `ops/chaos/weather.py`."""
 
     WORKER = "worker"
+    HANG = "hang"
     GATEWAY = "gateway"
     REDIS = "redis"
     BROKER = "broker"
@@ -100,6 +101,7 @@ def groups(*, clients: int, brokers: int) -> tuple[Group, ...]:
     """Of a system of two gateways, two workers, one Redis and so many brokers."""
     return (
         Group((Kind.WORKER, Kind.REBALANCE), 2, (0.2, 1.5), 5.0),
+        Group((Kind.HANG,), WORKERS, (0.2, 1.5), 16.0, 18.0),
         Group((Kind.GATEWAY,), 2, (0.2, 2.0), 5.0),
         Group((Kind.REDIS,), 1, (0.1, 2.0), 2.0),
         Group((Kind.BROKER, Kind.DISK_FULL), brokers, (1.0, 4.0), 15.0 if brokers > 1 else 10.0),
@@ -128,7 +130,7 @@ def taken_by(fault: Fault) -> tuple[str, ...]:
     """What nothing else may hit as long as it lasts: of two workers, two gateways and the brokers one is hit at a time,
     by whatever it is, and a clock by one fault."""
     match fault.kind:
-        case Kind.REBALANCE:
+        case Kind.REBALANCE | Kind.HANG:
             return (Kind.WORKER,)
         case Kind.DISK_FULL:
             return (Kind.BROKER,)

@@ -40,6 +40,7 @@ def site(kinds: Collection[Kind], *, brokers: int, settings: Mapping[str, str] |
             brokers=brokers,
             before={} if gates is None else gates.before,
             clocks=any(kind in CLOCKS for kind in kinds),
+            hangs=Kind.HANG in kinds,
             settings=settings or {},
         )
         yield Site(stack.enter_context(fleet), gates)

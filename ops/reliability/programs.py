@@ -40,7 +40,7 @@ WHOLE_LEDGER: Final = (
 )
 WHOLE_MENU: Final = (
     "burst=6,slow-kafka=4,slow-redis=4,partition=3,partition-out=3,partition-in=3,noise=6,disk-full=4,"
-    "clock-skew=11,clock-wrong=4"
+    "clock-skew=11,clock-wrong=4,hang=4"
 )
 _CLI: Final = ("ops.cli",)
 _PATIENCE_S: Final = 60.0

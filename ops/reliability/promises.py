@@ -64,7 +64,7 @@ PROMISES: Final = (
     Promise("25", "diagnosis", "at least 9 of 10 named, in ≤ 60 s each"),
     Promise(
         "26",
-        "bursts, slow Kafka and Redis, partitions, noise, a full disk, wrong clocks",
+        "bursts, slow Kafka and Redis, partitions, noise, a full disk, wrong clocks, engines that hang",
         "≥ 3 of each, 5 bursts, 10 clocks; lost, doubled, out of order, foreign 0; all ends ≤ deadline + 250 ms",
         By.MENU,
     ),

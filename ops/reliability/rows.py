@@ -24,7 +24,7 @@ _LEAST_LEDGER: Final[Mapping[str, int]] = {Kind.WORKER: 5, Kind.GATEWAY: 3, Kind
 _LEAST_REQUESTS: Final = 2_000
 _WHOLE_MENU: Final[Mapping[str, int]] = {
     Kind.BURST: 5,
-    **dict.fromkeys((Kind.NOISE, *SLOW, *PARTITIONS, Kind.DISK_FULL, Kind.CLOCK_WRONG), 3),
+    **dict.fromkeys((Kind.NOISE, *SLOW, *PARTITIONS, Kind.DISK_FULL, Kind.CLOCK_WRONG, Kind.HANG), 3),
     Kind.CLOCK_SKEW: 10,
 }
 _CELLS: Final = 18

@@ -1,5 +1,5 @@
-"""`replyline chaos`, a fraction of it: 300 requests while processes are killed and deployed anew, and the network's
-faults before Kafka, Redis and the gateways.
+"""`replyline chaos`, a fraction of it: 300 requests while processes are killed and deployed anew, while an
+engine hangs, and while the network before Kafka, Redis and the gateways is bad.
 
 The whole runs by `make reliability` (docs/reliability.md).
 """
@@ -47,6 +47,17 @@ async def test_every_promise_is_kept_while_processes_are_killed_and_deployed_ane
     assert found["farewells"] > 0
     by_model = sum(count for ending, count in found["answers"].items() if ending.startswith("model"))
     assert by_model >= REQUESTS // 2
+
+
+@pytest.mark.slow
+async def test_every_promise_is_kept_while_an_engine_hangs(tmp_path: Path) -> None:
+    """Its worker ends by itself, or the run would have failed; the other one answers what it had begun."""
+    asked = ("--seed", "1", "--minutes", "0.4", "--rate", "20", "--faults", "hang=1")
+    found = await chaos(tmp_path, "run", *asked)
+    assert found["holds"] is True
+    assert set(found["invariants"].values()) == {0}
+    assert found["requests"] == found["accepted"]
+    assert {row["kind"]: row["count"] for row in found["faults"] if row["count"]} == {"hang": 1}
 
 
 @pytest.mark.slow

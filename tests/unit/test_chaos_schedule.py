@@ -44,7 +44,8 @@ def test_one_of_a_kind_is_down_at_a_time(seed: int, brokers: int) -> None:
     """Of two workers, two gateways and three brokers the next is hit when the one before has had its time."""
     counts = parse_faults(
         "worker=8,rebalance=4,gateway=9,redis=8,broker=2,disk-full=1,latency=3,timeout=3,slow-close=2,roll=7,"
-        "slow-kafka=2,slow-redis=2,partition=3,partition-out=2,partition-in=2,burst=5,noise=9,clock-skew=4,clock-wrong=3"
+        "slow-kafka=2,slow-redis=2,partition=3,partition-out=2,partition-in=2,burst=5,noise=9,clock-skew=4,clock-wrong=3,"
+        "hang=3"
     )
     among = groups(clients=CLIENTS, brokers=brokers)
     faults = draw(seed, 120, counts, among)
@@ -67,7 +68,9 @@ def test_a_deployment_has_time_to_end_while_the_load_lasts(seed: int, rounds: in
 
 
 @pytest.mark.parametrize(
-    "kind", [Kind.ROLL, *INSIDE, Kind.DISK_FULL, Kind.BURST, Kind.NOISE, *CLOCKS], ids=lambda kind: kind.value
+    "kind",
+    [Kind.HANG, Kind.ROLL, *INSIDE, Kind.DISK_FULL, Kind.BURST, Kind.NOISE, *CLOCKS],
+    ids=lambda kind: kind.value,
 )
 def test_what_is_not_of_every_run_happens_only_where_it_is_asked_for(kind: Kind) -> None:
     assert counts_for(60, brokers=3)[kind] == 0
@@ -146,7 +149,10 @@ def test_who_is_started_anew_with_a_wrong_clock_is_not_killed_meanwhile(target: 
         assert bool(taken & set(jumping)) == (member_of(other) == member_of(target))
 
 
-@pytest.mark.parametrize(("one", "other"), [(Kind.REBALANCE, Kind.WORKER), (Kind.DISK_FULL, Kind.BROKER)])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(Kind.REBALANCE, Kind.WORKER), (Kind.HANG, Kind.WORKER), (Kind.DISK_FULL, Kind.BROKER)],
+)
 def test_what_hits_the_same_takes_turns_whatever_it_does(one: Kind, other: Kind) -> None:
     assert taken_by(Fault(0.0, one, 0, 1.0)) == taken_by(Fault(0.0, other, 0, 1.0))
     assert taken_by(Fault(0.0, one, 0, 1.0)) != taken_by(Fault(0.0, Kind.REDIS, 0, 1.0))

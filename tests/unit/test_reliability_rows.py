@@ -262,7 +262,7 @@ def test_the_networks_row_holds_where_all_cells_do() -> None:
 
 MET = {"records of noise": 900, "dead letters": 300}
 CLOCKS = {"clock_skew": 10, "clock_wrong": 3}
-ALL_OF_THE_MENU = {"burst": 6, "noise": 5, "disk_full": 3, "slow_kafka": 4, "slow_redis": 4, **CLOCKS}
+ALL_OF_THE_MENU = {"burst": 6, "noise": 5, "disk_full": 3, "slow_kafka": 4, "slow_redis": 4, "hang": 4, **CLOCKS}
 PARTITIONED = {"partition": 3, "partition_out": 3, "partition_in": 3}
 
 
