@@ -32,7 +32,7 @@ class Watchdog:
                 end_within(self.limit_s + LEAVE_S)
                 await asyncio.sleep(_LOOK_S)
         except asyncio.CancelledError:
-            faulthandler.cancel_dump_traceback_later()
+            end_never()
             raise
         end_within(LEAVE_S)
         raise EngineError(why)
@@ -42,3 +42,8 @@ def end_within(seconds: float) -> None:
     """Unless this is called again by then the process ends with status 1, and says on stderr where its threads stand:
     functions and lines, no values."""
     faulthandler.dump_traceback_later(seconds, exit=True)
+
+
+def end_never() -> None:
+    """Take back what `end_within` said."""
+    faulthandler.cancel_dump_traceback_later()
