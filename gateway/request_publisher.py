@@ -28,6 +28,11 @@ class RequestPublisher:
     reply_partition: int
     source: str
 
+    def partition_of(self, entry: Entry) -> int | None:
+        """Of its bucket's topic, where it goes; None where Kafka has not said yet how many there are."""
+        topic = self.topics.requests(entry.bucket)
+        return self.producer.partition_of(topic, session_key(entry.tenant, entry.session_id))
+
     async def enqueue(self, entry: Entry, asked: ResponseCreate) -> "asyncio.Future[object]":
         """Put the request behind those before it in its topic; `delivered` waits for it. Raises `BrokerUnavailable`,
         `ProtocolError`."""
@@ -59,6 +64,7 @@ class RequestPublisher:
                 self.topics.requests(entry.bucket),
                 msgpack_encode(request),
                 key=session_key(entry.tenant, entry.session_id),
+                partition=entry.partition,
                 headers=request_headers(order, source=self.source),
             )
         )

@@ -388,7 +388,8 @@ class Erase(Message, frozen=True, tag="chat.erase"):
 class WorkerReport(Message, frozen=True, tag="chat.worker"):
     """What a worker can still take on; its newest report counts, and a record without a value says that it leaves.
 
-    By bucket served: `first_token_ms`, predicted from the arrival of a request now to its first token, and
+    `partitions` are those that it reads of each bucket's topic; none while its group shares them out anew. By bucket
+    served: `first_token_ms`, predicted from the arrival of a request now to its first token, and
     `service_ms`, the machine time of one request. `backlog_ms` is that of the waiting requests which are kept."""
 
     worker_id: Identifier
@@ -400,6 +401,7 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
     backlog_ms: PredictedMs = 0.0
     first_token_ms: dict[Bucket, PredictedMs] = {}
     service_ms: dict[Bucket, PredictedMs] = {}
+    partitions: dict[Bucket, tuple[Count, ...]] = {}
 
 
 Reply = ReplyDelta | ReplyDone

@@ -117,6 +117,7 @@ class WorkerProcess:
             buckets=settings.worker.buckets,
             interval_s=settings.worker.report_interval_ms / 1_000,
             outlook=lambda: self._worker.engine_loop.outlook,
+            partitions=lambda: self._requests.partitions,
         )
         self.vitals = Vitals(find_gpus() if info.name.startswith("tensorrt") else None)
         metrics.slots.set(info.num_slots)

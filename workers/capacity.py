@@ -5,7 +5,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from shared.kafka import Outgoing, Producer
 from shared.logs import get_logger
 from shared.messages import Bucket
 from shared.topics import BROADCAST_PARTITION, TopicNames
+from workers.offsets import Partition
 from workers.outlook import Outlook
 
 # No more than so many reports a second, however much changes.
@@ -34,7 +35,8 @@ def worker_name(instance_id: str = "") -> str:
 
 @dataclass(slots=True, kw_only=True)
 class CapacityPublisher:
-    """`outlook` gives the newest one, None as long as there is none; it is called on the event loop."""
+    """`outlook` gives the newest one, None as long as there is none, `partitions` those that are read now (None: a
+    rebalance goes on); both are called on the event loop."""
 
     producer: Producer
     topics: TopicNames
@@ -42,20 +44,29 @@ class CapacityPublisher:
     buckets: tuple[Bucket, ...]
     interval_s: float
     outlook: Callable[[], Outlook | None]
+    partitions: Callable[[], Collection[Partition] | None]
     _failing: bool = False
 
     async def run(self) -> None:
         """Report until cancelled."""
-        told: Outlook | None = None
+        told: tuple[Outlook, Collection[Partition] | None] | None = None
         told_s = float("-inf")
         while True:
-            outlook = self.outlook()
+            outlook, reads = self.outlook(), self.partitions()
             if outlook is not None:
                 due = time.monotonic() - told_s >= self.interval_s
-                if due or told is None or outlook.differs_much(told):
-                    told, told_s = outlook, time.monotonic()
-                    await self._publish(msgpack_encode(outlook.report(self.worker_id, self.buckets, now_unix_ms())))
+                if due or told is None or reads != told[1] or outlook.differs_much(told[0]):
+                    told, told_s = (outlook, reads), time.monotonic()
+                    report = outlook.report(self.worker_id, self._by_bucket(reads or ()), now_unix_ms())
+                    await self._publish(msgpack_encode(report))
             await asyncio.sleep(_POLL_S)
+
+    def _by_bucket(self, partitions: Collection[Partition]) -> dict[Bucket, list[int]]:
+        """Every bucket that is served, with those of its partitions that are this worker's."""
+        return {
+            bucket: sorted(number for topic, number in partitions if topic == self.topics.requests(bucket))
+            for bucket in self.buckets
+        }
 
     async def leave(self) -> None:
         """Have the gateways forget this worker: a record without a value, which compaction removes as well. Without

@@ -34,7 +34,8 @@ class Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is un
     given back is not lost, unless the group went on without this member for a while (its session had expired): then
     another may have had it, and committed beyond what this one has open there.
 
-    `since` is the membership that the last assignment was made for; None before the first. `unread` are the partitions
+    `since` is the membership that the last assignment was made for; None before the first. `held` are the partitions of
+    this member; None while a rebalance goes on. `unread` are the partitions
     lost since the reader last handed over what it read: until then its owner may not know of them. `committing` is the
     commit under way: aiokafka tries one again and again, in the end as the member that it is by then, so a rebalance
     ends it.
@@ -45,6 +46,7 @@ class Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is un
         self._membership = membership
         self._away: list[tuple[str, int]] = []  # in a rebalance that goes on
         self.since: Membership | None = None
+        self.held: frozenset[tuple[str, int]] | None = None
         self.committing: asyncio.Future[None] | None = None
         self.lost: list[tuple[str, int]] = []
         self.unread: set[tuple[str, int]] = set()
@@ -52,6 +54,7 @@ class Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is un
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
         self._end_commit()
+        self.held = None
         taken = [(partition.topic, partition.partition) for partition in revoked]
         self._away += taken
         self.revoked += taken
@@ -63,8 +66,8 @@ class Losses(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is un
         self._end_commit()
         before, self.since = self.since, self._membership()
         stayed = before is not None and self.since is not None and self.since.follows(before)
-        back = {(partition.topic, partition.partition) for partition in assigned} if stayed else set()
-        lost = [away for away in self._away if away not in back]
+        self.held = frozenset((partition.topic, partition.partition) for partition in assigned)
+        lost = [away for away in self._away if not stayed or away not in self.held]
         self.lost += lost
         self.unread.update(lost)
         self._away = []

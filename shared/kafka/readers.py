@@ -163,6 +163,11 @@ class GroupReader:
         self._losses.unread.clear()
         return records
 
+    @property
+    def partitions(self) -> frozenset[tuple[str, int]] | None:
+        """Those that this member has; None while a rebalance goes on, and nobody knows."""
+        return self._losses.held
+
     def _membership(self) -> Membership | None:
         """As the coordinator last said it. aiokafka has no public name for it."""
         if self._consumer is None:

@@ -39,6 +39,7 @@ from shared.messages import (
     Timings,
     Usage,
 )
+from shared.partitioner import partition_of
 from shared.requests import Defaults
 from shared.session_key import SessionKey
 from shared.settings import Settings
@@ -82,6 +83,10 @@ class SlowTokenizer:
 @dataclass
 class FakeProducer:
     published: list[Outgoing] = field(default_factory=list)
+    num_partitions: int | None = None
+
+    def partition_of(self, topic: str, key: bytes) -> int | None:
+        return None if self.num_partitions is None else partition_of(key, self.num_partitions)
 
     async def publish(self, record: Outgoing) -> tuple[int, int]:
         await asyncio.sleep(0)
@@ -223,11 +228,12 @@ class Edge:
     questions: FakeQuestions = field(default_factory=FakeQuestions)
     partition: int = 0
     next_offset: Callable[[], int] = lambda: 0
+    admits: bool = False  # by the workers' reports
     gateway: Gateway = field(init=False)
     _numbers: int = 0
 
     def __post_init__(self) -> None:
-        settings = Settings(admission=AdmissionSettings(enabled=False))
+        settings = Settings(admission=AdmissionSettings(enabled=self.admits))
         fakes: dict[str, Any] = {"history": self.history, "quotas": FakeQuotas()}
         producer: Any = self.producer
         questions: Any = self.questions

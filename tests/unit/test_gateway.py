@@ -3,7 +3,19 @@
 import asyncio
 
 import pytest
-from gateways import LONG, MINUTE_MS, TOPICS, Edge, FakeConnection, SlowTokenizer, delta, done, quiet, until
+from gateways import (
+    LONG,
+    MINUTE_MS,
+    TOPICS,
+    Edge,
+    FakeConnection,
+    FakeProducer,
+    SlowTokenizer,
+    delta,
+    done,
+    quiet,
+    until,
+)
 
 from gateway.connection import put_all
 from gateway.cursor import CursorKey, Place, Told, checksum, digest_of, response_id
@@ -18,8 +30,10 @@ from shared.messages import (
     SessionCreated,
     SessionDelete,
     SessionStart,
+    WorkerReport,
 )
-from shared.topics import BROADCAST_PARTITION
+from shared.partitioner import partition_of
+from shared.topics import BROADCAST_PARTITION, session_key
 
 START = SessionStart(session_id="s")
 QUESTION = "How do I return an item?"
@@ -42,6 +56,34 @@ def entry_of(edge: Edge, event_id: str) -> Entry:
 
 def name_of(event_id: str) -> str:
     return response_id("demo", "s", event_id, QUESTION)
+
+
+# --- which worker gets it
+
+
+async def test_a_session_is_admitted_by_the_worker_that_will_get_it_and_its_request_goes_there() -> None:
+    """One worker has no time before the deadline; it is tried once all the same."""
+    edge = Edge(FakeProducer(num_partitions=2), admits=True)
+    for number, first_token_ms in enumerate((10.0 * MINUTE_MS, 50.0)):
+        reads = WorkerReport(
+            worker_id=f"w{number}",
+            unix_ms=now_unix_ms(),
+            buckets=("short",),
+            slots=8,
+            first_token_ms={"short": first_token_ms},
+            partitions={"short": (number,)},
+        )
+        edge.gateway.gatekeeper.reported(reads.worker_id, reads)
+    sessions = [f"s{number}" for number in range(8)]
+    for session in sessions:
+        await edge.connect().say(SessionStart(session_id=session), asks("e"))
+    await quiet()
+    sent = edge.producer.of(TOPICS.requests("short"))
+    assert all(record.partition == partition_of(record.key or b"", 2) for record in sent)
+    at_the_idle = [key for key in (session_key("demo", session) for session in sessions) if partition_of(key, 2)]
+    assert 0 < len(at_the_idle) < len(sessions)
+    assert [record.key for record in sent if record.partition == 1] == at_the_idle
+    assert len(sent) == len(at_the_idle) + 1
 
 
 # --- an answer is adopted
