@@ -16,6 +16,7 @@ from aiokafka.errors import (
 from shared import metrics
 from shared.errors import BrokerUnavailable
 from shared.kafka.administration import more_partitions_command
+from shared.kafka.assignor import StickyAssignor
 from shared.kafka.connection import has_connection, start_or_stop, stop_consumer, until_connected
 from shared.kafka.losses import Losses, Membership
 from shared.kafka.options import connection_options
@@ -25,6 +26,8 @@ from shared.kafka.unreadable import HandedOver
 from shared.kafka_settings import KafkaSettings
 
 _UNHURRIED = 5
+_HEARTBEATS = 20  # in a session's time
+_LEAST_HEARTBEAT_MS = 100
 
 
 class PartitionReader:
@@ -145,8 +148,9 @@ class GroupReader:
             **_consumer_options(self._settings, self._client_id, unhurried=self._unhurried),
             group_id=self._group,
             group_instance_id=self._instance_id or None,
+            partition_assignment_strategy=(StickyAssignor(),),
             session_timeout_ms=self._settings.session_timeout_ms,
-            heartbeat_interval_ms=self._settings.session_timeout_ms // 4,
+            heartbeat_interval_ms=_heartbeat_ms(self._settings.session_timeout_ms),
         )
         await start_or_stop(consumer, self._settings)
         consumer.subscribe(list(self.topics), listener=self._losses)
@@ -259,6 +263,11 @@ class GroupReader:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
+
+
+def _heartbeat_ms(session_timeout_ms: int) -> int:
+    """By its heartbeat a member hears that another joins or leaves, and all read on when the last has heard."""
+    return min(session_timeout_ms // 4, max(_LEAST_HEARTBEAT_MS, session_timeout_ms // _HEARTBEATS))
 
 
 def _consumer_options(settings: KafkaSettings, client_id: str, *, unhurried: bool) -> dict[str, object]:
