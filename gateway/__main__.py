@@ -10,7 +10,6 @@ from gateway.admission import Admission, AdmissionLimits, AdmissionPolicy
 from gateway.capacity_reader import read_reports
 from gateway.care import Care
 from gateway.cursor import CursorKey
-from gateway.erasure_reader import read_erasures
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.gatekeeper import Gatekeeper
 from gateway.gateway import Gateway
@@ -32,13 +31,14 @@ from gateway.trace_spans import spans_of
 from gateway.tracer import Tracer
 from shared import metrics
 from shared.auth_settings import AuthSettings
+from shared.erasure_reader import read_erasures
 from shared.errors import SettingsError
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
 from shared.gateway_settings import GatewaySettings
 from shared.handoff_store import HandoffStore
 from shared.history import History
-from shared.kafka import GroupReader, KafkaWatch, LogReader, PartitionReader, Producer
+from shared.kafka import GroupReader, KafkaWatch, LogReader, PartitionReader, Producer, await_layout
 from shared.logs import configure_logs, get_logger
 from shared.messages import Limits
 from shared.process import BAD_INPUT_STATUS, fail, raise_file_limit, run_until_signal, settle_heap
@@ -74,7 +74,7 @@ class GatewayProcess:
             kafka, client_id=source, topic=topics.workers, partitions=[BROADCAST_PARTITION], unhurried=True
         )
         self._erasures = PartitionReader(
-            kafka, client_id=source, topic=topics.cancels, partitions=[BROADCAST_PARTITION], unhurried=True
+            kafka, client_id=source, topic=topics.erasures, partitions=[BROADCAST_PARTITION], unhurried=True
         )
         self._kafka = KafkaWatch(kafka, lambda: self._replies.connected)
         self._inbox = GroupReader(
@@ -215,8 +215,10 @@ class GatewayProcess:
         self._kafka.first_connected()
         self._tasks.start("replies", consume_replies(self._replies, self._gateway.replied))
         self._tasks.start("reports", read_reports(self._reports, self._gatekeeper.reported))
+        await self._erasures.start()
         self._tasks.start("erasures", read_erasures(self._erasures, self._gateway.erased))
         await self._producer.start()
+        await await_layout(self._producer, self._settings.kafka.topics)
         await self._handoff_producer.start()
         settle_heap()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)

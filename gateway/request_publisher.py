@@ -81,11 +81,15 @@ class RequestPublisher:
 
     async def cancel(self, entry: Entry) -> None:
         """Whoever else the answer is written for still gets it."""
-        partition = entry.log.partition if entry.log is not None else self.reply_partition
-        created = int(entry.received_unix_ms)
-        cancel = Cancel(request_id=entry.response_id, reply_partition=partition, created_unix_ms=created)
+        cancel = Cancel(
+            request_id=entry.response_id,
+            reply_partition=entry.log.partition if entry.log is not None else self.reply_partition,
+            created_unix_ms=int(entry.received_unix_ms),
+        )
+        topic, key = self.topics.cancels, session_key(entry.tenant, entry.session_id)
+        place = self.producer.partition_of(topic, key)
         try:
-            await self._broadcast(cancel)
+            await self.producer.publish(Outgoing(topic, msgpack_encode(cancel), key=key, partition=place))
         except (BrokerUnavailable, ProtocolError) as error:  # the worker finds out by the deadline
             log.warning("cancel_not_published", request_id=entry.response_id, cause=str(error))
 
@@ -119,9 +123,6 @@ class RequestPublisher:
     async def erase(self, session: SessionKey, generation: int) -> None:
         """Have every worker and gateway forget a conversation's earlier generations. Raises `BrokerUnavailable`,
         `ProtocolError`."""
-        await self._broadcast(Erase(tenant=session.tenant, session_id=session.session_id, generation=generation))
-
-    async def _broadcast(self, told: Cancel | Erase) -> None:
-        """To every worker, and to every gateway. Raises `BrokerUnavailable`, `ProtocolError`."""
-        value, partition = msgpack_encode(told), BROADCAST_PARTITION
-        await self.producer.publish(Outgoing(self.topics.cancels, value, partition=partition))
+        erase = Erase(tenant=session.tenant, session_id=session.session_id, generation=generation)
+        record = Outgoing(self.topics.erasures, msgpack_encode(erase), partition=BROADCAST_PARTITION)
+        await self.producer.publish(record)

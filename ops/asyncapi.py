@@ -74,7 +74,8 @@ def _topics() -> Document:
     return {
         **{topic: _topic(topic, (ChatRequest,)) for topic in requests},
         **{topic: _topic(topic, (ReplyDelta, ReplyDone)) for topic in replies},
-        names.cancels: _topic(names.cancels, (Cancel, Erase)),
+        names.cancels: _topic(names.cancels, (Cancel,)),
+        names.erasures: _topic(names.erasures, (Erase,)),
         names.handoffs: _topic(names.handoffs, (Handoff,)),
         names.workers: _topic(names.workers, (WorkerReport,)),
     }

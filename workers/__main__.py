@@ -7,11 +7,12 @@ import sys
 from importlib.metadata import version
 
 from shared import metrics
+from shared.erasure_reader import read_erasures
 from shared.errors import SettingsError
 from shared.faq.live import LiveFaq
 from shared.gpu import find_gpus
 from shared.history import History
-from shared.kafka import GroupReader, KafkaWatch, PartitionReader, Producer
+from shared.kafka import GroupReader, KafkaWatch, PartitionReader, Producer, await_layout
 from shared.logs import configure_logs, get_logger
 from shared.process import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.requests import Defaults
@@ -24,16 +25,18 @@ from shared.tracing_keep import KeepRules
 from shared.vitals import Vitals
 from workers.building import make_preparer, make_scheduler, open_embedder
 from workers.calibration import costs_key, load_or_calibrate
+from workers.cancels import read_cancels
 from workers.capacity import CapacityPublisher, worker_name
 from workers.commits import commit, commit_regularly
 from workers.costs import CostModel
 from workers.engine.loading import LoadedModel, load_model
 from workers.engine_thread import left_behind
-from workers.intake import Intake, RecentCancels, read_cancels
+from workers.intake import Intake
 from workers.kept_lengths import KeptLengths
 from workers.kv.opening import open_cache
 from workers.lag import watch_lag
 from workers.offsets import OffsetTracker
+from workers.recent_cancels import RecentCancels
 from workers.reply_publisher import ReplyPublisher
 from workers.trace_spans import spans_of
 from workers.tracer import Tracer
@@ -65,10 +68,11 @@ class WorkerProcess:
             group=kafka.topic_prefix + settings.worker.group,
             instance_id=settings.worker.instance_id,
         )
-        self._cancels = PartitionReader(
-            kafka, client_id=client_id, topic=topics.cancels, partitions=[BROADCAST_PARTITION], unhurried=True
+        self._cancels = PartitionReader(kafka, client_id=client_id, topic=topics.cancels, partitions=(), unhurried=True)
+        self._erasures = PartitionReader(
+            kafka, client_id=client_id, topic=topics.erasures, partitions=[BROADCAST_PARTITION], unhurried=True
         )
-        self._kafka = KafkaWatch(kafka, lambda: self._cancels.connected)
+        self._kafka = KafkaWatch(kafka, lambda: self._erasures.connected)
         self._cancelled = RecentCancels()
         self._kv = open_cache(settings, info, costs) if settings.kv.enabled else None
         self._publisher = ReplyPublisher(self._producer)
@@ -125,7 +129,7 @@ class WorkerProcess:
         self._tasks = TaskSet()
 
     def not_connected(self) -> str | None:
-        connected = self._producer.connected and self._requests.connected and self._cancels.connected
+        connected = self._producer.connected and self._requests.connected and self._erasures.connected
         return None if connected else self._kafka.why
 
     def history_not_seen(self) -> str | None:
@@ -150,10 +154,16 @@ class WorkerProcess:
         self._tasks.start("redis", self._history.await_first_answer())
         self._tasks.start("outages", self._kafka.run())
         await self._producer.start()
-        await self._cancels.start()
+        await self._erasures.start()
         self._kafka.first_connected()
+        await await_layout(self._producer, self._settings.kafka.topics)
+        await self._cancels.start()
+        self._tasks.start("erasures", read_erasures(self._erasures, self._intake.erase))
         cancels = read_cancels(
-            self._cancels, cancel=self._worker.cancel, cancelled=self._cancelled, erase=self._intake.erase
+            self._cancels,
+            partitions=lambda: self._requests.partitions,
+            cancel=self._worker.cancel,
+            cancelled=self._cancelled,
         )
         self._tasks.start("cancels", cancels)
         self._tasks.start("replies", self._publisher.watch())
@@ -185,6 +195,7 @@ class WorkerProcess:
         await asyncio.to_thread(self._lengths.write)
         await self._requests.stop()
         await self._cancels.stop()
+        await self._erasures.stop()
         await self._producer.stop()
         await self._tracer.stop()
         get_logger().info("worker_stopped", unfinished=unfinished)

@@ -1,4 +1,4 @@
-"""From topics to jobs: reads ahead a bounded number of requests, and cancels.
+"""From topics to jobs: reads ahead a bounded number of requests.
 
 A record that cannot be decoded or served goes to the dead letters, with its reason, and the next one is served. One
 whose deadline has passed by its headers alone is answered, or passed over, without being decoded: it takes no room.
@@ -6,19 +6,16 @@ whose deadline has passed by its headers alone is answered, or passed over, with
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shared import metrics
 from shared.clock import now_unix_ms
-from shared.codec import decode_cancel
 from shared.deadletters import dead_letter, own_fault
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.faults import caught
-from shared.kafka import GroupReader, Outage, PartitionReader, Producer, Record
+from shared.kafka import GroupReader, Outage, Producer, Record
 from shared.logs import get_logger
-from shared.messages import Bucket, Cancel, ChatRequest, Erase, ReplyDone
+from shared.messages import Bucket, Erase, ReplyDone
 from shared.requests import Defaults, Order, open_request, settle
 from shared.session_key import SessionKey
 from shared.topics import BUCKETS, CE_SOURCE, TopicNames
@@ -26,6 +23,7 @@ from workers.job import Job, target_of
 from workers.lookahead import Lookahead
 from workers.offsets import OffsetTracker, Partition
 from workers.prepare import Preparer
+from workers.recent_cancels import RecentCancels
 from workers.sequence import Phase
 from workers.skew import SkewWatch, skew_ms
 from workers.triage import Fate, Late, Triage, deadline_in
@@ -38,8 +36,6 @@ _POLL_MS = 10
 # One read holds the event loop for about 5 µs a record.
 _READ_RECORDS = 1_000
 _MAX_OPEN = 10_000
-_REMEMBERED_CANCELS = 10_000
-_REMEMBERED_MS = 120_000.0
 
 log = get_logger()
 
@@ -55,7 +51,7 @@ class Intake:
     defaults: Defaults
     offsets: OffsetTracker
     worker: Worker
-    cancelled: "RecentCancels"
+    cancelled: RecentCancels
     _buckets: dict[str, Bucket] = field(init=False)
     _lookahead: Lookahead[Record] = field(init=False)
     _triage: Triage = field(init=False)
@@ -226,9 +222,9 @@ class Intake:
             self._begun[bucket].append(job)
         self.worker.accept(job, cancelled=self.cancelled.take(request, now_unix_ms()))
 
-    def erase(self, session: SessionKey, generation: int) -> None:
+    def erase(self, erase: Erase) -> None:
         """A conversation was erased: nothing that this process holds of its earlier generations is used again."""
-        self.worker.erase(session, generation)
+        self.worker.erase(SessionKey(erase.tenant, erase.session_id), erase.generation)
         self.preparer.prompts.forget()
 
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
@@ -248,61 +244,3 @@ class Intake:
             for task in pending:
                 task.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
-
-
-class RecentCancels:
-    """The cancels of the last two minutes: one may come before its request.
-
-    Each is of the very request that it names: by its id, by where its replies go (None: anywhere), and by when it was
-    created (None: whenever), so that whoever asks for the same again has not been cancelled. By this process's clock
-    alone: compared with the creation by the gateway's, a skew would lose a cancel. One whose request is read later
-    still is lost, and costs its work: with the longest deadline of the defaults that is past by then.
-    """
-
-    def __init__(self, capacity: int = _REMEMBERED_CANCELS) -> None:
-        self._capacity = capacity
-        self._seen_unix_ms: OrderedDict[Cancel, float] = OrderedDict()
-
-    def add(self, cancel: Cancel, now_unix_ms: float) -> None:
-        self._seen_unix_ms[cancel] = now_unix_ms
-        self._seen_unix_ms.move_to_end(cancel)
-        if len(self._seen_unix_ms) > self._capacity:
-            self._seen_unix_ms.popitem(last=False)
-
-    def take(self, request: ChatRequest, now_unix_ms: float) -> bool:
-        """Whether the request was cancelled lately; whatever cancelled it is forgotten."""
-        names = [
-            Cancel(request_id=request.id, reply_partition=partition, created_unix_ms=created)
-            for partition in {None, request.reply_partition}
-            for created in {None, request.created_unix_ms}
-        ]
-        seen = [self._seen_unix_ms.pop(name, None) for name in names]
-        return any(each is not None and each >= now_unix_ms - _REMEMBERED_MS for each in seen)
-
-
-async def read_cancels(
-    reader: PartitionReader,
-    *,
-    cancel: Callable[[Cancel], bool],
-    cancelled: RecentCancels,
-    erase: Callable[[SessionKey, int], None],
-) -> None:
-    """Every worker reads all cancels, remembers those of requests it does not have for a while; and all erasures."""
-    outage = Outage("kafka cancels")
-    while True:
-        try:
-            records = await reader.read()
-        except BrokerUnavailable as error:
-            outage.still(str(error), time.monotonic())
-            await asyncio.sleep(_RETRY_S)
-            continue
-        for record in records:
-            try:
-                asked = decode_cancel(record.value)
-            except ProtocolError:
-                metrics.records_ignored.labels("cancel").inc()
-                continue
-            if isinstance(asked, Erase):
-                erase(SessionKey(asked.tenant, asked.session_id), asked.generation)
-            elif not cancel(asked):
-                cancelled.add(asked, now_unix_ms())

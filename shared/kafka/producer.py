@@ -80,6 +80,18 @@ class Producer:
         await start_or_stop(producer, self._settings)
         return producer
 
+    async def num_partitions(self, topic: str) -> int:
+        """That the topic has now; 0 where there is none. Raises `BrokerUnavailable`."""
+        if self._producer is None:
+            raise BrokerUnavailable("Kafka is not connected yet")
+        try:
+            await self._producer.client.force_metadata_update()
+            return len(await self._producer.partitions_for(topic))
+        except UnknownTopicOrPartitionError:
+            return 0
+        except KafkaError as error:
+            raise BrokerUnavailable(f"nobody tells how many partitions {topic} has: {error!r}") from error
+
     def partition_of(self, topic: str, key: bytes) -> int | None:
         """Where a record with that key goes; None as long as nobody has told how many partitions the topic has. Of all
         partitions aiokafka makes a set at each question, so its own list is looked at."""

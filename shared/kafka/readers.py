@@ -19,6 +19,7 @@ from shared.kafka.administration import more_partitions_command
 from shared.kafka.assignor import StickyAssignor
 from shared.kafka.connection import has_connection, start_or_stop, stop_consumer, until_connected
 from shared.kafka.losses import Losses, Membership
+from shared.kafka.moments import offsets_since
 from shared.kafka.options import connection_options
 from shared.kafka.records import Record
 from shared.kafka.refusals import unauthorized
@@ -31,8 +32,7 @@ _LEAST_HEARTBEAT_MS = 100
 
 
 class PartitionReader:
-    """Reads given partitions (when none are named all that the topic has at the start) from their end, outside any
-    group."""
+    """Reads given partitions (when `None` all that the topic has at the start) from their end, outside any group."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class PartitionReader:
     def _assign(self, consumer: AIOKafkaConsumer) -> list[TopicPartition]:
         known = {partition.partition for partition in consumer.assignment()}
         wanted = set(self._partitions) if self._partitions is not None else known
-        if not wanted or wanted - known:
+        if not known or wanted - known:
             remedy = "replyline topics create"
             if known:  # that leaves what is there as it is
                 remedy = more_partitions_command(self._settings, self._topic, max(wanted) + 1)
@@ -93,9 +93,40 @@ class PartitionReader:
         consumer.assign(assigned)
         return assigned
 
+    @property
+    def num_partitions(self) -> int:
+        """That the topic has, as far as this reader has heard."""
+        assert self._consumer is not None, "asked before start"
+        return len(self._consumer.partitions_for_topic(self._topic) or ())
+
+    async def follow(self, partitions: Collection[int], *, since_unix_ms: int) -> None:
+        """Read these from now on: what was read before goes on, what is new begins with what was written then. Raises
+        `BrokerUnavailable`; then all is as it was."""
+        assert self._consumer is not None, "asked before start"
+        consumer = self._consumer
+        wanted = {TopicPartition(self._topic, number) for number in partitions}
+        before = consumer.assignment()
+        if wanted == before:
+            return
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1_000):
+                begins = await offsets_since(consumer, sorted(wanted - before), since_unix_ms)
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerUnavailable(f"cannot tell where {self._topic} stood a while ago: {error!r}") from error
+        consumer.assign(sorted(wanted))
+        for partition in before - wanted:
+            self._handed.forget(partition)
+        for partition, begin in begins.items():
+            self._handed.begin(partition, begin)
+        for partition in wanted:  # no await between: none is read before all are placed
+            consumer.seek(partition, self._handed.next_offset(partition))
+
     async def read(self, *, timeout_ms: int = 500, max_records: int | None = None) -> list[Record]:
         """What has arrived, or nothing after the timeout."""
         assert self._consumer is not None, "read before start"
+        if not self._consumer.assignment():
+            await asyncio.sleep(timeout_ms / 1_000)
+            return []
         try:
             return await _read(self._consumer, self._handed, self._settings, timeout_ms, max_records)
         except KafkaError as error:

@@ -20,13 +20,13 @@ from gateway.outbox import Outbox
 from gateway.request_publisher import RequestPublisher
 from gateway.resumption import Resumption
 from gateway.session import Session
+from shared.codec import decode_cancel, decode_erase
 from shared.errors import StoreUnavailable
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
 from shared.gateway_settings import AdmissionSettings, HandoffSettings
 from shared.kafka import Outgoing
 from shared.messages import (
-    Cancel,
     ChatRequest,
     ClientMessage,
     Erase,
@@ -290,12 +290,12 @@ class Edge:
     @property
     def cancelled(self) -> list[str]:
         """The requests that workers were told to stop."""
-        return [each.request_id for each in self.told_all if isinstance(each, Cancel)]
+        return [decode_cancel(record.value).request_id for record in self.producer.of(TOPICS.cancels)]
 
     @property
-    def told_all(self) -> list[Cancel | Erase]:
+    def told_all(self) -> list[Erase]:
         """What every worker and gateway was told."""
-        return [msgpack.decode(record.value or b"", type=Cancel | Erase) for record in self.producer.of(TOPICS.cancels)]
+        return [decode_erase(record.value) for record in self.producer.of(TOPICS.erasures)]
 
 
 def delta(request_id: str, text: str, offset: int = 0) -> ReplyDelta:

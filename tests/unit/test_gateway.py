@@ -283,13 +283,18 @@ async def test_a_cancel_that_comes_just_after_the_end_is_no_error(edge: Edge, na
     assert not any(isinstance(message, ErrorEvent) for message in client.heard)
 
 
-async def test_what_every_worker_is_to_hear_is_written_where_every_worker_reads(edge: Edge) -> None:
-    """Whatever number of partitions the topic has by now."""
+async def test_an_erasure_is_written_where_all_read_and_a_cancel_where_the_worker_does_that_has_the_request() -> None:
+    """Whatever number of partitions the topics have by now."""
+    edge = Edge(FakeProducer(num_partitions=3))
     client = await edge.connect().say(START, asks("e"))
     await quiet()
     await client.say(ResponseCancel(target_event_id="e"), SessionDelete())
     await quiet()
-    assert [record.partition for record in edge.producer.of(TOPICS.cancels)] == [BROADCAST_PARTITION] * 2
+    (request,), (cancel,), (erasure,) = map(
+        edge.producer.of, (TOPICS.requests("short"), TOPICS.cancels, TOPICS.erasures)
+    )
+    assert (cancel.key, cancel.partition) == (request.key, request.partition) == (b"demo/s", partition_of(b"demo/s", 3))
+    assert erasure.partition == BROADCAST_PARTITION
 
 
 @pytest.mark.parametrize("event_id", ["never", None])

@@ -8,7 +8,8 @@ from structlog.testing import capture_logs
 
 from shared.errors import BrokerUnavailable
 from shared.kafka import Outage
-from workers import intake
+from workers import cancels
+from workers.recent_cancels import RecentCancels
 
 
 def test_what_stays_so_is_said_once_a_minute_and_what_is_new_at_once() -> None:
@@ -25,7 +26,7 @@ def test_what_stays_so_is_said_once_a_minute_and_what_is_new_at_once() -> None:
 
 
 async def test_a_worker_that_cannot_read_cancels_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "_RETRY_S", 0)
+    monkeypatch.setattr(cancels, "_RETRY_S", 0)
 
     class Reader:
         reads = 0
@@ -38,7 +39,5 @@ async def test_a_worker_that_cannot_read_cancels_says_so(monkeypatch: pytest.Mon
 
     reader: Any = Reader()
     with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
-        await intake.read_cancels(
-            reader, cancel=lambda *_: True, cancelled=intake.RecentCancels(), erase=lambda *_: None
-        )
+        await cancels.read_cancels(reader, partitions=lambda: None, cancel=lambda _: True, cancelled=RecentCancels())
     assert [(line["what"], line["cause"]) for line in lines] == [("kafka cancels", "no right to read the topic")]

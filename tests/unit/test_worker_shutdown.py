@@ -47,7 +47,7 @@ async def test_what_is_to_be_written_is_written_before_the_clients_of_kafka_are_
     process = WorkerProcess.__new__(WorkerProcess)
     parts = {name: Part(name, order) for name in ("capacity", "intake", "worker", "publisher")}
     parts |= {"history": Store("history", order), "kv": Files("kv", order), "lengths": Files("lengths", order)}
-    parts |= {name: Part(name, order) for name in ("requests", "cancels", "producer", "tracer")}
+    parts |= {name: Part(name, order) for name in ("requests", "cancels", "erasures", "producer", "tracer")}
     for name, part in parts.items():
         setattr(process, f"_{name}", part)
     process._settings, process._tasks, process._offsets = Settings(), TaskSet(), OffsetTracker()

@@ -1,0 +1,58 @@
+"""Cancels from `chat.cancels`: of the requests that this worker may have, and of no others."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from typing import Final
+
+from shared import metrics
+from shared.clock import now_unix_ms
+from shared.codec import decode_cancel
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outage, PartitionReader, Record
+from shared.messages import Cancel
+from shared.topic_layout import cancel_partitions
+from workers.offsets import Partition
+from workers.recent_cancels import REMEMBERED_MS, RecentCancels
+
+_RETRY_S: Final = 0.2
+# Clocks that differ by less lose nothing.
+_SKEW_MS: Final = 30_000.0
+
+
+async def read_cancels(
+    reader: PartitionReader,
+    *,
+    partitions: Callable[[], Collection[Partition] | None],
+    cancel: Callable[[Cancel], bool],
+    cancelled: RecentCancels,
+) -> None:
+    """Read those of the request `partitions` that this worker has; of new ones also those of the last two minutes,
+    which another worker has read until now. None: a rebalance goes on, and what was read before is read on."""
+    outage = Outage("kafka cancels")
+    while True:
+        try:
+            if (held := partitions()) is not None:
+                wanted = cancel_partitions((number for _, number in held), reader.num_partitions)
+                await reader.follow(wanted, since_unix_ms=int(now_unix_ms() - REMEMBERED_MS - _SKEW_MS))
+            records = await reader.read()
+        except BrokerUnavailable as error:
+            outage.still(str(error), time.monotonic())
+            await asyncio.sleep(_RETRY_S)
+            continue
+        for record in records:
+            _hear(record, cancel, cancelled)
+        metrics.cancels_remembered.set(len(cancelled))
+
+
+def _hear(record: Record, cancel: Callable[[Cancel], bool], cancelled: RecentCancels) -> None:
+    """One of a request that is not here, or not here yet, is remembered."""
+    try:
+        told = decode_cancel(record.value)
+    except ProtocolError:
+        metrics.records_ignored.labels("cancel").inc()
+        return
+    if not cancel(told):
+        forgotten = cancelled.add(told, now_unix_ms())
+        if forgotten:
+            metrics.cancels_forgotten.inc(forgotten)
