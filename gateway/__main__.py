@@ -112,11 +112,15 @@ class GatewayProcess:
             gateway_id=source,
             topics=topics,
         )
+        publisher = RequestPublisher(
+            producer=self._producer, topics=topics, defaults=defaults, reply_partition=partition, source=source
+        )
         self._gateway = Gateway(
             quotas=self._quotas,
             gatekeeper=self._gatekeeper,
             resumption=Resumption(
                 key=CursorKey(_cursor_secret(settings.gateway)),
+                adopt=publisher.adopt,
                 follower=self._follower,
                 questions=self._questions,
                 partition=partition,
@@ -140,13 +144,7 @@ class GatewayProcess:
             faq=self._faq,
             min_score=settings.faq.min_score or DEFAULT_MIN_SCORE,
             history=self._history,
-            publisher=RequestPublisher(
-                producer=self._producer,
-                topics=topics,
-                defaults=defaults,
-                reply_partition=partition,
-                source=source,
-            ),
+            publisher=publisher,
         )
         self._follower.replied = self._gateway.replied
         gate = _token_gate(settings.auth)

@@ -93,6 +93,11 @@ class Entry:
         return self.state is State.DONE
 
     @property
+    def heard(self) -> bool:
+        """Whether a worker has said a word of it here."""
+        return self.attempt >= 0
+
+    @property
     def created(self) -> bool:
         """Whether the client has been told that its answer is assured."""
         return self.state in {State.WAITING, State.STREAMING, State.DONE}

@@ -12,7 +12,7 @@ from shared.codec import msgpack_encode
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
 from shared.logs import get_logger
-from shared.messages import Cancel, ChatRequest, Erase, ReplyDone, ResponseCreate
+from shared.messages import Adopt, Cancel, ChatRequest, Erase, Notice, ReplyDone, ResponseCreate
 from shared.requests import Defaults, request_headers, settle
 from shared.session_key import SessionKey
 from shared.topics import BROADCAST_PARTITION, TopicNames, session_key
@@ -81,17 +81,27 @@ class RequestPublisher:
 
     async def cancel(self, entry: Entry) -> None:
         """Whoever else the answer is written for still gets it."""
-        cancel = Cancel(
-            request_id=entry.response_id,
-            reply_partition=entry.log.partition if entry.log is not None else self.reply_partition,
-            created_unix_ms=int(entry.received_unix_ms),
+        created, log_partition = int(entry.received_unix_ms), entry.log.partition if entry.log is not None else None
+        for partition in {self.reply_partition, log_partition} - {None}:
+            await self._notify(
+                entry, Cancel(request_id=entry.response_id, reply_partition=partition, created_unix_ms=created)
+            )
+
+    async def adopt(self, entry: Entry) -> None:
+        """Have the worker that has it tell it here too."""
+        created = int(entry.received_unix_ms)
+        await self._notify(
+            entry,
+            Adopt(request_id=entry.response_id, reply_partition=self.reply_partition, created_unix_ms=created),
         )
+
+    async def _notify(self, entry: Entry, notice: Notice) -> None:
         topic, key = self.topics.cancels, session_key(entry.tenant, entry.session_id)
         place = self.producer.partition_of(topic, key)
         try:
-            await self.producer.publish(Outgoing(topic, msgpack_encode(cancel), key=key, partition=place))
+            await self.producer.publish(Outgoing(topic, msgpack_encode(notice), key=key, partition=place))
         except (BrokerUnavailable, ProtocolError) as error:  # the worker finds out by the deadline
-            log.warning("cancel_not_published", request_id=entry.response_id, cause=str(error))
+            log.warning("notice_not_published", request_id=entry.response_id, cause=str(error))
 
     async def ended(self, entry: Entry) -> None:
         """Write an end of the gateway's own to the log, for the gateway that the client may come back to; nobody waits

@@ -376,6 +376,15 @@ class Cancel(Message, frozen=True, tag="chat.cancel"):
     created_unix_ms: Count | None = None
 
 
+class Adopt(Message, frozen=True, tag="chat.adopt"):
+    """An answer's client has come to the gateway of `reply_partition`: it is told there too, from its beginning.
+    `created_unix_ms` is that of its request."""
+
+    request_id: Identifier
+    reply_partition: Count
+    created_unix_ms: Count
+
+
 class Erase(Message, frozen=True, tag="chat.erase"):
     """A conversation is erased, and is in this generation from now on (`shared.erasures`): whatever workers and
     gateways hold of an earlier one is forgotten."""
@@ -405,4 +414,6 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
 
 
 Reply = ReplyDelta | ReplyDone
+# What is said of a request after it was asked.
+Notice = Cancel | Adopt
 CLIENT_TYPES: Final = frozenset(str(kind.__struct_config__.tag) for kind in get_args(ClientMessage))

@@ -164,6 +164,7 @@ class WorkerProcess:
             partitions=lambda: self._requests.partitions,
             cancel=self._worker.cancel,
             cancelled=self._cancelled,
+            adopt=self._worker.adopt,
         )
         self._tasks.start("cancels", cancels)
         self._tasks.start("replies", self._publisher.watch())

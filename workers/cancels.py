@@ -1,4 +1,5 @@
-"""Cancels from `chat.cancels`: of the requests that this worker may have, and of no others."""
+"""What is said of requests after they were asked, from `chat.cancels`: of those that this worker may have, and of no
+others."""
 
 import asyncio
 import time
@@ -7,10 +8,10 @@ from typing import Final
 
 from shared import metrics
 from shared.clock import now_unix_ms
-from shared.codec import decode_cancel
+from shared.codec import decode_notice
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outage, PartitionReader, Record
-from shared.messages import Cancel
+from shared.messages import Adopt, Cancel, Notice
 from shared.topic_layout import cancel_partitions
 from workers.offsets import Partition
 from workers.recent_cancels import REMEMBERED_MS, RecentCancels
@@ -26,6 +27,7 @@ async def read_cancels(
     partitions: Callable[[], Collection[Partition] | None],
     cancel: Callable[[Cancel], bool],
     cancelled: RecentCancels,
+    adopt: Callable[[Adopt], None],
 ) -> None:
     """Read those of the request `partitions` that this worker has; of new ones also those of the last two minutes,
     which another worker has read until now. None: a rebalance goes on, and what was read before is read on."""
@@ -41,18 +43,18 @@ async def read_cancels(
             await asyncio.sleep(_RETRY_S)
             continue
         for record in records:
-            _hear(record, cancel, cancelled)
+            told = _notice(record)
+            if isinstance(told, Adopt):
+                adopt(told)
+            elif told is not None and not cancel(told):  # one that is not here, or not here yet
+                metrics.cancels_forgotten.inc(cancelled.add(told, now_unix_ms()))
         metrics.cancels_remembered.set(len(cancelled))
 
 
-def _hear(record: Record, cancel: Callable[[Cancel], bool], cancelled: RecentCancels) -> None:
-    """One of a request that is not here, or not here yet, is remembered."""
+def _notice(record: Record) -> Notice | None:
+    """None for what is no such thing: it is counted."""
     try:
-        told = decode_cancel(record.value)
+        return decode_notice(record.value)
     except ProtocolError:
         metrics.records_ignored.labels("cancel").inc()
-        return
-    if not cancel(told):
-        forgotten = cancelled.add(told, now_unix_ms())
-        if forgotten:
-            metrics.cancels_forgotten.inc(forgotten)
+        return None

@@ -15,13 +15,14 @@ from worker_bench import DEFAULTS, Bench
 
 from gateway.cursor import Place
 from shared.clock import now_unix_ms
-from shared.codec import decode_cancel, decode_erase, decode_reply
+from shared.codec import decode_erase, decode_notice, decode_reply
 from shared.fallback import Fallback
 from shared.kafka import Outgoing
 from shared.messages import (
-    Cancel,
+    Adopt,
     ChatRequest,
     Erase,
+    Notice,
     Reply,
     ReplyDelta,
     ReplyDone,
@@ -79,8 +80,8 @@ class Log(FakeProducer):
             if record.topic.startswith(TOPICS.requests("short"))
         ]
 
-    def cancels(self) -> list[Cancel]:
-        return [decode_cancel(record.value) for record in self.of(TOPICS.cancels)]
+    def notices(self) -> list[Notice]:
+        return [decode_notice(record.value) for record in self.of(TOPICS.cancels)]
 
     def erasures(self) -> list[Erase]:
         return [decode_erase(record.value) for record in self.of(TOPICS.erasures)]
@@ -325,11 +326,13 @@ class World:
         await self.settle()
 
     async def stop(self) -> None:
-        """The worker reads the next cancel."""
-        told = self.log.cancels()[self.stopped :][:1]
+        """The worker reads the next cancel, or of the next gateway that an answer's client has come to."""
+        told = self.log.notices()[self.stopped :][:1]
         self.stopped += len(told)
         for each in told:
-            if not self.worker.cancel(each):
+            if isinstance(each, Adopt):
+                self.worker.adopt(each)
+            elif not self.worker.cancel(each):
                 self.cancels.add(each, now_unix_ms())
         await self.settle()
 
@@ -403,7 +406,7 @@ class World:
             for reader in range(3):
                 while self.heard[reader] < len(self.log.erasures()):
                     await self.hear(reader)
-            while self.stopped < len(self.log.cancels()):
+            while self.stopped < len(self.log.notices()):
                 await self.stop()
             await self.work(len(self.log.requests()) - self.prepared + 1, 20, acknowledged=True)
             for edge in (0, 1):

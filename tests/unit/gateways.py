@@ -20,16 +20,18 @@ from gateway.outbox import Outbox
 from gateway.request_publisher import RequestPublisher
 from gateway.resumption import Resumption
 from gateway.session import Session
-from shared.codec import decode_cancel, decode_erase
+from shared.codec import decode_erase, decode_notice
 from shared.errors import StoreUnavailable
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
 from shared.gateway_settings import AdmissionSettings, HandoffSettings
 from shared.kafka import Outgoing
 from shared.messages import (
+    Cancel,
     ChatRequest,
     ClientMessage,
     Erase,
+    Notice,
     Reply,
     ReplyDelta,
     ReplyDone,
@@ -229,6 +231,7 @@ class Edge:
     partition: int = 0
     next_offset: Callable[[], int] = lambda: 0
     admits: bool = False  # by the workers' reports
+    word_s: float = 0.0
     gateway: Gateway = field(init=False)
     _numbers: int = 0
 
@@ -238,6 +241,13 @@ class Edge:
         producer: Any = self.producer
         questions: Any = self.questions
         nobody: Any = FakeHandoffs()
+        publisher = RequestPublisher(
+            producer=producer,
+            topics=TOPICS,
+            defaults=Defaults.of(settings),
+            reply_partition=self.partition,
+            source=f"gateway-{self.partition}",
+        )
         self.gateway = Gateway(
             limits=AdmissionLimits(
                 max_input_tokens=1_000,
@@ -251,16 +261,12 @@ class Edge:
             tokenizer=Tokenizer.byte_level(),
             faq=shipped_faq(),
             min_score=DEFAULT_MIN_SCORE,
-            publisher=RequestPublisher(
-                producer=producer,
-                topics=TOPICS,
-                defaults=Defaults.of(settings),
-                reply_partition=self.partition,
-                source=f"gateway-{self.partition}",
-            ),
+            publisher=publisher,
             gatekeeper=Gatekeeper(Admission(AdmissionPolicy.of(settings))),
             resumption=Resumption(
                 key=CursorKey(b"secret"),
+                adopt=publisher.adopt,
+                word_s=self.word_s,
                 follower=self.follower,
                 questions=questions,
                 partition=self.partition,
@@ -290,7 +296,11 @@ class Edge:
     @property
     def cancelled(self) -> list[str]:
         """The requests that workers were told to stop."""
-        return [decode_cancel(record.value).request_id for record in self.producer.of(TOPICS.cancels)]
+        return [told.request_id for told in self.notices if isinstance(told, Cancel)]
+
+    @property
+    def notices(self) -> list[Notice]:
+        return [decode_notice(record.value) for record in self.producer.of(TOPICS.cancels)]
 
     @property
     def told_all(self) -> list[Erase]:

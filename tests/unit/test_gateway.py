@@ -22,6 +22,8 @@ from gateway.cursor import CursorKey, Place, Told, checksum, digest_of, response
 from gateway.entry import Entry
 from shared.clock import now_unix_ms
 from shared.messages import (
+    Adopt,
+    Cancel,
     ErrorEvent,
     ResponseCancel,
     ResponseCreate,
@@ -187,7 +189,41 @@ async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(edge: Edge) 
     edge.questions.come.set()
     await quiet()
     assert [end.source for end in client.ends] == ["busy"], "there is no question to look up"
-    assert edge.cancelled == [name_of("e")]
+    stopped = [told for told in edge.notices if isinstance(told, Cancel)]
+    assert {told.request_id for told in stopped} == {name_of("e")}
+    assert {told.reply_partition for told in stopped} == {0, 1}, "it may be written for both"
+
+
+async def test_the_worker_that_has_an_answer_tells_it_where_its_client_is_and_nobody_reads_the_log() -> None:
+    edge = Edge(word_s=0.05)
+    edge.follower.stands = [delta(name_of("e"), "Within 30 days of that")]
+    client = await adopting(edge, text="Within", soft_ms=MINUTE_MS)
+    (told,) = edge.notices
+    entry = entry_of(edge, "e")
+    assert told == Adopt(request_id=name_of("e"), reply_partition=0, created_unix_ms=int(entry.received_unix_ms))
+    edge.gateway.replied([delta(name_of("e"), "Within 30 ")])
+    await until(lambda: entry.promised is None)
+    assert (entry.text, entry.input) == ("Within 30 ", "")
+    edge.gateway.replied([delta(name_of("e"), "days.", 10), done(name_of("e"), "Within 30 days.")])
+    assert [end.output_text for end in client.ends] == ["Within 30 days."]
+
+
+async def test_a_worker_that_has_no_text_yet_is_heard_too() -> None:
+    edge = Edge(word_s=0.05)
+    edge.follower.stands = [delta(name_of("e"), "Within 30 days")]
+    await adopting(edge, soft_ms=MINUTE_MS)
+    edge.gateway.replied([delta(name_of("e"), "")])
+    entry = entry_of(edge, "e")
+    await until(lambda: entry.promised is None)
+    assert entry.text == ""
+
+
+async def test_an_answer_that_no_worker_tells_of_is_read_from_the_log() -> None:
+    edge = Edge(word_s=0.05)
+    edge.follower.stands = [delta(name_of("e"), "Within 30 days")]
+    await adopting(edge, soft_ms=MINUTE_MS)
+    await until(lambda: entry_of(edge, "e").promised is None)
+    assert entry_of(edge, "e").text == "Within 30 days"
 
 
 # --- one question after the other
