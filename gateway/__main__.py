@@ -11,7 +11,6 @@ from gateway.capacity_reader import read_reports
 from gateway.care import Care
 from gateway.charges import Tariff
 from gateway.cursor import CursorKey
-from gateway.erasure_reader import read_erasures
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.gatekeeper import Gatekeeper
 from gateway.gateway import Gateway
@@ -37,13 +36,14 @@ from shared.auth_settings import AuthSettings
 from shared.clock import correction_ms
 from shared.commits import Commits
 from shared.deadletters import DeadLetters
+from shared.erasure_reader import read_erasures
 from shared.errors import SettingsError
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
 from shared.gateway_settings import GatewaySettings
 from shared.handoff_store import HandoffStore
 from shared.history import History
-from shared.kafka import GroupReader, KafkaWatch, LogReader, PartitionReader, Producer
+from shared.kafka import GroupReader, KafkaWatch, LogReader, PartitionReader, Producer, await_layout
 from shared.logs import configure_logs, get_logger
 from shared.messages import Limits
 from shared.offsets import OffsetTracker
@@ -80,7 +80,7 @@ class GatewayProcess:
             kafka, client_id=source, topic=topics.workers, partitions=[BROADCAST_PARTITION], unhurried=True
         )
         self._erasures = PartitionReader(
-            kafka, client_id=source, topic=topics.cancels, partitions=[BROADCAST_PARTITION], unhurried=True
+            kafka, client_id=source, topic=topics.erasures, partitions=[BROADCAST_PARTITION], unhurried=True
         )
         self._kafka = KafkaWatch(kafka, lambda: self._replies.connected)
         self._inbox = GroupReader(
@@ -125,11 +125,20 @@ class GatewayProcess:
             gateway_id=source,
             topics=topics,
         )
+        publisher = RequestPublisher(
+            producer=self._producer,
+            topics=topics,
+            defaults=defaults,
+            reply_partition=partition,
+            source=source,
+            away=lambda: self._kafka.away,
+        )
         self._gateway = Gateway(
             metering=Metering(quotas=self._quotas, jwks=self._jwks),
             gatekeeper=self._gatekeeper,
             resumption=Resumption(
                 key=CursorKey(_cursor_secret(settings.gateway)),
+                adopt=publisher.adopt,
                 follower=self._follower,
                 questions=self._questions,
                 partition=partition,
@@ -155,14 +164,7 @@ class GatewayProcess:
             faq=self._faq,
             min_score=settings.faq.min_score or DEFAULT_MIN_SCORE,
             history=self._history,
-            publisher=RequestPublisher(
-                producer=self._producer,
-                topics=topics,
-                defaults=defaults,
-                reply_partition=partition,
-                source=source,
-                away=lambda: self._kafka.away,
-            ),
+            publisher=publisher,
         )
         self._follower.replied = self._gateway.replied
         self._frontend = WebSocketFrontend(
@@ -236,8 +238,10 @@ class GatewayProcess:
         self._kafka.first_connected()
         self._tasks.start("replies", consume_replies(self._replies, self._gateway.replied))
         self._tasks.start("reports", read_reports(self._reports, self._gatekeeper.reported))
+        await self._erasures.start()
         self._tasks.start("erasures", read_erasures(self._erasures, self._gateway.erased))
         await self._producer.start()
+        await await_layout(self._producer, self._settings.kafka.topics)
         await self._handoff_producer.start()
         settle_heap()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)

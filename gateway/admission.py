@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gateway.breaker import Breaker, BreakerPolicy
-from gateway.capacity import Fleet
+from gateway.capacity import Fleet, KnownWorker
 from gateway.concurrency import ConcurrencyBounds, ConcurrencyLimit
 from gateway.tenant_shares import TenantShares
 from shared.deadline import Deadline
@@ -181,7 +181,6 @@ class Admission:
         self._shares = TenantShares()
         self._silent: dict[str, _Sent] = {}
         self._overdue: list[tuple[float, str]] = []
-        self._trickled_unix_ms: dict[Bucket, float] = {}
 
     @property
     def inflight(self) -> int:
@@ -200,16 +199,19 @@ class Admission:
         bucket: Bucket,
         deadline: Deadline,
         *,
+        partition: int | None,
         received_unix_ms: float,
         now_unix_ms: float,
     ) -> Decision:
-        """Whether the workers get a request now; one that they get is in the books from here on."""
+        """Whether the workers get a request now; one that they get is in the books from here on. `partition`: of the
+        bucket's topic; None where that is not known."""
         self._give_up_waiting(now_unix_ms)
         self.withdrawn(request_id)  # where it was erased and is asked again
         self._shares.asks(tenant, now_unix_ms)
-        wait_ms = self.fleet.eta_ms(bucket, now_unix_ms)
+        reader = self.fleet.reader(bucket, partition, now_unix_ms)
+        wait_ms = None if reader is None else reader.eta_ms(bucket, now_unix_ms)
         eta_ms = None if wait_ms is None else now_unix_ms - received_unix_ms + wait_ms
-        light = self._light_path(tenant, bucket, deadline, wait_ms, now_unix_ms) if self._policy.enabled else None
+        light = self._light_path(tenant, bucket, deadline, reader, now_unix_ms) if self._policy.enabled else None
         if light is not None:
             return Decision(light, eta_ms)
         soft_ms = deadline.first_token_unix_ms - received_unix_ms
@@ -222,7 +224,8 @@ class Admission:
         self._shares.took(request_id, tenant)
         self._silent[request_id] = sent
         heapq.heappush(self._overdue, (sent.overdue_unix_ms, request_id))
-        self.fleet.sent(bucket, now_unix_ms)
+        if reader is not None:
+            self.fleet.sent(reader, bucket, now_unix_ms)
         return Decision(None, eta_ms)
 
     def heard(self, request_id: str, now_unix_ms: float) -> float | None:
@@ -246,33 +249,27 @@ class Admission:
             self.breaker.withdrawn(sent.probe)
 
     def _light_path(
-        self, tenant: str, bucket: Bucket, deadline: Deadline, wait_ms: float | None, now_unix_ms: float
+        self, tenant: str, bucket: Bucket, deadline: Deadline, reader: KnownWorker | None, now_unix_ms: float
     ) -> LightPath | None:
         if not self.breaker.allows(now_unix_ms):
             return "breaker"
         if self._shares.has_too_much(tenant, self.fleet.slots):
             return "share"
-        why = self._full(bucket, deadline, wait_ms, now_unix_ms)
+        why = self._full(bucket, deadline, reader, now_unix_ms)
         # The workers give up what the greatest tenant has waiting before they give up this.
         return None if why is not None and self._shares.is_owed(tenant) else why
 
     def _full(
-        self, bucket: Bucket, deadline: Deadline, wait_ms: float | None, now_unix_ms: float
+        self, bucket: Bucket, deadline: Deadline, reader: KnownWorker | None, now_unix_ms: float
     ) -> Literal["overload", "infeasible"] | None:
         if self.inflight >= self.inflight_limit:
             return "overload"
+        wait_ms = None if reader is None else reader.eta_ms(bucket, now_unix_ms)
         left_ms = deadline.first_token_unix_ms - now_unix_ms
-        if wait_ms is not None and wait_ms > left_ms * self._policy.infeasible_ratio:
-            return None if self._trickles(bucket, now_unix_ms) else "infeasible"
-        return None
-
-    def _trickles(self, bucket: Bucket, now_unix_ms: float) -> bool:
-        """Now and then one goes to the workers against the prediction: a wrong one would never be found out."""
-        last = self._trickled_unix_ms.get(bucket)
-        if last is not None and abs(now_unix_ms - last) < self._policy.probe_interval_ms:
-            return False
-        self._trickled_unix_ms[bucket] = now_unix_ms
-        return True
+        if reader is None or wait_ms is None or wait_ms <= left_ms * self._policy.infeasible_ratio:
+            return None
+        tried = reader.may_try(bucket, now_unix_ms, interval_ms=self._policy.probe_interval_ms)
+        return None if tried else "infeasible"
 
     def _give_up_waiting(self, now_unix_ms: float) -> None:
         """Requests without a word for so long that they count as late."""

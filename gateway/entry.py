@@ -37,8 +37,9 @@ class Entry:
     is its conversation's; not `sure`: Redis was away, and it goes by when the question was asked. Its moments on the
     wire are `clock_ms` ahead of this process's time.
 
-    `log` and `request` are as in `Told`. `seen` characters of the text, of the checksum `seen_crc`, its client has from
-    before it came back; 0 once the text here has reached them. `promised` is set while an adopted answer is being read
+    `partition` of its bucket's topic, None where that is not known. `log` and `request` are as in `Told`. `seen`
+    characters of the text, of the checksum `seen_crc`, its client has from before it came back; 0 once the text here
+    has reached them. `promised` is set while an adopted answer is being read
     from the log: its own deadlines, which `deadline` may be beyond meanwhile. `latest_unix_ms`: until then something
     may be waited for to end an adopted answer. `trace` is None where another gateway began it and told of none.
     `stood_in`: a gateway answered from the FAQ, or said "busy", since no worker did in time; a worker may give the
@@ -59,6 +60,7 @@ class Entry:
     consent: Consent | None = None
     state: State = State.COUNTING
     bucket: Bucket = "short"
+    partition: int | None = None
     fallback: FallbackReason | None = None
     eta_ms: float | None = None
     published: bool = False
@@ -96,6 +98,11 @@ class Entry:
     @property
     def done(self) -> bool:
         return self.state is State.DONE
+
+    @property
+    def heard(self) -> bool:
+        """Whether a worker has said a word of it here."""
+        return self.attempt >= 0
 
     @property
     def created(self) -> bool:

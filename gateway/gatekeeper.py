@@ -49,6 +49,7 @@ class Gatekeeper:
             entry.tenant,
             entry.bucket,
             entry.deadline,
+            partition=entry.partition,
             received_unix_ms=entry.received_unix_ms,
             now_unix_ms=now,
         )

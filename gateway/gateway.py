@@ -263,6 +263,7 @@ class Gateway:
         if entry.done:
             return None
         self.inflight.admit(entry, self.edges.bucket_of(num_tokens), now_unix_ms())
+        entry.partition = self.publisher.partition_of(entry)
         metrics.accepted.labels(entry.bucket).inc()
         if stand_in is not None:
             self._give(entry, stand_in)

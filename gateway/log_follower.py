@@ -6,6 +6,7 @@ it has caught up; then all who came are served by going back once. Only the reco
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -27,10 +28,12 @@ log = get_logger()
 
 @dataclass(slots=True)
 class _Followed:
-    """A partition. `coming` wait for the next way back; the futures are done when they have been told what it holds."""
+    """A partition. `keys` by answer, and how many answers have each is `wanted`. `coming` wait for the next way back;
+    the futures are done when they have been told what it holds."""
 
     task: asyncio.Task[None] | None = None
     keys: dict[str, bytes] = field(default_factory=dict)
+    wanted: Counter[bytes | None] = field(default_factory=Counter)
     coming: list[tuple[int, "asyncio.Future[None]"]] = field(default_factory=list)
 
 
@@ -54,15 +57,19 @@ class LogFollower:
             followed.task = task
             self._tasks.add(task)
             task.add_done_callback(self._ended)
-        followed.keys[response_id] = session_id.encode()
+        if response_id not in followed.keys:
+            key = followed.keys[response_id] = session_id.encode()
+            followed.wanted[key] += 1
         followed.coming.append((place.offset, told))
         return told
 
     def leave(self, partition: int, response_id: str) -> None:
         """It has ended; where it never joined nothing happens."""
         followed = self._followed.get(partition)
-        if followed is not None:
-            followed.keys.pop(response_id, None)
+        if followed is not None and (key := followed.keys.pop(response_id, None)) is not None:
+            followed.wanted[key] -= 1
+            if not followed.wanted[key]:
+                del followed.wanted[key]
             if not followed.keys:
                 del self._followed[partition]
                 _tell(followed.coming)
@@ -86,12 +93,13 @@ class LogFollower:
                     if followed.coming and not round_:
                         end = await self._go_back(reader, followed)
                         round_, followed.coming = followed.coming, []
-                    records = await reader.read(timeout_ms=_READ_MS, max_records=_READ_RECORDS)
-                    wanted = set(followed.keys.values())
-                    self.replied(decode_replies([record for record in records if record.key in wanted]))
+                    wanted = followed.wanted
+                    records = await reader.read(timeout_ms=_READ_MS, max_records=_READ_RECORDS, keys=wanted)
+                    self.replied(decode_replies(records))
                     if round_ and await reader.next_offset() >= end:
                         _tell(round_)
                         round_ = []
+                    await asyncio.sleep(0)  # a read of what has been fetched already lets nobody else in
                 except BrokerUnavailable as error:
                     outage.still(str(error), time.monotonic())
                     await asyncio.sleep(_RETRY_S)

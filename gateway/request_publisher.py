@@ -13,7 +13,7 @@ from shared.codec import msgpack_encode
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
 from shared.logs import get_logger
-from shared.messages import Cancel, ChatRequest, Erase, ReplyDone, ResponseCreate
+from shared.messages import Adopt, Cancel, ChatRequest, Erase, Notice, ReplyDone, ResponseCreate
 from shared.requests import Defaults, request_headers, settle
 from shared.session_key import SessionKey
 from shared.topics import BROADCAST_PARTITION, TopicNames, session_key
@@ -31,6 +31,11 @@ class RequestPublisher:
     reply_partition: int
     source: str
     away: Callable[[], bool]
+
+    def partition_of(self, entry: Entry) -> int | None:
+        """Of its bucket's topic, where it goes; None where Kafka has not said yet how many there are."""
+        topic = self.topics.requests(entry.bucket)
+        return self.producer.partition_of(topic, session_key(entry.tenant, entry.session_id))
 
     async def enqueue(self, entry: Entry, asked: ResponseCreate) -> "asyncio.Future[object]":
         """Put the request behind those before it in its topic; `delivered` waits for it. Raises `BrokerUnavailable`,
@@ -65,6 +70,7 @@ class RequestPublisher:
                 self.topics.requests(entry.bucket),
                 msgpack_encode(request),
                 key=session_key(entry.tenant, entry.session_id),
+                partition=entry.partition,
                 headers=request_headers(order, source=self.source),
             )
         )
@@ -81,13 +87,27 @@ class RequestPublisher:
 
     async def cancel(self, entry: Entry) -> None:
         """Whoever else the answer is written for still gets it."""
-        partition = entry.log.partition if entry.log is not None else self.reply_partition
-        created = entry.asked_unix_ms
-        cancel = Cancel(request_id=entry.response_id, reply_partition=partition, created_unix_ms=created)
+        created, log_partition = entry.asked_unix_ms, entry.log.partition if entry.log is not None else None
+        for partition in {self.reply_partition, log_partition} - {None}:
+            await self._notify(
+                entry, Cancel(request_id=entry.response_id, reply_partition=partition, created_unix_ms=created)
+            )
+
+    async def adopt(self, entry: Entry) -> None:
+        """Have the worker that has it tell it here too."""
+        adopt = Adopt(
+            request_id=entry.response_id, reply_partition=self.reply_partition, created_unix_ms=entry.asked_unix_ms
+        )
+        await self._notify(entry, adopt)
+
+    async def _notify(self, entry: Entry, notice: Notice) -> None:
+        topic, key = self.topics.cancels, session_key(entry.tenant, entry.session_id)
+        place = self.producer.partition_of(topic, key)
         try:
-            await self._broadcast(cancel)
+            self._check_there()
+            await self.producer.publish(Outgoing(topic, msgpack_encode(notice), key=key, partition=place))
         except (BrokerUnavailable, ProtocolError) as error:  # the worker finds out by the deadline
-            log.warning("cancel_not_published", request_id=entry.response_id, cause=str(error))
+            log.warning("notice_not_published", request_id=entry.response_id, cause=str(error))
 
     async def ended(self, entry: Entry) -> None:
         """Write an end of the gateway's own to the log, for the gateway that the client may come back to; nobody waits
@@ -119,15 +139,12 @@ class RequestPublisher:
     async def erase(self, session: SessionKey, generation: int) -> None:
         """Have every worker and gateway forget a conversation's earlier generations. Raises `BrokerUnavailable`,
         `ProtocolError`."""
-        await self._broadcast(Erase(tenant=session.tenant, session_id=session.session_id, generation=generation))
+        self._check_there()
+        erase = Erase(tenant=session.tenant, session_id=session.session_id, generation=generation)
+        record = Outgoing(self.topics.erasures, msgpack_encode(erase), partition=BROADCAST_PARTITION)
+        await self.producer.publish(record)
 
     def _check_there(self) -> None:
         """Nothing waits for a Kafka that is known to be gone. Raises `BrokerUnavailable`."""
         if self.away():
             raise BrokerUnavailable("Kafka is away")
-
-    async def _broadcast(self, told: Cancel | Erase) -> None:
-        """To every worker, and to every gateway. Raises `BrokerUnavailable`, `ProtocolError`."""
-        self._check_there()
-        value, partition = msgpack_encode(told), BROADCAST_PARTITION
-        await self.producer.publish(Outgoing(self.topics.cancels, value, partition=partition))

@@ -1,7 +1,7 @@
 """What it takes to go on with what a client was told, here or elsewhere: seals, the place in the log, other logs."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -22,14 +22,17 @@ _QUESTION_S: Final = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class Resumption:
-    """`next_offset` is that of the gateway's own partition; None while it is not being read."""
+    """`next_offset` is that of the gateway's own partition; None while it is not being read. `adopt` has the worker
+    tell an answer here; where it says nothing within `word_s` the log is read."""
 
     key: CursorKey
+    adopt: Callable[[Entry], Awaitable[None]]
     follower: LogFollower
     questions: Questions
     partition: int
     next_offset: Callable[[], int | None]
     max_inflight: int
+    word_s: float = 0.25
 
     def seal(self, session: Session) -> Seal:
         return self.key.seal(session.tenant, session.conversation_id)
@@ -53,11 +56,15 @@ class Resumption:
         return told if len(inflight) + len(unknown) <= self.max_inflight else None
 
     async def recall(self, entry: Entry) -> None:
-        """Follow an adopted answer's log until it is let go; returns when all that stands in it by now was told. Where
-        its client has seen nothing the question is read beside it, else behind it: then it is seldom needed."""
+        """Have an adopted answer told here; returns when it is, as far as it has come by now. The worker that has it
+        does so at once; else the log that its first gateway reads is followed until it is let go. Where its client has
+        seen nothing the question is read beside the log, else behind it: then it is seldom needed."""
+        if entry.published and not entry.done:
+            await self.adopt(entry)
+            await asyncio.sleep(self.word_s)
         if not entry.seen:
             self._look_ahead(entry)
-        if not entry.done and entry.log is not None:
+        if not (entry.done or entry.heard) and entry.log is not None:
             await self.follower.join(entry.log, entry.session_id, entry.response_id)
         if entry.seen:
             self._look_ahead(entry)

@@ -8,7 +8,7 @@ So below half of the slots only those are held back who ask much, answered or no
 """
 
 from collections import Counter, OrderedDict
-from typing import Final
+from typing import Final, Literal
 
 # A tenant counts among those who ask for so long after it did, and each question for as long or up to twice that.
 _ASKS_MS: Final = 60_000.0
@@ -19,11 +19,15 @@ _SPARE: Final = 8
 
 
 class TenantShares:
-    """Each request: `asks`; if the workers get it then also `took`, and `ended` at its end."""
+    """Each request: `asks`; if the workers get it then also `took`, and `ended` at its end. Each takes the same time
+    however many tenants there are."""
 
     def __init__(self) -> None:
         self._tenants: dict[str, str] = {}
         self._held: Counter[str] = Counter()
+        self._holders: Counter[int] = Counter()  # by how much they hold: so many tenants
+        self._most = 0
+        self._num_silent = 0  # hold something, and have not asked for a while
         self._asked_unix_ms: OrderedDict[str, float] = OrderedDict()
         self._turned_unix_ms = 0.0
         self._questions: Counter[str] = Counter()
@@ -35,10 +39,13 @@ class TenantShares:
         return len(self._tenants)
 
     def asks(self, tenant: str, now_unix_ms: float) -> None:
+        if tenant not in self._asked_unix_ms:
+            self._num_silent -= tenant in self._held
         self._asked_unix_ms[tenant] = now_unix_ms
         self._asked_unix_ms.move_to_end(tenant)
         while abs(now_unix_ms - next(iter(self._asked_unix_ms.values()))) > _ASKS_MS:
-            self._asked_unix_ms.popitem(last=False)
+            silent, _ = self._asked_unix_ms.popitem(last=False)
+            self._num_silent += silent in self._held
         past_ms = abs(now_unix_ms - self._turned_unix_ms)
         if past_ms > _ASKS_MS:
             self._turned_unix_ms = now_unix_ms
@@ -49,16 +56,28 @@ class TenantShares:
         self._num_questions += 1
 
     def took(self, request_id: str, tenant: str) -> None:
+        self.ended(request_id)
         self._tenants[request_id] = tenant
-        self._held[tenant] += 1
+        self._holds(tenant, +1)
 
     def ended(self, request_id: str) -> None:
         tenant = self._tenants.pop(request_id, None)
-        if tenant is None:
-            return
-        self._held[tenant] -= 1
-        if not self._held[tenant]:
+        if tenant is not None:
+            self._holds(tenant, -1)
+
+    def _holds(self, tenant: str, more: Literal[1, -1]) -> None:
+        before = self._held[tenant]
+        held = before + more
+        self._holders[before] -= 1
+        self._holders[held] += 1
+        if held > self._most or not self._holders[self._most]:
+            self._most = held  # whoever held the most alone holds one less now, and nobody more
+        if held:
+            self._held[tenant] = held
+        else:
             del self._held[tenant]
+        if not (before and held):
+            self._num_silent += more * (tenant not in self._asked_unix_ms)
 
     def has_too_much(self, tenant: str, slots: int) -> bool:
         """Whether one more of this tenant's would be at the cost of others. `slots` is what the workers can decode
@@ -66,7 +85,7 @@ class TenantShares:
         if not slots or len(self) < slots - slots // _SPARE:
             return False
         held = self._held[tenant]
-        if not self._is_much(held + 1) or held < max(self._held.values()):
+        if not self._is_much(held + 1) or held < self._most:
             return False
         return self._asks_much(tenant) or held * 2 >= slots
 
@@ -74,7 +93,7 @@ class TenantShares:
         """Whether this tenant would have no more than an even share, and it is another that has much more."""
         if not self._held or (self._held[tenant] + 1) * self._num_tenants > len(self) + 1:
             return False
-        return self._is_much(max(self._held.values()))
+        return self._is_much(self._most)
 
     def _is_much(self, held: int) -> bool:
         return self._num_tenants > 1 and held * self._num_tenants > _MUCH * (len(self) + 1)
@@ -85,4 +104,4 @@ class TenantShares:
 
     @property
     def _num_tenants(self) -> int:
-        return len(self._asked_unix_ms.keys() | self._held.keys())
+        return len(self._asked_unix_ms) + self._num_silent

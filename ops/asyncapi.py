@@ -10,6 +10,7 @@ import msgspec
 
 from shared.handoffs import Handoff
 from shared.messages import (
+    Adopt,
     Cancel,
     ChatRequest,
     ClientMessage,
@@ -24,7 +25,16 @@ from shared.topics import BUCKETS, TopicNames
 
 Document = dict[str, Any]
 
-_KAFKA_MESSAGES: tuple[type[Message], ...] = (ChatRequest, ReplyDelta, ReplyDone, Cancel, Erase, Handoff, WorkerReport)
+_KAFKA_MESSAGES: tuple[type[Message], ...] = (
+    ChatRequest,
+    ReplyDelta,
+    ReplyDone,
+    Cancel,
+    Adopt,
+    Erase,
+    Handoff,
+    WorkerReport,
+)
 
 
 def asyncapi() -> Document:
@@ -74,7 +84,8 @@ def _topics() -> Document:
     return {
         **{topic: _topic(topic, (ChatRequest,)) for topic in requests},
         **{topic: _topic(topic, (ReplyDelta, ReplyDone)) for topic in replies},
-        names.cancels: _topic(names.cancels, (Cancel, Erase)),
+        names.cancels: _topic(names.cancels, (Cancel, Adopt)),
+        names.erasures: _topic(names.erasures, (Erase,)),
         names.handoffs: _topic(names.handoffs, (Handoff,)),
         names.workers: _topic(names.workers, (WorkerReport,)),
     }

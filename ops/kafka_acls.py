@@ -43,7 +43,8 @@ def _of_gateways(settings: Settings) -> Iterator[Right]:
     prefix, topics = settings.kafka.topic_prefix, settings.kafka.topics
     for bucket in BUCKETS:
         yield Right("gateway", "Write", "topic", topics.requests(bucket), "customers' requests, by length")
-    yield Right("gateway", "Write", "topic", topics.cancels, "what customers stop and erase")
+    yield Right("gateway", "Write", "topic", topics.cancels, "what customers stop")
+    yield Right("gateway", "Write", "topic", topics.erasures, "what customers erase")
     yield Right("gateway", "Write", "topic", topics.replies, "ends of its own, for whom the client comes back to")
     yield Right("gateway", "Write", "topic", topics.handoffs, "customers who wait for a person")
     yield Right("gateway", "Write", "topic", topics.dead_letters, "what it cannot route")
@@ -52,7 +53,7 @@ def _of_gateways(settings: Settings) -> Iterator[Right]:
             yield right
     yield Right("gateway", "Read", "topic", topics.replies, "answers, and other gateways' for clients that resume")
     yield Right("gateway", "Read", "topic", topics.workers, "what workers can take on")
-    yield Right("gateway", "Read", "topic", topics.cancels, "what other gateways' customers erase")
+    yield Right("gateway", "Read", "topic", topics.erasures, "what other gateways' customers erase")
     yield Right("gateway", "Read", "topic", topics.inbox, "other services' requests, to be routed")
     yield Right("gateway", "Read", "group", f"{prefix}replyline-router", "which gateway routes what")
 
@@ -61,7 +62,8 @@ def _of_workers(settings: Settings) -> Iterator[Right]:
     kafka, topics = settings.kafka, settings.kafka.topics
     for bucket in BUCKETS:
         yield Right("worker", "Read", "topic", topics.requests(bucket), "requests to be answered")
-    yield Right("worker", "Read", "topic", topics.cancels, "what customers stop and erase")
+    yield Right("worker", "Read", "topic", topics.cancels, "what customers stop")
+    yield Right("worker", "Read", "topic", topics.erasures, "what customers erase")
     yield Right("worker", "Read", "group", kafka.topic_prefix + settings.worker.group, "which worker answers what")
     yield Right("worker", "Write", "topic", topics.workers, "what it can take on")
     yield Right("worker", "Write", "topic", topics.dead_letters, "what cannot be served")

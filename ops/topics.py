@@ -6,6 +6,7 @@ from typing import Final
 
 from shared.kafka import create_topics, describe_topics, more_partitions_command
 from shared.kafka_settings import KafkaSettings
+from shared.topic_layout import misfit
 
 _CREATE: Final = "create them: replyline topics create"
 
@@ -27,7 +28,7 @@ async def create(kafka: KafkaSettings, wanted: Mapping[str, int]) -> Told:
         f"{name}: {outcome}" if (number := found[name]) is None else f"{name}: {outcome}, {number} partitions"
         for name, outcome in outcomes.items()
     ]
-    return Told(lines, _too_few(kafka, found, wanted))
+    return Told(lines, _remedies(kafka, found, wanted))
 
 
 async def describe(kafka: KafkaSettings, wanted: Mapping[str, int]) -> Told:
@@ -35,13 +36,16 @@ async def describe(kafka: KafkaSettings, wanted: Mapping[str, int]) -> Told:
     found = await describe_topics(kafka)
     lines = [f"{name}: {found[name]} partitions" if name in found else f"{name}: missing" for name in wanted]
     missing = [_CREATE] if any(name not in found for name in wanted) else []
-    return Told(lines, [*missing, *_too_few(kafka, found, wanted)])
+    return Told(lines, [*missing, *_remedies(kafka, found, wanted)])
 
 
-def _too_few(kafka: KafkaSettings, found: Mapping[str, int | None], wanted: Mapping[str, int]) -> list[str]:
+def _remedies(kafka: KafkaSettings, found: Mapping[str, int | None], wanted: Mapping[str, int]) -> list[str]:
     """None: this user may not see how many."""
-    return [
+    seen = {name: has for name, has in found.items() if has is not None}
+    odd = misfit(kafka.topics, seen)
+    few = [
         f"{name}: has {has} partitions, wanted {number}: {more_partitions_command(kafka, name, number)}"
         for name, number in wanted.items()
-        if (has := found.get(name)) is not None and has < number
+        if (has := seen.get(name, number)) < number and (odd is None or name != kafka.topics.cancels)
     ]
+    return few if odd is None else [*few, odd]

@@ -11,11 +11,11 @@ from msgspec import Struct
 from shared.errors import ProtocolError
 from shared.messages import (
     CLIENT_TYPES,
-    Cancel,
     ChatRequest,
     ClientMessage,
     Erase,
     Message,
+    Notice,
     Reply,
     ServerMessage,
     WorkerReport,
@@ -123,7 +123,8 @@ CLIENT_CODECS: Final[dict[str, Codec[ServerMessage]]] = {
 }
 
 _reply_from_msgpack: Callable[[bytes], Reply] = msgspec.msgpack.Decoder(Reply).decode
-_cancel_from_msgpack: Callable[[bytes], Cancel | Erase] = msgspec.msgpack.Decoder(Cancel | Erase).decode
+_notice_from_msgpack: Callable[[bytes], Notice] = msgspec.msgpack.Decoder(Notice).decode
+_erase_from_msgpack = msgspec.msgpack.Decoder(Erase).decode
 _report_from_msgpack = msgspec.msgpack.Decoder(WorkerReport).decode
 _request_decoders: Final[dict[str, Callable[[bytes], ChatRequest]]] = {
     MSGPACK: msgspec.msgpack.Decoder(ChatRequest).decode,
@@ -152,12 +153,20 @@ def decode_reply(value: bytes | None) -> Reply:
         raise ProtocolError("invalid_record", f"not a reply: {error}") from None
 
 
-def decode_cancel(value: bytes | None) -> Cancel | Erase:
-    """What is taken back: an answer or a conversation. Raises `ProtocolError` for anything else."""
+def decode_notice(value: bytes | None) -> Notice:
+    """A record's `Cancel` or `Adopt`. Raises `ProtocolError` for anything else."""
     try:
-        return _cancel_from_msgpack(value or b"")
+        return _notice_from_msgpack(value or b"")
     except _UNREADABLE as error:
-        raise ProtocolError("invalid_record", f"neither a chat.cancel nor a chat.erase: {error}") from None
+        raise ProtocolError("invalid_record", f"neither a chat.cancel nor a chat.adopt: {error}") from None
+
+
+def decode_erase(value: bytes | None) -> Erase:
+    """A record's `Erase`. Raises `ProtocolError` for anything else."""
+    try:
+        return _erase_from_msgpack(value or b"")
+    except _UNREADABLE as error:
+        raise ProtocolError("invalid_record", f"not a chat.erase: {error}") from None
 
 
 def decode_report(value: bytes) -> WorkerReport:

@@ -379,6 +379,15 @@ class Cancel(Message, frozen=True, tag="chat.cancel"):
     created_unix_ms: Count | None = None
 
 
+class Adopt(Message, frozen=True, tag="chat.adopt"):
+    """An answer's client has come to the gateway of `reply_partition`: it is told there too, from its beginning.
+    `created_unix_ms` is that of its request."""
+
+    request_id: Identifier
+    reply_partition: Count
+    created_unix_ms: Count
+
+
 class Erase(Message, frozen=True, tag="chat.erase"):
     """A conversation is erased, and is in this generation from now on (`shared.erasures`): whatever workers and
     gateways hold of an earlier one is forgotten."""
@@ -391,7 +400,8 @@ class Erase(Message, frozen=True, tag="chat.erase"):
 class WorkerReport(Message, frozen=True, tag="chat.worker"):
     """What a worker can still take on; its newest report counts, and a record without a value says that it leaves.
 
-    By bucket served: `first_token_ms`, predicted from the arrival of a request now to its first token, and
+    `partitions` are those that it reads of each bucket's topic; none while its group shares them out anew. By bucket
+    served: `first_token_ms`, predicted from the arrival of a request now to its first token, and
     `service_ms`, the machine time of one request. `backlog_ms` is that of the waiting requests which are kept."""
 
     worker_id: Identifier
@@ -403,7 +413,10 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
     backlog_ms: PredictedMs = 0.0
     first_token_ms: dict[Bucket, PredictedMs] = {}
     service_ms: dict[Bucket, PredictedMs] = {}
+    partitions: dict[Bucket, tuple[Count, ...]] = {}
 
 
 Reply = ReplyDelta | ReplyDone
+# What is said of a request after it was asked.
+Notice = Cancel | Adopt
 CLIENT_TYPES: Final = frozenset(str(kind.__struct_config__.tag) for kind in get_args(ClientMessage))

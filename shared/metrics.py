@@ -116,6 +116,10 @@ begun_late = Counter(
 )
 wrong_bucket = Counter("replyline_worker_wrong_bucket_total", "Requests found in another bucket than their length's")
 partitions_paused = Gauge("replyline_worker_intake_paused", "1 while intake waits for the scheduler")
+cancels_remembered = Gauge("replyline_worker_cancels_remembered", "Cancels of requests that may still come")
+cancels_forgotten = Counter(
+    "replyline_worker_cancels_forgotten_total", "Cancels forgotten within two minutes, for want of room"
+)
 consumer_lag = Gauge("replyline_worker_consumer_lag", "Records of its partitions not yet committed", ["bucket"])
 reply_time = Histogram(
     "replyline_worker_publish_seconds", "A round of replies: produce to acknowledgement", buckets=_LATENCY_S
@@ -160,10 +164,10 @@ for _reason in DEAD_LETTER_REASONS:  # each from 0: an alert sees the first
 dead_letters_waiting = Gauge("replyline_dead_letters_waiting", "Records set aside whose dead letter does not stand yet")
 records_ignored = Counter(
     "replyline_records_ignored_total",
-    "Records given up and kept nowhere: a report or a cancel that cannot be read, a reply that no topic takes",
+    "Records given up and kept nowhere: a report, cancel or erasure that cannot be read, a reply that no topic takes",
     ["what"],
 )
-for _what in ("report", "cancel", "reply"):
+for _what in ("report", "cancel", "erasure", "reply"):
     records_ignored.labels(_what)
 commit_time = Histogram("replyline_commit_seconds", "An offset commit", buckets=_LATENCY_S)
 rebalances = Counter("replyline_rebalances_total", "Times that a consumer group gave this process its partitions anew")

@@ -26,7 +26,7 @@ DEAD_LEFT_OUT: Final = "dead-letter-left-out"
 DEAD_REPLAYS: Final = "dead-letter-replays"
 
 BROADCAST_PARTITION: Final = 0
-"""Of `chat.cancels` and `chat.workers`, which every process reads: all is written to it and read from it, however many
+"""Of `chat.erasures` and `chat.workers`, which every process reads: all is written to it and read from it, however many
 the topic has. A reader has the partitions of its start."""
 
 Headers = Mapping[str, bytes]
@@ -60,7 +60,13 @@ class TopicNames:
 
     @property
     def cancels(self) -> str:
+        """What nobody waits for any more; the key is the request's."""
         return f"{self.prefix}chat.cancels"
+
+    @property
+    def erasures(self) -> str:
+        """Conversations that every process is to forget."""
+        return f"{self.prefix}chat.erasures"
 
     @property
     def workers(self) -> str:
@@ -83,7 +89,8 @@ class TopicNames:
             self.inbox: request_partitions,
             self.replies: reply_partitions,
             self.external_replies: 1,
-            self.cancels: 1,
+            self.cancels: request_partitions,
+            self.erasures: 1,
             self.workers: 1,
             self.handoffs: 1,
             self.dead_letters: 1,
@@ -95,8 +102,9 @@ class TopicNames:
         Of a worker only the newest report is kept, and that of one that died without a word for an hour; an open
         segment is not compacted, so each is short."""
         config = {"compression.type": "uncompressed"}
-        if topic == self.inbox or self.bucket_of(topic) is not None:
-            config["message.timestamp.type"] = "LogAppendTime"  # a producer's clock that is behind is noticed by it
+        if topic in {self.inbox, self.cancels} or self.bucket_of(topic) is not None:
+            # By it a producer's clock that is behind is noticed, and a moment ago is found.
+            config["message.timestamp.type"] = "LogAppendTime"
         if topic == self.workers:
             config |= {"cleanup.policy": "compact,delete", "retention.ms": "3600000", "segment.ms": "600000"}
         return config

@@ -181,6 +181,7 @@ FORGED: dict[str, Poison] = {
             "chat.requests",
             "chat.requests.short",
             "chat.cancels",
+            "chat.erasures",
             "chat.workers",
             "chat.dead-letters",
             "__consumer_offsets",

@@ -9,10 +9,11 @@ from importlib.metadata import version
 from shared import metrics
 from shared.commits import Commits
 from shared.deadletters import DeadLetters
+from shared.erasure_reader import read_erasures
 from shared.errors import ReplylineError, SettingsError
 from shared.faq.live import LiveFaq
 from shared.history import History
-from shared.kafka import GroupReader, KafkaWatch, PartitionReader, Producer
+from shared.kafka import GroupReader, KafkaWatch, PartitionReader, Producer, await_layout
 from shared.logs import configure_logs, get_logger
 from shared.offsets import OffsetTracker
 from shared.process import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
@@ -26,7 +27,7 @@ from shared.tracing_keep import KeepRules
 from shared.vitals import Vitals
 from workers.building import make_preparer, make_scheduler, open_embedder, open_gpus
 from workers.calibration import costs_key, load_or_calibrate
-from workers.cancels import RecentCancels, read_cancels
+from workers.cancels import read_cancels
 from workers.capacity import CapacityPublisher, worker_name
 from workers.costs import CostModel
 from workers.engine.loading import LoadedModel, load_model
@@ -35,6 +36,7 @@ from workers.intake import Intake
 from workers.kept_lengths import KeptLengths
 from workers.kv.opening import open_cache
 from workers.lag import watch_lag
+from workers.recent_cancels import RecentCancels
 from workers.reply_publisher import ReplyPublisher
 from workers.trace_spans import spans_of
 from workers.tracer import Tracer
@@ -68,10 +70,11 @@ class WorkerProcess:
             instance_id=settings.worker.instance_id,
         )
         self._commits = Commits(self._requests, self._offsets)
-        self._cancels = PartitionReader(
-            kafka, client_id=client_id, topic=topics.cancels, partitions=[BROADCAST_PARTITION], unhurried=True
+        self._cancels = PartitionReader(kafka, client_id=client_id, topic=topics.cancels, partitions=(), unhurried=True)
+        self._erasures = PartitionReader(
+            kafka, client_id=client_id, topic=topics.erasures, partitions=[BROADCAST_PARTITION], unhurried=True
         )
-        self._kafka = KafkaWatch(kafka, lambda: self._cancels.connected)
+        self._kafka = KafkaWatch(kafka, lambda: self._erasures.connected)
         self._cancelled = RecentCancels()
         self._kv = open_cache(settings, info, costs) if settings.kv.enabled else None
         self._publisher = ReplyPublisher(self._producer)
@@ -123,6 +126,7 @@ class WorkerProcess:
             interval_s=settings.worker.report_interval_ms / 1_000,
             outlook=lambda: self._worker.engine_loop.outlook,
             changed=self._worker.outlook_changed,
+            partitions=lambda: self._requests.partitions,
         )
         self.vitals = Vitals(open_gpus(info))
         metrics.slots.set(info.num_slots)
@@ -130,7 +134,7 @@ class WorkerProcess:
         self._tasks = TaskSet()
 
     def not_connected(self) -> str | None:
-        connected = self._producer.connected and self._requests.connected and self._cancels.connected
+        connected = self._producer.connected and self._requests.connected and self._erasures.connected
         return None if connected else self._kafka.why
 
     def history_not_seen(self) -> str | None:
@@ -160,10 +164,17 @@ class WorkerProcess:
         self._tasks.start("redis", self._history.await_first_answer())
         self._tasks.start("outages", self._kafka.run())
         await self._producer.start()
-        await self._cancels.start()
+        await self._erasures.start()
         self._kafka.first_connected()
+        await await_layout(self._producer, self._settings.kafka.topics)
+        await self._cancels.start()
+        self._tasks.start("erasures", read_erasures(self._erasures, self._intake.erase))
         cancels = read_cancels(
-            self._cancels, cancel=self._worker.cancel, cancelled=self._cancelled, erase=self._intake.erase
+            self._cancels,
+            partitions=lambda: self._requests.partitions,
+            cancel=self._worker.cancel,
+            cancelled=self._cancelled,
+            adopt=self._worker.adopt,
         )
         self._tasks.start("cancels", cancels)
         self._tasks.start("replies", self._publisher.watch())
@@ -200,6 +211,7 @@ class WorkerProcess:
         await asyncio.to_thread(self._lengths.write)
         await self._requests.stop()
         await self._cancels.stop()
+        await self._erasures.stop()
         await self._producer.stop()
         await self._tracer.stop()
         get_logger().info("worker_stopped", unfinished=unfinished)

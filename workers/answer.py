@@ -93,14 +93,16 @@ class Answer:
         self._offset += len(delta)
         return message
 
-    def so_far(self) -> ReplyDelta | None:
+    def so_far(self) -> ReplyDelta:
         """All the text there is, for one more reader; what it is told later may begin within it. May be asked on any
         thread."""
-        text = self.text
-        if not text:
-            return None
         return ReplyDelta(
-            request_id=self._request_id, session_id=self._session_id, attempt=self.attempt, seq=0, offset=0, delta=text
+            request_id=self._request_id,
+            session_id=self._session_id,
+            attempt=self.attempt,
+            seq=0,
+            offset=0,
+            delta=self.text,
         )
 
     def done(

@@ -4,13 +4,14 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from shared.clock import wire_unix_ms
 from shared.codec import msgpack_encode
+from shared.deliveries import Partition
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.fields import MAX_ID_CHARS
 from shared.kafka import Outgoing, Producer
@@ -21,6 +22,8 @@ from workers.outlook import Outlook
 
 # Reports are this far apart, however much changes; with what the engine's thread may wait, 50 ms.
 _LEAST_S: Final = 0.025
+# So often it is looked whether the group has shared the partitions out anew.
+_PARTITIONS_S: Final = 0.2
 _LEAVE_S: Final = 1.0
 
 log = get_logger()
@@ -35,7 +38,7 @@ def worker_name(instance_id: str = "") -> str:
 @dataclass(slots=True, kw_only=True)
 class CapacityPublisher:
     """`outlook` gives the newest one, None as long as there is none; `changed` is set when it is another than before.
-    Both are the event loop's."""
+    `partitions` are those that are read now; None while a rebalance goes on. All are the event loop's."""
 
     producer: Producer
     topics: TopicNames
@@ -44,27 +47,37 @@ class CapacityPublisher:
     interval_s: float
     outlook: Callable[[], Outlook | None]
     changed: asyncio.Event
+    partitions: Callable[[], Collection[Partition] | None]
     _failing: bool = False
 
     async def run(self) -> None:
         """Report until cancelled."""
         time = asyncio.get_running_loop().time
-        told: Outlook | None = None
+        told: tuple[Outlook, Collection[Partition] | None] | None = None
         told_s = float("-inf")
         while True:
             self.changed.clear()
-            outlook = self.outlook()
-            is_news = outlook is not None and (told is None or outlook.differs_much(told))
-            wait_s = told_s + (_LEAST_S if is_news else self.interval_s) - time()
+            outlook, reads = self.outlook(), self.partitions()
             if outlook is None:
                 await self.changed.wait()
-            elif wait_s <= 0:
-                told, told_s = outlook, time()
-                await self._publish(msgpack_encode(outlook.report(self.worker_id, self.buckets, wire_unix_ms())))
+                continue
+            is_news = told is None or reads != told[1] or outlook.differs_much(told[0])
+            wait_s = told_s + (_LEAST_S if is_news else self.interval_s) - time()
+            if wait_s <= 0:
+                told, told_s = (outlook, reads), time()
+                report = outlook.report(self.worker_id, self._by_bucket(reads or ()), wire_unix_ms())
+                await self._publish(msgpack_encode(report))
             else:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
+                    async with asyncio.timeout(min(wait_s, _PARTITIONS_S)):
                         await self.changed.wait()
+
+    def _by_bucket(self, partitions: Collection[Partition]) -> dict[Bucket, list[int]]:
+        """Every bucket that is served, with those of its partitions that are this worker's."""
+        return {
+            bucket: sorted(number for topic, number in partitions if topic == self.topics.requests(bucket))
+            for bucket in self.buckets
+        }
 
     async def leave(self) -> None:
         """Have the gateways forget this worker: a record without a value, which compaction removes as well. Without

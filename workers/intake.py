@@ -20,15 +20,15 @@ from shared.failed_ends import detail_of, failed_end
 from shared.faults import caught, contained
 from shared.kafka import GroupReader, Outage, Record
 from shared.logs import get_logger
-from shared.messages import Bucket, ChatRequest, ReplyDone
+from shared.messages import Bucket, ChatRequest, Erase, ReplyDone
 from shared.offsets import OffsetTracker
 from shared.requests import Defaults, Order, asker_of, open_request, settle
 from shared.session_key import SessionKey
 from shared.topics import BUCKETS, CE_SOURCE, TopicNames
-from workers.cancels import RecentCancels
 from workers.job import Job, target_of
 from workers.lookahead import Lookahead
 from workers.prepare import Preparer
+from workers.recent_cancels import RecentCancels
 from workers.sequence import Phase
 from workers.skew import SkewWatch, skew_ms
 from workers.triage import Fate, Late, Triage, deadline_in
@@ -276,9 +276,10 @@ class Intake:
             self._begun[bucket].append(job)
         self.worker.accept(job, cancelled=self.cancelled.take(request, now_unix_ms()))
 
-    def erase(self, session: SessionKey, generation: int) -> None:
+    def erase(self, erase: Erase) -> None:
         """A conversation was erased: nothing that this process holds of its earlier generations is used again."""
-        self.worker.erase(session, generation)
+        session = SessionKey(erase.tenant, erase.session_id)
+        self.worker.erase(session, erase.generation)
         self.preparer.prompts.encoded_turns.forget(session)
 
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:

@@ -1,6 +1,7 @@
 """What a worker expects of its near future: pure. The scheduler gives it, the gateways admit by it."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,18 +32,20 @@ class Outlook:
             return True
         return any(abs(mine[bucket] - theirs[bucket]) > max(_LEAST_MS, _SHARE * theirs[bucket]) for bucket in mine)
 
-    def report(self, worker_id: str, buckets: tuple[Bucket, ...], now_unix_ms: float) -> WorkerReport:
-        """As it goes on the wire. What is no number, or beyond what is allowed there, is told as the most that is."""
+    def report(self, worker_id: str, partitions: Mapping[Bucket, Sequence[int]], now_unix_ms: float) -> WorkerReport:
+        """As it goes on the wire; `partitions` that are read, by bucket served. What is no number, or beyond what is
+        allowed there, is told as the most that is."""
         return WorkerReport(
             worker_id=worker_id,
             unix_ms=int(now_unix_ms),
-            buckets=buckets,
+            buckets=tuple(partitions),
             slots=self.running + self.free_slots,
             running=self.running,
             waiting=self.waiting,
             backlog_ms=_on_the_wire(self.backlog_ms),
             first_token_ms={bucket: _on_the_wire(ms) for bucket, ms in self.first_token_ms.items()},
             service_ms={bucket: _on_the_wire(ms) for bucket, ms in self.service_ms.items()},
+            partitions={bucket: tuple(numbers) for bucket, numbers in partitions.items() if numbers},
         )
 
 

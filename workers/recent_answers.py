@@ -46,11 +46,17 @@ class RecentAnswers:
 
     def find(self, order: Order, now_unix_ms: float) -> ReplyDone | None:
         """The answer to the same question of the same conversation under the same id."""
-        found = self._answered.get(order.request.id)
-        if found is None or found.unix_ms < now_unix_ms - _KEPT_MS:
+        done = self.named(order.request.id, now_unix_ms)
+        if done is None:
             return None
+        found = self._answered[order.request.id]
         same = (found.session, found.input_digest) == (_session(order), _digest(order))
-        return found.done if same else None
+        return done if same else None
+
+    def named(self, request_id: str, now_unix_ms: float) -> ReplyDone | None:
+        """The answer under that id, for whoever knows that it was asked for."""
+        found = self._answered.get(request_id)
+        return None if found is None or found.unix_ms < now_unix_ms - _KEPT_MS else found.done
 
     def forget(self, session: SessionKey) -> None:
         """A conversation was erased."""

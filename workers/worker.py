@@ -21,7 +21,7 @@ from shared.failed_ends import OWN_FAULT, failed_end
 from shared.fallback import Fallback
 from shared.faults import contained
 from shared.history import History
-from shared.messages import BY_MODEL, Cancel, ErrorDetail, ReplyDelta, ReplyDone
+from shared.messages import BY_MODEL, Adopt, Cancel, ErrorDetail, ReplyDelta, ReplyDone
 from shared.offsets import OffsetTracker
 from shared.requests import Order
 from shared.session_key import SessionKey
@@ -161,11 +161,24 @@ class Worker:
         job.targets[target] = created_unix_ms
         if known and target[0] != self._topics.replies:
             return
-        if (delta := job.answer.so_far()) is not None:
+        if (delta := job.answer.so_far()).delta:
             self._publisher.delta(target, delta)
         if job.done is not None:
             job.owed.add(target)
             self._publisher.done(target, job.done)
+
+    def adopt(self, adopt: Adopt) -> None:
+        """Tell an answer where its client is now: what there is of it at once, be it nothing, so that its gateway need
+        not read it from the log. What is not here, or is for nobody who comes now, that gateway hears nothing of."""
+        target, job = (self._topics.replies, adopt.reply_partition), self._jobs.get(adopt.request_id)
+        if job is None:
+            done = self._recent.named(adopt.request_id, now_unix_ms())
+            if done is not None:
+                self._publisher.done(target, done)
+        elif not job.leaving and adopt.created_unix_ms in job.targets.values():
+            self._tell_also(job, target, adopt.created_unix_ms)
+            if not job.answer.text:
+                self._publisher.delta(target, job.answer.so_far())
 
     def cancel(self, cancel: Cancel) -> bool:
         """Have an answer end before the next step, unless others still wait for it; False where none is being written,

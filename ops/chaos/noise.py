@@ -54,7 +54,7 @@ def _for_requests(chance: Random, names: TopicNames) -> Record:
 def _for_others(chance: Random, names: TopicNames) -> Record:
     """Nobody's answer, nobody's cancellation, no worker's report; no dead letter comes of these."""
     value, headers = _poison(chance)
-    return Record(chance.choice((names.replies, names.cancels, names.workers)), value, headers)
+    return Record(chance.choice((names.replies, names.cancels, names.erasures, names.workers)), value, headers)
 
 
 def _packed(**changed: Any) -> bytes:

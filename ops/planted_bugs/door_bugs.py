@@ -6,10 +6,10 @@ from ops.planted_bugs.bug import Bug
 
 DOOR_BUGS: Final = (
     Bug(
-        "cancels and erasures are written to any partition",
+        "erasures are written to any partition",
         "gateway/request_publisher.py",
-        "Outgoing(self.topics.cancels, value, partition=partition)",
-        "Outgoing(self.topics.cancels, value)",
+        "Outgoing(self.topics.erasures, msgpack_encode(erase), partition=BROADCAST_PARTITION)",
+        "Outgoing(self.topics.erasures, msgpack_encode(erase))",
         ("tests/unit/test_gateway.py",),
     ),
     Bug(

@@ -45,7 +45,13 @@ class Gate:
         except ProtocolError:
             return "refuse"
         decision = self.admission.decide(
-            request_id, request.tenant, request.bucket, deadline, received_unix_ms=now_ms, now_unix_ms=now_ms
+            request_id,
+            request.tenant,
+            request.bucket,
+            deadline,
+            partition=None,  # there is one worker
+            received_unix_ms=now_ms,
+            now_unix_ms=now_ms,
         )
         return "accept" if decision.light is None else "fallback"
 
@@ -67,4 +73,4 @@ class Gate:
         due = now_ms - self._told_ms >= self.report_interval_ms
         if due or self._told is None or outlook.differs_much(self._told):
             self._told, self._told_ms = outlook, now_ms
-            self.admission.fleet.observe(outlook.report(_WORKER, BUCKETS, now_ms), now_ms)
+            self.admission.fleet.observe(outlook.report(_WORKER, dict.fromkeys(BUCKETS, ()), now_ms), now_ms)

@@ -3,6 +3,7 @@
 from shared.kafka.administration import create_topics, describe_topics, more_partitions_command
 from shared.kafka.closed_transports import take_for_broken
 from shared.kafka.groups import group_lag
+from shared.kafka.layout import await_layout
 from shared.kafka.log_reader import LogReader
 from shared.kafka.outage import Outage
 from shared.kafka.producer import Producer
@@ -22,6 +23,7 @@ __all__ = [
     "PartitionReader",
     "Producer",
     "Record",
+    "await_layout",
     "broker_addresses",
     "create_topics",
     "describe_topics",

@@ -1,5 +1,7 @@
 """Reading one partition again from a place in it, and on."""
 
+from collections.abc import Container
+
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
@@ -58,14 +60,18 @@ class LogReader:
         """Of the record to be read next."""
         return int(await self._started.position(self._place))
 
-    async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
-        """What has arrived, or nothing after the timeout."""
+    async def read(
+        self, *, timeout_ms: int, max_records: int, keys: Container[bytes | None] | None = None
+    ) -> list[Record]:
+        """What has arrived, or nothing after the timeout; with `keys` only what bears one of them: to pass over a
+        record costs half of what it takes to hand it out."""
         try:
             return await self._handed.read(
                 self._started,
                 timeout_ms=timeout_ms,
                 max_records=max_records,
                 limit_ms=self._settings.request_timeout_ms,
+                keys=keys,
             )
         except TopicAuthorizationFailedError as error:
             raise BrokerRefuses(unauthorized(error, self._settings, "read")) from error

@@ -34,10 +34,10 @@ class Losses:
     given back is not lost, unless the group went on without this member for a while (its session had expired): then
     another may have had it, and committed beyond what this one has open there.
 
-    `since` is the membership that the last assignment was made for; None before the first. `unread` are the partitions
-    lost since the reader last handed over what it read: until then its owner may not know of them. `moving`: a
-    rebalance goes on. `committing` is the commit under way: aiokafka tries one again and again, in the end as the
-    member that it is by then, so a rebalance ends it.
+    `since` is the membership that the last assignment was made for; None before the first. `held` are the partitions of
+    this member; None before the first assignment, and while a rebalance goes on. `unread` are the partitions lost since
+    the reader last handed over what it read: until then its owner may not know of them. `committing` is the commit
+    under way: aiokafka tries one again and again, in the end as the member that it is by then, so a rebalance ends it.
     """
 
     def __init__(self, handed: HandedOver, membership: Callable[[], Membership | None]) -> None:
@@ -45,15 +45,15 @@ class Losses:
         self._membership = membership
         self._away: list[tuple[str, int]] = []  # in a rebalance that goes on
         self.since: Membership | None = None
+        self.held: frozenset[tuple[str, int]] | None = None
         self.committing: asyncio.Future[None] | None = None
         self.lost: list[tuple[str, int]] = []
         self.unread: set[tuple[str, int]] = set()
         self.revoked: list[tuple[str, int]] = []
-        self.moving = False
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        self.moving = True
         self._end_commit()
+        self.held = None
         taken = [(partition.topic, partition.partition) for partition in revoked]
         self._away += taken
         self.revoked += taken
@@ -62,12 +62,11 @@ class Losses:
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         metrics.rebalances.inc()
-        self.moving = False
         self._end_commit()
         before, self.since = self.since, self._membership()
         stayed = before is not None and self.since is not None and self.since.follows(before)
-        back = {(partition.topic, partition.partition) for partition in assigned} if stayed else set()
-        lost = [away for away in self._away if away not in back]
+        self.held = frozenset((partition.topic, partition.partition) for partition in assigned)
+        lost = [away for away in self._away if not stayed or away not in self.held]
         self.lost += lost
         self.unread.update(lost)
         self._away = []

@@ -27,6 +27,7 @@ from shared.kafka.records import Outgoing
 from shared.kafka.refusals import unauthorized
 from shared.kafka_settings import KafkaSettings
 from shared.logs import get_logger
+from shared.partitioner import partition_of
 
 _MAX_RECORD_BYTES = 1_048_576
 _RENEWED_AFTER_S: Final = 1.0
@@ -78,6 +79,24 @@ class Producer:
         )
         await start_or_stop(producer, self._settings)
         return producer
+
+    async def num_partitions(self, topic: str) -> int:
+        """That the topic has now; 0 where there is none. Raises `BrokerUnavailable`."""
+        if self._producer is None:
+            raise BrokerUnavailable("Kafka is not connected yet")
+        try:
+            await self._producer.client.force_metadata_update()
+            return len(await self._producer.partitions_for(topic))
+        except UnknownTopicOrPartitionError:
+            return 0
+        except KafkaError as error:
+            raise BrokerUnavailable(f"nobody tells how many partitions {topic} has: {error!r}") from error
+
+    def partition_of(self, topic: str, key: bytes) -> int | None:
+        """Where a record with that key goes; None as long as nobody has told how many partitions the topic has. Of all
+        partitions aiokafka makes a set at each question, so its own list is looked at."""
+        partitions = None if self._producer is None else self._producer.client.cluster._partitions.get(topic)  # noqa: SLF001
+        return partition_of(key, len(partitions)) if partitions else None
 
     async def enqueue(self, record: Outgoing) -> "asyncio.Future[object]":
         """Put a record into the next batch; the future is done when the broker has acknowledged it.

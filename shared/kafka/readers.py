@@ -17,8 +17,10 @@ from aiokafka.errors import (
 from shared import metrics
 from shared.errors import BrokerUnavailable
 from shared.kafka.administration import more_partitions_command
+from shared.kafka.assignor import StickyAssignor
 from shared.kafka.connection import has_connection, start_or_stop, stop_consumer, until_connected
 from shared.kafka.losses import Losses, Membership
+from shared.kafka.moments import offsets_since
 from shared.kafka.options import connection_options
 from shared.kafka.records import Record
 from shared.kafka.refusals import unauthorized
@@ -27,11 +29,12 @@ from shared.kafka_settings import KafkaSettings
 
 _UNHURRIED = 5
 _PARTING_S = 1.0
+_HEARTBEATS = 20  # in a session's time
+_LEAST_HEARTBEAT_MS = 100
 
 
 class PartitionReader:
-    """Reads given partitions (when none are named all that the topic has at the start) from their end, outside any
-    group."""
+    """Reads given partitions (when `None` all that the topic has at the start) from their end, outside any group."""
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class PartitionReader:
     def _assign(self, consumer: AIOKafkaConsumer) -> list[TopicPartition]:
         known = {partition.partition for partition in consumer.assignment()}
         wanted = set(self._partitions) if self._partitions is not None else known
-        if not wanted or wanted - known:
+        if not known or wanted - known:
             remedy = "replyline topics create"
             if known:  # that leaves what is there as it is
                 remedy = more_partitions_command(self._settings, self._topic, max(wanted) + 1)
@@ -92,9 +95,40 @@ class PartitionReader:
         consumer.assign(assigned)
         return assigned
 
+    @property
+    def num_partitions(self) -> int:
+        """That the topic has, as far as this reader has heard."""
+        assert self._consumer is not None, "asked before start"
+        return len(self._consumer.partitions_for_topic(self._topic) or ())
+
+    async def follow(self, partitions: Collection[int], *, since_unix_ms: int) -> None:
+        """Read these from now on: what was read before goes on, what is new begins with what was written then. Raises
+        `BrokerUnavailable`; then all is as it was."""
+        assert self._consumer is not None, "asked before start"
+        consumer = self._consumer
+        wanted = {TopicPartition(self._topic, number) for number in partitions}
+        before = consumer.assignment()
+        if wanted == before:
+            return
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1_000):
+                begins = await offsets_since(consumer, sorted(wanted - before), since_unix_ms)
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerUnavailable(f"cannot tell where {self._topic} stood a while ago: {error!r}") from error
+        consumer.assign(sorted(wanted))
+        for partition in before - wanted:
+            self._handed.forget(partition)
+        for partition, begin in begins.items():
+            self._handed.begin(partition, begin)
+        for partition in wanted:  # no await between: none is read before all are placed
+            consumer.seek(partition, self._handed.next_offset(partition))
+
     async def read(self, *, timeout_ms: int = 500, max_records: int | None = None) -> list[Record]:
         """What has arrived, or nothing after the timeout."""
         assert self._consumer is not None, "read before start"
+        if not self._consumer.assignment():
+            await asyncio.sleep(timeout_ms / 1_000)
+            return []
         try:
             return await _read(self._consumer, self._handed, self._settings, timeout_ms, max_records)
         except KafkaError as error:
@@ -166,7 +200,7 @@ class GroupReader:
     @property
     def is_moving(self) -> bool:
         """Whether a rebalance goes on: nobody knows yet which partitions are whose."""
-        return self._losses.moving
+        return self._losses.held is None
 
     async def start(self) -> None:
         self._consumer = await until_connected(f"kafka group {self._group}", self._connect)
@@ -176,8 +210,9 @@ class GroupReader:
             **_consumer_options(self._settings, self._client_id, unhurried=self._unhurried),
             group_id=self._group,
             group_instance_id=self._instance_id or None,
+            partition_assignment_strategy=(StickyAssignor(),),
             session_timeout_ms=self._settings.session_timeout_ms,
-            heartbeat_interval_ms=self._settings.session_timeout_ms // 4,
+            heartbeat_interval_ms=_heartbeat_ms(self._settings.session_timeout_ms),
         )
         await start_or_stop(consumer, self._settings)
         consumer.subscribe(list(self.topics), listener=_Rebalances(self._losses, self.parting))
@@ -193,6 +228,11 @@ class GroupReader:
             raise BrokerUnavailable(f"cannot read {', '.join(self.topics)}: {error!r}") from error
         self._losses.unread.clear()
         return records
+
+    @property
+    def partitions(self) -> frozenset[tuple[str, int]] | None:
+        """Those that this member has; None while a rebalance goes on, and nobody knows."""
+        return self._losses.held
 
     def _membership(self) -> Membership | None:
         """As the coordinator last said it. aiokafka has no public name for it."""
@@ -311,6 +351,11 @@ class GroupReader:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
+
+
+def _heartbeat_ms(session_timeout_ms: int) -> int:
+    """By its heartbeat a member hears that another joins or leaves, and all read on when the last has heard."""
+    return min(session_timeout_ms // 4, max(_LEAST_HEARTBEAT_MS, session_timeout_ms // _HEARTBEATS))
 
 
 def _consumer_options(settings: KafkaSettings, client_id: str, *, unhurried: bool) -> dict[str, object]:

@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTo
 
 from shared.errors import BrokerUnavailable
 from shared.kafka.connection import has_connection, start_or_stop, stop_consumer
+from shared.kafka.moments import offsets_since
 from shared.kafka.options import connection_options
 from shared.kafka.records import Record, record_of
 from shared.kafka.refusals import unauthorized
@@ -40,7 +41,10 @@ async def scan(
     async with _consumer(settings, topic) as consumer:
         partitions = sorted(consumer.assignment())
         ends = await consumer.end_offsets(partitions)
-        starts = await _starts(consumer, partitions, ends, since_unix_ms)
+        if since_unix_ms is None:
+            starts = await consumer.beginning_offsets(partitions)
+        else:
+            starts = await offsets_since(consumer, partitions, since_unix_ms)
         for partition in partitions:
             end = ends[partition]
             start = starts[partition] if newest is None else max(starts[partition], end - newest)
@@ -105,23 +109,6 @@ async def _next(
     except TimeoutError:
         told = f"Kafka at {settings.bootstrap_servers} gave nothing of {place.topic} for {limit_s:g} s"
         raise BrokerUnavailable(told) from None
-
-
-async def _starts(
-    consumer: AIOKafkaConsumer, partitions: list[TopicPartition], ends: Any, since_unix_ms: int | None
-) -> dict[TopicPartition, int]:
-    beginnings = dict(await consumer.beginning_offsets(partitions))
-    if since_unix_ms is None:
-        return beginnings
-    found = await consumer.offsets_for_times(dict.fromkeys(partitions, since_unix_ms))
-    # None: nothing is so young, or the broker knows no times at all, as librdkafka's. Of any time it is the latter.
-    of_any_time = await consumer.offsets_for_times(dict.fromkeys(partitions, 0))
-    return {
-        partition: found[partition].offset
-        if found[partition] is not None
-        else (beginnings if of_any_time[partition] is None else ends)[partition]
-        for partition in partitions
-    }
 
 
 @asynccontextmanager

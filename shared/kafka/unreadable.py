@@ -8,6 +8,7 @@ other partitions too, is lost with the exception; so every partition goes back t
 """
 
 import inspect
+from collections.abc import Container
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -36,10 +37,17 @@ class HandedOver:
         self._next.pop(partition, None)
 
     async def read(
-        self, consumer: AIOKafkaConsumer, *, timeout_ms: int, max_records: int | None, limit_ms: int
+        self,
+        consumer: AIOKafkaConsumer,
+        *,
+        timeout_ms: int,
+        max_records: int | None,
+        limit_ms: int,
+        keys: Container[bytes | None] | None = None,
     ) -> list[Record]:
-        """What has arrived, or nothing after the timeout. `limit_ms`: the broker's time for a record before one that
-        cannot be decoded. Raises `KafkaError`; then the next call goes on from what this one was to hand over."""
+        """What has arrived, or nothing after the timeout; with `keys` only what bears one of them. `limit_ms`: the
+        broker's time for a record before one that cannot be decoded. Raises `KafkaError`; then the next call goes on
+        from what this one was to hand over."""
         if self._rewind_owed:
             await self._rewind(consumer)
         try:
@@ -49,7 +57,7 @@ class HandedOver:
         for partition, batch in batches.items():
             if batch:
                 self.begin(partition, batch[-1].offset + 1)
-        return [record_of(item) for batch in batches.values() for item in batch]
+        return [record_of(item) for batch in batches.values() for item in batch if keys is None or item.key in keys]
 
     async def _step_over(self, consumer: AIOKafkaConsumer, *, limit_ms: int) -> list[Record]:
         """Those before the unreadable one that were not handed over, and a stand-in for it: a record without key,

@@ -229,23 +229,25 @@ async def test_above_the_limit_the_fallback_answers_at_once(make_system: MakeSys
 
 
 async def test_a_worker_reports_at_intervals_at_a_change_and_when_it_leaves(system: System) -> None:
-    """With an interval of ten seconds: what is heard in between is what has changed much, and the record without a
-    value at the end."""
+    """With an interval of ten seconds: what is heard in between is what has changed much, which partitions it reads,
+    and the record without a value at the end."""
     expected = Outlook(
         running=1, waiting=0, free_slots=3, backlog_ms=0.0, first_token_ms={"short": 10.0}, service_ms={"short": 5.0}
     )
     newest: list[Outlook | None] = [None]
     changed = asyncio.Event()
+    topics, reads = system.kafka_settings.topics, list[frozenset[tuple[str, int]] | None]([None])
     producer = Producer(system.kafka_settings, client_id="worker")
     await producer.start()
     publisher = CapacityPublisher(
         producer=producer,
-        topics=system.kafka_settings.topics,
+        topics=topics,
         worker_id="w-1",
         buckets=("short",),
         interval_s=10,
         outlook=lambda: newest[-1],
         changed=changed,
+        partitions=lambda: reads[-1],
     )
     reporting = asyncio.create_task(publisher.run())
     async with system.reading("chat.workers") as tap:
@@ -255,11 +257,13 @@ async def test_a_worker_reports_at_intervals_at_a_change_and_when_it_leaves(syst
             if first_token_ms != 20.0:  # no news
                 told = await tap.until(lambda record, ms=first_token_ms: _first_token_ms(record) == ms)  # type: ignore[misc]
                 assert told.key == b"w-1"
+        reads.append(frozenset({(topics.requests("short"), 2), (topics.requests("long"), 1)}))
+        await tap.until(lambda record: msgpack.unpackb(record.value).get("partitions") == {"short": [2]})
         reporting.cancel()
         await publisher.leave()
         records = await tap.to_the_end()
     await producer.stop()
-    assert [_first_token_ms(record) for record in records] == [10.0, 500.0, None]
+    assert [_first_token_ms(record) for record in records] == [10.0, 500.0, 500.0, None]
     assert msgpack.unpackb(records[0].value)["slots"] == 4
 
 

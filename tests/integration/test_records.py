@@ -243,10 +243,11 @@ async def test_another_services_late_request_is_answered_by_the_faq(
 async def test_a_cancel_from_another_service_takes_effect(system: System, unique: Callable[[str], str]) -> None:
     name = unique("cancelled")
     async with system.reading("chat.replies.external") as tap:
-        await system.produce("chat.requests.short", msgpack.packb(request(name, max_output_tokens=500)))
+        key = f"demo/{name}".encode()
+        await system.produce("chat.requests.short", msgpack.packb(request(name, max_output_tokens=500)), key=key)
         await tap.until(lambda record: msgpack.unpackb(record.value).get("request_id") == name)
-        await system.produce("chat.cancels", b"\xc1 nonsense first")
-        await system.produce("chat.cancels", msgpack.packb({"type": "chat.cancel", "request_id": name}))
+        await system.produce("chat.cancels", b"\xc1 nonsense first", key=key)
+        await system.produce("chat.cancels", msgpack.packb({"type": "chat.cancel", "request_id": name}), key=key)
         done = await terminal(tap, name)
     assert (done["status"], done["reason"]) == ("cancelled", "client")
 

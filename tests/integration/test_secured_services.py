@@ -75,11 +75,11 @@ async def test_gateway_and_worker_do_their_work_with_the_documented_rights(secur
         await converse(gateway)
         await serve_others(system)
         await eventually(system.committed)
-        async with system.reading("chat.replies") as replies, system.reading("chat.cancels") as cancels:
+        async with system.reading("chat.replies") as replies:
             await replies.until(lambda record: msgpack.unpackb(record.value).get("origin") == "gateway")
-            for kind in ("chat.cancel", "chat.erase"):  # each is sent beside what the client is told
-                await cancels.until(lambda record: msgpack.unpackb(record.value)["type"] == kind)  # noqa: B023
-            assert len({msgpack.unpackb(record.value)["type"] for record in await cancels.to_the_end()}) == 2
+        for topic, kind in (("chat.cancels", "chat.cancel"), ("chat.erasures", "chat.erase")):
+            async with system.reading(topic) as tap:  # each is sent beside what the client is told
+                await tap.until(lambda record: msgpack.unpackb(record.value)["type"] == kind)  # noqa: B023
         await eventually(lambda: gateway.logged("worker_found"))
     finally:
         file.write_text(secured.passwords["gateway"])

@@ -15,13 +15,14 @@ from worker_bench import DEFAULTS, Bench
 
 from gateway.cursor import Place
 from shared.clock import now_unix_ms
-from shared.codec import decode_reply
+from shared.codec import decode_erase, decode_notice, decode_reply
 from shared.fallback import Fallback
 from shared.kafka import Outgoing
 from shared.messages import (
-    Cancel,
+    Adopt,
     ChatRequest,
     Erase,
+    Notice,
     Reply,
     ReplyDelta,
     ReplyDone,
@@ -43,8 +44,8 @@ from shared.turn import Turn
 from workers.answer import Answer
 from workers.conversation import Prompt
 from workers.engine import Sampling
-from workers.intake import RecentCancels
 from workers.job import Job
+from workers.recent_cancels import RecentCancels
 from workers.reply_publisher import Target
 from workers.sequence import Sequence
 from workers.worker import Worker
@@ -79,9 +80,11 @@ class Log(FakeProducer):
             if record.topic.startswith(TOPICS.requests("short"))
         ]
 
-    def cancels(self) -> list[Cancel | Erase]:
-        told = [record.value or b"" for record in self.published if record.topic == TOPICS.cancels]
-        return [msgpack.decode(value, type=Cancel | Erase) for value in told]
+    def notices(self) -> list[Notice]:
+        return [decode_notice(record.value) for record in self.of(TOPICS.cancels)]
+
+    def erasures(self) -> list[Erase]:
+        return [decode_erase(record.value) for record in self.of(TOPICS.erasures)]
 
 
 @dataclass
@@ -213,6 +216,7 @@ class World:
     prepared: int = 0
     delivered: list[int] = field(default_factory=lambda: [0, 0])
     heard: list[int] = field(default_factory=lambda: [0, 0, 0])
+    stopped: int = 0
     put_back: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -279,7 +283,7 @@ class World:
 
     @property
     def all_have_heard(self) -> bool:
-        return min(self.heard) == len(self.log.cancels())
+        return min(self.heard) == len(self.log.erasures())
 
     def forget_ended(self) -> None:
         """As the gateways do with what ended long ago."""
@@ -309,19 +313,27 @@ class World:
         await self.settle()
 
     async def hear(self, reader: int) -> None:
-        """A gateway, or the worker (2), reads the next cancel or erasure."""
-        told = self.log.cancels()[self.heard[reader] :][:1]
+        """A gateway, or the worker (2), reads the next erasure."""
+        told = self.log.erasures()[self.heard[reader] :][:1]
         self.heard[reader] += len(told)
         for each in told:
             if reader < len(self.edges):
-                if isinstance(each, Erase):
-                    self.edges[reader].gateway.erased(each)
-            elif isinstance(each, Erase):
+                self.edges[reader].gateway.erased(each)
+            else:
                 self.worker.erase(SESSION, each.generation)
+        if reader < len(self.edges) and self.heard[reader] == len(self.log.erasures()):
+            self.known[reader] = self.erased
+        await self.settle()
+
+    async def stop(self) -> None:
+        """The worker reads the next cancel, or of the next gateway that an answer's client has come to."""
+        told = self.log.notices()[self.stopped :][:1]
+        self.stopped += len(told)
+        for each in told:
+            if isinstance(each, Adopt):
+                self.worker.adopt(each)
             elif not self.worker.cancel(each):
                 self.cancels.add(each, now_unix_ms())
-        if reader < len(self.edges) and self.heard[reader] == len(self.log.cancels()):
-            self.known[reader] = self.erased
         await self.settle()
 
     async def prepare(self) -> None:
@@ -392,8 +404,10 @@ class World:
         before = None
         while before != (before := (len(self.log.published), sum(map(len, self.log.replies.values())), self.put_back)):
             for reader in range(3):
-                while self.heard[reader] < len(self.log.cancels()):
+                while self.heard[reader] < len(self.log.erasures()):
                     await self.hear(reader)
+            while self.stopped < len(self.log.notices()):
+                await self.stop()
             await self.work(len(self.log.requests()) - self.prepared + 1, 20, acknowledged=True)
             for edge in (0, 1):
                 await self.deliver(edge, records=1_000_000)

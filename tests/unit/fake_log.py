@@ -1,7 +1,7 @@
 """A partition that is read again, for tests of who reads it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from shared.errors import BrokerUnavailable
@@ -49,7 +49,9 @@ class FakeReader:
     async def next_offset(self) -> int:
         return self.at
 
-    async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
+    async def read(
+        self, *, timeout_ms: int, max_records: int, keys: Container[bytes | None] | None = None
+    ) -> list[Record]:
         await asyncio.sleep(0)
         self.log.on_read(self.at)
         if self.log.fails:
@@ -57,7 +59,7 @@ class FakeReader:
             raise self.log.failure
         found = self.log.records[self.at : self.at + 1]
         self.at += len(found)
-        return found
+        return [record for record in found if keys is None or record.key in keys]
 
     async def stop(self) -> None:
         self.log.open_readers -= 1

@@ -28,6 +28,7 @@ from gateway.resumption import Resumption
 from gateway.session import Session
 from gateway.tracer import Tracer
 from shared.clock import now_unix_ms
+from shared.codec import decode_erase, decode_notice
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
@@ -39,6 +40,7 @@ from shared.messages import (
     ClientMessage,
     Erase,
     HandoffReason,
+    Notice,
     Reply,
     ReplyDelta,
     ReplyDone,
@@ -48,6 +50,7 @@ from shared.messages import (
     Timings,
     Usage,
 )
+from shared.partitioner import partition_of
 from shared.requests import Defaults
 from shared.session_key import SessionKey
 from shared.settings import Settings
@@ -91,6 +94,10 @@ class SlowTokenizer:
 @dataclass
 class FakeProducer:
     published: list[Outgoing] = field(default_factory=list)
+    num_partitions: int | None = None
+
+    def partition_of(self, topic: str, key: bytes) -> int | None:
+        return None if self.num_partitions is None else partition_of(key, self.num_partitions)
 
     async def publish(self, record: Outgoing) -> tuple[int, int]:
         await asyncio.sleep(0)
@@ -275,17 +282,29 @@ class Edge:
     quotas: FakeQuotas = field(default_factory=FakeQuotas)
     kafka_is_away: bool = False
     people: bool = False
+    admits: bool = False  # by the workers' reports
+    word_s: float = 0.0
     gateway: Gateway = field(init=False)
     _numbers: int = 0
 
     def __post_init__(self) -> None:
-        settings = Settings(admission=AdmissionSettings(enabled=False))
+        settings = Settings(admission=AdmissionSettings(enabled=self.admits))
         before = self.saboteur.before
         quotas: Any = before(self.quotas)
         fakes: dict[str, Any] = {"history": before(self.history), "metering": Metering(quotas=quotas)}
         producer: Any = self.producer
         questions: Any = self.questions
         nobody: Any = FakeHandoffs()
+        publisher = before(
+            RequestPublisher(
+                producer=producer,
+                topics=TOPICS,
+                defaults=Defaults.of(settings),
+                reply_partition=self.partition,
+                source=f"gateway-{self.partition}",
+                away=lambda: self.kafka_is_away,
+            )
+        )
         self.gateway = Gateway(
             limits=AdmissionLimits(
                 max_input_tokens=1_000,
@@ -299,20 +318,13 @@ class Edge:
             tokenizer=Tokenizer.byte_level(),
             faq=before(shipped_faq(), within=("index",)),
             min_score=DEFAULT_MIN_SCORE,
-            publisher=before(
-                RequestPublisher(
-                    producer=producer,
-                    topics=TOPICS,
-                    defaults=Defaults.of(settings),
-                    reply_partition=self.partition,
-                    source=f"gateway-{self.partition}",
-                    away=lambda: self.kafka_is_away,
-                )
-            ),
+            publisher=publisher,
             gatekeeper=before(Gatekeeper(Admission(AdmissionPolicy.of(settings))), within=("admission",)),
             resumption=before(
                 Resumption(
                     key=CursorKey(b"secret"),
+                    adopt=publisher.adopt,
+                    word_s=self.word_s,
                     follower=self.follower,
                     questions=questions,
                     partition=self.partition,
@@ -347,12 +359,16 @@ class Edge:
     @property
     def cancelled(self) -> list[str]:
         """The requests that workers were told to stop."""
-        return [each.request_id for each in self.told_all if isinstance(each, Cancel)]
+        return [told.request_id for told in self.notices if isinstance(told, Cancel)]
 
     @property
-    def told_all(self) -> list[Cancel | Erase]:
+    def notices(self) -> list[Notice]:
+        return [decode_notice(record.value) for record in self.producer.of(TOPICS.cancels)]
+
+    @property
+    def told_all(self) -> list[Erase]:
         """What every worker and gateway was told."""
-        return [msgpack.decode(record.value or b"", type=Cancel | Erase) for record in self.producer.of(TOPICS.cancels)]
+        return [decode_erase(record.value) for record in self.producer.of(TOPICS.erasures)]
 
 
 def delta(request_id: str, text: str, offset: int = 0, *, session_id: str = "s") -> ReplyDelta:

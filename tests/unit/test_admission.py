@@ -108,11 +108,12 @@ def make_admission(**given: Any) -> Admission:
     return Admission(AdmissionPolicy.of(Settings(admission=AdmissionSettings(**given))))
 
 
-def report(*, first_token_ms: float, slots: int = 8) -> WorkerReport:
+def report(*, first_token_ms: float, slots: int = 8, name: str = "w", partitions: tuple[int, ...] = ()) -> WorkerReport:
     return WorkerReport(
-        worker_id="w",
+        worker_id=name,
         unix_ms=int(NOW),
         buckets=BUCKETS,
+        partitions=dict.fromkeys(BUCKETS, partitions),
         slots=slots,
         running=slots,
         first_token_ms=dict.fromkeys(BUCKETS, first_token_ms),
@@ -129,10 +130,35 @@ def decide(
     soft: int = 3_000,
     bucket: Bucket = "short",
     tenant: str = "demo",
+    partition: int | None = 0,
 ) -> Decision:
     received = now - waited
     deadline = Deadline.after(received, first_token_ms=soft, whole_ms=15_000)
-    return admission.decide(name, tenant, bucket, deadline, received_unix_ms=received, now_unix_ms=now)
+    return admission.decide(
+        name, tenant, bucket, deadline, partition=partition, received_unix_ms=received, now_unix_ms=now
+    )
+
+
+def test_a_hot_partition_is_refused_beside_idle_workers_and_no_other_is() -> None:
+    """The key decides which worker gets a request: that another one has nothing to do is of no use to it."""
+    admission = make_admission()
+    admission.fleet.observe(report(name="busy", first_token_ms=60_000.0, partitions=(0, 2)), NOW)
+    admission.fleet.observe(report(name="idle", first_token_ms=50.0, partitions=(1, 3)), NOW)
+    assert decide(admission, "tried", partition=0).eta_ms == 60_000.0
+    assert [decide(admission, f"r{number}", partition=number).light for number in range(4)] == [
+        "infeasible",
+        None,
+        "infeasible",
+        None,
+    ]
+
+
+def test_a_wrong_prediction_is_found_out_of_each_worker() -> None:
+    admission = make_admission()
+    for number in range(3):
+        admission.fleet.observe(report(name=f"w{number}", first_token_ms=60_000.0, partitions=(number,)), NOW)
+    lights = [decide(admission, f"r{number}", partition=number % 3).light for number in range(6)]
+    assert lights == [None] * 3 + ["infeasible"] * 3
 
 
 def test_without_a_report_every_request_goes_to_the_workers() -> None:

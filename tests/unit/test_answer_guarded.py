@@ -28,8 +28,7 @@ def test_deltas_so_far_and_the_end_are_of_one_text(text: str, taken: list[bool])
     deltas = write(written, text, taken)
     ended = done(written)
     assert deltas == written.text == ended.output_text
-    so_far = written.so_far()
-    assert (so_far.delta if so_far is not None else "") == written.text
+    assert written.so_far().delta == written.text
     alone = FactGuard([ENTRY], ())
     assert ended.output_text == alone.feed(text.partition("END")[0]) + alone.finish()
     assert ended.replaced == alone.replaced
@@ -59,7 +58,7 @@ def test_who_wrote_the_answer_is_told() -> None:
 def test_an_answer_of_which_nothing_is_left_says_so() -> None:
     written = answer(guard=FactGuard([], ()))
     write(written, "It is €9.")
-    assert (written.withheld, written.text, written.so_far()) == (True, "", None)
+    assert (written.withheld, written.text, written.so_far().delta) == (True, "", "")
     assert not guarded().withheld
 
 

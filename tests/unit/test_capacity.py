@@ -1,8 +1,12 @@
 """When a request that is sent now would get its first token, by what the workers said and what was sent since."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import pytest
-from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gateway.capacity import Fleet
 from shared.messages import Bucket, WorkerReport
@@ -17,6 +21,7 @@ def report(
     *,
     unix_ms: float = NOW,
     buckets: tuple[Bucket, ...] = BUCKETS,
+    partitions: Sequence[int] = (),
     slots: int = 4,
     running: int = 4,
     backlog_ms: float = 0.0,
@@ -27,6 +32,7 @@ def report(
         worker_id=name,
         unix_ms=int(unix_ms),
         buckets=buckets,
+        partitions={bucket: tuple(partitions) for bucket in buckets if partitions},
         slots=slots,
         running=running,
         backlog_ms=backlog_ms,
@@ -35,37 +41,48 @@ def report(
     )
 
 
+def eta_ms(fleet: Fleet, bucket: Bucket, now: float, partition: int | None = None) -> float | None:
+    reader = fleet.reader(bucket, partition, now)
+    return None if reader is None else reader.eta_ms(bucket, now)
+
+
+def send(fleet: Fleet, bucket: Bucket, now: float, partition: int | None = None) -> None:
+    reader = fleet.reader(bucket, partition, now)
+    if reader is not None:
+        fleet.sent(reader, bucket, now)
+
+
 @pytest.fixture
 def fleet() -> Fleet:
     return Fleet(ttl_ms=TTL_MS)
 
 
 def test_without_a_worker_there_is_no_opinion(fleet: Fleet) -> None:
-    assert fleet.eta_ms("short", NOW) is None
+    assert eta_ms(fleet, "short", NOW) is None
 
 
 def test_a_report_is_believed_as_it_is(fleet: Fleet) -> None:
     fleet.observe(report(first_token_ms=120.0), NOW)
-    assert fleet.eta_ms("short", NOW) == 120.0
+    assert eta_ms(fleet, "short", NOW) == 120.0
 
 
 def test_a_bucket_that_nobody_serves_has_no_prediction(fleet: Fleet) -> None:
     fleet.observe(report(buckets=("short",)), NOW)
-    assert fleet.eta_ms("long", NOW) is None
+    assert eta_ms(fleet, "long", NOW) is None
 
 
 def test_the_soonest_worker_counts(fleet: Fleet) -> None:
     fleet.observe(report("w1", first_token_ms=9_000.0), NOW)
     fleet.observe(report("w2", first_token_ms=80.0), NOW)
-    assert fleet.eta_ms("short", NOW) == 80.0
+    assert eta_ms(fleet, "short", NOW) == 80.0
 
 
 def test_a_burst_between_two_reports_is_seen(fleet: Fleet) -> None:
     """Ten requests of 50 ms each stand before the eleventh, on a worker without a free slot."""
     fleet.observe(report(first_token_ms=100.0, service_ms=50.0), NOW)
     for _ in range(10):
-        fleet.sent("short", NOW)
-    assert fleet.eta_ms("short", NOW) == 600.0
+        send(fleet, "short", NOW)
+    assert eta_ms(fleet, "short", NOW) == 600.0
 
 
 def test_what_was_sent_is_shared_by_the_workers_of_its_bucket(fleet: Fleet) -> None:
@@ -73,47 +90,47 @@ def test_what_was_sent_is_shared_by_the_workers_of_its_bucket(fleet: Fleet) -> N
         fleet.observe(report(name), NOW)
     fleet.observe(report("w3", buckets=("long",), first_token_ms=900.0), NOW)
     for _ in range(10):
-        fleet.sent("short", NOW)
-    assert fleet.eta_ms("short", NOW) == 350.0
-    assert fleet.eta_ms("long", NOW) == 350.0
+        send(fleet, "short", NOW)
+    assert eta_ms(fleet, "short", NOW) == 350.0
+    assert eta_ms(fleet, "long", NOW) == 350.0
 
 
 def test_free_slots_take_in_what_was_sent_without_a_queue(fleet: Fleet) -> None:
     fleet.observe(report(slots=4, running=1), NOW)
     for _ in range(3):
-        fleet.sent("short", NOW)
-    assert fleet.eta_ms("short", NOW) == 100.0
-    fleet.sent("short", NOW)
-    assert fleet.eta_ms("short", NOW) == 150.0
+        send(fleet, "short", NOW)
+    assert eta_ms(fleet, "short", NOW) == 100.0
+    send(fleet, "short", NOW)
+    assert eta_ms(fleet, "short", NOW) == 150.0
 
 
 def test_time_works_off_what_was_ahead_and_no_more(fleet: Fleet) -> None:
     """The queue of 400 ms melts; the request's own 100 ms do not."""
     fleet.observe(report(first_token_ms=500.0, backlog_ms=400.0), NOW)
-    assert [fleet.eta_ms("short", NOW + later) for later in (0, 150, 400, 2_000)] == [500.0, 350.0, 100.0, 100.0]
+    assert [eta_ms(fleet, "short", NOW + later) for later in (0, 150, 400, 2_000)] == [500.0, 350.0, 100.0, 100.0]
 
 
 def test_a_steady_load_below_capacity_does_not_look_like_a_queue(fleet: Fleet) -> None:
     """One request of 50 ms every 100 ms, and a report that is half a second old."""
     fleet.observe(report(first_token_ms=100.0, service_ms=50.0), NOW)
     for number in range(5):
-        fleet.sent("short", NOW + 100 * number)
-    assert fleet.eta_ms("short", NOW + 500) == 100.0
+        send(fleet, "short", NOW + 100 * number)
+    assert eta_ms(fleet, "short", NOW + 500) == 100.0
 
 
 def test_a_new_report_counts_what_was_sent_before_it(fleet: Fleet) -> None:
     """What was sent just before is not in it yet."""
     fleet.observe(report(), NOW)
     for sent_unix_ms in (NOW + 100, NOW + 200, NOW + 480):
-        fleet.sent("short", sent_unix_ms)
+        send(fleet, "short", sent_unix_ms)
     fleet.observe(report(first_token_ms=200.0), NOW + 500)
-    assert fleet.eta_ms("short", NOW + 500) == 250.0
+    assert eta_ms(fleet, "short", NOW + 500) == 250.0
 
 
 def test_a_silent_worker_is_forgotten(fleet: Fleet) -> None:
     fleet.observe(report(), NOW)
-    assert fleet.eta_ms("short", NOW + TTL_MS) is not None
-    assert fleet.eta_ms("short", NOW + TTL_MS + 1) is None
+    assert eta_ms(fleet, "short", NOW + TTL_MS) is not None
+    assert eta_ms(fleet, "short", NOW + TTL_MS + 1) is None
     assert len(fleet) == 1
     assert fleet.expire(NOW + TTL_MS + 1) == ["w1"]
     assert len(fleet) == fleet.slots == 0
@@ -131,28 +148,64 @@ def test_a_leaving_worker_is_forgotten_at_once(fleet: Fleet) -> None:
     fleet.observe(report("w2", first_token_ms=700.0), NOW)
     assert fleet.forget("w1")
     assert not fleet.forget("w1")
-    assert fleet.eta_ms("short", NOW) == 700.0
+    assert eta_ms(fleet, "short", NOW) == 700.0
 
 
 @pytest.mark.parametrize("skew_ms", [-3_600_000.0, -180_000.0, 180_000.0, 3_600_000.0])
 def test_a_workers_clock_that_is_off_makes_no_report_stale_or_fresh_for_ever(fleet: Fleet, skew_ms: float) -> None:
     fleet.observe(report(unix_ms=NOW - skew_ms), NOW)
-    assert fleet.eta_ms("short", NOW + TTL_MS) is not None
-    assert fleet.eta_ms("short", NOW + TTL_MS + 1) is None
+    assert eta_ms(fleet, "short", NOW + TTL_MS) is not None
+    assert eta_ms(fleet, "short", NOW + TTL_MS + 1) is None
 
 
 def test_a_gateways_clock_that_is_set_back_keeps_no_dead_worker(fleet: Fleet) -> None:
     fleet.observe(report(), NOW)
-    assert fleet.eta_ms("short", NOW - 3_600_000) is None
+    assert eta_ms(fleet, "short", NOW - 3_600_000) is None
     fleet.observe(report(unix_ms=NOW), NOW - 3_600_000)
-    assert fleet.eta_ms("short", NOW - 3_600_000) == 100.0
+    assert eta_ms(fleet, "short", NOW - 3_600_000) == 100.0
 
 
-MS = st.floats(0, 1e9)
+@pytest.mark.parametrize("partition", [None, 7])
+def test_where_nobody_reads_the_partition_the_soonest_counts(fleet: Fleet, partition: int | None) -> None:
+    """In a rebalance, and of a worker that does not say what it reads."""
+    fleet.observe(report("w1", first_token_ms=9_000.0, partitions=[0]), NOW)
+    fleet.observe(report("w2", first_token_ms=80.0), NOW)
+    assert eta_ms(fleet, "short", NOW, partition) == 80.0
+
+
+def test_the_worker_that_reads_the_partition_counts(fleet: Fleet) -> None:
+    fleet.observe(report("w1", first_token_ms=9_000.0, partitions=[0, 2]), NOW)
+    fleet.observe(report("w2", first_token_ms=80.0, partitions=[1, 3]), NOW)
+    assert [eta_ms(fleet, "short", NOW, partition) for partition in range(4)] == [9_000.0, 80.0, 9_000.0, 80.0]
+
+
+def test_what_was_sent_counts_with_its_worker_alone(fleet: Fleet) -> None:
+    for number, name in enumerate(("w1", "w2")):
+        fleet.observe(report(name, partitions=[number]), NOW)
+    for _ in range(10):
+        send(fleet, "short", NOW, 0)
+    assert [eta_ms(fleet, "long", NOW, partition) for partition in range(2)] == [600.0, 100.0]
+
+
+def test_a_partition_is_of_whoever_said_so_last(fleet: Fleet) -> None:
+    """A worker that has not noticed yet what it lost goes on saying so."""
+    old, new = report("old", partitions=[0, 1]), report("new", first_token_ms=700.0, partitions=[1])
+    for each in (old, new, old):
+        fleet.observe(each, NOW)
+    assert eta_ms(fleet, "short", NOW, 1) == 700.0
+    fleet.observe(report("old", partitions=[0]), NOW)
+    assert [eta_ms(fleet, "short", NOW, partition) for partition in range(2)] == [100.0, 700.0]
+    fleet.forget("new")
+    assert eta_ms(fleet, "short", NOW, 1) == 100.0
+
+
+MS = st.floats(0, 1e6)
+NAMES = st.sampled_from(["w1", "w2", "w3"])
 REPORTS = st.builds(
     report,
-    st.sampled_from(["w1", "w2", "w3"]),
+    NAMES,
     buckets=st.lists(st.sampled_from(BUCKETS), unique=True).map(tuple),
+    partitions=st.lists(st.integers(0, 3), unique=True),
     slots=st.integers(0, 64),
     running=st.integers(0, 64),
     backlog_ms=MS,
@@ -161,23 +214,87 @@ REPORTS = st.builds(
 )
 
 
-@given(st.lists(REPORTS | st.sampled_from(BUCKETS), max_size=30), st.floats(0, 2 * TTL_MS))
-def test_whatever_is_reported_and_sent_a_prediction_is_a_time(told: list[WorkerReport | Bucket], later: float) -> None:
-    """None, or not negative and never below the least that any report leaves once its queue is worked off."""
-    fleet = Fleet(ttl_ms=TTL_MS)
-    newest: dict[str, WorkerReport] = {}
-    for item in told:
-        if isinstance(item, WorkerReport):
-            fleet.observe(item, NOW)
-            newest[item.worker_id] = item
-        else:
-            fleet.sent(item, NOW)
-    for bucket in BUCKETS:
-        eta = fleet.eta_ms(bucket, NOW + later)
-        serving = [one for one in newest.values() if bucket in one.buckets]
-        if later > TTL_MS or not serving:
-            assert eta is None
-        else:
-            least = min(one.first_token_ms[bucket] - min(one.backlog_ms, one.first_token_ms[bucket]) for one in serving)
-            assert eta is not None
-            assert eta >= least >= 0
+@dataclass
+class Told:
+    """A worker as the definition has it: its newest report, and every request that was sent to it, with its time."""
+
+    report: WorkerReport
+    received: float
+    sent: list[tuple[float, Bucket]]
+
+    def eta_ms(self, bucket: Bucket, now: float) -> float:
+        ahead = [
+            self.report.service_ms[each]
+            for at, each in self.sent
+            if at > self.received - 50.0 and each in self.report.buckets
+        ]
+        free = max(0, self.report.slots - self.report.running - self.report.waiting)
+        ahead_ms = sum(ahead) * (1 - free / len(ahead)) if len(ahead) > free else 0.0
+        first_ms = self.report.first_token_ms[bucket]
+        queue_ms = min(self.report.backlog_ms, first_ms)
+        return first_ms - queue_ms + max(0.0, queue_ms + ahead_ms - (now - self.received))
+
+
+class AnyFleet(RuleBasedStateMachine):
+    """Workers report, leave and fall silent, requests are sent: each is told the time that the definition says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fleet = Fleet(ttl_ms=TTL_MS)
+        self.now = NOW
+        self.told: dict[str, Told] = {}
+        self.said: dict[tuple[Bucket, int], str] = {}
+
+    def reads(self, name: str) -> set[tuple[Bucket, int]]:
+        told = self.told.get(name)
+        return {(b, n) for b, numbers in told.report.partitions.items() for n in numbers} if told is not None else set()
+
+    @rule(later=st.sampled_from([0.0, 1.0, 49.0, 51.0, 1_000.0, TTL_MS]))
+    def time_passes(self, later: float) -> None:
+        self.now += later
+
+    @rule(newest=REPORTS)
+    def observe(self, newest: WorkerReport) -> None:
+        before = self.reads(newest.worker_id)
+        sent = self.told[newest.worker_id].sent if newest.worker_id in self.told else []
+        self.told[newest.worker_id] = Told(newest, self.now, sent)
+        self.said.update(dict.fromkeys(self.reads(newest.worker_id) - before, newest.worker_id))
+        self.fleet.observe(newest, self.now)
+
+    @rule(name=NAMES)
+    def leave(self, name: str) -> None:
+        assert self.fleet.forget(name) == (self.told.pop(name, None) is not None)
+
+    @rule()
+    def expire(self) -> None:
+        silent = {name for name, told in self.told.items() if self.now - told.received > TTL_MS}
+        assert set(self.fleet.expire(self.now)) == silent
+        for name in silent:
+            del self.told[name]
+
+    @rule(bucket=st.sampled_from(BUCKETS), partition=st.none() | st.integers(0, 3))
+    def ask(self, bucket: Bucket, partition: int | None) -> None:
+        fresh = {name: told for name, told in self.told.items() if self.now - told.received <= TTL_MS}
+        etas = {name: told.eta_ms(bucket, self.now) for name, told in fresh.items() if bucket in told.report.buckets}
+        reader = self.fleet.reader(bucket, partition, self.now)
+        if partition is not None:
+            said = self.said.get((bucket, partition), "")
+            if said in fresh and (bucket, partition) in self.reads(said):
+                etas = {said: etas[said]}
+        if reader is None:
+            assert not etas
+            return
+        name = reader.report.worker_id
+        assert reader.eta_ms(bucket, self.now) == pytest.approx(etas[name], abs=0.001)
+        assert etas[name] == pytest.approx(min(etas.values()), abs=0.001)
+        self.told[name].sent.append((self.now, bucket))
+        self.fleet.sent(reader, bucket, self.now)
+
+    @invariant()
+    def the_sums_are_right(self) -> None:
+        assert len(self.fleet) == len(self.told)
+        assert self.fleet.slots == sum(told.report.slots for told in self.told.values())
+
+
+AnyFleet.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAnyFleet = AnyFleet.TestCase

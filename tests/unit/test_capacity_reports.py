@@ -15,6 +15,7 @@ from workers.outlook import Outlook
 
 INTERVAL_S = 0.5
 SOON_S = 0.05
+PARTITIONS_SOON_S = 0.21
 
 
 def outlook(first_token_ms: float) -> Outlook:
@@ -36,6 +37,7 @@ class Reporter:
     newest: Outlook | None = None
     heard: list[tuple[float, float]] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    partitions: frozenset[tuple[str, int]] | None = frozenset()
 
     async def publish(self, record: Outgoing) -> None:
         report = msgpack.decode(record.value or b"", type=WorkerReport)
@@ -55,6 +57,7 @@ class Reporter:
             interval_s=INTERVAL_S,
             outlook=lambda: self.newest,
             changed=self.changed,
+            partitions=lambda: self.partitions,
         )
         return asyncio.create_task(publisher.run())
 
@@ -72,6 +75,22 @@ def test_a_change_is_told_within_50_ms_whenever_it_comes() -> None:
             await asyncio.sleep(SOON_S)
             assert [ms for at_s, ms in reporter.heard if came_s <= at_s <= came_s + SOON_S][-1:] == [promised_ms]
         reporting.cancel()
+
+    run_at_once(day())
+
+
+def test_partitions_that_come_or_go_are_told_before_the_interval_is_over() -> None:
+    async def day() -> None:
+        reporter = Reporter()
+        reporting = reporter.report()
+        reporter.look(0.0)
+        await asyncio.sleep(0.01)
+        before = len(reporter.heard)
+        for partitions in (None, frozenset({("chat.requests.short", 3)})):
+            reporter.partitions = partitions
+            await asyncio.sleep(PARTITIONS_SOON_S)
+        reporting.cancel()
+        assert len(reporter.heard) == before + 2
 
     run_at_once(day())
 

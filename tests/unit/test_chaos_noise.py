@@ -10,7 +10,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from ops.chaos.noise import Record, draw_connection, draw_record
-from shared.codec import client_decoder, decode_cancel, decode_reply, decode_report
+from shared.codec import client_decoder, decode_erase, decode_notice, decode_reply, decode_report
 from shared.errors import ProtocolError
 from shared.messages import SessionStart
 from shared.requests import open_request
@@ -18,7 +18,12 @@ from shared.topics import BUCKETS, REPLY_TOPIC, TopicNames
 
 NAMES = TopicNames("t.")
 REQUESTS = {NAMES.inbox, *(NAMES.requests(bucket) for bucket in BUCKETS)}
-READ = {NAMES.replies: decode_reply, NAMES.cancels: decode_cancel, NAMES.workers: decode_report}
+READ = {
+    NAMES.replies: decode_reply,
+    NAMES.cancels: decode_notice,
+    NAMES.erasures: decode_erase,
+    NAMES.workers: decode_report,
+}
 SUBPROTOCOL = "chat.v1.msgpack"
 
 

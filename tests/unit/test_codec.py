@@ -14,7 +14,8 @@ from shared.codec import (
     JSON,
     MSGPACK,
     client_decoder,
-    decode_cancel,
+    decode_erase,
+    decode_notice,
     decode_reply,
     decode_report,
     decode_request,
@@ -25,10 +26,11 @@ from shared.codec import (
 from shared.errors import ProtocolError
 from shared.fields import MAX_INTEGER, MAX_SEED
 from shared.messages import (
-    Cancel,
     ChatRequest,
     ClientMessage,
+    Erase,
     Message,
+    Notice,
     Reply,
     ResponseCreate,
     ServerMessage,
@@ -103,13 +105,14 @@ def test_a_request_record_is_read_in_either_form(request: ChatRequest) -> None:
     assert decode_request(json_encode(request), JSON + "; charset=utf-8") == request
 
 
-@given(any_of(Reply), any_of(Cancel), any_of(WorkerReport))
+@given(any_of(Reply), any_of(Notice), any_of(Erase), any_of(WorkerReport))
 def test_what_the_processes_tell_each_other_is_read_as_it_was_written(
-    reply: Reply, cancel: Cancel, report: WorkerReport
+    reply: Reply, notice: Notice, erase: Erase, report: WorkerReport
 ) -> None:
     assert decode_report(msgpack_encode(report)) == report
     assert decode_reply(msgpack_encode(reply)) == reply
-    assert decode_cancel(msgpack_encode(cancel)) == cancel
+    assert decode_notice(msgpack_encode(notice)) == notice
+    assert decode_erase(msgpack_encode(erase)) == erase
 
 
 def test_text_frames_may_be_text_or_bytes() -> None:
@@ -247,7 +250,7 @@ def test_nesting_without_end_is_refused(data: bytes) -> None:
 def test_nesting_without_end_is_refused_in_messagepack(opening: bytes) -> None:
     data = opening + b"\x91" * NESTED
     assert refused(from_msgpack, data).code in CODES
-    for decode in (decode_request, decode_reply, decode_cancel, decode_report):
+    for decode in (decode_request, decode_reply, decode_notice, decode_erase, decode_report):
         assert refused(decode, data).code == "invalid_record"
 
 
@@ -264,7 +267,8 @@ def test_arbitrary_bytes_are_a_message_or_a_protocol_error(data: bytes) -> None:
         from_msgpack,
         decode_request,
         decode_reply,
-        decode_cancel,
+        decode_notice,
+        decode_erase,
         decode_report,
     ]
     decoders.append(lambda value: decode_request(value, JSON))
@@ -296,7 +300,8 @@ def test_arbitrary_text_is_a_message_or_a_protocol_error(text: str) -> None:
 def test_a_record_without_a_value_is_refused() -> None:
     assert refused(decode_request, None).code == "invalid_record"  # type: ignore[arg-type]
     assert refused(decode_reply, None).code == "invalid_record"  # type: ignore[arg-type]
-    assert refused(decode_cancel, None).code == "invalid_record"  # type: ignore[arg-type]
+    assert refused(decode_notice, None).code == "invalid_record"  # type: ignore[arg-type]
+    assert refused(decode_erase, None).code == "invalid_record"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

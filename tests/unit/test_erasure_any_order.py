@@ -96,6 +96,10 @@ class Erasure(RuleBasedStateMachine):
     def hear(self, reader: int) -> None:
         self.runner.run(self.world.hear(reader))
 
+    @rule()
+    def stop(self) -> None:
+        self.runner.run(self.world.stop())
+
     @rule(records=st.integers(0, 2), steps=st.integers(0, 5), acknowledged=st.booleans())
     def work(self, records: int, steps: int, acknowledged: bool) -> None:
         self.runner.run(self.world.work(records, steps, acknowledged=acknowledged))

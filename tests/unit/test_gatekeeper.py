@@ -16,7 +16,7 @@ def gatekeeper() -> Gatekeeper:
     """It has sent one request to the workers, at 0 ms."""
     keeper = Gatekeeper(Admission(AdmissionPolicy.of(Settings())))
     deadline = Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000)
-    decision = keeper.admission.decide(R1, "demo", "short", deadline, received_unix_ms=0, now_unix_ms=0)
+    decision = keeper.admission.decide(R1, "demo", "short", deadline, partition=0, received_unix_ms=0, now_unix_ms=0)
     assert decision.light is None
     return keeper
 

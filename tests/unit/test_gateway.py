@@ -3,13 +3,27 @@
 import asyncio
 
 import pytest
-from gateways import LONG, MINUTE_MS, TOPICS, Edge, FakeConnection, SlowTokenizer, delta, done, quiet, until
+from gateways import (
+    LONG,
+    MINUTE_MS,
+    TOPICS,
+    Edge,
+    FakeConnection,
+    FakeProducer,
+    SlowTokenizer,
+    delta,
+    done,
+    quiet,
+    until,
+)
 
 from gateway.connection import put_all
 from gateway.cursor import CursorKey, Place, Told, checksum, digest_of, response_id
 from gateway.entry import Entry
 from shared.clock import now_unix_ms
 from shared.messages import (
+    Adopt,
+    Cancel,
     ErrorEvent,
     ResponseCancel,
     ResponseCreate,
@@ -18,8 +32,10 @@ from shared.messages import (
     SessionCreated,
     SessionDelete,
     SessionStart,
+    WorkerReport,
 )
-from shared.topics import BROADCAST_PARTITION
+from shared.partitioner import partition_of
+from shared.topics import BROADCAST_PARTITION, session_key
 
 START = SessionStart(session_id="s")
 QUESTION = "How do I return an item?"
@@ -42,6 +58,34 @@ def entry_of(edge: Edge, event_id: str) -> Entry:
 
 def name_of(event_id: str) -> str:
     return response_id("demo", "s", event_id, QUESTION)
+
+
+# --- which worker gets it
+
+
+async def test_a_session_is_admitted_by_the_worker_that_will_get_it_and_its_request_goes_there() -> None:
+    """One worker has no time before the deadline; it is tried once all the same."""
+    edge = Edge(FakeProducer(num_partitions=2), admits=True)
+    for number, first_token_ms in enumerate((10.0 * MINUTE_MS, 50.0)):
+        reads = WorkerReport(
+            worker_id=f"w{number}",
+            unix_ms=now_unix_ms(),
+            buckets=("short",),
+            slots=8,
+            first_token_ms={"short": first_token_ms},
+            partitions={"short": (number,)},
+        )
+        edge.gateway.gatekeeper.reported(reads.worker_id, reads)
+    sessions = [f"s{number}" for number in range(8)]
+    for session in sessions:
+        await edge.connect().say(SessionStart(session_id=session), asks("e"))
+    await quiet()
+    sent = edge.producer.of(TOPICS.requests("short"))
+    assert all(record.partition == partition_of(record.key or b"", 2) for record in sent)
+    at_the_idle = [key for key in (session_key("demo", session) for session in sessions) if partition_of(key, 2)]
+    assert 0 < len(at_the_idle) < len(sessions)
+    assert [record.key for record in sent if record.partition == 1] == at_the_idle
+    assert len(sent) == len(at_the_idle) + 1
 
 
 # --- an answer is adopted
@@ -145,7 +189,41 @@ async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(edge: Edge) 
     edge.questions.come.set()
     await quiet()
     assert [end.source for end in client.ends] == ["busy"], "there is no question to look up"
-    assert edge.cancelled == [name_of("e")]
+    stopped = [told for told in edge.notices if isinstance(told, Cancel)]
+    assert {told.request_id for told in stopped} == {name_of("e")}
+    assert {told.reply_partition for told in stopped} == {0, 1}, "it may be written for both"
+
+
+async def test_the_worker_that_has_an_answer_tells_it_where_its_client_is_and_nobody_reads_the_log() -> None:
+    edge = Edge(word_s=0.05)
+    edge.follower.stands = [delta(name_of("e"), "Within 30 days of that")]
+    client = await adopting(edge, text="Within", soft_ms=MINUTE_MS)
+    (told,) = edge.notices
+    entry = entry_of(edge, "e")
+    assert told == Adopt(request_id=name_of("e"), reply_partition=0, created_unix_ms=entry.asked_unix_ms)
+    edge.gateway.replied([delta(name_of("e"), "Within 30 ")])
+    await until(lambda: entry.promised is None)
+    assert (entry.text, entry.input) == ("Within 30 ", "")
+    edge.gateway.replied([delta(name_of("e"), "days.", 10), done(name_of("e"), "Within 30 days.")])
+    assert [end.output_text for end in client.ends] == ["Within 30 days."]
+
+
+async def test_a_worker_that_has_no_text_yet_is_heard_too() -> None:
+    edge = Edge(word_s=0.05)
+    edge.follower.stands = [delta(name_of("e"), "Within 30 days")]
+    await adopting(edge, soft_ms=MINUTE_MS)
+    edge.gateway.replied([delta(name_of("e"), "")])
+    entry = entry_of(edge, "e")
+    await until(lambda: entry.promised is None)
+    assert entry.text == ""
+
+
+async def test_an_answer_that_no_worker_tells_of_is_read_from_the_log() -> None:
+    edge = Edge(word_s=0.05)
+    edge.follower.stands = [delta(name_of("e"), "Within 30 days")]
+    await adopting(edge, soft_ms=MINUTE_MS)
+    await until(lambda: entry_of(edge, "e").promised is None)
+    assert entry_of(edge, "e").text == "Within 30 days"
 
 
 async def test_while_kafka_is_known_to_be_away_the_faq_answers_at_once(edge: Edge) -> None:
@@ -251,13 +329,18 @@ async def test_a_cancel_that_comes_just_after_the_end_is_no_error(edge: Edge, na
     assert not any(isinstance(message, ErrorEvent) for message in client.heard)
 
 
-async def test_what_every_worker_is_to_hear_is_written_where_every_worker_reads(edge: Edge) -> None:
-    """Whatever number of partitions the topic has by now."""
+async def test_an_erasure_is_written_where_all_read_and_a_cancel_where_the_worker_does_that_has_the_request() -> None:
+    """Whatever number of partitions the topics have by now."""
+    edge = Edge(FakeProducer(num_partitions=3))
     client = await edge.connect().say(START, asks("e"))
     await quiet()
     await client.say(ResponseCancel(target_event_id="e"), SessionDelete())
     await quiet()
-    assert [record.partition for record in edge.producer.of(TOPICS.cancels)] == [BROADCAST_PARTITION] * 2
+    (request,), (cancel,), (erasure,) = map(
+        edge.producer.of, (TOPICS.requests("short"), TOPICS.cancels, TOPICS.erasures)
+    )
+    assert (cancel.key, cancel.partition) == (request.key, request.partition) == (b"demo/s", partition_of(b"demo/s", 3))
+    assert erasure.partition == BROADCAST_PARTITION
 
 
 @pytest.mark.parametrize("event_id", ["never", None])

@@ -12,14 +12,14 @@ from shared.clock import now_unix_ms
 from shared.deadletters import DeadLetters
 from shared.deliveries import Partition
 from shared.kafka import Record
-from shared.messages import Cancel, ChatRequest, ReplyDone
+from shared.messages import ChatRequest, Erase, ReplyDone
 from shared.offsets import OffsetTracker
 from shared.requests import Defaults, Order, settle
 from shared.session_key import SessionKey
 from shared.settings import Settings
 from shared.topics import BUCKETS, TopicNames
-from workers.cancels import RecentCancels
 from workers.intake import Intake
+from workers.recent_cancels import RecentCancels
 from workers.reply_publisher import Target
 
 TOPICS = TopicNames()
@@ -257,49 +257,9 @@ async def test_with_nothing_begun_there_is_nothing_to_finish() -> None:
     await Bench().intake.finish(1)
 
 
-def requested(partition: int | None = 1, created: int | None = 5, request_id: str = "r") -> ChatRequest:
-    return ChatRequest(id=request_id, session_id="s", input="hi", reply_partition=partition, created_unix_ms=created)
-
-
-def cancel(partition: int | None = 1, created: int | None = 5, request_id: str = "r") -> Cancel:
-    return Cancel(request_id=request_id, reply_partition=partition, created_unix_ms=created)
-
-
-@pytest.mark.parametrize("partition", [None, 1])
-@pytest.mark.parametrize("created", [None, 5])
-def test_a_cancel_that_comes_before_its_request_is_for_that_one(partition: int | None, created: int | None) -> None:
-    """For all that it may mean, and once. Whoever asks for the same again, there or elsewhere, is answered."""
-    cancelled = RecentCancels()
-    cancelled.add(cancel(partition, created), 0)
-    assert not cancelled.take(requested(request_id="another"), 0)
-    assert cancelled.take(requested(partition=2), 0) == (partition is None)
-    cancelled.add(cancel(partition, created), 0)
-    assert cancelled.take(requested(created=6), 0) == (created is None)
-    cancelled.add(cancel(partition, created), 0)
-    assert cancelled.take(requested(), 0)
-    assert not cancelled.take(requested(), 0)
-
-
-def test_a_cancel_is_not_for_what_is_asked_under_its_id_much_later() -> None:
-    cancelled = RecentCancels()
-    for partition in (1, None):
-        cancelled.add(cancel(partition), 1_000.0)
-    assert not cancelled.take(requested(), 1_000.0 + 120_001)
-    cancelled.add(cancel(), 1_000.0)
-    cancelled.add(cancel(), 2_000.0)
-    assert cancelled.take(requested(), 1_000.0 + 120_001), "the last time counts"
-
-
-def test_the_cancels_read_last_are_kept() -> None:
-    cancelled = RecentCancels(capacity=2)
-    for request_id in "abac":
-        cancelled.add(cancel(request_id=request_id), 0)
-    assert [cancelled.take(requested(request_id=request_id), 0) for request_id in "abc"] == [True, False, True]
-
-
 def test_of_an_erased_conversation_nothing_stays_with_the_worker_nor_in_what_was_encoded() -> None:
     bench = Bench()
-    bench.intake.erase(SessionKey("demo", "s"), 7)
+    bench.intake.erase(Erase(tenant="demo", session_id="s", generation=7))
     assert bench.worker.erased == [(SessionKey("demo", "s"), 7)]
     assert bench.preparer.prompts.forgotten == [SessionKey("demo", "s")]
 

@@ -98,3 +98,18 @@ async def test_whoever_leaves_while_the_broker_is_away_is_let_go_and_nothing_tri
     follower.leave(P, "r")
     assert waiting.done()
     await log.all_closed()
+
+
+async def test_a_session_is_followed_as_long_as_one_of_its_answers_is() -> None:
+    log = FakeLog([record(offset, "s") for offset in range(3)])
+    follower, told = follow(log)
+    for response_id in ("r", "r", "q"):
+        await follower.join(Place(P, 0), "s", response_id)
+    follower.leave(P, "r")
+    told.clear()
+    log.records.append(record(3, "s"))
+    async with asyncio.timeout(5):
+        while not told:  # noqa: ASYNC110 - a test
+            await asyncio.sleep(0)
+    follower.leave(P, "q")
+    await log.all_closed()

@@ -11,6 +11,7 @@ from reliability import Reliability
 from shared.handoffs import Handoff
 from shared.messages import (
     CLIENT_TYPES,
+    Adopt,
     Cancel,
     ChatRequest,
     ClientInfo,
@@ -26,6 +27,7 @@ from shared.messages import (
     HandoffRequest,
     Limits,
     Message,
+    Notice,
     Ping,
     Pong,
     Reply,
@@ -52,8 +54,8 @@ from shared.messages import (
 )
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-UNIONS = (ClientMessage, ServerMessage, ChatRequest, Reply, Cancel, Handoff)
-EVERYTHING = ClientMessage | ServerMessage | ChatRequest | Reply | Cancel | Erase | Handoff | WorkerReport
+UNIONS = (ClientMessage, ServerMessage, ChatRequest, Reply, Notice, Handoff)
+EVERYTHING = ClientMessage | ServerMessage | ChatRequest | Reply | Notice | Erase | Handoff | WorkerReport
 
 
 KINDS = tuple(part for union in (*UNIONS, Erase, WorkerReport) for part in getattr(union, "__args__", (union,)))
@@ -295,6 +297,10 @@ GOLDEN: list[tuple[Message, str]] = [
         f'{{"type":"chat.done","request_id":"r","session_id":"s","attempt":1,{DONE_FIELDS}}}',
     ),
     (Cancel(request_id="r"), '{"type":"chat.cancel","request_id":"r"}'),
+    (
+        Adopt(request_id="r", reply_partition=3, created_unix_ms=5),
+        '{"type":"chat.adopt","request_id":"r","reply_partition":3,"created_unix_ms":5}',
+    ),
     (
         Handoff(
             id="h",

@@ -12,11 +12,12 @@ from poison_records import POISON
 from prometheus_client import REGISTRY
 
 from gateway.capacity_reader import read_reports
-from gateway.erasure_reader import read_erasures
 from shared import metrics
+from shared.erasure_reader import read_erasures
 from shared.kafka import Record
 from shared.messages import HandoffReason
-from workers.cancels import RecentCancels, read_cancels
+from workers.cancels import read_cancels
+from workers.recent_cancels import RecentCancels
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "dead-letters.md"
 
@@ -62,19 +63,19 @@ class OnceReader:
         return [Record("chat.any", 0, offset, b"k", value) for offset, value in enumerate(self.values)]
 
 
-@pytest.mark.parametrize(("who", "what"), [("report", "report"), ("cancel", "cancel"), ("erasure", "cancel")])
-async def test_what_nobody_can_read_and_nobody_keeps_is_no_dead_letter(who: str, what: str) -> None:
+@pytest.mark.parametrize("what", ["report", "cancel", "erasure"])
+async def test_what_nobody_can_read_and_nobody_keeps_is_no_dead_letter(what: str) -> None:
     """`replyline dlq list` would not show it."""
     reader: Any = OnceReader([b"", b"\xc1"])
     before, letters = ignored(what), dead_letters()
     reading = {
         "report": lambda: read_reports(reader, lambda *_: None),
         "cancel": lambda: read_cancels(
-            reader, cancel=lambda *_: True, cancelled=RecentCancels(), erase=lambda *_: None
+            reader, partitions=lambda: None, cancel=lambda _: True, cancelled=RecentCancels(), adopt=lambda _: None
         ),
         "erasure": lambda: read_erasures(reader, lambda _: None),
     }
     with pytest.raises(asyncio.CancelledError):
-        await reading[who]()
+        await reading[what]()
     assert ignored(what) == before + 2
     assert dead_letters() == letters

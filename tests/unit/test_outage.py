@@ -11,6 +11,7 @@ from shared.errors import BrokerUnavailable
 from shared.kafka import Outage, Record
 from shared.messages import Cancel
 from workers import cancels
+from workers.recent_cancels import RecentCancels
 
 
 def test_what_stays_so_is_said_once_a_minute_and_what_is_new_at_once() -> None:
@@ -41,7 +42,7 @@ async def test_a_worker_that_cannot_read_cancels_says_so(monkeypatch: pytest.Mon
     reader: Any = Reader()
     with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
         await cancels.read_cancels(
-            reader, cancel=lambda *_: True, cancelled=cancels.RecentCancels(), erase=lambda *_: None
+            reader, partitions=lambda: None, cancel=lambda _: True, cancelled=RecentCancels(), adopt=lambda _: None
         )
     assert [(line["what"], line["cause"]) for line in lines] == [("kafka cancels", "no right to read the topic")]
 
@@ -67,5 +68,7 @@ async def test_a_cancel_that_meets_a_fault_keeps_no_other_from_being_heard() -> 
 
     reader: Any = Reader()
     with capture_logs(), pytest.raises(asyncio.CancelledError):
-        await cancels.read_cancels(reader, cancel=cancel, cancelled=cancels.RecentCancels(), erase=lambda *_: None)
+        await cancels.read_cancels(
+            reader, partitions=lambda: None, cancel=cancel, cancelled=RecentCancels(), adopt=lambda _: None
+        )
     assert heard == ["good"]

@@ -25,9 +25,12 @@ def outlook(first_token_ms: dict[Bucket, float], *, backlog_ms: float = 0.0, run
 
 
 def test_a_report_has_what_the_outlook_says() -> None:
-    report = outlook({"short": 12.34567, "long": 99.0}, backlog_ms=7.0).report("w-1", ("short", "long"), 1_234.9)
+    report = outlook({"short": 12.34567, "long": 99.0}, backlog_ms=7.0).report(
+        "w-1", {"short": [0, 3], "long": []}, 1_234.9
+    )
     assert (report.worker_id, report.unix_ms, report.buckets) == ("w-1", 1_234, ("short", "long"))
     assert (report.slots, report.running, report.waiting, report.backlog_ms) == (8, 3, 2, 7.0)
+    assert report.partitions == {"short": (0, 3)}
     assert report.first_token_ms == report.service_ms == {"short": 12.346, "long": 99.0}
 
 
@@ -37,7 +40,7 @@ def test_a_report_has_what_the_outlook_says() -> None:
 )
 def test_whatever_is_predicted_the_gateways_can_read_it(first_token_ms: dict[Bucket, float], backlog_ms: float) -> None:
     """A prediction that is no number, or without end, is told as the longest."""
-    report = outlook(first_token_ms, backlog_ms=backlog_ms).report("w", BUCKETS, 1.0)
+    report = outlook(first_token_ms, backlog_ms=backlog_ms).report("w", dict.fromkeys(BUCKETS, ()), 1.0)
     assert decode_report(msgpack_encode(report)) == report
     for bucket, told in report.first_token_ms.items():
         given_ms = first_token_ms[bucket]

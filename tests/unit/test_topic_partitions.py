@@ -65,6 +65,16 @@ async def test_what_is_missing_and_what_is_too_small_have_each_its_remedy(broker
     assert [remedy.partition(":")[0] for remedy in told.remedies] == ["create them", "short"]
 
 
+async def test_cancels_that_would_miss_their_worker_have_one_remedy(broker: dict[str, int]) -> None:
+    wanted = KAFKA.topics.all(request_partitions=4, reply_partitions=1)
+    broker |= wanted | {"chat.cancels": 3}
+    (remedy,) = (await topics.describe(KAFKA, wanted)).remedies
+    assert remedy.startswith("chat.cancels has 3 partitions, and chat.requests.short has 4")
+    assert (await topics.create(KAFKA, wanted)).remedies == [remedy]
+    broker["chat.cancels"] = 2
+    assert [each.partition(":")[0] for each in (await topics.describe(KAFKA, wanted)).remedies] == ["chat.cancels"]
+
+
 class _Consumer:
     def __init__(self, partitions: int) -> None:
         self.known = {TopicPartition("t", number) for number in range(partitions)}

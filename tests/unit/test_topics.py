@@ -76,7 +76,8 @@ def test_topics_have_the_names_of_the_protocol() -> None:
         "chat.requests": 12,
         "chat.replies": 8,
         "chat.replies.external": 1,
-        "chat.cancels": 1,
+        "chat.cancels": 12,
+        "chat.erasures": 1,
         "chat.workers": 1,
         "chat.handoffs": 1,
         "chat.dead-letters": 1,
@@ -105,12 +106,14 @@ def test_a_conversation_has_one_key() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "test."])
-def test_of_each_worker_only_the_newest_report_is_kept_and_requests_bear_the_brokers_time(prefix: str) -> None:
+def test_of_each_worker_only_the_newest_report_is_kept_and_what_is_asked_and_cancelled_bears_the_brokers_time(
+    prefix: str,
+) -> None:
     topics = TopicNames(prefix)
     every = topics.all(request_partitions=1, reply_partitions=1)
-    requests = {topics.inbox, *(topics.requests(bucket) for bucket in BUCKETS)}
-    assert {name for name in every if "message.timestamp.type" in topics.config(name)} == requests
+    timed = {topics.inbox, topics.cancels, *(topics.requests(bucket) for bucket in BUCKETS)}
+    assert {name for name in every if "message.timestamp.type" in topics.config(name)} == timed
     assert {name for name in every if "cleanup.policy" in topics.config(name)} == {topics.workers}
     assert {topics.config(name)["compression.type"] for name in every} == {"uncompressed"}
-    assert {topics.config(name)["message.timestamp.type"] for name in requests} == {"LogAppendTime"}
+    assert {topics.config(name)["message.timestamp.type"] for name in timed} == {"LogAppendTime"}
     assert "compact" in topics.config(topics.workers)["cleanup.policy"]

@@ -6,8 +6,9 @@ from worker_bench import DEFAULTS, TOPIC, Bench, decided
 from shared.clock import now_unix_ms
 from shared.deliveries import Partition
 from shared.errors import EngineError, ProtocolError
-from shared.messages import Cancel, ChatRequest, ReplyDelta, ReplyDone
+from shared.messages import Adopt, Cancel, ChatRequest, ReplyDelta, ReplyDone
 from shared.requests import settle
+from workers.job import Job
 from workers.reply_publisher import Target
 
 THERE: Target = ("chat.replies", 1)
@@ -97,6 +98,69 @@ def test_what_was_answered_is_told_again_uncomputed() -> None:
     bench.acknowledge()
     assert bench.offsets.num_open == 0
     assert not bench.step()
+
+
+def adopt(bench: Bench, job: Job, partition: int = 1, *, earlier_ms: int = 0) -> None:
+    created = job.order.created_unix_ms - earlier_ms
+    bench.worker.adopt(Adopt(request_id=job.id, reply_partition=partition, created_unix_ms=created))
+
+
+def test_an_answer_whose_client_has_come_to_another_gateway_is_told_there_whole() -> None:
+    bench = Bench()
+    job = bench.accept(0, output=5, created_unix_ms=int(now_unix_ms()))
+    assert bench.step()
+    assert bench.step()
+    adopt(bench, job)
+    bench.run()
+    home, there = job.targets
+    assert (there, text_at(bench, home), text_at(bench, there)) == (THERE, "aaaaa", "aaaaa")
+    bench.acknowledge(target=home)
+    assert not bench.worker.idle
+    bench.acknowledge()
+    assert bench.worker.idle
+
+
+def test_a_gateway_hears_at_once_of_an_answer_that_has_no_text_yet() -> None:
+    bench = Bench()
+    job = bench.accept(0, output=5, created_unix_ms=int(now_unix_ms()))
+    adopt(bench, job)
+    assert [reply.delta for reply in bench.publisher.by_target[THERE] if isinstance(reply, ReplyDelta)] == [""]
+    bench.run()
+    assert text_at(bench, THERE) == "aaaaa"
+
+
+def test_an_answer_that_has_ended_is_told_to_the_gateway_that_its_client_has_come_to() -> None:
+    bench = Bench()
+    job = bench.accept(0, created_unix_ms=int(now_unix_ms()))
+    bench.run()
+    [end] = bench.ends()
+    bench.acknowledge()
+    adopt(bench, job)
+    assert bench.publisher.by_target[THERE] == [end]
+    bench.acknowledge()
+    assert bench.worker.idle
+
+
+@pytest.mark.parametrize("what", ["cancelled", "erased", "erased since", "asked earlier", "not here"])
+def test_a_gateway_hears_nothing_of_an_answer_that_is_not_its_clients(what: str) -> None:
+    """It reads the log, and finds there what became of it."""
+    bench = Bench()
+    job = bench.accept(0, output=5, created_unix_ms=int(now_unix_ms()))
+    assert bench.step()
+    if what == "cancelled":
+        bench.worker.cancel(CANCEL)
+    if what == "erased":
+        bench.erase()
+    if what == "erased since":
+        bench.run()
+        bench.acknowledge()
+        bench.erase()
+    if what == "not here":
+        bench.worker.adopt(Adopt(request_id="r9", reply_partition=1, created_unix_ms=1))
+    else:
+        adopt(bench, job, earlier_ms=1 if what == "asked earlier" else 0)
+    bench.run()
+    assert THERE not in bench.publisher.by_target
 
 
 CANCEL = Cancel(request_id="r0")

@@ -114,10 +114,21 @@ class Bench:
         self.engine_loop.tell = self.worker.hear
 
     def accept(
-        self, offset: int, *, output: int = 3, stops: tuple[str, ...] = (), generation: int | None = None
+        self,
+        offset: int,
+        *,
+        output: int = 3,
+        stops: tuple[str, ...] = (),
+        generation: int | None = None,
+        created_unix_ms: int | None = None,
     ) -> Job:
         request = ChatRequest(
-            id=f"r{offset}", session_id="s", input="hi", reply_topic="chat.replies", generation=generation
+            id=f"r{offset}",
+            session_id="s",
+            input="hi",
+            reply_topic="chat.replies",
+            generation=generation,
+            created_unix_ms=created_unix_ms,
         )
         now = now_unix_ms()
         order = settle(request, DEFAULTS, now)

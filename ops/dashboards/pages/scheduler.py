@@ -78,6 +78,13 @@ SCHEDULER = Page(
             (per_second(metrics.clock_skewed), "clock off"),
         ),
         panel(
+            "Cancels kept for two minutes",
+            "Good: below 1,000,000 a worker; none forgotten before, whose requests are computed for nobody.",
+            "short",
+            (highest(metrics.cancels_remembered, "instance"), "{{instance}}"),
+            (per_second(metrics.cancels_forgotten), "forgotten a second"),
+        ),
+        panel(
             "Consumer lag",
             "Good: a few records. Rising: more comes than is served.",
             "short",

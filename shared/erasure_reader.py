@@ -1,4 +1,4 @@
-"""Erasures from `chat.cancels`, as they come: what another gateway's client had erased is told by nobody.
+"""Erasures from `chat.erasures`, as they come: every worker and every gateway reads all of them.
 
 From the topic's end: of those before, Redis knows.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from shared import metrics
-from shared.codec import decode_cancel
+from shared.codec import decode_erase
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outage, PartitionReader
 from shared.messages import Erase
@@ -18,9 +18,7 @@ _RETRY_S: Final = 0.2
 
 
 async def read_erasures(reader: PartitionReader, erased: Callable[[Erase], None]) -> None:
-    """Connect, as long as it takes, and read until cancelled. Cancels are the workers' to heed; what is neither is
-    counted and skipped."""
-    await reader.start()
+    """Read until cancelled. What is no erasure is counted and skipped."""
     outage = Outage("kafka erasures")
     while True:
         try:
@@ -31,9 +29,6 @@ async def read_erasures(reader: PartitionReader, erased: Callable[[Erase], None]
             continue
         for record in records:
             try:
-                told = decode_cancel(record.value)
+                erased(decode_erase(record.value))
             except ProtocolError:
-                metrics.records_ignored.labels("cancel").inc()
-                continue
-            if isinstance(told, Erase):
-                erased(told)
+                metrics.records_ignored.labels("erasure").inc()

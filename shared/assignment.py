@@ -1,0 +1,94 @@
+"""Which member of a consumer group reads which partitions: pure.
+
+Partitions of one number stay together: a key chooses the same number in every topic that has as many partitions, so
+what one conversation asks is read by one member, whichever of its topics it is written to. Each member keeps what it
+read before, as far as all have alike: one that joins takes its share from the others, and of one that leaves the others
+take theirs. Nothing else moves.
+"""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Partitions = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """`held`, by topic, are the partitions of its last assignment, the group's `round`th: of two members that name the
+    same, the one with the later round had it last."""
+
+    topics: frozenset[str]
+    held: Partitions = field(default_factory=dict)
+    round: int = 0
+
+
+def assign(num_partitions: Mapping[str, int], members: Mapping[str, Member]) -> dict[str, dict[str, list[int]]]:
+    """By member and topic, the partitions. Topics whose number of partitions is not known are left out, and those that
+    nobody reads."""
+    assigned: dict[str, dict[str, list[int]]] = {name: {} for name in members}
+    loads = dict.fromkeys(sorted(members), 0)
+    last = _last_readers(members)
+    for topics, num, readers in _alike(num_partitions, members):
+        before = [_most_common(last.get((topic, number)) for topic in topics) for number in range(num)]
+        for number, name in enumerate(_share_out(before, {name: loads[name] for name in readers}, len(topics))):
+            loads[name] += len(topics)
+            for topic in topics:
+                assigned[name].setdefault(topic, []).append(number)
+    return assigned
+
+
+def _last_readers(members: Mapping[str, Member]) -> dict[tuple[str, int], str]:
+    """Who read a partition last."""
+    last: dict[tuple[str, int], str] = {}
+    for name, member in sorted(members.items(), key=lambda item: (item[1].round, item[0])):
+        for topic, numbers in member.held.items():
+            last.update(dict.fromkeys(((topic, number) for number in numbers), name))
+    return last
+
+
+def _alike(
+    num_partitions: Mapping[str, int], members: Mapping[str, Member]
+) -> list[tuple[list[str], int, tuple[str, ...]]]:
+    """Topics that the same members read and that have as many partitions, together; those with the fewest readers
+    first, for whom there is the least choice."""
+    groups: defaultdict[tuple[tuple[str, ...], int], list[str]] = defaultdict(list)
+    for topic, number in sorted(num_partitions.items()):
+        readers = tuple(sorted(name for name, member in members.items() if topic in member.topics))
+        if readers:
+            groups[readers, number].append(topic)
+    order = sorted(groups.items(), key=lambda group: (len(group[0][0]), group[1]))
+    return [(topics, number, readers) for (readers, number), topics in order]
+
+
+def _most_common(readers: Iterable[str | None]) -> str | None:
+    counts = Counter(reader for reader in readers if reader is not None)
+    return max(sorted(counts), key=lambda name: counts[name], default=None)
+
+
+def _share_out(before: Sequence[str | None], loads: Mapping[str, int], weight: int) -> list[str]:
+    """Who reads each number from now on, by who read it `before` and what each has already; each number is `weight`
+    partitions."""
+    held = Counter(name for name in before if name is not None and name in loads)
+    left = _even_shares(len(before), held, loads, weight)
+    kept: dict[int, str] = {}
+    for number, name in enumerate(before):
+        if name is not None and left[name] > 0:
+            kept[number] = name
+            left[name] -= 1
+    others = left.elements()
+    return [kept.get(number) or next(others) for number in range(len(before))]
+
+
+def _even_shares(num: int, held: Counter[str], loads: Mapping[str, int], weight: int) -> Counter[str]:
+    """How many numbers each gets: so that the least have the most they can, and where two may have one more, the one
+    that need not give it up."""
+    shares: Counter[str] = Counter()
+    heap = [(load, not held[name], name) for name, load in loads.items()]
+    heapq.heapify(heap)
+    for _ in range(num):
+        load, _, name = heap[0]
+        shares[name] += 1
+        heapq.heapreplace(heap, (load + weight, held[name] <= shares[name], name))
+    return shares

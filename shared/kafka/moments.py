@@ -1,0 +1,25 @@
+"""Where in a log a moment is."""
+
+from collections.abc import Collection
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+
+async def offsets_since(
+    consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition], since_unix_ms: int
+) -> dict[TopicPartition, int]:
+    """By partition, the first record that was written then or later by the topic's clock, or its end where none was.
+    librdkafka's broker knows no times: there it is the beginning. Raises `KafkaError`."""
+    if not partitions:
+        return {}
+    ends = await consumer.end_offsets(partitions)
+    beginnings = await consumer.beginning_offsets(partitions)
+    found = await consumer.offsets_for_times(dict.fromkeys(partitions, since_unix_ms))
+    # None: nothing is so young, or the broker knows no times at all. Of any time it is the latter.
+    of_any_time = await consumer.offsets_for_times(dict.fromkeys(partitions, 0))
+    return {
+        partition: found[partition].offset
+        if found[partition] is not None
+        else (beginnings if of_any_time[partition] is None else ends)[partition]
+        for partition in partitions
+    }
