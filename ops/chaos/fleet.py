@@ -70,7 +70,7 @@ class Fleet:
     """Use as a context manager. The processes' logs go with it, unless `keep_logs` is set or an error ends it. `lines`
     tells what was done, for the stories. `before`: proxies before the one broker and before Redis, whose addresses are
     the only ones that gateways and workers ever hear of; one for all of them, or one for each. `clocks`: those of
-    gateways and workers can be wrong. `hangs`: workers' engines can. `settings` of theirs beside the usual
+    gateways and workers can be wrong. `hangs`: workers' engines can hang. `settings` of theirs beside the usual
     ones."""
 
     brokers: int

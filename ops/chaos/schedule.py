@@ -14,7 +14,7 @@ from shared.errors import SettingsError
 
 
 class Kind(StrEnum):
-    """`HANG`: a worker's engine does. `REBALANCE`: a worker is asked to go, and is started again. `ROLL`: every
+    """`HANG`: a worker's engine hangs. `REBALANCE`: a worker is asked to go, and is started again. `ROLL`: every
     gateway and worker in turn is, as a deployment does. `CUT`: a client drops its own socket. `ops/chaos/menu.py` says
     of each what is done and what must hold; what a proxy does to connections is in `ops/chaos/weather.py`."""
 
