@@ -78,9 +78,13 @@ class Bandit:
     def choose(self, cell: str) -> int:
         """The action of the greatest upper confidence bound; of equal ones the shortest window.
 
+        No window, which the others are compared with, is chosen as often as any until there are enough trials of it.
         A choice counts as a trial at once, so that many of them without a reward yet are spread over the actions.
         """
         known = self._cells.setdefault(cell, _Cell())
+        if known.trials[0] < min(1 + _FEWEST_TRIALS, max(known.trials)):
+            known.trials[0] += 1
+            return 0
         bounds = [
             reward / trials + self._curiosity / math.sqrt(trials)
             for reward, trials in zip(known.rewards, known.trials, strict=True)
@@ -120,8 +124,9 @@ def read_table() -> BanditTable:
 
 
 def _best(shares: tuple[float, ...], arms: tuple[Arm, ...]) -> float:
-    """Of the actions that were tried often enough and, by their errors, are better than the first; else the first."""
-    least = arms[0].reward + arms[0].error
+    """Of the actions that, by their errors, are better than the first; else the first. Both must have been tried often
+    enough: what little is known of either says nothing of the two."""
+    least = arms[0].reward + arms[0].error if arms[0].trials >= _FEWEST_TRIALS else math.inf
     better = [
         (arm.reward, -share)
         for share, arm in zip(shares, arms, strict=True)

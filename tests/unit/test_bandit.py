@@ -15,7 +15,7 @@ from ops.simulate.learn import Course, Machine, train, worth
 from ops.simulate.simulator import Ending, Outcome
 from ops.simulate.trace import Request
 from shared.settings import Settings
-from workers.bandit import SHARES, Arm, Bandit, BanditTable, cell_of, learned, read_table
+from workers.bandit import SHARES, Arm, Bandit, BanditTable, _best, cell_of, learned, read_table
 from workers.window import Opening
 
 CELL = "busy-2-0-2"
@@ -56,6 +56,14 @@ def test_it_comes_to_choose_what_pays_best(best: int) -> None:
     assert learned(bandit.table("a game"))(opening(CELL)) == SHARES[best]
 
 
+@pytest.mark.parametrize("rounds", [60, 300, 2_000])
+def test_no_window_is_tried_as_often_as_any_until_that_is_enough(rounds: int) -> None:
+    """However badly it pays: what a window is compared with must be known as well."""
+    bandit = Bandit(0.2)
+    chosen = play(bandit, (-1.0, 0.0, 0.2, 0.0, 0.0), rounds, Random(3))
+    assert chosen.count(0) >= min(50, max(map(chosen.count, range(len(SHARES)))) - 1)
+
+
 def test_choices_without_a_reward_yet_are_spread() -> None:
     """Each action is tried before one is tried twice."""
     bandit = Bandit(1.0)
@@ -89,6 +97,8 @@ def _table(*arms: tuple[float, float, float]) -> BanditTable:
         (((100, 0.0, 0.01), (100, 0.1, 0.01)), SHARES[1]),
         (((100, 0.0, 0.06), (100, 0.1, 0.05)), 0.0),  # not clearly better
         (((100, 0.0, 0.01), (10, 0.9, 0.01)), 0.0),  # hardly tried
+        (((49, 0.0, 0.01), (100, 0.9, 0.01)), 0.0),  # no window hardly tried
+        (((50, 0.0, 0.01), (50, 0.9, 0.01)), SHARES[1]),
         (((100, 0.0, 0.01), (100, 0.2, 0.01), (100, 0.2, 0.01)), SHARES[1]),  # of equals the shortest
     ],
 )
@@ -99,6 +109,14 @@ def test_only_what_is_clearly_better_than_no_window_is_one(
     rule = learned(_table(*arms))
     assert rule(opening(CELL)) == share
     assert rule(opening("unknown")) == 0.0
+
+
+def test_no_cell_of_the_table_that_is_shipped_rests_on_few_trials() -> None:
+    """Neither those of the window that it gives nor those of none, which that is compared with."""
+    table = read_table()
+    for name, arms in table.cells.items():
+        share = _best(table.shares, arms)
+        assert share == 0.0 or min(arms[0].trials, arms[table.shares.index(share)].trials) >= 50, name
 
 
 @given(opening=OPENINGS)
