@@ -1,6 +1,7 @@
 """The compose file and the image keep what is promised of them; no engine is needed to check it."""
 
 import re
+import tomllib
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ CADDYFILE = (ROOT / "ops" / "docker" / "Caddyfile").read_text()
 ONE_SHOT = {"topics", "model", "model-gpu", "secret"}
 GATEWAYS = sorted(name for name in SERVICES if name.startswith("gateway"))
 LONG_RUNNING = SERVICES.keys() - ONE_SHOT
+GPU_WORKERS = sorted(name for name, service in SERVICES.items() if "devices" in str(service.get("deploy")))
 OBSERVABILITY = {name for name, service in SERVICES.items() if "observability" in service.get("profiles", ())}
 
 
@@ -274,6 +276,31 @@ def test_the_image_is_built_from_the_lock_and_does_not_run_as_root() -> None:
     assert re.search(r"^ARG PYTHON_IMAGE=python:\d+\.\d+\.\d+-slim", DOCKERFILE, re.MULTILINE)
     assert "--require-hashes -r requirements/image.txt" in DOCKERFILE
     assert re.findall(r"^USER (.+)$", DOCKERFILE, re.MULTILINE) == [SERVICES["gateway-0"]["user"]]
+
+
+@pytest.mark.parametrize("name", GPU_WORKERS)
+def test_the_image_of_a_gpus_worker_has_the_engine_that_it_names(name: str) -> None:
+    """From its own lock, by hash, with what the engine's extra asks for; and a GPU whose health can be read."""
+    service = SERVICES[name]
+    engine = _settings_of(service)["REPLYLINE_WORKER__ENGINE"]
+    assert service["build"]["args"] == {"GPU_ENGINE": engine}
+    assert service["image"] != SERVICES["worker"]["image"]
+    assert "COPY requirements/${GPU_ENGINE:-image}.txt requirements/" in DOCKERFILE
+    assert '--require-hashes -r "requirements/${GPU_ENGINE}.txt"' in DOCKERFILE
+    locked = set()
+    for lock in ("image", engine):
+        locked |= set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements" / f"{lock}.txt").read_text(), re.MULTILINE))
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][engine]
+    assert {re.split(r"[<>=;\[ ]", line)[0] for line in extra} <= locked
+    assert "nvidia-ml-py" in locked
+    assert "utility" in service["environment"]["NVIDIA_DRIVER_CAPABILITIES"].split(",")
+    (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
+
+
+def test_every_worker_of_the_gpu_profile_is_on_a_gpu() -> None:
+    in_profile = {name for name, service in SERVICES.items() if "gpu" in service.get("profiles", ())}
+    assert in_profile - ONE_SHOT == set(GPU_WORKERS) != set()
 
 
 def test_the_image_copies_every_package() -> None:
