@@ -7,6 +7,7 @@ from ops.planted_bugs.bug import Bug
 from ops.planted_bugs.claim_bugs import CLAIM_BUGS
 from ops.planted_bugs.door_bugs import DOOR_BUGS
 from ops.planted_bugs.fault_bugs import FAULT_BUGS
+from ops.planted_bugs.scale_bugs import SCALE_BUGS
 
 
 def find_misplaced(root: Path) -> list[str]:
@@ -391,4 +392,5 @@ BUGS: Final = (
     *FAULT_BUGS,
     *DOOR_BUGS,
     *CLAIM_BUGS,
+    *SCALE_BUGS,
 )
