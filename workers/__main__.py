@@ -172,6 +172,7 @@ class WorkerProcess:
         cancels = read_cancels(
             self._cancels,
             partitions=lambda: self._requests.partitions,
+            answered=lambda: self._worker.partitions,
             cancel=self._worker.cancel,
             cancelled=self._cancelled,
             adopt=self._worker.adopt,

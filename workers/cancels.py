@@ -26,17 +26,20 @@ async def read_cancels(
     reader: PartitionReader,
     *,
     partitions: Callable[[], Collection[Partition] | None],
+    answered: Callable[[], Collection[Partition]],
     cancel: Callable[[Cancel], bool],
     cancelled: RecentCancels,
     adopt: Callable[[Adopt], None],
 ) -> None:
-    """Read those of the request `partitions` that this worker has; of new ones also those of the last two minutes,
-    which another worker has read until now. None: a rebalance goes on, and what was read before is read on."""
+    """Read those of the request `partitions` that this worker has, and of those whose requests are `answered` here,
+    whoever has them by now: who was given one begins its answers anew, and here they are written on. Of new ones also
+    those of the last two minutes, which another has read until now. None: a rebalance goes on, and what was read before
+    is read on."""
     outage = Outage("kafka cancels")
     while True:
         try:
             if (held := partitions()) is not None:
-                wanted = cancel_partitions((number for _, number in held), reader.num_partitions)
+                wanted = cancel_partitions((number for _, number in {*held, *answered()}), reader.num_partitions)
                 await reader.follow(wanted, since_unix_ms=int(wire_unix_ms() - REMEMBERED_MS - _SKEW_MS))
             records = await reader.read()
         except BrokerUnavailable as error:

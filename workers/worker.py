@@ -230,6 +230,11 @@ class Worker:
         jobs = [job for job in self._jobs.values() if job.done is not None] if gone else self._jobs
         return not jobs and not self._unread
 
+    @property
+    def partitions(self) -> set[Partition]:
+        """Those of the requests that are being answered: one that has gone to another worker since is among them."""
+        return {partition for job in self._jobs.values() for partition, _ in job.origins}
+
     # --- the engine's thread
 
     async def run(self) -> None:

@@ -34,6 +34,20 @@ SCALE_BUGS: Final = (
         ("tests/unit/test_topic_layout.py",),
     ),
     Bug(
+        "an answer whose partition has moved cannot be cancelled",
+        "workers/cancels.py",
+        "{*held, *answered()}",
+        "held",
+        ("tests/unit/test_reading_cancels.py",),
+    ),
+    Bug(
+        "while a group shares out anew no cancel is read",
+        "workers/cancels.py",
+        "if (held := partitions()) is not None:\n",
+        "if (held := partitions() or frozenset()) is not None:\n",
+        ("tests/unit/test_reading_cancels.py",),
+    ),
+    Bug(
         "a cancel misses the worker that has its request",
         "gateway/request_publisher.py",
         "place = self.producer.partition_of(topic, key)",

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
+from itertools import count
 from typing import Any, Final
 
 import msgpack
@@ -12,8 +14,10 @@ from wire import Client
 
 from shared.codec import decode_report
 from shared.messages import WorkerReport
-from shared.topics import BUCKETS
+from shared.partitioner import partition_of
+from shared.topics import BUCKETS, session_key
 
+PARTITIONS: Final = 3
 SESSIONS: Final = 8
 REMEMBERED: Final = "replyline_worker_cancels_remembered"
 
@@ -29,7 +33,7 @@ async def system(make_system: MakeSystem) -> System:
 
 
 async def share_out(system: System, *workers: Service) -> dict[str, WorkerReport]:
-    """By name, the report of each worker once all partitions are somebody's."""
+    """By name, the report of each worker once all partitions are somebody's, and each worker has some."""
     newest: dict[str, WorkerReport] = {}
 
     async with system.reading("chat.workers") as tap:
@@ -39,10 +43,19 @@ async def share_out(system: System, *workers: Service) -> dict[str, WorkerReport
                 report = decode_report(record.value)
                 newest[report.worker_id] = report
             held = [(b, number) for each in newest.values() for b, ns in each.partitions.items() for number in ns]
-            return len(newest) == len(workers) and sorted(held) == sorted((b, n) for b in BUCKETS for n in range(3))
+            having = [name for name, each in newest.items() if any(each.partitions.values())]
+            return len(having) == len(workers) and sorted(held) == sorted(
+                (b, n) for b in BUCKETS for n in range(PARTITIONS)
+            )
 
         await eventually(is_done)
     return newest
+
+
+def in_partition(wanted: int, unique: Callable[[str], str]) -> str:
+    """A session whose requests go there."""
+    names = (unique(f"session{number}") for number in count())
+    return next(name for name in names if partition_of(session_key("demo", name), PARTITIONS) == wanted)
 
 
 async def test_a_cancel_is_read_by_the_worker_that_has_the_request_and_by_no_other(system: System) -> None:
@@ -60,6 +73,37 @@ async def test_a_cancel_is_read_by_the_worker_that_has_the_request_and_by_no_oth
     assert all(each() for each in ended), "both had some"
     await asyncio.sleep(1)  # who reads what is none of its own has read it by now
     assert [await worker.metric(REMEMBERED) for worker in workers] == [0, 0]
+
+
+async def test_a_cancel_reaches_both_where_the_partition_moved_while_the_answer_was_being_written(
+    system: System, unique: Callable[[str], str]
+) -> None:
+    """The one that had it writes on, and the one that has it now began it anew: neither does so for nothing."""
+    slow = {"worker__fake_decode_ms_per_step": 100, "promise__first_token_ms": 90_000, "promise__deadline_ms": 90_000}
+    first = await system.worker(**slow).ready()
+    gateway = await system.gateway(**slow).ready()
+    async with AsyncExitStack() as stack:
+        asked: list[tuple[Client, str]] = []
+        for number in range(SESSIONS):
+            name = in_partition(number % PARTITIONS, unique)
+            client = await stack.enter_async_context(Client.connect(gateway.ws, session_id=name))
+            running = await client.create("How do I return an item?", max_output_tokens=1_000)
+            await client.text_of(running, chars=5)
+            asked.append((client, running))
+        second = await system.worker(**slow).ready()
+        reports = (await share_out(system, first, second)).values()
+        (given,) = min((report.partitions["short"] for report in reports), key=len)
+        moved = len(range(given, SESSIONS, PARTITIONS))
+
+        async def has_begun() -> bool:
+            return await second.metric("replyline_worker_slots_used") == moved
+
+        await eventually(has_begun)
+        for client, running in asked:
+            await client.send({"type": "response.cancel", "target_event_id": running})
+            assert (await client.answer(running)).outcome[0] == "cancelled"
+    await eventually(lambda: len(first.logged("answered", status="cancelled")) == SESSIONS)
+    await eventually(lambda: len(second.logged("answered", status="cancelled")) == moved)
 
 
 async def test_a_worker_that_is_given_a_partition_knows_what_was_cancelled_of_it(

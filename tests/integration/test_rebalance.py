@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest_asyncio
@@ -105,3 +105,20 @@ async def test_who_had_left_the_group_has_lost_all_that_it_gets_back_and_commits
         await eventually(lambda: one.reader.commit({(group.topic, 0): 0}))
         await settled(one)
         assert sorted(one.lost) == sorted(one.has)
+
+
+async def test_a_member_without_a_partition_waits_for_one(group: Group) -> None:
+    """There are more members than partitions: it knows that it has none, which is not to know nothing."""
+    async with AsyncExitStack() as stack:
+        others = [await stack.enter_async_context(group.member(number)) for number in range(PARTITIONS - 1)]
+        async with group.member(PARTITIONS) as last:
+            await settled(*others, last)
+            async with group.member(PARTITIONS + 1) as idle:
+                await eventually(lambda: idle.reader.partitions == frozenset())
+                assert await idle.reader.lag() == {group.topic: 0}
+                assert await idle.reader.commit({})
+                assert not await idle.reader.commit({(group.topic, 0): 1})
+                given = last.reader.partitions
+                assert given
+                await last.reader.stop()
+                await eventually(lambda: idle.reader.partitions == given)

@@ -71,7 +71,12 @@ async def test_what_nobody_can_read_and_nobody_keeps_is_no_dead_letter(what: str
     reading = {
         "report": lambda: read_reports(reader, lambda *_: None),
         "cancel": lambda: read_cancels(
-            reader, partitions=lambda: None, cancel=lambda _: True, cancelled=RecentCancels(), adopt=lambda _: None
+            reader,
+            partitions=lambda: None,
+            answered=set,
+            cancel=lambda _: True,
+            cancelled=RecentCancels(),
+            adopt=lambda _: None,
         ),
         "erasure": lambda: read_erasures(reader, lambda _: None),
     }

@@ -42,7 +42,12 @@ async def test_a_worker_that_cannot_read_cancels_says_so(monkeypatch: pytest.Mon
     reader: Any = Reader()
     with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
         await cancels.read_cancels(
-            reader, partitions=lambda: None, cancel=lambda _: True, cancelled=RecentCancels(), adopt=lambda _: None
+            reader,
+            partitions=lambda: None,
+            answered=set,
+            cancel=lambda _: True,
+            cancelled=RecentCancels(),
+            adopt=lambda _: None,
         )
     assert [(line["what"], line["cause"]) for line in lines] == [("kafka cancels", "no right to read the topic")]
 

@@ -136,6 +136,19 @@ def test_a_record_is_done_only_after_its_end_is_acknowledged() -> None:
     assert bench.worker.idle
 
 
+def test_what_is_said_of_an_answer_is_to_be_read_until_its_end_is_acknowledged() -> None:
+    """Whoever has its partition by then."""
+    bench = Bench()
+    assert bench.worker.partitions == set()
+    bench.accept(0)
+    bench.offsets.lose([TOPIC])
+    assert bench.worker.partitions == {TOPIC}
+    bench.run()
+    (end,) = bench.ends()
+    bench.acknowledge(request_id=end.request_id)
+    assert bench.worker.partitions == set()
+
+
 def test_the_end_of_a_late_record_does_not_end_a_running_answer_of_the_same_id() -> None:
     """A producer that uses an id twice, or a record that was delivered again, must not bring the worker down."""
     bench = Bench()
