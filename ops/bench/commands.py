@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from ops.bench.fleet_commands import join, scale
 from ops.bench.load_commands import compare, knee, produce, traffic
 from ops.bench.options import Broker, JsonPath, bench_settings, check_range, ensure_model_of, run, settings_for, typed
 from shared.errors import SettingsError
@@ -14,7 +15,7 @@ bench_app = typer.Typer(
     help="Measure: a load of your own, or one of the programs that docs/measured.md's numbers come from.",
     invoke_without_command=True,
 )
-for _command in (traffic, knee, compare, produce):
+for _command in (traffic, knee, compare, produce, join, scale):
     bench_app.command()(_command)
 
 
@@ -231,24 +232,6 @@ def scheduler(
 
     check_range({"--slots": slots, "--waiting": waiting, "--steps": steps}, least=1)
     bench_scheduler(slots=slots, waiting=waiting, steps=steps, json_path=json_path)
-
-
-@bench_app.command("scale")
-def scale(
-    requests: Annotated[int, typer.Option(help="admitted, of each size")] = 20_000,
-    connects: Annotated[float, typer.Option(help="clients a second that a gateway's core takes back")] = 1_500.0,
-    tell_us: Annotated[float, typer.Option(help="CPU of a gateway for a reply, in microseconds")] = 38.0,
-    busy: Annotated[float, typer.Option(help="share of its core that a gateway's own clients take")] = 0.4,
-    json_path: JsonPath = None,
-) -> None:
-    """What decides, with 100 workers, 5,000 tenants and 1,000 partitions; and a gateway's death with 10,000 streams."""
-    from ops.bench.scale import Gateways, bench_scale
-
-    check_range({"--requests": requests, "--connects": connects, "--tell-us": tell_us}, least=1)
-    if not 0 <= busy < 1:
-        raise SettingsError(f"--busy {busy:g}: must be 0 or more, and below 1")
-    gateways = Gateways(connects_per_s=connects, tell_us=tell_us, busy=busy)
-    run(lambda: bench_scale(requests=requests, gateways=gateways, json_path=json_path))
 
 
 @bench_app.command("policies")

@@ -89,11 +89,14 @@ class System:
         await self._until_ready(child, f"{self._pages[child.process.pid]}/ready", "gateway")
         return child, f"ws://127.0.0.1:{port}/ws"
 
-    async def start_worker(self, *, switched: bool = False) -> tuple[Child, str]:
-        """(process, address of its metrics). `switched` as of a gateway. Raises `ServiceError`."""
+    async def start_worker(
+        self, *, switched: bool = False, module: str = "workers", env: Mapping[str, str] | None = None
+    ) -> tuple[Child, str]:
+        """(process, address of its metrics). `switched` and `module` as of a gateway; `env` are settings of its own.
+        Raises `ServiceError`."""
         port = free_port()
-        program = ("ops.bench.switched", "workers") if switched else ("workers",)
-        child = self._start(*program, name="workers", env={"WORKER__METRICS_PORT": str(port)})
+        program = ("ops.bench.switched", "workers") if switched else (module,)
+        child = self._start(*program, name="workers", env={"WORKER__METRICS_PORT": str(port), **(env or {})})
         self._pages[child.process.pid] = f"http://127.0.0.1:{port}"
         await self._until_ready(child, f"{self._pages[child.process.pid]}/ready", "workers")
         return child, self.metrics_of(child)

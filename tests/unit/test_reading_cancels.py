@@ -5,9 +5,9 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
+from workers.offsets import Partition
 
 from workers.cancels import read_cancels
-from workers.offsets import Partition
 from workers.recent_cancels import RecentCancels
 
 
