@@ -14,6 +14,7 @@ from typing import Final
 from shared import metrics
 from shared.deliveries import MOST
 from shared.errors import BrokerUnavailable, ProtocolError
+from shared.faults import caught
 from shared.kafka import Outage, Outgoing, Producer, Record
 from shared.logs import get_logger
 from shared.topics import DEAD_DETAIL, DEAD_LEFT_OUT, DEAD_ORIGIN, DEAD_REASON, TopicNames
@@ -51,6 +52,9 @@ class DeadLetters:
                 await self.producer.publish(letter_of(self.topics, record, error, whole=False))
         except (BrokerUnavailable, ProtocolError) as failure:
             self._outage.still(str(failure), time.monotonic())
+            return False
+        except Exception as fault:  # noqa: BLE001 - counted and logged; the letter is written again
+            caught("record", fault, origin=origin_of(record))
             return False
         return True
 
