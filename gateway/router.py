@@ -7,6 +7,7 @@ never lost. One that ends the gateways that work on it is set aside after the th
 import asyncio
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -20,7 +21,7 @@ from shared.deadletters import DeadLetters, origin_of, own_fault, poison
 from shared.deliveries import MOST
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.failed_ends import detail_of, failed_end
-from shared.faults import caught
+from shared.faults import caught, contained
 from shared.kafka import GroupReader, Outage, Outgoing, Producer, Record
 from shared.logs import get_logger
 from shared.messages import ChatRequest
@@ -93,7 +94,12 @@ class Router:
     async def _serve(self, record: Record) -> None:
         """Until it is in a bucket or in the dead letters; or left to the gateway that has its partition by now."""
         partition = (record.topic, record.partition)
-        number = await self.commits.begin(partition, record.offset)
+        try:
+            number = await self.commits.begin(partition, record.offset)
+        except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
+            await self._fail(record, error)
+            self.offsets.done(partition, record.offset)
+            return
         if number is None:
             return
         while not await self._served(record, number):  # noqa: ASYNC110 - nobody tells when Kafka is back
@@ -115,9 +121,16 @@ class Router:
         except ProtocolError as error:
             await self._set_aside(record, error, request)
         except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
-            caught("record", error, origin=origin_of(record))
-            await self._set_aside(record, own_fault(error), request)
+            await self._fail(record, error, request)
         return True
+
+    async def _fail(self, record: Record, error: Exception, request: ChatRequest | None = None) -> None:
+        """After a fault of our own. One that was not opened by then is opened to see whom to tell."""
+        caught("record", error, origin=origin_of(record))
+        if request is None:
+            with contained("record", origin=origin_of(record)), suppress(ProtocolError):
+                request = open_request(record.value, record.headers, unreadable=record.unreadable)
+        await self._set_aside(record, own_fault(error), request)
 
     async def _set_aside(self, record: Record, error: ProtocolError, request: ChatRequest | None) -> None:
         """Returns when whoever asked has been told, where it can be made out who that is, and the dead letter
@@ -127,6 +140,11 @@ class Router:
         await asyncio.gather(*telling, self.letters.put(record, error))
 
     async def _refuse(self, request: ChatRequest, error: ProtocolError) -> None:
+        """Raises nothing: who cannot be told has a dead letter all the same."""
+        with contained("record", request_id=request.id):
+            await self._tell(request, error)
+
+    async def _tell(self, request: ChatRequest, error: ProtocolError) -> None:
         asker = asker_of(request, self.defaults)
         if asker is None:
             return
@@ -142,6 +160,10 @@ class Router:
             except ProtocolError as failure:  # nobody can be told there
                 metrics.records_ignored.labels("reply").inc()
                 get_logger().warning("reply_undeliverable", request_id=request.id, cause=str(failure))
+            except Exception as fault:  # noqa: BLE001 - counted and logged; an end is sent again
+                caught("answer", fault, request_id=request.id)
+                await asyncio.sleep(_RETRY_S)
+                continue
             return
 
     async def _forward(self, request: ChatRequest, record: Record) -> None:
