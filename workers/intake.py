@@ -8,6 +8,7 @@ passed over, without being decoded: it takes no room.
 import asyncio
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from shared import metrics
@@ -179,15 +180,23 @@ class Intake:
         waiting = self._waiting()
         while (found := self._lookahead.next(waiting)) is not None:
             bucket, record = found
-            origin = ((record.topic, record.partition), record.offset)
-            fate = self._triage.fate(record.headers, record.key, wire_unix_ms())
-            if fate is Fate.SKIP:
-                self.offsets.done(*origin)
-            elif isinstance(fate, Late):
-                self._answer_unread(fate, origin)
-            else:
-                waiting[bucket] += 1
-                self._begin(record, self._prepare(record, origin))
+            try:
+                waiting[bucket] += self._begin_one(record)
+            except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
+                self._begin(record, self._fail(record, error))
+
+    def _begin_one(self, record: Record) -> bool:
+        """Whether it is served; by now it may be too late for it."""
+        origin = ((record.topic, record.partition), record.offset)
+        fate = self._triage.fate(record.headers, record.key, wire_unix_ms())
+        if fate is Fate.SKIP:
+            self.offsets.done(*origin)
+        elif isinstance(fate, Late):
+            self._answer_unread(fate, origin)
+        else:
+            self._begin(record, self._prepare(record, origin))
+            return True
+        return False
 
     def _begin(self, record: Record, work: Coroutine[object, object, None]) -> None:
         self.offsets.take((record.topic, record.partition), record.offset)
@@ -213,11 +222,11 @@ class Intake:
 
     async def _prepare(self, record: Record, origin: tuple[Partition, int]) -> None:
         """Make a job of a record. Whatever is wrong with it, the records after it are served and committed."""
-        number = await self.commits.begin(*origin)
-        if number is None:
-            return
         request: ChatRequest | None = None
         try:
+            number = await self.commits.begin(*origin)
+            if number is None:
+                return
             if number <= MOST + 1:  # once more, to see whom to tell; if that ends a process too, never again
                 request = open_request(record.value, record.headers, unreadable=record.unreadable)
             if request is None or number > MOST:
@@ -230,12 +239,18 @@ class Intake:
             await self._fail(record, error, request)
 
     async def _fail(self, record: Record, error: Exception, request: ChatRequest | None = None) -> None:
+        """After a fault of our own. One that was not opened by then is opened to see whom to tell."""
         caught("record", error, origin=origin_of(record))
+        if request is None:
+            with contained("record", origin=origin_of(record)), suppress(ProtocolError):
+                request = open_request(record.value, record.headers, unreadable=record.unreadable)
         await self._set_aside(record, own_fault(error), request)
 
     async def _set_aside(self, record: Record, error: ProtocolError, request: ChatRequest | None) -> None:
         """Tell who asked, at once, and keep the record as a dead letter. It is done when both stand."""
-        told = None if request is None else self._refuse(request, error)
+        told: asyncio.Future[None] | None = None
+        with contained("record", origin=origin_of(record)):  # who cannot be told has a dead letter all the same
+            told = None if request is None else self._refuse(request, error)
         task = asyncio.current_task()
         if task in self._preparing and len(self._aside) < _MOST_ASIDE:  # what waits for Kafka here takes no room
             del self._preparing[task]
