@@ -105,9 +105,12 @@ class Worker:
         if job.decided:
             self.hear([Ended(job, _ended_at_once(job, cancelled=cancelled, now_unix_ms=now_unix_ms()))])
             return
-        self.engine_loop.add(job)
-        if cancelled:
-            self.engine_loop.cancel(job.id)
+        with contained("answer", request_id=job.id) as adding:
+            self.engine_loop.add(job)
+            if cancelled:
+                self.engine_loop.cancel(job.id)
+        if adding.error is not None:
+            self._fail(job)
 
     def answer_unread(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> bool:
         """The terminal event of a record that never became a job; one that did, and is read again, has its own: then
@@ -128,8 +131,8 @@ class Worker:
         return told
 
     def _tell_unread(self, target: Target, done: ReplyDone, settle: Callable[[], None]) -> None:
-        self._unread.setdefault((done.request_id, target), []).append(settle)
         self._publisher.done(target, done)
+        self._unread.setdefault((done.request_id, target), []).append(settle)
 
     def repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
         """Whether a request is being answered already, or was lately: then it is not computed again. Its record is done
