@@ -217,7 +217,8 @@ class WebSocketFrontend:
         finally:
             self._connections.discard(connection)
             self._congested.discard(connection)
-            self.gateway.closed(connection)
+            with contained("connection", connection=session.connection_id):
+                self.gateway.closed(connection)
 
     def _address_of(self, socket: ServerConnection) -> str:
         """What the client is charged by."""
