@@ -1,6 +1,7 @@
 """How answers reach their clients and end: what is new is shown, the books are settled, the log and the worker told."""
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gateway.background import Background
@@ -59,6 +60,7 @@ class Endings:
             lambda: self.care.ended(entry, response, self.connections.of(entry)),
             lambda: self.tracer.ended(entry, response),
         )
+        entry.settled = True
         for settle in books:
             with contained("answer", request_id=entry.response_id):
                 settle()
@@ -83,10 +85,17 @@ class Endings:
             refuse(connection, error, entry.event_id)
             connection.flush()
 
-    def fail(self, entry: Entry | None) -> None:
+    def fail(self, entry: Entry | None, *, torn: bool = False) -> None:
         """After a fault of our own in an answer: it ends as failed, and no other is touched. One that cannot even do
-        that is forgotten, and its client asks anew."""
-        if entry is None or entry.done:
+        that is forgotten, and its client asks anew. `torn`: something of it may have been lost on the way to its
+        client, which is sent away, and told it when it comes back; so is an end that nobody has been told."""
+        if entry is None or entry.settled:
+            return
+        if torn or entry.done:
+            self._send_away(entry)
+        if entry.done:
+            if entry.response is not None:
+                self.show(entry, ())
             return
         with contained("answer", request_id=entry.response_id) as ending:
             self.end(entry, self.inflight.fail(entry, OWN_FAULT, now_unix_ms()))
@@ -95,12 +104,22 @@ class Endings:
             self._send_away(entry)
             self.inflight.refuse(entry)
 
+    @contextmanager
+    def beginning(self, entry: Entry) -> Iterator[None]:
+        """An answer that a fault keeps from being begun is not known: its client is sent away, and asks anew."""
+        try:
+            yield
+        except Exception:
+            self.inflight.refuse(entry)
+            raise
+
     async def for_one(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
         """What is done beside for one answer; a fault in it ends that one."""
+        opened = entry.created
         with contained("answer", request_id=entry.response_id) as working:
             await work
         if working.error is not None:
-            self.fail(entry)
+            self.fail(entry, torn=entry.created and not opened)
 
     def cancel(self, entry: Entry) -> None:
         """Nobody wants it any more."""

@@ -43,7 +43,7 @@ class Entry:
     from the log: its own deadlines, which `deadline` may be beyond meanwhile. `latest_unix_ms`: until then something
     may be waited for to end an adopted answer. `trace` is None where another gateway began it and told of none.
     `stood_in`: a gateway answered from the FAQ, or said "busy", since no worker did in time; a worker may give the
-    FAQ's entry too, by its own decision.
+    FAQ's entry too, by its own decision. `settled`: its end was told, and is in the books.
     """
 
     response_id: str
@@ -80,6 +80,7 @@ class Entry:
     parts: list[str] = field(default_factory=list)
     response: Response | None = None
     done_unix_ms: float = 0.0
+    settled: bool = False
     trace: RequestTrace | None = None
 
     @property

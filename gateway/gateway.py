@@ -163,14 +163,16 @@ class Gateway:
             self.connections.take_over(connection, entry)
             return self.inflight.resume(entry, session.connection_id, told)
         entry = self._adopt(connection, told, now)
-        self._beside.start(self._endings.for_one(entry, self._recall(entry)))
+        with self._endings.beginning(entry):
+            self._beside.start(self._endings.for_one(entry, self._recall(entry)))
         return []
 
     def _adopt(self, connection: Connection, told: Told, now: float) -> Entry:
         session = connection.session
         entry = self.inflight.adopt(told, session.key, session.connection_id, now)
-        entry.trace = self.tracer.adopt(told.trace, now)
         connection.num_inflight += 1
+        with self._endings.beginning(entry):
+            entry.trace = self.tracer.adopt(told.trace, now)
         metrics.inflight.set(len(self.inflight))
         return entry
 
@@ -220,11 +222,12 @@ class Gateway:
             log=self.resumption.log_place(),
             trace=self.tracer.begin(asked.traceparent),
         )
-        self.inflight.accept(entry)
         connection.num_inflight += 1
+        with self._endings.beginning(entry):
+            self.inflight.accept(entry)
+            self._set_timer()
+            self._beside.start(self._endings.for_one(entry, self._admit(entry, asked, session)))
         metrics.inflight.set(len(self.inflight))
-        self._set_timer()
-        self._beside.start(self._endings.for_one(entry, self._admit(entry, asked, session)))
 
     async def _admit(self, entry: Entry, asked: ResponseCreate, session: Session) -> None:
         """Count, decide, publish; a session's questions one after the other. Whatever Kafka does, the deadline's timer
@@ -290,7 +293,7 @@ class Gateway:
             with contained("answer", request_id=reply.request_id) as hearing:
                 self._hear(reply, touched, now)
             if hearing.error is not None:
-                self._endings.fail(self.inflight.get(reply.request_id))
+                self._endings.fail(self.inflight.get_any(reply.request_id), torn=True)
         for connection in touched.values():
             write(connection)
         for reply in replies:
@@ -334,14 +337,13 @@ class Gateway:
 
     def _deadline_came(self) -> None:
         now = now_unix_ms()
-        try:
+        with contained("task"):
             for entry in self.inflight.late(now):
                 with contained("answer", request_id=entry.response_id) as ending:
                     self._expire(entry, now)
                 if ending.error is not None:
                     self._endings.fail(entry)
-        finally:
-            self._set_timer()
+        self._set_timer()
 
     def _expire(self, entry: Entry, now: float) -> None:
         if entry.created and entry.chars:
