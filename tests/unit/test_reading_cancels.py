@@ -5,8 +5,8 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
-from workers.offsets import Partition
 
+from shared.deliveries import Partition
 from workers.cancels import read_cancels
 from workers.recent_cancels import RecentCancels
 
