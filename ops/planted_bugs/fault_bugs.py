@@ -169,8 +169,8 @@ FAULT_BUGS: Final = (
     Bug(
         "nobody hears of a fault at the end of a connection",
         "gateway/frontends/websocket.py",
-        '            with contained("connection", connection=session.connection_id):\n                self.gateway.closed(',
-        "            if True:\n                self.gateway.closed(",
+        'with contained("connection", connection=session.connection_id):\n                self.gateway.closed(',
+        "if True:\n                self.gateway.closed(",
         ("tests/unit/test_fault_injection.py",),
     ),
     Bug(

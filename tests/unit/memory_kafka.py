@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from shared.deliveries import Partition
 from shared.errors import ReplylineError
@@ -62,6 +63,15 @@ class BrokerProducer:
         acknowledged: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         acknowledged.set_result(self.broker.append(record))
         return acknowledged
+
+    async def delivered(self, topic: str, delivery: "asyncio.Future[Any]") -> tuple[int, int]:
+        del topic
+        place: tuple[int, int] = await delivery
+        return place
+
+    def partition_of(self, topic: str, key: bytes) -> int:
+        del topic
+        return int(key in self.broker.laggards)
 
     def verdict(self, topic: str, error: BaseException) -> ReplylineError:
         del topic
@@ -142,8 +152,10 @@ class BrokerLog:
     async def next_offset(self) -> int:
         return self.at
 
-    async def read(self, *, timeout_ms: int = 1_000, max_records: int = 100) -> list[Record]:
+    async def read(
+        self, *, timeout_ms: int = 1_000, max_records: int = 100, keys: Container[bytes | None] | None = None
+    ) -> list[Record]:
         del max_records
         found = await self.broker.read(lambda: self.broker.logs[self.place][self.at :], timeout_ms)
         self.at += len(found)
-        return found
+        return [record for record in found if keys is None or record.key in keys]

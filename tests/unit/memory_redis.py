@@ -17,10 +17,10 @@ from workers.sequence import Sequence as TokenSequence
 
 @dataclass(repr=False)
 class Redis:
-    """Turns, and which conversations were erased."""
+    """Turns, and the generations of conversations."""
 
     said: dict[str, list[Turn]] = field(default_factory=dict)
-    erased_unix_ms: dict[str, float] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
 
     async def turns(self, tenant: str, session_id: str, *, before_unix_ms: float, **_: object) -> list[Turn]:
         del tenant
@@ -31,15 +31,19 @@ class Redis:
         del tenant
         self.said.setdefault(session_id, []).append(turn)
 
-    async def erased_since(self, tenant: str, session_id: str, asked_unix_ms: float) -> bool:
+    async def generation(self, tenant: str, session_id: str) -> int | None:
         del tenant
         await asyncio.sleep(0)
-        return self.erased_unix_ms.get(session_id, 0.0) >= asked_unix_ms
+        return self.generations.get(session_id, 0)
 
-    async def delete(self, tenant: str, session_id: str, *, asked_unix_ms: float) -> None:
+    async def delete(self, tenant: str, session_id: str, *, generation: int) -> int:
         del tenant
         await asyncio.sleep(0)
-        self.erased_unix_ms[session_id] = asked_unix_ms
+        self.generations[session_id] = max(self.generations.get(session_id, 0) + 1, generation)
+        self.said.pop(session_id, None)
+        return self.generations[session_id]
+
+    def forget(self, session: SessionKey, generation: int) -> None: ...
 
 
 @dataclass(repr=False)
@@ -74,5 +78,6 @@ class KvMemory:
         ids = [*sequence.prompt_ids, *sequence.output_ids][: values.shape[3]]
         self.kept[SessionKey(sequence.tenant, sequence.session_id)] = ids, values
 
-    def erase(self, session: SessionKey) -> None:
+    def erase(self, session: SessionKey, generation: int) -> None:
+        del generation
         self.kept.pop(session, None)

@@ -44,7 +44,8 @@ class Day:
                 group.create_task(self.catch_up())
             await self.late()
             await asyncio.sleep(0.5)
-            assert [task.get_name() for task in self.shop.tasks if task.done()] == [], "a process has ended"
+            over = {task.get_name(): task.exception() for task in self.shop.tasks if task.done()}
+            assert over == {}, f"a process has ended: {over}"
         finally:
             await self.shop.end()
 
@@ -175,8 +176,9 @@ class Clock:
     """The loop's own time."""
 
     loop: asyncio.AbstractEventLoop
+    correction_ms: int = 0
 
-    def read(self, *_: float) -> float:
+    def now(self, *_: float) -> float:
         return 1_000_000_000_000.0 + self.loop.time() * 1_000
 
     def monotonic(self) -> float:

@@ -14,8 +14,8 @@ from whole_path import SLOTS, TOPICS, Faq
 
 import gateway.care
 import gateway.endings
-import gateway.erasure
 import gateway.gateway
+import gateway.generations
 import gateway.questions
 import gateway.reply_consumer
 import gateway.request_publisher
@@ -58,7 +58,6 @@ from shared.messages import (
 )
 from shared.offsets import OffsetTracker
 from workers.answer import Answer
-from workers.cancels import RecentIds
 from workers.conversation import PromptBuilder
 from workers.costs import CostModel
 from workers.detokenizer import Detokenizer
@@ -69,6 +68,7 @@ from workers.intake import Intake
 from workers.lookahead import Lookahead
 from workers.prepare import Preparer
 from workers.recent_answers import RecentAnswers
+from workers.recent_cancels import RecentCancels
 from workers.reply_publisher import ReplyPublisher, _Lane
 from workers.scheduler import Scheduler
 from workers.tracer import Tracer as WorkersTracer
@@ -82,21 +82,21 @@ GATEWAYS: Final = (
 )
 WORKERS: Final = (
     *(Answer, CostModel, Detokenizer, EngineLoop, FactGuard, FakeEngine, Intake, Lookahead, Preparer, PromptBuilder),
-    *(RecentAnswers, RecentIds, ReplyPublisher, Scheduler, Triage, Worker, WorkersTracer, _Lane),
+    *(RecentAnswers, RecentCancels, ReplyPublisher, Scheduler, Triage, Worker, WorkersTracer, _Lane),
 )
 BOTH: Final = (AnswerPolicy, Commits, DeadLetters, FaqIndex, OffsetTracker)
 EDGES: Final = (BrokerProducer, FakeQuotas, Faq, HandoffRedis, KvMemory, Redis)
 FUNCTIONS: Final = (
     *((gateway.care, name) for name in ("wants_person", "detect_language")),
     *((gateway.endings, name) for name in ("count_answer",)),
-    *((gateway.erasure, name) for name in ("refuse",)),
+    *((gateway.generations, name) for name in ("refuse",)),
     *((gateway.gateway, name) for name in ("check_length", "choose_fallback", "promise", "response_id")),
     (gateway.questions, "open_request"),
     (gateway.reply_consumer, "decode_reply"),
     *((gateway.request_publisher, name) for name in ("msgpack_encode", "request_headers", "settle")),
     *((gateway.router, name) for name in ("asker_of", "failed_end", "msgpack_encode", "open_request", "settle")),
     (shared.deadletters, "letter_of"),
-    (workers.cancels, "decode_cancel"),
+    (workers.cancels, "decode_notice"),
     (workers.engine_loop, "run_step"),
     *((workers.intake, name) for name in ("asker_of", "failed_end", "open_request", "settle")),
     *((workers.prepare, name) for name in ("answered_by", "choose_fallback", "detect_language")),

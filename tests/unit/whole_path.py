@@ -1,7 +1,7 @@
 """Two gateways and a worker as they are, but for what is at their edges: sockets, Kafka, Redis, the model, the time."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from gateway.gateway import Gateway
 from gateway.handoffs import Handoffs
 from gateway.log_follower import LogFollower
 from gateway.memory_watch import MemoryWatch
+from gateway.metering import Metering
 from gateway.questions import Questions
 from gateway.reply_consumer import consume_replies
 from gateway.request_publisher import RequestPublisher
@@ -29,14 +30,15 @@ from gateway.session import SessionLimits
 from shared.answer_policy import AnswerPolicy, Thresholds
 from shared.commits import Commits
 from shared.deadletters import DeadLetters
+from shared.erasure_reader import read_erasures
 from shared.faq import FaqEntry, FaqIndex
 from shared.gateway_settings import AdmissionSettings, GatewaySettings, HandoffSettings
-from shared.messages import Limits
+from shared.messages import Erase, Limits
 from shared.offsets import OffsetTracker
 from shared.requests import Defaults
 from shared.settings import Settings
 from shared.topics import BucketEdges, TopicNames
-from workers.cancels import RecentIds, read_cancels
+from workers.cancels import read_cancels
 from workers.conversation import PromptBuilder
 from workers.costs import CostModel
 from workers.engine.fake import FakeEngine
@@ -45,6 +47,7 @@ from workers.intake import Intake
 from workers.lengths import OutputLengths
 from workers.policies import build_scheduler
 from workers.prepare import Preparer
+from workers.recent_cancels import RecentCancels
 from workers.reply_publisher import ReplyPublisher
 from workers.scheduler import SchedulerLimits
 from workers.worker import Worker
@@ -106,6 +109,8 @@ class Socket:
     """Its client takes all at once."""
 
     subprotocol = "chat.v1.json"
+    remote_address = ("127.0.0.1", 50_000)
+    request = None
 
     def __init__(self) -> None:
         self.protocol = Protocol()
@@ -172,14 +177,27 @@ class Shop:
     def _start(self, name: str, work: Any) -> None:
         self.tasks.append(asyncio.create_task(work, name=name))
 
+    def _start_erasures(self, erased: Callable[[Erase], None]) -> None:
+        log: Any = BrokerLog(self.broker, (TOPICS.erasures, 0))
+        self._start("erasures", read_erasures(log, erased))
+
     def _begin_gateway(self, partition: int) -> None:
         producer: Any = BrokerProducer(self.broker)
         replies: Any = BrokerLog(self.broker, (TOPICS.replies, partition))
         log: Any = lambda number: BrokerLog(self.broker, (TOPICS.replies, number))  # noqa: E731
         question: Any = lambda bucket, number: BrokerLog(self.broker, (TOPICS.requests(bucket), number))  # noqa: E731
-        edges: dict[str, Any] = {"history": self.redis, "quotas": FakeQuotas()}
+        quotas: Any = FakeQuotas()
+        edges: dict[str, Any] = {"history": self.redis, "metering": Metering(quotas=quotas)}
         stores: dict[str, Any] = {"store": HandoffRedis()}
         follower = LogFollower(log)
+        publisher = RequestPublisher(
+            producer=producer,
+            topics=TOPICS,
+            defaults=self.defaults,
+            reply_partition=partition,
+            source=f"gateway-{partition}",
+            away=lambda: False,
+        )
         gateway = Gateway(
             limits=AdmissionLimits(
                 max_input_tokens=1_000,
@@ -193,16 +211,11 @@ class Shop:
             tokenizer=TOKENIZER,
             faq=self.faq,
             min_score=0.25,
-            publisher=RequestPublisher(
-                producer=producer,
-                topics=TOPICS,
-                defaults=self.defaults,
-                reply_partition=partition,
-                source=f"gateway-{partition}",
-            ),
+            publisher=publisher,
             gatekeeper=Gatekeeper(Admission(AdmissionPolicy.of(_SETTINGS))),
             resumption=Resumption(
                 key=CursorKey(b"secret"),
+                adopt=publisher.adopt,
                 follower=follower,
                 questions=Questions(question),
                 partition=partition,
@@ -212,13 +225,19 @@ class Shop:
             care=Care(
                 settings=HandoffSettings(enabled=True),
                 handoffs=Handoffs(
-                    producer=producer, topic=TOPICS.handoffs, open_s=3_600, source=f"gateway-{partition}", **stores
+                    producer=producer,
+                    topic=TOPICS.handoffs,
+                    open_s=3_600,
+                    source=f"gateway-{partition}",
+                    quotas=quotas,
+                    **stores,
                 ),
+                quotas=quotas,
             ),
             **edges,
         )
         follower.replied = gateway.replied
-        unused: dict[str, Any] = {"readiness": None, "files": None}
+        unused: dict[str, Any] = {"files": None}
         frontend = WebSocketFrontend(
             gateway=gateway,
             settings=GatewaySettings(),
@@ -231,12 +250,12 @@ class Shop:
             ),
             tenant="demo",
             gate=None,
-            jwks=None,
             memory=MemoryWatch(),
             **unused,
         )
         self.frontends.append(frontend)
         self._start("replies", consume_replies(replies, gateway.replied))
+        self._start_erasures(gateway.erased)
         self._start("sweep", frontend.sweep())
         self._start("relieve", frontend.relieve())
 
@@ -268,7 +287,7 @@ class Shop:
         reader: Any = self.requests
         kv: Any = KvMemory()
         redis: Any = self.redis
-        offsets, costs, cancelled = OffsetTracker(), CostModel.prior(), RecentIds()
+        offsets, costs, cancelled = OffsetTracker(), CostModel.prior(), RecentCancels()
         engine = FakeEngine(num_slots=SLOTS, max_length=1_024, vocabulary=_LINES)
         limits = SchedulerLimits(
             num_slots=SLOTS,
@@ -318,8 +337,16 @@ class Shop:
             cancelled=cancelled,
         )
         cancels: Any = BrokerLog(self.broker, (TOPICS.cancels, 0))
-        cancel = self.worker.cancel
-        self._start("cancels", read_cancels(cancels, cancel=cancel, cancelled=cancelled, erase=intake.erase))
+        reading = read_cancels(
+            cancels,
+            partitions=lambda: None,
+            answered=tuple,
+            cancel=self.worker.cancel,
+            cancelled=cancelled,
+            adopt=self.worker.adopt,
+        )
+        self._start("cancels", reading)
+        self._start_erasures(intake.erase)
         self._start("lanes", publisher.watch())
         self._start("intake", intake.run())
         self._start("commits", commits.run())
