@@ -1,6 +1,6 @@
 """How answers reach their clients and end: what is new is shown, the books are settled, the log and the worker told."""
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from shared import metrics
 from shared.clock import now_unix_ms
 from shared.errors import ProtocolError
 from shared.failed_ends import OWN_FAULT
-from shared.faults import contained
+from shared.faults import contain_each, contained
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,17 +53,16 @@ class Endings:
         """Each book by itself."""
         response = entry.response
         assert response is not None
-        books: tuple[Callable[[], None], ...] = (
+        entry.settled = True
+        contain_each(
+            "answer",
             lambda: self.gatekeeper.ended(entry, response),
             lambda: self.resumption.let_go(entry),
             lambda: count_answer(entry, response),
             lambda: self.care.ended(entry, response, self.connections.of(entry)),
             lambda: self.tracer.ended(entry, response),
+            request_id=entry.response_id,
         )
-        entry.settled = True
-        for settle in books:
-            with contained("answer", request_id=entry.response_id):
-                settle()
         metrics.inflight.set(len(self.inflight))
 
     def end(self, entry: Entry, items: Iterable[Item]) -> None:

@@ -17,7 +17,7 @@ from gateway.session import Session
 from shared.clock import now_unix_ms, wire_unix_ms
 from shared.erasures import Erasures
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.faults import contained
+from shared.faults import contain_each, contained
 from shared.history import History
 from shared.messages import Erase, SessionDeleted
 from shared.session_key import SessionKey
@@ -77,8 +77,11 @@ class Generations:
                 self.endings.cancel(entry)
             if cancelling.error is not None:
                 self.endings.fail(entry)
-        self.inflight.forget_session(session, generation)
-        self.care.forget(session.tenant, session.session_id)
+        contain_each(
+            "record",
+            lambda: self.inflight.forget_session(session, generation),
+            lambda: self.care.forget(session.tenant, session.session_id),
+        )
 
 
 def not_erased() -> ProtocolError:

@@ -11,6 +11,7 @@ from typing import Final
 from shared import metrics
 from shared.codec import decode_erase
 from shared.errors import BrokerUnavailable, ProtocolError
+from shared.faults import contained
 from shared.kafka import Outage, PartitionReader
 from shared.messages import Erase
 
@@ -28,7 +29,8 @@ async def read_erasures(reader: PartitionReader, erased: Callable[[Erase], None]
             await asyncio.sleep(_RETRY_S)
             continue
         for record in records:
-            try:
-                erased(decode_erase(record.value))
-            except ProtocolError:
-                metrics.records_ignored.labels("erasure").inc()
+            with contained("record", offset=record.offset):
+                try:
+                    erased(decode_erase(record.value))
+                except ProtocolError:
+                    metrics.records_ignored.labels("erasure").inc()

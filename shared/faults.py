@@ -1,5 +1,6 @@
 """Faults of our own: caught where one item of many is worked on, counted and logged there, and no further."""
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -39,3 +40,10 @@ class contained:  # noqa: N801 - reads as a statement: `with contained("answer")
         self.error = error
         caught(self._what, error, **self._about)
         return True
+
+
+def contain_each(what: Faulty, *steps: Callable[[], object], **about: Any) -> None:
+    """Take each of the steps, whatever becomes of those before it."""
+    for step in steps:
+        with contained(what, **about):
+            step()

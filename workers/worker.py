@@ -19,7 +19,7 @@ from shared.erasures import Erasures
 from shared.errors import ProtocolError
 from shared.failed_ends import OWN_FAULT, failed_end
 from shared.fallback import Fallback
-from shared.faults import contained
+from shared.faults import contain_each, contained
 from shared.history import History
 from shared.messages import BY_MODEL, Adopt, Cancel, ErrorDetail, ReplyDelta, ReplyDone
 from shared.offsets import OffsetTracker
@@ -205,13 +205,15 @@ class Worker:
         """Forget what this process holds of a conversation's earlier generations, and what is being prepared of them
         when it comes."""
         self.erasures.add(session, generation, now_unix_ms())
-        self._recent.forget(session)
-        self._history.forget(session, generation)
         for job in self._jobs.values():
             job.erased = job.erased or (job.session == session and job.order.generation < generation)
-        self.engine_loop.forget(session)
-        if self._kv is not None:
-            self._kv.erase(session, generation)
+        contain_each(
+            "record",
+            lambda: self._recent.forget(session),
+            lambda: self._history.forget(session, generation),
+            lambda: self.engine_loop.forget(session),
+            lambda: None if self._kv is None else self._kv.erase(session, generation),
+        )
 
     def settled(self, target: Target, done: ReplyDone) -> None:
         """A terminal event is acknowledged there; where all of its targets have it, its records may be committed."""
@@ -282,14 +284,13 @@ class Worker:
         with contained("answer", request_id=job.id):
             told = self._tracer.ended(job, done, now)
         self._publish_end(job, told, job.answer.take_delta())
-        books: tuple[Callable[[], None], ...] = (
+        contain_each(
+            "answer",
             lambda: count_end(job, finished, done, now),
             lambda: None if job.erased else self._remember(job, done),
             lambda: None if job.erased else self._recent.add(job.order, done, now),
+            request_id=job.id,
         )
-        for settle in books:
-            with contained("answer", request_id=job.id):
-                settle()
 
     def _publish_end(self, job: Job, done: ReplyDone, rest: ReplyDelta | None) -> None:
         job.done, job.owed = done, set(job.targets)
