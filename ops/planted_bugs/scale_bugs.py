@@ -27,6 +27,13 @@ SCALE_BUGS: Final = (
         ("tests/unit/test_assignment.py", "tests/unit/test_assignor.py"),
     ),
     Bug(
+        "a group that has settled tells another thing whenever one joins again",
+        "shared/kafka/assignor.py",
+        "newest if same else newest + 1",
+        "newest + 1",
+        ("tests/unit/test_assignor.py",),
+    ),
+    Bug(
         "every worker reads every cancel",
         "shared/topic_layout.py",
         "    return {number % num_cancel_partitions for number in request_partitions}\n",

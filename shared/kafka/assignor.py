@@ -42,15 +42,24 @@ class StickyAssignor:
         }
         topics = {topic for member in known.values() for topic in member.topics}
         numbers = {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in topics}
-        this_round = msgspec.msgpack.encode(1 + max((each.round for each in held.values()), default=0))
+        shares = assign(numbers, known)
+        newest = max((each.round for each in held.values()), default=0)
+        same = all(held[name] == _Held(newest, _in_tuples(shares[name])) for name in shares)
+        # Kafka has all join again where a member that joins tells another thing than before, and aiokafka joins more
+        # often than it must: where nothing has changed the round must not either, or the group would never settle.
+        this_round = msgspec.msgpack.encode(newest if same else newest + 1)
         return {
             name: ConsumerProtocolMemberAssignment(_VERSION, sorted(partitions.items()), this_round)
-            for name, partitions in assign(numbers, known).items()
+            for name, partitions in shares.items()
         }
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
-        partitions = {topic: tuple(numbers) for topic, numbers in assignment.assignment}
-        self._held = _Held(msgspec.msgpack.decode(assignment.user_data, type=int), partitions)
+        this_round = msgspec.msgpack.decode(assignment.user_data, type=int)
+        self._held = _Held(this_round, _in_tuples(dict(assignment.assignment)))
+
+
+def _in_tuples(partitions: Mapping[str, Iterable[int]]) -> dict[str, tuple[int, ...]]:
+    return {topic: tuple(numbers) for topic, numbers in sorted(partitions.items())}
 
 
 def _held(user_data: Any) -> _Held:

@@ -36,6 +36,15 @@ def test_each_keeps_what_it_had_when_another_joins() -> None:
     assert len(after["c"]) == 1
 
 
+def test_who_joins_again_though_nothing_has_changed_tells_the_same() -> None:
+    """Kafka has all join again where a member tells another thing than before: that would never end."""
+    group = {"a": StickyAssignor(), "b": StickyAssignor()}
+    share_out(group)
+    told = [member.metadata(TOPICS).encode() for member in group.values()]
+    share_out(group)
+    assert [member.metadata(TOPICS).encode() for member in group.values()] == told
+
+
 def test_two_consumers_of_one_process_do_not_mix_up_what_they_have() -> None:
     one, other = {"a": StickyAssignor()}, {"b": StickyAssignor()}
     share_out(one)
