@@ -58,12 +58,14 @@ def in_partition(wanted: int, unique: Callable[[str], str]) -> str:
     return next(name for name in names if partition_of(session_key("demo", name), PARTITIONS) == wanted)
 
 
-async def test_a_cancel_is_read_by_the_worker_that_has_the_request_and_by_no_other(system: System) -> None:
+async def test_a_cancel_is_read_by_the_worker_that_has_the_request_and_by_no_other(
+    system: System, unique: Callable[[str], str]
+) -> None:
     workers = [await system.worker().ready() for _ in range(2)]
     await share_out(system, *workers)
     gateway = await system.gateway().ready()
-    for _ in range(SESSIONS):
-        async with Client.connect(gateway.ws) as client:
+    for number in range(SESSIONS):
+        async with Client.connect(gateway.ws, session_id=in_partition(number % PARTITIONS, unique)) as client:
             running = await client.create("How do I return an item?", max_output_tokens=1_000)
             await client.text_of(running, chars=5)
             await client.send({"type": "response.cancel", "target_event_id": running})
