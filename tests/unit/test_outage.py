@@ -74,6 +74,11 @@ async def test_a_cancel_that_meets_a_fault_keeps_no_other_from_being_heard() -> 
     reader: Any = Reader()
     with capture_logs(), pytest.raises(asyncio.CancelledError):
         await cancels.read_cancels(
-            reader, partitions=lambda: None, cancel=cancel, cancelled=RecentCancels(), adopt=lambda _: None
+            reader,
+            partitions=lambda: None,
+            answered=tuple,
+            cancel=cancel,
+            cancelled=RecentCancels(),
+            adopt=lambda _: None,
         )
     assert heard == ["good"]
