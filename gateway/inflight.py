@@ -9,7 +9,7 @@ text. The first terminal event wins, whoever gives it: the worker, the client's 
 
 import heapq
 from collections import OrderedDict
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -72,7 +72,7 @@ class InflightTable:
         """Those without their end that an erasure has reached: the conversation is in this generation now."""
         return [entry for entry in self._entries.values() if entry.session == session and entry.generation < generation]
 
-    def why_dropped(self, reply: Reply) -> str:
+    def why_dropped(self, reply: Reply) -> Literal["session", "erased", "unknown"]:
         """Why nobody is shown a reply: it is of another `session` than the request of its id, of a generation that was
         `erased`, or nothing is known of it."""
         if reply.request_id in self._entries:

@@ -53,9 +53,9 @@ class _Memory:
         self.said: defaultdict[str, list[Turn]] = defaultdict(list)
 
     async def turns(
-        self, tenant: str, session_id: str, *, limit: int, before_unix_ms: float, request_id: str | None = None
+        self, tenant: str, session_id: str, *, limit: int, before_unix_ms: float, **_: object
     ) -> list[Turn]:
-        del tenant, request_id
+        del tenant
         return [turn for turn in self.said[session_id] if turn.asked_unix_ms < before_unix_ms][-limit:] if limit else []
 
     def remember(self, tenant: str, session_id: str, turn: Turn) -> None:

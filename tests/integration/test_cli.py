@@ -204,12 +204,12 @@ async def test_topics_are_created_once_and_described(make_system: MakeSystem) ->
     prefix = {**system.environment(), "REPLYLINE_KAFKA__TOPIC_PREFIX": f"{system.prefix}cli."}
     described = await replyline("topics", "describe", **prefix)
     assert described.status == 1
-    assert described.out.count("missing") == 10
+    assert described.out.count("missing") == 11
     assert "replyline topics create" in described.err
     for outcome in ("created", "exists"):
         created = await replyline("topics", "create", **prefix)
         assert (created.status, created.err) == (0, "")
-        assert created.out.count(outcome) == 10
+        assert created.out.count(outcome) == 11
         assert f"{system.prefix}cli.chat.requests.short: {outcome}, 3 partitions" in created.out
     described = await replyline("topics", "describe", **prefix)
     assert (described.status, described.err) == (0, "")

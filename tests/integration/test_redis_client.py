@@ -42,7 +42,7 @@ async def test_an_erasures_generation_is_later_than_every_one_before(settings: R
     ]
     turns = [Turn(f"r{at}", "q", "a", "model", 1, generation=at) for at in (0, 4_999, 5_000, 5_001)]
     assert [await history.append("demo", name, turn) for turn in turns] == [False, False, True, True]
-    async with async_redis(settings) as redis:
+    async with async_redis(settings, timeout_ms=settings.timeout_ms) as redis:
         await redis.delete(SessionKey("demo", name).of("erased"))
     assert await history.append("demo", name, turns[0])
     assert await history.turns("demo", name, limit=5, before_unix_ms=2, generation=5_000) == turns[2:]

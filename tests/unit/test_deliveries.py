@@ -187,7 +187,7 @@ class World:
         return offset not in self.poison
 
     def _die(self, here: list[int]) -> None:
-        self.has_died = True
+        self.has_died |= Note.decode(self.note).held  # else nothing had been worked on
         self.charged.update({*here, *Note.decode(self.note).counts})
 
     def _leave(self, deliveries: Deliveries, here: list[int], ended: set[int]) -> None:

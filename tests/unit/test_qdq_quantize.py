@@ -23,8 +23,8 @@ MATRICES = 6
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """800 texts, short enough for a vocabulary of bytes."""
     lines = [
-        *({"text": f"where is parcel number {n}"} for n in range(420)),
-        *({"text": f"whar be me parcel {n}", "rare": True} for n in range(180)),
+        *({"text": f"where is parcel number {n}"} for n in range(400)),
+        *({"text": f"whar be me parcel {n}", "rare": True} for n in range(200)),
         *({"text": f"where is AX-{n:04}-B"} for n in range(200)),
     ]
     file = tmp_path_factory.mktemp("texts") / "texts.jsonl"

@@ -11,6 +11,7 @@ import msgspec
 import onnx
 import pytest
 from cuda_emulation import Cuda, TensorRT
+from structlog.testing import capture_logs
 
 from ops.model import prepare_model
 from ops.profile import ProfileOptions, run
@@ -109,16 +110,17 @@ def test_on_cuda_it_computes_on_a_gpu(slots_folder: ModelFolder, machine: Machin
 
 
 @pytest.mark.parametrize(
-    ("free_bytes", "said"),
-    [(1 << 30, ["memory_left", "free_mib=1024"]), (4_000, ["memory_reserve_short", "0 MiB are free after loading"])],
+    ("free_bytes", "event", "said"),
+    [(1 << 30, "memory_left", "'free_mib': 1024"), (4_000, "memory_reserve_short", "0 MiB are free after loading")],
 )
 def test_what_loading_leaves_is_held_against_the_plans_reserve(
-    slots_folder: ModelFolder, machine: Machine, free_bytes: int, said: list[str], capsys: pytest.CaptureFixture[str]
+    slots_folder: ModelFolder, machine: Machine, free_bytes: int, event: str, said: str
 ) -> None:
     machine.cuda.free_bytes = free_bytes
-    load_model(settings(slots_folder, machine)).engine.close()
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "memory_" in line]
-    assert all(part in line for part in said)
+    with capture_logs() as lines:
+        load_model(settings(slots_folder, machine)).engine.close()
+    (line,) = [line for line in lines if line["event"] == event]
+    assert said in str(line)
 
 
 def test_its_layers_are_timed_where_a_profile_is_asked_for(
