@@ -78,6 +78,7 @@ class Handoffs:
         found = await self.find(tenant, session_id)
         if found is not None:
             return Outcome(found, was_open=True)
+        generation = await self._generation(tenant, session_id)
         await self.quotas.take_handoff(tenant, reason)
         handoff = Handoff(
             id=f"handoff_{secrets.token_hex(12)}",
@@ -102,12 +103,20 @@ class Handoffs:
             log.warning("handoff_not_published", handoff=handoff.id, reason=reason, cause=str(error))
             return Outcome(None)
         log.info("handed_over", handoff=handoff.id, reason=reason, answers=len(response_ids))
-        await self._remember(handoff)
+        await self._remember(handoff, generation)
         return Outcome(handoff)
 
-    async def _remember(self, handoff: Handoff) -> None:
+    async def _generation(self, tenant: str, session_id: str) -> int:
+        """In which it is asked for. While Redis is away nobody can tell what was erased before."""
         try:
-            await self.store.put(handoff, open_s=self.open_s)
+            return await self.store.generation(tenant, session_id)
+        except StoreUnavailable:
+            return int(wire_unix_ms())
+
+    async def _remember(self, handoff: Handoff, generation: int) -> None:
+        try:
+            if not await self.store.put(handoff, generation=generation, open_s=self.open_s):
+                return  # erased meanwhile
             stored = True
         except StoreUnavailable:
             stored = False

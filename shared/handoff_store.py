@@ -12,10 +12,10 @@ from shared.redis_nodes import RedisNodes
 from shared.redis_settings import RedisSettings
 from shared.session_key import SessionKey
 
-# What was asked for before the conversation was erased does not come back.
+# What was asked for in a generation that was erased does not come back.
 _PUT = """
 local erased = redis.call('GET', KEYS[2])
-if erased and tonumber(erased) >= tonumber(ARGV[2]) then return 0 end
+if erased and tonumber(erased) > tonumber(ARGV[2]) then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
 return 1
 """
@@ -41,10 +41,16 @@ class HandoffStore:
         value = await self._value(tenant, session_id)
         return None if value is None else _read(value)
 
-    async def put(self, handoff: Handoff, *, open_s: float) -> None:
+    async def generation(self, tenant: str, session_id: str) -> int:
+        """The conversation's, 0 where it was not erased lately."""
+        key = _key(tenant, session_id, "erased")
+        return int(await self._calls.bounded(self._redis.call(key, lambda redis: redis.get(key))) or 0)
+
+    async def put(self, handoff: Handoff, *, generation: int, open_s: float) -> bool:
+        """Keep one that was asked for in that generation; False where that was erased."""
         keys = (_key(handoff.tenant, handoff.session_id), _key(handoff.tenant, handoff.session_id, "erased"))
-        values = (encode_handoff(handoff), handoff.created_unix_ms, int(open_s * 1_000))
-        await self._calls.bounded(self._put(keys, values))
+        values = (encode_handoff(handoff), generation, int(open_s * 1_000))
+        return bool(await self._calls.bounded(self._put(keys, values)))
 
     async def remove(self, handoff: Handoff) -> bool:
         """It is resolved. Whether it was open; another of its conversation stays."""

@@ -13,6 +13,20 @@ DOOR_BUGS: Final = (
         ("tests/unit/test_gateway.py",),
     ),
     Bug(
+        "a hand-off of an erased conversation stays open at its gateway",
+        "gateway/handoffs.py",
+        "                return  # erased meanwhile\n",
+        "                pass\n",
+        ("tests/unit/test_handoffs.py",),
+    ),
+    Bug(
+        "the hand-off after an erasure is taken for one before it",
+        "shared/handoff_store.py",
+        "tonumber(erased) > tonumber(ARGV[2])",
+        "tonumber(erased) >= tonumber(ARGV[2])",
+        ("tests/integration/test_handoff_store.py",),
+    ),
+    Bug(
         "without Kafka the proxy takes every gateway out",
         "shared/status.py",
         "missing.keys() - (frozenset() if strict else self.optional)",

@@ -154,7 +154,7 @@ async def test_hand_offs_are_kept_and_removed(cluster: RedisCluster, unique: Cal
             created_unix_ms=int(now_unix_ms()),
             transcript=session.of("turns"),
         )
-        await store.put(handoff, open_s=60)
+        await store.put(handoff, generation=0, open_s=60)
         assert await store.find(handoff.tenant, handoff.session_id) == handoff
         assert await store.remove(handoff)
         assert await store.find(handoff.tenant, handoff.session_id) is None

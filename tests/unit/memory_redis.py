@@ -54,10 +54,15 @@ class HandoffRedis:
         await asyncio.sleep(0)
         return self.kept.get((tenant, session_id))
 
-    async def put(self, handoff: Handoff, *, open_s: float) -> None:
-        del open_s
+    async def generation(self, *_: str) -> int:
+        await asyncio.sleep(0)
+        return 0
+
+    async def put(self, handoff: Handoff, *, generation: int, open_s: float) -> bool:
+        del generation, open_s
         await asyncio.sleep(0)
         self.kept[handoff.tenant, handoff.session_id] = handoff
+        return True
 
 
 @dataclass(repr=False)

@@ -35,16 +35,25 @@ class Store:
 
     away: bool = False
     kept: dict[tuple[str, str], Handoff] = field(default_factory=dict)
+    erased: dict[tuple[str, str], int] = field(default_factory=dict)
 
     async def find(self, tenant: str, session_id: str) -> Handoff | None:
         if self.away:
             raise StoreUnavailable("away")
         return self.kept.get((tenant, session_id))
 
-    async def put(self, handoff: Handoff, *, open_s: float) -> None:
+    async def generation(self, tenant: str, session_id: str) -> int:
         if self.away:
             raise StoreUnavailable("away")
+        return self.erased.get((tenant, session_id), 0)
+
+    async def put(self, handoff: Handoff, *, generation: int, open_s: float) -> bool:
+        if self.away:
+            raise StoreUnavailable("away")
+        if self.erased.get((handoff.tenant, handoff.session_id), 0) > generation:
+            return False
         self.kept[handoff.tenant, handoff.session_id] = handoff
+        return True
 
 
 def made(broker: Broker, store: Store, *, open_s: float = 60.0, quotas: FakeQuotas | None = None) -> Handoffs:
@@ -118,6 +127,23 @@ async def test_what_redis_had_and_has_no_more_is_resolved() -> None:
     second = await opened(handoffs)
     assert second.handoff != first.handoff
     assert len(broker.records) == 2
+
+
+async def test_one_whose_conversation_is_erased_on_its_way_is_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, store = Broker(), Store()
+    handoffs = made(broker, store)
+    publish = broker.publish
+
+    async def erase_meanwhile(record: Outgoing) -> tuple[int, int]:
+        store.erased["t", "s"] = 7
+        return await publish(record)
+
+    monkeypatch.setattr(broker, "publish", erase_meanwhile)
+    await opened(handoffs)
+    assert await handoffs.find("t", "s") is None
+    monkeypatch.undo()
+    again = await opened(handoffs)
+    assert (await handoffs.find("t", "s"), again.was_open) == (again.handoff, False)
 
 
 async def test_its_time_passes_without_redis_too() -> None:
