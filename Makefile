@@ -7,6 +7,7 @@ BENCH_ARGS ?=
 BENCH_ENGINES_ARGS ?= --json engines.json --plot engines.svg
 CHAOS_ARGS ?= --seed 1 --minutes 2 --brokers 3
 RELIABILITY_ARGS ?=
+MUTANTS ?=
 export PYTHON
 # Where Python may write no bytecode, each process compiles anew all that it imports: a second, hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
@@ -15,7 +16,7 @@ BIN := .venv/bin
 CODE := gateway ops shared workers tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo doctor test test-torch check fmt bench bench-engines planted-bugs chaos reliability up lock clean
+.PHONY: help setup demo doctor test test-torch check fmt bench bench-engines planted-bugs mutants chaos reliability up lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -69,6 +70,11 @@ planted-bugs: ## plant bugs one by one in a copy of the code and see that the te
 	@ops/setup-venv test
 	@exec $(BIN)/python -m ops.planted_bugs
 
+mutants: ## change the deciding modules one expression at a time and see that a test notices: hours
+	@ops/setup-venv test
+	@$(BIN)/python -m pip install --quiet --no-deps --only-binary :all: --require-hashes -r requirements/mutants.txt
+	@exec env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.mutation $(MUTANTS)
+
 chaos: ## kill workers, gateways, Redis and brokers under load; was every promise kept?
 	@ops/setup-venv test
 	@ops/setup-test-services
@@ -87,5 +93,5 @@ lock: ## write requirements/*.txt anew (UPGRADE=1: newest versions)
 	@ops/lock-requirements
 
 clean: ## remove everything that was generated, the model too
-	rm -rf .venv .venv-torch .cache .models .run .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json engines.json engines.svg build dist *.egg-info
+	rm -rf .venv .venv-torch .cache .models .run mutants .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json engines.json engines.svg build dist *.egg-info
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

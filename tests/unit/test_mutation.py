@@ -1,0 +1,49 @@
+"""A change that no test notices is named, unless it is argued away; and nothing is argued away that a test notices."""
+
+import pytest
+from mutation.__main__ import ARGUED, Change, argued, change_of, verdict
+
+DIFF = """--- workers/slots.py
++++ workers/slots.py
+@@ -1,3 +1,3 @@
+ def free(self) -> int:
+-    return self._free - 1
++    return self._free + 1
+"""
+CHANGE = Change("workers/slots.py", "return self._free - 1", "return self._free + 1")
+ENTRY = """
+[[mutant]]
+file = "workers/slots.py"
+old = "return self._free - 1"
+new = "return self._free + 1"
+why = {why!r}
+"""
+
+
+def test_a_change_is_known_by_its_lines_wherever_they_stand() -> None:
+    assert change_of("workers/slots.py", DIFF) == CHANGE
+    assert str(CHANGE) == "workers/slots.py\n- return self._free - 1\n+ return self._free + 1"
+
+
+def test_what_survives_is_unnoticed_unless_it_is_argued_away() -> None:
+    reasons = argued(ENTRY.format(why="it is the same"))
+    assert verdict([CHANGE], {CHANGE.file}, {}) == ([CHANGE], [])
+    assert verdict([CHANGE], {CHANGE.file}, reasons) == ([], [])
+
+
+def test_what_is_argued_away_and_noticed_is_named_where_its_file_was_tried() -> None:
+    reasons = argued(ENTRY.format(why="it is the same"))
+    assert verdict([], {CHANGE.file}, reasons) == ([], [CHANGE])
+    assert verdict([], {"workers/lengths.py"}, reasons) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"), [(ENTRY.format(why=" "), "no reason"), (2 * ENTRY.format(why="x"), "twice")]
+)
+def test_each_stands_once_and_with_a_reason(text: str, wrong: str) -> None:
+    with pytest.raises(ValueError, match=wrong):
+        argued(text)
+
+
+def test_the_table_can_be_read() -> None:
+    argued(ARGUED.read_text())
