@@ -2,12 +2,13 @@
 
     make mutants                                              # all of them: hours
     make mutants MUTANTS="workers.slots.* shared.offsets.*"
-    python -m tests.mutation --report                         # what the last run found
+    cd tests && ../.venv/bin/python -m mutation --report      # what the last run found
 
 A change that no test notices is a survivor. It has to be named in `argued.toml`, with the reason why no test can notice
 it or none need; what is named there and survives no more has to go.
 """
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -125,6 +126,7 @@ def main(
 ) -> None:
     """Status 1 where a change goes unnoticed, or is argued away that does not."""
     reasons = argued(ARGUED.read_text())
+    os.chdir(ROOT)  # mutmut's own
     try:
         if not report:
             _run(patterns or (), processes)

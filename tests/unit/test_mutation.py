@@ -1,7 +1,9 @@
 """A change that no test notices is named, unless it is argued away; and nothing is argued away that a test notices."""
 
 import pytest
-from mutation.__main__ import ARGUED, Change, argued, change_of, verdict
+from mutation.__main__ import ARGUED, ROOT, Change, argued, change_of, verdict
+from mutation.lua import SCRIPTS, bugs_of
+from mutation.lua import change_of as change_of_script
 
 DIFF = """--- workers/slots.py
 +++ workers/slots.py
@@ -47,3 +49,28 @@ def test_each_stands_once_and_with_a_reason(text: str, wrong: str) -> None:
 
 def test_the_table_can_be_read() -> None:
     argued(ARGUED.read_text())
+
+
+def test_a_script_is_changed_in_one_place_at_a_time_and_comments_are_left_alone() -> None:
+    script = "-- 1 and 0\nif a == 0 and b > 1 then return 1 end\nredis.call('DEL', KEYS[1])\n"
+    text = f'"""One and the other."""\nA = """\n{script}"""\n'
+    bugs = list(bugs_of("x.py", text, ()))
+    changed = {change_of_script(bug).new for bug in bugs}
+    assert changed == {
+        "if a ~= 0 and b > 1 then return 1 end",
+        "if a == 1 and b > 1 then return 1 end",
+        "if a == 0 or b > 1 then return 1 end",
+        "if a == 0 and b >= 1 then return 1 end",
+        "if a == 0 and b > 2 then return 1 end",
+        "if a == 0 and b > 1 then return 2 end",
+        "redis.call('DEL', KEYS[2])",
+        "",
+    }
+    assert all(bug.planted_in(text) != text for bug in bugs)
+
+
+def test_every_script_that_redis_runs_is_among_them() -> None:
+    files = {
+        str(path.relative_to(ROOT)) for each in ("gateway", "shared", "workers") for path in (ROOT / each).rglob("*.py")
+    }
+    assert {file for file in files if "redis.call(" in (ROOT / file).read_text()} == set(SCRIPTS)
