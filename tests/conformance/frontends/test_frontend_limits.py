@@ -21,8 +21,8 @@ async def test_one_more_than_the_connection_may_have_in_flight_is_refused(client
 
 async def test_more_than_the_gateway_may_have_in_flight_is_refused(strict: Service, front: FrontEnd) -> None:
     async with Client.connect(strict.ws, front.form) as one, Client.connect(strict.ws, front.form) as other:
-        events = [await one.create(f"Number {number}", max_output_tokens=60) for number in range(4)]
-        last = await other.create("Number 4", max_output_tokens=60)
+        events = [await one.create(f"Number {number}", max_output_tokens=200) for number in range(4)]
+        last = await other.create("Number 4", max_output_tokens=200)
         await other.created(last)
         await other.create("Number 5", event_id="too-many")
         error = await other.error()
