@@ -8,6 +8,7 @@ from redis.exceptions import RedisError
 
 from gateway.charges import Caller, Tariff
 from gateway.quotas import Quotas
+from shared.erasures import ERASED_FOR_S
 from shared.errors import ProtocolError
 from shared.gateway_settings import HandoffSettings
 from shared.history import History
@@ -88,3 +89,30 @@ async def test_who_gets_no_connection_in_time_is_told(settings: RedisSettings) -
         await pool.release(connection)
     assert await client.ping()
     await client.aclose()
+
+
+async def test_what_is_remembered_is_bounded_and_passes(settings: RedisSettings, unique: Any) -> None:
+    """The newest fifty turns, for the time that is set."""
+    history, session = History(settings), SessionKey("demo", unique("long"))
+    turns = [Turn(f"r{at}", "q", "a", "model", at) for at in range(52)]
+    for turn in turns:
+        assert await history.append(session.tenant, session.session_id, turn)
+    assert await history.turns(session.tenant, session.session_id, limit=60, before_unix_ms=60) == turns[2:]
+    async with async_redis(settings, timeout_ms=settings.timeout_ms) as redis:
+        assert settings.history_ttl_s - 60 <= await redis.ttl(session.of("turns")) <= settings.history_ttl_s
+    await history.close()
+
+
+async def test_an_erasure_leaves_its_mark_alone(settings: RedisSettings, unique: Any) -> None:
+    """The turns and the hand-off go; the mark stays as long as a request may live. A mark that is no number is none."""
+    history, session = History(settings), SessionKey("demo", unique("erased"))
+    async with async_redis(settings, timeout_ms=settings.timeout_ms) as redis:
+        for known in (None, "no number"):
+            if known is not None:
+                await redis.set(session.of("erased"), known)
+            await redis.rpush(session.of("turns"), "a turn")
+            await redis.set(session.of("handoff"), "a hand-off")
+            assert await history.delete(session.tenant, session.session_id, generation=1) == 1
+            assert await redis.exists(session.of("turns"), session.of("handoff")) == 0
+            assert ERASED_FOR_S - 60 <= await redis.ttl(session.of("erased")) <= ERASED_FOR_S
+    await history.close()
