@@ -103,7 +103,7 @@ class Seal:
             return None
         try:
             data = urlsafe_b64decode(cursor)
-            if urlsafe_b64encode(data) != cursor.encode("ascii"):  # of several ways to write the bytes one is ours
+            if urlsafe_b64encode(data) != cursor.encode():  # of several ways to write the bytes one is ours
                 return None
         except ValueError:
             return None
@@ -134,7 +134,7 @@ class CursorKey:
 def response_digest(tenant: str, session_id: str, event_id: str, text: str, generation: int = 0) -> bytes:
     """Of a request's id: the same at every gateway, and another for another question under the same event's name, or in
     another generation of the conversation."""
-    named = f"{tenant}\0{session_id}\0{event_id}\0{text}".encode("utf-8", "surrogatepass")
+    named = f"{tenant}\0{session_id}\0{event_id}\0{text}".encode()
     salt = generation.to_bytes(8)
     return hashlib.blake2b(named, digest_size=_ID_BYTES, person=b"replyline-id", salt=salt).digest()
 
@@ -148,7 +148,7 @@ def digest_of(name: str) -> bytes:
 
 
 def checksum(text: str, so_far: int = 0) -> int:
-    return crc32(text.encode("utf-8", "surrogatepass"), so_far)
+    return crc32(text.encode(), so_far)
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -62,7 +62,7 @@ class Note:
     def decode(cls, text: str) -> Self:
         """One that nobody here has written says nothing."""
         try:
-            version, held, floor, *rest = text.split(" ")
+            version, held, floor, *rest = text.split()
             counts = [part.split(":") for part in rest[0].split(",")] if rest else []
             told = {int(offset): int(count) for offset, count in counts}
             found = cls(held == "held", int(floor), {at: Count(abs(count), count > 0) for at, count in told.items()})
