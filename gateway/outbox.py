@@ -63,7 +63,7 @@ class Outbox:
         """Messages that wait."""
         return len(self._items)
 
-    def begin(self, seal: Seal, told: Iterable[Told] = (), now_unix_ms: float = 0.0) -> None:
+    def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
         """The session's name is known; its client comes back with these answers open, each of its age by now."""
         self._seal = seal
         self._told = {each.response_id: each for each in told}
@@ -119,7 +119,7 @@ class Outbox:
         return item
 
     def _cursor(self, now: float) -> str:
-        assert self._seal is not None, "an answer before the session began"
+        assert self._seal is not None  # no answer comes before the session has begun
         for name, told in self._told.items():
             told.age_ms = max(0, int(now - self._received_unix_ms[name]))
         return self._seal.write(self._told.values())

@@ -157,7 +157,7 @@ class Session:
         gate: TokenGate | None,
         limits: SessionLimits,
         now_unix_ms: float,
-        address: str = "",
+        address: str,
     ) -> None:
         self.connection_id = connection_id
         self.session_id = fresh_session_id
@@ -290,8 +290,8 @@ class Session:
         """A newer token of the same subject lets the session go on, and never shortens it. Raises `ProtocolError`: the
         session goes on as it was."""
         newer = self._identify(token, now_unix_ms)
-        assert newer is not None, "without a gate a token is refused"
-        assert self.identity is not None, "with a gate an open session has an identity"
+        assert newer is not None  # without a gate a token is refused
+        assert self.identity is not None  # with a gate an open session has one
         if not newer.same_person(self.identity):
             raise ProtocolError(
                 "unauthorized",
@@ -333,8 +333,8 @@ class Session:
     def tick(self, now_unix_ms: float) -> list[Effect]:
         """Time passes: the hello that does not come, the token that expires, the ping that is due, the pongs that stay
         out. A clock set back by more than an interval ends the interval: nobody is waited for until it is right."""
-        waited_ms = 0.0 if self._hello_came else abs(now_unix_ms - self._opened_unix_ms)
-        if self.state is State.NEW and waited_ms >= self._limits.hello_timeout_ms:
+        waited_ms = abs(now_unix_ms - self._opened_unix_ms)
+        if self.state is State.NEW and not self._hello_came and waited_ms >= self._limits.hello_timeout_ms:
             self.state = State.CLOSED
             return [Close(CloseCode.NO_HELLO, "no session.start in time")]
         if self.state is State.OPEN and self._expired(now_unix_ms):

@@ -37,12 +37,22 @@ ALL = (
 )
 
 
-def new(per_minute: int = 100, now: float = 0.0, gate: TokenGate | None = None) -> Session:
+def new(per_minute: int = 100, now: float = 0.0, gate: TokenGate | None = None, *, handoff: bool = False) -> Session:
     limits = SessionLimits(
-        hello_timeout_ms=5_000, heartbeat_ms=25_000, messages_per_minute=per_minute, announced=ANNOUNCED
+        hello_timeout_ms=5_000,
+        heartbeat_ms=25_000,
+        messages_per_minute=per_minute,
+        announced=ANNOUNCED,
+        handoff=handoff,
     )
     return Session(
-        connection_id="conn_1", fresh_session_id="sess_1", tenant="demo", gate=gate, limits=limits, now_unix_ms=now
+        connection_id="conn_1",
+        fresh_session_id="sess_1",
+        tenant="demo",
+        gate=gate,
+        limits=limits,
+        now_unix_ms=now,
+        address="192.0.2.7",
     )
 
 

@@ -36,7 +36,7 @@ from shared.messages import ResponseCreated, ResponseDelta
 def told(outbox):
     told = Told(bytes(12), "e1", "short", 1_000, 500, 2_000, Place(0, 0), None)
     created = ResponseCreated(response_id=told.response_id, event_id="e1", bucket="short")
-    outbox.begin(CursorKey(bytes(32)).seal("shop", "s"))
+    outbox.begin(CursorKey(bytes(32)).seal("shop", "s"), (), 0.0)
     outbox.put(Opened(created, told, 0.0))
     outbox.take(0.0)
     for text in ("a", "b"):

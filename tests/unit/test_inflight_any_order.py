@@ -35,7 +35,7 @@ class Client:
     finished: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.outbox.begin(SEAL)
+        self.outbox.begin(SEAL, (), 0.0)
 
     def read(self) -> None:
         encode, decode = GATEWAY_CODECS[self.codec].encode, CLIENT_CODECS[self.codec].decode

@@ -12,8 +12,11 @@ from gateway.cursor import CursorKey, Place, Told
 from gateway.entry import Entry, Item
 from gateway.inflight import InflightTable
 from gateway.outbox import Outbox
+from gateway.trace_times import RequestTrace
+from shared.deadline import Deadline
 from shared.messages import Reply, ReplyDelta, ReplyDone, ResponseCreated, ResponseDelta, ResponseDone
 from shared.session_key import SessionKey
+from shared.tracing import TraceContext
 
 SEAL = CursorKey(b"secret").seal("t", "s")
 SESSION = SessionKey("t", "s")
@@ -159,15 +162,17 @@ def test_while_the_log_is_read_the_deadlines_wait_a_little(table: InflightTable)
     assert entry.latest_unix_ms == 1_200, "nothing is waited for behind that"
 
 
-def test_what_was_over_is_read_from_the_log_first_and_for_a_second_at_most(table: InflightTable) -> None:
-    entry = adopted(table, "Hello", now=50_000)
-    assert table.late(50_999) == []
+@pytest.mark.parametrize("now", [1_000, 50_000])
+def test_what_was_over_is_read_from_the_log_first_and_for_a_second_at_most(table: InflightTable, now: int) -> None:
+    entry = adopted(table, "Hello", now=now)
+    assert table.late(now + 999) == []
     table.recalled(entry)
-    assert table.late(50_999) == [entry]
+    assert table.late(now + 999) == [entry]
     other = InflightTable()
-    entry = adopted(other, "Hello", now=50_000)
-    assert other.late(51_000) == [entry]
-    assert entry.latest_unix_ms == 51_200
+    entry = adopted(other, "Hello", now=now)
+    assert other.late(now + 999) == []
+    assert other.late(now + 1_000) == [entry]
+    assert entry.latest_unix_ms == now + 1_200
 
 
 def test_with_text_shown_elsewhere_the_soft_deadline_is_kept(table: InflightTable) -> None:
@@ -175,6 +180,24 @@ def test_with_text_shown_elsewhere_the_soft_deadline_is_kept(table: InflightTabl
     table.recalled(entry)
     assert table.late(999) == []
     assert table.late(1_000) == [entry]
+
+
+def test_a_cursor_tells_all_that_another_gateway_needs_of_an_answer(table: InflightTable) -> None:
+    """Where the log and the request are, whose generation and trace it has, and by when it was promised."""
+    begun = make_entry(soft=7_200, hard=8_000, received=7_000.0)
+    begun.bucket, begun.generation, begun.clock_ms = "long", 3, 60_000
+    begun.log, begun.request = Place(1, 5), Place(2, 6)
+    begun.trace = RequestTrace(context=TraceContext(1, 2), recorded=True)
+    each = begun.opened().told
+    assert each.trace == TraceContext(1, 2).packed()
+    each.age_ms = 150
+    entry = table.adopt(each, SESSION, "c2", 150.0)
+    assert (entry.response_id, entry.event_id, entry.session) == (begun.response_id, begun.event_id, SESSION)
+    assert (entry.bucket, entry.generation, entry.log, entry.request) == ("long", 3, Place(1, 5), Place(2, 6))
+    assert (entry.published, adopted(table).published) == (True, False), "where its request is known to be"
+    assert (entry.adopted, entry.input) == (True, "")
+    assert entry.asked_unix_ms == 67_000
+    assert entry.promised == Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000)
 
 
 def test_the_cursor_of_an_adopted_answer_is_as_good_as_the_first(table: InflightTable) -> None:
@@ -220,7 +243,7 @@ class Resuming(RuleBasedStateMachine):
         self.shops = [Shop(), Shop()]
         self.at, self.connection, self.num_connections = 0, "c", 1
         self.outbox = Outbox()
-        self.outbox.begin(SEAL)
+        self.outbox.begin(SEAL, (), 0.0)
         self.cursor: str | None = None
         self.seen, self.seq, self.ends = "", 0, 0
         entry = make_entry(soft=10_000, hard=10_000)
@@ -290,7 +313,7 @@ class Resuming(RuleBasedStateMachine):
         assert self.cursor is not None
         open_ = SEAL.read(self.cursor)
         assert open_ is not None
-        self.outbox.begin(SEAL, open_)
+        self.outbox.begin(SEAL, open_, 0.0)
         for each in open_:
             reader = self.shops[shop]
             entry = reader.table.get_any(each.response_id)

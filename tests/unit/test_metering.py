@@ -30,7 +30,7 @@ from shared.messages import (
 START, NAMED = SessionStart(), SessionStart(session_id="s")
 ASK = ResponseCreate(event_id="e", input="How do I return an item?")
 PERSON, RATING = HandoffRequest(event_id="h"), Feedback(event_id="f", response_id="r", rating="up")
-WHO = Caller("demo", "s")
+WHO = Caller("demo", "s", address="192.0.2.7")
 
 
 @pytest.fixture
@@ -174,7 +174,6 @@ async def test_a_hello_whose_keys_are_fetched_beyond_the_hello_s_time_is_receive
 
 async def test_a_caller_is_the_token_s_subject_and_its_address() -> None:
     session = guarded(sub="alice", tenant="shop")
-    session._address = "192.0.2.7"
     caller = session.caller
     assert (caller.tenant, caller.subject, caller.address) == ("shop", "alice", "192.0.2.7")
     assert caller.session_id == session.conversation_id

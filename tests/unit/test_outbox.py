@@ -22,7 +22,7 @@ NAMES = {letter: f"resp_{number:024x}" for number, letter in enumerate("rabc")}
 
 def outbox() -> Outbox:
     empty = Outbox()
-    empty.begin(SEAL)
+    empty.begin(SEAL, (), 0.0)
     return empty
 
 
@@ -128,6 +128,10 @@ def test_an_answer_that_is_told_again_begins_anew_even_while_its_text_waits() ->
     assert taken(*items) == ["r", ("r", 0, 0, "ab"), "r", ("r", 0, 0, "abc"), ("r", "abc")]
 
 
+def test_an_end_is_told_to_a_client_that_was_told_nothing_of_its_answer() -> None:
+    assert taken(ended("abc")) == [("r", "abc")]
+
+
 def test_what_waits_counts_the_text_that_is_to_be_written() -> None:
     box = outbox()
     box.put(shown(0, "ab"))
@@ -156,7 +160,7 @@ def test_each_cursor_says_what_has_left_of_every_open_answer() -> None:
 
 def test_a_client_that_comes_back_is_told_on_from_where_it_was() -> None:
     box = Outbox()
-    box.begin(SEAL, [told("xy", seq=1, letter="a"), told("z", seq=1, letter="b")])
+    box.begin(SEAL, [told("xy", seq=1, letter="a"), told("z", seq=1, letter="b")], 0.0)
     box.put(shown(2, "!", "a"))
     box.put(ended("z", "b"))
     messages = box.take(0.0)
@@ -176,13 +180,14 @@ def test_of_an_answer_that_is_let_go_nothing_is_told_and_others_keep_their_place
         shown(0, "3", "b"),
         ended("12", "a"),
         shown(1, "4", "b"),
+        ended("34", "b"),
     ):
         box.put(item)
     box.let_go(NAMES["a"])
-    assert box.size_chars == 2
+    assert box.size_chars == 4
     messages = box.take(0.0)
-    assert brief(messages) == ["b", ("b", 0, 0, "34")]
-    assert cursors(messages) == [[told(letter="b")], [told("34", seq=1, letter="b")]]
+    assert brief(messages) == ["b", ("b", 0, 0, "34"), ("b", "34")]
+    assert cursors(messages) == [[told(letter="b")], [told("34", seq=1, letter="b")], []]
 
 
 def test_a_cursor_says_how_old_its_answers_are() -> None:

@@ -19,8 +19,9 @@ from shared.messages import (
 )
 
 
-def test_hello_opens_the_session_and_tells_the_limits() -> None:
-    session = new()
+@pytest.mark.parametrize("handoff", [False, True])
+def test_hello_opens_the_session_and_tells_the_limits(handoff: bool) -> None:
+    session = new(handoff=handoff)
     assert session.receive(START, 0) == [Begin(None)]
     assert session.created(recovered=False, replayed=0) == SessionCreated(
         session_id="sess_1",
@@ -29,6 +30,7 @@ def test_hello_opens_the_session_and_tells_the_limits() -> None:
         replayed=0,
         limits=ANNOUNCED,
         heartbeat_s=25.0,
+        handoff=handoff,
     )
     assert session.state is State.OPEN
 
@@ -75,9 +77,8 @@ def test_a_hello_that_was_refused_has_not_come() -> None:
 @pytest.mark.parametrize("message", [ASK, SessionDelete(), SessionRefresh(token="t"), ResponseCancel(response_id="r")])
 def test_another_first_message_than_hello_closes_it(message: ClientMessage) -> None:
     session = new()
-    [effect] = session.receive(message, 0)
-    assert isinstance(effect, Close)
-    assert effect.code == CloseCode.NO_HELLO
+    effects = session.receive(message, 0)
+    assert effects == [Close(CloseCode.NO_HELLO, "the first message must be session.start")]
 
 
 @pytest.mark.parametrize("message", ALL, ids=lambda message: type(message).__name__)
