@@ -67,6 +67,18 @@ def test_a_clock_that_goes_back_at_once_is_not_followed(jump_ms: float, times: i
     assert clock.correction_ms == 0
 
 
+def test_a_clock_is_set_that_differs_by_so_much_and_has_to_keep_to_that_for_a_second() -> None:
+    clock = ProcessClock(START_MS)
+    for passed_ms, off_ms, followed_ms in (
+        (0.0, NEAR_MS, 0),
+        (HELD_MS, 2 * NEAR_MS, 0),  # set again: the second begins anew
+        (2 * HELD_MS - 1, 2 * NEAR_MS, 0),
+        (2 * HELD_MS, 2 * NEAR_MS, 2 * NEAR_MS),
+    ):
+        clock.observe(START_MS + passed_ms + off_ms, passed_ms)
+        assert clock.correction_ms == followed_ms
+
+
 def test_a_clock_that_slews_is_followed_at_once() -> None:
     clock = ProcessClock(START_MS)
     for second in range(1, 11):

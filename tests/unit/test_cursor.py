@@ -109,7 +109,8 @@ def test_a_cursor_is_its_own_sessions(mine: tuple[str, str], other: tuple[str, s
 
 
 def test_another_secret_reads_nothing() -> None:
-    assert CursorKey(b"other").seal("t", "s").read(SEAL.write([told()])) is None
+    cursor = CursorKey(b"secret").seal("t", "s").write([told()])
+    assert CursorKey(b"other").seal("t", "s").read(cursor) is None
 
 
 @pytest.mark.parametrize("cursor", ["", "resp_1@12", "====", "a", "é", "\x00", "A" * 24, "A" * 1_000_000, "kA=="])
@@ -173,3 +174,11 @@ def test_a_response_has_another_name_in_each_generation(one: int, other: int) ->
 def test_a_response_keeps_its_name_from_version_to_version() -> None:
     """A client repeats its event while the gateways are being replaced."""
     assert response_id("demo", "sess_1", "ev_1", "Hi") == "resp_cae08506d47e6d3de1d8f1dc"
+    assert response_id("demo", "sess_1", "ev_1", "Hi", 7) == "resp_bccf334097424501972c5e99"
+
+
+def test_a_cursor_is_read_from_version_to_version() -> None:
+    """A client comes back with it while the gateways are being replaced."""
+    cursor = "kgGRnsQMAAAAAAAAAAAAAAAAoWWlc2hvcnQAzMjNA-iSAQfAAAAAwAAAWSDF0cstFeWvBaYEPicEQg=="
+    assert CursorKey(b"secret").seal("t", "s").read(cursor) == [told()]
+    assert CursorKey(b"secret").seal("t", "s").write([told()]) == cursor

@@ -18,6 +18,11 @@ def test_a_deadline_is_counted_from_the_receipt() -> None:
     assert deadline == Deadline(first_token_unix_ms=1_200, deadline_unix_ms=2_000)
 
 
+def test_by_a_clock_that_is_ahead_it_is_the_same_moments() -> None:
+    deadline = Deadline(first_token_unix_ms=1_200, deadline_unix_ms=2_000)
+    assert deadline.later(30) == Deadline(first_token_unix_ms=1_230, deadline_unix_ms=2_030)
+
+
 def test_a_soft_deadline_beyond_the_hard_one_is_brought_back_to_it() -> None:
     deadline = Deadline.after(0, first_token_ms=5_000, whole_ms=1_000)
     assert deadline.first_token_unix_ms == deadline.deadline_unix_ms == 1_000
@@ -37,7 +42,10 @@ def test_what_is_too_late_once_started_was_too_late_before(now: float, soft: int
     assert not deadline.expired(now - 1, started=False)
 
 
-@pytest.mark.parametrize(("unix_ms", "seconds"), [(0, False), (999_999_999, False), (1_000_000_000, True)])
+@pytest.mark.parametrize(
+    ("unix_ms", "seconds"),
+    [(0, False), (999_999_999, False), (1_000_000_000, True), (9_999_999_999, True), (10_000_000_000, False)],
+)
 def test_ten_digits_are_seconds(unix_ms: int, seconds: bool) -> None:
     assert reads_as_seconds(unix_ms) == seconds
 

@@ -24,10 +24,18 @@ def test_a_note_is_read_as_it_was_written(held: bool, floor: int, told: dict[int
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "1", "1 held", "1 held x", "2 held 5", "1 held 5 6", "1 held 5 6:x", "1 held 5 6:2 ", "{}"]
+    "text",
+    ["", "x", "1", "1 held", "1 held x", "2 held 5", "1 held 5 6", "1 held 5 6:x", "1 held 5 6:2 ", "1  held 5", "{}"],
 )
 def test_what_another_has_written_there_says_nothing(text: str) -> None:
     assert Note.decode(text) == Note()
+
+
+def test_a_note_keeps_its_form_from_version_to_version() -> None:
+    """It stands in Kafka while the workers are being replaced, and operators read it."""
+    note = Note(counts={7: Count(1), 3: Count(2, fatal=True)}, floor=5)
+    assert note.encode() == "1 free 5 3:2,7:-1"
+    assert Note(held=True, floor=5).encode() == "1 held 5"
 
 
 def fatal(*offsets: int, deliveries: int = 1) -> dict[int, Count]:
@@ -48,7 +56,9 @@ def taken_over(note: Note, *, end: int = 10) -> Deliveries:
 
 def test_a_first_delivery_waits_for_no_note_of_its_own() -> None:
     deliveries = taken_over(Note())
+    assert [deliveries.knows(each) for each in (P, Q)] == [True, False]
     assert deliveries.begin(P, 7)
+    assert deliveries.begin(P, 7), "it is read again while it is worked on"
     assert not deliveries.is_noted(P, 7), "that the partition is held is not noted yet"
     deliveries.stands(P, deliveries.note(P, 7))
     assert deliveries.is_noted(P, 7)
@@ -66,6 +76,24 @@ def test_what_stood_in_the_log_of_one_that_died_may_have_been_delivered_once() -
     deliveries.stands(P, deliveries.note(P, 3))
     assert deliveries.is_noted(P, 9)
     assert deliveries.note(P, 3).counts == fatal(9, deliveries=2)
+
+
+def test_a_note_tells_of_what_is_ahead_and_not_of_what_goes_without_saying() -> None:
+    """Below the floor that is one delivery, with a fatal end."""
+    counts = {**fatal(3, 10, 12), **fatal(2, 4, deliveries=2)}
+    deliveries = taken_over(Note(floor=10, counts=counts))
+    assert deliveries.parting_note(P, 3) == Note(floor=10, counts={**fatal(4, deliveries=2), **fatal(10, 12)})
+    assert deliveries.parting_note(P, 10) == Note(counts=fatal(10, 12)), "all below is committed"
+    assert deliveries.parting_note(P, 13) == Note()
+
+
+def test_of_more_than_a_note_can_hold_the_worst_are_told() -> None:
+    deliveries = taken_over(Note(counts={4: Count(5)}))
+    begun = [offset for offset in range(200) if deliveries.begin(P, offset)]
+    assert len(begun) == 200
+    note = deliveries.parting_note(P, 0, suspects=[3])
+    assert len(note.counts) == 160
+    assert (note.count(3), note.count(4)) == (Count(1, fatal=True), Count(6))
 
 
 def test_who_lives_charges_nothing_that_nobody_has_died_of() -> None:

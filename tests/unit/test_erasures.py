@@ -28,6 +28,7 @@ def test_it_is_forgotten_when_redis_forgets_it() -> None:
     """Else one process would go by a generation that no other knows of."""
     erasures, over = Erasures(), ERASED_FOR_S * 1_000 + 1.0
     erasures.add(A, 200, 0.0)
+    erasures.add(A, 200, over - 2)  # it is heard of again, and began no later for that
     assert (erasures.generation(A, over - 1), erasures.generation(A, over)) == (200, 0)
     erasures.add(A, 100, over)
     assert erasures.generation(A, over) == 100

@@ -21,6 +21,7 @@ from shared.messages import (
     Usage,
 )
 from shared.session_key import SessionKey
+from shared.turn import Turn
 
 R1 = "resp_000000000000000000000001"
 FAQ = Fallback(
@@ -126,6 +127,21 @@ def test_an_answer_is_assured_then_shown_then_done(table: InflightTable) -> None
     assert (response.usage.output_tokens, response.model, response.source) == (3, "m", "model")
     assert response.timings == Timings(admission_ms=5.0, queue_ms=1.0, ttft_ms=50.0, total_ms=90.0)
     assert (len(table), entry.done) == (0, True)
+
+
+def test_what_a_fallback_answers_is_remembered_as_it_was_asked() -> None:
+    """By the time on the wire, and in the generation of the conversation that it was asked in."""
+    entry = make_entry(received=7_000.5)
+    entry.clock_ms, entry.generation = 60_000, 3
+    assert entry.turn(FAQ) == Turn(
+        request_id=R1,
+        user="hi",
+        assistant=FAQ.text,
+        source="faq",
+        asked_unix_ms=67_000,
+        grounding=FAQ.grounding,
+        generation=3,
+    )
 
 
 def test_a_request_that_is_refused_is_forgotten(table: InflightTable) -> None:

@@ -39,6 +39,7 @@ def response(ttft_ms: float | None = 100.0, total_ms: float | None = 500.0, **ch
         (response(source="unsure"), Attainment(first_token=True, whole=True)),
         (response(status="failed", reason="internal"), Attainment(first_token=False, whole=False)),
         (response(status="cancelled", reason="client"), None),
+        (response(source="handoff"), None),
         (response(None, None), None),
     ],
 )

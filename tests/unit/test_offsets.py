@@ -1,5 +1,6 @@
 """What is committed never passes a record whose terminal event is not acknowledged."""
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -93,12 +94,13 @@ def test_what_is_read_again_is_taken_on_once() -> None:
     assert offsets.committable() == {P: 4}
 
 
-def test_a_topic_that_was_created_anew_begins_anew() -> None:
+@pytest.mark.parametrize("first", [0, 5])
+def test_a_topic_that_was_created_anew_begins_anew(first: int) -> None:
     """Its offsets are below what was committed, and stand for other records."""
-    offsets = tracker(5, 6)
-    offsets.done(P, 5)
+    offsets = tracker(first, first + 1)
+    offsets.done(P, first)
     offsets.committed(offsets.committable())
-    assert offsets.begin(P, 6), "the last one that is not committed, read again"
+    assert offsets.begin(P, first + 1), "the last one that is not committed, read again"
     assert offsets.begin(P, 0)
     assert offsets.num_open == 1
     offsets.done(P, 0)
@@ -115,6 +117,10 @@ def test_a_lost_partition_is_forgotten_and_begins_anew() -> None:
     offsets.begin(P, 3)
     offsets.done(P, 3)
     assert offsets.committable() == {P: 4}
+    offsets.committed({P: 4})
+    offsets.lose([P])
+    offsets.begin(P, 9)
+    assert offsets.committable() == {}, "others have committed that far"
 
 
 class Partitions(RuleBasedStateMachine):

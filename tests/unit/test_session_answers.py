@@ -122,7 +122,8 @@ def test_an_erased_conversation_is_unknown() -> None:
     assert answers.answered("t", "s", response("a")).first
     assert not answers.answered("t", "s", response("b")).first
     assert answers.response_ids("t", "s") == ("a", "b")
-    answers.forget("t", "s")
+    for _ in range(2):  # not only once, if it is known here at all
+        answers.forget("t", "s")
     assert answers.response_ids("t", "s") == ()
     assert len(answers) == 0
     assert answers.answered("t", "s", response("c")).first
