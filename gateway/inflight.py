@@ -116,7 +116,7 @@ class InflightTable:
     def reattach(self, entry: Entry, connection_id: str) -> list[Item]:
         """The client asks again, on this or another connection: all so far, never a second computation."""
         entry.connection_id = connection_id
-        if entry.seen and not entry.done:
+        if entry.seen:
             self._watch(entry)  # it may have no text any more, and its soft deadline have been passed over
         entry.seen = 0
         if not entry.created:
@@ -129,7 +129,7 @@ class InflightTable:
         if not entry.created:
             return []  # it was asked again here meanwhile, and will be told from its beginning
         entry.seen, entry.seen_crc = told.chars, told.crc
-        if not entry.done and not entry.started:
+        if not entry.started:
             self._watch(entry)  # by an older cursor than the last: its soft deadline may have been passed over
         if entry.response is None:
             return _unseen(entry)
@@ -284,7 +284,7 @@ class InflightTable:
         while self._done:
             first = next(iter(self._done.values()))
             if len(self._done) <= _REMEMBERED_DONE and first.done_unix_ms >= oldest_ms:
-                break
+                return
             self._done.popitem(last=False)
             self._unname(first)
 
