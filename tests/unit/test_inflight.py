@@ -6,9 +6,11 @@ from msgspec import structs
 from gateway.entry import Entry, Item, State
 from gateway.inflight import InflightTable
 from gateway.outbox import Opened, Shown
+from gateway.trace_times import RequestTrace
 from shared.deadline import Deadline
 from shared.fallback import Fallback
 from shared.messages import (
+    ErrorDetail,
     Grounding,
     Reason,
     Replaced,
@@ -21,6 +23,7 @@ from shared.messages import (
     Usage,
 )
 from shared.session_key import SessionKey
+from shared.tracing import TraceContext
 from shared.turn import Turn
 
 R1 = "resp_000000000000000000000001"
@@ -116,16 +119,20 @@ def texts(items: list[Item]) -> list[object]:
 
 
 def test_an_answer_is_assured_then_shown_then_done(table: InflightTable) -> None:
-    entry = publishing(table)
+    entry = make_entry(soft=1_200, hard=2_000, received=1_000.0)
+    entry.trace = RequestTrace(context=TraceContext(1, 2))
+    table.accept(entry)
+    table.admit(entry, "medium", 1_005.12345)
     assert texts(table.acknowledge(entry)) == [created()]
-    assert table.delta(delta("He"), 50) == [Shown(R1, 0, "He")]
-    assert table.delta(delta("y", 2), 60) == [Shown(R1, 2, "y")]
-    items = table.finish(entry, done("Hey you"), 90)
+    assert table.delta(delta("He"), 1_050.98765) == [Shown(R1, 0, "He")]
+    assert table.delta(delta("y", 2), 1_060) == [Shown(R1, 2, "y")]
+    assert entry.trace.last_text_unix_ms == 1_060
+    items = table.finish(entry, done("Hey you"), 1_090.55555)
     assert texts(items) == [(3, " you"), ("completed", "stop", "Hey you")]
     response = items[-1]
     assert isinstance(response, Response)
     assert (response.usage.output_tokens, response.model, response.source) == (3, "m", "model")
-    assert response.timings == Timings(admission_ms=5.0, queue_ms=1.0, ttft_ms=50.0, total_ms=90.0)
+    assert response.timings == Timings(admission_ms=5.123, queue_ms=1.0, ttft_ms=50.988, total_ms=90.556)
     assert (len(table), entry.done) == (0, True)
 
 
@@ -150,6 +157,8 @@ def test_a_request_that_is_refused_is_forgotten(table: InflightTable) -> None:
     table.refuse(entry)
     assert (len(table), table.find("t", "s", "e1"), table.get(R1)) == (0, None, None)
     assert table.next_due_unix_ms() is None
+    table.refuse(make_entry(2))  # nor is it known where a fault came before it was accepted
+    assert table.find("t", "s", "e2") is None
 
 
 # --- replies and Kafka's acknowledgement cross
@@ -167,8 +176,8 @@ def test_a_terminal_event_before_the_acknowledgement_assures_the_answer_itself(t
     entry = publishing(table)
     table.delta(delta("He"), 1)
     assert texts(table.finish(entry, done("Hey"), 2)) == [created(), (0, "Hey"), ("completed", "stop", "Hey")]
-    assert table.acknowledge(entry) == [], "the acknowledgement says nothing new"
     assert entry.published
+    assert table.acknowledge(entry) == [], "the acknowledgement says nothing new"
 
 
 def test_another_text_before_the_acknowledgement_replaces_what_nobody_saw(table: InflightTable) -> None:
@@ -266,6 +275,33 @@ def test_two_texts_are_never_spliced(table: InflightTable) -> None:
     assert table.delta(delta(" you", 5, attempt=2), 3) == []
     items = table.finish(entry, done("Good day you", attempt=2), 4)
     assert texts(items) == [("failed", "internal", "Hello")]
+    response = items[-1]
+    assert isinstance(response, Response)
+    assert (response.usage.output_tokens, response.model) == (3, "m"), "it was computed, whatever it is worth"
+
+
+@pytest.mark.parametrize(("end", "reason"), [("Hel", "stop"), ("Good day", "infeasible")])
+def test_an_end_that_takes_back_what_was_shown_has_failed(table: InflightTable, end: str, reason: Reason) -> None:
+    """Only a cut may be shorter, and no cut may be another text."""
+    entry = waiting(table)
+    table.delta(delta("Hello"), 1)
+    assert texts(table.finish(entry, done(end, reason=reason), 2)) == [("failed", "internal", "Hello")]
+
+
+@pytest.mark.parametrize("whose", ["worker", "gateway"])
+def test_an_answer_that_fails_keeps_its_text_and_says_why(table: InflightTable, whose: str) -> None:
+    """By the worker's word or the gateway's own."""
+    error = ErrorDetail(type="server_error", code="internal_error", message="a fault of ours", retryable=True)
+    entry = waiting(table)
+    table.delta(delta("Hello"), 1)
+    if whose == "worker":
+        end = structs.replace(done("Hello", status="failed", reason="internal"), error=error)
+        items = table.finish(entry, end, 2)
+    else:
+        items = table.fail(entry, error, 2)
+    assert texts(items) == [("failed", "internal", "Hello")]
+    assert isinstance(items[-1], Response)
+    assert items[-1].error == error
 
 
 @pytest.mark.parametrize("again", ["", "Hel"])
@@ -347,6 +383,23 @@ def test_a_repeated_event_finds_its_answer_and_hears_all_of_it_again(table: Infl
     assert texts(table.reattach(entry, "c4")) == [created(), (0, "Hey"), ("completed", "stop", "Hey")]
 
 
+def test_a_request_is_named_by_its_answer_or_its_event_and_in_its_own_session(table: InflightTable) -> None:
+    entry, other = publishing(table), publishing(table, 2)
+    assert table.named("t", "s", R1, None) is entry
+    assert table.named("t", "s", R1, "e2") is entry, "the answer's name counts first"
+    assert table.named("t", "s", None, "e2") is other
+    assert table.named("t", "s", "resp_never", "e2") is other
+    table.cancel(entry, 1)
+    assert table.named("t", "s", R1, None) is entry, "it ended a short while ago"
+    for tenant, session, response, event in (
+        ("other", "s", R1, "e1"),
+        ("t", "other", R1, "e1"),
+        ("t", "s", "resp_never", "e3"),
+        ("t", "s", None, None),
+    ):
+        assert table.named(tenant, session, response, event) is None
+
+
 def test_another_tenants_or_sessions_event_finds_nothing(table: InflightTable) -> None:
     publishing(table)
     assert table.find("other", "s", "e1") is None
@@ -418,6 +471,15 @@ def test_only_so_many_answers_are_remembered(table: InflightTable) -> None:
     assert table.find("t", "s", "e501") is None
     assert table.find("t", "s", "e502") is not None
     assert len(table._done) == len(table._by_event) == 2_000
+
+
+def test_only_so_many_erased_answers_are_remembered(table: InflightTable) -> None:
+    for number in range(1, 2_002):
+        entry = publishing(table, number)
+        table.cancel(entry, now_unix_ms=1.0)
+        table.forget(entry)
+    known = [table.why_dropped(done("Hi", request_id=name(number))) for number in (1, 2, 2_001)]
+    assert known == ["unknown", "erased", "erased"]
 
 
 def test_answers_are_remembered_for_two_minutes(table: InflightTable) -> None:

@@ -58,6 +58,7 @@ def test_a_client_that_comes_back_is_told_the_rest(table: InflightTable) -> None
     table.finish(entry, done("Hello you!"), 4)
     assert texts(table.resume(entry, "c4", told("Hello"))) == [(5, " you!"), ("completed", "stop", "Hello you!")]
     assert texts(table.resume(entry, "c5", told("Hello you!"))) == [("completed", "stop", "Hello you!")]
+    assert entry.connection_id == "c5"
 
 
 def test_an_answer_that_was_asked_again_and_is_not_promised_here_yet_is_told_from_its_beginning(
@@ -81,6 +82,15 @@ def test_whoever_comes_back_with_less_than_before_has_the_soft_deadline_again(ta
     assert table.late(300) == [], "its client has text"
     table.resume(entry, "c3", told())
     assert table.next_due_unix_ms() == entry.deadline.first_token_unix_ms
+    assert table.late(301) == [entry]
+
+
+def test_whoever_asks_again_has_the_soft_deadline_again(table: InflightTable) -> None:
+    """What was shown elsewhere is told no more, and here is nothing yet."""
+    entry = adopted(table, "Hel", now=0.0)
+    table.recalled(entry)
+    assert table.late(300) == [], "its client has text"
+    assert texts(table.reattach(entry, "c3")) == [entry.opened().created]
     assert table.late(301) == [entry]
 
 
