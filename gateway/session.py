@@ -262,7 +262,12 @@ class Session:
         """Raises `ProtocolError`; None where no tokens are checked."""
         if self._gate is None:
             if token is not None:
-                raise _no_tokens()
+                raise ProtocolError(
+                    "tokens_not_supported",
+                    "this gateway does not check tokens; leave the token out",
+                    kind="authentication_error",
+                    param="token",
+                )
             return None
         if token is None:
             raise ProtocolError(
@@ -359,12 +364,3 @@ def _code_of(error: ProtocolError) -> CloseCode:
     if error.code == "token_expired":
         return CloseCode.TOKEN_EXPIRED
     return CloseCode.INTERNAL if error.retriable else CloseCode.INVALID_TOKEN
-
-
-def _no_tokens() -> ProtocolError:
-    return ProtocolError(
-        "tokens_not_supported",
-        "this gateway does not check tokens; leave the token out",
-        kind="authentication_error",
-        param="token",
-    )
