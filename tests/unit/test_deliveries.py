@@ -126,7 +126,7 @@ def test_one_that_ended_two_is_worked_on_alone() -> None:
     assert deliveries.note(P, 3).count(4).deliveries == 2, "it was not begun"
     deliveries.done(P, 3)
     assert deliveries.begin(P, 4)
-    deliveries.lose([P])
+    deliveries.lose([Q, P])  # one of them had not come yet
     deliveries.take_over(Q, Note(counts=fatal(1, 2, deliveries=2)).encode(), 9)
     assert deliveries.begin(Q, 1), "whoever has lost it keeps nobody waiting"
     deliveries.survived(Q, 1)

@@ -124,6 +124,7 @@ def test_an_answer_is_assured_then_shown_then_done(table: InflightTable) -> None
     table.accept(entry)
     table.admit(entry, "medium", 1_005.12345)
     assert texts(table.acknowledge(entry)) == [created()]
+    assert (entry.state, entry.published) == (State.WAITING, True)
     assert table.delta(delta("He"), 1_050.98765) == [Shown(R1, 0, "He")]
     assert table.delta(delta("y", 2), 1_060) == [Shown(R1, 2, "y")]
     assert entry.trace.last_text_unix_ms == 1_060
@@ -169,6 +170,7 @@ def test_replies_before_the_acknowledgement_wait_for_it(table: InflightTable) ->
     assert table.delta(delta("He"), 1) == []
     assert table.delta(delta("y", 2), 2) == []
     assert texts(table.acknowledge(entry)) == [created(), (0, "Hey")]
+    assert entry.state is State.STREAMING
     assert table.delta(delta("!", 3), 3) == [Shown(R1, 3, "!")]
 
 

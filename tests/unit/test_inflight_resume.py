@@ -205,7 +205,7 @@ def test_a_cursor_tells_all_that_another_gateway_needs_of_an_answer(table: Infli
     assert (entry.response_id, entry.event_id, entry.session) == (begun.response_id, begun.event_id, SESSION)
     assert (entry.bucket, entry.generation, entry.log, entry.request) == ("long", 3, Place(1, 5), Place(2, 6))
     assert (entry.published, adopted(table).published) == (True, False), "where its request is known to be"
-    assert (entry.adopted, entry.input) == (True, "")
+    assert (entry.connection_id, entry.adopted, entry.input) == ("c2", True, "")
     assert entry.asked_unix_ms == 67_000
     assert entry.promised == Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000)
 
