@@ -28,7 +28,7 @@ def assign(num_partitions: Mapping[str, int], members: Mapping[str, Member]) -> 
     """By member and topic, the partitions. Topics whose number of partitions is not known are left out, and those that
     nobody reads."""
     assigned: dict[str, dict[str, list[int]]] = {name: {} for name in members}
-    loads = dict.fromkeys(sorted(members), 0)
+    loads: Counter[str] = Counter()
     last = _last_readers(members)
     for topics, num, readers in _alike(num_partitions, members):
         before = [_most_common(last.get((topic, number)) for topic in topics) for number in range(num)]

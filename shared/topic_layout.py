@@ -18,8 +18,8 @@ def cancel_partitions(request_partitions: Iterable[int], num_cancel_partitions: 
 def misfit(topics: TopicNames, num_partitions: Mapping[str, int]) -> str | None:
     """Why cancels would miss their worker, and what to do; None where they do not. `num_partitions` of the topics that
     there are, as far as they are known."""
-    cancels = num_partitions.get(topics.cancels, 0)
-    requests = {topic: num for bucket in BUCKETS if (num := num_partitions.get(topic := topics.requests(bucket), 0))}
+    cancels = num_partitions.get(topics.cancels)
+    requests = {topic: num for bucket in BUCKETS if (num := num_partitions.get(topic := topics.requests(bucket)))}
     odd = next((topic for topic, num in requests.items() if cancels and num % cancels), None)
     if odd is None:
         return None

@@ -75,25 +75,35 @@ def test_of_who_leaves_the_others_take_theirs_and_nothing_else_moves() -> None:
     }
 
 
-def test_of_two_that_name_the_same_the_later_had_it_last() -> None:
+@pytest.mark.parametrize("returned", ["a", "z"])
+def test_of_two_that_name_the_same_the_later_had_it_last(returned: str) -> None:
     """One that was away for longer than its session comes back with what others have had since."""
     away = Member(TOPICS, {topic: [0, 1, 2, 3] for topic in TOPICS}, 1)
     stayed = {
         "w1": Member(TOPICS, {topic: [0, 1] for topic in TOPICS}, 2),
         "w2": Member(TOPICS, {topic: [2, 3] for topic in TOPICS}, 2),
     }
-    shares = assign(num(4), {"a": away, **stayed})
+    shares = assign(num(4), {returned: away, **stayed})
     assert len(shares["w1"]["short"]) + len(shares["w2"]["short"]) == 3
     assert set(shares["w1"]["short"]) <= {0, 1}
     assert set(shares["w2"]["short"]) <= {2, 3}
 
 
-def test_a_topic_that_only_some_read_is_theirs() -> None:
-    members = {"all": Member(TOPICS), "short": Member(frozenset({"short"}))}
-    shares = assign(num(6), members)
-    assert set(shares["short"]) == {"short"}
-    assert len(shares["all"]["long"]) == len(shares["all"]["medium"]) == 6
-    assert len(shares["short"]["short"]) == 6  # the other has two topics to itself already
+@pytest.mark.parametrize(("every", "one"), [("a", "b"), ("b", "a")])
+def test_a_topic_that_only_some_read_is_theirs(every: str, one: str) -> None:
+    shares = assign(num(6), {every: Member(TOPICS), one: Member(frozenset({"short"}))})
+    assert set(shares[one]) == {"short"}
+    assert len(shares[every]["long"]) == len(shares[every]["medium"]) == 6
+    assert len(shares[one]["short"]) == 6  # the other has two topics to itself already
+
+
+@pytest.mark.parametrize(("most", "least"), [("a", "b"), ("b", "a")])
+def test_a_number_stays_with_whoever_read_it_in_most_topics(most: str, least: str) -> None:
+    """Its topics had other readers while they had other numbers of partitions."""
+    held = {most: {"short": [0], "medium": [0]}, least: {"long": [0]}}
+    shares = assign(num(2), {name: Member(TOPICS, topics, 1) for name, topics in held.items()})
+    assert shares[most]["long"] == [0]
+    assert shares[least]["short"] == [1]
 
 
 def test_what_nobody_reads_and_what_is_not_known_is_left_out() -> None:

@@ -26,6 +26,14 @@ def test_where_they_divide_nothing_is_said(fits: tuple[int, int, int, int]) -> N
     assert misfit(TOPICS, layout(*fits)) is None
 
 
+@pytest.mark.parametrize(
+    "known", [("chat.requests.long", "chat.cancels"), ("chat.requests.long",), ("chat.cancels",), ()]
+)
+def test_a_topic_that_is_not_known_counts_for_nothing(known: tuple[str, ...]) -> None:
+    seen = {"chat.requests.long": 12, "chat.cancels": 3}
+    assert misfit(TOPICS, {topic: seen[topic] for topic in known}) is None
+
+
 def test_where_they_do_not_it_is_said_which_and_what_to_type() -> None:
     why = misfit(TOPICS, layout(12, 8, 4, 3))
     assert why is not None
