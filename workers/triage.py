@@ -57,10 +57,10 @@ class Triage:
         deadline = deadline_in(headers)
         if deadline is None or deadline > now_unix_ms:
             return Fate.OPEN
-        topic = headers.get(REPLY_TOPIC, b"").decode("utf-8", "replace")
+        topic = headers.get(REPLY_TOPIC, b"").decode(errors="replace")
         if topic == self.gateways and deadline + ANSWERED_MS <= now_unix_ms:
             return Fate.SKIP
-        request_id = headers.get(CE_ID, b"").decode("utf-8", "replace")
+        request_id = headers.get(CE_ID, b"").decode(errors="replace")
         if not _IDENTIFIER.fullmatch(request_id) or not reply_topic_allowed(topic, self.allowed):
             return Fate.OPEN
         partition = headers.get(REPLY_PARTITION, b"")
@@ -74,7 +74,7 @@ class Triage:
 def _cut(request_id: str, key: bytes | None, *, attempt: int) -> ReplyDone:
     """Nothing was written: the input, which the FAQ could have answered, stands in the value. A key of another form
     than `tenant/session` names no session."""
-    session_id = (key or b"").decode("utf-8", "replace").partition("/")[2]
+    session_id = key.decode(errors="replace").partition("/")[2] if key else ""
     return ReplyDone(
         request_id=request_id,
         session_id=session_id if _IDENTIFIER.fullmatch(session_id) else "",

@@ -28,11 +28,17 @@ def ms(before_now: int) -> bytes:
     return str(int(NOW) - before_now).encode()
 
 
-def test_a_gateways_late_record_is_passed_over_once_its_gateway_must_have_answered() -> None:
-    assert fate(reply_topic=b"chat.replies", deadline_unix_ms=ms(ANSWERED_MS)) is Fate.SKIP
+@pytest.mark.parametrize(
+    ("late_ms", "expected"), [(-1, Fate.OPEN), (0, Late), (ANSWERED_MS - 1, Late), (ANSWERED_MS, Fate.SKIP)]
+)
+def test_a_gateways_late_record_is_passed_over_once_its_gateway_must_have_answered(
+    late_ms: int, expected: Fate | type[Late]
+) -> None:
+    found = TRIAGE.fate(headers(reply_topic=b"chat.replies", deadline_unix_ms=ms(0)), b"demo/s1", int(NOW) + late_ms)
+    assert (found if isinstance(found, Fate) else Late) is expected
 
 
-def test_until_then_it_is_answered() -> None:
+def test_until_then_it_is_answered_where_it_is_waited_for() -> None:
     """The gateway's own timer may be late."""
     found = fate(reply_topic=b"chat.replies", reply_partition=b"3", deadline_unix_ms=ms(ANSWERED_MS - 1))
     assert isinstance(found, Late)
@@ -50,6 +56,15 @@ def test_another_services_late_record_is_answered_however_late(late_ms: int) -> 
 
 
 @pytest.mark.parametrize(
+    "key", [None, b"", b"demo", b"demo/", b"demo/s1/s2", b"demo/\xff", b"\xff", b"demo/" + b"s" * 65], ids=repr
+)
+def test_a_key_of_another_form_names_no_session(key: bytes | None) -> None:
+    found = TRIAGE.fate(headers(), key, NOW)
+    assert isinstance(found, Late)
+    assert found.done.session_id == ""
+
+
+@pytest.mark.parametrize(
     "changed",
     [
         {"deadline_unix_ms": None},
@@ -63,6 +78,8 @@ def test_another_services_late_record_is_answered_however_late(late_ms: int) -> 
         {"ce_id": None},
         {"reply_topic": None},
         {"reply_topic": b"payments"},
+        {"reply_topic": b"chat.replies.\xff"},
+        {"ce_id": b"\xff"},
     ],
     ids=str,
 )
