@@ -164,7 +164,7 @@ class OutputLengths:
         num_bins, at_risk = len(self._widths), sum(kept.ended) + sum(kept.cut)
         if not len(kept.ended) == len(kept.cut) == num_bins:
             raise ValueError(f"{key}: {len(kept.ended)} and {len(kept.cut)} bins, not {num_bins}")
-        if not at_risk <= kept.tokens * (1 + _ROUNDING) <= at_risk * self._longest * (1 + 2 * _ROUNDING):
+        if not at_risk * (1 - _ROUNDING) < kept.tokens <= at_risk * self._longest * (1 + _ROUNDING):
             raise ValueError(f"{key}: {kept.tokens:g} tokens in {at_risk:g} answers of 1 to {self._longest}")
         if at_risk > kept.num_answers * (1 + _ROUNDING):
             raise ValueError(f"{key}: {kept.num_answers} answers weigh {at_risk:g}")

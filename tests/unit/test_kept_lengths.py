@@ -61,6 +61,16 @@ def _set(**values: Any) -> Callable[[dict[str, Any]], None]:
     return lambda table: table["classes"]["short"].update(values)
 
 
+def _weigh(factor: float) -> Callable[[dict[str, Any]], None]:
+    def weigh(table: dict[str, Any]) -> None:
+        short = table["classes"]["short"]
+        short["tokens"] *= factor
+        for name in ("ended", "cut"):
+            short[name] = [weight * factor for weight in short[name]]
+
+    return weigh
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -73,6 +83,7 @@ def _set(**values: Any) -> Callable[[dict[str, Any]], None]:
         _set(tokens=1.0),
         _set(tokens=1e8),
         _set(num_answers=2),
+        _weigh(0.0),
         _set(cut="none"),
     ],
 )
