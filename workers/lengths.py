@@ -87,9 +87,9 @@ class OutputLengths:
         self.published: Mapping[str, KeptClass] = {}
 
     @classmethod
-    def from_state(cls, kept: Mapping[str, KeptClass], *, longest: int = 4_096, memory: int = 500) -> Self:
+    def from_state(cls, kept: Mapping[str, KeptClass], *, longest: int) -> Self:
         """Raises `ValueError` for what cannot have been learned with this `longest`."""
-        lengths = cls(longest=longest, memory=memory)
+        lengths = cls(longest=longest)
         lengths._classes = {key: lengths._restored(key, known) for key, known in list(kept.items())[:_MAX_CLASSES]}
         lengths.published = lengths.state()
         return lengths

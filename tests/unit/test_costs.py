@@ -92,6 +92,11 @@ def test_at_first_the_law_is_predicted() -> None:
     assert (model.error_decode, model.error_prefill) == (0.03, 0.02)
 
 
+def test_a_prefill_call_is_of_one_row_with_nothing_before_it_unless_it_is_told() -> None:
+    model = calibrated()
+    assert model.prefill_ms(128) == model.prefill_ms(128, past=0, rows=1)
+
+
 def test_the_prior_knows_a_small_model_on_two_cores() -> None:
     model = CostModel.prior()
     assert 12 < model.decode_ms(8, 1_600) < 16

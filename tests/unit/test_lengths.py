@@ -1,5 +1,6 @@
 """Predicted answer lengths: the quantiles of what was seen, also where much of it was cut."""
 
+import math
 from random import Random
 
 import pytest
@@ -10,6 +11,7 @@ from workers.lengths import MIN_OBSERVED, OutputLengths, prior_quantile
 
 QUANTILES = st.floats(0.001, 0.999)
 ANSWERS = st.lists(st.tuples(st.integers(0, 6_000), st.booleans()), max_size=120)
+LONGEST = 4_096  # unless it is told
 LIMITS = st.integers(1, 5_000)
 
 
@@ -62,10 +64,24 @@ def test_what_is_still_to_come_is_learned_from_those_that_got_as_far(generated: 
     assert predicted == pytest.approx(quantile_of(further, 0.5), rel=0.1, abs=2)
 
 
+def test_lengths_that_are_not_told_apart_end_at_one_rate() -> None:
+    """Of 255 that end between 1,027 and 1,090, and of one that is at risk besides, a half ends with every eight tokens."""
+    lengths = learned([(1_040, True)] * 255, memory=10**18)
+    assert {lengths.remaining("short", generated, 4_096, 0.5) for generated in range(1_026, 1_083)} == {8}
+
+
 def test_an_answer_longer_than_any_before_goes_on_for_a_mean_answer() -> None:
     """Its median: ln 2 of the mean."""
     lengths = learned([(40, True)] * 200)
     assert 22 <= lengths.remaining("short", 300, 4_096, 0.5) <= 32
+
+
+@pytest.mark.parametrize(("generated", "remaining"), [(28, 2), (29, 1), (30, 470), (31, 469), (32, 468)])
+def test_beyond_the_longest_that_is_told_apart_the_whole_limit_is_expected(generated: int, remaining: int) -> None:
+    lengths = OutputLengths(longest=30)
+    for _ in range(100):
+        lengths.observe("short", 31, ended_by_itself=True)
+    assert lengths.remaining("short", generated, 500, 0.5) == remaining
 
 
 def test_where_every_answer_was_cut_the_whole_limit_is_expected() -> None:
@@ -96,6 +112,17 @@ def test_a_long_history_weighs_as_much_as_its_latest_part() -> None:
         assert long.remaining("short", 300, 4_096, quantile) == short.remaining("short", 300, 4_096, quantile)
 
 
+def test_an_answer_weighs_less_with_each_that_follows() -> None:
+    """1/e after as many as `memory` says; the weights grow, and are brought back again and again meanwhile."""
+    memory, lengths = 5, OutputLengths(memory=5)
+    for number in range(400):
+        lengths.observe("short", 1 + number % 30, ended_by_itself=number % 2 == 0)
+        known = lengths.state()["short"]
+        for back in range(min(number, 2 * memory)):
+            counts = known.cut if (number - back) % 2 else known.ended
+            assert counts[(number - back) % 30] == pytest.approx(math.exp(-back / memory), rel=0.003)
+
+
 def test_classes_do_not_mix() -> None:
     lengths = learned([(10, True)] * 50)
     for _ in range(50):
@@ -123,7 +150,9 @@ def test_until_enough_answers_are_known_half_or_all_of_the_limit_is_expected() -
     assert lengths.predict("short", 160, 0.5) == 80
     assert lengths.predict("short", 160, 0.9) == 160
     assert lengths.remaining("short", 60, 160, 0.5) == 50
+    assert not lengths.knows("short")
     lengths.observe("short", 10, ended_by_itself=True)
+    assert lengths.knows("short")
     assert lengths.predict("short", 160, 0.5) == 10
 
 
@@ -166,10 +195,11 @@ def test_writing_on_never_makes_the_predicted_end_come_earlier(
     assert later + lengths.remaining("short", later, 8_192, quantile) >= end
 
 
-@given(quantile=st.sampled_from([0.0, 1.0, -0.5, 2.0]))
-def test_a_quantile_lies_between_0_and_1(quantile: float) -> None:
-    with pytest.raises(AssertionError, match="quantile"):
-        OutputLengths().predict("short", 10, quantile)
+@pytest.mark.parametrize("quantile", [0.0, 1.0, -0.5, 1.5])
+@pytest.mark.parametrize("num_answers", [0, MIN_OBSERVED])
+def test_a_quantile_lies_between_0_and_1(quantile: float, num_answers: int) -> None:
+    with pytest.raises(AssertionError, match=r"^a quantile lies between 0 and 1$"):
+        learned([(10, True)] * num_answers).predict("short", 10, quantile)
 
 
 # --- what outlives the process
@@ -181,7 +211,7 @@ def test_what_is_kept_predicts_and_learns_as_if_nothing_had_happened(
 ) -> None:
     """Also in classes of which too little is known as yet."""
     before = learned(answers)
-    after = OutputLengths.from_state(before.state())
+    after = OutputLengths.from_state(before.state(), longest=LONGEST)
     for output_tokens, ended in more:
         for lengths in (before, after):
             lengths.observe("short", output_tokens, ended_by_itself=ended)
@@ -189,9 +219,15 @@ def test_what_is_kept_predicts_and_learns_as_if_nothing_had_happened(
     assert one == pytest.approx(other, abs=1)
 
 
+@pytest.mark.parametrize("output_tokens", [0, 1, LONGEST, LONGEST + 1])
+def test_answers_all_of_the_shortest_or_the_longest_kind_are_kept(output_tokens: int) -> None:
+    state = learned([(output_tokens, True), (output_tokens, False)] * 500, memory=50).state()
+    assert OutputLengths.from_state(state, longest=LONGEST).state() == state
+
+
 def test_every_so_many_answers_what_is_learned_is_published() -> None:
     lengths = learned([(30, True)] * 1_000)
-    assert OutputLengths.from_state(lengths.published).predict("short", 512, 0.5) == 30
+    assert OutputLengths.from_state(lengths.published, longest=LONGEST).predict("short", 512, 0.5) == 30
 
 
 def test_a_state_of_other_bins_is_refused() -> None:
