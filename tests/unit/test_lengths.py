@@ -65,7 +65,7 @@ def test_what_is_still_to_come_is_learned_from_those_that_got_as_far(generated: 
 
 
 def test_lengths_that_are_not_told_apart_end_at_one_rate() -> None:
-    """Of 255 that end between 1,027 and 1,090, and of one that is at risk besides, a half ends with every eight tokens."""
+    """Of 255 that end between 1,027 and 1,090, and one at risk besides, a half ends with every eight tokens."""
     lengths = learned([(1_040, True)] * 255, memory=10**18)
     assert {lengths.remaining("short", generated, 4_096, 0.5) for generated in range(1_026, 1_083)} == {8}
 

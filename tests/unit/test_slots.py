@@ -50,8 +50,18 @@ def test_a_row_that_overtook_changes_places_by_way_of_a_free_slot() -> None:
 def test_without_a_free_slot_none_may_overtake() -> None:
     slots, (_, newer) = table(2, decoding=0, prefilling=2)
     assert not slots.may_overtake
-    with pytest.raises(AssertionError, match="overtook"):
+    with pytest.raises(AssertionError, match=r"^a row overtook another with no slot free to change places$"):
         slots.promote(newer)
+
+
+def test_a_row_of_which_nothing_is_computed_is_overtaken_by_one_move_without_a_free_slot() -> None:
+    slots, rows = SlotTable(2), [sequence("a", 0), sequence("b", 3)]
+    assert [slots.take(row) for row in rows] == [0, 1]
+    assert slots.may_overtake
+    assert slots.may_overtake_all(1)
+    assert not slots.may_overtake_all(2)
+    assert slots.promote(rows[1]) == [Move(1, 0, 3)]
+    assert (slots.decoding, slots.prefilling) == ([rows[1]], [rows[0]])
 
 
 def test_a_decoding_row_that_ends_is_replaced_by_the_last_of_each_kind() -> None:
@@ -71,7 +81,7 @@ def test_a_row_that_is_not_computed_yet_is_not_copied() -> None:
 
 def test_no_slot_is_given_twice() -> None:
     slots, _ = table(2, decoding=1, prefilling=1)
-    with pytest.raises(AssertionError, match="no slot is free"):
+    with pytest.raises(AssertionError, match=r"^no slot is free$"):
         slots.take(sequence("more"))
 
 
