@@ -103,4 +103,4 @@ def _session(order: Order) -> SessionKey:
 
 
 def _digest(order: Order) -> bytes:
-    return hashlib.blake2b(order.request.input.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return hashlib.blake2b(order.request.input.encode()).digest()

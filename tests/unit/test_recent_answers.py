@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from shared.messages import ChatRequest, ReplyDone, Status, Timings, Usage
+from shared.messages import ChatRequest, Grounding, Replaced, ReplyDone, Status, Timings, Usage
 from shared.requests import Defaults, Order, settle
 from shared.session_key import SessionKey
 from shared.settings import Settings
@@ -69,8 +69,26 @@ def test_only_so_many_are_kept_and_none_for_longer_than_two_minutes() -> None:
         True,
         True,
     ]
+    recent.add(order("last"), done("last"), NOW + 120_000)
+    assert len(recent) == 3
     recent.add(order("new"), done("new"), NOW + 120_001)
-    assert len(recent) == 1
+    assert len(recent) == 2
+
+
+def test_an_answer_given_anew_takes_the_place_of_the_one_before_and_stays_longest() -> None:
+    recent = RecentAnswers(capacity=2)
+    for request_id, text in (("r", "Hello"), ("q", "Hello"), ("r", "Hello again"), ("p", "Hello")):
+        recent.add(order(request_id), done(request_id, text=text), NOW)
+    assert recent.find(order("q"), NOW) is None
+    assert recent.find(order(), NOW) == done(text="Hello again")
+
+
+def test_whoever_knows_that_an_answer_was_asked_for_finds_it_by_its_id() -> None:
+    recent = RecentAnswers()
+    recent.add(order(text="ho", tenant="shop"), done(), NOW)
+    assert recent.named("r", NOW + 120_000) == done()
+    assert recent.named("r", NOW + 120_001) is None
+    assert recent.named("q", NOW) is None
 
 
 def test_an_erased_conversations_answers_are_forgotten() -> None:
@@ -82,13 +100,34 @@ def test_an_erased_conversations_answers_are_forgotten() -> None:
     assert recent.find(order("q", session_id="s2"), NOW) is not None
 
 
-TURN = Turn(request_id="r", user="hi", assistant="Hello", source="faq", asked_unix_ms=int(NOW), output_ids=(1, 2))
+TURN = Turn(
+    request_id="r",
+    user="hi",
+    assistant="Hello",
+    source="faq",
+    asked_unix_ms=int(NOW),
+    output_ids=(1, 2),
+    grounding=(Grounding(id="returns", question="Returns?", answer="In 30 days."),),
+    replaced=(Replaced(offset=0, length=2),),
+)
 
 
 def test_the_history_answers_where_another_worker_did() -> None:
-    found = answered_by(TURN, order(), NOW + 1_000)
-    assert found is not None
-    assert (found.request_id, found.output_text, found.source) == ("r", "Hello", "faq")
+    """For as long as an answer may have taken, and may be asked for again."""
+    now = NOW + 240_000
+    assert answered_by(TURN, order(), now) == ReplyDone(
+        request_id="r",
+        session_id="s",
+        attempt=int(now),
+        status="completed",
+        reason="stop",
+        source="faq",
+        output_text="Hello",
+        usage=Usage(output_tokens=2),
+        timings=Timings(),
+        grounding=TURN.grounding,
+        replaced=TURN.replaced,
+    )
 
 
 def test_an_answer_that_was_cut_off_is_told_again_as_it_ended() -> None:
