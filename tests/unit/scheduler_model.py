@@ -104,7 +104,9 @@ def make_scheduler(
     *,
     policy: str = "goodput",
     max_running_tokens: int = 10_000,
+    decode_stall_ms: float = 0.0,
     reuse_kv: bool = False,
+    lengths: OutputLengths | None = None,
 ) -> Scheduler:
     limits = SchedulerLimits(
         num_slots=num_slots,
@@ -112,9 +114,10 @@ def make_scheduler(
         max_prefill_rows=rows,
         stop_token_ids=frozenset({STOP}),
         max_running_tokens=max_running_tokens,
+        decode_stall_ms=decode_stall_ms,
         reuse_kv=reuse_kv,
     )
-    return build_scheduler(policy, limits=limits, costs=FlatCosts(), lengths=OutputLengths())
+    return build_scheduler(policy, limits=limits, costs=FlatCosts(), lengths=lengths or OutputLengths())
 
 
 def make_sequence(

@@ -1,9 +1,10 @@
 """The most urgent goes first, decoding never waits for a long prompt, and every end has its reason."""
 
 import pytest
-from scheduler_model import STOP, complete, make_scheduler, make_sequence, pieces_of
+from scheduler_model import STOP, FlatCosts, complete, make_scheduler, make_sequence, pieces_of
 
 from shared.session_key import SessionKey
+from workers.lengths import OutputLengths
 from workers.policies import POLICIES
 from workers.scheduler import Scheduler, Step
 from workers.sequence import Finished, Phase, Token
@@ -77,9 +78,63 @@ def test_decoding_never_waits_for_a_long_prompt() -> None:
         assert 0 < sum(len(chunk.token_ids) for chunk in step.prefill) <= 8
 
 
+@pytest.mark.parametrize("chunk", [8, 100])
+@pytest.mark.parametrize("bearable", [1, 16, 31, 32, 48, 64, 79, 80, 96, 500])
+def test_decoding_stalls_no_longer_than_it_may(chunk: int, bearable: int) -> None:
+    """A chunk is of sixteens of tokens; one of them goes on in any case, and without anybody decoding all."""
+    scheduler = make_scheduler(chunk=chunk, decode_stall_ms=FlatCosts().prefill_ms(bearable))
+    scheduler.add(make_sequence("s1", prompt=chunk), 0)
+    assert len(advance(scheduler)[0].prefill[0].token_ids) == chunk
+    scheduler.add(make_sequence("s2", prompt=200), 0)
+    sixteens = min(max(bearable // 16, 1), 6)
+    assert len(advance(scheduler)[0].prefill[0].token_ids) == min(16 * sixteens, chunk)
+
+
+def test_no_more_tokens_are_in_the_slots_than_may_be_but_one_sequence_always_is() -> None:
+    scheduler = make_scheduler(num_slots=3, max_running_tokens=14)
+    for number in range(1, 6):
+        scheduler.add(make_sequence(f"s{number}", prompt=4, output=3, arrived=number), 0)
+    running = []
+    while scheduler.num_waiting or scheduler.num_running:
+        running.append({row.request_id for row in advance(scheduler)[0].prefilled})
+    assert [names for names in running if names] == [{"s1", "s2"}, {"s3", "s4"}, {"s5"}]
+    scheduler.add(make_sequence("s6", prompt=20), 0)
+    assert advance(scheduler)[0].prefill
+
+
+class Observed(OutputLengths):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, int, bool]] = []
+
+    def observe(self, key: str, output_tokens: int, ended_by_itself: bool) -> None:
+        self.seen.append((key, output_tokens, ended_by_itself))
+
+
+def test_lengths_are_learned_of_what_ended_and_of_what_was_cut_once_it_had_begun() -> None:
+    """The stop token counts: it is computed like any other."""
+    lengths = Observed()
+    scheduler = make_scheduler(lengths=lengths)
+    scheduler.add(make_sequence("s1", bucket="long"), 0)
+    advance(scheduler)
+    advance(scheduler, token_id=STOP)
+    scheduler.add(make_sequence("s2", output=2), 0)
+    advance(scheduler)
+    advance(scheduler)
+    told, sequence = make_sequence("s3", prompt=20), make_sequence("s4")
+    scheduler.add(told, 0)
+    advance(scheduler)
+    scheduler.cancel("s3")
+    scheduler.sweep(0)
+    scheduler.add(sequence, 0)
+    advance(scheduler)
+    scheduler.finish(sequence)
+    assert lengths.seen == [("long", 2, True), ("short", 2, False), ("short", 2, True)]
+
+
 def test_short_prompts_share_a_step_while_they_fit() -> None:
     scheduler = make_scheduler(num_slots=5, chunk=8, rows=3)
-    for number, length in enumerate([3, 3, 3, 2, 2], start=1):
+    for number, length in enumerate([4, 4, 3, 3, 2], start=1):
         scheduler.add(make_sequence(f"s{number}", prompt=length, arrived=number), number)
     assert [[row.request_id for row in advance(scheduler)[0].prefilled] for _ in range(2)] == [
         ["s1", "s2"],
