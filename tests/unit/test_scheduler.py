@@ -121,15 +121,32 @@ def test_lengths_are_learned_of_what_ended_and_of_what_was_cut_once_it_had_begun
     scheduler.add(make_sequence("s2", output=2), 0)
     advance(scheduler)
     advance(scheduler)
-    told, sequence = make_sequence("s3", prompt=20), make_sequence("s4")
-    scheduler.add(told, 0)
+    scheduler.add(make_sequence("s3", prompt=20), 0)
     advance(scheduler)
     scheduler.cancel("s3")
     scheduler.sweep(0)
-    scheduler.add(sequence, 0)
+    stopped = make_sequence("s4")
+    scheduler.add(stopped, 0)
     advance(scheduler)
-    scheduler.finish(sequence)
+    scheduler.finish(stopped)
     assert lengths.seen == [("long", 2, True), ("short", 2, False), ("short", 2, True)]
+
+
+def test_an_answer_is_planned_long_where_its_class_is_known_and_short_where_it_is_not() -> None:
+    """Of a hundred answers known three turn out longer than planned."""
+    lengths = OutputLengths(memory=1_000_000)
+    for output_tokens in [*[10] * 95, *[30] * 105]:
+        lengths.observe("long", output_tokens, ended_by_itself=True)
+    scheduler = make_scheduler(num_slots=4, lengths=lengths)
+    known, unknown, hinted = (
+        make_sequence("s1", bucket="long", output=100),
+        make_sequence("s2", output=100),
+        make_sequence("s3", output=100),
+    )
+    hinted.output_hint = 7
+    for sequence in (known, unknown, hinted):
+        scheduler.add(sequence, 0)
+    assert [sequence.expected_output_tokens for sequence in (known, unknown, hinted)] == [30, 20, 7]
 
 
 def test_short_prompts_share_a_step_while_they_fit() -> None:
