@@ -40,7 +40,7 @@ class LocalQuota:
         for charge in charges:
             name: tuple[str, str] = (charge.payer, f"{tenant}/{charge.name}")
             share_ms = charge.units * MINUTE_MS / charge.per_minute
-            full_ms[name] = max(self._full_ms.get(name, 0.0), now_ms) + share_ms
+            full_ms[name] = max(self._full_ms.get(name, now_ms), now_ms) + share_ms
             wait_ms = full_ms[name] - now_ms - MINUTE_MS
             if wait_ms > ROUNDING_MS:
                 return Overdrawn(charge, wait_ms)
