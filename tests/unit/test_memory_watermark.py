@@ -37,6 +37,21 @@ def test_it_sheds_at_92_and_refuses_at_95_percent_of_the_budget(percent: float, 
     assert memory_level(int(percent * BUDGET / 100), BUDGET, MemoryLevel.NORMAL) is level
 
 
+@pytest.mark.parametrize(
+    ("percent", "was", "level"),
+    [
+        (93.1, MemoryLevel.REFUSING, MemoryLevel.REFUSING),
+        (92.9, MemoryLevel.REFUSING, MemoryLevel.SHEDDING),
+        (90.1, MemoryLevel.REFUSING, MemoryLevel.SHEDDING),
+        (94.9, MemoryLevel.SHEDDING, MemoryLevel.SHEDDING),
+        (90.1, MemoryLevel.SHEDDING, MemoryLevel.SHEDDING),
+        (89.9, MemoryLevel.SHEDDING, MemoryLevel.NORMAL),
+    ],
+)
+def test_a_level_ends_two_percent_below_where_it_begins(percent: float, was: MemoryLevel, level: MemoryLevel) -> None:
+    assert memory_level(int(percent * BUDGET / 100), BUDGET, was) is level
+
+
 @given(RESIDENT, st.integers(1, BUDGET), LEVELS)
 def test_a_mark_once_reached_is_heeded_whatever_was_before(resident: int, budget: int, was: MemoryLevel) -> None:
     level = memory_level(resident, budget, was)
@@ -54,12 +69,13 @@ def test_more_memory_is_never_a_lower_level(one: int, other: int, was: MemoryLev
     assert memory_level(less, BUDGET, was) <= memory_level(more, BUDGET, was)
 
 
-@given(LEVELS, st.integers(0, BUDGET), st.lists(st.integers(-BUDGET // 101, BUDGET // 101), max_size=50))
-def test_a_level_that_was_reached_stands_while_memory_moves_by_a_hundredth(
-    was: MemoryLevel, resident: int, moves: list[int]
-) -> None:
+@given(
+    st.integers(BUDGET * 88 // 100, BUDGET * 98 // 100),
+    st.lists(st.integers(-BUDGET // 101, BUDGET // 101), max_size=50),
+)
+def test_a_level_that_was_reached_stands_while_memory_moves_by_a_hundredth(resident: int, moves: list[int]) -> None:
     """Up it may go by such a step, and then it stays there."""
-    level = memory_level(resident, BUDGET, was)
+    level = memory_level(resident, BUDGET, MemoryLevel.NORMAL)
     seen = {level}
     for move in moves:
         level = memory_level(resident + move, BUDGET, level)
