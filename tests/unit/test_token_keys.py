@@ -44,6 +44,12 @@ def test_each_key_has_the_algorithm_of_its_kind() -> None:
     assert {key.kid: key.algorithm for key in parse_jwks(JWKS)} == {"rsa": "RS256", "ec": "ES256", "ed": "EdDSA"}
 
 
+@pytest.mark.parametrize("fields", [{"use": "sig"}, {"key_ops": ["encrypt", "verify"]}, {"alg": "RS256"}])
+def test_a_key_that_says_it_is_for_signatures_is_taken(fields: dict[str, Any]) -> None:
+    (key,) = parse_jwks(jwks(jwk(RSA, **fields)))
+    assert key.algorithm == "RS256"
+
+
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
 
@@ -82,7 +88,9 @@ def test_a_key_is_found_by_its_name_among_those_of_its_algorithm() -> None:
         assert found.algorithm == algorithm
     assert keys.find("EdDSA", "k") is None
     assert keys.find("EdDSA", None) is not None
-    assert keys.find("HS256", "k") == keys.keys[0]
+    secret = keys.find("HS256", "k")
+    assert secret is not None
+    assert secret.material == b"s"
 
 
 def test_no_key_is_shown() -> None:
