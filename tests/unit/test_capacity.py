@@ -293,6 +293,7 @@ class AnyFleet(RuleBasedStateMachine):
     @invariant()
     def the_sums_are_right(self) -> None:
         assert len(self.fleet) == len(self.told)
+        assert {name for name in ("w1", "w2", "w3") if name in self.fleet} == set(self.told)
         assert self.fleet.slots == sum(told.report.slots for told in self.told.values())
 
 

@@ -42,6 +42,15 @@ def report(name: str, *, behind_ms: float = 0.0) -> WorkerReport:
     return WorkerReport(worker_id=name, unix_ms=int(now_unix_ms() - behind_ms), buckets=("short",), slots=8, running=0)
 
 
+def test_a_worker_is_told_of_when_it_comes_and_when_it_leaves(capsys: pytest.CaptureFixture[str]) -> None:
+    """Once each, however often it reports."""
+    keeper = gatekeeper()
+    for said in (report("w1"), report("w1"), report("w1"), None, None):
+        keeper.reported("w1", said)
+    told = capsys.readouterr().out
+    assert (told.count("worker_found"), told.count("worker_left")) == (1, 1)
+
+
 def test_who_falls_silent_is_told_of_though_others_report_on(capsys: pytest.CaptureFixture[str]) -> None:
     keeper = gatekeeper()
     keeper.reported("w1", report("w1"))

@@ -39,6 +39,16 @@ def test_beside_a_flood_that_is_held_back_who_asks_now_and_then_is_not() -> None
     assert not any(shares.has_too_much(tenant, SLOTS) for tenant in "abcdefg")
 
 
+def test_to_ask_half_as_much_again_as_an_even_share_is_not_yet_much() -> None:
+    """Eight tenants and sixteen questions: three are half as much again, and a fourth is more."""
+    shares = holding(*((tenant, 1) for tenant in "abcdefg"), ("h", 0))
+    for tenant in "aabbcdef":
+        shares.asks(tenant, NOW)
+    assert not shares.has_too_much("a", SLOTS)
+    shares.asks("a", NOW)
+    assert shares.has_too_much("a", SLOTS)
+
+
 def test_who_holds_half_of_the_slots_with_few_questions_gets_no_more() -> None:
     """Long answers are a flood too."""
     shares = holding(("long", 4), *((f"t{number}", 1) for number in range(4)))
