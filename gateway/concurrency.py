@@ -48,7 +48,7 @@ class ConcurrencyLimit:
         if self._late > self._words * _LATE_SHARE:
             wanted = int(min(self.value, self._most_inflight) * _BACK_OFF)
         elif self._most_inflight * 2 >= self.value:
-            wanted = self.value + max(1, math.isqrt(self.value))
+            wanted = self.value + math.isqrt(self.value)
         else:
             wanted = self.value
         self.value = max(self._bounds.lowest, min(wanted, self._bounds.highest))

@@ -96,7 +96,8 @@ class TenantShares:
         return self._is_much(self._most)
 
     def _is_much(self, held: int) -> bool:
-        return self._num_tenants > 1 and held * self._num_tenants > _MUCH * (len(self) + 1)
+        """Never where one tenant asks alone: all that there is is its even share."""
+        return held * self._num_tenants > _MUCH * (len(self) + 1)
 
     def _asks_much(self, tenant: str) -> bool:
         questions = self._questions[tenant] + self._earlier[tenant]
