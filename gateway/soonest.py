@@ -8,6 +8,7 @@ aggregation algorithms for middleware", PODS 2001: the threshold algorithm).
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
+from math import inf
 
 
 class Soonest:
@@ -34,7 +35,7 @@ class Soonest:
 
     def least(self, now_unix_ms: float, *, counts: Callable[[str], bool]) -> str | None:
         """Whose time is the least of those that count; None where none does."""
-        best, best_ms = None, float("inf")
+        best, best_ms = None, inf
         for (floor_ms, by_floor), (end_unix_ms, by_end) in zip(self._by_floor, self._by_end, strict=True):
             if best is not None and best_ms <= max(floor_ms, end_unix_ms - now_unix_ms):
                 break
