@@ -1,5 +1,6 @@
 """The limit gives way where workers say nothing by the deadline, and comes back when they do."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,10 +34,30 @@ def test_it_falls_once_a_second_however_many_are_late() -> None:
     assert values == [2_000, 80, 64]
 
 
-def test_a_straggler_in_twenty_is_no_congestion() -> None:
+def test_a_window_is_a_second_from_its_first_word() -> None:
     limit = ConcurrencyLimit(BOUNDS)
-    second(limit, 0, late=1)
-    assert second(limit, 1) == 2_000
+    values: list[int] = []
+    for now in (0, 999, 1_000, 1_500, 1_999, 2_000):
+        limit.measured(late=True, inflight=100, now_unix_ms=now)
+        values.append(limit.value)
+    assert values == [2_000, 2_000, 80, 80, 80, 64]
+
+
+@pytest.mark.parametrize(("words", "value"), [(20, 2_000), (19, 80)])
+def test_a_straggler_in_twenty_is_no_congestion(words: int, value: int) -> None:
+    limit = ConcurrencyLimit(BOUNDS)
+    second(limit, 0, words=words, late=1)
+    assert second(limit, 1) == value
+
+
+def test_it_rises_by_its_root_while_half_of_it_is_used() -> None:
+    limit = ConcurrencyLimit(ConcurrencyBounds(lowest=100, highest=2_000))
+    second(limit, 0, late=20, inflight=10)
+    assert [second(limit, number, inflight=inflight) for number, inflight in ((1, 49), (2, 50), (3, 0))] == [
+        100,
+        100,
+        110,
+    ]
 
 
 def test_it_never_falls_below_its_lowest() -> None:

@@ -39,14 +39,18 @@ def test_beside_a_flood_that_is_held_back_who_asks_now_and_then_is_not() -> None
     assert not any(shares.has_too_much(tenant, SLOTS) for tenant in "abcdefg")
 
 
-def test_to_ask_half_as_much_again_as_an_even_share_is_not_yet_much() -> None:
-    """Eight tenants and sixteen questions: three are half as much again, and a fourth is more."""
-    shares = holding(*((tenant, 1) for tenant in "abcdefg"), ("h", 0))
-    for tenant in "aabbcdef":
-        shares.asks(tenant, NOW)
-    assert not shares.has_too_much("a", SLOTS)
-    shares.asks("a", NOW)
-    assert shares.has_too_much("a", SLOTS)
+@pytest.mark.parametrize("began", [0.0, NOW])
+def test_to_ask_half_as_much_again_as_an_even_share_is_not_yet_much(began: float) -> None:
+    """Of eight tenants: three questions of sixteen are half as much again, four are more until there are twenty-two."""
+    shares = TenantShares()
+    for tenant in "abcdefg":
+        shares.asks(tenant, began)
+        shares.took(tenant, tenant)
+    much: list[bool] = []
+    for tenant in "haabbcdefabbbbb":
+        shares.asks(tenant, began)
+        much.append(shares.has_too_much("a", SLOTS))
+    assert much[8:] == [False, True, True, True, True, True, False]
 
 
 def test_who_holds_half_of_the_slots_with_few_questions_gets_no_more() -> None:
