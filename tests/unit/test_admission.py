@@ -4,6 +4,7 @@ light path at once."""
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.admission import (
@@ -15,10 +16,11 @@ from gateway.admission import (
     check_length,
     promise,
 )
-from gateway.breaker import BreakerState
+from gateway.breaker import BreakerPolicy, BreakerState
+from gateway.concurrency import ConcurrencyBounds
 from shared.deadline import Deadline
 from shared.errors import ProtocolError
-from shared.gateway_settings import AdmissionSettings
+from shared.gateway_settings import AdmissionSettings, GatewaySettings
 from shared.messages import Bucket, ResponseCreate, WorkerReport
 from shared.settings import Settings
 from shared.topics import BUCKETS
@@ -99,6 +101,34 @@ def test_the_limits_are_those_of_the_settings() -> None:
     assert limits.max_deadline_ms == given.promise.max_deadline_ms
 
 
+@pytest.mark.parametrize(("max_inflight", "lowest"), [(100, 7), (5, 5)])
+def test_the_policy_is_that_of_the_settings(max_inflight: int, lowest: int) -> None:
+    """In milliseconds; and the limit has room for its lowest."""
+    given = AdmissionSettings(
+        enabled=False,
+        worker_ttl_ms=1_001,
+        infeasible_ratio=1.5,
+        probe_interval_ms=102,
+        min_concurrency=7,
+        breaker_p99_ms=103,
+        breaker_window_s=20.5,
+        breaker_fewest_words=8,
+        breaker_open_s=4.5,
+        breaker_probes=9,
+        breaker_close_ratio=0.25,
+    )
+    settings = Settings(admission=given, gateway=GatewaySettings(max_inflight=max_inflight))
+    assert AdmissionPolicy.of(settings) == AdmissionPolicy(
+        enabled=False,
+        worker_ttl_ms=1_001,
+        infeasible_ratio=1.5,
+        probe_interval_ms=102,
+        breaker_p99_ms=103,
+        breaker=BreakerPolicy(window_ms=20_500, fewest_words=8, open_ms=4_500, num_probes=9, close_ratio=0.25),
+        concurrency=ConcurrencyBounds(lowest=lowest, highest=max_inflight),
+    )
+
+
 # --- whether the workers get it
 
 NOW = 1_000_000.0
@@ -165,10 +195,23 @@ def test_without_a_report_every_request_goes_to_the_workers() -> None:
     assert decide(make_admission(), "r") == Decision(light=None, eta_ms=None)
 
 
+def test_a_worker_that_does_not_say_how_long_it_takes_gets_its_requests() -> None:
+    admission = make_admission()
+    said = report(first_token_ms=60_000.0, partitions=(0,))
+    admission.fleet.observe(msgspec.structs.replace(said, first_token_ms={"long": 60_000.0}), NOW)
+    assert [decide(admission, f"r{number}") for number in range(2)] == [Decision(light=None, eta_ms=None)] * 2
+
+
 def test_the_prediction_runs_from_the_receipt() -> None:
     admission = make_admission()
     admission.fleet.observe(report(first_token_ms=400.0), NOW)
     assert decide(admission, "r", waited=30.0) == Decision(light=None, eta_ms=430.0)
+
+
+def test_what_was_sent_since_the_report_stands_before_the_next() -> None:
+    admission = make_admission()
+    admission.fleet.observe(report(first_token_ms=400.0), NOW)
+    assert [decide(admission, f"r{number}").eta_ms for number in range(3)] == [400.0, 410.0, 420.0]
 
 
 def test_what_cannot_be_met_goes_the_light_path() -> None:
@@ -177,7 +220,7 @@ def test_what_cannot_be_met_goes_the_light_path() -> None:
     admission.fleet.observe(report(first_token_ms=3_750.0), NOW)
     assert decide(admission, "r1").light is None
     assert decide(admission, "r2", waited=10.0, now=NOW).light is None  # tried against the prediction
-    assert decide(admission, "r3", waited=10.0).light == "infeasible"
+    assert decide(admission, "r3", waited=10.0) == Decision(light="infeasible", eta_ms=3_780.0)
     assert decide(admission, "r4", soft=15_000).light is None
 
 
@@ -241,6 +284,19 @@ def test_what_one_tenant_queues_is_not_counted_against_another() -> None:
     assert decide(admission, "big again", tenant="big").light == "share"
     admission.limit.value = 1
     assert decide(admission, "small too", tenant="small").light is None
+
+
+def test_who_waits_behind_what_it_has_queued_itself_is_owed_nothing() -> None:
+    """Even while slots are free."""
+    admission = make_admission()
+    decide(admission, "small", tenant="small")
+    admission.ended("small")
+    for number in range(4):
+        decide(admission, f"big{number}", tenant="big")
+    admission.fleet.observe(report(first_token_ms=60_000.0), NOW)
+    decide(admission, "tried", tenant="big")
+    assert decide(admission, "big", tenant="big").light == "infeasible"
+    assert decide(admission, "small again", tenant="small").light is None
 
 
 def silence(admission: Admission, *, requests: int = 30) -> None:
@@ -325,6 +381,23 @@ def test_the_breakers_threshold_follows_the_promise_unless_it_is_set(given: int,
         assert admission.breaker.state is state
 
 
+def test_a_word_is_waited_for_until_its_threshold_is_over() -> None:
+    admission = make_admission()
+    for name in ("last moment", "silent"):
+        decide(admission, name)
+    decide(admission, "r", now=NOW + 6_000)
+    assert admission.heard("last moment", NOW + 6_000) == 6_000
+    decide(admission, "s", now=NOW + 6_001)
+    assert admission.heard("silent", NOW + 6_001) is None
+    assert (admission.breaker.words, admission.breaker.late) == (2, 1)
+
+
+def test_a_clock_that_is_set_back_makes_no_time_less_than_none() -> None:
+    admission = make_admission()
+    decide(admission, "r")
+    assert admission.heard("r", NOW - 3_600_000) == 0
+
+
 def test_only_the_first_word_on_a_request_counts() -> None:
     admission = make_admission()
     decide(admission, "r")
@@ -353,6 +426,16 @@ def test_late_workers_lower_the_limit() -> None:
         admission.heard(f"r{number}", NOW + 3_300 + 50 * number)
         admission.ended(f"r{number}")
     assert 4 <= admission.limit.value < 40
+
+
+def test_what_is_late_for_the_breaker_alone_does_not_lower_the_limit() -> None:
+    """Its threshold may be below the promise: no word has come for 0.7 of 3 seconds."""
+    admission = make_admission(breaker_p99_ms=700, breaker_fewest_words=1_000)
+    for number in range(40):
+        decide(admission, f"r{number}", now=NOW + 50 * number)
+    decide(admission, "r", now=NOW + 3_000)
+    decide(admission, "s", now=NOW + 4_000)
+    assert (admission.breaker.late, admission.limit.value) == (41, 2_000)
 
 
 def test_switched_off_everything_goes_to_the_workers() -> None:
