@@ -199,6 +199,15 @@ def test_a_partition_is_of_whoever_said_so_last(fleet: Fleet) -> None:
     assert eta_ms(fleet, "short", NOW, 1) == 100.0
 
 
+def test_a_prediction_is_put_to_the_test_once_an_interval_and_bucket(fleet: Fleet) -> None:
+    fleet.observe(report(), NOW)
+    reader = fleet.reader("short", None, NOW)
+    assert reader is not None
+    tried = [reader.may_try("short", NOW + later, interval_ms=1_000) for later in (0, 999, 1_000, 1_999, 2_000)]
+    assert tried == [True, False, True, False, True]
+    assert reader.may_try("long", NOW, interval_ms=1_000)
+
+
 MS = st.floats(0, 1e6)
 NAMES = st.sampled_from(["w1", "w2", "w3"])
 REPORTS = st.builds(
