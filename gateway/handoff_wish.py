@@ -95,7 +95,7 @@ def wants_person(text: str) -> bool:
 def _in_english(clause: str) -> bool:
     for wish in _WISHES:
         for found in wish.finditer(clause):
-            before = clause[: found.start()].rstrip()
+            before = clause[: found.start()]
             if not _NOT.search(before) or _ASKS_WHY_NOT.search(before):
                 return True
     return False
