@@ -61,9 +61,11 @@ def test_more_than_one_late_word_in_a_hundred_opens_it(breaker: Breaker) -> None
 
 
 def test_a_straggler_among_few_does_not_open_it(breaker: Breaker) -> None:
+    """Nor do four; five do."""
     for _ in range(46):
         word(breaker, 10.0)
     assert {word(breaker, 9_000.0) for _ in range(4)} == {BreakerState.CLOSED}
+    assert word(breaker, 9_000.0) is BreakerState.OPEN
 
 
 def test_what_left_the_window_is_forgotten(breaker: Breaker) -> None:
@@ -71,6 +73,14 @@ def test_what_left_the_window_is_forgotten(breaker: Breaker) -> None:
         word(breaker, 9_000.0, NOW)
     assert word(breaker, 9_000.0, NOW + 30_000) is BreakerState.CLOSED
     assert (breaker.words, breaker.late) == (1, 1)
+
+
+@pytest.mark.parametrize(("later_ms", "left"), [(999, 1), (1_000, 2)])
+def test_a_thirtieth_of_the_window_is_forgotten_at_once(breaker: Breaker, later_ms: int, left: int) -> None:
+    """So what is remembered does not grow with the words."""
+    for now in (NOW, NOW + later_ms, NOW + 30_000):
+        word(breaker, 10.0, now)
+    assert breaker.words == left
 
 
 def test_open_it_lets_nothing_through_for_its_time(breaker: Breaker) -> None:

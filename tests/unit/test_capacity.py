@@ -24,6 +24,7 @@ def report(
     partitions: Sequence[int] = (),
     slots: int = 4,
     running: int = 4,
+    waiting: int = 0,
     backlog_ms: float = 0.0,
     first_token_ms: float = 100.0,
     service_ms: float = 50.0,
@@ -35,6 +36,7 @@ def report(
         partitions={bucket: tuple(partitions) for bucket in buckets if partitions},
         slots=slots,
         running=running,
+        waiting=waiting,
         backlog_ms=backlog_ms,
         first_token_ms=dict.fromkeys(buckets, first_token_ms),
         service_ms=dict.fromkeys(buckets, service_ms),
@@ -95,9 +97,10 @@ def test_what_was_sent_is_shared_by_the_workers_of_its_bucket(fleet: Fleet) -> N
     assert eta_ms(fleet, "long", NOW) == 350.0
 
 
-def test_free_slots_take_in_what_was_sent_without_a_queue(fleet: Fleet) -> None:
-    fleet.observe(report(slots=4, running=1), NOW)
-    for _ in range(3):
+@pytest.mark.parametrize(("running", "waiting", "free"), [(1, 0, 3), (1, 2, 1)])
+def test_free_slots_take_in_what_was_sent_without_a_queue(fleet: Fleet, running: int, waiting: int, free: int) -> None:
+    fleet.observe(report(slots=4, running=running, waiting=waiting), NOW)
+    for _ in range(free):
         send(fleet, "short", NOW)
     assert eta_ms(fleet, "short", NOW) == 100.0
     send(fleet, "short", NOW)
