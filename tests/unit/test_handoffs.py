@@ -140,7 +140,9 @@ async def test_one_whose_conversation_is_erased_on_its_way_is_not_open(monkeypat
 
     monkeypatch.setattr(broker, "publish", erase_meanwhile)
     await opened(handoffs)
-    assert await handoffs.find("t", "s") is None
+    for store.away in (False, True):
+        assert await handoffs.find("t", "s") is None
+    store.away = False
     monkeypatch.undo()
     again = await opened(handoffs)
     assert (await handoffs.find("t", "s"), again.was_open) == (again.handoff, False)
