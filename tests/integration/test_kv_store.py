@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kv_stores import FAQ, SYSTEM, TENANT, A, B, Bench, C
+from kv_stores import FAQ, MAX_VALUE_BYTES, SYSTEM, TENANT, A, B, Bench, C
 
 from shared.history import History
 from shared.session_key import SessionKey, shared_key
@@ -19,6 +19,20 @@ def test_a_stranger_holds_nothing(bench: Bench) -> None:
     assert store.load(bench.session, [A], [SYSTEM]) == {}
     assert store.load(bench.session, [], []) == {}
     assert bench.admin.exists(bench.kv) == 0
+    assert not bench.dropped
+
+
+def test_as_much_as_there_may_be_is_kept(bench: Bench) -> None:
+    """So many names, one of them the longest, and values as long as any of ours can be."""
+    store, longest, value = bench.store(), b"n" * 64, b"v" * MAX_VALUE_BYTES
+    shared = {SYSTEM + bench.session.session_id.encode(): value}
+    store.save(bench.session, {longest: value}, shared=shared, generation=0)
+    bench.admin.hset(bench.kv, mapping={number.to_bytes(16, "big"): b"" for number in range(4_095)})
+    held = store.ask(bench.session, [*shared])
+    assert (len(held.session_names), longest in held.session_names) == (4_096, True)
+    assert held.shared_names == frozenset(shared)
+    assert store.load(bench.session, [longest], [*shared]) == {longest: value} | shared
+    assert not bench.dropped
 
 
 def test_another_worker_finds_what_was_saved_byte_for_byte(bench: Bench) -> None:

@@ -1,5 +1,6 @@
 """Units a minute, counted by all gateways together; by each alone while Redis is away, and nobody waits for it."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -143,3 +144,35 @@ async def test_while_redis_is_away_each_gateway_counts_by_itself(
     began = time.monotonic()
     assert await taken(quotas, shop, "alice", tries=40) == 4
     assert time.monotonic() - began < 40 * 0.2 / 2, "not a timeout each"
+
+
+async def test_units_come_back_as_redis_own_time_passes(
+    make_quotas: MakeQuotas, redis_server: Any, unique: Callable[[str], str]
+) -> None:
+    """To the microsecond, over the turn of a second too."""
+    quotas, caller = make_quotas(tenant_per_minute=60, cost_ask=30), Caller(unique("shop"), "s")
+    assert await passed([await refusal(quotas.take("ask", caller)) for _ in range(2)]) == 2
+    with Redis.from_url(redis_server.url) as admin:
+
+        async def waiting_ms() -> tuple[int, float, float]:
+            """How long there is to wait, asked between these two moments."""
+            moments = [admin.time()]
+            error = await refusal(quotas.take("ask", caller))
+            assert error is not None
+            assert error.retry_after_ms is not None
+            moments.append(admin.time())
+            before, after = (seconds * 1_000 + micros / 1_000 for seconds, micros in moments)
+            return error.retry_after_ms, before, after
+
+        first, after, until = await waiting_ms()
+        for _ in range(4):
+            await asyncio.sleep(0.3)
+            then, before, at = await waiting_ms()
+            assert before - until - 2 <= first - then <= at - after + 2
+
+
+async def test_shares_of_less_than_a_millisecond_are_counted_too(make_quotas: MakeQuotas) -> None:
+    """Redis takes no key that lives for none."""
+    quotas = make_quotas(tenant_per_minute=100_000)
+    assert await taken(quotas, "busy", "alice", tries=3) == 3
+    assert len(quotas._local) == 0, "they were counted in Redis"
