@@ -24,7 +24,7 @@ def test_a_stranger_holds_nothing(bench: Bench) -> None:
 
 def test_as_much_as_there_may_be_is_kept(bench: Bench) -> None:
     """So many names, one of them the longest, and values as long as any of ours can be."""
-    store, longest, value = bench.store(), b"n" * 64, b"v" * MAX_VALUE_BYTES
+    store, longest, value = bench.store(ttl_s=600), b"n" * 64, b"v" * MAX_VALUE_BYTES
     shared = {SYSTEM + bench.session.session_id.encode(): value}
     store.save(bench.session, {longest: value}, shared=shared, generation=0)
     bench.admin.hset(bench.kv, mapping={number.to_bytes(16, "big"): b"" for number in range(4_095)})
