@@ -1,14 +1,21 @@
 """The settings of the edge: what it listens to and bears, and what it sends to the workers."""
 
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, PlainValidator, SecretStr, field_validator, model_validator
 
 from shared.auth_settings import check_secret, read_secret
 from shared.origins import is_serialized_origin
 from shared.settings_group import Group
+
+
+def _network(value: object) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(str(value))
+    except ValueError:
+        raise ValueError(f"{value!r} is no network: write its first address and its length, as 10.0.0.0/8") from None
 
 
 class GatewaySettings(Group):
@@ -22,7 +29,7 @@ class GatewaySettings(Group):
     allowed_origins: tuple[str, ...] = Field(
         (), description="pages that may connect, as https://shop.example[:port] (empty: any; set it in production)"
     )
-    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
+    trusted_proxies: tuple[Annotated[IPv4Network | IPv6Network, PlainValidator(_network)], ...] = Field(
         (IPv4Network("127.0.0.1/32"), IPv6Network("::1/128")),
         description="networks whose X-Forwarded-For tells a client's address, as 10.0.0.0/8 (empty: none)",
     )
