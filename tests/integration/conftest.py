@@ -1,11 +1,15 @@
-"""What the suites here share: Redis stores, and a watch over the machine."""
+"""What the suites here share: Redis stores, a broker that may be stopped, and a watch over the machine."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
+import pytest
 import pytest_asyncio
 from kv_stores import bench, make_bench, own_redis
 from standstill import InTime, Standstill
+
+from ops.kafka_broker import KafkaBroker
+from ops.processes import ServiceError
 
 __all__ = ["bench", "in_time", "make_bench", "own_redis", "standstill"]
 
@@ -24,3 +28,20 @@ async def standstill() -> AsyncIterator[Standstill]:
 async def in_time(standstill: Standstill) -> InTime:
     """`in_time(answer, deadline_ms)`."""
     return standstill.in_time
+
+
+@pytest.fixture(scope="module")
+def _own_broker() -> Iterator[KafkaBroker]:
+    try:
+        with KafkaBroker() as broker:
+            yield broker
+    except ServiceError as error:
+        pytest.fail(f"{error}", pytrace=False)
+
+
+@pytest.fixture
+def own_broker(_own_broker: KafkaBroker) -> KafkaBroker:
+    """A broker that the test may stop; it runs when the test begins."""
+    if not _own_broker.running:
+        _own_broker.start()
+    return _own_broker

@@ -1,7 +1,7 @@
 """The test broker is a real Kafka: it keeps what it acknowledged across restarts and crashes."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,23 +11,6 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from ops import kafka_broker as module
 from ops.kafka_broker import KafkaBroker, install, node_at
 from ops.processes import ServiceError
-
-
-@pytest.fixture(scope="module")
-def _own_broker() -> Iterator[KafkaBroker]:
-    try:
-        with KafkaBroker() as broker:
-            yield broker
-    except ServiceError as error:
-        pytest.fail(f"{error}", pytrace=False)
-
-
-@pytest.fixture
-def own_broker(_own_broker: KafkaBroker) -> KafkaBroker:
-    """A broker that the test may stop."""
-    if not _own_broker.running:
-        _own_broker.start()
-    return _own_broker
 
 
 async def _create(bootstrap: str, topic: str, partitions: int = 2) -> None:

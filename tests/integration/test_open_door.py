@@ -1,10 +1,9 @@
 """Through the proxy that is shipped, with Kafka or Redis away: the page, sockets, answers of the FAQ, and resume."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
-import pytest
 import pytest_asyncio
 from cuts import Cut, ask_and_lose
 from shipped_proxy import ShippedProxy
@@ -13,27 +12,15 @@ from system import OPERATORS_PAGES, MakeSystem, Service, System, eventually, get
 from wire import Client
 
 from ops.kafka_broker import KafkaBroker
-from ops.processes import ServiceError, free_port
+from ops.processes import free_port
 
 RETURNS = "How do I return an item?"
 # As a proxy sees them: by the answers of several rounds of its checks.
 ROUNDS_S = 4.0
 
 
-@pytest.fixture(scope="module")
-def own_broker() -> Iterator[KafkaBroker]:
-    """A broker that the tests here may stop."""
-    try:
-        with KafkaBroker() as broker:
-            yield broker
-    except ServiceError as error:
-        pytest.fail(f"{error}", pytrace=False)
-
-
 @pytest_asyncio.fixture
 async def system(make_system: MakeSystem, own_broker: KafkaBroker) -> AsyncIterator[System]:
-    if not own_broker.running:
-        own_broker.start()
     system = await make_system(
         broker=own_broker.bootstrap,
         worker__fake_decode_ms_per_step=10,

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -11,26 +11,13 @@ from system import MakeSystem, Service, System, eventually
 from wire import Answer, Client
 
 from ops.kafka_broker import KafkaBroker
-from ops.processes import ServiceError
 
 RETURNS = "How do I return an item?"
-
-
-@pytest.fixture(scope="module")
-def own_broker() -> Iterator[KafkaBroker]:
-    """A broker that the tests here may stop."""
-    try:
-        with KafkaBroker() as broker:
-            yield broker
-    except ServiceError as error:
-        pytest.fail(f"{error}", pytrace=False)
 
 
 @pytest_asyncio.fixture
 async def system(make_system: MakeSystem, own_broker: KafkaBroker) -> AsyncIterator[System]:
     """Both services to be, on that broker."""
-    if not own_broker.running:
-        own_broker.start()
     system = await make_system(
         broker=own_broker.bootstrap,
         worker__fake_decode_ms_per_step=10,
