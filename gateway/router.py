@@ -5,7 +5,6 @@ never lost. One that ends the gateways that work on it is set aside after the th
 """
 
 import asyncio
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from shared.deliveries import MOST
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.failed_ends import detail_of, failed_end
 from shared.faults import caught, contained
-from shared.kafka import GroupReader, Outage, Outgoing, Producer, Record
+from shared.kafka import GroupReader, Outgoing, Producer, Record, read_on
 from shared.logs import get_logger
 from shared.messages import ChatRequest
 from shared.offsets import OffsetTracker
@@ -53,19 +52,16 @@ class Router:
     _open: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def run(self) -> None:
-        outage = Outage("kafka inbox")
-        while True:
-            if len(self._open) >= _MOST_OPEN:
-                await asyncio.wait(self._open, return_when=asyncio.FIRST_COMPLETED)
-                continue
-            try:
-                records = await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS)
-            except BrokerUnavailable as error:
-                outage.still(str(error), time.monotonic())
-                await asyncio.sleep(_RETRY_S)
-                continue
-            self.offsets.lose(self.reader.take_lost())
-            self._forward_all(records)
+        await read_on("kafka inbox", self._read, self._take)
+
+    async def _read(self) -> list[Record]:
+        while len(self._open) >= _MOST_OPEN:
+            await asyncio.wait(self._open, return_when=asyncio.FIRST_COMPLETED)
+        return await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS)
+
+    def _take(self, records: list[Record]) -> None:
+        self.offsets.lose(self.reader.take_lost())
+        self._forward_all(records)
 
     def _forward_all(self, records: Iterable[Record]) -> None:
         """Each by itself, and within a session in their order; but for what is under way here already, and is read

@@ -1,8 +1,6 @@
 """What is said of requests after they were asked, from `chat.cancels`: of those that this worker may have, and of no
 others."""
 
-import asyncio
-import time
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -10,14 +8,13 @@ from shared import metrics
 from shared.clock import now_unix_ms, wire_unix_ms
 from shared.codec import decode_notice
 from shared.deliveries import Partition
-from shared.errors import BrokerUnavailable, ProtocolError
+from shared.errors import ProtocolError
 from shared.faults import contained
-from shared.kafka import Outage, PartitionReader, Record
+from shared.kafka import PartitionReader, Record, read_on
 from shared.messages import Adopt, Cancel, Notice
 from shared.topic_layout import cancel_partitions
 from workers.recent_cancels import REMEMBERED_MS, RecentCancels
 
-_RETRY_S: Final = 0.2
 # Clocks that differ by less lose nothing.
 _SKEW_MS: Final = 30_000.0
 
@@ -35,17 +32,14 @@ async def read_cancels(
     whoever has them by now: who was given one begins its answers anew, and here they are written on. Of new ones also
     those of the last two minutes, which another has read until now. None: a rebalance goes on, and what was read before
     is read on."""
-    outage = Outage("kafka cancels")
-    while True:
-        try:
-            if (held := partitions()) is not None:
-                wanted = cancel_partitions((number for _, number in {*held, *answered()}), reader.num_partitions)
-                await reader.follow(wanted, since_unix_ms=int(wire_unix_ms() - REMEMBERED_MS - _SKEW_MS))
-            records = await reader.read()
-        except BrokerUnavailable as error:
-            outage.still(str(error), time.monotonic())
-            await asyncio.sleep(_RETRY_S)
-            continue
+
+    async def read() -> list[Record]:
+        if (held := partitions()) is not None:
+            wanted = cancel_partitions((number for _, number in {*held, *answered()}), reader.num_partitions)
+            await reader.follow(wanted, since_unix_ms=int(wire_unix_ms() - REMEMBERED_MS - _SKEW_MS))
+        return await reader.read()
+
+    def take(records: list[Record]) -> None:
         for record in records:
             with contained("record", offset=record.offset):
                 told = _notice(record)
@@ -54,6 +48,8 @@ async def read_cancels(
                 elif told is not None and not cancel(told):  # one that is not here, or not here yet
                     metrics.cancels_forgotten.inc(cancelled.add(told, now_unix_ms()))
         metrics.cancels_remembered.set(len(cancelled))
+
+    await read_on("kafka cancels", read, take)
 
 
 def _notice(record: Record) -> Notice | None:

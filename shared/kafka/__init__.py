@@ -8,6 +8,7 @@ from shared.kafka.log_reader import LogReader
 from shared.kafka.outage import Outage
 from shared.kafka.producer import Producer
 from shared.kafka.readers import GroupReader, PartitionReader
+from shared.kafka.reading import read_on
 from shared.kafka.records import Outgoing, Record
 from shared.kafka.refusals import broker_addresses, why_unreachable
 from shared.kafka.scan import Kept, read_at, scan, tail
@@ -30,6 +31,7 @@ __all__ = [
     "group_lag",
     "more_partitions_command",
     "read_at",
+    "read_on",
     "scan",
     "tail",
     "why_unreachable",

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from shared.codec import msgpack_encode
 from shared.errors import BrokerUnavailable
-from shared.kafka import Outage, Record
+from shared.kafka import Outage, Record, reading
 from shared.messages import Cancel
 from workers import cancels
 from workers.recent_cancels import RecentCancels
@@ -28,7 +28,7 @@ def test_what_stays_so_is_said_once_a_minute_and_what_is_new_at_once() -> None:
 
 
 async def test_a_worker_that_cannot_read_cancels_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cancels, "_RETRY_S", 0)
+    monkeypatch.setattr(reading, "_RETRY_S", 0)
 
     class Reader:
         reads = 0
