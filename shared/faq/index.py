@@ -1,7 +1,8 @@
 """The FAQ's index: the entries that answer a message best, by its terms and, where there are some, by embeddings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Final, Self
@@ -110,7 +111,7 @@ class FaqIndex:
             return Found(ranking.best_of(shares, k))
         vectors = self._vectors.get(language)
         similarities = None if vector is None or vectors is None else vectors.similarities(vector)
-        before = self._before(previous)
+        before = cache(partial(self._before, previous))
         whole = self._ranked(ranking, text, k, before, similarities)
         parts = parts_of(text)
         # By terms: what is near to an entry need not be covered by it.
@@ -120,7 +121,7 @@ class FaqIndex:
         found = []
         for part in parts:
             found.append(self._ranked(ranking, part, k, before))
-            before = _Before(self._terms_of.weights(part), {})
+            before = cache(partial(self._asked, part))
         sure = sorted(
             (hits[:1] for hits in found if hits and hits[0].score >= PART_SCORE), key=lambda hits: -hits[0].score
         )
@@ -131,15 +132,17 @@ class FaqIndex:
         ranking: Ranking,
         text: str,
         k: int,
-        before: _Before | None,
+        before: Callable[[], _Before | None],
         similarities: NDArray[np.float32] | None = None,
     ) -> tuple[FaqHit, ...]:
-        """One question's hits. One that leans is searched by terms alone: its embedding knows not on what it leans."""
+        """One question's hits. One that leans is searched by terms alone: its embedding knows not on what it leans.
+        Most lean on nothing, and then nobody asks what was before."""
         weights = self._terms_of.weights(text)
         shares = ranking.shares(weights)
         own = ranking.best_of(shares, k)
-        if before is not None and lean_of(text, weights, own[0].score if own else 0.0) is not Lean.NOT:
-            joined = ranking.shares(with_previous(weights, before.question, before.grounding))
+        leans = lean_of(text, weights, own[0].score if own else 0.0) is not Lean.NOT
+        if leans and (leant_on := before()) is not None:
+            joined = ranking.shares(with_previous(weights, leant_on.question, leant_on.grounding))
             return _merged([ranking.best_of(scores_of(joined, shares, weights), k), own[:1]], (), k)
         return own if similarities is None else ranking.best_of(shares + SIMILARITY_WEIGHT * similarities, k)
 
@@ -155,6 +158,10 @@ class FaqIndex:
             hits = self.search(last.user, k=1, previous=turns[-2:-1])
             question = hits[0].entry.question if hits else ""
         return _Before(self._terms_of.weights(last.user), self._terms_of.weights(question))
+
+    def _asked(self, text: str) -> _Before:
+        """The question before, in the same message."""
+        return _Before(self._terms_of.weights(text), {})
 
 
 def _merged(lists: Sequence[Sequence[FaqHit]], rest: Sequence[FaqHit], k: int) -> tuple[FaqHit, ...]:
