@@ -1,4 +1,4 @@
-"""How a client of Redis is made, for the event loop or for a thread of its own: bounded, and without a retry.
+"""How a client of Redis is made, for the event loop or for a thread of its own, without a retry.
 
 The user stands in the URL, the password behind it or in a file (`rediss://user@host:6380/0`, `redis.password_file`).
 `rediss://` is TLS, checked against the system's authorities or against `redis.tls_ca`. What the URL's query may say
@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from redis import Redis
 from redis._parsers.encoders import Encoder
-from redis.asyncio import BlockingConnectionPool
+from redis.asyncio import ConnectionPool
 from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
@@ -27,23 +27,22 @@ from shared.redis_slots import Node
 
 # Few, since to open one costs more than many calls: where none is open yet the last of 500 calls at once is answered
 # after 25 ms by 16 connections, and by 64 after 100 ms, too late for `redis.timeout_ms`.
-_MAX_CONNECTIONS: Final = 16
+MAX_CONNECTIONS: Final = 16
 _PIECE_BYTES: Final = 65_536
 _PORT: Final = 6_379
 _BUFFER_CUTOFF: Final = 6_000  # redis-py's own
 
 
-def async_redis(settings: RedisAddress, *, timeout_ms: float, node: Node | None = None) -> AsyncRedis:
-    """A client for the event loop, each of whose calls takes at most `timeout_ms`: one beyond its connections waits so
-    long for one. `node`: another of the cluster than the URL names. Its `aclose` closes them all. Raises
-    `SettingsError` where the URL is none."""
+def async_redis(settings: RedisAddress, *, node: Node | None = None) -> AsyncRedis:
+    """A client for the event loop. Who calls bounds how long it may take, and asks for no more than `MAX_CONNECTIONS`
+    at once (`RedisNodes`): redis-py's own timeouts and its pool that waits cost a third of a call. `node`: another of
+    the cluster than the URL names. `aclose` closes its connections. Raises `SettingsError` where the URL is none."""
     try:
-        pool = BlockingConnectionPool.from_url(
+        pool = ConnectionPool.from_url(
             _url(settings, node),
-            **_options(settings, timeout_ms),
+            **_options(settings),
             retry=AsyncRetry(NoBackoff(), 0),
-            max_connections=_MAX_CONNECTIONS,
-            timeout=timeout_ms / 1_000,
+            max_connections=MAX_CONNECTIONS,
         )
         return AsyncRedis.from_pool(pool)
     except (ValueError, RedisError) as error:
@@ -60,7 +59,9 @@ def blocking_redis(settings: RedisAddress, *, timeout_ms: float, node: Node | No
     try:
         return Redis.from_url(
             _url(settings, node),
-            **_options(settings, timeout_ms),
+            **_options(settings),
+            socket_timeout=timeout_ms / 1_000,
+            socket_connect_timeout=timeout_ms / 1_000,
             retry=Retry(NoBackoff(), 0),
             max_connections=1,
             protocol=2,
@@ -83,8 +84,8 @@ def cause_of(error: Exception) -> str:
     return said
 
 
-def _options(settings: RedisAddress, timeout_ms: float) -> dict[str, Any]:
-    options: dict[str, Any] = {"socket_timeout": timeout_ms / 1_000, "socket_connect_timeout": timeout_ms / 1_000}
+def _options(settings: RedisAddress) -> dict[str, Any]:
+    options: dict[str, Any] = {}
     if settings.tls_ca is not None:
         options["ssl_ca_certs"] = str(settings.tls_ca)
     if settings.password_file is not None:

@@ -6,6 +6,7 @@ another, so that nothing reaches a slot that is being moved; and it raises where
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from redis.asyncio import Redis
@@ -14,7 +15,7 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, RedisError,
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from shared.redis_client import async_redis, seed_of
+from shared.redis_client import MAX_CONNECTIONS, async_redis, seed_of
 from shared.redis_settings import RedisAddress
 from shared.redis_slots import Node, SlotMap
 
@@ -25,8 +26,22 @@ _REDIRECTIONS: Final = 8
 _AGAIN_S: Final = 0.01
 
 
+@dataclass(slots=True)
+class _Server:
+    """One server's connections."""
+
+    client: Redis
+    _free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONNECTIONS))
+
+    async def ask(self, command: Command[T]) -> T:
+        async with self._free:
+            return await command(self.client)
+
+
 class RedisNodes:
     """Each call names the key that it is about. Who calls bounds how long it may take (`RedisCalls`).
+
+    Of each server no more is asked at once than it has connections; whoever comes then waits for one.
 
     A call whose keys are being moved waits until they are; one whose node is gone fails, and the next one knows the
     node that serves in its place.
@@ -37,24 +52,24 @@ class RedisNodes:
         self._timeout_ms = timeout_ms
         self._seed = seed_of(settings)
         self._slots = SlotMap(self._seed)
-        self._clients: dict[Node | None, Redis] = {}
+        self._servers: dict[Node | None, _Server] = {}
         self._learning: asyncio.Task[None] | None = None
-        self._client(None)  # raises `SettingsError` where the URL is none
+        self._server(None)  # raises `SettingsError` where the URL is none
 
     async def call(self, key: str, command: Command[T]) -> T:
         """Raises `RedisError`, `OSError`."""
         if not self._settings.cluster:
-            return await command(self._client(None))
+            return await self._server(None).ask(command)
         for _ in range(_REDIRECTIONS):
             node = self._slots.of(key)
             try:
-                return await self._until_moved(lambda node=node: command(self._client(node)))  # type: ignore[misc]
+                return await self._until_moved(lambda node=node: self._server(node).ask(command))  # type: ignore[misc]
             except MovedError as moved:
                 self._slots.moved(moved.slot_id, self._named(moved, node))
                 self._learn()
             except AskError as ask:
-                client = self._client(self._named(ask, node))
-                return await self._until_moved(lambda client=client: _asking(client, command))  # type: ignore[misc]
+                server = self._server(self._named(ask, node))
+                return await self._until_moved(lambda server=server: server.ask(_asking(command)))  # type: ignore[misc]
             except (RedisConnectionError, RedisTimeoutError, OSError, asyncio.CancelledError):  # gone, or it hangs
                 self._learn()
                 raise
@@ -62,26 +77,26 @@ class RedisNodes:
 
     def script(self, text: str) -> Callable[[Sequence[str], Sequence[Any]], Awaitable[Any]]:
         """A Lua script: to be called with its keys, all of one hash tag, and its arguments."""
-        script = AsyncScript(self._client(None), text)
+        script = AsyncScript(self._server(None).client, text)
         return lambda keys, args: self.call(keys[0], lambda redis: script(keys, args, redis))
 
     async def ping(self) -> None:
         """Ask the server, or one of the cluster's nodes. Raises `RedisError`, `OSError`."""
-        await self._client(None).ping()
+        await self._server(None).ask(lambda redis: redis.ping())
 
     async def close(self) -> None:
         if self._learning is not None:
             self._learning.cancel()
-        await asyncio.gather(*(client.aclose() for client in self._clients.values()))
+        await asyncio.gather(*(server.client.aclose() for server in self._servers.values()))
 
     # --- nodes
 
-    def _client(self, node: Node | None) -> Redis:
+    def _server(self, node: Node | None) -> _Server:
         """None: as the settings name it."""
-        client = self._clients.get(node)
-        if client is None:
-            client = self._clients[node] = async_redis(self._settings, timeout_ms=self._timeout_ms, node=node)
-        return client
+        server = self._servers.get(node)
+        if server is None:
+            server = self._servers[node] = _Server(async_redis(self._settings, node=node))
+        return server
 
     @staticmethod
     def _named(error: AskError, told_by: Node) -> Node:
@@ -105,15 +120,24 @@ class RedisNodes:
     async def _ask_around(self) -> None:
         for node in (*self._slots.nodes(), self._seed):
             try:
-                told = await self._client(node).execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]
+                async with asyncio.timeout(self._timeout_ms / 1_000):
+                    told = await self._server(node).ask(_cluster_slots)
                 self._slots.learn(told, node)
-            except (RedisError, OSError):
+            except (RedisError, OSError, TimeoutError):
                 continue
             return
 
 
-async def _asking(client: Redis, command: Command[T]) -> T:
+def _asking(command: Command[T]) -> Command[T]:
     """On one connection, else the node knows nothing of it."""
-    async with client.client() as connection:
-        await connection.execute_command("ASKING")  # type: ignore[no-untyped-call]
-        return await command(connection)
+
+    async def ask(client: Redis) -> T:
+        async with client.client() as connection:
+            await connection.execute_command("ASKING")  # type: ignore[no-untyped-call]
+            return await command(connection)
+
+    return ask
+
+
+async def _cluster_slots(client: Redis) -> Any:
+    return await client.execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]

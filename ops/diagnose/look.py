@@ -152,7 +152,7 @@ async def _socket(url: str) -> Probe:
 
 
 async def _redis(settings: Settings) -> Probe:
-    client = async_redis(settings.redis, timeout_ms=settings.redis.timeout_ms)
+    client = async_redis(settings.redis)
     try:
         return await _timed(client.ping, _TIMES)
     finally:

@@ -4,16 +4,18 @@ import asyncio
 from typing import Any
 
 import pytest
-from redis.exceptions import RedisError
+from redis.asyncio import Redis
 
 from gateway.charges import Caller, Tariff
 from gateway.quotas import Quotas
 from shared.erasures import ERASED_FOR_S
-from shared.errors import ProtocolError
+from shared.errors import ProtocolError, StoreUnavailable
 from shared.gateway_settings import HandoffSettings
 from shared.history import History
 from shared.quota_settings import QuotaSettings
-from shared.redis_client import async_redis
+from shared.redis_calls import RedisCalls
+from shared.redis_client import MAX_CONNECTIONS, async_redis
+from shared.redis_nodes import RedisNodes
 from shared.redis_settings import RedisSettings
 from shared.session_key import SessionKey
 from shared.turn import Turn
@@ -43,7 +45,7 @@ async def test_an_erasures_generation_is_later_than_every_one_before(settings: R
     ]
     turns = [Turn(f"r{at}", "q", "a", "model", 1, generation=at) for at in (0, 4_999, 5_000, 5_001)]
     assert [await history.append("demo", name, turn) for turn in turns] == [False, False, True, True]
-    async with async_redis(settings, timeout_ms=settings.timeout_ms) as redis:
+    async with async_redis(settings) as redis:
         await redis.delete(SessionKey("demo", name).of("erased"))
     assert await history.append("demo", name, turns[0])
     assert await history.turns("demo", name, limit=5, before_unix_ms=2, generation=5_000) == turns[2:]
@@ -70,7 +72,7 @@ async def test_the_gateways_count_together_however_many_ask_at_once(settings: Re
 
 
 async def test_closing_the_client_closes_its_connections(settings: RedisSettings) -> None:
-    client = async_redis(settings, timeout_ms=settings.timeout_ms)
+    client = async_redis(settings)
     await asyncio.gather(*(client.ping() for _ in range(5)))
     connections = client.connection_pool._available_connections
     assert connections
@@ -79,16 +81,28 @@ async def test_closing_the_client_closes_its_connections(settings: RedisSettings
     assert not any(connection.is_connected for connection in connections)
 
 
-async def test_who_gets_no_connection_in_time_is_told(settings: RedisSettings) -> None:
-    client = async_redis(settings, timeout_ms=50)
-    pool = client.connection_pool
-    taken = [await pool.get_connection() for _ in range(pool.max_connections)]
-    with pytest.raises(RedisError, match="No connection available"):
-        await client.ping()
-    for connection in taken:
-        await pool.release(connection)
-    assert await client.ping()
-    await client.aclose()
+async def test_who_finds_no_free_connection_waits_for_one_as_long_as_its_caller_lets_it(
+    settings: RedisSettings,
+) -> None:
+    nodes, calls = RedisNodes(settings, timeout_ms=settings.timeout_ms), RedisCalls(settings, tells=False)
+    may_end = asyncio.Event()
+
+    async def holds_its_connection(redis: Redis) -> bool:
+        async with redis.client() as connection:
+            await may_end.wait()
+            return bool(await connection.ping())
+
+    holders = [asyncio.create_task(nodes.call("k", holds_its_connection)) for _ in range(MAX_CONNECTIONS)]
+    waiting = asyncio.create_task(calls.bounded(nodes.call("k", lambda redis: redis.ping())))
+    await asyncio.sleep(0)  # all have begun
+    hurried = RedisCalls(settings.model_copy(update={"timeout_ms": 50}), tells=False)
+    with pytest.raises(StoreUnavailable, match="TimeoutError"):
+        await hurried.bounded(nodes.call("k", lambda redis: redis.ping()))
+    assert not waiting.done()
+    may_end.set()
+    assert await waiting
+    assert all(await asyncio.gather(*holders))
+    await nodes.close()
 
 
 async def test_what_is_remembered_is_bounded_and_passes(settings: RedisSettings, unique: Any) -> None:
@@ -98,7 +112,7 @@ async def test_what_is_remembered_is_bounded_and_passes(settings: RedisSettings,
     for turn in turns:
         assert await history.append(session.tenant, session.session_id, turn)
     assert await history.turns(session.tenant, session.session_id, limit=60, before_unix_ms=60) == turns[2:]
-    async with async_redis(settings, timeout_ms=settings.timeout_ms) as redis:
+    async with async_redis(settings) as redis:
         assert settings.history_ttl_s - 60 <= await redis.ttl(session.of("turns")) <= settings.history_ttl_s
     await history.close()
 
@@ -106,7 +120,7 @@ async def test_what_is_remembered_is_bounded_and_passes(settings: RedisSettings,
 async def test_an_erasure_leaves_its_mark_alone(settings: RedisSettings, unique: Any) -> None:
     """The turns and the hand-off go; the mark stays as long as a request may live. A mark that is no number is none."""
     history, session = History(settings), SessionKey("demo", unique("erased"))
-    async with async_redis(settings, timeout_ms=settings.timeout_ms) as redis:
+    async with async_redis(settings) as redis:
         for known in (None, "no number"):
             if known is not None:
                 await redis.set(session.of("erased"), known)

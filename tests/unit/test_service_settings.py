@@ -207,7 +207,7 @@ def test_a_url_without_its_scheme_shows_no_password(url: str, shown: str) -> Non
 
 def test_a_url_without_its_scheme_shows_no_password_where_redis_is_first_spoken_to_either() -> None:
     with pytest.raises(SettingsError) as caught:
-        async_redis(RedisSettings(url=f"cache:6379/0?password={PASSWORD}"), timeout_ms=50)
+        async_redis(RedisSettings(url=f"cache:6379/0?password={PASSWORD}"))
     assert str(caught.value).startswith("REPLYLINE_REDIS__URL='cache:6379/0?password=***': ")
 
 
@@ -237,7 +237,7 @@ async def test_redis_gets_the_password_that_the_file_holds_for_the_urls_user(
     redis_with_a_file: RedisSettings, password_file: Path
 ) -> None:
     """At each login; a file that is gone is a refusal like another."""
-    client = async_redis(redis_with_a_file, timeout_ms=50)
+    client = async_redis(redis_with_a_file)
     wanted = client.connection_pool.connection_kwargs
     login = wanted["credential_provider"]
     assert "username" not in wanted
