@@ -120,7 +120,7 @@ DOOR_BUGS: Final = (
     Bug(
         "a slot that is being moved is asked for without ASKING",
         "shared/redis_nodes.py",
-        '        await connection.execute_command("ASKING")  # type: ignore[no-untyped-call]\n',
+        '            await connection.execute_command("ASKING")  # type: ignore[no-untyped-call]\n',
         "",
         ("tests/integration/test_redis_cluster.py",),
     ),
