@@ -5,10 +5,10 @@ from scheduler_model import STOP, FlatCosts, complete, make_scheduler, make_sequ
 
 from shared.session_key import SessionKey
 from workers.lengths import OutputLengths
-from workers.policies import POLICIES
-from workers.scheduler import Scheduler, Step
-from workers.sequence import Finished, Phase, Token
-from workers.slots import Export
+from workers.policies import POLICIES, build_scheduler
+from workers.scheduler import Scheduler, SchedulerLimits, Step
+from workers.sequence import Finished, Phase, Sequence, Token
+from workers.slots import Export, Move
 
 
 def advance(scheduler: Scheduler, token_id: int = 7, now: float = 0.0) -> tuple[Step, list[Token | Finished]]:
@@ -88,6 +88,32 @@ def test_decoding_stalls_no_longer_than_it_may(chunk: int, bearable: int) -> Non
     scheduler.add(make_sequence("s2", prompt=200), 0)
     sixteens = min(max(bearable // 16, 1), 6)
     assert len(advance(scheduler)[0].prefill[0].token_ids) == min(16 * sixteens, chunk)
+
+
+def test_a_chunk_after_much_of_its_prompt_is_smaller() -> None:
+    """Its tokens attend to all that stand before them."""
+
+    class GrowingCosts(FlatCosts):
+        def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float:
+            return 0.01 * (tokens + past)
+
+    limits = SchedulerLimits(
+        num_slots=2, prefill_chunk_tokens=96, max_prefill_rows=4, stop_token_ids=frozenset(), decode_stall_ms=0.645
+    )
+    scheduler = build_scheduler("goodput", limits=limits, costs=GrowingCosts(), lengths=OutputLengths())
+    scheduler.add(make_sequence("s1", output=9), 0)
+    advance(scheduler)
+    scheduler.add(make_sequence("s2", prompt=96), 0)
+    chunks = [advance(scheduler)[0].prefill[0] for _ in range(3)]
+    assert [(chunk.past, len(chunk.token_ids)) for chunk in chunks] == [(0, 64), (64, 16), (80, 16)]
+
+
+def test_no_more_prompts_get_a_slot_than_one_step_computes() -> None:
+    scheduler = make_scheduler(num_slots=4, chunk=8)
+    for number, length in enumerate((5, 3, 1), 1):
+        scheduler.add(make_sequence(f"s{number}", prompt=length), 0)
+    scheduler.next_step(0)
+    assert (scheduler.num_running, scheduler.num_waiting) == (2, 1)
 
 
 def test_no_more_tokens_are_in_the_slots_than_may_be_but_one_sequence_always_is() -> None:
@@ -271,3 +297,107 @@ def test_an_erased_conversation_that_waits_begins_with_nothing_and_leaves_nothin
     transfers = [item for step in [*steps, last] for item in step.transfers]
     assert [item.sequence.request_id for item in transfers if isinstance(item, Export)] == ["s1", "s3"]
     assert scheduler.standing().keys() == {SessionKey("t", "b")}
+
+
+def ended_in(scheduler: Scheduler, sequence: Sequence, session: str, *, output: int = 1) -> None:
+    """It runs alone, to its end."""
+    sequence.session_id, sequence.max_output_tokens = session, output
+    scheduler.add(sequence, 0)
+    for _ in range(output):
+        advance(scheduler)
+
+
+def exports_of(scheduler: Scheduler) -> list[str]:
+    step = scheduler.next_step(0)
+    transfers = () if step is None else step.transfers
+    return [item.sequence.request_id for item in transfers if isinstance(item, Export)]
+
+
+def test_an_erased_conversation_that_runs_leaves_nothing() -> None:
+    scheduler, erased, other = (
+        make_scheduler(reuse_kv=True),
+        make_sequence("s1", output=1),
+        make_sequence("s2", output=1),
+    )
+    erased.session_id, other.session_id = "a", "b"
+    for sequence in (erased, other):
+        scheduler.add(sequence, 0)
+    step = scheduler.next_step(0)
+    assert step is not None
+    for name in ("a", "c"):
+        scheduler.forget(SessionKey("t", name))
+    assert (erased.erased, other.erased) == (True, False)
+    complete(scheduler, step, 7, 0.0)
+    assert exports_of(scheduler) == ["s2"]
+    assert scheduler.standing().keys() == {SessionKey("t", "b")}
+
+
+def test_what_stands_in_another_slot_is_moved_rather_than_imported() -> None:
+    """Of equal beginnings the one that is in memory already."""
+    scheduler = make_scheduler(num_slots=3, chunk=16, reuse_kv=True)
+    staying, gone, asked = (make_sequence(f"s{number}", output=9) for number in (1, 2, 3))
+    for sequence, name in ((staying, "a"), (gone, "b"), (asked, "c")):
+        sequence.session_id = name
+        scheduler.add(sequence, 0)
+    advance(scheduler)
+    for sequence in (asked, gone):
+        scheduler.finish(sequence)
+    again = make_sequence("s3", prompt=6)
+    again.session_id, again.kv = "c", pieces_of(again.prompt_ids[:4])
+    scheduler.add(again, 0)
+    step, _ = advance(scheduler)
+    assert [item for item in step.transfers if not isinstance(item, Export)] == [Move(2, 1, 4)]
+    assert (step.prefill[0].past, again.restored, again.imported) == (4, 4, 0)
+
+
+def test_what_the_cache_has_whole_is_not_exported() -> None:
+    scheduler, kept = make_scheduler(reuse_kv=True), make_sequence("s1")
+    kept.kept = len(kept.prompt_ids)
+    ended_in(scheduler, kept, "a")
+    assert scheduler.next_step(0) is None
+    assert scheduler.standing().keys() == {SessionKey("t", "a")}
+
+
+def test_nothing_is_used_again_of_an_answer_that_a_fault_ended() -> None:
+    scheduler, sequence = make_scheduler(reuse_kv=True), make_sequence("s1")
+    scheduler.add(sequence, 0)
+    advance(scheduler)
+    scheduler.drop(sequence)
+    assert scheduler.next_step(0) is None
+    assert not scheduler.standing()
+
+
+def test_what_was_computed_on_after_its_end_is_not_used_again() -> None:
+    scheduler = make_scheduler(policy="static", reuse_kv=True)
+    for number, output in ((1, 2), (2, 3)):
+        sequence = make_sequence(f"s{number}", output=output)
+        sequence.session_id = f"c{number}"
+        scheduler.add(sequence, 0)
+    for _ in range(3):
+        advance(scheduler)
+    assert "c1" not in {session.session_id for session in scheduler.standing()}
+    assert "s1" not in exports_of(scheduler)
+
+
+def test_the_rows_in_slots_are_those_that_are_taken() -> None:
+    scheduler, sequence = make_scheduler(num_slots=3), make_sequence("s1")
+    scheduler.add(sequence, 0)
+    advance(scheduler)
+    assert scheduler.rows_in((0, 1, 2)) == [sequence]
+
+
+def test_the_policy_hears_which_rows_missed_their_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = make_scheduler(num_slots=4, chunk=16)
+    heard: dict[str, bool] = {}
+    monkeypatch.setattr(
+        type(scheduler._policy), "ended", lambda _policy, row, *, missed: heard.update({row.request_id: missed})
+    )
+    late, done, failed, hopeless = (make_sequence(f"s{number}", output=9, hard=100 * number) for number in (1, 2, 3, 4))
+    for sequence in (late, done, failed, hopeless):
+        scheduler.add(sequence, 0)
+    advance(scheduler)
+    monkeypatch.setattr(type(scheduler._policy), "give_up", lambda _policy, _now, _load: [hopeless])
+    assert [finished.sequence for finished in scheduler.sweep(100)] == [late, hopeless]
+    scheduler.finish(done)
+    scheduler.drop(failed)
+    assert heard == {"s1": True, "s2": False, "s3": False, "s4": True}
