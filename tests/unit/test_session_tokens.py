@@ -88,6 +88,7 @@ def test_the_session_ends_with_its_token() -> None:
     assert 0 <= closing.message.reconnect_after_ms < 1_000
     assert close == Close(CloseCode.TOKEN_EXPIRED, "the token has expired")
     assert session.tick(expires + 1) == []
+    assert session.receive(ASK, expires + 1) == []
 
 
 @pytest.mark.parametrize("message", [ASK, SessionDelete(), SessionRefresh(token=token(exp=NOW_UNIX_S + 999))])
