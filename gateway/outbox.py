@@ -90,7 +90,6 @@ class Outbox:
     def let_go(self, response_id: str) -> None:
         """Another client's outbox has this answer from now on: nothing more is told of it here, nor by the cursor."""
         self._told.pop(response_id, None)
-        self._growing.pop(response_id, None)
         kept = [item for item in self._items if _answer_of(item) != response_id]
         self._items, self.size_chars = kept, sum(map(_size, kept))
 
@@ -134,8 +133,7 @@ def _answer_of(item: _Item) -> str | None:
             return item.created.response_id
         case Response():
             return item.id
-        case _:
-            return None
+    return None
 
 
 def _size(item: _Item) -> int:
