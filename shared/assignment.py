@@ -70,7 +70,7 @@ def _most_common(readers: Iterable[str | None]) -> str | None:
 def _share_out(before: Sequence[str | None], loads: Mapping[str, int], weight: int) -> list[str]:
     """Who reads each number from now on, by who read it `before` and what each has already; each number is `weight`
     partitions."""
-    held = Counter(name for name in before if name is not None and name in loads)
+    held = Counter(name for name in before if name is not None)
     left = _even_shares(len(before), held, loads, weight)
     kept: dict[int, str] = {}
     for number, name in enumerate(before):
