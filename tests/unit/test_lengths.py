@@ -3,6 +3,7 @@
 import math
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -223,6 +224,30 @@ def test_what_is_kept_predicts_and_learns_as_if_nothing_had_happened(
 def test_answers_all_of_the_shortest_or_the_longest_kind_are_kept(output_tokens: int) -> None:
     state = learned([(output_tokens, True), (output_tokens, False)] * 500, memory=50).state()
     assert OutputLengths.from_state(state, longest=LONGEST).state() == state
+
+
+@pytest.mark.parametrize(
+    ("num_answers", "weight", "tokens", "why"),
+    [
+        (100, 101.0, 101.0, "100 answers weigh 101"),
+        (100, 50.0, 50.0 * LONGEST * 1.01, "tokens in 50 answers"),
+        (100, 50.0, 49.0, "49 tokens in 50 answers"),
+        (100, 0.0, 0.0, "0 tokens in 0 answers"),
+    ],
+)
+def test_what_no_answers_can_have_taught_is_refused_by_its_class(
+    num_answers: int, weight: float, tokens: float, why: str
+) -> None:
+    none = learned([(1, True)]).state()["short"]
+    ended = [weight, *none.ended[1:]]
+    kept = msgspec.structs.replace(none, num_answers=num_answers, ended=ended, tokens=tokens)
+    with pytest.raises(ValueError, match=rf"^short: .*{why}"):
+        OutputLengths.from_state({"short": kept}, longest=LONGEST)
+
+
+def test_what_was_kept_is_published_before_anything_is_learned() -> None:
+    state = learned([(30, True)] * 100).state()
+    assert OutputLengths.from_state(state, longest=LONGEST).published == state
 
 
 def test_every_so_many_answers_what_is_learned_is_published() -> None:

@@ -74,6 +74,15 @@ def test_a_flood_is_forgotten_after_two_minutes_at_most(times_ms: tuple[int, ...
     assert not shares.has_too_much("was", SLOTS)
 
 
+def test_a_flood_of_the_minute_before_still_counts() -> None:
+    shares = holding(("flood", 2), *((tenant, 1) for tenant in "abcdef"))
+    for _ in range(500):
+        shares.asks("flood", NOW)
+    for tenant in ("flood", *"abcdef"):
+        shares.asks(tenant, NOW + 60_001)
+    assert shares.has_too_much("flood", SLOTS)
+
+
 def test_while_slots_are_free_anyone_may_have_them() -> None:
     assert not holding(("big", 6), ("small", 0)).has_too_much("big", SLOTS)
 
