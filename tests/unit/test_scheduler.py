@@ -289,7 +289,7 @@ def test_an_erased_conversation_that_waits_begins_with_nothing_and_leaves_nothin
         sequence.kv = pieces_of(sequence.prompt_ids[:3])
         scheduler.add(sequence, 0)
     scheduler.forget(SessionKey("t", "a"))
-    assert (erased.kv, other.kv is None) == (None, False)
+    assert (erased.kv, erased.computed, other.kv is None) == (None, 0, False)
     steps = [advance(scheduler)[0] for _ in range(3)]
     assert [step.prefill[0].past for step in steps] == [0, 0, 3]
     last = scheduler.next_step(0)
