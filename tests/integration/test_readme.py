@@ -1,4 +1,4 @@
-"""What the README tells other services to type works as it stands."""
+"""What docs/producers.md tells other services to type works as it stands."""
 
 import asyncio
 import re
@@ -9,7 +9,7 @@ from ops.up import EmbeddedSystem
 from shared.gateway_settings import GatewaySettings
 from shared.settings import Settings
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "producers.md"
 # What the scripted engine says stands in no FAQ.
 ENV = {
     "REPLYLINE_WORKER__ENGINE": "fake",
@@ -19,7 +19,7 @@ ENV = {
 
 
 async def test_the_readmes_producer_gets_its_answer_on_its_own_reply_topic() -> None:
-    found = re.search(r"<!-- producer -->\n```python\n(.*?)```", README.read_text(), re.DOTALL)
+    found = re.search(r"<!-- producer -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert found is not None
     settings = Settings(gateway=GatewaySettings(port=0))
     with EmbeddedSystem(settings, env=ENV, share_output=False) as system:
