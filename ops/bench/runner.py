@@ -96,7 +96,7 @@ def write_html(path: Path, page: str, console: Console) -> None:
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """A table for docs/benchmarks.md."""
+    """A table for docs/measured.md."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += ["| " + " | ".join(show(cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines)
