@@ -313,38 +313,67 @@ class _Watch:
         return self.gone_s.keys() == self.began_s.keys()
 
 
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What the others heard while nobody else was there, and what beside the clients that do not read."""
+
+    calm: list[Heard]
+    beside: list[Heard]
+    watch: _Watch
+
+    @property
+    def p99_ms(self) -> tuple[float, float]:
+        calm, beside = (p99_ms([each.took_s for each in heard]) for heard in (self.calm, self.beside))
+        return calm, beside
+
+    @property
+    def p99_ratio(self) -> float:
+        calm, beside = self.p99_ms
+        return beside / calm
+
+
 async def test_who_does_not_read_is_closed_and_costs_the_others_nothing(
     gateway: Service, reliability: Reliability
 ) -> None:
     """A tenth of the connections asks for long answers, one client after the other, and reads none of it; everyone else
-    asks as before, when nobody else was there."""
+    asks as before, when nobody else was there. A p99 of so few answers is noisy: whole it is three rounds, in turn."""
     count, spread_s = reliability.amount(1_000, part=100), reliability.amount(20, part=2)
     num_slow, rng = count // 10, random.Random(12)
-    async with crowd(gateway, count - num_slow) as people, AsyncExitStack() as sockets:
+    rounds: list[_Round] = []
+    async with crowd(gateway, count - num_slow) as people:
         closed_before = await gateway.metric("replyline_gateway_closes_total", code="4008")
-        calm, _ = await _beside(gateway, people, [], spread_s, rng)
-        deaf = [await DeafClient.connect(gateway) for _ in range(num_slow)]
-        for client in deaf:
-            sockets.callback(client.close)
-        heard, watch = await _beside(gateway, people, deaf, spread_s, rng)
+        for _ in range(3 if reliability.whole else 1):
+            calm, _ = await _beside(gateway, people, [], spread_s, rng)
+            async with AsyncExitStack() as sockets:
+                deaf = [await DeafClient.connect(gateway) for _ in range(num_slow)]
+                for client in deaf:
+                    sockets.callback(client.close)
+                rounds.append(_Round(calm, *await _beside(gateway, people, deaf, spread_s, rng)))
         closed = await gateway.metric("replyline_gateway_closes_total", code="4008") - closed_before
         lost = people.num_lost
-    last_s, grown_mib = max(watch.gone_s.values()), watch.grown_bytes / MIB
-    before_ms, beside_ms = (p99_ms([each.took_s for each in answers]) for answers in (calm, heard))
-    told = f"; the others' p99 {before_ms:.0f} → {beside_ms:.0f} ms ({beside_ms / before_ms - 1:+.0%})"
-    whole = sum(each.whole for each in heard)
+    last_s = max(gone_s for each in rounds for gone_s in each.watch.gone_s.values())
+    grown_mib = max(each.watch.grown_bytes for each in rounds) / MIB
+    heard = [answer for each in rounds for answer in each.beside]
+    whole = sum(answer.whole for answer in heard)
+    middle = sorted(rounds, key=lambda each: each.p99_ratio)[len(rounds) // 2]
+    before_ms, beside_ms = middle.p99_ms
+    all_slow = num_slow * len(rounds)
+    told = (
+        f"; the others' p99 {before_ms:.0f} → {beside_ms:.0f} ms ({middle.p99_ratio - 1:+.0%}), "
+        f"the median of {', '.join(f'{each.p99_ratio - 1:+.0%}' for each in rounds)}"
+    )
     reliability.found(
         "12",
         "slow readers",
-        figure=f"{closed:.0f} of {num_slow} closed with 4008, the slowest gone {last_s:.1f} s after it first asked, "
+        figure=f"{closed:.0f} of {all_slow} closed with 4008, the slowest gone {last_s:.1f} s after it first asked, "
         f"RSS +{grown_mib:.1f} MiB; {whole} of {len(heard)} other answers whole{told if reliability.whole else ''}",
         target="100 of 1,000: RSS growth ≤ 64 MiB; closed 4008 ≤ 10 s; others' p99 ≤ +10 %",
-        holds=closed == num_slow
+        holds=closed == all_slow
         and last_s <= 10
         and grown_mib <= 64
         and whole == len(heard)
         and not lost
-        and (beside_ms <= 1.1 * before_ms or not reliability.whole),
+        and (middle.p99_ratio <= 1.1 or not reliability.whole),
         fraction=count / 1_000,
     )
 
