@@ -22,76 +22,76 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## .venv with what the demo needs, and the model
-	@ops/setup-venv demo
+	@ops/setup/venv demo
 	@$(BIN)/replyline model prepare
 
 demo: setup ## everything in one process tree: no Java, no container, no root. Ctrl-C ends it
 	@exec env REPLYLINE_GATEWAY__PORT=$(PORT) $(BIN)/replyline up
 
 doctor: ## what is missing on this machine, each with the command to type
-	@ops/setup-venv demo
+	@ops/setup/venv demo
 	@$(BIN)/replyline doctor
 
 test: ## all tests, against real Kafka, Redis and Chromium
-	@ops/setup-venv test
-	@ops/setup-test-services
+	@ops/setup/venv test
+	@ops/setup/test-services
 	@$(BIN)/replyline model prepare
-	@exec ops/run-tests $(PYTEST_ARGS)
+	@exec tests/run $(PYTEST_ARGS)
 
 test-torch: ## the engine of torch, against transformers and as every engine; .venv-torch takes 5 GB (Linux)
-	@ops/setup-torch
+	@ops/setup/torch
 	@.venv-torch/bin/replyline model prepare --adapter none --precision fp32
 	@exec .venv-torch/bin/pytest tests/pytorch tests/conformance/test_engines.py -k torch $(PYTEST_ARGS)
 
 check: ## formatting, lint, types, import rules
-	@ops/setup-venv test
+	@ops/setup/venv test
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 fmt: ## format, and fix what can be fixed
-	@ops/setup-venv test
+	@ops/setup/venv test
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
 
 # On a system of its own, also where the shell has read a demo's file; BENCH_ARGS="--url …" loads another.
 bench: ## measure this machine: latency, throughput, overload, outage
-	@ops/setup-venv test
+	@ops/setup/venv test
 	@$(BIN)/replyline model prepare
 	@exec env -u REPLYLINE_URL $(BIN)/replyline bench $(BENCH_ARGS)
 
 bench-engines: ## every engine that runs here, and its peers; writes engines.json and engines.svg
-	@ops/setup-venv test
+	@ops/setup/venv test
 	@$(BIN)/replyline model prepare --adapter none
 	@exec env REPLYLINE_MODEL__DIR=.models/smollm2-135m-instruct-int8 $(BIN)/replyline bench engines $(BENCH_ENGINES_ARGS)
 
 planted-bugs: ## plant bugs one by one in a copy of the code and see that the tests catch each
-	@ops/setup-venv test
-	@exec $(BIN)/python -m ops.planted_bugs
+	@ops/setup/venv test
+	@exec $(BIN)/python -m tests.planted_bugs
 
 mutants: ## change the deciding modules one expression at a time and see that a test notices: hours
-	@ops/setup-venv test
+	@ops/setup/venv test
 	@$(BIN)/python -m pip install --quiet --no-deps --only-binary :all: --require-hashes -r requirements/mutants.txt
 	@cd tests && env PATH="$(CURDIR)/$(BIN):$$PATH" ../$(BIN)/python -m mutation $(MUTANTS)
 	@cd tests && exec ../$(BIN)/python -m mutation.lua
 
 chaos: ## kill workers, gateways, Redis and brokers under load; was every promise kept?
-	@ops/setup-venv test
-	@ops/setup-test-services
+	@ops/setup/venv test
+	@ops/setup/test-services
 	@exec $(BIN)/replyline chaos run $(CHAOS_ARGS)
 
 reliability: ## try every promise of docs/reliability.md, whole; writes reliability.json
-	@ops/setup-venv test
-	@ops/setup-test-services
+	@ops/setup/venv test
+	@ops/setup/test-services
 	@$(BIN)/replyline model prepare
-	@exec $(BIN)/python -m ops.reliability $(RELIABILITY_ARGS)
+	@exec $(BIN)/python -m tests.reliability $(RELIABILITY_ARGS)
 
 up: ## the production layout in containers (docker compose)
 	@PORT=$(PORT) exec docker compose up --build
 
 lock: ## write requirements/*.txt anew (UPGRADE=1: newest versions)
-	@ops/lock-requirements
+	@ops/setup/lock-requirements
 
 clean: ## remove everything that was generated, the model too
 	rm -rf .venv .venv-torch .cache .models .run mutants .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json engines.json engines.svg build dist *.egg-info

@@ -6,57 +6,57 @@ import sys
 
 from websockets.asyncio.server import Server
 
-from gateway.admission import Admission, AdmissionLimits, AdmissionPolicy
-from gateway.capacity_reader import read_reports
-from gateway.care import Care
-from gateway.charges import Tariff
-from gateway.cursor import CursorKey
+from gateway.access.charges import Tariff
+from gateway.access.identity import TokenGate, TokenRules
+from gateway.access.jwks import Jwks
+from gateway.access.quotas import Quotas
+from gateway.access.token_keys import KeySet, secret_key
+from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy
+from gateway.frontends.static import StaticFiles
 from gateway.frontends.websocket import WebSocketFrontend
-from gateway.gatekeeper import Gatekeeper
-from gateway.gateway import Gateway
-from gateway.handoffs import Handoffs
-from gateway.identity import TokenGate, TokenRules
-from gateway.jwks import Jwks
-from gateway.log_follower import LogFollower
-from gateway.memory_watch import MIB, MemoryWatch
-from gateway.metering import Metering
-from gateway.questions import Questions
-from gateway.quotas import Quotas
-from gateway.reply_consumer import consume_replies
-from gateway.request_publisher import RequestPublisher
-from gateway.resumption import Resumption
+from gateway.kafka.fleet_reader import read_reports
+from gateway.kafka.log_follower import LogFollower
+from gateway.kafka.questions import Questions
+from gateway.kafka.reply_consumer import consume_replies
+from gateway.kafka.request_publisher import RequestPublisher
+from gateway.people.care import Care
+from gateway.people.handoffs import Handoffs
+from gateway.request.cursor import CursorKey
 from gateway.router import Router
-from gateway.session import SessionLimits
-from gateway.static import StaticFiles
-from gateway.token_keys import KeySet, secret_key
-from gateway.trace_spans import spans_of
-from gateway.tracer import Tracer
-from shared import metrics
-from shared.auth_settings import AuthSettings
-from shared.clock import correction_ms
-from shared.commits import Commits
-from shared.deadletters import DeadLetters
-from shared.erasure_reader import read_erasures
+from gateway.serving.gatekeeper import Gatekeeper
+from gateway.serving.gateway import Gateway
+from gateway.serving.memory_watch import MIB, MemoryWatch
+from gateway.session.metering import Metering
+from gateway.session.protocol import SessionLimits
+from gateway.session.resumption import Resumption
+from gateway.telemetry.trace_spans import spans_of
+from gateway.telemetry.tracer import Tracer
+from shared.conversation.erasure_reader import read_erasures
+from shared.conversation.handoff_store import HandoffStore
+from shared.conversation.history import History
 from shared.errors import SettingsError
-from shared.fallback import DEFAULT_MIN_SCORE
+from shared.faq.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
-from shared.gateway_settings import GatewaySettings
-from shared.handoff_store import HandoffStore
-from shared.history import History
 from shared.kafka import GroupReader, KafkaWatch, LogReader, PartitionReader, Producer, await_layout
-from shared.logs import configure_logs, get_logger
-from shared.messages import Limits
-from shared.offsets import OffsetTracker
-from shared.process import BAD_INPUT_STATUS, fail, raise_file_limit, run_until_signal, settle_heap
-from shared.requests import Defaults
+from shared.model.tokenizer import Tokenizer
+from shared.process.clock import correction_ms
+from shared.process.lifetime import BAD_INPUT_STATUS, fail, raise_file_limit, run_until_signal, settle_heap
+from shared.process.tasks import TaskSet
+from shared.process.vitals import Vitals
+from shared.records.commits import Commits
+from shared.records.dead_letters import DeadLetters
+from shared.records.offsets import OffsetTracker
+from shared.records.requests import Defaults
 from shared.settings import PREFIX, Settings, load_settings
-from shared.status import Readiness, serve_status
-from shared.tasks import TaskSet
-from shared.tokenizer import Tokenizer
-from shared.topics import BROADCAST_PARTITION, BucketEdges
-from shared.tracing_export import open_exporter
-from shared.tracing_keep import KeepRules
-from shared.vitals import Vitals
+from shared.settings.auth import AuthSettings
+from shared.settings.gateway import GatewaySettings
+from shared.telemetry import metrics
+from shared.telemetry.logs import configure_logs, get_logger
+from shared.telemetry.status import Readiness, serve_status
+from shared.tracing.export import open_exporter
+from shared.tracing.keep import KeepRules
+from shared.wire.messages import Limits
+from shared.wire.topics import BROADCAST_PARTITION, BucketEdges
 
 # Beside the clients' sockets: Kafka's and Redis', and what is open for a moment.
 _SPARE_FILES = 256

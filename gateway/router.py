@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from gateway.lines import Lines
-from shared import metrics
-from shared.clock import wire_unix_ms
-from shared.codec import msgpack_encode
-from shared.commits import Commits
-from shared.deadletters import DeadLetters, origin_of, own_fault, poison
-from shared.deliveries import MOST
+from gateway.session.lines import Lines
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.failed_ends import detail_of, failed_end
-from shared.faults import caught, contained
 from shared.kafka import GroupReader, Outgoing, Producer, Record, read_on
-from shared.logs import get_logger
-from shared.messages import ChatRequest
-from shared.offsets import OffsetTracker
-from shared.requests import Defaults, Order, asker_of, open_request, request_headers, settle
-from shared.tokenizer import Tokenizer
-from shared.topics import BucketEdges, TopicNames, session_key
+from shared.model.tokenizer import Tokenizer
+from shared.process.clock import wire_unix_ms
+from shared.records.commits import Commits
+from shared.records.dead_letters import DeadLetters, origin_of, own_fault, poison
+from shared.records.deliveries import MOST
+from shared.records.offsets import OffsetTracker
+from shared.records.requests import Defaults, Order, asker_of, open_request, request_headers, settle
+from shared.telemetry import metrics
+from shared.telemetry.faults import caught, contained
+from shared.telemetry.logs import get_logger
+from shared.wire.codec import msgpack_encode
+from shared.wire.failed_ends import detail_of, failed_end
+from shared.wire.messages import ChatRequest
+from shared.wire.topics import BucketEdges, TopicNames, session_key
 
 _READ_MS = 500
 _MAX_RECORDS = 200

@@ -9,26 +9,26 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from ops.bench.commands import bench_app
-from ops.chaos.commands import chaos_app
-from ops.diagnose.commands import diagnose
-from ops.dlq import dlq_app
 from ops.evaluation.commands import evaluate
-from ops.handoffs import handoffs_app
-from ops.listing import show_table
+from ops.operate.diagnose.commands import diagnose
+from ops.operate.dlq import dlq_app
+from ops.operate.handoffs import handoffs_app
+from ops.operate.listing import show_table
 from ops.optimize.commands import optimize_app
 from ops.plan.commands import plan
 from ops.recording.commands import record, replay
 from ops.simulate.commands import simulate
 from ops.usage_errors import run_app
-from shared.clock import now_unix_ms
 from shared.errors import ModelError, ReplylineError, SettingsError
-from shared.logs import configure_logs
-from shared.model_folder import Precision
-from shared.process import BAD_INPUT_STATUS, fail, run_until_signal
-from shared.requests import Defaults
+from shared.model.folder import Precision
+from shared.process.clock import now_unix_ms
+from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal
+from shared.records.requests import Defaults
 from shared.settings import Settings, describe, load_settings
-from shared.topics import reply_topic_allowed
+from shared.telemetry.logs import configure_logs
+from shared.wire.topics import reply_topic_allowed
+from tests.bench.commands import bench_app
+from tests.chaos.commands import chaos_app
 
 app = typer.Typer(
     name="replyline",
@@ -69,9 +69,9 @@ DEFAULT_URL = "ws://127.0.0.1:8080/ws"
 @app.command()
 def up() -> None:
     """Run everything on this machine: embedded Kafka and Redis, one gateway, one worker. Ctrl-C drains and ends it."""
-    from ops.embeddings import with_prepared_embeddings
-    from ops.prepare import ensure_model
-    from ops.up import up as run
+    from ops.model.embeddings import with_prepared_embeddings
+    from ops.model.terminal import ensure_model
+    from ops.operate.up import up as run
 
     settings = with_prepared_embeddings(_settings("up"))
     if settings.worker.engine == "onnx":
@@ -109,9 +109,9 @@ def ask(
     as_json: Annotated[bool, typer.Option("--json", help="print the whole response as JSON")] = False,
 ) -> None:
     """Ask one question and print the answer as it streams."""
-    from ops.chat import ask_once
-    from ops.client import new_event_id
-    from shared.messages import ResponseCreate
+    from ops.client.chat import ask_once
+    from ops.client.protocol import new_event_id
+    from shared.wire.messages import ResponseCreate
 
     request = ResponseCreate(
         event_id=new_event_id(),
@@ -136,7 +136,7 @@ def chat(
 ) -> None:
     """Talk to the assistant in this terminal. /person asks for one, /up and /down rate the last answer, /new starts
     over, /quit ends, Ctrl-C stops an answer, and ends at the prompt."""
-    from ops.chat import converse
+    from ops.client.chat import converse
 
     talk = converse(url, token=token, session_id=session, consent_training=consent_training)
     raise typer.Exit(asyncio.run(talk))
@@ -151,7 +151,7 @@ def token(
     kid: Annotated[str | None, typer.Option(help="the key's id in the gateway's JWKS")] = None,
 ) -> None:
     """Print a token for trying out. In production the shop's server or an identity provider makes them."""
-    from ops.token import mint_token
+    from ops.operate.token import mint_token
 
     made = mint_token(
         _settings("token").auth,
@@ -173,7 +173,7 @@ def doctor(
     ] = None,
 ) -> None:
     """Say what is missing on this machine, each with the command to type."""
-    from ops.doctor import run_doctor
+    from ops.operate.doctor.checks import run_doctor
 
     raise typer.Exit(run_doctor(_settings("doctor"), purpose))
 
@@ -188,7 +188,7 @@ def show_settings() -> None:
 @app.command()
 def schema() -> None:
     """Print the wire, WebSocket and Kafka, as an AsyncAPI 3 document."""
-    from ops.asyncapi import render
+    from ops.operate.asyncapi import render
 
     sys.stdout.write(render())
 
@@ -198,7 +198,7 @@ def create(
     reply_topics: Annotated[list[str] | None, typer.Argument(help="further reply topics, of other services")] = None,
 ) -> None:
     """Create the topics that are missing. Status 1 where one is there with fewer partitions than the settings want."""
-    from ops.topics import create as create_missing
+    from ops.operate.topics import create as create_missing
 
     settings = _settings("topics")
     kafka = settings.kafka
@@ -215,7 +215,7 @@ def create(
 @topics_app.command("describe")
 def describe_() -> None:
     """Say which topics there are, with how many partitions, and which are missing or have too few: then status 1."""
-    from ops.topics import describe as describe_wanted
+    from ops.operate.topics import describe as describe_wanted
 
     kafka = _settings("topics").kafka
     wanted = kafka.topics.all(request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions)
@@ -233,7 +233,7 @@ def acls(
     recorder_user: Annotated[str | None, typer.Option(help="who may type `record` (none: no one)")] = None,
 ) -> None:
     """Print the kafka-acls.sh commands that let each process do its work, and no more. Nothing is changed."""
-    from ops.kafka_acls import Role, commands, rights
+    from ops.operate.kafka_acls import Role, commands, rights
 
     settings = _settings("topics")
     users: dict[Role, str] = {"gateway": gateway_user, "worker": worker_user}
@@ -274,7 +274,7 @@ def prepare(
     ] = None,
 ) -> None:
     """Write a model's folder from its weights; nothing to do when it is there already."""
-    from ops.prepare import adapter_of, languages_of, prepare_embeddings_of, prepare_with_progress
+    from ops.model.terminal import adapter_of, languages_of, prepare_embeddings_of, prepare_with_progress
 
     console = Console(stderr=True)
     prepare_with_progress(
@@ -301,7 +301,7 @@ def build(
     max_length: Annotated[int | None, typer.Option(min=64, help="tokens a sequence may have (none: as set)")] = None,
 ) -> None:
     """Build a model's TensorRT plans and keep them in REPLYLINE_WORKER__PLANS_DIR, unless they are there already."""
-    from ops.engine_build import build_engine
+    from ops.model.engine_build import build_engine
 
     given = {"engine": engine, "slots": slots, "max_length": max_length}
     worker = {name: value for name, value in given.items() if value is not None}
@@ -324,7 +324,7 @@ def profile_(
     json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result")] = None,
 ) -> None:
     """Where an engine call's time goes, by layer and operator, as the runtime's own profiler has it."""
-    from ops.profile import ProfileOptions, profile
+    from ops.model.profile.program import ProfileOptions, profile
 
     options = ProfileOptions(
         batch=batch, prompt_tokens=prompt_tokens, prefills=prefills, steps=steps, svg=svg, json_path=json_path

@@ -5,7 +5,7 @@ from typing import Any, Final
 import typer
 from pydantic import ValidationError
 
-from shared.process import BAD_INPUT_STATUS, fail
+from shared.process.lifetime import BAD_INPUT_STATUS, fail
 
 # Typer carries its own copy of click, or uses the installed one, by its version: this is click.UsageError of either.
 _USAGE_ERROR: Final[Any] = typer.BadParameter.__base__

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import pytest
 import pytest_asyncio
-from not_run import named
-from reliability import Reliability
-from system import MakeSystem, Service, System, start_redis
 
-from ops.embedded import EmbeddedRedis
-from ops.kafka_broker import KafkaBroker
-from ops.processes import ServiceError
+from ops.stack.embedded import EmbeddedRedis
+from ops.stack.kafka_broker import KafkaBroker
+from ops.stack.processes import ServiceError
+from tests.support.not_run import named
+from tests.support.reliability import Reliability
+from tests.support.system import MakeSystem, Service, System, start_redis
 
 _WHOLE_LIMIT_S: Final = 1_800
 
@@ -55,7 +55,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def reliability(pytestconfig: pytest.Config) -> Reliability:
-    """Says how much of a test to run, and takes what it found (tests/reliability.py)."""
+    """Says how much of a test to run, and takes what it found (tests/support/reliability.py)."""
     return Reliability(pytestconfig.getoption("reliability"))
 
 

@@ -6,42 +6,42 @@ import os
 import sys
 from importlib.metadata import version
 
-from shared import metrics
-from shared.commits import Commits
-from shared.deadletters import DeadLetters
-from shared.erasure_reader import read_erasures
+from shared.conversation.erasure_reader import read_erasures
+from shared.conversation.history import History
 from shared.errors import ReplylineError, SettingsError
 from shared.faq.live import LiveFaq
-from shared.history import History
 from shared.kafka import GroupReader, KafkaWatch, PartitionReader, Producer, await_layout
-from shared.logs import configure_logs, get_logger
-from shared.offsets import OffsetTracker
-from shared.process import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
-from shared.requests import Defaults
+from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
+from shared.process.tasks import TaskSet
+from shared.process.vitals import Vitals
+from shared.records.commits import Commits
+from shared.records.dead_letters import DeadLetters
+from shared.records.offsets import OffsetTracker
+from shared.records.requests import Defaults
 from shared.settings import Settings, load_settings
-from shared.status import Readiness, serve_status
-from shared.tasks import TaskSet
-from shared.topics import BROADCAST_PARTITION
-from shared.tracing_export import open_exporter
-from shared.tracing_keep import KeepRules
-from shared.vitals import Vitals
+from shared.telemetry import metrics
+from shared.telemetry.logs import configure_logs, get_logger
+from shared.telemetry.status import Readiness, serve_status
+from shared.tracing.export import open_exporter
+from shared.tracing.keep import KeepRules
+from shared.wire.topics import BROADCAST_PARTITION
 from workers.building import make_preparer, make_scheduler, open_embedder, open_gpus
-from workers.calibration import costs_key, load_or_calibrate
-from workers.cancels import read_cancels
-from workers.capacity import CapacityPublisher, worker_name
-from workers.costs import CostModel
-from workers.engine.loading import LoadedModel, load_model
-from workers.engine_thread import left_behind
-from workers.intake import Intake
-from workers.kept_lengths import KeptLengths
+from workers.intake.cancels import read_cancels
+from workers.intake.lag import watch_lag
+from workers.intake.reader import Intake
 from workers.kv.opening import open_cache
-from workers.lag import watch_lag
-from workers.recent_cancels import RecentCancels
-from workers.reply_publisher import ReplyPublisher
-from workers.trace_spans import spans_of
-from workers.tracer import Tracer
-from workers.watchdog import Watchdog
-from workers.worker import Worker
+from workers.loading import LoadedModel, load_model
+from workers.request.recent_cancels import RecentCancels
+from workers.request.reply_publisher import ReplyPublisher
+from workers.schedule.costs import CostModel
+from workers.serving.calibration import costs_key, load_or_calibrate
+from workers.serving.capacity import CapacityPublisher, worker_name
+from workers.serving.engine_thread import left_behind
+from workers.serving.kept_lengths import KeptLengths
+from workers.serving.watchdog import Watchdog
+from workers.serving.worker import Worker
+from workers.telemetry.trace_spans import spans_of
+from workers.telemetry.tracer import Tracer
 
 _REVISION_CHARS = 12  # of a SHA-256: enough to tell models apart
 

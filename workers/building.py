@@ -3,28 +3,28 @@ the engine alone."""
 
 from collections.abc import Callable, Sequence
 
-from shared.answer_policy import AnswerPolicy
-from shared.extras import install_command
-from shared.fallback import DEFAULT_MIN_SCORE
+from shared.conversation.history import History
+from shared.conversation.session_key import SessionKey
+from shared.faq.answer_policy import AnswerPolicy
 from shared.faq.embedder import Embedder
+from shared.faq.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
-from shared.gpu import Gpus, find_gpus
-from shared.history import History
-from shared.logs import get_logger
-from shared.session_key import SessionKey
+from shared.process.extras import install_command
+from shared.process.gpu import Gpus, find_gpus
 from shared.settings import FaqSettings, Settings
-from shared.topics import BucketEdges
-from workers.conversation import PromptBuilder
-from workers.costs import CostModel
+from shared.telemetry.logs import get_logger
+from shared.wire.topics import BucketEdges
 from workers.engine import EngineInfo
-from workers.engine.loading import LoadedModel
-from workers.history_window import HistoryWindow
+from workers.intake.prepare import Preparer
 from workers.kv.cache import KvCache
-from workers.lengths import OutputLengths
-from workers.policies import build_scheduler, make_window
-from workers.prepare import Preparer
-from workers.prompt_budget import PromptBudget
-from workers.scheduler import Scheduler, SchedulerLimits
+from workers.loading import LoadedModel
+from workers.prompt.budget import PromptBudget
+from workers.prompt.conversation import PromptBuilder
+from workers.prompt.history_window import HistoryWindow
+from workers.schedule.costs import CostModel
+from workers.schedule.lengths import OutputLengths
+from workers.schedule.policies import build_scheduler, make_window
+from workers.schedule.scheduler import Scheduler, SchedulerLimits
 
 
 def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel, lengths: OutputLengths) -> Scheduler:

@@ -8,8 +8,8 @@ from websockets.exceptions import NegotiationError
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from shared.codec import GATEWAY_CODECS
-from shared.gateway_settings import GatewaySettings
+from shared.settings.gateway import GatewaySettings
+from shared.wire.codec import GATEWAY_CODECS
 
 # So many may knock before one is let in, where the system allows it (`net.core.somaxconn`). asyncio's hundred are too
 # few when thousands come back at once: the rest knock again after one, three and seven seconds, or, answered by a SYN

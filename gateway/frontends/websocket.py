@@ -11,27 +11,27 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.protocol import State
 
-from gateway.client_address import charged_address, is_trusted
-from gateway.connection import refuse, send_away
-from gateway.cursor import Seal, Told
-from gateway.entry import Item
+from gateway.access.identity import TokenGate
+from gateway.frontends.client_address import charged_address, is_trusted
 from gateway.frontends.sockets import send_frames, serve_sockets
-from gateway.gateway import Gateway
-from gateway.identity import TokenGate
-from gateway.memory_watch import MemoryWatch
-from gateway.outbox import Outbox
-from gateway.session import CloseCode, Session, SessionLimits
-from gateway.static import StaticFiles
-from shared import metrics
-from shared.clock import now_unix_ms
-from shared.codec import GATEWAY_CODECS, Codec, event_id_of
+from gateway.frontends.static import StaticFiles
+from gateway.request.cursor import Seal, Told
+from gateway.request.entry import Item
+from gateway.request.outbox import Outbox
+from gateway.serving.gateway import Gateway
+from gateway.serving.memory_watch import MemoryWatch
+from gateway.session.connection import refuse, send_away
+from gateway.session.protocol import CloseCode, Session, SessionLimits
 from shared.errors import ProtocolError
-from shared.faults import caught, contained
-from shared.gateway_settings import GatewaySettings
-from shared.logs import get_logger
-from shared.messages import ClientMessage, ServerMessage, SessionClosing
-from shared.origins import origin_may_connect
-from shared.status import http_response
+from shared.process.clock import now_unix_ms
+from shared.settings.gateway import GatewaySettings
+from shared.settings.origins import origin_may_connect
+from shared.telemetry import metrics
+from shared.telemetry.faults import caught, contained
+from shared.telemetry.logs import get_logger
+from shared.telemetry.status import http_response
+from shared.wire.codec import GATEWAY_CODECS, Codec, event_id_of
+from shared.wire.messages import ClientMessage, ServerMessage, SessionClosing
 
 DEFAULT_SUBPROTOCOL = "chat.v1.json"
 
@@ -52,7 +52,7 @@ log = get_logger()
 
 
 class WebSocketConnection:
-    """A client's socket (`gateway.connection.Connection`)."""
+    """A client's socket (`gateway.session.connection.Connection`)."""
 
     __slots__ = (
         "_closing",

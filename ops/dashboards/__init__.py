@@ -1,1 +1,2 @@
-"""Grafana's dashboards, made from the metrics as `shared.metrics` declares them: `python -m ops.dashboards`."""
+"""Grafana's dashboards, made from the metrics as `shared.telemetry.metrics` declares them: `python -m
+ops.dashboards`."""

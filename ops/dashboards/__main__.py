@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ops.dashboards.grafana import render
+from ops.dashboards.grafana.dashboard import render
 from ops.dashboards.pages import PAGES
 
 JSON_DIR = Path(__file__).parent / "json"

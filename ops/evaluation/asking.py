@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ops.client import ChatClient, ConnectFailed, new_event_id
-from ops.evaluation.judge import Given
-from ops.evaluation.questions import Question
-from shared.messages import ErrorEvent, ReplyDone, Response, ResponseCreate, ResponseDone
+from ops.client.protocol import ChatClient, ConnectFailed, new_event_id
+from ops.evaluation.judging.judge import Given
+from ops.evaluation.judging.questions import Question
+from shared.wire.messages import ErrorEvent, ReplyDone, Response, ResponseCreate, ResponseDone
 
 DEADLINE_MS: Final = 600_000
 """What is judged is what is said, not when: a gateway that allows less time applies its own limit."""

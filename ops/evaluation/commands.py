@@ -53,13 +53,13 @@ def evaluate(
     ] = None,
 ) -> None:
     """Ask questions with known answers, and say how many were answered right, by kind, language and source."""
-    from ops.bench.runner import run_bench
     from ops.evaluation import program
+    from ops.evaluation.judging.questions import PACKAGED_QUESTIONS
+    from ops.evaluation.judging.result import parse_bound
     from ops.evaluation.own_system import Variant
-    from ops.evaluation.questions import PACKAGED_QUESTIONS
-    from ops.evaluation.result import parse_bound
-    from shared.logs import configure_logs
+    from ops.measure.runner import run_bench
     from shared.settings import load_settings
+    from shared.telemetry.logs import configure_logs
 
     settings = load_settings()
     configure_logs(settings.log.model_copy(update={"level": "warning"}), process="eval")

@@ -8,28 +8,28 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Self, cast
 
 from ops.evaluation.asking import DEADLINE_MS, Ask, given_of, session_name
-from ops.evaluation.judge import Given
+from ops.evaluation.judging.judge import Given
+from ops.evaluation.judging.questions import Question
+from ops.evaluation.judging.turns import turns_of
 from ops.evaluation.own_system import Variant
-from ops.evaluation.questions import Question
-from ops.evaluation.turns import turns_of
-from shared.clock import now_unix_ms
+from shared.conversation.history import History
+from shared.conversation.turn import Turn
 from shared.errors import ProtocolError
 from shared.faq import FaqEntry
 from shared.faq.embedder import Embedder
 from shared.faq.live import LiveFaq
-from shared.history import History
-from shared.messages import ChatRequest, ReplyDelta, ReplyDone
-from shared.offsets import OffsetTracker
-from shared.requests import Defaults, settle
+from shared.process.clock import now_unix_ms
+from shared.records.offsets import OffsetTracker
+from shared.records.requests import Defaults, settle
 from shared.settings import Settings
-from shared.turn import Turn
+from shared.wire.messages import ChatRequest, ReplyDelta, ReplyDone
 from workers.building import make_preparer, make_scheduler
-from workers.calibration import costs_key, load_or_calibrate
-from workers.engine.loading import LoadedModel, load_model
-from workers.job import target_of
-from workers.kept_lengths import KeptLengths
-from workers.reply_publisher import ReplyPublisher, Target
-from workers.worker import Worker
+from workers.loading import LoadedModel, load_model
+from workers.request.job import target_of
+from workers.request.reply_publisher import ReplyPublisher, Target
+from workers.serving.calibration import costs_key, load_or_calibrate
+from workers.serving.kept_lengths import KeptLengths
+from workers.serving.worker import Worker
 
 
 class _Replies:

@@ -5,16 +5,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ops.bench.system import System
-from ops.embeddings import embeddings_env
 from ops.evaluation.asking import DEADLINE_MS, Ask, Gateway, Remember
-from ops.evaluation.questions import Question
-from ops.evaluation.turns import turns_of
-from shared.answer_settings import AnswerPolicy
-from shared.clock import now_unix_ms
+from ops.evaluation.judging.questions import Question
+from ops.evaluation.judging.turns import turns_of
+from ops.load.system import System
+from ops.model.embeddings import embeddings_env
+from shared.conversation.history import History
 from shared.faq import FaqEntry
-from shared.history import History
+from shared.process.clock import now_unix_ms
 from shared.settings import Settings
+from shared.settings.answers import AnswerPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Final
 
-from ops.evaluation.fit import Fit, Row
+from ops.evaluation.judging.fit import Fit, Row
+from ops.evaluation.judging.result import LANGUAGES, Figures, Judged, cells_of, count_of, recall_of
 from ops.evaluation.page_style import SCRIPT, STYLE
-from ops.evaluation.result import LANGUAGES, Figures, Judged, cells_of, count_of, recall_of
 from ops.evaluation.run import Run
 from ops.evaluation.table import LADDER, UNHEDGED, counts, share
-from ops.page import Html, pairs, paragraph, section, strong, table, text
-from ops.page import page as document
-from shared.messages import Replaced
+from ops.measure.page import Html, pairs, paragraph, section, strong, table, text
+from ops.measure.page import page as document
+from shared.wire.messages import Replaced
 
 _EXPLAINED: Final = (
     "Right is an answer that holds every required fact and no forbidden one, and shows no figure that neither its FAQ "

@@ -11,27 +11,27 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
-from ops.bench.environment import environment
-from ops.bench.guard import measure
-from ops.bench.runner import check_writable, progress_bar, write_json
-from ops.embeddings import searched_by, with_prepared_embeddings
-from ops.evaluation.fit import Fit, fit
+from ops.evaluation.guard_cost import measure
 from ops.evaluation.in_process import as_set
+from ops.evaluation.judging.fit import Fit, fit
+from ops.evaluation.judging.questions import PACKAGED_QUESTIONS, Question, read_questions
+from ops.evaluation.judging.result import Bound, Judged, cells_of, count_of, figures_of, recall_of
 from ops.evaluation.own_system import Variant
 from ops.evaluation.page import page
-from ops.evaluation.questions import PACKAGED_QUESTIONS, Question, read_questions
-from ops.evaluation.result import Bound, Judged, cells_of, count_of, figures_of, recall_of
 from ops.evaluation.run import Asker, Run, Rung
 from ops.evaluation.table import LADDER, print_run, share
-from ops.prepare import ensure_model
-from shared.answer_policy import AnswerPolicy, Thresholds
+from ops.measure.environment import environment
+from ops.measure.runner import check_writable, progress_bar, write_json
+from ops.model.embeddings import searched_by, with_prepared_embeddings
+from ops.model.terminal import ensure_model
 from shared.errors import ReplylineError, SettingsError
 from shared.faq import FaqIndex
+from shared.faq.answer_policy import AnswerPolicy, Thresholds
 from shared.faq.embedder import Embedder
 from shared.faq.vectors import Embed
-from shared.messages import Language
 from shared.settings import Settings
-from workers.engine.loading import load_model
+from shared.wire.messages import Language
+from workers.loading import load_model
 
 Chosen = Literal["dev", "held_out", "all"]
 

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from ops.bench.environment import Environment
 from ops.evaluation.asking import Ask, Gateway, ask_all
-from ops.evaluation.fit import Fit
 from ops.evaluation.in_process import engine_alone
-from ops.evaluation.judge import judge
+from ops.evaluation.judging.fit import Fit
+from ops.evaluation.judging.judge import judge
+from ops.evaluation.judging.questions import Question
+from ops.evaluation.judging.result import Figures, Judged
+from ops.evaluation.judging.retrieval import find
 from ops.evaluation.own_system import Variant, own_system
-from ops.evaluation.questions import Question
-from ops.evaluation.result import Figures, Judged
-from ops.evaluation.retrieval import find
-from shared.answer_policy import Thresholds
+from ops.measure.environment import Environment
 from shared.faq import FaqIndex
+from shared.faq.answer_policy import Thresholds
 from shared.faq.vectors import Embed
 from shared.settings import Settings
 

@@ -6,7 +6,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from ops.evaluation.result import LANGUAGES, Count, Figures, Judged, cells_of, count_of, recall_of
+from ops.evaluation.judging.result import LANGUAGES, Count, Figures, Judged, cells_of, count_of, recall_of
 
 UNHEDGED: Final = "without a hedge"
 LADDER: Final = (

@@ -135,8 +135,8 @@ def distill(
     models: Annotated[Path, typer.Option("--dir", help="where a teacher that answers is prepared")] = Path(".models"),
 ) -> None:
     """Teach a model by LoRA to answer as examples do, or as a larger model does (`model prepare --adapter` merges)."""
-    from ops.distill.run import DistillOptions
-    from ops.distill.run import distill as run
+    from ops.optimize.distill.run import DistillOptions
+    from ops.optimize.distill.run import distill as run
 
     options = DistillOptions(
         out=out,

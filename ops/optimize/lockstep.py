@@ -13,16 +13,16 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from ops.bench.runner import check_writable, write_json
-from ops.optimize.agreement import Agreement, Places, summary
-from ops.optimize.served_prompts import fixed_prompts
+from ops.measure.runner import check_writable, write_json
+from ops.model.numerics.agreement import Agreement, Places, summary
+from ops.texts.served_prompts import fixed_prompts
 from shared.errors import SettingsError
-from shared.model_folder import ModelFolder
-from shared.process import fail
-from shared.tokenizer import Tokenizer
+from shared.model.folder import ModelFolder
+from shared.model.tokenizer import Tokenizer
+from shared.process.lifetime import fail
 from workers.engine import DecodeRow, PrefillChunk, Sampling
-from workers.engine.loading import chat_template
 from workers.engine.onnx import OnnxEngine
+from workers.loading import chat_template
 
 _ROWS: Final = 8
 _GREEDY: Final = Sampling()

@@ -7,13 +7,13 @@ from typing import Final, Literal
 
 import msgspec
 
-from ops.model import put_in_place, workshop_of
+from ops.model.prepare import put_in_place, workshop_of
 from ops.optimize.report import REPORT, Report
-from shared.model_folder import GRAPH, GRAPH_DATA, TOKENIZER, Manifest, ModelFolder, file_entry, write_manifest
+from shared.model.folder import GRAPH, GRAPH_DATA, TOKENIZER, Manifest, ModelFolder, file_entry, write_manifest
 from workers.engine.device.slots import slot_capacity
-from workers.graph.checkpoint import Checkpoint
-from workers.graph.grids import GridName
-from workers.graph.qdq import RoundedLinear
+from workers.graph.eight_bit.grids import GridName
+from workers.graph.eight_bit.qdq import RoundedLinear
+from workers.graph.sources.checkpoint import Checkpoint
 from workers.graph.tensorrt import write_tensorrt_decoder
 
 _PRECISIONS: Final[dict[GridName, Literal["int8-mlp", "fp8-mlp"]]] = {"int8": "int8-mlp", "fp8": "fp8-mlp"}

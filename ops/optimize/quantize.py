@@ -9,27 +9,27 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from ops.bench.conversations import load_conversations
-from ops.bench.runner import check_writable, write_json
-from ops.model import default_source, prepare_model
-from ops.optimize.answers import greedy_answers
-from ops.optimize.calibration_set import KINDS, CalibrationSet, CalibrationText, calibration_set, read_texts, shares
-from ops.optimize.demo_texts import demo_texts
-from ops.optimize.evaluate import Case, Score, Yardstick, answer_case, question, text_case
-from ops.optimize.exclusion import chosen, fewest_worst
-from ops.optimize.plan import Left, Place, Plan, in_memory, left_option, make_plan, parse_left, weight_bytes
+from ops.measure.runner import check_writable, write_json
+from ops.model.numerics.answers import greedy_answers
+from ops.model.numerics.evaluate import Case, Score, Yardstick, answer_case, question, text_case
+from ops.model.numerics.exclusion import chosen, fewest_worst
+from ops.model.numerics.plan import Left, Place, Plan, in_memory, left_option, make_plan, parse_left, weight_bytes
+from ops.model.numerics.samples import collect
+from ops.model.prepare import default_source, prepare_model
 from ops.optimize.publish import publish
 from ops.optimize.recorded_texts import recorded_texts
 from ops.optimize.report import PlaceReport, Report, SearchReport, show
-from ops.optimize.samples import collect
-from ops.recording.file import is_recording, parse_recording
+from ops.texts.calibration_set import KINDS, CalibrationSet, CalibrationText, calibration_set, read_texts, shares
+from ops.texts.conversations import load_conversations
+from ops.texts.demo_texts import demo_texts
+from ops.traces.recording import is_recording, parse_recording
 from shared.errors import SettingsError
 from shared.faq.entries import PACKAGED_PATH, read_entries
-from shared.process import fail
-from shared.tokenizer import Tokenizer
-from workers.engine.loading import chat_template
-from workers.graph.grids import GRIDS, GridName
-from workers.graph.source import open_source
+from shared.model.tokenizer import Tokenizer
+from shared.process.lifetime import fail
+from workers.graph.eight_bit.grids import GRIDS, GridName
+from workers.graph.sources.opening import open_source
+from workers.loading import chat_template
 
 DEMO: Final = "demo"
 _ANSWER_TOKENS: Final = 32

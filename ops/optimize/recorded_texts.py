@@ -7,9 +7,9 @@ aside) are said in no other conversation of the recording.
 from collections import defaultdict
 from typing import Final
 
-from ops.optimize.calibration_set import CalibrationText
-from ops.recording.entries import Asked
-from ops.recording.file import Recording
+from ops.texts.calibration_set import CalibrationText
+from ops.traces.entries import Asked
+from ops.traces.recording import Recording
 from shared.faq.terms import TermExtractor
 
 _FEWEST_TERMS: Final = 3

@@ -7,10 +7,10 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
-from ops.optimize.calibration_set import Kind
-from ops.optimize.evaluate import Score
-from ops.optimize.plan import Left
-from workers.graph.grids import GridName
+from ops.model.numerics.evaluate import Score
+from ops.model.numerics.plan import Left
+from ops.texts.calibration_set import Kind
+from workers.graph.eight_bit.grids import GridName
 
 REPORT: Final = "quantization.json"
 

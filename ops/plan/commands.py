@@ -7,9 +7,9 @@ import typer
 from rich.console import Console
 
 from shared.errors import SettingsError
-from shared.logs import configure_logs
-from shared.process import settle_heap
+from shared.process.lifetime import settle_heap
 from shared.settings import load_settings
+from shared.telemetry.logs import configure_logs
 
 _NUM_LOOKS: Final = 7
 
@@ -58,12 +58,12 @@ def plan(
 
     What a worker carries is simulated with the scheduler and the admission that serve; formulas stand beside it.
     """
-    from ops.bench.runner import check_writable, progress_bar, write_json
+    from ops.measure.runner import check_writable, progress_bar, write_json
     from ops.plan.forecast import TIMES, Forecast, make_plan
     from ops.plan.report import plot, tables
     from ops.plan.sizes import Prices
-    from ops.simulate.costs import read_costs
     from ops.simulate.experiment import Experiment
+    from ops.traces.costs import read_costs
 
     settings = load_settings()
     configure_logs(settings.log, process="plan")

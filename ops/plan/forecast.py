@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from ops.kv_memory import SESSION_TOKENS, kv_facts
+from ops.operate.doctor.kv_memory import SESSION_TOKENS, kv_facts
 from ops.plan.queueing import asked_per_s, fewest_servers, in_system
 from ops.plan.report import Formulas, Result, WhatIf
 from ops.plan.sizes import Demand, Plan, Prices, size
 from ops.plan.worker_rate import Mix, largest_rate, mix_of, point_at
 from ops.simulate.experiment import Experiment
-from ops.simulate.mixes import PROFILES
+from ops.traces.mixes import PROFILES
 from shared.settings import Settings
 
 TIMES = (1.0, 2.0, 5.0, 8.0)

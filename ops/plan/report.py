@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ops.bench.runner import Cell, markdown
+from ops.measure.runner import Cell, markdown
+from ops.measure.svg import Axis, Plot, linear
 from ops.plan.sizes import Demand, Plan
 from ops.plan.worker_rate import Mix, Point
-from ops.simulate.svg import Axis, Plot, linear
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from ops.simulate.experiment import OURS, Experiment
-from ops.simulate.mixes import PROFILES
-from ops.simulate.traces import KINDS, capacity_per_s
+from ops.traces.drawn import KINDS, capacity_per_s
+from ops.traces.mixes import PROFILES
 from shared.errors import SettingsError
 
 _SAMPLE: Final = 2_000

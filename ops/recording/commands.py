@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 from shared.errors import SettingsError
-from shared.logs import configure_logs
 from shared.settings import load_settings
+from shared.telemetry.logs import configure_logs
 
 _MOST_MINUTES: Final = 10_080.0
 
@@ -23,7 +23,7 @@ def record(
     """Write what is asked from now on into a file: times, lengths, deadlines; words only of who has consented."""
     from ops.recording.record import RecordOptions
     from ops.recording.record import record as run
-    from shared.process import run_until_signal
+    from shared.process.lifetime import run_until_signal
 
     if not 0 < minutes <= _MOST_MINUTES:
         raise SettingsError(f"--minutes {minutes:g}: must be above 0, and {_MOST_MINUTES:g} at most")
@@ -50,7 +50,7 @@ def replay(
     ] = None,
 ) -> None:
     """Ask what was recorded again: original spacing and deadlines, each conversation over a connection of its own."""
-    from ops.bench.runner import run_bench
+    from ops.measure.runner import run_bench
     from ops.recording.replay import ReplayOptions
     from ops.recording.replay import replay as run
 

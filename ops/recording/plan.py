@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from ops.bench.planned import Planned
-from ops.bench.prompts import question
-from ops.recording.entries import BYTES, Asked
-from ops.recording.file import Recording
+from ops.load.planned import Planned
+from ops.texts.prompts import question
+from ops.traces.entries import BYTES, Asked
+from ops.traces.recording import Recording
 from shared.errors import SettingsError
-from shared.messages import ResponseCreate
+from shared.wire.messages import ResponseCreate
 
 
 def planned(recording: Recording, *, speed: float) -> list[Planned]:

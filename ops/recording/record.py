@@ -10,17 +10,17 @@ from typing import Final
 
 from rich.console import Console
 
-from ops.recording.entries import BYTES, VERSION, Answered, Asked, Header
-from ops.recording.file import RecordingWriter
-from ops.recording.recorder import Recorder
-from shared.clock import now_unix_ms
+from ops.traces.entries import BYTES, VERSION, Answered, Asked, Header
+from ops.traces.recorder import Recorder
+from ops.traces.recording import RecordingWriter
 from shared.errors import BrokerUnavailable
 from shared.kafka import PartitionReader, Record, describe_topics, why_unreachable
-from shared.kafka_settings import KafkaSettings
-from shared.requests import Defaults
+from shared.model.tokenizer import Tokenizer
+from shared.process.clock import now_unix_ms
+from shared.records.requests import Defaults
 from shared.settings import Settings
-from shared.tokenizer import Tokenizer
-from shared.topics import BUCKETS
+from shared.settings.kafka import KafkaSettings
+from shared.wire.topics import BUCKETS
 
 _CLIENT: Final = "replyline-record"
 _READ_MS: Final = 200

@@ -11,22 +11,22 @@ from typing import Final
 import msgspec
 from rich.console import Console
 
-from ops.bench.environment import environment
-from ops.bench.groups import reports, table
-from ops.bench.load_bench import print_report
-from ops.bench.load_charts import Asked
-from ops.bench.load_page import LoadFacts, load_page
-from ops.bench.outcome import Outcome
-from ops.bench.planned import Planned, most_at_once
-from ops.bench.report import LoadReport, Run, as_json, summarise
-from ops.bench.runner import Cell, check_writable, progress_bar, write_html, write_json
-from ops.bench.session_load import SessionLoad
-from ops.bench.usage import raise_file_limit
-from ops.recording.file import Recording, read_recording
+from ops.load.bench import print_report
+from ops.load.figures.groups import reports, table
+from ops.load.figures.outcome import Outcome
+from ops.load.figures.report import LoadReport, Run, as_json, summarise
+from ops.load.pages.charts import Asked
+from ops.load.pages.load import LoadFacts, load_page
+from ops.load.planned import Planned, most_at_once
+from ops.load.sessions import SessionLoad
+from ops.measure.environment import environment
+from ops.measure.runner import Cell, check_writable, progress_bar, write_html, write_json
+from ops.measure.usage import raise_file_limit
 from ops.recording.plan import planned
+from ops.traces.recording import Recording, read_recording
 from shared.errors import SettingsError
-from shared.messages import BY_MODEL
-from shared.topics import BUCKETS
+from shared.wire.messages import BY_MODEL
+from shared.wire.topics import BUCKETS
 
 _SPARE_FILES: Final = 256
 _MOST_SPEED: Final = 1_000.0

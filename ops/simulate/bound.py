@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from ops.simulate.least_work import LeastWork
 from ops.simulate.machine import Floats, Ints, Windows, fill
-from ops.simulate.trace import Request, Trace
+from ops.traces.least_work import LeastWork
+from ops.traces.trace import Request, Trace
 
 _FLOOR_SHARE: Final = 0.5
 _ROUNDS: Final = 2

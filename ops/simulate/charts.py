@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
+from ops.measure.svg import Plot, linear, logarithmic, stacked_bar
 from ops.simulate.rows import Row
 from ops.simulate.summary import label, window_label
-from ops.simulate.svg import Plot, linear, logarithmic, stacked_bar
 
 _PANEL_WIDTH = 310.0
 _PANEL_HEIGHT = 200.0

@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 
 from shared.errors import SettingsError
-from shared.logs import configure_logs
-from shared.process import settle_heap
+from shared.process.lifetime import settle_heap
 from shared.settings import load_settings
+from shared.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
     from ops.simulate.experiment import Experiment
@@ -69,11 +69,11 @@ def simulate(
     ] = None,
 ) -> None:
     """Run traces through the worker's own scheduler in virtual time, beside other policies and the offline bound."""
-    from ops.bench.runner import check_writable, progress_bar, write_json
-    from ops.simulate.costs import read_costs
+    from ops.measure.runner import check_writable, progress_bar, write_json
     from ops.simulate.experiment import Experiment
     from ops.simulate.summary import table
     from ops.simulate.windows import read_windows, windows_table
+    from ops.traces.costs import read_costs
 
     settings = load_settings()
     configure_logs(settings.log, process="simulate")
@@ -121,7 +121,7 @@ def _train(path: Path, experiment: "Experiment", console: Console, *, given: boo
     """The table goes into the file, the comparison to stdout. Machines and traces are its own."""
     from itertools import count
 
-    from ops.bench.runner import progress_bar, write_json
+    from ops.measure.runner import progress_bar, write_json
     from ops.simulate.held_out import HELD_OUT, compare, trials_table, verdict
     from ops.simulate.learn import MACHINES, TRAINING, train
 
@@ -138,7 +138,7 @@ def _train(path: Path, experiment: "Experiment", console: Console, *, given: boo
 
 
 def _traces(given: list[str] | None) -> tuple[str, ...]:
-    from ops.simulate.traces import KINDS
+    from ops.traces.drawn import KINDS
 
     names = tuple(dict.fromkeys(given or ["bimodal"]))
     for name in names:
@@ -148,7 +148,7 @@ def _traces(given: list[str] | None) -> tuple[str, ...]:
 
 
 def _loads(traces: list[str] | None, given: list[float] | None) -> tuple[float | None, ...]:
-    from ops.simulate.traces import KINDS
+    from ops.traces.drawn import KINDS
 
     if given:
         return tuple(dict.fromkeys(given))

@@ -9,21 +9,21 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from ops.simulate.bound import Bound, upper_bound
-from ops.simulate.costs import EngineCosts
 from ops.simulate.gate import Gate
-from ops.simulate.least_work import LeastWork
 from ops.simulate.recorded import read_trace
 from ops.simulate.rows import Row, Subject, bound_row, row_of
 from ops.simulate.simulator import Simulator
-from ops.simulate.trace import Trace
-from ops.simulate.traces import KINDS, make_trace
 from ops.simulate.virtual_engine import STOP, VirtualEngine
 from ops.simulate.windows import Choice
+from ops.traces.costs import EngineCosts
+from ops.traces.drawn import KINDS, make_trace
+from ops.traces.least_work import LeastWork
+from ops.traces.trace import Trace
 from shared.settings import Settings
-from workers.costs import CostModel
-from workers.lengths import OutputLengths
-from workers.policies import POLICIES, build_scheduler
-from workers.scheduler import SchedulerLimits
+from workers.schedule.costs import CostModel
+from workers.schedule.lengths import OutputLengths
+from workers.schedule.policies import POLICIES, build_scheduler
+from workers.schedule.scheduler import SchedulerLimits
 
 Lengths = Literal["known", "predicted"]
 

@@ -3,19 +3,19 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gateway.admission import Admission, AdmissionLimits, AdmissionPolicy, check_inflight
-from ops.simulate.trace import Request
-from shared.deadline import Deadline
+from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy, check_inflight
+from ops.traces.trace import Request
 from shared.errors import ProtocolError
 from shared.settings import Settings
-from shared.topics import BUCKETS
-from workers.outlook import Outlook
-from workers.scheduler import Scheduler
+from shared.wire.deadline import Deadline
+from shared.wire.topics import BUCKETS
+from workers.schedule.outlook import Outlook
+from workers.schedule.scheduler import Scheduler
 
 Verdict = Literal["accept", "fallback", "refuse"]
 
 _WORKER: Final = "simulated"
-_POLL_MS: Final = 50.0  # as `workers/capacity.py` looks for changes
+_POLL_MS: Final = 50.0  # as `workers/serving/capacity.py` looks for changes
 
 
 @dataclass(slots=True)

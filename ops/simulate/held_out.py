@@ -7,14 +7,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from ops.bench.quantiles import percentile
-from ops.bench.runner import Cell, markdown
+from ops.measure.quantiles import percentile
+from ops.measure.runner import Cell, markdown
 from ops.simulate.experiment import OURS, Experiment
 from ops.simulate.learn import MACHINES, Course, Machine, experiment_on, worth
 from ops.simulate.simulator import Outcome, Run
 from ops.simulate.windows import Choice
-from workers.bandit import BanditTable, learned
-from workers.window import adaptive
+from workers.schedule.bandit import BanditTable, learned
+from workers.schedule.window import adaptive
 
 HELD_OUT: Final = Course(
     kinds=("poisson", "bimodal", "surge", "diurnal", "heavy"), loads=(0.5, 1.0, 1.5), seeds=(1, 2, 3)

@@ -13,14 +13,14 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ops.simulate.costs import CPU, GPU, EngineCosts
 from ops.simulate.experiment import OURS, Experiment
 from ops.simulate.simulator import Ending, Outcome
-from ops.simulate.trace import Trace
-from ops.simulate.traces import make_trace
 from ops.simulate.windows import Choice
-from workers.bandit import SHARES, Bandit, BanditTable, cell_of
-from workers.window import Opening
+from ops.traces.costs import CPU, GPU, EngineCosts
+from ops.traces.drawn import make_trace
+from ops.traces.trace import Trace
+from workers.schedule.bandit import SHARES, Bandit, BanditTable, cell_of
+from workers.schedule.window import Opening
 
 _CURIOSITY: Final = 0.05
 _HORIZON_MS: Final = 1_000.0

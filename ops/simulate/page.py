@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from ops.bench.runner import Cell
-from ops.page import Html, abstract, figure, pairs, paragraph, section, strong, table, text
-from ops.page import page as document
+from ops.measure.page import Html, abstract, figure, pairs, paragraph, section, strong, table, text
+from ops.measure.page import page as document
+from ops.measure.runner import Cell
 from ops.simulate.charts import case_name, figures, kind_of
 from ops.simulate.experiment import Experiment
 from ops.simulate.page_style import STYLE

@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from ops.recording.file import is_recording, parse_recording
-from ops.recording.trace import traced
-from ops.simulate.least_work import LeastWork
-from ops.simulate.trace import Request, Trace
+from ops.traces.least_work import LeastWork
+from ops.traces.recorded import traced
+from ops.traces.recording import is_recording, parse_recording
+from ops.traces.trace import Request, Trace
 from shared.errors import SettingsError
 
 _MAX_REQUESTS: Final = 5_000_000

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from ops.bench.quantiles import percentile
+from ops.measure.quantiles import percentile
 from ops.simulate.bound import Bound
-from ops.simulate.least_work import LeastWork
 from ops.simulate.simulator import Ending, Outcome, Run
-from ops.simulate.trace import Trace
+from ops.traces.least_work import LeastWork
+from ops.traces.trace import Trace
 
 _CURVE_POINTS = 64
 _SECOND_MS = 1_000.0

@@ -1,8 +1,8 @@
 """Virtual time: the worker's loop over the very same scheduler, with an engine that only says how long it took.
 
 What comes while a step is computed is decided upon by the gateway as it comes, and seen by the worker before its next
-step, as in `workers/engine_loop.py`. The gateway's timers end an answer at its deadline, whenever the worker notices.
-"""
+step, as in `workers/serving/engine_loop.py`. The gateway's timers end an answer at its deadline, whenever the worker
+notices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from enum import Enum, auto
 from typing import Final, Protocol
 
 from ops.simulate.gate import Gate
-from ops.simulate.trace import Request, Trace
 from ops.simulate.virtual_engine import Computed, SimulatedSequence, VirtualEngine
-from shared.deadline import Deadline
+from ops.traces.trace import Request, Trace
+from shared.wire.deadline import Deadline
 from workers.engine import Sampling
-from workers.scheduler import Scheduler, Step
-from workers.sequence import Finished
+from workers.schedule.scheduler import Scheduler, Step
+from workers.schedule.sequence import Finished
 
 _GREEDY: Final = Sampling()
 _MOST_IDLE_STEPS: Final = 1_000

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ops.bench.runner import Cell, markdown
+from ops.measure.runner import Cell, markdown
 from ops.simulate.rows import Row
 
 _OURS = "goodput"

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final, cast
 
-from ops.simulate.costs import EngineCosts
-from ops.simulate.trace import Request
-from workers.scheduler import Step
-from workers.sequence import Sequence
+from ops.traces.costs import EngineCosts
+from ops.traces.trace import Request
+from workers.schedule.scheduler import Step
+from workers.schedule.sequence import Sequence
 
 STOP: Final = 0
 _WORD: Final = 1

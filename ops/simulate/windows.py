@@ -6,14 +6,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from ops.bench.runner import Cell, markdown
+from ops.measure.runner import Cell, markdown
 from ops.simulate.rows import Row
 from shared.errors import SettingsError
-from workers.bandit import learned, read_table
-from workers.policies import BUSY_MS, QUIET_MS, window_by
-from workers.policy import Costs
-from workers.scheduler import SchedulerLimits
-from workers.window import Rule, Window, adaptive, fixed
+from workers.schedule.bandit import learned, read_table
+from workers.schedule.policies import BUSY_MS, QUIET_MS, window_by
+from workers.schedule.policy import Costs
+from workers.schedule.scheduler import SchedulerLimits
+from workers.schedule.window import Rule, Window, adaptive, fixed
 
 _MOST_MS: Final = 10_000.0
 

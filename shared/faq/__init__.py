@@ -3,6 +3,6 @@
 from shared.faq.entries import FaqEntry, FaqHit
 from shared.faq.index import FaqIndex, Found
 from shared.faq.terms import detect_language
-from shared.messages import Language
+from shared.wire.messages import Language
 
 __all__ = ["FaqEntry", "FaqHit", "FaqIndex", "Found", "Language", "detect_language"]

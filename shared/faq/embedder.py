@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import SettingsError
-from shared.extras import install_command
 from shared.faq.entries import LANGUAGES
-from shared.messages import Language
+from shared.process.extras import install_command
 from shared.settings import FaqSettings
+from shared.wire.messages import Language
 
 MAX_TOKENS: Final = 256
 POOLING_FILE: Final = "1_Pooling/config.json"

@@ -10,14 +10,14 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.conversation.turn import Turn
 from shared.faq.entries import LANGUAGES, PACKAGED_PATH, FaqEntry, FaqHit, read_entries
 from shared.faq.follow_up import Lean, lean_of, scores_of, with_previous
 from shared.faq.parts import parts_of
 from shared.faq.ranking import Ranking
 from shared.faq.terms import TermExtractor, detect_language, wording
 from shared.faq.vectors import Embed, EntryVectors
-from shared.messages import Language
-from shared.turn import Turn
+from shared.wire.messages import Language
 
 # One of several questions in a message counts where an entry covers so much of it.
 PART_SCORE: Final = 0.3

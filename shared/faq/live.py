@@ -12,14 +12,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shared import metrics
 from shared.errors import SettingsError
 from shared.faq.entries import LANGUAGES, PACKAGED_PATH
 from shared.faq.index import FaqIndex
 from shared.faq.terms import detect_language
 from shared.faq.vectors import Embed
-from shared.logs import get_logger
 from shared.settings import FaqSettings
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
 
 _POLL_S: Final = 0.5
 

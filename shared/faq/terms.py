@@ -18,7 +18,7 @@ from typing import Final
 import Stemmer
 
 from shared.faq.synonyms import CHINESE_NAMES, NAMES, PAIR_NAMES, PAIR_REACH
-from shared.messages import Language
+from shared.wire.messages import Language
 
 # A message that is longer than this is a story with a question at its start or its end.
 MAX_CHARS: Final = 600

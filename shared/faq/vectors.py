@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.faq.entries import FaqEntry
-from shared.messages import Language
+from shared.wire.messages import Language
 
 # Texts of a language to unit vectors: [texts, dimensions]; None where there are none for the language.
 Embed = Callable[[Sequence[str], Language], NDArray[np.float32] | None]

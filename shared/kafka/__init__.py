@@ -1,17 +1,17 @@
 """Kafka as the rest of Replyline sees it: the only package that imports aiokafka."""
 
-from shared.kafka.administration import create_topics, describe_topics, more_partitions_command
-from shared.kafka.closed_transports import take_for_broken
+from shared.kafka.broker.administration import create_topics, describe_topics, more_partitions_command
+from shared.kafka.broker.closed_transports import take_for_broken
+from shared.kafka.broker.records import Outgoing, Record
+from shared.kafka.broker.refusals import broker_addresses, why_unreachable
 from shared.kafka.groups import group_lag
 from shared.kafka.layout import await_layout
-from shared.kafka.log_reader import LogReader
-from shared.kafka.outage import Outage
 from shared.kafka.producer import Producer
-from shared.kafka.readers import GroupReader, PartitionReader
-from shared.kafka.reading import read_on
-from shared.kafka.records import Outgoing, Record
-from shared.kafka.refusals import broker_addresses, why_unreachable
-from shared.kafka.scan import Kept, read_at, scan, tail
+from shared.kafka.reading.log_reader import LogReader
+from shared.kafka.reading.outage import Outage
+from shared.kafka.reading.readers import GroupReader, PartitionReader
+from shared.kafka.reading.retry import read_on
+from shared.kafka.reading.scan import Kept, read_at, scan, tail
 from shared.kafka.watch import KafkaWatch
 
 __all__ = [

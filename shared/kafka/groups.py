@@ -8,9 +8,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
 from shared.errors import BrokerUnavailable
-from shared.kafka.connection import start_or_stop, stop_consumer
-from shared.kafka.options import connection_options
-from shared.kafka_settings import KafkaSettings
+from shared.kafka.broker.connection import start_or_stop, stop_consumer
+from shared.kafka.broker.options import connection_options
+from shared.settings.kafka import KafkaSettings
 
 
 class GroupWatcher:

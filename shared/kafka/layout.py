@@ -1,10 +1,10 @@
 """Whether the topics that are there fit together, before anything rests on it."""
 
 from shared.errors import BrokerUnavailable
-from shared.kafka.connection import until_connected
+from shared.kafka.broker.connection import until_connected
 from shared.kafka.producer import Producer
-from shared.topic_layout import misfit
-from shared.topics import BUCKETS, TopicNames
+from shared.wire.topic_layout import misfit
+from shared.wire.topics import BUCKETS, TopicNames
 
 
 async def await_layout(producer: Producer, topics: TopicNames) -> None:

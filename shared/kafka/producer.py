@@ -21,13 +21,13 @@ from aiokafka.errors import (
 )
 
 from shared.errors import BrokerUnavailable, ProtocolError, ReplylineError
-from shared.kafka.connection import has_connection, start_or_stop, until_connected
-from shared.kafka.options import connection_options
-from shared.kafka.records import Outgoing
-from shared.kafka.refusals import unauthorized
-from shared.kafka_settings import KafkaSettings
-from shared.logs import get_logger
-from shared.partitioner import partition_of
+from shared.kafka.broker.connection import has_connection, start_or_stop, until_connected
+from shared.kafka.broker.options import connection_options
+from shared.kafka.broker.records import Outgoing
+from shared.kafka.broker.refusals import unauthorized
+from shared.settings.kafka import KafkaSettings
+from shared.telemetry.logs import get_logger
+from shared.wire.partitioner import partition_of
 
 _MAX_RECORD_BYTES = 1_048_576
 _RENEWED_AFTER_S: Final = 1.0

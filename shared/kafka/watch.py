@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from shared.kafka.refusals import why_unreachable
-from shared.kafka_settings import KafkaSettings
-from shared.logs import get_logger
+from shared.kafka.broker.refusals import why_unreachable
+from shared.settings.kafka import KafkaSettings
+from shared.telemetry.logs import get_logger
 
 _POLL_S: Final = 0.25
 _POLLS_BETWEEN_LOOKS: Final = 8

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from pages import OpenChat
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
-from scripted_gateway import ScriptedGateway
+
+from tests.browser.pages import OpenChat
+from tests.browser.scripted_gateway import ScriptedGateway
 
 ARGS = [
     "--headless=new",

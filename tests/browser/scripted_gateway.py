@@ -1,6 +1,6 @@
 """A gateway that does what a test tells it: the real wire and the real static files, scripted answers.
 
-Messages are the Structs of `shared.messages`, so a script cannot say what the wire cannot.
+Messages are the Structs of `shared.wire.messages`, so a script cannot say what the wire cannot.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from shared.codec import GATEWAY_CODECS
-from shared.messages import (
+from shared.wire.codec import GATEWAY_CODECS
+from shared.wire.messages import (
     ClientMessage,
     ErrorDetail,
     ErrorEvent,
@@ -48,7 +48,7 @@ from shared.messages import (
     Timings,
     Usage,
 )
-from shared.messages import Response as Answer
+from shared.wire.messages import Response as Answer
 
 WIDGET = Path(__file__).parents[2] / "gateway" / "widget"
 CODEC = GATEWAY_CODECS["chat.v1.json"]

@@ -4,9 +4,10 @@ import asyncio
 import re
 
 import pytest_asyncio
-from pages import OpenChat
 from playwright.async_api import Page, expect
-from system import MakeSystem, Service, model_dir
+
+from tests.browser.pages import OpenChat
+from tests.support.system import MakeSystem, Service, model_dir
 
 MODEL_MS = 60_000  # two cores that others use too
 

@@ -9,16 +9,14 @@ from functools import partial
 
 import pytest
 from rich.console import Console
-from scripted_gateway import CODEC, Script, ScriptedGateway, Session
-from system import eventually
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from ops.chat import _answer, _forget, ask_once
-from ops.client import ChatClient, ConnectFailed, new_event_id
+from ops.client.chat import _answer, _forget, ask_once
+from ops.client.protocol import ChatClient, ConnectFailed, new_event_id
 from shared.errors import SettingsError
-from shared.messages import (
+from shared.wire.messages import (
     ClientMessage,
     ErrorDetail,
     ErrorEvent,
@@ -34,6 +32,8 @@ from shared.messages import (
     SessionDelete,
     SessionStart,
 )
+from tests.browser.scripted_gateway import CODEC, Script, ScriptedGateway, Session
+from tests.support.system import eventually
 
 HOUR_MS = 3_600_000
 GOING = ErrorDetail(type="overloaded_error", code="shutting_down", message="it goes away", retryable=True)
@@ -147,7 +147,7 @@ async def test_an_answer_that_another_gateway_tells_otherwise_is_printed_whole_o
     type_it: Callable[[ScriptedGateway], Awaitable[None]],
 ) -> None:
     """Nobody reads the words of two answers as one."""
-    monkeypatch.setattr("ops.chat.ChatClient", partial(ChatClient, codec="chat.v1.json"))
+    monkeypatch.setattr("ops.client.chat.ChatClient", partial(ChatClient, codec="chat.v1.json"))
     gateway.can_resume = False
     gateway.scripts["?"] = Script(deltas=("Half of the mod", " and no more."), pause_before=1)
     asking = asyncio.ensure_future(type_it(gateway))
@@ -243,7 +243,7 @@ async def test_who_waits_for_an_erasure_hears_that_the_connection_has_ended_for_
 async def test_a_gateway_that_stands_still_after_the_handshake_is_given_up_and_its_socket_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ops.client._OPEN_S", 0.3)
+    monkeypatch.setattr("ops.client.protocol._OPEN_S", 0.3)
     async with Still().serve() as still:
         with pytest.raises(ConnectFailed, match=r"did not answer within 0.3 s"):
             async with ChatClient(still.url, codec="chat.v1.json"):
@@ -256,7 +256,7 @@ async def test_a_gateway_that_stands_still_after_the_handshake_is_given_up_and_i
 async def test_a_gateway_that_stands_still_does_not_outlast_the_patience_of_who_comes_back(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ops.client._OPEN_S", 0.3)
+    monkeypatch.setattr("ops.client.protocol._OPEN_S", 0.3)
     gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
     async with Still().serve() as still:
         async with ChatClient(url_of(gateway), codec="chat.v1.json", patience_s=1) as client:
@@ -274,7 +274,7 @@ async def test_a_gateway_that_stands_still_does_not_outlast_the_patience_of_who_
 async def test_an_answer_goes_on_over_another_socket_where_the_first_has_fallen_silent(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ops.client._SLACK_S", 0.2)
+    monkeypatch.setattr("ops.client.protocol._SLACK_S", 0.2)
     gateway.heartbeat_s = 0.2
     gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
     async with client_of(gateway) as client:
@@ -289,7 +289,7 @@ async def test_an_answer_goes_on_over_another_socket_where_the_first_has_fallen_
 async def test_who_has_no_patience_is_told_that_nothing_was_heard(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ops.client._SLACK_S", 0.1)
+    monkeypatch.setattr("ops.client.protocol._SLACK_S", 0.1)
     gateway.heartbeat_s = 0.1
     gateway.scripts["?"] = Script(deltas=("Half, ", "and whole."), pause_before=1)
     async with ChatClient(url_of(gateway), codec="chat.v1.json") as client:
@@ -299,7 +299,7 @@ async def test_who_has_no_patience_is_told_that_nothing_was_heard(
 
 @pytest.mark.timeout(20)
 async def test_a_socket_that_only_pings_is_kept(gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ops.client._SLACK_S", 0.5)
+    monkeypatch.setattr("ops.client.protocol._SLACK_S", 0.5)
     gateway.heartbeat_s = 0.5
     async with client_of(gateway):
         for _ in range(20):

@@ -1,11 +1,11 @@
 """What a customer sees of one question and its answer."""
 
 import pytest
-from pages import OpenChat
 from playwright.async_api import Page, expect
-from scripted_gateway import Script, ScriptedGateway
 
-from shared.messages import ErrorDetail, Grounding, Reason, ResponseCancel, ResponseCreate, SessionDelete, Source
+from shared.wire.messages import ErrorDetail, Grounding, Reason, ResponseCancel, ResponseCreate, SessionDelete, Source
+from tests.browser.pages import OpenChat
+from tests.browser.scripted_gateway import Script, ScriptedGateway
 
 RETURNS = Grounding(
     id="returns", question="How do I return an item?", answer="Within 30 days, unused, in its packaging."

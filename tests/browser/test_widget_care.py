@@ -1,10 +1,10 @@
 """What a customer does when an answer is not enough: rates it, or asks for a person."""
 
-from pages import OpenChat
 from playwright.async_api import Page, expect
-from scripted_gateway import Script, ScriptedGateway
 
-from shared.messages import ErrorDetail, Feedback, HandoffCreated, HandoffRequest, SessionStart
+from shared.wire.messages import ErrorDetail, Feedback, HandoffCreated, HandoffRequest, SessionStart
+from tests.browser.pages import OpenChat
+from tests.browser.scripted_gateway import Script, ScriptedGateway
 
 FAILED = ErrorDetail(type="server_error", code="handoff_failed", message="nobody could be reached", retryable=True)
 UNKNOWN = ErrorDetail(

@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from pages import OpenChat
 from playwright.async_api import Page, WebSocket, expect
-from scripted_gateway import Script, ScriptedGateway
 
-from shared.messages import ErrorDetail, Ping, Pong, ResponseCreate, SessionClosing, SessionDelete, SessionStart
+from shared.wire.messages import ErrorDetail, Ping, Pong, ResponseCreate, SessionClosing, SessionDelete, SessionStart
+from tests.browser.pages import OpenChat
+from tests.browser.scripted_gateway import Script, ScriptedGateway
 
 PARTS = ("The first part, ", "the second 🌲, ", "the third, ", "and the end.")
 QUESTION = "How does it go?"

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from pages import OpenChat
-from payloads import PAYLOADS
 from playwright.async_api import Browser, Page, expect
-from reliability import Reliability
-from scripted_gateway import Script, ScriptedGateway, foreign_site
 
-from shared.messages import ErrorDetail, Grounding
+from shared.wire.messages import ErrorDetail, Grounding
+from tests.browser.pages import OpenChat
+from tests.browser.payloads import PAYLOADS
+from tests.browser.scripted_gateway import Script, ScriptedGateway, foreign_site
+from tests.support.reliability import Reliability
 
 PART = 20
 SURROGATES = [0xD83D, *b"<img src=x onerror=window.pwned=1>", 0xDC00]  # UTF-16, and neither half has its other

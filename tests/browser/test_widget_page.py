@@ -1,11 +1,11 @@
 """The page around the chat: keyboard, screen readers, phones, languages, other sites."""
 
 import pytest
-from pages import OpenChat
 from playwright.async_api import Browser, Page, expect
-from scripted_gateway import Script, ScriptedGateway, foreign_site
 
-from shared.messages import Grounding, ResponseCancel, ResponseCreate
+from shared.wire.messages import Grounding, ResponseCancel, ResponseCreate
+from tests.browser.pages import OpenChat
+from tests.browser.scripted_gateway import Script, ScriptedGateway, foreign_site
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 LONG_WORD = "Donaudampfschifffahrtsgesellschaftskapitänsmützenanstecknadelverkäufer" * 2

@@ -1,12 +1,12 @@
 """What a customer sees of who answered: the model, the help pages in its words' place, or nobody, and then a person."""
 
 import pytest
-from pages import OpenChat
 from playwright.async_api import Page, expect
-from scripted_gateway import Script, ScriptedGateway
 
-from ops.client import ChatClient
-from shared.messages import Consent, Grounding, HandoffRequest, Replaced, SessionStart, Source
+from ops.client.protocol import ChatClient
+from shared.wire.messages import Consent, Grounding, HandoffRequest, Replaced, SessionStart, Source
+from tests.browser.pages import OpenChat
+from tests.browser.scripted_gateway import Script, ScriptedGateway
 
 RETURNS = Grounding(id="returns", question="How long can I return it?", answer="You have 30 days. Keep the box.")
 MODELS, HELPS = "Returns are easy 😀. ", "You have 30 days."

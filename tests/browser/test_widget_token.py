@@ -3,11 +3,11 @@
 import time
 
 import pytest
-from pages import OpenChat
 from playwright.async_api import Page, expect
-from scripted_gateway import ScriptedGateway
 
-from shared.messages import SessionRefresh, SessionStart
+from shared.wire.messages import SessionRefresh, SessionStart
+from tests.browser.pages import OpenChat
+from tests.browser.scripted_gateway import ScriptedGateway
 
 TOKENS = "let n = 0; void (document.querySelector('replyline-chat').token = async () => `token-${++n}`)"
 NO_TOKENS = "void (document.querySelector('replyline-chat').token = () => { throw new Error('signed out') })"

@@ -10,15 +10,15 @@ import msgspec
 import numpy as np
 import onnx
 import pytest
-from family_models import FAMILY_CONFIGS, family_tensors, write_family
-from teacher_forced import GraphSlots
 
-from ops.model import prepare_model
+from ops.model.prepare import prepare_model
 from shared.errors import ModelError
+from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
+from tests.support.models.teacher_forced import GraphSlots
 from workers.engine import PrefillChunk
 from workers.engine.onnx import OnnxEngine
-from workers.graph.checkpoint import Checkpoint, Weight
-from workers.graph.safetensors_source import SafetensorsSource
+from workers.graph.sources.checkpoint import Checkpoint, Weight
+from workers.graph.sources.safetensors import SafetensorsSource
 from workers.graph.tensorrt import write_tensorrt_decoder
 
 CASES: list[dict[str, Any]] = msgspec.json.decode(

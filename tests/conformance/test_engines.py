@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from not_run import name_not_run
 from numpy.typing import NDArray
-from onnx_device import on_the_cpu
 
-from ops.model import prepare_model
-from shared.model_folder import ModelFolder
+from ops.model.prepare import prepare_model
+from shared.model.folder import ModelFolder
 from shared.settings import Settings
+from tests.support.models.onnx_device import on_the_cpu
+from tests.support.not_run import name_not_run
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.engine.fake import FakeEngine
 from workers.engine.onnx import OnnxEngine

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from family_models import FAMILY_CONFIGS, family_tensors, weights_sha256, write_family
-from teacher_forced import engine_forced
 
-from ops.model import prepare_model
-from shared.model_folder import ModelFolder
+from ops.model.prepare import prepare_model
+from shared.model.folder import ModelFolder
+from tests.support.models.families import FAMILY_CONFIGS, family_tensors, weights_sha256, write_family
+from tests.support.models.teacher_forced import engine_forced
 
 GOLDEN: dict[str, Any] = msgspec.json.decode((Path(__file__).parents[1] / "golden" / "families.json").read_bytes())
 CASES: list[dict[str, Any]] = GOLDEN["cases"]

@@ -9,31 +9,31 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reliability import Reliability
-from system import eventually
 
-from ops.bench.conversations import choose, load_conversations
-from ops.model import prepare_model
-from shared.deadline import Deadline
-from shared.model_folder import ModelFolder
-from shared.redis_settings import RedisSettings
+from ops.model.prepare import prepare_model
+from ops.texts.conversations import choose, load_conversations
+from shared.conversation.turn import Turn
+from shared.model.folder import ModelFolder
+from shared.model.tokenizer import Tokenizer
 from shared.settings import SYSTEM_PROMPT, KvSettings, Settings
-from shared.tokenizer import Tokenizer
-from shared.turn import Turn
-from workers.conversation import ChatTemplate, PromptBuilder
+from shared.settings.redis import RedisSettings
+from shared.wire.deadline import Deadline
+from tests.support.reliability import Reliability
+from tests.support.system import eventually
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.engine.fake import FakeEngine
 from workers.engine.onnx import OnnxEngine
-from workers.engine_step import run_step
-from workers.history_window import HistoryWindow
 from workers.kv.cache import KvCache
 from workers.kv.opening import open_cache
 from workers.kv.values import CODECS, Codec, decode, encode
-from workers.lengths import OutputLengths
-from workers.policies import build_scheduler
-from workers.prefixes import common_length
-from workers.scheduler import Scheduler, SchedulerLimits
-from workers.sequence import Phase, Sequence
+from workers.prompt.conversation import ChatTemplate, PromptBuilder
+from workers.prompt.history_window import HistoryWindow
+from workers.schedule.lengths import OutputLengths
+from workers.schedule.policies import build_scheduler
+from workers.schedule.prefixes import common_length
+from workers.schedule.scheduler import Scheduler, SchedulerLimits
+from workers.schedule.sequence import Phase, Sequence
+from workers.serving.engine_step import run_step
 
 GREEDY = Sampling()
 NEVER = Deadline(first_token_unix_ms=2**50, deadline_unix_ms=2**50)

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from family_models import FAMILY_CONFIGS, family_tensors, write_family
 from rich.console import Console
 
-from ops.model import prepare_model
+from ops.model.prepare import prepare_model
 from ops.optimize.lockstep import compare, engine_for, evaluate
 from shared.errors import SettingsError
-from shared.model_folder import ModelFolder
+from shared.model.folder import ModelFolder
+from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
 
 PROMPTS = [np.random.default_rng(seed).integers(3, 320, 4 + seed).tolist() for seed in range(11)]
 NUM_TOKENS = 6

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from onnx_device import on_the_cpu
-from test_engines import (
+
+from ops.model.prepare import prepare_model
+from tests.conformance.test_engines import (
     MAX_LENGTH,
     NUM_SLOTS,
     Case,
@@ -18,8 +19,7 @@ from test_engines import (
     test_exported_blocks_join_and_are_the_stated_size,
     test_slots_do_not_touch_each_other,
 )
-
-from ops.model import prepare_model
+from tests.support.models.onnx_device import on_the_cpu
 
 __all__ = [
     "test_a_batch_gives_each_row_what_it_gets_alone",

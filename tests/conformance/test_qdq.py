@@ -7,14 +7,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from family_models import FAMILY_CONFIGS
-from rounded_models import TEXT, checkpoint_of, plan_of
 
-from ops.optimize.forward import PlainProducts, RoundedProducts, predict
-from ops.optimize.plan import weight_bytes
-from workers.graph.checkpoint import Checkpoint
-from workers.graph.grids import FP8, GRIDS, INT8, Grid
-from workers.graph.qdq import RoundedLinear
+from ops.model.numerics.forward import PlainProducts, RoundedProducts, predict
+from ops.model.numerics.plan import weight_bytes
+from tests.support.models.families import FAMILY_CONFIGS
+from tests.support.models.rounded import TEXT, checkpoint_of, plan_of
+from workers.graph.eight_bit.grids import FP8, GRIDS, INT8, Grid
+from workers.graph.eight_bit.qdq import RoundedLinear
+from workers.graph.sources.checkpoint import Checkpoint
 from workers.graph.tensorrt import write_tensorrt_decoder
 
 MAX_LENGTH = 64

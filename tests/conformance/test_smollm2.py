@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from ops.optimize.answers import answer_greedily
+from ops.model.numerics.answers import answer_greedily
 from ops.optimize.lockstep import compare
-from ops.optimize.served_prompts import fixed_prompts
-from shared.model_folder import ModelFolder
-from shared.tokenizer import Tokenizer
+from ops.texts.served_prompts import fixed_prompts
+from shared.model.folder import ModelFolder
+from shared.model.tokenizer import Tokenizer
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
-from workers.engine.loading import chat_template
 from workers.engine.onnx import OnnxEngine
+from workers.loading import chat_template
 
 GREEDY = Sampling()
 GOLDEN: dict[str, Any] = msgspec.json.decode(

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from family_models import FAMILY_CONFIGS, family_tensors, write_family
-from teacher_forced import GraphSlots, engine_forced
 
-from ops.model import prepare_model
-from workers.graph.safetensors_source import SafetensorsSource
+from ops.model.prepare import prepare_model
+from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
+from tests.support.models.teacher_forced import GraphSlots, engine_forced
+from workers.graph.sources.safetensors import SafetensorsSource
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
     python -m venv reference && reference/bin/pip install . onnx torch transformers
     PYTHONPATH=.:tests reference/bin/python tests/golden/make_families.py
 
-The weights are not stored: `tests/family_models.py` writes the same bytes again anywhere.
+The weights are not stored: `tests/support/models/families.py` writes the same bytes again anywhere.
 """
 
 import json
@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from family_models import FAMILY_CONFIGS, family_tensors, weights_sha256, write_family
+
+from tests.support.models.families import FAMILY_CONFIGS, family_tensors, weights_sha256, write_family
 
 NUM_PROMPT, NUM_ANSWER = 40, 24
 

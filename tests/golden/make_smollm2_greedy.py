@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 import transformers
 
-from shared.model_folder import sha256_of
-from shared.tokenizer import Tokenizer
-from workers.graph.gguf_source import GgufSource
-from workers.graph.tokenizer import tokenizer_definition
+from shared.model.folder import sha256_of
+from shared.model.tokenizer import Tokenizer
+from workers.graph.sources.gguf import GgufSource
+from workers.graph.sources.tokenizer import tokenizer_definition
 
 NUM_TOKENS = 32
 SYSTEM = "You are a friendly support agent of an online shop. Answer in one or two sentences."

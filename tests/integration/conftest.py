@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
-from kv_stores import bench, make_bench, own_redis
-from standstill import InTime, Standstill
 
-from ops.kafka_broker import KafkaBroker
-from ops.processes import ServiceError
+from ops.stack.kafka_broker import KafkaBroker
+from ops.stack.processes import ServiceError
+from tests.integration.support.kv_stores import bench, make_bench, own_redis
+from tests.support.standstill import InTime, Standstill
 
 __all__ = ["bench", "in_time", "make_bench", "own_redis", "standstill"]
 

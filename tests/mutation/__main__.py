@@ -1,7 +1,7 @@
 """Change the deciding modules one expression at a time, and see that a test notices each change (mutmut).
 
     make mutants                                              # all of them: hours
-    make mutants MUTANTS="workers.slots.* shared.offsets.*"
+    make mutants MUTANTS="workers.schedule.slots.* shared.records.offsets.*"
     cd tests && ../.venv/bin/python -m mutation --report      # what the last run found
 
 A change that no test notices is a survivor. It has to be named in `argued.toml`, with the reason why no test can notice
@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 
 from ops.usage_errors import run_app
-from shared.process import BAD_INPUT_STATUS, fail
+from shared.process.lifetime import BAD_INPUT_STATUS, fail
 
 ROOT: Final = Path(__file__).parents[2]
 ARGUED: Final = Path(__file__).with_name("argued.toml")
@@ -120,7 +120,9 @@ def _found(patterns: Collection[str]) -> tuple[list[Change], set[str], int]:
 
 @app.command()
 def main(
-    patterns: Annotated[list[str] | None, typer.Argument(help="only mutants of such names: workers.slots.*")] = None,
+    patterns: Annotated[
+        list[str] | None, typer.Argument(help="only mutants of such names: workers.schedule.slots.*")
+    ] = None,
     report: Annotated[bool, typer.Option("--report", help="try nothing: what the last run found")] = False,
     processes: Annotated[int, typer.Option(min=1, help="so many at once")] = 2,
 ) -> None:

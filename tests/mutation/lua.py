@@ -14,20 +14,26 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from mutation.__main__ import ARGUED, ROOT, Change, argued
 from rich.console import Console
 
-from ops.planted_bugs.__main__ import Verdict, copy_code, run_tests, try_bug
-from ops.planted_bugs.bug import Bug
 from ops.usage_errors import run_app
-from shared.process import BAD_INPUT_STATUS, fail
+from shared.process.lifetime import BAD_INPUT_STATUS, fail
+from tests.mutation.__main__ import ARGUED, ROOT, Change, argued
+from tests.planted_bugs.__main__ import Verdict, copy_code, run_tests, try_bug
+from tests.planted_bugs.bug import Bug
 
 # The scripts of each file, and the tests that know what they promise.
 SCRIPTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "shared/history.py": ("tests/integration/test_redis_client.py", "tests/integration/test_kv_store.py"),
-    "shared/handoff_store.py": ("tests/integration/test_handoff_store.py",),
-    "gateway/quotas.py": ("tests/integration/test_quotas.py", "tests/integration/test_redis_client.py"),
-    "workers/kv/scripts.py": ("tests/integration/test_kv_store.py", "tests/integration/test_kv_store_planted.py"),
+    "shared/conversation/history.py": (
+        "tests/integration/services/test_redis_client.py",
+        "tests/integration/kv/test_store.py",
+    ),
+    "shared/conversation/handoff_store.py": ("tests/integration/services/test_handoff_store.py",),
+    "gateway/access/quotas.py": (
+        "tests/integration/doors/test_quotas.py",
+        "tests/integration/services/test_redis_client.py",
+    ),
+    "workers/kv/scripts.py": ("tests/integration/kv/test_store.py", "tests/integration/kv/test_store_planted.py"),
 }
 _SCRIPT: Final = re.compile(r'= """\n((?:(?!""").)*?redis\.call.*?)"""', re.DOTALL)
 _STATEMENT: Final = re.compile(r"^ *redis\.call\(.*\)\n", re.MULTILINE)

@@ -7,8 +7,9 @@ import importlib.util
 import os
 
 import pytest
-from model_fixtures import fp32_model_folder, models_dir, tiny_source
-from not_run import name_not_run
+
+from tests.support.models.fixtures import fp32_model_folder, models_dir, tiny_source
+from tests.support.not_run import name_not_run
 
 __all__ = ["fp32_model_folder", "models_dir", "tiny_source"]
 

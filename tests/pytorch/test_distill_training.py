@@ -7,22 +7,22 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from model_fixtures import TINY, write_llama
 from rich.console import Console
 
-from ops.distill.artefact import write_adapter
-from ops.distill.decoder import LowRank, TrainedDecoder
-from ops.distill.examples import Encoder, Example, Lesson, lessons_of
-from ops.distill.run import CHECKPOINT, LOG, PLOT, DistillOptions, distill
-from ops.distill.steps import Recipe
-from ops.distill.training import Training
-from ops.model import prepare_model
+from ops.model.prepare import prepare_model
+from ops.optimize.distill.artefact import write_adapter
+from ops.optimize.distill.decoder import LowRank, TrainedDecoder
+from ops.optimize.distill.examples import Encoder, Example, Lesson, lessons_of
+from ops.optimize.distill.run import CHECKPOINT, LOG, PLOT, DistillOptions, distill
+from ops.optimize.distill.steps import Recipe
+from ops.optimize.distill.training import Training
 from shared.errors import ModelError, SettingsError
-from shared.model_folder import GRAPH_DATA
-from shared.tokenizer import Tokenizer
-from workers.engine.loading import chat_template
-from workers.graph.adapter import MANIFEST, TENSORS, Adapter
-from workers.graph.source import ModelSource, open_source, source_sha256
+from shared.model.folder import GRAPH_DATA
+from shared.model.tokenizer import Tokenizer
+from tests.support.models.fixtures import TINY, write_llama
+from workers.graph.sources.adapter import MANIFEST, TENSORS, Adapter
+from workers.graph.sources.opening import ModelSource, open_source, source_sha256
+from workers.loading import chat_template
 
 QUIET = Console(quiet=True)
 CPU = torch.device("cpu")

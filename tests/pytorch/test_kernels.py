@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from family_models import FAMILY_CONFIGS, family_tensors, write_family
 from torch.nn import functional as F  # noqa: N812 - as everyone calls it
-from torch_engines import GREEDY, logits_of, on_device, on_the_cpu
 
-from ops.model import prepare_model
+from ops.model.prepare import prepare_model
+from tests.pytorch.torch_engines import GREEDY, logits_of, on_device, on_the_cpu
+from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
 from workers.engine import DecodeRow, PrefillChunk
-from workers.engine.torch.decoder import on_grid, unrounded_product
+from workers.engine.torch.decoder.layers import on_grid, unrounded_product
+from workers.engine.torch.decoder.weights import Linear, RoundedLinear
 from workers.engine.torch.device import TorchDevice
 from workers.engine.torch.kernels.attention import attend, parts_for
 from workers.engine.torch.kernels.greedy import greedy
 from workers.engine.torch.kernels.norm import norm
 from workers.engine.torch.kernels.product import Shape, Tile, Workspace, product
 from workers.engine.torch.kernels.step import rounded_product
-from workers.engine.torch.weights import Linear, RoundedLinear
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if DEVICE == "cuda" else [])]

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import torch
-from torch_engines import GREEDY, on_device
 
-from ops.model import prepare_model
+from ops.model.prepare import prepare_model
+from tests.pytorch.torch_engines import GREEDY, on_device
 from workers.engine import DecodeRow, PrefillChunk
 from workers.engine.torch.device import TorchDevice
 

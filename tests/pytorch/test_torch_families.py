@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from family_models import FAMILY_CONFIGS, family_tensors, write_family
-from torch_engines import GREEDY, forced, on_the_cpu
 
-from ops.model import prepare_model
-from ops.optimize.answers import answer_greedily
-from shared.model_folder import ModelFolder
+from ops.model.numerics.answers import answer_greedily
+from ops.model.prepare import prepare_model
+from shared.model.folder import ModelFolder
+from tests.pytorch.torch_engines import GREEDY, forced, on_the_cpu
+from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
 from workers.engine import DecodeRow, PrefillChunk
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -5,17 +5,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rounded_models import TEXT, checkpoint_of, plan_of
-from torch_engines import GREEDY, logits_of, on_device
 
-from ops.optimize.forward import RoundedProducts, predict
-from shared.model_folder import CHATML, Manifest, ModelFolder, Source
+from ops.model.numerics.forward import RoundedProducts, predict
+from shared.model.folder import CHATML, Manifest, ModelFolder, Source
+from tests.pytorch.torch_engines import GREEDY, logits_of, on_device
+from tests.support.models.rounded import TEXT, checkpoint_of, plan_of
 from workers.engine import PrefillChunk
 from workers.engine.torch.device import TorchDevice
 from workers.engine.torch.engine import TorchEngine
-from workers.graph.checkpoint import Checkpoint
-from workers.graph.grids import GRIDS, Grid
-from workers.graph.qdq import RoundedLinear
+from workers.graph.eight_bit.grids import GRIDS, Grid
+from workers.graph.eight_bit.qdq import RoundedLinear
+from workers.graph.sources.checkpoint import Checkpoint
 from workers.graph.tensorrt import write_tensorrt_decoder
 
 MAX_LENGTH = 64

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from onnx_device import LateStream
 
-from shared.model_folder import ModelFolder
+from shared.model.folder import ModelFolder
+from tests.support.models.onnx_device import LateStream
 from workers.engine import DecodeRow, PrefillChunk, Sampling
+from workers.engine.torch.decoder.weights import load_weights
 from workers.engine.torch.device import TorchDevice, TorchExecution
 from workers.engine.torch.engine import TorchEngine
-from workers.engine.torch.weights import load_weights
 
 GREEDY = Sampling()
 
@@ -42,7 +42,8 @@ def forced(engine: TorchEngine, prompt: Sequence[int], answer: Sequence[int]) ->
 
 
 class LateTorchStream(LateStream):
-    """Puts off work until someone waits for it (tests/onnx_device.py): recorded, and run in the order of a GPU."""
+    """Puts off work until someone waits for it (tests/support/models/onnx_device.py): recorded, and run in the order of
+    a GPU."""
 
     def run(self, execution: TorchExecution) -> None:
         self._waiting.append(execution.enqueue)

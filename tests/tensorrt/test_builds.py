@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import tensorrt_rtx_bindings as trt
-from family_models import FAMILY_CONFIGS, family_tensors, write_family
 
-from ops.model import prepare_model
-from workers.graph.grids import GRIDS, Grid
-from workers.graph.qdq import RoundedLinear
-from workers.graph.quantize import quantize_rows
-from workers.graph.safetensors_source import SafetensorsSource
+from ops.model.prepare import prepare_model
+from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
+from workers.graph.eight_bit.grids import GRIDS, Grid
+from workers.graph.eight_bit.qdq import RoundedLinear
+from workers.graph.eight_bit.quantize import quantize_rows
+from workers.graph.sources.safetensors import SafetensorsSource
 from workers.graph.tensorrt import write_tensorrt_decoder
 
 MAX_LENGTH = 128

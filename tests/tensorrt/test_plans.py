@@ -4,14 +4,14 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from model_fixtures import TINY, write_llama
 from rich.console import Console
 
-from ops.engine_build import build_engine
-from ops.model import prepare_model
+from ops.model.engine_build import build_engine
+from ops.model.prepare import prepare_model
 from shared.errors import ModelError
-from shared.model_folder import ModelFolder
+from shared.model.folder import ModelFolder
 from shared.settings import Settings
+from tests.support.models.fixtures import TINY, write_llama
 from workers.engine.tensorrt.build import build_decoder, import_library
 from workers.engine.tensorrt.plans import PlanShapes
 

@@ -3,9 +3,10 @@
 import os
 
 from hypothesis import settings
-from kv_workers import workers
-from model_fixtures import fp32_model_folder, model_folder, models_dir, tiny_source
-from prepared_folders import folder, prepared
+
+from tests.support.fakes.kv_workers import workers
+from tests.support.models.fixtures import fp32_model_folder, model_folder, models_dir, tiny_source
+from tests.support.models.prepared_folders import folder, prepared
 
 __all__ = ["folder", "fp32_model_folder", "model_folder", "models_dir", "prepared", "tiny_source", "workers"]
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from workers.kv.layout import KvLayout
+from workers.engine.kv_layout import KvLayout
 
 DeviceKind = Literal["cpu", "gpu"]
 

@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.tokenizer import BYTE_LEVEL_SPECIALS
+from shared.model.tokenizer import BYTE_LEVEL_SPECIALS
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk, Sampling
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
+from workers.engine.kv_layout import KvLayout
 from workers.engine.sampling import split_mix
-from workers.kv.layout import KvLayout
 
 # Lower-case letters and the space in the vocabulary of `Tokenizer.byte_level`, whose `<|im_end|>` ends an answer.
 BYTE_LEVEL_VOCABULARY: Final = tuple(len(BYTE_LEVEL_SPECIALS) + byte for byte in b"abcdefghijklmnopqrstuvwxyz ")

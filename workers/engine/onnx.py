@@ -16,11 +16,11 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from shared.errors import EngineError, ModelError
-from shared.model_folder import REMEDY, ModelFolder
+from shared.model.folder import REMEDY, ModelFolder
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
+from workers.engine.kv_layout import KvLayout
 from workers.engine.sampling import sample
-from workers.kv.layout import KvLayout
 
 _DEVICE: Final = "cpu"
 

@@ -26,15 +26,15 @@ import onnx
 from onnx import helper
 
 from shared.errors import ModelError
-from shared.model_folder import GRAPH, GRAPH_DATA, Architecture, Precision
-from workers.graph.builder import GraphBuilder
-from workers.graph.checkpoint import Checkpoint, Float32Array
+from shared.model.folder import GRAPH, GRAPH_DATA, Architecture, Precision
 from workers.graph.decoder import Decoder, Progress, cache_names
-from workers.graph.matrices import Int8Matrices, Matrices, matrices
+from workers.graph.eight_bit.builder import GraphBuilder
+from workers.graph.eight_bit.matrices import Int8Matrices, Matrices, matrices
+from workers.graph.eight_bit.row_int8 import RoundedRows, RowInt8Matrices
+from workers.graph.eight_bit.straight_tables import StraightTables
+from workers.graph.eight_bit.turned import turned
 from workers.graph.rotary import rotary_tables
-from workers.graph.row_int8 import RoundedRows, RowInt8Matrices
-from workers.graph.straight_tables import StraightTables
-from workers.graph.turned import turned
+from workers.graph.sources.checkpoint import Checkpoint, Float32Array
 
 _OPSET: Final = 21
 _IR_VERSION: Final = 10

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from workers.graph.checkpoint import Checkpoint, Float32Array
+from workers.graph.sources.checkpoint import Checkpoint, Float32Array
 
 Progress = Callable[[float], None]
 

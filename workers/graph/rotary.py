@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.model_folder import Architecture, LinearScaling, Llama3Scaling
+from shared.model.folder import Architecture, LinearScaling, Llama3Scaling
 
 
 def rotary_tables(architecture: Architecture, positions: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -30,11 +30,11 @@ import onnx
 from onnx import helper
 
 from shared.errors import ModelError
-from shared.model_folder import GRAPH, GRAPH_DATA, Architecture
-from workers.graph.builder import GraphBuilder
-from workers.graph.checkpoint import Checkpoint
+from shared.model.folder import GRAPH, GRAPH_DATA, Architecture
 from workers.graph.decoder import Decoder, Progress, cache_names
-from workers.graph.qdq import QdqMatrices, RoundedLinear
+from workers.graph.eight_bit.builder import GraphBuilder
+from workers.graph.eight_bit.qdq import QdqMatrices, RoundedLinear
+from workers.graph.sources.checkpoint import Checkpoint
 from workers.graph.tensorrt_dialect import TensorrtDialect
 from workers.graph.tensorrt_primitive import PrimitiveDialect
 
@@ -57,10 +57,9 @@ def write_tensorrt_decoder(
     """Write `model.onnx` and `model.onnx.data` into `folder`, for slots of `max_length` tokens.
 
     `dtype` is that of products, KV and attention; TensorRT fuses float16, and float32 is for comparing numbers. The
-    linears named in `rounded` (`layers.0.mlp.gate_proj`) are products of 8 bits instead (`workers/graph/qdq.py`).
-    `primitive` is for TensorRT before 10.15. `progress` is told the fraction done. Raises `ModelError` where
-    `max_length` exceeds the model's positions or a weight does not fit `dtype`.
-    """
+    linears named in `rounded` (`layers.0.mlp.gate_proj`) are products of 8 bits instead
+    (`workers/graph/eight_bit/qdq.py`). `primitive` is for TensorRT before 10.15. `progress` is told the fraction done.
+    Raises `ModelError` where `max_length` exceeds the model's positions or a weight does not fit `dtype`."""
     architecture = checkpoint.architecture
     if not 1 <= max_length <= architecture.max_positions:
         raise ModelError(

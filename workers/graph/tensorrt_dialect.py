@@ -12,11 +12,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from shared.model_folder import Architecture
-from workers.graph.builder import GraphBuilder
-from workers.graph.checkpoint import Float32Array
-from workers.graph.matrices import PlainMatrices
+from shared.model.folder import Architecture
+from workers.graph.eight_bit.builder import GraphBuilder
+from workers.graph.eight_bit.matrices import PlainMatrices
 from workers.graph.rotary import rotary_tables
+from workers.graph.sources.checkpoint import Float32Array
 
 _FLOAT32: Final = np.dtype(np.float32)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from workers.graph.checkpoint import Float32Array
+from workers.graph.sources.checkpoint import Float32Array
 from workers.graph.tensorrt_dialect import TensorrtDialect
 
 _END: Final = np.iinfo(np.int64).max

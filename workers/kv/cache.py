@@ -20,24 +20,24 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from shared import metrics
-from shared.clock import now_unix_ms
-from shared.erasures import Erasures
+from shared.conversation.erasures import Erasures
+from shared.conversation.session_key import SessionKey
 from shared.errors import StoreUnavailable
-from shared.faults import caught
-from shared.logs import get_logger
-from shared.session_key import SessionKey
+from shared.process.clock import now_unix_ms
+from shared.telemetry import metrics
+from shared.telemetry.faults import caught
+from shared.telemetry.logs import get_logger
+from workers.engine.kv_layout import KvLayout
+from workers.engine.kv_pieces import KvPieces
 from workers.kv.blocks import Block, BlockChain, BlockNamer, unbroken
 from workers.kv.gate import LoadGate
 from workers.kv.handed_out import HandedOut
 from workers.kv.host import HostCache
 from workers.kv.lane import Lane
-from workers.kv.layout import KvLayout
-from workers.kv.pieces import KvPieces
 from workers.kv.store import KvStore
 from workers.kv.values import BadBlock, Codec, decode, encode, value_bytes
-from workers.policy import Costs
-from workers.sequence import Sequence as TokenSequence
+from workers.schedule.policy import Costs
+from workers.schedule.sequence import Sequence as TokenSequence
 
 _ALL: Final = sys.maxsize
 _WORTH_MS: Final = 1.0  # what a fetch itself takes, without a load

@@ -2,7 +2,7 @@
 
 from weakref import ref
 
-from workers.kv.pieces import KvPieces
+from workers.engine.kv_pieces import KvPieces
 
 
 class HandedOut:

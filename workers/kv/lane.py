@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from shared.logs import get_logger
+from shared.telemetry.logs import get_logger
 
 T = TypeVar("T")
 

@@ -5,9 +5,9 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import MovedError, RedisError
 
-from shared.redis_client import blocking_redis, seed_of
-from shared.redis_settings import RedisAddress
-from shared.redis_slots import Node, SlotMap
+from shared.redis.client import blocking_redis, seed_of
+from shared.redis.slots import Node, SlotMap
+from shared.settings.redis import RedisAddress
 
 
 class KvNodes:

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from shared import metrics
 from shared.settings import Settings
+from shared.telemetry import metrics
 from workers.engine import EngineInfo
 from workers.kv.blocks import BlockNamer
 from workers.kv.cache import KvCache
@@ -11,7 +11,7 @@ from workers.kv.gate import LoadGate
 from workers.kv.host import HostCache
 from workers.kv.store import KvStore
 from workers.kv.values import value_bytes
-from workers.policy import Costs
+from workers.schedule.policy import Costs
 
 _PROBE_INTERVAL_MS: Final = 1_000.0
 

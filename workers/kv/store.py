@@ -27,11 +27,11 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from shared.conversation.session_key import SessionKey, shared_key
 from shared.errors import StoreUnavailable
-from shared.logs import get_logger
-from shared.redis_settings import RedisAddress
-from shared.session_key import SessionKey, shared_key
 from shared.settings import KvSettings
+from shared.settings.redis import RedisAddress
+from shared.telemetry.logs import get_logger
 from workers.kv.nodes import Batch, KvNodes
 from workers.kv.outage import Outage
 from workers.kv.scripts import ASK_SESSION, ASK_SHARED, OPEN

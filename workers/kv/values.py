@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.kv.layout import KvLayout
+from workers.engine.kv_layout import KvLayout
 
 Codec = Literal["exact", "fp16", "int8"]
 Reason = Literal["truncated", "foreign", "version", "codec", "layout", "length", "oversized", "checksum", "not_finite"]

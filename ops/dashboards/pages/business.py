@@ -2,10 +2,10 @@
 
 from typing import Final, get_args
 
-from ops.dashboards.panels import Page, panel
-from ops.dashboards.queries import highest, per_second, quantile, share
-from shared import metrics
-from shared.messages import Source
+from ops.dashboards.grafana.panels import Page, panel
+from ops.dashboards.grafana.queries import highest, per_second, quantile, share
+from shared.telemetry import metrics
+from shared.wire.messages import Source
 
 SOURCES: Final = get_args(Source)
 RESOLVED: Final = 'outcome="resolved"'

@@ -1,8 +1,8 @@
 """The engine and the device under it."""
 
-from ops.dashboards.panels import Page, panel
-from ops.dashboards.queries import busy, highest, mean, per_second, quantile
-from shared import metrics
+from ops.dashboards.grafana.panels import Page, panel
+from ops.dashboards.grafana.queries import busy, highest, mean, per_second, quantile
+from shared.telemetry import metrics
 
 _PADDING = per_second(metrics.padding_tokens)
 

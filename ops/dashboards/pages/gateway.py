@@ -1,8 +1,8 @@
 """The edge: who is connected, who is refused, what admission thinks."""
 
-from ops.dashboards.panels import Page, panel
-from ops.dashboards.queries import highest, lowest, none_or_per_second, per_second, quantile, total
-from shared import metrics
+from ops.dashboards.grafana.panels import Page, panel
+from ops.dashboards.grafana.queries import highest, lowest, none_or_per_second, per_second, quantile, total
+from shared.telemetry import metrics
 
 _HERE = 'job="gateway"'
 

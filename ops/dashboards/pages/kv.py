@@ -1,8 +1,8 @@
 """What was computed once: is it found again, and is it worth its load?"""
 
-from ops.dashboards.panels import Page, panel
-from ops.dashboards.queries import none_or_per_second, per_second, quantile, total
-from shared import metrics
+from ops.dashboards.grafana.panels import Page, panel
+from ops.dashboards.grafana.queries import none_or_per_second, per_second, quantile, total
+from shared.telemetry import metrics
 
 KV = Page(
     "kv",

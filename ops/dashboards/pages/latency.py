@@ -1,8 +1,8 @@
 """Where does the time go? Each stage of a request's way."""
 
-from ops.dashboards.panels import Page, panel
-from ops.dashboards.queries import busy, highest, per_second, quantile
-from shared import metrics
+from ops.dashboards.grafana.panels import Page, panel
+from ops.dashboards.grafana.queries import busy, highest, per_second, quantile
+from shared.telemetry import metrics
 
 LATENCY = Page(
     "latency",

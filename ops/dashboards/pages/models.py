@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from ops.dashboards.panels import Page, panel
-from ops.dashboards.queries import by_model, highest, name_of, quantile_by_model
-from shared import metrics
+from ops.dashboards.grafana.panels import Page, panel
+from ops.dashboards.grafana.queries import by_model, highest, name_of, quantile_by_model
+from shared.telemetry import metrics
 
 _ENDED: Final = 'outcome!="withdrawn"'
 _BAD: Final = 'outcome=~"failed|missed"'

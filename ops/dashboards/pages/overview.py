@@ -1,8 +1,8 @@
 """Is it real? One minute."""
 
-from ops.dashboards.panels import Page, panel
-from ops.dashboards.queries import highest, lowest, none_or_per_second, per_second, quantile, share, total
-from shared import metrics
+from ops.dashboards.grafana.panels import Page, panel
+from ops.dashboards.grafana.queries import highest, lowest, none_or_per_second, per_second, quantile, share, total
+from shared.telemetry import metrics
 
 OVERVIEW = Page(
     "overview",

@@ -1,8 +1,8 @@
 """The processes and the machines under them; Kafka as they see it."""
 
-from ops.dashboards.panels import Page, panel
-from ops.dashboards.queries import highest, lowest, name_of, per_second, quantile, total
-from shared import metrics
+from ops.dashboards.grafana.panels import Page, panel
+from ops.dashboards.grafana.queries import highest, lowest, name_of, per_second, quantile, total
+from shared.telemetry import metrics
 
 _OURS = '{job=~"gateway|worker"}'
 _BY_MODE = per_second(metrics.machine_cpu, "instance", "mode")

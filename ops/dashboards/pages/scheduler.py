@@ -1,8 +1,8 @@
 """Whom does it serve, whom does it give up, and is it right about what that costs?"""
 
-from ops.dashboards.panels import Page, panel
-from ops.dashboards.queries import highest, mean, per_second, quantile, total
-from shared import metrics
+from ops.dashboards.grafana.panels import Page, panel
+from ops.dashboards.grafana.queries import highest, mean, per_second, quantile, total
+from shared.telemetry import metrics
 
 _OWN = 'kind=~"schedule|complete"'
 

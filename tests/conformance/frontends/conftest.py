@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from front_ends import FRONT_ENDS, PAGE, STEP_MS, FrontEnd
-from system import MakeSystem, Service, System
-from wire import Bystander, Client
+
+from tests.conformance.frontends.front_ends import FRONT_ENDS, PAGE, STEP_MS, FrontEnd
+from tests.support.system import MakeSystem, Service, System
+from tests.support.wire import Bystander, Client
 
 
 @pytest.fixture(params=FRONT_ENDS, ids=lambda front: front.name)

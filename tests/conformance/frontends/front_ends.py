@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 import msgpack
-from wire import JSON, MSGPACK, Form
+
+from tests.support.wire import JSON, MSGPACK, Form
 
 PAGE = "https://shop.example"
 STEP_MS = 10

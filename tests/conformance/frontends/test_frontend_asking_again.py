@@ -1,8 +1,8 @@
 """An event asked again is the same response, wherever and whenever."""
 
-from front_ends import FrontEnd
-from system import Service, eventually
-from wire import Bystander, Client
+from tests.conformance.frontends.front_ends import FrontEnd
+from tests.support.system import Service, eventually
+from tests.support.wire import Bystander, Client
 
 
 async def test_an_event_repeated_in_flight_is_the_same_response(

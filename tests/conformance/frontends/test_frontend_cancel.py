@@ -4,9 +4,10 @@ import asyncio
 import time
 
 import pytest
-from front_ends import LONG, STEP_MS, FrontEnd
-from system import Service, System, eventually
-from wire import Bystander, Client
+
+from tests.conformance.frontends.front_ends import LONG, STEP_MS, FrontEnd
+from tests.support.system import Service, System, eventually
+from tests.support.wire import Bystander, Client
 
 # --- cancel
 

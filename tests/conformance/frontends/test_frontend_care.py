@@ -1,9 +1,10 @@
 """A person who is asked for, and what is thought of answers, over every front end."""
 
 import pytest
-from front_ends import FrontEnd
-from system import Service
-from wire import Client
+
+from tests.conformance.frontends.front_ends import FrontEnd
+from tests.support.system import Service
+from tests.support.wire import Client
 
 
 async def test_a_person_who_is_asked_for_is_told_of_with_the_requests_event(client: Client) -> None:

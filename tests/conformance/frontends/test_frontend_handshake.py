@@ -5,12 +5,13 @@ import json
 from typing import Any
 
 import pytest
-from front_ends import PAGE, FrontEnd
-from system import OPERATORS_PAGES, Service, get
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin, Subprotocol
-from wire import Client
+
+from tests.conformance.frontends.front_ends import PAGE, FrontEnd
+from tests.support.system import OPERATORS_PAGES, Service, get
+from tests.support.wire import Client
 
 
 async def test_the_hello_is_answered_with_the_sessions_limits(gateway: Service, front: FrontEnd) -> None:

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from front_ends import FrontEnd
-from key_server import KeyServer
-from reliability import Reliability
-from system import Service, System
-from tokens import JWKS, RSA, SECRET, by_hand, claims, public_pem
-from tokens import token as signed
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
-from wire import Client
 
-from shared.session_key import owned_session_id
+from shared.conversation.session_key import owned_session_id
+from tests.conformance.frontends.front_ends import FrontEnd
+from tests.support.key_server import KeyServer
+from tests.support.reliability import Reliability
+from tests.support.system import Service, System
+from tests.support.tokens import JWKS, RSA, SECRET, by_hand, claims, public_pem
+from tests.support.tokens import token as signed
+from tests.support.wire import Client
 
 ALLOWED = (
     "https://shop.example",

@@ -1,8 +1,8 @@
 """What is too much is refused with when to come back, and costs nobody else; a connection that is dead is closed."""
 
-from front_ends import FrontEnd
-from system import Service, eventually
-from wire import Client
+from tests.conformance.frontends.front_ends import FrontEnd
+from tests.support.system import Service, eventually
+from tests.support.wire import Client
 
 # --- limits
 

@@ -1,9 +1,10 @@
 """What is wrong is said, by field and event; the connection stays."""
 
 import pytest
-from front_ends import LONG, FrontEnd
-from system import Service
-from wire import Client
+
+from tests.conformance.frontends.front_ends import LONG, FrontEnd
+from tests.support.system import Service
+from tests.support.wire import Client
 
 
 async def test_what_cannot_be_parsed_is_an_error_and_the_connection_stays(client: Client, front: FrontEnd) -> None:

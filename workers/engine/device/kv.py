@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from workers.engine.device import BareDevice, Stream
 from workers.engine.device.slots import SlotLayout
-from workers.kv.layout import KvLayout
+from workers.engine.kv_layout import KvLayout
 
 # What crosses in one piece: so a pinned buffer is small, however long a slot is.
 _STAGED_TOKENS: Final = 256

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from shared.logs import get_logger
-from workers.memory_plan import MemoryPlan
+from shared.telemetry.logs import get_logger
+from workers.engine.memory_plan import MemoryPlan
 
 _MIB: Final = 1 << 20
 

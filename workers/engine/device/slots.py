@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from workers.engine.device import ALIGNMENT, Block, Extent
+from workers.engine.kv_layout import KvLayout
 from workers.graph.decoder import cache_names
-from workers.kv.layout import KvLayout
 
 # As many rows of a head's numbers are a multiple of what TensorRT wants of an address: head dims are multiples of 16,
 # numbers of 2 bytes.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from shared.errors import ModelError
-from shared.extras import install_command
+from shared.process.extras import install_command
 from workers.engine.tensorrt.plans import PlanShapes
 
 Library = Literal["tensorrt", "tensorrt-rtx"]

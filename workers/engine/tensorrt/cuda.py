@@ -12,7 +12,7 @@ from cuda.bindings import runtime as cuda
 from numpy.typing import NDArray
 
 from shared.errors import EngineError
-from shared.logs import get_logger
+from shared.telemetry.logs import get_logger
 from workers.engine import DeviceKind
 from workers.engine.device import Block, Execution, Extent, Stream
 from workers.engine.tensorrt.build import make_log

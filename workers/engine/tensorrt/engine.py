@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.model_folder import Manifest, ModelFolder
+from shared.model.folder import Manifest, ModelFolder
 from workers.engine import DecodeRow, DeviceKind, EngineInfo, PrefillChunk
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
 from workers.engine.device import Device, Execution, Replay, Staging
 from workers.engine.device.kv import DeviceKv
 from workers.engine.device.slots import SlotLayout, bucket_of, decode_buckets
 from workers.engine.device.tokens import TokenReader
+from workers.engine.kv_layout import KvLayout, kv_dtype
 from workers.engine.tensorrt.plans import DECODE, PREFILL, PlanShapes
 from workers.engine.tensorrt.step_kv import Beside, InPlace, StepKv
-from workers.kv.layout import KvLayout, kv_dtype
 
 
 class TensorrtEngine:

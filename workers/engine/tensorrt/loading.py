@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgspec
 
 from shared.errors import SettingsError
-from shared.logs import get_logger
-from shared.model_folder import GRAPH, GRAPH_DATA, ModelFolder
+from shared.model.folder import GRAPH, GRAPH_DATA, ModelFolder
 from shared.settings import PREFIX, Settings
+from shared.telemetry.logs import get_logger
 from workers.engine import Engine
 from workers.engine.device.reserve import tell_reserve
 from workers.engine.device.tokens import sampler_for

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from shared.errors import ModelError
-from shared.extras import install_command
+from shared.process.extras import install_command
 from workers.engine.tensorrt.build import import_library, keeps_kv_in_place, make_log
 from workers.engine.tensorrt.plans import read_plan
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Final
 
 from shared.errors import SettingsError
-from shared.model_folder import Manifest, ModelFolder
+from shared.model.folder import Manifest, ModelFolder
 from shared.settings import PREFIX, WorkerSettings
+from workers.engine.memory_plan import MemoryPlan, plan_memory
 from workers.engine.tensorrt.plans import PlanShapes
-from workers.memory_plan import MemoryPlan, plan_memory
 
 _MAX_PREFILL_ROWS: Final = 8
 _KV_ITEMSIZE: Final = 2

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from shared.errors import EngineError
-from shared.logs import get_logger
+from shared.telemetry.logs import get_logger
 from workers.engine import DeviceKind
 from workers.engine.device import ALIGNMENT, Block, Execution, Extent, Stream
 

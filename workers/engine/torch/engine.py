@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shared.model_folder import Manifest
+from shared.model.folder import Manifest
 from workers.engine import DecodeRow, DeviceKind, EngineInfo, PrefillChunk
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
 from workers.engine.device import Staging
@@ -26,11 +26,11 @@ from workers.engine.device.kv import DeviceKv
 from workers.engine.device.sampling import BLOCK_TOKENS
 from workers.engine.device.slots import SlotLayout, bucket_of, decode_buckets
 from workers.engine.device.tokens import TokenReader
-from workers.engine.torch.decoder import TorchDecoder, angles_for, unrounded_product
+from workers.engine.kv_layout import KvLayout, kv_dtype
+from workers.engine.torch.decoder.layers import TorchDecoder, angles_for, unrounded_product
+from workers.engine.torch.decoder.weights import DTYPES, DecoderWeights
 from workers.engine.torch.device import Tensors, TorchDevice, TorchExecution, computing
 from workers.engine.torch.slots import MAX_PREFILL_ROWS, capacity_for, span_of, spans_for
-from workers.engine.torch.weights import DTYPES, DecoderWeights
-from workers.kv.layout import KvLayout, kv_dtype
 
 _SAMPLER_TYPES: Final = {
     "logits": torch.float32,

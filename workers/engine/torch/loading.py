@@ -7,16 +7,16 @@ import os
 from typing import Literal
 
 from shared.errors import SettingsError
-from shared.extras import install_command
-from shared.logs import get_logger
-from shared.model_folder import Architecture, ModelFolder
+from shared.model.folder import Architecture, ModelFolder
+from shared.process.extras import install_command
 from shared.settings import PREFIX, Settings, WorkerSettings
+from shared.telemetry.logs import get_logger
 from workers.engine import Engine
 from workers.engine.device.reserve import tell_reserve
+from workers.engine.kv_layout import kv_dtype
+from workers.engine.memory_plan import MemoryPlan, plan_memory
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable
 from workers.engine.torch.slots import MAX_PREFILL_ROWS, PRECISIONS, capacity_for
-from workers.kv.layout import kv_dtype
-from workers.memory_plan import MemoryPlan, plan_memory
 
 _INSTALL = f"run: {install_command('torch')}"
 
@@ -63,9 +63,9 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
     try:
         import torch
 
+        from workers.engine.torch.decoder.weights import load_weights
         from workers.engine.torch.device import TorchDevice
         from workers.engine.torch.engine import TorchEngine
-        from workers.engine.torch.weights import load_weights
     except ImportError as error:  # onnx, by which the folder is read
         return Unusable(f"the torch engine is not installed ({error.name}); {_INSTALL}")
     torch.set_num_threads(worker.threads or os.cpu_count() or 1)

@@ -17,9 +17,9 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from workers.engine.torch.decoder.weights import AnyLinear, RoundedLinear
 from workers.engine.torch.kernels.launch import launch
 from workers.engine.torch.kernels.norm import to_levels
-from workers.engine.torch.weights import AnyLinear, RoundedLinear
 
 _FEWEST_ROWS: Final = 16  # of the tensor cores' tiles
 _MOST_ROWS: Final = 128

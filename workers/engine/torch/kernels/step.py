@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - as everyone calls it
 
-from shared.model_folder import Architecture
-from workers.engine.torch.decoder import on_grid
+from shared.model.folder import Architecture
+from workers.engine.torch.decoder.layers import on_grid
+from workers.engine.torch.decoder.weights import AnyLinear, DecoderWeights, RoundedLinear
 from workers.engine.torch.kernels.attention import attend, parts_for
 from workers.engine.torch.kernels.greedy import greedy
 from workers.engine.torch.kernels.norm import norm
 from workers.engine.torch.kernels.product import Shape, Workspace, product
-from workers.engine.torch.weights import AnyLinear, DecoderWeights, RoundedLinear
 
 # Matrices are read in whole tiles of so many inputs at least.
 _INPUTS_MULTIPLE: Final = 32

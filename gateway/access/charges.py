@@ -1,0 +1,72 @@
+"""What clients are charged for what they do, and whom it is charged to: pure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shared.settings.gateway import HandoffSettings
+from shared.settings.quotas import QuotaSettings
+from shared.wire.messages import HandoffReason
+
+Kind = Literal["ask", "resume", "delete", "handoff", "feedback", "token"]
+"""Of the messages that cost."""
+Payer = Literal["subject", "tenant", "address", "session"]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a message. `subject` is empty where no tokens are checked, `address` where there is none."""
+
+    tenant: str
+    session_id: str
+    subject: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """`units` of the `per_minute` that the payer of this name may use up."""
+
+    payer: Payer
+    name: str
+    units: int
+    per_minute: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    quotas: QuotaSettings
+    handoff: HandoffSettings
+
+    def here(self, kind: Kind, caller: Caller) -> list[Charge]:
+        """What this gateway counts by itself: who has many addresses or sessions is not looked up for that."""
+        charges = [self._units("address", caller.address, kind, self.quotas.address_per_minute)]
+        if kind == "handoff":
+            name = f"{caller.tenant}/{caller.session_id}"
+            charges.append(Charge("session", name, 1, self.handoff.requests_per_minute))
+        return _due(charges)
+
+    def shared(self, kind: Kind, caller: Caller) -> list[Charge]:
+        """What all gateways count together, of one tenant."""
+        subject = f"subject/{caller.subject}" if caller.subject else ""
+        return _due(
+            [
+                self._units("subject", subject, kind, self.quotas.subject_per_minute),
+                self._units("tenant", "tenant", kind, self.quotas.tenant_per_minute),
+            ]
+        )
+
+    def opened(self, reason: HandoffReason) -> list[Charge]:
+        """A hand-off that is made for a tenant, whoever has paid for asking."""
+        if reason == "fallbacks":
+            return _due([Charge("tenant", "fallbacks", 1, self.handoff.fallbacks_per_minute)])
+        return _due([Charge("tenant", "requested", 1, self.handoff.requested_per_minute)])
+
+    def _units(self, payer: Payer, name: str, kind: Kind, per_minute: int) -> Charge:
+        """Nothing costs more than a minute's worth, else it could never be had."""
+        cost: int = getattr(self.quotas, f"cost_{kind}")
+        return Charge(payer, name, min(cost, per_minute), per_minute)
+
+
+def _due(charges: list[Charge]) -> list[Charge]:
+    """Those of somebody, and of something: 0 is no limit, or free."""
+    return [charge for charge in charges if charge.name and charge.units]

@@ -1,0 +1,190 @@
+"""Whom a token speaks for. Pure: token, keys and the time in, an identity or the refusal out.
+
+A JSON Web Token in compact form (RFC 7519), checked by RFC 8725's rules: the algorithms are the settings', never the
+token's choice; `iss`, `aud` and `exp` are required and checked, `tenant` and `sub` required; what a header names beside
+`alg` and `kid` (`jku`, `jwk`, `x5u`) is never followed. Of the many ways to write one signature in base64url only the
+canonical one passes. No part of a token stands in a refusal.
+"""
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import jwt
+import msgspec
+from jwt.api_jws import PyJWS
+
+from gateway.access.token_keys import UNREADABLE, KeySet, TokenKey
+from shared.errors import ErrorKind, ProtocolError
+from shared.settings.auth import Algorithm
+from shared.wire.fields import Tenant
+
+_COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+_MAX_UNIX_S: Final = 253_402_300_799  # the end of the year 9999
+
+Subject = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x20\x7f][^\x00-\x1f\x7f]*(?!\n)$")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """`expires_unix_ms` is when a session with it ends."""
+
+    tenant: str
+    subject: str
+    expires_unix_ms: float
+
+    def same_person(self, other: "Identity") -> bool:
+        return (self.tenant, self.subject) == (other.tenant, other.subject)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    algorithms: tuple[Algorithm, ...]
+    issuer: str
+    audience: str
+    leeway_ms: float
+    max_bytes: int
+
+
+@dataclass(slots=True)
+class TokenGate:
+    """The rules with the keys of the moment; whoever reads newer keys replaces them. `correction_ms` is what the wall
+    clock, which tokens go by, is ahead of the times that are given."""
+
+    rules: TokenRules
+    keys: KeySet
+    correction_ms: Callable[[], float] = lambda: 0.0
+
+    def identify(self, token: str, now_unix_ms: float) -> Identity:
+        """Raises `ProtocolError` (see `verify`)."""
+        return verify(token, self.keys, self.rules, now_unix_ms + self.correction_ms())
+
+    def expired(self, identity: Identity, now_unix_ms: float) -> bool:
+        return now_unix_ms + self.correction_ms() >= identity.expires_unix_ms
+
+
+class _Header(msgspec.Struct):
+    alg: str
+    kid: str | None = None
+    crit: object = msgspec.UNSET
+
+
+class _Claims(msgspec.Struct):
+    iss: str
+    aud: str | list[str]
+    exp: int | float
+    sub: Subject
+    tenant: Tenant
+    nbf: int | float | None = None
+    iat: int | float | None = None
+
+
+def verify(token: str, keys: KeySet, rules: TokenRules, now_unix_ms: float) -> Identity:
+    """Raises `ProtocolError`: `token_expired`; `keys_unavailable` (retriable) where its key may be among those that
+    could not be read; `unauthorized` for all else."""
+    header = _header(token, rules)
+    algorithm = _algorithm(header, rules)
+    key = keys.find(algorithm, header.kid)
+    if key is None:
+        raise _unknown_key(keys, algorithm)
+    return _identity(_claims(_signed_payload(token, key)), rules, now_unix_ms)
+
+
+def lacks_key(token: str, keys: KeySet, rules: TokenRules) -> bool:
+    """Whether a newer set of public keys may let this token in that the present one does not know."""
+    try:
+        header = _header(token, rules)
+        algorithm = _algorithm(header, rules)
+    except ProtocolError:
+        return False
+    return algorithm != "HS256" and keys.find(algorithm, header.kid) is None
+
+
+def _header(token: str, rules: TokenRules) -> _Header:
+    if len(token) > rules.max_bytes:
+        raise _refusal(f"the token is longer than {rules.max_bytes} bytes")
+    if not _COMPACT.fullmatch(token):
+        raise _refusal("this is no signed JSON Web Token in compact form")
+    segments = token.split(".")
+    try:
+        decoded = [urlsafe_b64decode(segment + "=" * (-len(segment) % 4)) for segment in segments]
+    except ValueError:
+        raise _refusal("the token is not base64url") from None
+    if any(urlsafe_b64encode(data).rstrip(b"=").decode() != text for data, text in zip(decoded, segments, strict=True)):
+        raise _refusal("the token is not base64url in its canonical form")
+    try:
+        header = msgspec.json.decode(decoded[0], type=_Header)
+    except UNREADABLE:
+        raise _refusal("the token's header cannot be read") from None
+    if header.crit is not msgspec.UNSET:
+        raise _refusal("the token's header demands extensions (crit) that are not supported")
+    return header
+
+
+def _algorithm(header: _Header, rules: TokenRules) -> Algorithm:
+    for algorithm in rules.algorithms:
+        if header.alg == algorithm:
+            return algorithm
+    raise _refusal(f"the token's algorithm is none of {', '.join(rules.algorithms)}")
+
+
+def _unknown_key(keys: KeySet, algorithm: Algorithm) -> ProtocolError:
+    if algorithm != "HS256" and not keys.complete:
+        return _refusal(
+            "the keys to check tokens with cannot be read now; try again",
+            code="keys_unavailable",
+            kind="server_error",
+            retriable=True,
+        )
+    return _refusal("the token is signed with a key that is not known here")
+
+
+def _signed_payload(token: str, key: TokenKey) -> bytes:
+    try:
+        payload = PyJWS().decode_complete(token, key=key.material, algorithms=[key.algorithm])["payload"]
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+        raise _refusal("the token's signature is not valid") from None
+    assert isinstance(payload, bytes)
+    return payload
+
+
+def _claims(payload: bytes) -> _Claims:
+    try:
+        return msgspec.json.decode(payload, type=_Claims)
+    except msgspec.ValidationError as error:  # it names the field, and never its value
+        raise _refusal(f"the token's claims are not as they must be: {error}") from None
+    except UNREADABLE:
+        raise _refusal("the token's claims cannot be read") from None
+
+
+def _identity(claims: _Claims, rules: TokenRules, now_unix_ms: float) -> Identity:
+    audiences = [claims.aud] if isinstance(claims.aud, str) else claims.aud
+    if claims.iss != rules.issuer:
+        raise _refusal("the token's issuer (iss) is not the one trusted here")
+    if rules.audience not in audiences:
+        raise _refusal("the token is not meant for this service (aud)")
+    if not 0 <= claims.exp <= _MAX_UNIX_S:
+        raise _refusal("the token's exp is no time")
+    for begin in (claims.nbf, claims.iat):
+        if begin is not None and begin * 1_000 > now_unix_ms + rules.leeway_ms:
+            raise _refusal("the token is not valid yet (nbf, iat)")
+    expires_unix_ms = claims.exp * 1_000.0
+    if now_unix_ms >= expires_unix_ms:  # by the issuer's clock it may still be valid
+        expires_unix_ms += rules.leeway_ms
+    if now_unix_ms >= expires_unix_ms:
+        raise _refusal("the token has expired; ask for a new one", code="token_expired")
+    return Identity(claims.tenant, claims.sub, expires_unix_ms)
+
+
+def _refusal(
+    message: str,
+    *,
+    code: str = "unauthorized",
+    kind: ErrorKind = "authentication_error",
+    retriable: bool = False,
+) -> ProtocolError:
+    return ProtocolError(code, message, kind=kind, param="token", retriable=retriable)

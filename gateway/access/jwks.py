@@ -1,0 +1,173 @@
+"""Public keys, read from a file or a URL, again and again: off the event loop, bounded, the last good ones kept.
+
+One read at a time, for which nobody waits longer than `auth.jwks_timeout_ms`. Keys are read at the start, at every
+`auth.jwks_refresh_s` (a key that its issuer withdrew is forgotten by then), and when a token names a key that is not
+known, at most once every `auth.jwks_cooldown_s`: whoever invents key ids makes one request in that time, and waits for
+it himself.
+"""
+
+import asyncio
+import http.client
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from gateway.access.identity import TokenGate, lacks_key
+from gateway.access.token_keys import KeySet, TokenKey, parse_jwks
+from shared.errors import SettingsError
+from shared.process.clock import now_unix_ms
+from shared.settings import PREFIX
+from shared.settings.auth import AuthSettings
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+
+_MAX_BYTES: Final = 262_144
+_PIECE_BYTES: Final = 16_384
+_RETRY_S: Final = 5.0
+
+log = get_logger()
+
+
+class KeysUnreadable(Exception):  # noqa: N818 - what happened, not a kind of error
+    """The message is the cause, in a few words."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Jwks:
+    """Keeps `gate.keys` fresh. `own_keys` are those that no JWKS names: the secret's."""
+
+    source: str
+    settings: AuthSettings
+    gate: TokenGate
+    own_keys: tuple[TokenKey, ...] = ()
+    _read_unix_ms: float | None = None
+    _tried_s: float | None = None
+    """When it was last tried to read them, by the monotonic clock."""
+    _reading: asyncio.Task[None] | None = None
+    _thread: asyncio.Task[tuple[TokenKey, ...]] | None = None
+
+    def missing(self) -> str | None:
+        """For `/ready`: what is missing, None once keys have been read."""
+        return None if self._read_unix_ms is not None else f"no JWKS at {self.source}"
+
+    async def start(self) -> None:
+        """Read a file's keys. Raises `SettingsError` where it holds none. A URL may answer later."""
+        if _is_url(self.source):
+            return
+        try:
+            self._take(await asyncio.to_thread(read_keys, self.source, self.settings.jwks_timeout_ms / 1_000))
+        except KeysUnreadable as error:
+            raise SettingsError(f"{PREFIX}AUTH__JWKS={self.source}: {error}") from None
+
+    async def watch(self) -> None:
+        """Read at the settings' rhythm, sooner after a failure."""
+        if self._read_unix_ms is None:
+            await self._read()
+        while True:
+            refresh_s = self.settings.jwks_refresh_s
+            await asyncio.sleep(refresh_s if self.gate.keys.complete else min(_RETRY_S, refresh_s))
+            await self._read()
+
+    async def prepare(self, token: str) -> None:
+        """Before a token is checked: read the keys again if it names one that is not known, and it is time."""
+        if not lacks_key(token, self.gate.keys, self.gate.rules):
+            return
+        if self._reading is None and self._cooling():
+            return
+        await self._read()
+
+    def _cooling(self) -> bool:
+        return self._tried_s is not None and time.monotonic() - self._tried_s < self.settings.jwks_cooldown_s
+
+    async def _read(self) -> None:
+        """One read, shared by all who wait for it; it goes on when one of them does not."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read_once(), name="read the JWKS")
+        await asyncio.shield(self._reading)
+
+    async def _read_once(self) -> None:
+        self._tried_s = time.monotonic()
+        try:
+            keys = await self._read_in_time(self.settings.jwks_timeout_ms / 1_000)
+        except KeysUnreadable as error:
+            metrics.jwks_reads.labels("failed").inc()
+            if self.gate.keys.complete or self._read_unix_ms is None:
+                log.warning("jwks_unreadable", source=self.source, cause=str(error), keys=len(self.gate.keys.keys))
+            self.gate.keys = replace(self.gate.keys, complete=False)
+        else:
+            self._take(keys)
+        finally:
+            self._reading = None
+
+    async def _read_in_time(self, timeout_s: float) -> tuple[TokenKey, ...]:
+        """Raises `KeysUnreadable`. No socket's timeout covers a slow name server, or headers that drip: the thread goes
+        on then, and the next read waits for it rather than for a second one."""
+        thread = self._thread
+        if thread is None or thread.done():
+            thread = asyncio.create_task(asyncio.to_thread(read_keys, self.source, timeout_s))
+            thread.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # it may come too late
+            self._thread = thread
+        await asyncio.wait({thread}, timeout=timeout_s)
+        if not thread.done():
+            raise KeysUnreadable("no whole answer in time")
+        return thread.result()
+
+    def _take(self, keys: tuple[TokenKey, ...]) -> None:
+        metrics.jwks_reads.labels("read").inc()
+        known = self.gate.keys
+        self.gate.keys = KeySet((*self.own_keys, *keys))
+        self._read_unix_ms = now_unix_ms()
+        if not known.complete or len(known.keys) != len(self.gate.keys.keys):
+            log.info("jwks_read", source=self.source, keys=len(keys))
+
+
+def read_keys(source: str, timeout_s: float) -> tuple[TokenKey, ...]:
+    """Blocks: each wait for the socket is bounded by `timeout_s`, all of them together are not. Raises
+    `KeysUnreadable`."""
+    try:
+        data = _fetch(source, timeout_s) if _is_url(source) else _read_file(Path(source))
+        return parse_jwks(data)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise KeysUnreadable(f"HTTP {error.code}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        cause = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+        raise KeysUnreadable(cause) from None
+
+
+def _read_file(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return _bounded(file.read(_MAX_BYTES + 1))
+
+
+def _fetch(url: str, timeout_s: float) -> bytes:
+    """The body, whole within the time: a server that drips is no better than one that is silent."""
+    until = time.monotonic() + timeout_s
+    request = urllib.request.Request(url, headers={"Accept": "application/json", "User-Agent": "replyline"})  # noqa: S310 - http(s) by the settings
+    with urllib.request.build_opener(_NoRedirect).open(request, timeout=timeout_s) as response:
+        data = b""
+        while piece := response.read1(_PIECE_BYTES):
+            data = _bounded(data + piece)
+            if time.monotonic() > until:
+                raise TimeoutError("no whole answer in time")
+    return data
+
+
+def _bounded(data: bytes) -> bytes:
+    if len(data) > _MAX_BYTES:
+        raise ValueError(f"more than {_MAX_BYTES} bytes")
+    return data
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Keys come from the address in the settings, and from no other that it names."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _is_url(source: str) -> bool:
+    return "://" in source

@@ -1,0 +1,106 @@
+"""How much clients may use up a minute, whatever they do: by address at this gateway, by subject and tenant at all.
+
+The shared counts are in Redis, one call for all that a message is charged. While it is away each gateway counts by
+itself, and no message fails by it: one waits for `redis.timeout_ms`, the others for nothing.
+"""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from gateway.access.charges import Caller, Charge, Kind, Tariff
+from gateway.access.local_quota import MINUTE_MS, ROUNDING_MS, LocalQuota, Overdrawn
+from shared.errors import ProtocolError, StoreUnavailable
+from shared.redis.calls import RedisCalls
+from shared.redis.nodes import RedisNodes
+from shared.settings.redis import RedisSettings
+from shared.telemetry import metrics
+from shared.wire.messages import HandoffReason
+
+# As LocalQuota.take, by Redis' own clock. ARGV: a minute, what may be off, then each key's share of a minute; all in
+# microseconds. → the number of the key that is overdrawn (0: none), and for how long.
+_TAKE: Final = """
+local time = redis.call('TIME')
+local now, minute, rounding = time[1] * 1000000 + time[2], tonumber(ARGV[1]), tonumber(ARGV[2])
+local full = {}
+for i, key in ipairs(KEYS) do
+  full[i] = math.max(tonumber(redis.call('GET', key) or 0), now) + tonumber(ARGV[2 + i])
+  local wait = full[i] - now - minute
+  if wait > rounding then return {i, string.format('%.0f', wait)} end
+end
+for i, key in ipairs(KEYS) do
+  redis.call('SET', key, string.format('%.0f', full[i]), 'PX', string.format('%.0f', (full[i] - now) / 1000 + 1))
+end
+return {0, '0'}
+"""
+
+
+class Quotas:
+    """Each `take` charges all of it or raises `ProtocolError`, with when to come again."""
+
+    def __init__(self, tariff: Tariff, redis: RedisSettings) -> None:
+        self._tariff = tariff
+        self._calls = RedisCalls(redis, tells=False)
+        self._local = LocalQuota()
+        self._redis = RedisNodes(redis, timeout_ms=redis.timeout_ms)
+        self._take = self._redis.script(_TAKE)
+
+    def take_here(self, kind: Kind, caller: Caller) -> None:
+        """What this gateway counts by itself."""
+        _check(kind, self._local.take(self._tariff.here(kind, caller), _now_ms()))
+
+    async def take_shared(self, kind: Kind, caller: Caller) -> None:
+        """What all gateways count together."""
+        _check(kind, await self._take_shared(caller.tenant, self._tariff.shared(kind, caller)))
+
+    async def take(self, kind: Kind, caller: Caller) -> None:
+        self.take_here(kind, caller)
+        await self.take_shared(kind, caller)
+
+    async def take_handoff(self, tenant: str, reason: HandoffReason) -> None:
+        """A hand-off that is about to be made."""
+        _check("handoff", await self._take_shared(tenant, self._tariff.opened(reason)))
+
+    async def close(self) -> None:
+        await self._redis.close()
+
+    async def _take_shared(self, tenant: str, charges: Sequence[Charge]) -> Overdrawn | None:
+        if not charges:
+            return None
+        shares = [int(charge.units * MINUTE_MS * 1_000 / charge.per_minute) for charge in charges]
+        arguments = (int(MINUTE_MS * 1_000), int(ROUNDING_MS * 1_000), *shares)
+        keys = [_key(tenant, charge.name) for charge in charges]
+        try:
+            number, wait_us = await self._calls.bounded(self._take(keys, arguments))
+        except StoreUnavailable:
+            return self._local.take(charges, _now_ms(), tenant=tenant)
+        return Overdrawn(charges[number - 1], int(wait_us) / 1_000) if number else None
+
+
+def _check(kind: Kind, overdrawn: Overdrawn | None) -> None:
+    """Raises `ProtocolError`."""
+    if overdrawn is None:
+        return
+    charge, wait_ms = overdrawn.charge, int(overdrawn.wait_ms) + 1
+    metrics.quota_refusals.labels(charge.payer, kind).inc()
+    raise ProtocolError(
+        "rate_limited",
+        f"more than this {charge.payer} may have a minute ({charge.per_minute}); wait {wait_ms} ms",
+        kind="rate_limit_error",
+        retriable=True,
+        retry_after_ms=wait_ms,
+    )
+
+
+def _key(tenant: str, name: str) -> str:
+    """A tenant's keys are in one slot of a cluster, and name nobody."""
+    return f"replyline:quota:{{{_digest(tenant)}}}:{_digest(name)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _now_ms() -> float:
+    return time.monotonic() * 1_000

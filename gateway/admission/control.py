@@ -1,0 +1,288 @@
+"""Whether a request is taken, and whether the workers get it: pure.
+
+What cannot be taken is refused at once, with the reason and when to come back. What is taken and the workers cannot
+meet goes the light path: the fallback answers at once, and Kafka never sees it.
+"""
+
+import heapq
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from gateway.admission.breaker import Breaker, BreakerPolicy
+from gateway.admission.concurrency import ConcurrencyBounds, ConcurrencyLimit
+from gateway.admission.fleet import Fleet, KnownWorker
+from gateway.admission.tenant_shares import TenantShares
+from shared.errors import ProtocolError
+from shared.settings import Settings
+from shared.wire.deadline import Deadline
+from shared.wire.messages import Bucket, ResponseCreate
+
+_RETRY_AFTER_MS = 1_000
+# A worker that gives up at the deadline, or is told to by the cancel, has said so this much later.
+_LATE_MS: Final = 250.0
+_LEAST_BREAKER_MS: Final = 1_500.0
+
+LightPath = Literal["infeasible", "overload", "breaker", "share"]
+FallbackReason = LightPath | Literal["memory", "deadline", "worker", "broker"]
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionLimits:
+    max_input_tokens: int
+    max_inflight: int
+    max_inflight_per_connection: int
+    first_token_ms: int
+    deadline_ms: int
+    max_deadline_ms: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> "AdmissionLimits":
+        return cls(
+            max_input_tokens=settings.limits.max_input_tokens,
+            max_inflight=settings.gateway.max_inflight,
+            max_inflight_per_connection=settings.gateway.max_inflight_per_connection,
+            first_token_ms=settings.promise.first_token_ms,
+            deadline_ms=settings.promise.deadline_ms,
+            max_deadline_ms=settings.promise.max_deadline_ms,
+        )
+
+
+def check_inflight(limits: AdmissionLimits, *, inflight: int, of_connection: int, draining: bool) -> None:
+    """Raises `ProtocolError` where one more unanswered request is one too many."""
+    if draining:
+        raise ProtocolError(
+            "shutting_down",
+            "this gateway is going away; reconnect",
+            kind="overloaded_error",
+            retriable=True,
+            retry_after_ms=_RETRY_AFTER_MS,
+        )
+    check_connection(limits, of_connection)
+    if inflight >= limits.max_inflight:
+        raise ProtocolError(
+            "queue_full",
+            f"{inflight} answers are in flight; try again",
+            kind="overloaded_error",
+            retriable=True,
+            retry_after_ms=_RETRY_AFTER_MS,
+        )
+
+
+def check_connection(limits: AdmissionLimits, of_connection: int) -> None:
+    """Raises `ProtocolError` where a connection may not wait for one more answer: each stands in its every cursor."""
+    if of_connection >= limits.max_inflight_per_connection:
+        raise ProtocolError(
+            "too_many_inflight",
+            f"{of_connection} answers are in flight on this connection, "
+            f"{limits.max_inflight_per_connection} are allowed; wait for one",
+            kind="rate_limit_error",
+            retriable=True,
+        )
+
+
+def check_memory(*, refuses: bool) -> None:
+    """Raises `ProtocolError` where there is no memory for one more request."""
+    if refuses:
+        raise ProtocolError(
+            "memory_full",
+            "this gateway has no memory left for another request; try again",
+            kind="overloaded_error",
+            retriable=True,
+            retry_after_ms=_RETRY_AFTER_MS,
+        )
+
+
+def check_length(limits: AdmissionLimits, num_tokens: int) -> None:
+    """Raises `ProtocolError` where the input is too long."""
+    if num_tokens > limits.max_input_tokens:
+        raise ProtocolError(
+            "input_too_long",
+            f"the input has {num_tokens} tokens, {limits.max_input_tokens} are allowed; shorten it",
+            param="input",
+        )
+
+
+def promise(request: ResponseCreate, limits: AdmissionLimits, now_unix_ms: float) -> Deadline:
+    """The absolute deadline of a request received now. Raises `ProtocolError` for one beyond the longest allowed."""
+    whole_ms = request.deadline_ms if request.deadline_ms is not None else limits.deadline_ms
+    if whole_ms > limits.max_deadline_ms:
+        raise ProtocolError(
+            "invalid_field",
+            f"deadline_ms={whole_ms} is above {limits.max_deadline_ms}; it is relative, in milliseconds",
+            param="deadline_ms",
+        )
+    soft_ms = request.first_token_ms if request.first_token_ms is not None else limits.first_token_ms
+    return Deadline.after(now_unix_ms, first_token_ms=soft_ms, whole_ms=whole_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionPolicy:
+    enabled: bool
+    worker_ttl_ms: float
+    infeasible_ratio: float
+    probe_interval_ms: float
+    breaker_p99_ms: float
+    breaker: BreakerPolicy
+    concurrency: ConcurrencyBounds
+
+    @classmethod
+    def of(cls, settings: Settings) -> "AdmissionPolicy":
+        given, highest = settings.admission, settings.gateway.max_inflight
+        return cls(
+            enabled=given.enabled,
+            worker_ttl_ms=given.worker_ttl_ms,
+            infeasible_ratio=given.infeasible_ratio,
+            probe_interval_ms=given.probe_interval_ms,
+            breaker_p99_ms=given.breaker_p99_ms,
+            breaker=BreakerPolicy(
+                window_ms=given.breaker_window_s * 1_000,
+                fewest_words=given.breaker_fewest_words,
+                open_ms=given.breaker_open_s * 1_000,
+                num_probes=given.breaker_probes,
+                close_ratio=given.breaker_close_ratio,
+            ),
+            concurrency=ConcurrencyBounds(lowest=min(given.min_concurrency, highest), highest=highest),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`light`: why the fallback answers at once; None where the workers get the request. `eta_ms` is the predicted time
+    from receipt to first token; None where no worker is known that serves the bucket."""
+
+    light: LightPath | None
+    eta_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A request on which no worker has said a word yet."""
+
+    received_unix_ms: float
+    soft_ms: float
+    threshold_ms: float
+    probe: int | None
+
+    @property
+    def overdue_unix_ms(self) -> float:
+        """A word that has not come by then is late."""
+        return self.received_unix_ms + self.threshold_ms
+
+
+class Admission:
+    """Owned by the gateway's event loop. Each request: `decide`; if the workers get it then also `heard` with the first
+    reply, `ended` with the client's answer, and `withdrawn` if it could not be published."""
+
+    def __init__(self, policy: AdmissionPolicy) -> None:
+        self._policy = policy
+        self.fleet = Fleet(ttl_ms=policy.worker_ttl_ms)
+        self.breaker = Breaker(policy.breaker)
+        self.limit = ConcurrencyLimit(policy.concurrency)
+        self._shares = TenantShares()
+        self._silent: dict[str, _Sent] = {}
+        self._overdue: list[tuple[float, str]] = []
+
+    @property
+    def inflight(self) -> int:
+        """Requests that the workers got and whose client has no whole answer yet."""
+        return len(self._shares)
+
+    @property
+    def inflight_limit(self) -> int:
+        """What the workers can decode together is never above the limit."""
+        return max(self.limit.value, self.fleet.slots)
+
+    def decide(
+        self,
+        request_id: str,
+        tenant: str,
+        bucket: Bucket,
+        deadline: Deadline,
+        *,
+        partition: int | None,
+        received_unix_ms: float,
+        now_unix_ms: float,
+    ) -> Decision:
+        """Whether the workers get a request now; one that they get is in the books from here on. `partition`: of the
+        bucket's topic; None where that is not known."""
+        self._give_up_waiting(now_unix_ms)
+        self.withdrawn(request_id)  # where it was erased and is asked again
+        self._shares.asks(tenant, now_unix_ms)
+        reader = self.fleet.reader(bucket, partition, now_unix_ms)
+        wait_ms = None if reader is None else reader.eta_ms(bucket, now_unix_ms)
+        eta_ms = None if wait_ms is None else now_unix_ms - received_unix_ms + wait_ms
+        light = self._light_path(tenant, bucket, deadline, reader, now_unix_ms) if self._policy.enabled else None
+        if light is not None:
+            return Decision(light, eta_ms)
+        soft_ms = deadline.first_token_unix_ms - received_unix_ms
+        sent = _Sent(
+            received_unix_ms,
+            soft_ms,
+            self._policy.breaker_p99_ms or max(_LEAST_BREAKER_MS, 2 * soft_ms),
+            self.breaker.sent() if self._policy.enabled else None,
+        )
+        self._shares.took(request_id, tenant)
+        self._silent[request_id] = sent
+        heapq.heappush(self._overdue, (sent.overdue_unix_ms, request_id))
+        if reader is not None:
+            self.fleet.sent(reader, bucket, now_unix_ms)
+        return Decision(None, eta_ms)
+
+    def heard(self, request_id: str, now_unix_ms: float) -> float | None:
+        """A worker said something of a request, be it that it gives up. The time since its receipt for a first word,
+        None for any other."""
+        sent = self._silent.pop(request_id, None)
+        if sent is None:
+            return None
+        took_ms = max(0.0, now_unix_ms - sent.received_unix_ms)
+        self._measured(sent, took_ms, now_unix_ms)
+        return took_ms
+
+    def ended(self, request_id: str) -> None:
+        """The client has its whole answer, whoever gave it."""
+        self._shares.ended(request_id)
+
+    def withdrawn(self, request_id: str) -> None:
+        """Kafka did not take the request, or another has its name now: that says nothing of the workers."""
+        sent = self._silent.pop(request_id, None)
+        if sent is not None:
+            self.breaker.withdrawn(sent.probe)
+
+    def _light_path(
+        self, tenant: str, bucket: Bucket, deadline: Deadline, reader: KnownWorker | None, now_unix_ms: float
+    ) -> LightPath | None:
+        if not self.breaker.allows(now_unix_ms):
+            return "breaker"
+        if self._shares.has_too_much(tenant, self.fleet.slots):
+            return "share"
+        why = self._full(bucket, deadline, reader, now_unix_ms)
+        # The workers give up what the greatest tenant has waiting before they give up this.
+        return None if why is not None and self._shares.is_owed(tenant) else why
+
+    def _full(
+        self, bucket: Bucket, deadline: Deadline, reader: KnownWorker | None, now_unix_ms: float
+    ) -> Literal["overload", "infeasible"] | None:
+        if self.inflight >= self.inflight_limit:
+            return "overload"
+        wait_ms = None if reader is None else reader.eta_ms(bucket, now_unix_ms)
+        left_ms = deadline.first_token_unix_ms - now_unix_ms
+        if reader is None or wait_ms is None or wait_ms <= left_ms * self._policy.infeasible_ratio:
+            return None
+        tried = reader.may_try(bucket, now_unix_ms, interval_ms=self._policy.probe_interval_ms)
+        return None if tried else "infeasible"
+
+    def _give_up_waiting(self, now_unix_ms: float) -> None:
+        """Requests without a word for so long that they count as late."""
+        while self._overdue and self._overdue[0][0] < now_unix_ms:
+            overdue_unix_ms, request_id = heapq.heappop(self._overdue)
+            sent = self._silent.get(request_id)
+            if sent is not None and sent.overdue_unix_ms == overdue_unix_ms:  # else it was asked again since
+                del self._silent[request_id]
+                self._measured(sent, now_unix_ms - sent.received_unix_ms, now_unix_ms)
+
+    def _measured(self, sent: _Sent, took_ms: float, now_unix_ms: float) -> None:
+        self.breaker.measured(
+            took_ms=took_ms, threshold_ms=sent.threshold_ms, probe=sent.probe, now_unix_ms=now_unix_ms
+        )
+        late = took_ms > sent.soft_ms + _LATE_MS
+        self.limit.measured(late=late, inflight=self.inflight, now_unix_ms=now_unix_ms)

@@ -1,0 +1,177 @@
+"""The workers as this gateway knows them: pure. When would a request that is sent now get its first token?
+
+A worker reports a few times a second, with the partitions that it reads. The broker chooses the partition by the
+session's key, and so the worker: its estimate counts, and no other's. In between, what this gateway has sent it since
+stands on top, less what the machine can have done in that time, so a burst is seen before the next report.
+
+A report is as fresh as its receipt here: a worker's own clock, which may be minutes off, is compared and never used.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.admission.soonest import Soonest
+from shared.wire.messages import Bucket, WorkerReport
+from shared.wire.topics import BUCKETS
+
+# A request takes about so long until a worker counts it, and a report until it is read: what was sent just before a
+# report came is not in it yet.
+_TRANSIT_MS: Final = 50.0
+
+_Place = tuple[Bucket, int]
+_Partitions = Mapping[Bucket, Sequence[int]]
+
+
+@dataclass(slots=True, eq=False)
+class KnownWorker:
+    """A worker by its newest report, and by what this gateway has sent it since."""
+
+    report: WorkerReport
+    received_unix_ms: float
+    _num_sent: int = 0
+    _work_ms: float = 0.0
+    _recent: deque[tuple[float, Bucket]] = field(default_factory=deque)
+    _tried_unix_ms: dict[Bucket, float] = field(default_factory=dict)
+
+    def observe(self, report: WorkerReport, now_unix_ms: float) -> None:
+        """A newer report, which tells all but the last that was sent."""
+        self.report, self.received_unix_ms = report, now_unix_ms
+        self._num_sent, self._work_ms = 0, 0.0
+        self._forget_older(now_unix_ms)
+        for _, bucket in self._recent:
+            self._count(bucket)
+
+    def sent(self, bucket: Bucket, now_unix_ms: float) -> None:
+        """This gateway has published a request that this worker will get."""
+        self._forget_older(now_unix_ms)
+        self._recent.append((now_unix_ms, bucket))
+        self._count(bucket)
+
+    def eta_ms(self, bucket: Bucket, now_unix_ms: float) -> float | None:
+        """From now to the first token of a request sent now; None where the worker does not say."""
+        if bucket not in self.report.first_token_ms:
+            return None
+        floor_ms, end_unix_ms = self.falls(bucket)
+        return max(floor_ms, end_unix_ms - max(now_unix_ms, self.received_unix_ms))
+
+    def falls(self, bucket: Bucket) -> tuple[float, float]:
+        """Below what it does not fall, and when it would reach zero."""
+        report = self.report
+        first_token_ms = report.first_token_ms[bucket]
+        queue_ms = min(report.backlog_ms, first_token_ms)
+        free_slots = max(0, report.slots - report.running - report.waiting)
+        ahead_ms = self._work_ms * (1 - free_slots / self._num_sent) if self._num_sent > free_slots else 0.0
+        return first_token_ms - queue_ms, self.received_unix_ms + first_token_ms + ahead_ms
+
+    def may_try(self, bucket: Bucket, now_unix_ms: float, *, interval_ms: float) -> bool:
+        """Whether one may go to it against its prediction: now and then, else a wrong one would never be found out."""
+        last = self._tried_unix_ms.get(bucket)
+        if last is not None and abs(now_unix_ms - last) < interval_ms:
+            return False
+        self._tried_unix_ms[bucket] = now_unix_ms
+        return True
+
+    def _count(self, bucket: Bucket) -> None:
+        service_ms = self.report.service_ms.get(bucket)
+        if service_ms is not None:
+            self._num_sent += 1
+            self._work_ms += service_ms
+
+    def _forget_older(self, now_unix_ms: float) -> None:
+        while self._recent and abs(now_unix_ms - self._recent[0][0]) >= _TRANSIT_MS:
+            self._recent.popleft()
+
+
+class Fleet:
+    """Owned by the gateway's event loop. A request and a report each take the same time however many workers there
+    are."""
+
+    def __init__(self, *, ttl_ms: float) -> None:
+        """`ttl_ms`: a worker that has been silent for longer predicts nothing, and `expire` forgets it."""
+        self._ttl_ms = ttl_ms
+        self._known: dict[str, KnownWorker] = {}
+        self._readers: dict[_Place, KnownWorker] = {}
+        self._soonest = {bucket: Soonest() for bucket in BUCKETS}
+        self._changed: set[str] = set()  # since the soonest were asked for
+        self.slots = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, worker_id: str) -> bool:
+        return worker_id in self._known
+
+    def observe(self, report: WorkerReport, now_unix_ms: float) -> None:
+        """Take in a report."""
+        known = self._known.get(report.worker_id)
+        if known is None:
+            known = self._known[report.worker_id] = KnownWorker(report, now_unix_ms)
+            self._hand_over(known, {}, report.partitions)
+            self.slots += report.slots
+        else:
+            self._hand_over(known, known.report.partitions, report.partitions)
+            self.slots += report.slots - known.report.slots
+            known.observe(report, now_unix_ms)
+        self._changed.add(report.worker_id)
+
+    def forget(self, worker_id: str) -> bool:
+        """The worker leaves; False where it was not known."""
+        known = self._known.pop(worker_id, None)
+        if known is None:
+            return False
+        self.slots -= known.report.slots
+        self._hand_over(known, known.report.partitions, {})
+        self._changed.add(worker_id)
+        return True
+
+    def expire(self, now_unix_ms: float) -> list[str]:
+        """Forget the silent; returns who they were."""
+        silent = [name for name, known in self._known.items() if not self._fresh(known, now_unix_ms)]
+        for name in silent:
+            self.forget(name)
+        return silent
+
+    def reader(self, bucket: Bucket, partition: int | None, now_unix_ms: float) -> KnownWorker | None:
+        """The worker that will get a request of that partition. Where nobody says that it reads it, as in a rebalance,
+        the soonest of those that serve the bucket; None where no such worker is known."""
+        reader = self._readers.get((bucket, partition)) if partition is not None else None
+        if reader is not None and self._fresh(reader, now_unix_ms):
+            return reader
+        self._order()
+        name = self._soonest[bucket].least(now_unix_ms, counts=lambda name: self._fresh(self._known[name], now_unix_ms))
+        return None if name is None else self._known[name]
+
+    def sent(self, reader: KnownWorker, bucket: Bucket, now_unix_ms: float) -> None:
+        """This gateway has published a request that this worker will get."""
+        reader.sent(bucket, now_unix_ms)
+        self._changed.add(reader.report.worker_id)
+
+    def _fresh(self, known: KnownWorker, now_unix_ms: float) -> bool:
+        """By this gateway's own clock; should that be set back, a report from the time to come is not fresh either."""
+        return abs(now_unix_ms - known.received_unix_ms) <= self._ttl_ms
+
+    def _hand_over(self, known: KnownWorker, before: _Partitions, now: _Partitions) -> None:
+        """What it says anew is its own; of what it says no more, all that nobody else has said since."""
+        if before == now:
+            return
+        was, is_ = _places(before), _places(now)
+        for place in was - is_:
+            if self._readers.get(place) is known:
+                del self._readers[place]
+        self._readers.update(dict.fromkeys(is_ - was, known))
+
+    def _order(self) -> None:
+        for name in self._changed:
+            known = self._known.get(name)
+            for bucket, soonest in self._soonest.items():
+                if known is not None and bucket in known.report.buckets and bucket in known.report.first_token_ms:
+                    soonest.put(name, *known.falls(bucket))
+                else:
+                    soonest.remove(name)
+        self._changed.clear()
+
+
+def _places(partitions: _Partitions) -> set[_Place]:
+    return {(bucket, number) for bucket, numbers in partitions.items() for number in numbers}

@@ -1,0 +1,39 @@
+"""Reports of the workers from `chat.workers`, as they come.
+
+From the topic's end: every worker reports a few times a second, and an older report would be as fresh as its receipt.
+"""
+
+from collections.abc import Callable
+
+from shared.errors import ProtocolError
+from shared.kafka import PartitionReader, Record, read_on
+from shared.telemetry import metrics
+from shared.telemetry.faults import contained
+from shared.wire.codec import decode_report
+from shared.wire.messages import WorkerReport
+
+Reported = Callable[[str, WorkerReport | None], None]
+
+
+async def read_reports(reader: PartitionReader, reported: Reported) -> None:
+    """Connect, as long as it takes, and read until cancelled. What is not a report is counted and skipped."""
+    await reader.start()
+
+    def take(records: list[Record]) -> None:
+        for record in records:
+            with contained("record", offset=record.offset):
+                _tell(record, reported)
+
+    await read_on("kafka workers", reader.read, take)
+
+
+def _tell(record: Record, reported: Reported) -> None:
+    if record.value is None:
+        reported((record.key or b"").decode("utf-8", "replace"), None)
+        return
+    try:
+        report = decode_report(record.value)
+    except ProtocolError:
+        metrics.records_ignored.labels("report").inc()
+        return
+    reported(report.worker_id, report)

@@ -1,0 +1,129 @@
+"""Other gateways' replies, for the answers that were adopted from them: read again from where they begin, and on.
+
+One reader a partition, for as long as an adopted answer of it is open. Whoever comes while it is reading on waits until
+it has caught up; then all who came are served by going back once. Only the records of their sessions are decoded.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.kafka.reply_consumer import decode_replies
+from gateway.request.cursor import Place
+from shared.errors import BrokerUnavailable
+from shared.kafka import LogReader, Outage
+from shared.telemetry.faults import caught
+from shared.telemetry.logs import get_logger
+from shared.wire.messages import Reply
+
+_READ_MS: Final = 50
+_READ_RECORDS: Final = 1_000
+_RETRY_S: Final = 0.2
+
+log = get_logger()
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A partition. `keys` by answer, and how many answers have each is `wanted`. `coming` wait for the next way back;
+    the futures are done when they have been told what it holds."""
+
+    task: asyncio.Task[None] | None = None
+    keys: dict[str, bytes] = field(default_factory=dict)
+    wanted: Counter[bytes | None] = field(default_factory=Counter)
+    coming: list[tuple[int, "asyncio.Future[None]"]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LogFollower:
+    """`open_reader` makes a reader of a partition; `replied` is told what concerns the adopted, in the log's order."""
+
+    open_reader: Callable[[int], LogReader]
+    replied: Callable[[list[Reply]], None] = lambda _: None
+    _followed: dict[int, _Followed] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def join(self, place: Place, session_id: str, response_id: str) -> "asyncio.Future[None]":
+        """Follow an answer whose replies begin there, until it `leave`s. The future is done when all that the log holds
+        of it by now has been told."""
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        followed = self._followed.get(place.partition)
+        if followed is None:
+            followed = self._followed[place.partition] = _Followed()
+            task = asyncio.create_task(self._follow(place.partition, followed), name=f"follow {place.partition}")
+            followed.task = task
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+        if response_id not in followed.keys:
+            key = followed.keys[response_id] = session_id.encode()
+            followed.wanted[key] += 1
+        followed.coming.append((place.offset, told))
+        return told
+
+    def leave(self, partition: int, response_id: str) -> None:
+        """It has ended; where it never joined nothing happens."""
+        followed = self._followed.get(partition)
+        if followed is not None and (key := followed.keys.pop(response_id, None)) is not None:
+            followed.wanted[key] -= 1
+            if not followed.wanted[key]:
+                del followed.wanted[key]
+            if not followed.keys:
+                del self._followed[partition]
+                _tell(followed.coming)
+                if followed.task is not None and followed.task is not asyncio.current_task():
+                    followed.task.cancel()  # it may be waiting for the broker
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _follow(self, partition: int, followed: _Followed) -> None:
+        reader, outage = self.open_reader(partition), Outage("kafka log")
+        round_: list[tuple[int, asyncio.Future[None]]] = []
+        try:
+            await reader.start()
+            log.info("following", partition=partition)
+            end = 0
+            while followed.keys:
+                try:
+                    if followed.coming and not round_:
+                        end = await self._go_back(reader, followed)
+                        round_, followed.coming = followed.coming, []
+                    wanted = followed.wanted
+                    records = await reader.read(timeout_ms=_READ_MS, max_records=_READ_RECORDS, keys=wanted)
+                    self.replied(decode_replies(records))
+                    if round_ and await reader.next_offset() >= end:
+                        _tell(round_)
+                        round_ = []
+                    await asyncio.sleep(0)  # a read of what has been fetched already lets nobody else in
+                except BrokerUnavailable as error:
+                    outage.still(str(error), time.monotonic())
+                    await asyncio.sleep(_RETRY_S)
+        finally:
+            if self._followed.get(partition) is followed:
+                del self._followed[partition]
+            _tell([*round_, *followed.coming])
+            await reader.stop()
+
+    @staticmethod
+    async def _go_back(reader: LogReader, followed: _Followed) -> int:
+        """To where the first of those that came begins; the offset at which all of them have been told."""
+        end = await reader.end()
+        reader.seek(min(offset for offset, _ in followed.coming))
+        return end
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A fault of our own: the deadlines answer the adopted."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            caught("task", error, task=task.get_name())
+
+
+def _tell(waiting: list[tuple[int, "asyncio.Future[None]"]]) -> None:
+    for _, future in waiting:
+        if not future.done():
+            future.set_result(None)

@@ -1,0 +1,135 @@
+"""The questions of adopted requests, from the topics in which they stand: the FAQ may have to answer them.
+
+One way through a partition for all who wait for it, since thousands come together when a gateway has died.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.request.cursor import Place
+from shared.errors import BrokerRefuses, BrokerUnavailable, ProtocolError
+from shared.kafka import LogReader, Record
+from shared.records.requests import open_request
+from shared.telemetry.faults import caught
+from shared.telemetry.logs import get_logger
+from shared.wire.messages import Bucket
+
+_READ_MS: Final = 50
+_READ_RECORDS: Final = 500
+_ONE_WAY_S: Final = 10.0
+_BARRED_S: Final = 60.0
+
+log = get_logger()
+
+
+@dataclass(slots=True)
+class Questions:
+    """`open_reader` makes a reader of a bucket's partition. A bucket whose topic may not be read is left alone for a
+    while."""
+
+    open_reader: Callable[[Bucket, int], LogReader]
+    _asked: dict[str, "asyncio.Future[str]"] = field(default_factory=dict)
+    _waiting: dict[tuple[Bucket, int], dict[int, str]] = field(default_factory=dict)
+    _barred_until_s: dict[Bucket, float] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _stopped: bool = False
+
+    def ask(self, response_id: str, bucket: Bucket, place: Place) -> "asyncio.Future[str]":
+        """What was asked there; nothing where it cannot be had; cancelled by `stop`. While it is being read whoever
+        asks again gets the same future: cancel none, but `shield` it."""
+        future = self._asked.get(response_id)
+        if future is not None:
+            return future
+        future = asyncio.get_running_loop().create_future()
+        if self._stopped:
+            future.cancel()
+            return future
+        if self._barred_until_s.get(bucket, 0.0) > time.monotonic():
+            future.set_result("")
+            return future
+        self._asked[response_id] = future
+        partition = bucket, place.partition
+        if partition not in self._waiting:
+            self._waiting[partition] = {}
+            task = asyncio.create_task(self._read(*partition), name=f"questions {bucket} {place.partition}")
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+        before = self._waiting[partition].pop(place.offset, None)
+        if before is not None:  # of a topic that was made anew
+            self._answer(before, "")
+        self._waiting[partition][place.offset] = response_id
+        return future
+
+    async def stop(self) -> None:
+        """Nobody who waits is told that there was no question."""
+        self._stopped = True
+        for future in self._asked.values():
+            future.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _read(self, bucket: Bucket, number: int) -> None:
+        """Until nobody waits for this partition."""
+        reader = self.open_reader(bucket, number)
+        wanted: dict[int, str] = {}
+        try:
+            await reader.start()
+            while self._waiting[bucket, number]:
+                wanted, self._waiting[bucket, number] = self._waiting[bucket, number], {}
+                try:
+                    async with asyncio.timeout(_ONE_WAY_S):
+                        await self._go_through(reader, wanted, (bucket, number))
+                except TimeoutError:
+                    log.warning("questions_unread", bucket=bucket, partition=number, cause=f"not in {_ONE_WAY_S:g} s")
+                self._missed(wanted)
+        except BrokerRefuses as error:
+            self._barred_until_s[bucket] = time.monotonic() + _BARRED_S
+            log.warning("questions_unread", bucket=bucket, partition=number, cause=str(error))
+        except BrokerUnavailable as error:
+            log.warning("questions_unread", bucket=bucket, partition=number, cause=str(error))
+        finally:
+            self._missed(wanted)
+            self._missed(self._waiting.pop((bucket, number)))
+            await reader.stop()
+
+    async def _go_through(self, reader: LogReader, wanted: dict[int, str], partition: tuple[Bucket, int]) -> None:
+        """From the first that is wanted to the last, or to where the log ends by now. Who comes meanwhile and stands
+        ahead is taken along."""
+        end = await reader.end()
+        reader.seek(min(wanted))
+        while wanted and (at := await reader.next_offset()) < end and at <= max(wanted):
+            coming = self._waiting[partition]
+            wanted.update({offset: coming.pop(offset) for offset in list(coming) if at <= offset < end})
+            for record in await reader.read(timeout_ms=_READ_MS, max_records=_READ_RECORDS):
+                response_id = wanted.pop(record.offset, None)
+                if response_id is not None:
+                    self._answer(response_id, _question_of(record, response_id))
+
+    def _missed(self, wanted: dict[int, str]) -> None:
+        for response_id in wanted.values():
+            self._answer(response_id, "")
+
+    def _answer(self, response_id: str, question: str) -> None:
+        future = self._asked.pop(response_id, None)
+        if future is not None and not future.done():
+            future.set_result(question)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A fault of our own: the FAQ has nothing to look up."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            caught("task", error, task=task.get_name())
+
+
+def _question_of(record: Record, response_id: str) -> str:
+    """Nothing where another request stands there, or none."""
+    try:
+        request = open_request(record.value, record.headers, unreadable=record.unreadable)
+    except ProtocolError as error:
+        log.warning("question_unread", request_id=response_id, cause=str(error))
+        return ""
+    return request.input if request.id == response_id else ""

@@ -1,0 +1,32 @@
+"""Replies from this gateway's own partition of `chat.replies`, in batches as they come."""
+
+from collections.abc import Callable, Iterable
+
+from shared.errors import ProtocolError
+from shared.kafka import PartitionReader, Record, read_on
+from shared.telemetry import metrics
+from shared.telemetry.faults import contained
+from shared.wire.codec import decode_reply
+from shared.wire.messages import Reply
+
+
+async def consume_replies(reader: PartitionReader, replied: Callable[[list[Reply]], None]) -> None:
+    """Read until cancelled. What is not a reply is counted and skipped."""
+
+    def take(records: list[Record]) -> None:
+        if records:
+            replied(decode_replies(records))
+
+    await read_on("kafka replies", reader.read, take)
+
+
+def decode_replies(records: Iterable[Record]) -> list[Reply]:
+    """What is not a reply is counted and left out."""
+    replies: list[Reply] = []
+    for record in records:
+        with contained("record", offset=record.offset):
+            try:
+                replies.append(decode_reply(record.value))
+            except ProtocolError:
+                metrics.replies_dropped.labels("undecodable").inc()
+    return replies

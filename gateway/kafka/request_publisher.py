@@ -1,0 +1,150 @@
+"""Accepted requests and cancels to Kafka."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.request.cursor import Place
+from gateway.request.entry import Entry
+from shared.conversation.session_key import SessionKey
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing, Producer
+from shared.process.clock import now_unix_ms
+from shared.records.requests import Defaults, request_headers, settle
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+from shared.wire.codec import msgpack_encode
+from shared.wire.messages import Adopt, Cancel, ChatRequest, Erase, Notice, ReplyDone, ResponseCreate
+from shared.wire.topics import BROADCAST_PARTITION, TopicNames, session_key
+
+log = get_logger()
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestPublisher:
+    """`away`: Kafka is known to be gone. Nothing waits for it then."""
+
+    producer: Producer
+    topics: TopicNames
+    defaults: Defaults
+    reply_partition: int
+    source: str
+    away: Callable[[], bool]
+
+    def partition_of(self, entry: Entry) -> int | None:
+        """Of its bucket's topic, where it goes; None where Kafka has not said yet how many there are."""
+        topic = self.topics.requests(entry.bucket)
+        return self.producer.partition_of(topic, session_key(entry.tenant, entry.session_id))
+
+    async def enqueue(self, entry: Entry, asked: ResponseCreate) -> "asyncio.Future[object]":
+        """Put the request behind those before it in its topic; `delivered` waits for it. Raises `BrokerUnavailable`,
+        `ProtocolError`."""
+        deadline = entry.deadline.later(entry.clock_ms)
+        request = ChatRequest(
+            id=entry.response_id,
+            session_id=entry.session_id,
+            input=entry.input,
+            tenant=entry.tenant,
+            max_output_tokens=asked.max_output_tokens,
+            temperature=asked.temperature,
+            top_p=asked.top_p,
+            seed=asked.seed,
+            stop=asked.stop,
+            created_unix_ms=entry.asked_unix_ms,
+            generation=entry.generation if entry.sure else None,
+            deadline_unix_ms=deadline.deadline_unix_ms,
+            first_token_unix_ms=deadline.first_token_unix_ms,
+            reply_topic=self.topics.replies,
+            reply_partition=self.reply_partition,
+            metadata=asked.metadata,
+            traceparent=entry.trace.traceparent if entry.trace is not None else asked.traceparent,
+            consent=entry.consent,
+        )
+        order = settle(request, self.defaults, entry.asked_unix_ms)
+        if entry.trace is not None:
+            entry.trace.sent_unix_ms = now_unix_ms()
+        self._check_there()
+        return await self.producer.enqueue(
+            Outgoing(
+                self.topics.requests(entry.bucket),
+                msgpack_encode(request),
+                key=session_key(entry.tenant, entry.session_id),
+                partition=entry.partition,
+                headers=request_headers(order, source=self.source),
+            )
+        )
+
+    async def delivered(self, entry: Entry, delivery: "asyncio.Future[object]") -> Place:
+        """Where the request stands in its topic, when Kafka has acknowledged it. Raises `BrokerUnavailable`,
+        `ProtocolError`."""
+        start = time.perf_counter()
+        written = await self.producer.delivered(self.topics.requests(entry.bucket), delivery)
+        metrics.publish.observe(time.perf_counter() - start)
+        if entry.trace is not None:
+            entry.trace.acked_unix_ms = now_unix_ms()
+        return Place(*written)
+
+    async def cancel(self, entry: Entry) -> None:
+        """Whoever else the answer is written for still gets it."""
+        created, log_partition = entry.asked_unix_ms, entry.log.partition if entry.log is not None else None
+        for partition in {self.reply_partition, log_partition} - {None}:
+            await self._notify(
+                entry, Cancel(request_id=entry.response_id, reply_partition=partition, created_unix_ms=created)
+            )
+
+    async def adopt(self, entry: Entry) -> None:
+        """Have the worker that has it tell it here too."""
+        adopt = Adopt(
+            request_id=entry.response_id, reply_partition=self.reply_partition, created_unix_ms=entry.asked_unix_ms
+        )
+        await self._notify(entry, adopt)
+
+    async def _notify(self, entry: Entry, notice: Notice) -> None:
+        topic, key = self.topics.cancels, session_key(entry.tenant, entry.session_id)
+        place = self.producer.partition_of(topic, key)
+        try:
+            self._check_there()
+            await self.producer.publish(Outgoing(topic, msgpack_encode(notice), key=key, partition=place))
+        except (BrokerUnavailable, ProtocolError) as error:  # the worker finds out by the deadline
+            log.warning("notice_not_published", request_id=entry.response_id, cause=str(error))
+
+    async def ended(self, entry: Entry) -> None:
+        """Write an end of the gateway's own to the log, for the gateway that the client may come back to; nobody waits
+        for the acknowledgement."""
+        response = entry.response
+        if entry.log is None or response is None:
+            return
+        done = ReplyDone(
+            request_id=response.id,
+            session_id=entry.session_id,
+            attempt=max(entry.attempt, 0),
+            status=response.status,
+            reason=response.reason,
+            source=response.source,
+            output_text="" if response.status == "cancelled" else response.output_text,  # it may have been erased
+            usage=response.usage,
+            timings=response.timings,
+            grounding=response.grounding,
+            replaced=response.replaced,
+            origin="gateway",
+        )
+        key = entry.session_id.encode()
+        record = Outgoing(self.topics.replies, msgpack_encode(done), key=key, partition=entry.log.partition)
+        try:
+            await self.producer.enqueue(record)
+        except (BrokerUnavailable, ProtocolError) as error:  # who comes back elsewhere is answered by the deadline
+            log.warning("end_not_logged", request_id=entry.response_id, cause=str(error))
+
+    async def erase(self, session: SessionKey, generation: int) -> None:
+        """Have every worker and gateway forget a conversation's earlier generations. Raises `BrokerUnavailable`,
+        `ProtocolError`."""
+        self._check_there()
+        erase = Erase(tenant=session.tenant, session_id=session.session_id, generation=generation)
+        record = Outgoing(self.topics.erasures, msgpack_encode(erase), partition=BROADCAST_PARTITION)
+        await self.producer.publish(record)
+
+    def _check_there(self) -> None:
+        """Nothing waits for a Kafka that is known to be gone. Raises `BrokerUnavailable`."""
+        if self.away():
+            raise BrokerUnavailable("Kafka is away")

@@ -1,0 +1,202 @@
+"""What a customer has of people: the hand-offs that are asked for or due, and what is thought of the answers."""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from gateway.access.charges import Caller
+from gateway.access.quotas import Quotas
+from gateway.people.handoff_wish import wants_person
+from gateway.people.handoffs import Handoffs, Outcome
+from gateway.people.session_answers import SessionAnswers
+from gateway.request.entry import Entry
+from gateway.session.connection import Connection, refuse
+from shared.conversation.handoffs import Handoff
+from shared.errors import ProtocolError
+from shared.faq import detect_language
+from shared.faq.fallback import Fallback
+from shared.process.background import Background
+from shared.settings.gateway import HandoffSettings
+from shared.telemetry import metrics
+from shared.telemetry.faults import caught
+from shared.telemetry.logs import get_logger
+from shared.wire.messages import (
+    Feedback,
+    FeedbackRecorded,
+    HandoffCreated,
+    HandoffReason,
+    HandoffRequest,
+    Language,
+    Response,
+)
+
+log = get_logger()
+
+_RETRY_AFTER_MS: Final = 5_000
+_SAID: Final[dict[Literal["created", "open", "failed"], dict[Language, str]]] = {
+    "created": {
+        "en": "I have asked a person to take over and passed our conversation on. You can go on asking me meanwhile.",
+        "zh": "已为您申请人工客服，并转交了我们的对话。等待期间，您可以继续问我。",
+    },
+    "open": {
+        "en": "A person has already been asked to take over this conversation. You can go on asking me meanwhile.",
+        "zh": "这次对话已经申请过人工客服。等待期间，您可以继续问我。",
+    },
+    "failed": {
+        "en": "I could not reach anyone just now, so nobody has been asked. Please try again in a moment.",
+        "zh": "暂时联系不上人工客服，尚未为您转接。请稍后再试。",
+    },
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Care:
+    """Owned by the gateway's event loop."""
+
+    settings: HandoffSettings
+    handoffs: Handoffs
+    quotas: Quotas
+    answers: SessionAnswers = field(default_factory=SessionAnswers)
+    _beside: Background = field(default_factory=Background)
+
+    def __len__(self) -> int:
+        """What goes on beside."""
+        return len(self._beside)
+
+    def received(self, connection: Connection, message: HandoffRequest | Feedback) -> None:
+        """Raises `ProtocolError` where it is not taken."""
+        if isinstance(message, Feedback):
+            self._rated(connection, message)
+        else:
+            self._requested(connection, message)
+
+    # --- a client comes back
+
+    def came_back(self, connection: Connection) -> None:
+        """It is told what it may not have heard: that a person has been asked."""
+        if self.settings.enabled:
+            self._beside.start(self._tell_open(connection))
+
+    async def _tell_open(self, connection: Connection) -> None:
+        found = await self.handoffs.find(connection.session.tenant, connection.session.conversation_id)
+        if found is not None:
+            _tell(connection, found)
+
+    # --- a person is asked for
+
+    def _requested(self, connection: Connection, request: HandoffRequest) -> None:
+        """By the client's own message. Raises `ProtocolError`."""
+        if not self.settings.enabled:
+            raise ProtocolError("handoff_not_offered", "nobody is there to take over; ask your question here")
+        self._beside.start(self._request(connection, request))
+
+    async def _request(self, connection: Connection, request: HandoffRequest) -> None:
+        session = connection.session
+        try:
+            outcome = await self._open(session.tenant, session.conversation_id, "requested", request.language)
+            if outcome.handoff is None:
+                raise _nobody_reached()
+        except ProtocolError as error:
+            refuse(connection, error, request.event_id)
+        else:
+            _tell(connection, outcome.handoff, request.event_id)
+        connection.flush()
+
+    async def wished(self, entry: Entry, connection: Connection | None, caller: Caller) -> Fallback | None:
+        """In the words of a question: what that is answered; None where it is any other question. Raises
+        `ProtocolError` where there are too many of them."""
+        if not self.settings.enabled or not wants_person(entry.input):
+            return None
+        await self.quotas.take("handoff", caller)
+        language = detect_language(entry.input)
+        outcome = await self._open(entry.tenant, entry.session_id, "text", language)
+        if outcome.handoff is None:
+            entry.fallback = "broker"
+            metrics.fallbacks.labels("broker").inc()
+            return Fallback(source="busy", text=_SAID["failed"][language], language=language)
+        if connection is not None:
+            _tell(connection, outcome.handoff)
+        said = _SAID["open" if outcome.was_open else "created"][language]
+        return Fallback(source="handoff", text=said, language=language)
+
+    # --- or is due
+
+    def ended(self, entry: Entry, response: Response, connection: Connection | None) -> None:
+        """An answer has ended; after so many that did not help somebody takes over."""
+        known = self.answers.answered(entry.tenant, entry.session_id, response, stood_in=entry.stood_in)
+        if known.first:
+            metrics.conversations.inc()
+        after = self.settings.after_fallbacks
+        if self.settings.enabled and after and known.fallbacks >= after:
+            self._beside.start(self._after_fallbacks(entry, connection))
+
+    async def _after_fallbacks(self, entry: Entry, connection: Connection | None) -> None:
+        """Nobody has asked for it: where it does not come about, nothing is said of it."""
+        with suppress(ProtocolError):
+            outcome = await self._open(entry.tenant, entry.session_id, "fallbacks", detect_language(entry.input))
+            if outcome.handoff is not None and not outcome.was_open and connection is not None:
+                _tell(connection, outcome.handoff)
+
+    async def _open(self, tenant: str, session_id: str, reason: HandoffReason, language: Language) -> Outcome:
+        """Raises `ProtocolError` where there have been too many of the tenant."""
+        response_ids = self.answers.response_ids(tenant, session_id)
+        outcome = Outcome(None)
+        try:
+            outcome = await self.handoffs.open(tenant, session_id, reason, language, response_ids)
+        except ProtocolError:
+            metrics.handoffs.labels(reason, "limited").inc()
+            raise
+        except Exception as error:  # noqa: BLE001 - then nobody has been asked, and that is said
+            caught("handoff", error)
+        said = "failed" if outcome.handoff is None else "open" if outcome.was_open else "created"
+        metrics.handoffs.labels(reason, said).inc()
+        if outcome.handoff is not None:
+            self.answers.handed_over(tenant, session_id)
+        return outcome
+
+    # --- what is thought of an answer
+
+    def _rated(self, connection: Connection, feedback: Feedback) -> None:
+        """Counted once an answer, as it was rated last. Raises `ProtocolError`."""
+        session = connection.session
+        rated = self.answers.rate(session.tenant, session.conversation_id, feedback)
+        if rated.verdict != rated.before:
+            if rated.before is not None:
+                metrics.feedback.labels(rated.source, rated.before, "taken_back").inc()
+            metrics.feedback.labels(rated.source, rated.verdict, "given").inc()
+            log.info("rated", request_id=feedback.response_id, source=rated.source, verdict=rated.verdict)
+        if rated.reason is not None:
+            metrics.feedback_reasons.labels(rated.reason).inc()
+        connection.put(
+            FeedbackRecorded(
+                response_id=feedback.response_id,
+                event_id=feedback.event_id,
+                rating=feedback.rating,
+                resolved=feedback.resolved,
+                reason=feedback.reason,
+            )
+        )
+
+    def forget(self, tenant: str, session_id: str) -> None:
+        """The conversation is erased."""
+        self.answers.forget(tenant, session_id)
+        self.handoffs.forget(tenant, session_id)
+
+
+def _nobody_reached() -> ProtocolError:
+    return ProtocolError(
+        "handoff_failed",
+        "nobody could be reached, and nobody has been asked; try again",
+        kind="server_error",
+        retriable=True,
+        retry_after_ms=_RETRY_AFTER_MS,
+    )
+
+
+def _tell(connection: Connection, handoff: Handoff, event_id: str | None = None) -> None:
+    connection.put(
+        HandoffCreated(
+            handoff_id=handoff.id, reason=handoff.reason, created_at=handoff.created_unix_ms, event_id=event_id
+        )
+    )
+    connection.flush()

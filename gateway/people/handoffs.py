@@ -1,0 +1,127 @@
+"""Hand-offs to people: one of a conversation at a time, and in Kafka before anyone is told of it."""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.access.quotas import Quotas
+from shared.conversation.handoff_store import HandoffStore
+from shared.conversation.handoffs import Handoff, encode_handoff, handoff_headers, transcript_key
+from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
+from shared.kafka import Outgoing, Producer
+from shared.process.clock import wire_unix_ms
+from shared.telemetry.logs import get_logger
+from shared.wire.messages import HandoffReason, Language
+from shared.wire.topics import session_key
+
+log = get_logger()
+
+_MAX_REMEMBERED: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`handoff` is None where Kafka did not take it: nobody has been asked. `was_open`: somebody had been already."""
+
+    handoff: Handoff | None
+    was_open: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Handoffs:
+    """Which are open is known to all gateways by Redis; without it each goes by what it opened itself."""
+
+    producer: Producer
+    topic: str
+    store: HandoffStore
+    open_s: float
+    source: str
+    quotas: Quotas
+    _own: OrderedDict[tuple[str, str], tuple[Handoff, bool]] = field(default_factory=OrderedDict)
+    """What this gateway has opened, and whether Redis has it."""
+    _opening: dict[tuple[str, str], asyncio.Task[Outcome]] = field(default_factory=dict)
+
+    async def open(
+        self, tenant: str, session_id: str, reason: HandoffReason, language: Language, response_ids: tuple[str, ...]
+    ) -> Outcome:
+        """Who asks again while it is open, or on its way to Kafka, has the same. Raises `ProtocolError` where the
+        tenant has had too many."""
+        key = (tenant, session_id)
+        task = self._opening.get(key)
+        if task is None:
+            task = asyncio.create_task(self._open(tenant, session_id, reason, language, response_ids))
+            self._opening[key] = task
+            task.add_done_callback(lambda _: self._opening.pop(key, None))
+            return await asyncio.shield(task)
+        outcome = await asyncio.shield(task)
+        return Outcome(outcome.handoff, was_open=outcome.handoff is not None)
+
+    async def find(self, tenant: str, session_id: str) -> Handoff | None:
+        """The one that is open. One that Redis had and has no more is resolved."""
+        own, stored = self._own.get((tenant, session_id), (None, False))
+        if own is not None and wire_unix_ms() >= own.created_unix_ms + self.open_s * 1_000:
+            own = None
+        try:
+            return await self.store.find(tenant, session_id) or (None if stored else own)
+        except StoreUnavailable:
+            return own
+
+    def forget(self, tenant: str, session_id: str) -> None:
+        """The conversation is erased. What Kafka has stays until its time has passed."""
+        self._own.pop((tenant, session_id), None)
+
+    async def _open(
+        self, tenant: str, session_id: str, reason: HandoffReason, language: Language, response_ids: tuple[str, ...]
+    ) -> Outcome:
+        found = await self.find(tenant, session_id)
+        if found is not None:
+            return Outcome(found, was_open=True)
+        generation = await self._generation(tenant, session_id)
+        await self.quotas.take_handoff(tenant, reason)
+        handoff = Handoff(
+            id=f"handoff_{secrets.token_hex(12)}",
+            tenant=tenant,
+            session_id=session_id,
+            reason=reason,
+            language=language,
+            created_unix_ms=int(wire_unix_ms()),
+            transcript=transcript_key(tenant, session_id),
+            response_ids=response_ids,
+        )
+        try:
+            await self.producer.publish(
+                Outgoing(
+                    self.topic,
+                    encode_handoff(handoff),
+                    key=session_key(tenant, session_id),
+                    headers=handoff_headers(handoff, source=self.source),
+                )
+            )
+        except (BrokerUnavailable, ProtocolError) as error:
+            log.warning("handoff_not_published", handoff=handoff.id, reason=reason, cause=str(error))
+            return Outcome(None)
+        log.info("handed_over", handoff=handoff.id, reason=reason, answers=len(response_ids))
+        await self._remember(handoff, generation)
+        return Outcome(handoff)
+
+    async def _generation(self, tenant: str, session_id: str) -> int:
+        """In which it is asked for. While Redis is away nobody can tell what was erased before."""
+        try:
+            return await self.store.generation(tenant, session_id)
+        except StoreUnavailable:
+            return int(wire_unix_ms())
+
+    async def _remember(self, handoff: Handoff, generation: int) -> None:
+        try:
+            if not await self.store.put(handoff, generation=generation, open_s=self.open_s):
+                return  # erased meanwhile
+            stored = True
+        except StoreUnavailable:
+            stored = False
+        key = (handoff.tenant, handoff.session_id)
+        self._own[key] = (handoff, stored)
+        self._own.move_to_end(key)
+        if len(self._own) > _MAX_REMEMBERED:
+            self._own.popitem(last=False)

@@ -1,0 +1,136 @@
+"""What each session was answered lately, and what its customer thought of it: pure, and bounded.
+
+It tells whether somebody may rate an answer, how often in a row nothing helped, and which answers a person who takes
+over should know.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from shared.errors import ProtocolError
+from shared.wire.messages import Feedback, RatingReason, Response, Source
+
+MAX_ANSWERS: Final = 50_000
+MAX_OF_A_SESSION: Final = 20
+Verdict = Literal["resolved", "unresolved"]
+
+
+@dataclass(slots=True)
+class _Answer:
+    source: Source
+    verdict: Verdict | None = None
+    reason: RatingReason | None = None
+
+
+@dataclass(slots=True)
+class _Session:
+    answers: dict[str, _Answer] = field(default_factory=dict)
+    fallbacks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """`fallbacks` in a row, this answer included, and answers that nothing is known; `first`: the conversation's first
+    here."""
+
+    fallbacks: int
+    first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """What counts of an answer now, and what counted before; None where nobody had rated it. `reason` is set where it
+    is another than before."""
+
+    source: Source
+    verdict: Verdict
+    before: Verdict | None
+    reason: RatingReason | None
+
+
+def verdict_of(feedback: Feedback) -> Verdict | None:
+    """Whether the answer settled the matter: as its customer says it, else as the rating does."""
+    if feedback.resolved is not None:
+        return "resolved" if feedback.resolved else "unresolved"
+    if feedback.rating is not None:
+        return "resolved" if feedback.rating == "up" else "unresolved"
+    return None
+
+
+class SessionAnswers:
+    """Owned by the gateway's event loop. Of all sessions together at most `max_answers` are remembered, the sessions
+    that were silent for longest forgotten first; of one session its last `max_of_a_session`."""
+
+    def __init__(self, max_answers: int = MAX_ANSWERS, max_of_a_session: int = MAX_OF_A_SESSION) -> None:
+        self._max_answers = max_answers
+        self._max_of_a_session = max_of_a_session
+        self._sessions: OrderedDict[tuple[str, str], _Session] = OrderedDict()
+        self._num_answers = 0
+
+    def __len__(self) -> int:
+        """Answers that are remembered."""
+        return self._num_answers
+
+    def answered(self, tenant: str, session_id: str, response: Response, *, stood_in: bool = False) -> Known:
+        """An answer has ended; `stood_in`: it was given since no worker gave one in time. One that its customer
+        stopped, that failed, that returns a greeting or says what may help tells nothing."""
+        key = (tenant, session_id)
+        first = key not in self._sessions
+        session = self._sessions.setdefault(key, _Session())
+        self._sessions.move_to_end(key)
+        if response.id not in session.answers:
+            session.answers[response.id] = _Answer(response.source)
+            self._num_answers += 1
+            if stood_in or (response.source == "unsure" and not response.grounding):
+                session.fallbacks += 1
+            elif response.status not in {"cancelled", "failed"} and response.source not in {"courtesy", "unsure"}:
+                session.fallbacks = 0
+        self._forget_oldest(session)
+        return Known(session.fallbacks, first)
+
+    def handed_over(self, tenant: str, session_id: str) -> None:
+        """A person was asked: the fallbacks until now have had their consequence."""
+        session = self._sessions.get((tenant, session_id))
+        if session is not None:
+            session.fallbacks = 0
+
+    def response_ids(self, tenant: str, session_id: str) -> tuple[str, ...]:
+        """The last ones, oldest first."""
+        session = self._sessions.get((tenant, session_id))
+        return () if session is None else tuple(session.answers)
+
+    def rate(self, tenant: str, session_id: str, feedback: Feedback) -> Rated:
+        """The last rating of an answer counts. Raises `ProtocolError` for an answer that is none of the session's, or
+        that is not remembered here, and for feedback that says nothing."""
+        verdict = verdict_of(feedback)
+        if verdict is None:
+            raise ProtocolError("invalid_field", "feedback has a rating (up, down), or resolved", param="rating")
+        session = self._sessions.get((tenant, session_id))
+        answer = session.answers.get(feedback.response_id) if session is not None else None
+        if answer is None:
+            raise ProtocolError(
+                "unknown_response",
+                f"no answer {feedback.response_id!r} of this session has ended here, or not among its last "
+                f"{self._max_of_a_session}; rate one of those",
+                param="response_id",
+            )
+        self._sessions.move_to_end((tenant, session_id))
+        reason = feedback.reason if feedback.reason != answer.reason else None
+        rated = Rated(answer.source, verdict, answer.verdict, reason)
+        answer.verdict, answer.reason = verdict, feedback.reason
+        return rated
+
+    def forget(self, tenant: str, session_id: str) -> None:
+        """The conversation is erased."""
+        session = self._sessions.pop((tenant, session_id), None)
+        if session is not None:
+            self._num_answers -= len(session.answers)
+
+    def _forget_oldest(self, session: _Session) -> None:
+        while len(session.answers) > self._max_of_a_session:
+            del session.answers[next(iter(session.answers))]
+            self._num_answers -= 1
+        while self._num_answers > self._max_answers:
+            _, silent = self._sessions.popitem(last=False)
+            self._num_answers -= len(silent.answers)

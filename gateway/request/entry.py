@@ -1,0 +1,190 @@
+"""A request as the gateway holds it, and what becomes of it for its client. Pure."""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from gateway.admission.control import FallbackReason
+from gateway.request.cursor import Place, Told, digest_of
+from gateway.request.outbox import Opened, Shown
+from gateway.request.trace_times import RequestTrace
+from shared.conversation.session_key import SessionKey
+from shared.conversation.turn import Turn
+from shared.faq.fallback import Fallback
+from shared.wire.deadline import Deadline
+from shared.wire.messages import Bucket, Consent, Response, ResponseCreated
+
+# An answer that is adopted is read from the log for so long, at most, before its own gateway's clock may end it; beyond
+# a deadline that is still to come only so far.
+_RECALL_MS: Final = 1_000
+_OVER_DEADLINE_MS: Final = 200
+
+Item = Opened | Shown | Response
+
+
+class State(Enum):
+    COUNTING = auto()
+    PUBLISHING = auto()
+    WAITING = auto()
+    STREAMING = auto()
+    DONE = auto()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Entry:
+    """One request. `connection_id` is the connection that hears of it; None after that was lost. `eta_ms` is the first
+    text's predicted time from receipt; None where nothing is known, or the workers do not get the request. `generation`
+    is its conversation's; not `sure`: Redis was away, and it goes by when the question was asked. Its moments on the
+    wire are `clock_ms` ahead of this process's time.
+
+    `partition` of its bucket's topic, None where that is not known. `log` and `request` are as in `Told`. `seen`
+    characters of the text, of the checksum `seen_crc`, its client has from before it came back; 0 once the text here
+    has reached them. `promised` is set while an adopted answer is being read
+    from the log: its own deadlines, which `deadline` may be beyond meanwhile. `latest_unix_ms`: until then something
+    may be waited for to end an adopted answer. `trace` is None where another gateway began it and told of none.
+    `stood_in`: a gateway answered from the FAQ, or said "busy", since no worker did in time; a worker may give the
+    FAQ's entry too, by its own decision. `settled`: its end was told, and is in the books.
+    """
+
+    response_id: str
+    event_id: str
+    tenant: str
+    session_id: str
+    connection_id: str | None
+    input: str
+    received_unix_ms: float
+    deadline: Deadline
+    clock_ms: int = 0
+    generation: int = 0
+    sure: bool = True
+    consent: Consent | None = None
+    state: State = State.COUNTING
+    bucket: Bucket = "short"
+    partition: int | None = None
+    fallback: FallbackReason | None = None
+    eta_ms: float | None = None
+    published: bool = False
+    adopted: bool = False
+    latest_unix_ms: float = 0.0
+    promised: Deadline | None = None
+    log: Place | None = None
+    request: Place | None = None
+    seen: int = 0
+    seen_crc: int = 0
+    admitted_unix_ms: float | None = None
+    first_text_unix_ms: float | None = None
+    attempt: int = -1
+    diverged: bool = False
+    stood_in: bool = False
+    chars: int = 0
+    parts: list[str] = field(default_factory=list)
+    response: Response | None = None
+    done_unix_ms: float = 0.0
+    settled: bool = False
+    trace: RequestTrace | None = None
+
+    @property
+    def asked_unix_ms(self) -> int:
+        """When it was received, on the wire: in its record, its cursor and its cancel the same."""
+        return int(self.received_unix_ms + self.clock_ms)
+
+    @property
+    def session(self) -> SessionKey:
+        return SessionKey(self.tenant, self.session_id)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+    @property
+    def done(self) -> bool:
+        return self.state is State.DONE
+
+    @property
+    def heard(self) -> bool:
+        """Whether a worker has said a word of it here."""
+        return self.attempt >= 0
+
+    @property
+    def created(self) -> bool:
+        """Whether the client has been told that its answer is assured."""
+        return self.state in {State.WAITING, State.STREAMING, State.DONE}
+
+    @property
+    def started(self) -> bool:
+        """Whether its client has text."""
+        return self.created and bool(self.chars or self.seen)
+
+    def opened(self) -> Opened:
+        """Told from its beginning, or again."""
+        return Opened(
+            ResponseCreated(
+                response_id=self.response_id,
+                event_id=self.event_id,
+                bucket=self.bucket,
+                eta_ms=round(self.eta_ms) if self.eta_ms is not None else None,
+            ),
+            self._told(),
+            self.received_unix_ms,
+        )
+
+    def turn(self, answer: Fallback) -> Turn:
+        """How the conversation remembers what was answered in the model's stead."""
+        return Turn(
+            request_id=self.response_id,
+            user=self.input,
+            assistant=answer.text,
+            source=answer.source,
+            asked_unix_ms=self.asked_unix_ms,
+            grounding=answer.grounding,
+            generation=self.generation,
+        )
+
+    def _told(self) -> Told:
+        received, promise = int(self.received_unix_ms), self.promised or self.deadline
+        return Told(
+            digest=digest_of(self.response_id),
+            event_id=self.event_id,
+            bucket=self.bucket,
+            received_unix_ms=self.asked_unix_ms,
+            first_token_ms=promise.first_token_unix_ms - received,
+            deadline_ms=promise.deadline_unix_ms - received,
+            log=self.log,
+            request=self.request,
+            trace=self.trace.told if self.trace is not None else None,
+            generation=self.generation,
+        )
+
+
+def adopted(told: Told, session: SessionKey, connection_id: str, now_unix_ms: int) -> Entry:
+    """An answer that another gateway began, as its client tells of it, of its age by now. Until it is recalled, or for
+    a while, the log may still say how it went on, and its deadlines wait for that."""
+    now = now_unix_ms
+    start = now - told.age_ms
+    hard = start + told.deadline_ms
+    promised = Deadline(first_token_unix_ms=start + told.first_token_ms, deadline_unix_ms=hard)
+    latest = now + _RECALL_MS if hard <= now else min(now + _RECALL_MS, hard + _OVER_DEADLINE_MS)
+    return Entry(
+        response_id=told.response_id,
+        event_id=told.event_id,
+        tenant=session.tenant,
+        session_id=session.session_id,
+        connection_id=connection_id,
+        input="",
+        received_unix_ms=start,
+        deadline=Deadline(
+            first_token_unix_ms=max(promised.first_token_unix_ms, latest), deadline_unix_ms=max(hard, latest)
+        ),
+        promised=promised,
+        clock_ms=told.received_unix_ms - start,
+        generation=told.generation,
+        state=State.WAITING,
+        bucket=told.bucket,
+        published=told.request is not None,
+        adopted=True,
+        latest_unix_ms=(now + _RECALL_MS if hard <= now else hard) + _OVER_DEADLINE_MS,
+        log=told.log,
+        request=told.request,
+        seen=told.chars,
+        seen_crc=told.crc,
+    )

@@ -1,0 +1,385 @@
+"""Every request without its terminal event: pure. What is shown, once and in order; what is due; who waits for it.
+
+    COUNTING → PUBLISHING → WAITING → STREAMING → DONE
+
+Replies may come late, twice, with gaps, from two workers, or before Kafka's acknowledgement of the request reached us.
+Text is placed by its `offset`: an overlap is dropped, a gap is filled by the terminal event, which carries the whole
+text. The first terminal event wins, whoever gives it: the worker, the client's cancel, the fallback or the deadline.
+"""
+
+import heapq
+from collections import OrderedDict
+from typing import Final, Literal
+
+import msgspec
+
+from gateway.request.cursor import Told, checksum
+from gateway.request.entry import Entry, Item, State, adopted
+from gateway.request.outbox import Shown
+from shared.conversation.session_key import SessionKey
+from shared.faq.fallback import Fallback
+from shared.wire.messages import (
+    Bucket,
+    ErrorDetail,
+    Grounding,
+    Reason,
+    Reply,
+    ReplyDelta,
+    ReplyDone,
+    Response,
+    Source,
+    Status,
+    Timings,
+    Usage,
+)
+
+_REMEMBERED_DONE = 2_000
+_REMEMBERED_MS = 120_000.0
+
+
+class InflightTable:
+    """Owned by the gateway's event loop."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._by_event: dict[tuple[str, str], Entry] = {}
+        self._done: OrderedDict[str, Entry] = OrderedDict()
+        self._erased: OrderedDict[str, None] = OrderedDict()
+        self._due: list[tuple[int, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, response_id: str) -> Entry | None:
+        return self._entries.get(response_id)
+
+    def get_any(self, response_id: str) -> Entry | None:
+        """Unanswered, or answered a short while ago."""
+        return self._entries.get(response_id) or self._done.get(response_id)
+
+    def find(self, tenant: str, session_id: str, event_id: str) -> Entry | None:
+        """The request that this event asked for: unanswered, or answered a short while ago."""
+        return self._by_event.get((f"{tenant}/{session_id}", event_id))
+
+    def named(self, tenant: str, session_id: str, response_id: str | None, event_id: str | None) -> Entry | None:
+        """The session's request of that id, else that of the event: unanswered, or answered a short while ago."""
+        entry = self.get_any(response_id) if response_id else None
+        if entry is None and event_id:
+            entry = self.find(tenant, session_id, event_id)
+        return entry if entry is not None and (entry.tenant, entry.session_id) == (tenant, session_id) else None
+
+    def erased(self, session: SessionKey, generation: int) -> list[Entry]:
+        """Those without their end that an erasure has reached: the conversation is in this generation now."""
+        return [entry for entry in self._entries.values() if entry.session == session and entry.generation < generation]
+
+    def why_dropped(self, reply: Reply) -> Literal["session", "erased", "unknown"]:
+        """Why nobody is shown a reply: it is of another `session` than the request of its id, of a generation that was
+        `erased`, or nothing is known of it."""
+        if reply.request_id in self._entries:
+            return "session"
+        return "erased" if reply.request_id in self._erased else "unknown"
+
+    # --- a request comes
+
+    def accept(self, entry: Entry) -> None:
+        self._entries[entry.response_id] = entry
+        named = self._by_event.get(_event_key(entry))
+        if named is None or named.generation <= entry.generation:  # else this one comes back to hear that it was erased
+            self._by_event[_event_key(entry)] = entry
+        self._watch(entry)
+
+    def _watch(self, entry: Entry) -> None:
+        heapq.heappush(self._due, (entry.deadline.first_token_unix_ms, entry.response_id))
+        heapq.heappush(self._due, (entry.deadline.deadline_unix_ms, entry.response_id))
+
+    def refuse(self, entry: Entry) -> None:
+        """It was never accepted after all: the client gets an error instead of an answer."""
+        entry.state = State.DONE
+        self._entries.pop(entry.response_id, None)
+        self._unname(entry)
+
+    def admit(self, entry: Entry, bucket: Bucket, now_unix_ms: float) -> None:
+        """Counted and on its way to Kafka."""
+        if entry.state is State.COUNTING:
+            entry.state = State.PUBLISHING
+            entry.bucket = bucket
+            entry.admitted_unix_ms = now_unix_ms
+
+    def acknowledge(self, entry: Entry) -> list[Item]:
+        """Kafka has the request. Replies that came sooner are shown now."""
+        entry.published = True
+        if entry.state is not State.PUBLISHING:
+            return []
+        entry.state = State.STREAMING if entry.chars else State.WAITING
+        return _told_whole(entry)
+
+    def reattach(self, entry: Entry, connection_id: str) -> list[Item]:
+        """The client asks again, on this or another connection: all so far, never a second computation."""
+        entry.connection_id = connection_id
+        if entry.seen:
+            self._watch(entry)  # it may have no text any more, and its soft deadline have been passed over
+        entry.seen = 0
+        if not entry.created:
+            return []
+        return [*_told_whole(entry), *([entry.response] if entry.response is not None else [])]
+
+    def resume(self, entry: Entry, connection_id: str, told: Told) -> list[Item]:
+        """The client comes back and has been told so much: the rest, as far as it is known here."""
+        entry.connection_id = connection_id
+        if not entry.created:
+            return []  # it was asked again here meanwhile, and will be told from its beginning
+        entry.seen, entry.seen_crc = told.chars, told.crc
+        if not entry.started:
+            self._watch(entry)  # by an older cursor than the last: its soft deadline may have been passed over
+        if entry.response is None:
+            return _unseen(entry)
+        return [*(_unseen(entry) or _told_anew(entry)), entry.response]
+
+    def adopt(self, told: Told, session: SessionKey, connection_id: str, now_unix_ms: float) -> Entry:
+        """The client comes back with an answer that another gateway began, of its age by now."""
+        entry = adopted(told, session, connection_id, int(now_unix_ms))
+        self.accept(entry)
+        return entry
+
+    def recalled(self, entry: Entry) -> None:
+        """What the log holds of an adopted answer has been read: from now on its own deadlines count."""
+        if entry.promised is None or entry.done:
+            return
+        entry.deadline, entry.promised = entry.promised, None
+        self._watch(entry)
+
+    def detach(self, connection_id: str) -> None:
+        """A connection is gone; its requests go on (a dropped socket is not a cancel)."""
+        for entry in self._entries.values():
+            if entry.connection_id == connection_id:
+                entry.connection_id = None
+
+    # --- replies come
+
+    def delta(self, reply: ReplyDelta, now_unix_ms: float) -> list[Item]:
+        """The text that is new, to be shown now; nothing for what is late, repeated, or behind a gap."""
+        entry = self._entries.get(reply.request_id)
+        if entry is None or reply.attempt < entry.attempt or entry.diverged:
+            return []
+        entry.attempt = reply.attempt
+        overlap = entry.chars - reply.offset
+        text = reply.delta
+        if overlap < 0:
+            return []  # a delta was lost: the terminal event fills the gap
+        if overlap > 0:
+            shown = entry.text[reply.offset :]
+            if shown[: len(text)] != text[: len(shown)]:
+                entry.diverged = True
+                return []
+            text = text[overlap:]
+        return self._show(entry, text, now_unix_ms) if text else []
+
+    def _show(self, entry: Entry, text: str, now_unix_ms: float) -> list[Item]:
+        shown = Shown(entry.response_id, entry.chars, text)
+        entry.parts.append(text)
+        entry.chars += len(text)
+        if entry.first_text_unix_ms is None and not entry.adopted:
+            entry.first_text_unix_ms = now_unix_ms
+        if entry.trace is not None:
+            entry.trace.last_text_unix_ms = now_unix_ms
+        if entry.state is State.WAITING:
+            entry.state = State.STREAMING
+        if not entry.created:
+            return []
+        return _unseen(entry) if entry.seen else [shown]
+
+    def finish(self, entry: Entry, reply: ReplyDone, now_unix_ms: float) -> list[Item]:
+        """The terminal event of a worker, or of another gateway that holds this answer too. Where a worker's text does
+        not continue what was shown, the answer has failed: two texts are never spliced. A cut that came a little sooner
+        contradicts nothing, and a gateway's word stands: it is told anew."""
+        items: list[Item] = []
+        if not entry.created:  # not acknowledged yet, or asked again here and still being counted
+            _drop_unseen(entry)
+            items.append(entry.opened())
+            entry.state, entry.published = State.WAITING, True
+        cut = reply.reason in _CUT and entry.text.startswith(reply.output_text)
+        if not cut and not reply.output_text.startswith(entry.text):
+            if reply.origin != "gateway":
+                return self._end(entry, now_unix_ms, status="failed", reason="internal", source="model", reply=reply)
+            if not entry.seen:
+                items.append(entry.opened())
+            _drop_unseen(entry)
+        new = reply.output_text[entry.chars :]
+        rest = self._show(entry, new, now_unix_ms) if new else []
+        entry.stood_in = reply.origin == "gateway" and reply.source in _IN_THE_MODELS_STEAD
+        end = self._end(entry, now_unix_ms, status=reply.status, reason=reply.reason, source=reply.source, reply=reply)
+        return [*items, *rest, *end]
+
+    # --- the gateway itself ends it
+
+    def fall_back(self, entry: Entry, fallback: Fallback, now_unix_ms: float) -> list[Item]:
+        """The FAQ answers. Only where nothing of the model's text was shown."""
+        if entry.chars and entry.created:
+            raise AssertionError(f"{entry.response_id} has text already")
+        items: list[Item] = [] if entry.created else [entry.opened()]
+        _drop_unseen(entry)
+        entry.state = State.STREAMING
+        entry.stood_in = fallback.source in _IN_THE_MODELS_STEAD
+        shown = self._show(entry, fallback.text, now_unix_ms)
+        ended = self._end(
+            entry,
+            now_unix_ms,
+            status="completed",
+            reason="stop",
+            source=fallback.source,
+            grounding=fallback.grounding,
+        )
+        return [*items, *shown, *ended]
+
+    def cut(self, entry: Entry, now_unix_ms: float) -> list[Item]:
+        """The deadline: what is written stands, the rest is cut."""
+        return self._end(entry, now_unix_ms, status="incomplete", reason="deadline", source="model")
+
+    def cancel(self, entry: Entry, now_unix_ms: float) -> list[Item]:
+        """The client does not want it any more."""
+        items = _opened_at_last(entry)
+        return [*items, *self._end(entry, now_unix_ms, status="cancelled", reason="client", source="model")]
+
+    def fail(self, entry: Entry, error: ErrorDetail, now_unix_ms: float) -> list[Item]:
+        """A fault of our own: what is written stands."""
+        items = _opened_at_last(entry)
+        end = self._end(entry, now_unix_ms, status="failed", reason="internal", source="model", error=error)
+        return [*items, *end]
+
+    def _end(
+        self,
+        entry: Entry,
+        now_unix_ms: float,
+        *,
+        status: Status,
+        reason: Reason,
+        source: Source,
+        reply: ReplyDone | None = None,
+        grounding: tuple[Grounding, ...] = (),
+        error: ErrorDetail | None = None,
+    ) -> list[Item]:
+        entry.response = Response(
+            id=entry.response_id,
+            status=status,
+            reason=reason,
+            source=source,
+            output_text=entry.text,
+            usage=reply.usage if reply else Usage(),
+            timings=_timings(entry, reply.timings if reply else Timings(), now_unix_ms),
+            model=reply.model if reply else None,
+            error=reply.error if reply else error,
+            grounding=reply.grounding if reply else grounding,
+            replaced=reply.replaced if reply else (),
+        )
+        entry.state = State.DONE
+        entry.done_unix_ms = now_unix_ms
+        del self._entries[entry.response_id]
+        self._remember(entry)
+        return [*_told_anew(entry), entry.response]
+
+    def _remember(self, entry: Entry) -> None:
+        """For a while, a repeated event finds its answer."""
+        self._done[entry.response_id] = entry
+        oldest_ms = entry.done_unix_ms - _REMEMBERED_MS
+        while self._done:
+            first = next(iter(self._done.values()))
+            if len(self._done) <= _REMEMBERED_DONE and first.done_unix_ms >= oldest_ms:
+                return
+            self._done.popitem(last=False)
+            self._unname(first)
+
+    def forget_session(self, session: SessionKey, generation: int) -> None:
+        """Drop what is remembered of a conversation's earlier generations."""
+        for entry in [e for e in self._done.values() if e.session == session and e.generation < generation]:
+            self.forget(entry)
+
+    def forget(self, entry: Entry) -> None:
+        """Drop one that has ended, and was erased."""
+        if self._done.get(entry.response_id) is entry:
+            del self._done[entry.response_id]
+            self._unname(entry)
+        self._erased[entry.response_id] = None
+        if len(self._erased) > _REMEMBERED_DONE:
+            self._erased.popitem(last=False)
+
+    def _unname(self, entry: Entry) -> None:
+        if self._by_event.get(_event_key(entry)) is entry:
+            del self._by_event[_event_key(entry)]
+
+    # --- time passes
+
+    def next_due_unix_ms(self) -> int | None:
+        """When `late` has to be asked next."""
+        while self._due and self._due[0][1] not in self._entries:
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def late(self, now_unix_ms: float) -> list[Entry]:
+        """Requests that missed a deadline: without text the first token's, else the answer's. Each is to be ended now,
+        by `fall_back` where nothing was shown, else by `cut`."""
+        late: dict[str, Entry] = {}
+        while (due := self.next_due_unix_ms()) is not None and due <= now_unix_ms:
+            _, response_id = heapq.heappop(self._due)
+            entry = self._entries[response_id]
+            if entry.deadline.expired(now_unix_ms, started=entry.started):
+                late[response_id] = entry
+        return list(late.values())
+
+
+# Ends that are a matter of the moment: by the deadline, by the client's will, or since a second worker would not begin
+# again what the first had begun and was killed over.
+_CUT = ("deadline", "client", "infeasible")
+_IN_THE_MODELS_STEAD: Final[tuple[Source, ...]] = ("faq", "busy")
+
+
+def _drop_unseen(entry: Entry) -> None:
+    """Text that came before the client heard of its answer: it is replaced, not continued."""
+    entry.parts.clear()
+    entry.chars = 0
+    entry.first_text_unix_ms = None
+
+
+def _opened_at_last(entry: Entry) -> list[Item]:
+    """Nothing where its client knows of it already."""
+    if entry.created:
+        return []
+    _drop_unseen(entry)
+    return [entry.opened()]
+
+
+def _event_key(entry: Entry) -> tuple[str, str]:
+    return (f"{entry.tenant}/{entry.session_id}", entry.event_id)
+
+
+def _told_whole(entry: Entry) -> list[Item]:
+    return [entry.opened(), *([Shown(entry.response_id, 0, entry.text)] if entry.chars else [])]
+
+
+def _unseen(entry: Entry) -> list[Item]:
+    """What the client has not seen, once the text here has reached what it has; all of it where that is another."""
+    if entry.chars < entry.seen:
+        return []
+    text, seen = entry.text, entry.seen
+    if checksum(text[:seen]) != entry.seen_crc and seen:
+        return _told_anew(entry)
+    entry.seen = 0
+    return [Shown(entry.response_id, seen, text[seen:])] if entry.chars > seen else []
+
+
+def _told_anew(entry: Entry) -> list[Item]:
+    """From the beginning, where the client has seen a text that is not this one's beginning."""
+    if not entry.seen:
+        return []
+    entry.seen = 0
+    return _told_whole(entry)
+
+
+def _timings(entry: Entry, worker: Timings, now_unix_ms: float) -> Timings:
+    """The worker's timings and the gateway's own."""
+    start = entry.received_unix_ms
+    return msgspec.structs.replace(
+        worker,
+        admission_ms=round(entry.admitted_unix_ms - start, 3) if entry.admitted_unix_ms is not None else None,
+        ttft_ms=round(entry.first_text_unix_ms - start, 3) if entry.first_text_unix_ms is not None else None,
+        total_ms=round(now_unix_ms - start, 3),
+    )

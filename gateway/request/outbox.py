@@ -1,0 +1,143 @@
+"""What waits to be written to one client: pure, in order, and no bigger for a slow client.
+
+Deltas of one answer that are not yet written are merged into one, so what waits is bounded by the text of the answers
+in flight. `seq` is given when a delta leaves, so it has no gap however deltas were merged; it starts at 0 with each
+`response.created`. So is the cursor: it says what has left, of every answer that is open.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from gateway.request.cursor import Seal, Told
+from shared.wire.messages import Response, ResponseCreated, ResponseDelta, ResponseDone, ServerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An answer is assured, and told from its beginning; `told` is its part of the cursor. It was received then, by the
+    process's time."""
+
+    created: ResponseCreated
+    told: Told
+    received_unix_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Text of an answer for its client; `offset` is the number of characters before it."""
+
+    response_id: str
+    offset: int
+    text: str
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A delta that is not written yet. Its parts are joined when it leaves: who reads little has many."""
+
+    response_id: str
+    offset: int
+    parts: list[str]
+
+
+_Item = ServerMessage | Opened | _Growing | Response
+
+
+class Outbox:
+    """`begin` comes before the first answer."""
+
+    __slots__ = ("_growing", "_items", "_received_unix_ms", "_seal", "_told", "merged", "size_chars")
+
+    def __init__(self) -> None:
+        self._items: list[_Item] = []
+        self._growing: dict[str, _Growing] = {}
+        self._told: dict[str, Told] = {}
+        self._received_unix_ms: dict[str, float] = {}
+        self._seal: Seal | None = None
+        self.size_chars = 0
+        self.merged = 0
+
+    def __len__(self) -> int:
+        """Messages that wait."""
+        return len(self._items)
+
+    def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
+        """The session's name is known; its client comes back with these answers open, each of its age by now."""
+        self._seal = seal
+        self._told = {each.response_id: each for each in told}
+        self._received_unix_ms = {name: now_unix_ms - each.age_ms for name, each in self._told.items()}
+
+    def put(self, item: ServerMessage | Opened | Shown | Response) -> None:
+        if isinstance(item, Shown):
+            self.size_chars += len(item.text)
+            waiting = self._growing.get(item.response_id)
+            if waiting is not None:
+                waiting.parts.append(item.text)
+                self.merged += 1
+                return
+            growing = self._growing[item.response_id] = _Growing(item.response_id, item.offset, [item.text])
+            self._items.append(growing)
+            return
+        if isinstance(item, Response):
+            self.size_chars += len(item.output_text)
+            self._growing.pop(item.id, None)
+        elif isinstance(item, Opened):  # from here on the answer is told from its beginning
+            self._growing.pop(item.created.response_id, None)
+        self._items.append(item)
+
+    def let_go(self, response_id: str) -> None:
+        """Another client's outbox has this answer from now on: nothing more is told of it here, nor by the cursor."""
+        self._told.pop(response_id, None)
+        kept = [item for item in self._items if _answer_of(item) != response_id]
+        self._items, self.size_chars = kept, sum(map(_size, kept))
+
+    def take(self, now_unix_ms: float) -> list[ServerMessage]:
+        """Everything that waits, in order, with its `seq` and its cursor."""
+        items, self._items = self._items, []
+        self._growing.clear()
+        self.size_chars = 0
+        return [self._number(item, now_unix_ms) for item in items]
+
+    def _number(self, item: _Item, now: float) -> ServerMessage:
+        if isinstance(item, _Growing):
+            told, text = self._told[item.response_id], "".join(item.parts)
+            seq = told.seq
+            told.tell(text)
+            return ResponseDelta(
+                response_id=item.response_id, seq=seq, offset=item.offset, delta=text, cursor=self._cursor(now)
+            )
+        if isinstance(item, Opened):
+            name = item.created.response_id
+            self._told[name], self._received_unix_ms[name] = item.told, item.received_unix_ms
+            return msgspec.structs.replace(item.created, cursor=self._cursor(now))
+        if isinstance(item, Response):
+            self._told.pop(item.id, None)
+            return ResponseDone(response=item, cursor=self._cursor(now))
+        return item
+
+    def _cursor(self, now: float) -> str:
+        assert self._seal is not None  # no answer comes before the session has begun
+        for name, told in self._told.items():
+            told.age_ms = max(0, int(now - self._received_unix_ms[name]))
+        return self._seal.write(self._told.values())
+
+
+def _answer_of(item: _Item) -> str | None:
+    """The id of the answer that an item belongs to; None where it belongs to none."""
+    match item:
+        case _Growing():
+            return item.response_id
+        case Opened():
+            return item.created.response_id
+        case Response():
+            return item.id
+    return None
+
+
+def _size(item: _Item) -> int:
+    """The characters of text in an item."""
+    if isinstance(item, _Growing):
+        return sum(map(len, item.parts))
+    return len(item.output_text) if isinstance(item, Response) else 0

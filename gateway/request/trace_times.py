@@ -1,0 +1,49 @@
+"""What is noted of a request for its trace while it runs. Pure."""
+
+from dataclasses import dataclass
+
+from shared.tracing.context import TraceContext
+from shared.tracing.worker import WorkerHalf
+
+# Of the spans under the gateway's own, the one that the workers are told to be under (`SpanTree.add`).
+SEND_SPAN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """The context of the gateway that began the trace, and when this one took the answer over."""
+
+    begun: TraceContext
+    unix_ms: float
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestTrace:
+    """`traceparent` goes with the request to the workers. `sent`: handed to Kafka; `acked`: acknowledged; `last_text`:
+    text for the client came for the last time; `heard`: a worker told its end, and `worker` what it told. Of an answer
+    that was `adopted` the request was another gateway's to send."""
+
+    context: TraceContext
+    traceparent: str = ""
+    recorded: bool = False
+    adopted: Adopted | None = None
+    sent_unix_ms: float | None = None
+    acked_unix_ms: float | None = None
+    last_text_unix_ms: float | None = None
+    heard_unix_ms: float | None = None
+    worker: WorkerHalf | None = None
+
+    @property
+    def begun(self) -> TraceContext:
+        """Where the trace began: here, or at the gateway that the answer was adopted from."""
+        return self.context if self.adopted is None else self.adopted.begun
+
+    @property
+    def send_id(self) -> int:
+        """The span that the workers were told."""
+        return self.begun.child_id(SEND_SPAN)
+
+    @property
+    def told(self) -> bytes | None:
+        """What another gateway has to know to go on with the trace; None where nobody records it."""
+        return self.begun.packed() if self.recorded else None

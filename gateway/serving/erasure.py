@@ -1,0 +1,94 @@
+"""Conversations are erased, here or at another gateway: wherever they are kept, but for what Kafka holds until its time
+has passed.
+
+An erasure begins a new generation of its conversation (`shared.conversation.erasures`). Whatever this gateway holds of
+an earlier one ends with it, as soon as the gateway hears of the later: by its own client, by the log of erasures, or
+from Redis, which is asked before anything is told again or asked anew."""
+
+from dataclasses import dataclass, field
+
+from gateway.kafka.request_publisher import RequestPublisher
+from gateway.people.care import Care
+from gateway.request.inflight import InflightTable
+from gateway.serving.endings import Endings
+from gateway.session.connection import Connection, refuse
+from gateway.session.protocol import Session
+from shared.conversation.erasures import Erasures
+from shared.conversation.history import History
+from shared.conversation.session_key import SessionKey
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.process.clock import now_unix_ms, wire_unix_ms
+from shared.telemetry.faults import contain_each, contained
+from shared.wire.messages import Erase, SessionDeleted
+
+
+@dataclass(slots=True, kw_only=True)
+class Generations:
+    """Owned by the gateway's event loop."""
+
+    history: History
+    publisher: RequestPublisher
+    inflight: InflightTable
+    endings: Endings
+    care: Care
+    _known: Erasures = field(default_factory=Erasures)
+
+    async def of(self, session: Session) -> tuple[int, bool]:
+        """The conversation's generation, and whether it is sure. While Redis is away, it is that of the last erasure
+        that was heard of here."""
+        told = await self.history.generation(session.tenant, session.conversation_id)
+        self._learn(session.key, told or 0)
+        return self._known.generation(session.key, now_unix_ms()), told is not None
+
+    def heard(self, erase: Erase) -> None:
+        """A gateway has erased a conversation, be it this one."""
+        self._learn(SessionKey(erase.tenant, erase.session_id), erase.generation)
+
+    async def begin(self, session: Session) -> int:
+        """`session.delete`: the history is erased, and what was computed of it; what is in flight is cancelled; nothing
+        of what is asked from now on. Raises `StoreUnavailable`: whatever was erased, it is to be done again."""
+        key = session.key
+        least = max(self._known.generation(key, now_unix_ms()) + 1, int(wire_unix_ms()))
+        generation = await self.history.delete(key.tenant, key.session_id, generation=least)
+        self._learn(key, generation)
+        return generation
+
+    async def tell(self, connection: Connection, generation: int) -> None:
+        """Have workers and gateways forget it, then tell the client that all have."""
+        try:
+            await self.publisher.erase(connection.session.key, generation)
+        except BrokerUnavailable:
+            refuse(connection, not_erased())
+        except ProtocolError as error:
+            refuse(connection, error)
+        else:
+            connection.put(SessionDeleted(session_id=connection.session.session_id))
+        connection.flush()
+
+    def _learn(self, session: SessionKey, generation: int) -> None:
+        """Drop what is held of earlier generations than this."""
+        now = now_unix_ms()
+        if generation <= self._known.generation(session, now):
+            return
+        self._known.add(session, generation, now)
+        for entry in self.inflight.erased(session, generation):
+            with contained("answer", request_id=entry.response_id) as cancelling:
+                self.endings.cancel(entry)
+            if cancelling.error is not None:
+                self.endings.fail(entry)
+        contain_each(
+            "record",
+            lambda: self.inflight.forget_session(session, generation),
+            lambda: self.care.forget(session.tenant, session.session_id),
+        )
+
+
+def not_erased() -> ProtocolError:
+    """Somebody who has to forget the conversation cannot be reached."""
+    return ProtocolError(
+        "history_unavailable",
+        "the history cannot be erased now; try again",
+        kind="server_error",
+        retriable=True,
+        retry_after_ms=1_000,
+    )

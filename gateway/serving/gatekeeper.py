@@ -1,0 +1,128 @@
+"""Admission's shell: counts what it decides and tells the log what changes."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.admission.breaker import BreakerState
+from gateway.admission.control import Admission, AdmissionLimits, FallbackReason, check_inflight, check_memory
+from gateway.request.entry import Entry
+from gateway.serving.memory_watch import MemoryWatch
+from shared.process.clock import now_unix_ms, wire_unix_ms
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+from shared.wire.messages import BY_MODEL, Reply, ReplyDone, Response, WorkerReport
+
+log = get_logger()
+
+_STATE_NUMBERS: Final = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
+_WATCH_S: Final = 1.0
+# Less is the report's way here, and a network that stumbles.
+_SKEW_MS: Final = 1_000.0
+
+
+@dataclass(slots=True)
+class Gatekeeper:
+    admission: Admission
+    memory: MemoryWatch = field(default_factory=MemoryWatch)
+    _breaker: BreakerState = BreakerState.CLOSED
+    _limit: int = 0
+    _skewed: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._limit = self.admission.limit.value
+        metrics.concurrency_limit.set(self._limit)
+
+    # --- requests
+
+    def check_room(self, limits: AdmissionLimits, *, inflight: int, of_connection: int, draining: bool) -> None:
+        """Raises `ProtocolError` where one more unanswered request is one too many."""
+        check_inflight(limits, inflight=inflight, of_connection=of_connection, draining=draining)
+        check_memory(refuses=self.memory.refuses)
+
+    def light_path(self, entry: Entry, now: float) -> FallbackReason | None:
+        """Why the fallback is to answer at once; None where the workers get the request."""
+        if self.memory.sheds:
+            return "memory"
+        decision = self.admission.decide(
+            entry.response_id,
+            entry.tenant,
+            entry.bucket,
+            entry.deadline,
+            partition=entry.partition,
+            received_unix_ms=entry.received_unix_ms,
+            now_unix_ms=now,
+        )
+        self._notice()
+        if decision.light is None and decision.eta_ms is not None:
+            entry.eta_ms = decision.eta_ms
+            metrics.eta.labels(entry.bucket).observe(decision.eta_ms / 1_000)
+        return decision.light
+
+    def heard(self, reply: Reply, now: float) -> None:
+        if isinstance(reply, ReplyDone) and reply.origin == "gateway":
+            return  # a fallback in the log says nothing of the workers
+        took_ms = self.admission.heard(reply.request_id, now)
+        if took_ms is not None:
+            metrics.first_word.observe(took_ms / 1_000)
+            self._notice()
+
+    def withdrawn(self, entry: Entry) -> None:
+        self.admission.withdrawn(entry.response_id)
+
+    def ended(self, entry: Entry, response: Response) -> None:
+        self.admission.ended(entry.response_id)
+        ttft_ms = response.timings.ttft_ms
+        if response.source in BY_MODEL and ttft_ms is not None and entry.eta_ms is not None:
+            metrics.eta_error.labels(entry.bucket).observe((ttft_ms - entry.eta_ms) / 1_000)
+
+    # --- workers
+
+    def reported(self, worker_id: str, report: WorkerReport | None) -> None:
+        """A worker's newest report; None: it leaves."""
+        fleet, now = self.admission.fleet, now_unix_ms()
+        if report is None:
+            self._skewed.discard(worker_id)
+            if fleet.forget(worker_id):
+                log.info("worker_left", worker=worker_id)
+        else:
+            if worker_id not in fleet:
+                log.info("worker_found", worker=worker_id, slots=report.slots, buckets=report.buckets)
+            fleet.observe(report, now)
+            behind_ms = wire_unix_ms() - report.unix_ms  # its way here included
+            metrics.worker_clock_skew.observe(behind_ms / 1_000)
+            self._compare_clocks(worker_id, behind_ms)
+        metrics.workers_known.set(len(fleet))
+
+    def _compare_clocks(self, worker_id: str, behind_ms: float) -> None:
+        if abs(behind_ms) < _SKEW_MS:
+            self._skewed.discard(worker_id)
+        elif worker_id not in self._skewed:
+            self._skewed.add(worker_id)
+            log.warning("clocks_differ", worker=worker_id, behind_ms=round(behind_ms), action="set both by NTP")
+
+    async def watch(self) -> None:
+        """Until cancelled: workers that fall silent."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            self.forget_silent(now_unix_ms())
+
+    def forget_silent(self, now: float) -> None:
+        for name in self.admission.fleet.expire(now):
+            self._skewed.discard(name)
+            log.warning("worker_silent", worker=name)
+        metrics.workers_known.set(len(self.admission.fleet))
+
+    # --- what changes
+
+    def _notice(self) -> None:
+        """One line a change."""
+        breaker, limit = self.admission.breaker, self.admission.limit.value
+        if breaker.state is not self._breaker:
+            self._breaker = breaker.state
+            metrics.breaker_state.set(_STATE_NUMBERS[breaker.state])
+            log.warning("breaker", state=breaker.state.value, words=breaker.words, late=breaker.late)
+        if limit != self._limit:
+            log.info("concurrency_limit", was=self._limit, now=limit)
+            self._limit = limit
+            metrics.concurrency_limit.set(limit)

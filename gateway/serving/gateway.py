@@ -1,0 +1,419 @@
+"""The gateway's heart, and the only file that touches every step of a request at the edge.
+
+    session → inflight → gatekeeper (admission) → request_publisher ⇒ Kafka
+    Kafka ⇒ reply_consumer → inflight → outbox → socket
+
+One event loop owns all state. What waits (counting tokens, Kafka's acknowledgement, Redis) runs in a task of its own;
+everything that changes the in-flight table is plain synchronous code.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gateway.admission.control import AdmissionLimits, FallbackReason, check_connection, check_length, promise
+from gateway.kafka.request_publisher import RequestPublisher
+from gateway.people.care import Care
+from gateway.request.cursor import Told, response_id
+from gateway.request.entry import Entry, Item
+from gateway.request.inflight import InflightTable
+from gateway.serving.alarm import Alarm
+from gateway.serving.endings import Endings
+from gateway.serving.erasure import Generations, not_erased
+from gateway.serving.gatekeeper import Gatekeeper
+from gateway.session.connection import Connection, put_all, refuse, write
+from gateway.session.connections import Connections
+from gateway.session.lines import Lines
+from gateway.session.metering import Metering
+from gateway.session.protocol import Ask, Begin, CancelAsked, Close, Effect, ForCare, Forget, Refuse, Send, Session
+from gateway.session.resumption import Resumption
+from gateway.telemetry.tracer import Tracer
+from shared.conversation.history import History
+from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
+from shared.faq import FaqHit
+from shared.faq.fallback import Fallback, choose_fallback
+from shared.faq.live import LiveFaq
+from shared.model.tokenizer import Tokenizer
+from shared.process.background import Background
+from shared.process.clock import correction_ms, now_unix_ms, wire_unix_ms
+from shared.telemetry import metrics
+from shared.telemetry.faults import contained
+from shared.telemetry.logs import get_logger
+from shared.wire.messages import ClientMessage, Erase, Reply, ReplyDelta, ReplyDone, ResponseCreate
+from shared.wire.topics import BucketEdges
+
+log = get_logger()
+
+_IDLE_POLL_S = 0.02
+_TIMER_AGAIN_S = 0.05
+
+
+@dataclass(slots=True, kw_only=True)
+class Gateway:
+    limits: AdmissionLimits
+    edges: BucketEdges
+    tokenizer: Tokenizer
+    faq: LiveFaq
+    min_score: float
+    history: History
+    publisher: RequestPublisher
+    gatekeeper: Gatekeeper
+    metering: Metering
+    resumption: Resumption
+    care: Care
+    tracer: Tracer = field(default_factory=Tracer)
+    inflight: InflightTable = field(default_factory=InflightTable)
+    connections: Connections = field(default_factory=Connections)
+    draining: bool = False
+    _alarm: Alarm = field(init=False)
+    _endings: Endings = field(init=False)
+    _generations: Generations = field(init=False)
+    _beside: Background = field(default_factory=Background)
+    _lines: Lines = field(default_factory=Lines)
+
+    def __post_init__(self) -> None:
+        self._alarm = Alarm(self._deadline_came)
+        self._endings = Endings(
+            inflight=self.inflight,
+            connections=self.connections,
+            publisher=self.publisher,
+            gatekeeper=self.gatekeeper,
+            resumption=self.resumption,
+            care=self.care,
+            tracer=self.tracer,
+            beside=self._beside,
+        )
+        self._generations = Generations(
+            history=self.history,
+            publisher=self.publisher,
+            inflight=self.inflight,
+            endings=self._endings,
+            care=self.care,
+        )
+
+    # --- clients
+
+    def opened(self, connection: Connection) -> None:
+        self.connections.add(connection)
+
+    def closed(self, connection: Connection) -> None:
+        """The socket is gone; its requests go on, and their answers into the history."""
+        if self.connections.remove(connection) and connection.num_inflight:
+            self.inflight.detach(connection.session.connection_id)
+
+    async def received(self, connection: Connection, message: ClientMessage) -> None:
+        """A decoded message, the connection's next: it waits for Redis, and a token for its key. Errors go to the
+        client; the connection stays."""
+        event_id = getattr(message, "event_id", None)
+        try:
+            if await self.metering.admits(connection, message):
+                await self._carry_out(connection, connection.session.receive(message, now_unix_ms()))
+        except ProtocolError as error:
+            refuse(connection, error, event_id)
+        connection.flush()
+
+    async def tick(self, connection: Connection) -> None:
+        """Once a second for each connection: hello, ping, pong."""
+        await self._carry_out(connection, connection.session.tick(now_unix_ms()))
+        connection.flush()
+
+    async def _carry_out(self, connection: Connection, effects: Iterable[Effect]) -> None:
+        async for effect in self.metering.passing(connection, effects):
+            match effect:
+                case Send(message):
+                    connection.put(message)
+                case Begin():
+                    await self._begin(connection, effect)
+                case Refuse(error):
+                    refuse(connection, error)
+                case Ask(request):
+                    await self._ask(connection, request)
+                case CancelAsked():
+                    self._cancel(connection, effect)
+                case ForCare(message):
+                    self.care.received(connection, message)
+                case Forget():
+                    await self._forget(connection)
+                case Close(code, reason):
+                    connection.close(code, reason)
+
+    # --- a client comes, or comes back
+
+    async def _begin(self, connection: Connection, begin: Begin) -> None:
+        """What it missed follows at once where it is held here; what another gateway began is read from the log."""
+        session, resume, now = connection.session, begin.resume, now_unix_ms()
+        generation = (await self._generations.of(session))[0] if resume is not None else 0
+        seal = self.resumption.seal(session)
+        told = self.resumption.resumable(seal, resume, wire_unix_ms(), self.inflight) if resume is not None else None
+        connection.begin(seal, told or (), now)
+        erased = [each for each in told or () if each.generation < generation]
+        missed = [item for each in told or () if each not in erased for item in self._resume(connection, each, now)]
+        connection.put(session.created(recovered=told is not None, replayed=len(missed)))
+        put_all(connection, missed)
+        for each in erased:
+            self._tell_erased(connection, each, now)
+        self._set_timer()
+        if begin.returns:
+            self.care.came_back(connection)
+
+    def _resume(self, connection: Connection, told: Told, now: float) -> list[Item]:
+        session = connection.session
+        entry = self.inflight.get_any(told.response_id)
+        if entry is not None:
+            self.connections.take_over(connection, entry)
+            return self.inflight.resume(entry, session.connection_id, told)
+        entry = self._adopt(connection, told, now)
+        with self._endings.beginning(entry):
+            self._beside.start(self._endings.for_one(entry, self._recall(entry)))
+        return []
+
+    def _adopt(self, connection: Connection, told: Told, now: float) -> Entry:
+        session = connection.session
+        entry = self.inflight.adopt(told, session.key, session.connection_id, now)
+        connection.num_inflight += 1
+        with self._endings.beginning(entry):
+            entry.trace = self.tracer.adopt(told.trace, now)
+        metrics.inflight.set(len(self.inflight))
+        return entry
+
+    def _tell_erased(self, connection: Connection, told: Told, now: float) -> None:
+        """That the answer was cancelled, and nothing of it."""
+        entry = self._adopt(connection, told, now)
+        self._endings.cancel(entry)
+        self.inflight.forget(entry)
+
+    async def _recall(self, entry: Entry) -> None:
+        """Read on where the other gateway was; until all that the log holds is known, no deadline ends the answer."""
+        await self.resumption.recall(entry)
+        self.inflight.recalled(entry)
+        self._set_timer()
+
+    # --- a request's way in
+
+    async def _ask(self, connection: Connection, asked: ResponseCreate) -> None:
+        """Raises `ProtocolError` where it is not taken."""
+        session, now = connection.session, now_unix_ms()
+        generation, sure = await self._generations.of(session)
+        known = self.inflight.find(session.tenant, session.conversation_id, asked.event_id)
+        if known is not None:
+            if self.connections.waits_elsewhere(connection, known):
+                check_connection(self.limits, connection.num_inflight)
+            self.connections.take_over(connection, known)
+            known.input = known.input or asked.input
+            put_all(connection, self.inflight.reattach(known, session.connection_id))
+            self._set_timer()
+            return
+        self.gatekeeper.check_room(
+            self.limits, inflight=len(self.inflight), of_connection=connection.num_inflight, draining=self.draining
+        )
+        entry = Entry(
+            response_id=response_id(session.tenant, session.conversation_id, asked.event_id, asked.input, generation),
+            event_id=asked.event_id,
+            tenant=session.tenant,
+            session_id=session.conversation_id,
+            connection_id=session.connection_id,
+            input=asked.input,
+            received_unix_ms=now,
+            deadline=promise(asked, self.limits, now),
+            clock_ms=correction_ms(),
+            generation=generation if sure else max(generation, int(wire_unix_ms()) - 1),
+            sure=sure,
+            consent=session.consent,
+            log=self.resumption.log_place(),
+            trace=self.tracer.begin(asked.traceparent),
+        )
+        connection.num_inflight += 1
+        with self._endings.beginning(entry):
+            self.inflight.accept(entry)
+            self._set_timer()
+            self._beside.start(self._endings.for_one(entry, self._admit(entry, asked, session)))
+        metrics.inflight.set(len(self.inflight))
+
+    async def _admit(self, entry: Entry, asked: ResponseCreate, session: Session) -> None:
+        """Count, decide, publish; a session's questions one after the other. Whatever Kafka does, the deadline's timer
+        stands behind."""
+        try:
+            async with self._lines.turn((entry.tenant, entry.session_id)):
+                delivery = await self._send(entry, asked, session)
+            if delivery is None:
+                return
+            entry.request = await self.publisher.delivered(entry, delivery)
+        except (BrokerUnavailable, ProtocolError) as error:
+            log.warning("publish_failed", request_id=entry.response_id, cause=str(error))
+            self.gatekeeper.withdrawn(entry)
+            if entry.response is None:
+                self._fall_back(entry, "broker")
+            return
+        if entry.response is not None:
+            if not entry.published:  # cancelled or answered by the FAQ meanwhile: the worker need not start
+                await self.publisher.cancel(entry)
+            return
+        self._endings.show(entry, self.inflight.acknowledge(entry))
+
+    async def _send(self, entry: Entry, asked: ResponseCreate, session: Session) -> "asyncio.Future[object] | None":
+        """Its delivery to Kafka; None where the workers do not get it. Raises `BrokerUnavailable`, `ProtocolError`
+        where Kafka does not take it."""
+        if entry.response is not None:  # while it stood in line
+            return None
+        try:
+            await self.metering.quotas.take_shared("ask", session.caller)
+            num_tokens = await self._count(entry.input)
+            check_length(self.limits, num_tokens)
+            stand_in = await self.care.wished(entry, self.connections.of(entry), session.caller)
+        except ProtocolError as error:
+            self._endings.refuse(entry, error)
+            return None
+        if entry.done:
+            return None
+        self.inflight.admit(entry, self.edges.bucket_of(num_tokens), now_unix_ms())
+        entry.partition = self.publisher.partition_of(entry)
+        metrics.accepted.labels(entry.bucket).inc()
+        if stand_in is not None:
+            self._give(entry, stand_in)
+            return None
+        light = self.gatekeeper.light_path(entry, now_unix_ms())
+        if light is not None:
+            self._fall_back(entry, light)
+            return None
+        return await self.publisher.enqueue(entry, asked)
+
+    async def _count(self, text: str) -> int:
+        """Tokens of the input; off the loop, and not at all where its bytes already show that it is short."""
+        if self.edges.surely_short(text):
+            return 0
+        return await asyncio.to_thread(self.tokenizer.count, text)
+
+    # --- an answer's way out
+
+    def replied(self, replies: Sequence[Reply]) -> None:
+        """What the workers say, a batch at a time: each client touched is written to once."""
+        now = now_unix_ms()
+        touched: dict[str, Connection] = {}
+        for reply in replies:
+            with contained("answer", request_id=reply.request_id) as hearing:
+                self._hear(reply, touched, now)
+            if hearing.error is not None:
+                self._endings.fail(self.inflight.get_any(reply.request_id), torn=True)
+        for connection in touched.values():
+            write(connection)
+        for reply in replies:
+            with contained("answer", request_id=reply.request_id):
+                self.gatekeeper.heard(reply, now)
+
+    def _hear(self, reply: Reply, touched: dict[str, Connection], now: float) -> None:
+        entry = self.inflight.get(reply.request_id)
+        if isinstance(reply, ReplyDone):
+            with contained("answer", request_id=reply.request_id):
+                self.tracer.heard(entry, reply, now)
+        if entry is None or reply.session_id != entry.session_id:
+            if isinstance(reply, ReplyDelta) or reply.origin == "worker":  # else an end of this gateway's own
+                metrics.replies_dropped.labels(self.inflight.why_dropped(reply)).inc()
+            return
+        if isinstance(reply, ReplyDone):
+            self._finish(entry, reply, now)
+            return
+        connection = self.connections.of(entry)
+        shown = self.inflight.delta(reply, now)
+        if shown and connection is not None:
+            touched[connection.session.connection_id] = connection
+            put_all(connection, shown)
+
+    def _finish(self, entry: Entry, reply: ReplyDone, now: float) -> None:
+        if reply.status == "cancelled" and reply.origin == "worker":
+            return  # whoever cancelled it has ended it: here, or by its own word in the log; or it was asked before
+        if reply.origin == "worker" and not (entry.created and entry.chars) and not reply.output_text:
+            self._fall_back(entry, "worker")  # the model had nothing to say, or the worker gave up
+            return
+        self._endings.show(entry, self.inflight.finish(entry, reply, now))
+
+    # --- the deadline, and the client's own will
+
+    def _set_timer(self) -> None:
+        """What keeps it from being set is tried again: every deadline hangs on it."""
+        with contained("task") as setting:
+            self._alarm.set(self.inflight.next_due_unix_ms())
+        if setting.error is not None:
+            asyncio.get_running_loop().call_later(_TIMER_AGAIN_S, self._set_timer)
+
+    def _deadline_came(self) -> None:
+        now = now_unix_ms()
+        with contained("task"):
+            for entry in self.inflight.late(now):
+                with contained("answer", request_id=entry.response_id) as ending:
+                    self._expire(entry, now)
+                if ending.error is not None:
+                    self._endings.fail(entry)
+        self._set_timer()
+
+    def _expire(self, entry: Entry, now: float) -> None:
+        if entry.created and entry.chars:
+            self._endings.end(entry, self.inflight.cut(entry, now))
+        else:
+            self._fall_back(entry, "deadline")
+        self._endings.spare_worker(entry)
+
+    def _fall_back(self, entry: Entry, why: FallbackReason) -> None:
+        """The FAQ answers in the model's stead; of an adopted request the question is read first."""
+        if entry.fallback is not None:
+            return  # at the soft deadline, and its question is still being read
+        entry.fallback = why
+        if entry.input:
+            self._answer_from_faq(entry, why)
+        else:
+            self._beside.start(self._endings.for_one(entry, self._read_and_answer(entry, why)))
+
+    async def _read_and_answer(self, entry: Entry, why: FallbackReason) -> None:
+        entry.input = await self.resumption.question(entry, now_unix_ms())
+        if not entry.done:
+            self._answer_from_faq(entry, why)
+            self._endings.spare_worker(entry)
+
+    def _answer_from_faq(self, entry: Entry, why: FallbackReason) -> None:
+        if entry.created and entry.chars:  # the log had text after all
+            entry.fallback = None
+            if entry.deadline.expired(now_unix_ms(), started=True):
+                self._endings.end(entry, self.inflight.cut(entry, now_unix_ms()))
+            return
+        metrics.fallbacks.labels(why).inc()
+        hits: Sequence[FaqHit] = ()
+        with contained("answer", request_id=entry.response_id):  # without a search it is said that nobody has time
+            hits = self.faq.index.search(entry.input)
+        self._give(entry, choose_fallback(entry.input, hits, min_score=self.min_score))
+
+    def _give(self, entry: Entry, answer: Fallback) -> None:
+        """The conversation remembers it, if it says something."""
+        self._endings.end(entry, self.inflight.fall_back(entry, answer, now_unix_ms()))
+        with contained("history", request_id=entry.response_id):
+            if answer.source != "busy":
+                self.history.remember(entry.tenant, entry.session_id, entry.turn(answer))
+
+    def _cancel(self, connection: Connection, cancel: CancelAsked) -> None:
+        """One that has ended meanwhile stays as it is; where there is no such answer, the client is told."""
+        session = connection.session
+        entry = self.inflight.named(session.tenant, session.conversation_id, cancel.response_id, cancel.event_id)
+        if entry is None:
+            name = cancel.response_id or cancel.event_id
+            error = ProtocolError("unknown_response", f"no answer {name!r} is in flight in this session")
+            refuse(connection, error, cancel.event_id)
+        elif not entry.done:
+            self._endings.cancel(entry)
+
+    async def _forget(self, connection: Connection) -> None:
+        """`session.delete`. What the client asks next is of the conversation that begins."""
+        try:
+            generation = await self._generations.begin(connection.session)
+        except StoreUnavailable:
+            refuse(connection, not_erased())
+        else:
+            self._beside.start(self._generations.tell(connection, generation))
+
+    def erased(self, erase: Erase) -> None:
+        """A gateway has erased a conversation."""
+        self._generations.heard(erase)
+
+    # --- bookkeeping
+
+    async def idle(self) -> None:
+        """Wait until no request is in flight."""
+        while len(self.inflight) or len(self._beside) or len(self.care):  # noqa: ASYNC110 - asked once in a process's life
+            await asyncio.sleep(_IDLE_POLL_S)

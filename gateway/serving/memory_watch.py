@@ -1,0 +1,82 @@
+"""This process's memory against its budget: reads it, and tells who asks how near the budget it is."""
+
+import asyncio
+import ctypes
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gateway.admission.memory_watermark import MemoryLevel, memory_level
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+
+log = get_logger()
+
+_WATCH_S: Final = 0.25
+_STATM: Final = Path("/proc/self/statm")
+_STATM_BYTES: Final = 256  # seven numbers
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+MIB: Final = 1_048_576
+# What was freed stays the process's own until the allocator hands it back; glibc's does when it is asked to.
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+
+@dataclass(slots=True)
+class MemoryWatch:
+    """`budget_bytes` 0: there is none, and the level is always normal."""
+
+    budget_bytes: int = 0
+    level: MemoryLevel = MemoryLevel.NORMAL
+    _resident_bytes: int = 0
+
+    @property
+    def sheds(self) -> bool:
+        return self.level >= MemoryLevel.SHEDDING
+
+    @property
+    def refuses(self) -> bool:
+        return self.level >= MemoryLevel.REFUSING
+
+    def missing(self) -> str | None:
+        """What `/ready` says of it."""
+        if not self.refuses:
+            return None
+        used, budget = self._resident_bytes / MIB, self.budget_bytes / MIB
+        return f"{used:.0f} of {budget:.0f} MiB are in use: nobody new is let in"
+
+    def measured(self, resident_bytes: int) -> None:
+        """So much of the process is in memory now."""
+        self._resident_bytes = resident_bytes
+        level = memory_level(resident_bytes, self.budget_bytes, self.level)
+        if level is not self.level:
+            log.warning("memory", now=level.name.lower(), mib=resident_bytes // MIB, budget_mib=self._budget_mib)
+            self.level = level
+            metrics.memory_level.set(level)
+
+    async def watch(self) -> None:
+        """Until cancelled; no longer than it takes to say so where there is no budget, or nothing to read it from."""
+        if not self.budget_bytes:
+            return
+        try:
+            statm = os.open(_STATM, os.O_RDONLY)  # once: a process in need may have no descriptor left
+        except OSError as error:
+            log.warning("memory_budget_unwatched", budget_mib=self._budget_mib, cause=f"{_STATM}: {error.strerror}")
+            return
+        try:
+            while True:
+                self.measured(_resident_bytes(statm))
+                if self.sheds and _trim is not None:
+                    _trim(0)
+                await asyncio.sleep(_WATCH_S)
+        finally:
+            os.close(statm)
+
+    @property
+    def _budget_mib(self) -> int:
+        return self.budget_bytes // MIB
+
+
+def _resident_bytes(statm: int) -> int:
+    """By the open `/proc/self/statm`."""
+    return int(os.pread(statm, _STATM_BYTES, 0).split()[1]) * _PAGE_BYTES

@@ -1,0 +1,60 @@
+"""A client as the gateway sees it, whichever front end it came by."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from gateway.request.cursor import Seal, Told
+from gateway.request.entry import Item
+from gateway.session.protocol import CloseCode, Session, error_event
+from shared.errors import ProtocolError
+from shared.telemetry import metrics
+from shared.telemetry.faults import contained
+from shared.wire.messages import ServerMessage
+
+
+class Connection(Protocol):
+    """Never blocks: `put` queues, `flush` writes what the socket takes. A closed connection swallows both."""
+
+    session: Session
+    num_inflight: int
+
+    def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
+        """Before the first answer is put: the session's seal, and the answers that its client comes back with."""
+
+    def put(self, item: ServerMessage | Item) -> None: ...
+
+    def let_go(self, response_id: str) -> None:
+        """Another connection hears of that answer from now on; what waits of it here is not written."""
+
+    def flush(self) -> None:
+        """Write what waits, in one write, unless the client is slow; then it waits and deltas merge."""
+
+    def close(self, code: CloseCode, reason: str) -> None: ...
+
+
+def put_all(connection: Connection, items: Iterable[Item]) -> None:
+    """Raises nothing: a client that a fault of our own keeps from being told is sent away."""
+    with contained("connection", connection=connection.session.connection_id) as putting:
+        for item in items:
+            connection.put(item)
+    if putting.error is not None:
+        send_away(connection)
+
+
+def write(connection: Connection) -> None:
+    """`flush`, raising nothing, like `put_all`."""
+    with contained("connection", connection=connection.session.connection_id) as writing:
+        connection.flush()
+    if writing.error is not None:
+        send_away(connection)
+
+
+def send_away(connection: Connection) -> None:
+    """Its client comes back, and is told anew."""
+    connection.close(CloseCode.INTERNAL, "internal error")
+
+
+def refuse(connection: Connection, error: ProtocolError, event_id: str | None = None) -> None:
+    """Tell a client what was wrong, and count it."""
+    metrics.refused.labels(error.code).inc()
+    connection.put(error_event(error, event_id))

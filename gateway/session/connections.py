@@ -1,0 +1,46 @@
+"""Who is connected, and who of them waits for which answer."""
+
+from gateway.request.entry import Entry
+from gateway.session.connection import Connection
+from shared.telemetry import metrics
+
+
+class Connections:
+    """Owned by the gateway's event loop. Each connection's `num_inflight` is counted here."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Connection] = {}
+
+    def add(self, connection: Connection) -> None:
+        self._open[connection.session.connection_id] = connection
+        metrics.connections.set(len(self._open))
+
+    def remove(self, connection: Connection) -> bool:
+        """Whether it was among them."""
+        known = self._open.pop(connection.session.connection_id, None) is not None
+        metrics.connections.set(len(self._open))
+        return known
+
+    def of(self, entry: Entry) -> Connection | None:
+        """That which hears of it; None after that was lost."""
+        return self._open.get(entry.connection_id) if entry.connection_id is not None else None
+
+    def take_over(self, connection: Connection, entry: Entry) -> None:
+        """From now on it is this connection that waits for the answer."""
+        if self.waits_elsewhere(connection, entry):
+            former = self.of(entry)
+            if former is not None:
+                former.num_inflight -= 1
+                former.let_go(entry.response_id)
+            connection.num_inflight += 1
+
+    @staticmethod
+    def waits_elsewhere(connection: Connection, entry: Entry) -> bool:
+        """Whether the answer is open, and not this connection's."""
+        return not entry.done and entry.connection_id != connection.session.connection_id
+
+    def count_out(self, entry: Entry) -> None:
+        """Nobody waits for it any more."""
+        connection = self.of(entry)
+        if connection is not None:
+            connection.num_inflight -= 1

@@ -1,0 +1,87 @@
+"""Clients pay for what they do before it is done; who has used up a minute is told when to come again."""
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+
+from gateway.access.charges import Kind
+from gateway.access.jwks import Jwks
+from gateway.access.quotas import Quotas
+from gateway.session.connection import Connection, refuse
+from gateway.session.protocol import Ask, Begin, Effect, ForCare, Forget
+from shared.errors import ProtocolError
+from shared.wire.messages import ClientMessage, HandoffRequest, SessionRefresh, SessionStart
+
+
+@dataclass(slots=True, kw_only=True)
+class Metering:
+    """`jwks` is None where no public keys are read."""
+
+    quotas: Quotas
+    jwks: Jwks | None = None
+
+    async def admits(self, connection: Connection, message: ClientMessage) -> bool:
+        """Whether a message may be received. Of one with a token the keys to check it with are here then."""
+        if not isinstance(message, SessionStart | SessionRefresh) or message.token is None:
+            return True
+        session = connection.session
+        try:
+            self.quotas.take_here("token", session.caller)
+        except ProtocolError as error:
+            refuse(connection, error)
+            if isinstance(message, SessionStart):
+                _turn_away(connection, error)
+            return False
+        if self.jwks is not None:
+            session.hello_came()
+            await self.jwks.prepare(message.token)
+        return True
+
+    async def passing(self, connection: Connection, effects: Iterable[Effect]) -> AsyncIterator[Effect]:
+        """What may be carried out of what a message means; of all else the client is told."""
+        for effect in effects:
+            if await self._passes(connection, effect):
+                yield effect
+
+    async def _passes(self, connection: Connection, effect: Effect) -> bool:
+        """Of a question the shared part is taken later, within its own deadline."""
+        kind = _kind_of(effect)
+        if kind is None:
+            return True
+        try:
+            self.quotas.take_here(kind, connection.session.caller)
+            if kind != "ask":
+                await self.quotas.take_shared(kind, connection.session.caller)
+        except ProtocolError as error:
+            refuse(connection, error, _event_id_of(effect))
+            if isinstance(effect, Begin):
+                _turn_away(connection, error)
+            return False
+        return True
+
+
+def _kind_of(effect: Effect) -> Kind | None:
+    """None for what costs nothing, or no more than the connection's own rate allows."""
+    match effect:
+        case Ask():
+            return "ask"
+        case Begin(resume, returns):
+            return "resume" if returns or resume is not None else None
+        case ForCare(message):
+            return "handoff" if isinstance(message, HandoffRequest) else "feedback"
+        case Forget():
+            return "delete"
+    return None
+
+
+def _event_id_of(effect: Effect) -> str | None:
+    match effect:
+        case Ask(request):
+            return request.event_id
+        case ForCare(message):
+            return message.event_id
+    return None
+
+
+def _turn_away(connection: Connection, error: ProtocolError) -> None:
+    close = connection.session.turn_away(error)
+    connection.close(close.code, close.reason)

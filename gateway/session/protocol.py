@@ -1,0 +1,366 @@
+"""One connection's side of the protocol, as a pure state machine: messages and time in, effects out.
+
+NEW --session.start--> OPEN --close, token expired--> CLOSED
+ └--no hello, wrong first message, bad token--> CLOSED
+"""
+
+import zlib
+from dataclasses import dataclass
+from enum import Enum, IntEnum, auto
+
+from gateway.access.charges import Caller
+from gateway.access.identity import Identity, TokenGate
+from shared.conversation.session_key import OWNED_PREFIX, SessionKey, owned_session_id
+from shared.errors import ProtocolError
+from shared.wire.failed_ends import detail_of
+from shared.wire.messages import (
+    ClientMessage,
+    Consent,
+    ErrorEvent,
+    Feedback,
+    HandoffRequest,
+    Limits,
+    Ping,
+    Pong,
+    ResponseCancel,
+    ResponseCreate,
+    Resume,
+    ServerMessage,
+    SessionClosing,
+    SessionCreated,
+    SessionDelete,
+    SessionRefresh,
+    SessionRefreshed,
+    SessionStart,
+)
+
+_RECONNECT_MS = 1_000
+
+
+class CloseCode(IntEnum):
+    """WebSocket close codes (after Centrifugo's): 40xx reconnect, 45xx do not."""
+
+    SHUTDOWN = 4001
+    INTERNAL = 4004
+    TOKEN_EXPIRED = 4005
+    SLOW_CONSUMER = 4008
+    NO_PONG = 4012
+    INVALID_TOKEN = 4500
+    BAD_REQUEST = 4501
+    NO_HELLO = 4502
+    CONNECTION_LIMIT = 4504
+
+
+class State(Enum):
+    NEW = auto()
+    OPEN = auto()
+    CLOSED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    message: ServerMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The session is open: `created` tells its client, and whether what it missed since `resume` follows. `returns`:
+    the client has named the session."""
+
+    resume: Resume | None
+    returns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Tell the client what was wrong, before the close that follows."""
+
+    error: ProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    request: ResponseCreate
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    """Cancel one request, named by its response or its event."""
+
+    response_id: str | None
+    event_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ForCare:
+    """Somebody is to take over, or thinks so much of an answer."""
+
+    message: HandoffRequest | Feedback
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Erase what is kept of this session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    code: CloseCode
+    reason: str
+
+
+Effect = Send | Begin | Refuse | Ask | CancelAsked | ForCare | Forget | Close
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    hello_timeout_ms: float
+    heartbeat_ms: float
+    messages_per_minute: int
+    announced: Limits
+    handoff: bool = False
+
+
+class Session:
+    """`connection_id` names the socket, `session_id` the conversation: the client's, or else `fresh_session_id`.
+
+    With a `gate` the tenant and the subject are the token's, and `conversation_id`, what the session is called behind
+    the gateway, is that subject's alone. Without one anybody speaks for `tenant`, and the session's id is all that
+    there is to know of a conversation. `address` is the client's, as it is charged.
+    """
+
+    __slots__ = (
+        "_address",
+        "_allowance",
+        "_allowance_unix_ms",
+        "_gate",
+        "_hello_came",
+        "_last_ping_unix_ms",
+        "_limits",
+        "_opened_unix_ms",
+        "_unanswered_pings",
+        "connection_id",
+        "consent",
+        "conversation_id",
+        "identity",
+        "session_id",
+        "state",
+        "tenant",
+    )
+
+    def __init__(
+        self,
+        *,
+        connection_id: str,
+        fresh_session_id: str,
+        tenant: str,
+        gate: TokenGate | None,
+        limits: SessionLimits,
+        now_unix_ms: float,
+        address: str,
+    ) -> None:
+        self.connection_id = connection_id
+        self.session_id = fresh_session_id
+        self.conversation_id = fresh_session_id
+        self.tenant = tenant
+        self.identity: Identity | None = None
+        self.consent: Consent | None = None
+        self._gate = gate
+        self._address = address
+        self.state = State.NEW
+        self._limits = limits
+        self._opened_unix_ms = now_unix_ms
+        self._hello_came = False
+        self._last_ping_unix_ms = now_unix_ms
+        self._unanswered_pings = 0
+        self._allowance = float(limits.messages_per_minute)
+        self._allowance_unix_ms = now_unix_ms
+
+    @property
+    def key(self) -> SessionKey:
+        """The conversation, as it is called behind the gateway."""
+        return SessionKey(self.tenant, self.conversation_id)
+
+    def hello_came(self) -> None:
+        """`session.start` is here, and is received once the keys to check it with are: no hello is waited for."""
+        self._hello_came = True
+
+    def receive(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
+        """What a decoded message means. Raises `ProtocolError` where the client is to be told, and stays open."""
+        self._hello_came = False
+        if self.state is State.CLOSED:  # what was on its way when the close was decided
+            return []
+        if isinstance(message, Pong):
+            self._unanswered_pings = 0
+            return []
+        self.spend(now_unix_ms)
+        if self.state is State.NEW:
+            return self._start(message, now_unix_ms)
+        if self._expired(now_unix_ms):
+            return self._end_expired()
+        return self._receive_open(message, now_unix_ms)
+
+    def _receive_open(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
+        match message:
+            case ResponseCreate():
+                return [Ask(message)]
+            case ResponseCancel():
+                if message.response_id is None and message.target_event_id is None:
+                    raise ProtocolError("invalid_field", "name a response_id or a target_event_id", param="response_id")
+                return [CancelAsked(message.response_id, message.target_event_id)]
+            case HandoffRequest() | Feedback():
+                return [ForCare(message)]
+            case SessionDelete():
+                return [Forget()]
+            case SessionStart():
+                raise ProtocolError("already_started", "the session is started; open another connection for another")
+            case SessionRefresh():
+                return self._refresh(message.token, now_unix_ms)
+            case Pong():
+                return []
+
+    def _start(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
+        if not isinstance(message, SessionStart):
+            self.state = State.CLOSED
+            return [Close(CloseCode.NO_HELLO, "the first message must be session.start")]
+        try:
+            self.identity = self._identify(message.token, now_unix_ms)
+        except ProtocolError as error:
+            if self._gate is None:
+                raise
+            return [Refuse(error), self.turn_away(error)]
+        self._name_session(message.session_id)
+        self.consent = message.consent
+        self.state = State.OPEN
+        return [Begin(message.resume, returns=message.session_id is not None)]
+
+    def turn_away(self, error: ProtocolError) -> Close:
+        """It is not begun, or goes no further, for that reason."""
+        self.state = State.CLOSED
+        return Close(_code_of(error), error.code)
+
+    @property
+    def caller(self) -> Caller:
+        """Who is charged for what is done in it."""
+        subject = "" if self.identity is None else self.identity.subject
+        return Caller(self.tenant, self.conversation_id, subject, self._address)
+
+    def created(self, *, recovered: bool, replayed: int) -> SessionCreated:
+        """What an open session tells its client first."""
+        return SessionCreated(
+            session_id=self.session_id,
+            connection_id=self.connection_id,
+            recovered=recovered,
+            replayed=replayed,
+            limits=self._limits.announced,
+            heartbeat_s=self._limits.heartbeat_ms / 1_000,
+            expires_at=None if self.identity is None else int(self.identity.expires_unix_ms),
+            handoff=self._limits.handoff,
+        )
+
+    def _identify(self, token: str | None, now_unix_ms: float) -> Identity | None:
+        """Raises `ProtocolError`; None where no tokens are checked."""
+        if self._gate is None:
+            if token is not None:
+                raise ProtocolError(
+                    "tokens_not_supported",
+                    "this gateway does not check tokens; leave the token out",
+                    kind="authentication_error",
+                    param="token",
+                )
+            return None
+        if token is None:
+            raise ProtocolError(
+                "unauthorized",
+                "this gateway asks for a token: give it in session.start",
+                kind="authentication_error",
+                param="token",
+            )
+        return self._gate.identify(token, now_unix_ms)
+
+    def _name_session(self, asked: str | None) -> None:
+        """A session belongs to its subject: another's of the same name is another. Raises `ProtocolError`."""
+        if self.identity is None:
+            if asked is not None and asked.startswith(OWNED_PREFIX):
+                raise ProtocolError(
+                    "invalid_field", f"no session can be named {OWNED_PREFIX}…; choose another", param="session_id"
+                )
+            self.session_id = self.conversation_id = asked or self.session_id
+            return
+        self.session_id = asked or self.session_id
+        self.tenant = self.identity.tenant
+        self.conversation_id = owned_session_id(self.identity.subject, self.session_id)
+
+    def _refresh(self, token: str, now_unix_ms: float) -> list[Effect]:
+        """A newer token of the same subject lets the session go on, and never shortens it. Raises `ProtocolError`: the
+        session goes on as it was."""
+        newer = self._identify(token, now_unix_ms)
+        assert newer is not None  # without a gate a token is refused
+        assert self.identity is not None  # with a gate an open session has one
+        if not newer.same_person(self.identity):
+            raise ProtocolError(
+                "unauthorized",
+                "the token is of another tenant or subject than the session; open another connection for that one",
+                kind="authentication_error",
+                param="token",
+            )
+        if newer.expires_unix_ms > self.identity.expires_unix_ms:
+            self.identity = newer
+        return [Send(SessionRefreshed(expires_at=int(self.identity.expires_unix_ms)))]
+
+    def _expired(self, now_unix_ms: float) -> bool:
+        return self._gate is not None and self.identity is not None and self._gate.expired(self.identity, now_unix_ms)
+
+    def _end_expired(self) -> list[Effect]:
+        """Clients whose tokens were made together do not all come back together."""
+        self.state = State.CLOSED
+        reconnect_after_ms = zlib.crc32(self.connection_id.encode()) % _RECONNECT_MS
+        closing = SessionClosing(reason="token_expired", reconnect_after_ms=reconnect_after_ms)
+        return [Send(closing), Close(CloseCode.TOKEN_EXPIRED, "the token has expired")]
+
+    def spend(self, now_unix_ms: float) -> None:
+        """Count a message against the rate (token bucket, a minute's worth deep). Raises `ProtocolError`."""
+        per_ms = self._limits.messages_per_minute / 60_000
+        elapsed_ms = max(0.0, now_unix_ms - self._allowance_unix_ms)
+        self._allowance = min(self._limits.messages_per_minute, self._allowance + elapsed_ms * per_ms)
+        self._allowance_unix_ms = now_unix_ms  # a clock set back refills nothing, and is gone by from then on
+        if self._allowance < 1:
+            wait_ms = int((1 - self._allowance) / per_ms) + 1
+            raise ProtocolError(
+                "rate_limited",
+                f"more than {self._limits.messages_per_minute} messages a minute; wait {wait_ms} ms",
+                kind="rate_limit_error",
+                retriable=True,
+                retry_after_ms=wait_ms,
+            )
+        self._allowance -= 1
+
+    def tick(self, now_unix_ms: float) -> list[Effect]:
+        """Time passes: the hello that does not come, the token that expires, the ping that is due, the pongs that stay
+        out. A clock set back by more than an interval ends the interval: nobody is waited for until it is right."""
+        waited_ms = abs(now_unix_ms - self._opened_unix_ms)
+        if self.state is State.NEW and not self._hello_came and waited_ms >= self._limits.hello_timeout_ms:
+            self.state = State.CLOSED
+            return [Close(CloseCode.NO_HELLO, "no session.start in time")]
+        if self.state is State.OPEN and self._expired(now_unix_ms):
+            return self._end_expired()
+        if self.state is not State.OPEN or abs(now_unix_ms - self._last_ping_unix_ms) < self._limits.heartbeat_ms:
+            return []
+        if self._unanswered_pings >= 2:  # noqa: PLR2004 - the protocol's
+            self.state = State.CLOSED
+            return [Close(CloseCode.NO_PONG, "two pings went unanswered")]
+        self._unanswered_pings += 1
+        self._last_ping_unix_ms = now_unix_ms
+        return [Send(Ping())]
+
+
+def error_event(error: ProtocolError, event_id: str | None = None) -> ErrorEvent:
+    """The protocol's `error` for what was wrong with a message."""
+    return ErrorEvent(error=detail_of(error), event_id=event_id)
+
+
+def _code_of(error: ProtocolError) -> CloseCode:
+    """A token that will be good another time, or the next one, is worth coming back with."""
+    if error.code == "token_expired":
+        return CloseCode.TOKEN_EXPIRED
+    return CloseCode.INTERNAL if error.retriable else CloseCode.INVALID_TOKEN

@@ -1,0 +1,101 @@
+"""What it takes to go on with what a client was told, here or elsewhere: seals, the place in the log, other logs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from gateway.kafka.log_follower import LogFollower
+from gateway.kafka.questions import Questions
+from gateway.request.cursor import CursorKey, Place, Seal, Told
+from gateway.request.entry import Entry
+from gateway.request.inflight import InflightTable
+from gateway.session.protocol import Session
+from shared.telemetry.logs import get_logger
+from shared.wire.messages import Resume
+
+log = get_logger()
+
+_QUESTION_S: Final = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Resumption:
+    """`next_offset` is that of the gateway's own partition; None while it is not being read. `adopt` has the worker
+    tell an answer here; where it says nothing within `word_s` the log is read."""
+
+    key: CursorKey
+    adopt: Callable[[Entry], Awaitable[None]]
+    follower: LogFollower
+    questions: Questions
+    partition: int
+    next_offset: Callable[[], int | None]
+    max_inflight: int
+    word_s: float = 0.25
+
+    def seal(self, session: Session) -> Seal:
+        return self.key.seal(session.tenant, session.conversation_id)
+
+    def log_place(self) -> Place | None:
+        """Replies to a request that is published from now on stand behind it."""
+        offset = self.next_offset()
+        return None if offset is None else Place(self.partition, offset)
+
+    def resumable(self, seal: Seal, resume: Resume, wire_unix_ms: float, inflight: InflightTable) -> list[Told] | None:
+        """The open answers of a client that comes back, each of its age by now; None where not every one of them can be
+        gone on with."""
+        told = seal.read(resume.cursor)
+        if told is None:
+            return None
+        unknown = [each for each in told if inflight.get_any(each.response_id) is None]
+        if not all(each.log is not None and each.resumable(wire_unix_ms) for each in unknown):
+            return None
+        for each in told:
+            each.age_ms = each.elapsed_ms(wire_unix_ms, resume.age_ms)
+        return told if len(inflight) + len(unknown) <= self.max_inflight else None
+
+    async def recall(self, entry: Entry) -> None:
+        """Have an adopted answer told here; returns when it is, as far as it has come by now. The worker that has it
+        does so at once; else the log that its first gateway reads is followed until it is let go. Where its client has
+        seen nothing the question is read beside the log, else behind it: then it is seldom needed."""
+        if entry.published and not entry.done:
+            await self.adopt(entry)
+            await asyncio.sleep(self.word_s)
+        if not entry.seen:
+            self._look_ahead(entry)
+        if not (entry.done or entry.heard) and entry.log is not None:
+            await self.follower.join(entry.log, entry.session_id, entry.response_id)
+        if entry.seen:
+            self._look_ahead(entry)
+
+    def let_go(self, entry: Entry) -> None:
+        """An answer has ended; one that was not adopted is followed nowhere."""
+        if entry.adopted and entry.log is not None:
+            self.follower.leave(entry.log.partition, entry.response_id)
+
+    def _look_ahead(self, entry: Entry) -> None:
+        """Have the question of an adopted request read: the FAQ may have to answer it, and reading may take longer than
+        the deadline leaves."""
+        if entry.request is not None and not (entry.done or entry.chars or entry.input):
+            self.questions.ask(entry.response_id, entry.bucket, entry.request).add_done_callback(partial(_note, entry))
+
+    async def question(self, entry: Entry, now_unix_ms: float) -> str:
+        """The input of an adopted request; nothing where it cannot be had in time."""
+        limit_s = min(max(0.0, entry.latest_unix_ms - now_unix_ms) / 1_000, _QUESTION_S)
+        if entry.request is None:
+            return entry.input
+        found = ""
+        try:
+            async with asyncio.timeout(limit_s):
+                found = await asyncio.shield(self.questions.ask(entry.response_id, entry.bucket, entry.request))
+        except TimeoutError:
+            log.warning(
+                "question_unread", request_id=entry.response_id, cause=f"it did not come within {limit_s:.1f} s"
+            )
+        return entry.input or found  # its client may have asked again meanwhile
+
+
+def _note(entry: Entry, question: "asyncio.Future[str]") -> None:
+    if not question.cancelled():
+        entry.input = entry.input or question.result()

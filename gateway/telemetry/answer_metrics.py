@@ -1,0 +1,44 @@
+"""What is counted and logged of an answer that has ended."""
+
+from gateway.request.entry import Entry
+from gateway.telemetry.attainment import attainment, is_late
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+from shared.wire.messages import BY_MODEL, Response
+
+log = get_logger()
+
+
+def count_answer(entry: Entry, response: Response) -> None:
+    metrics.answers.labels(response.source, response.status, response.reason).inc()
+    _count_promise(entry, response)
+    timings = response.timings
+    if timings.total_ms is not None:
+        metrics.e2e.labels(response.source).observe(timings.total_ms / 1_000)
+    if timings.ttft_ms is not None and response.source in BY_MODEL:
+        metrics.ttft.labels(entry.bucket).observe(timings.ttft_ms / 1_000)
+    log.info(
+        "answered",
+        request_id=entry.response_id,
+        trace_id=None if entry.trace is None else f"{entry.trace.context.trace_id:032x}",
+        bucket=entry.bucket,
+        source=response.source,
+        status=response.status,
+        reason=response.reason,
+        fallback=entry.fallback,
+        adopted=entry.adopted,
+        ttft_ms=timings.ttft_ms,
+        total_ms=timings.total_ms,
+        output_tokens=response.usage.output_tokens,
+    )
+
+
+def _count_promise(entry: Entry, response: Response) -> None:
+    if entry.adopted:
+        return  # its first text was another gateway's, and its client was away
+    if is_late(response, entry.deadline, entry.received_unix_ms):
+        metrics.late_terminals.inc()
+    kept = attainment(response, entry.deadline, entry.received_unix_ms, stood_in=entry.stood_in)
+    if kept is not None:
+        for deadline, met in (("first_token", kept.first_token), ("whole", kept.whole)):
+            metrics.deadlines.labels(entry.bucket, deadline, "met" if met else "missed").inc()

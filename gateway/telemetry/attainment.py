@@ -1,0 +1,38 @@
+"""Whether an answer kept the promise. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from shared.wire.deadline import Deadline
+from shared.wire.messages import Response
+
+# Every accepted request has its terminal event by its deadline and so much.
+GRACE_MS: Final = 250.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attainment:
+    """`first_token`: the worker's first text came by the soft deadline; `whole`: its whole answer by the hard one. What
+    a gateway gives in its stead keeps neither, though its customer has something."""
+
+    first_token: bool
+    whole: bool
+
+
+def attainment(response: Response, promise: Deadline, received_unix_ms: float, *, stood_in: bool) -> Attainment | None:
+    """None where nothing can be said: the client let go, asked for a person, or nothing was timed."""
+    timings = response.timings
+    if response.status == "cancelled" or response.source == "handoff" or timings.total_ms is None:
+        return None
+    kept = not stood_in and response.status != "failed"
+    first_ms, whole_ms = timings.ttft_ms, timings.total_ms
+    return Attainment(
+        first_token=kept and first_ms is not None and received_unix_ms + first_ms <= promise.first_token_unix_ms,
+        whole=kept and response.reason != "deadline" and received_unix_ms + whole_ms <= promise.deadline_unix_ms,
+    )
+
+
+def is_late(response: Response, promise: Deadline, received_unix_ms: float) -> bool:
+    """Whether its end came later than was promised of all answers, whoever gives them."""
+    total_ms = response.timings.total_ms
+    return total_ms is not None and received_unix_ms + total_ms > promise.deadline_unix_ms + GRACE_MS

@@ -1,0 +1,183 @@
+"""A request that has ended, as a trace: the gateway's spans, and the worker's where it told its times. Pure."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gateway.request.cursor import Place
+from gateway.request.entry import Entry
+from gateway.request.trace_times import RequestTrace
+from gateway.telemetry.attainment import attainment, is_late
+from shared.tracing import conventions as names
+from shared.tracing.keep import KeepRules, Why
+from shared.tracing.spans import Attribute, Event, Process, Span, SpanTree, Trace
+from shared.tracing.worker import add_worker_spans, clock_shift_ms, shifted, topic_attributes
+from shared.wire.messages import Response
+
+_FIRST_TEXT: Final = "first text"
+_LAST_TEXT: Final = "last text"
+_ADOPTED: Final = "adopted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """All that the spans are made of; no text, and no name of whoever asked. `trace` may still hear of the worker. The
+    wall clock is `clock_ms` ahead of the times."""
+
+    trace: RequestTrace
+    why: Why
+    gateway_id: str
+    request_topic: str
+    reply_topic: str
+    place: Place | None
+    received_unix_ms: float
+    admitted_unix_ms: float | None
+    first_text_unix_ms: float | None
+    done_unix_ms: float
+    clock_ms: int
+    attributes: dict[str, Attribute]
+    error: str
+
+    @property
+    def awaits_worker(self) -> bool:
+        """Whether a worker may have the request and has not told yet how it ended there."""
+        return self.trace.sent_unix_ms is not None and self.trace.heard_unix_ms is None
+
+
+def why_kept(entry: Entry, response: Response, rules: KeepRules) -> Why | None:
+    """None where the trace is not kept, or nobody told of it. When an adopted answer's first text came is not known."""
+    if entry.trace is None:
+        return None
+    received, deadline = entry.received_unix_ms, entry.deadline
+    kept = attainment(response, deadline, received, stood_in=entry.stood_in)
+    in_time = kept is None or (kept.whole and (kept.first_token or entry.adopted))
+    missed = not in_time or is_late(response, deadline, received)
+    return rules.why(
+        trace_id=entry.trace.context.trace_id,
+        missed=missed,
+        total_ms=entry.done_unix_ms - received,
+        deadline_ms=deadline.deadline_unix_ms - received,
+    )
+
+
+def ended(
+    entry: Entry, response: Response, why: Why, *, gateway_id: str, request_topic: str, reply_topic: str
+) -> Ended:
+    assert entry.trace is not None, "whose trace is not made has none"
+    received = entry.received_unix_ms
+    attributes: dict[str, Attribute] = {
+        names.BUCKET: entry.bucket,
+        names.SOURCE: response.source,
+        names.STATUS: response.status,
+        names.REASON: response.reason,
+        names.KEPT: why,
+        names.FIRST_DEADLINE_MS: round(entry.deadline.first_token_unix_ms - received),
+        names.DEADLINE_MS: round(entry.deadline.deadline_unix_ms - received),
+    }
+    error = ""
+    if entry.fallback is not None:
+        attributes[names.FALLBACK] = entry.fallback
+    if why == "missed":
+        error = attributes[names.ERROR_TYPE] = entry.fallback or response.reason
+    return Ended(
+        trace=entry.trace,
+        why=why,
+        gateway_id=gateway_id,
+        request_topic=request_topic,
+        reply_topic=reply_topic,
+        place=entry.request,
+        received_unix_ms=received,
+        admitted_unix_ms=entry.admitted_unix_ms,
+        first_text_unix_ms=entry.first_text_unix_ms,
+        done_unix_ms=entry.done_unix_ms,
+        clock_ms=entry.clock_ms,
+        attributes=attributes,
+        error=error,
+    )
+
+
+def spans_of(ended: Ended) -> Trace:
+    """Root → send, admit, the time in the topic, the worker's half, its answer's way back, deliver. An adopted answer's
+    root is under that of whoever began it, and what that one did is left out."""
+    tree, gateway = SpanTree(ended.trace.context), Process("gateway", ended.gateway_id)
+    adopted = ended.trace.adopted
+    root = tree.add(
+        "response.create" if adopted is None else "response.resume",
+        ended.received_unix_ms,
+        ended.done_unix_ms,
+        process=gateway,
+        kind="server",
+        attributes=ended.attributes,
+        events=[] if adopted is None else [Event(_ADOPTED, adopted.unix_ms)],
+        error=ended.error,
+    )
+    if ended.trace.sent_unix_ms is not None:
+        _add_send(tree, ended, root, ended.trace.sent_unix_ms)
+    if ended.admitted_unix_ms is not None:
+        tree.add("admit", ended.received_unix_ms, ended.admitted_unix_ms, process=gateway, parent=root)
+    if ended.trace.worker is not None and (adopted is not None or ended.trace.sent_unix_ms is not None):
+        _add_worker(tree, ended, root)
+    if ended.first_text_unix_ms is not None:
+        last = ended.trace.last_text_unix_ms
+        events = [Event(_FIRST_TEXT, ended.first_text_unix_ms)]
+        events += [] if last is None else [Event(_LAST_TEXT, last)]
+        tree.add("deliver", ended.first_text_unix_ms, ended.done_unix_ms, process=gateway, parent=root, events=events)
+    return tree.trace(clock_ms=ended.clock_ms)
+
+
+def _add_send(tree: SpanTree, ended: Ended, root: Span, sent_unix_ms: float) -> None:
+    acked = ended.trace.acked_unix_ms
+    send = tree.add(
+        f"send {ended.request_topic}",
+        sent_unix_ms,
+        ended.done_unix_ms if acked is None else acked,
+        process=root.process,
+        parent=root,
+        kind="producer",
+        attributes={
+            **topic_attributes(ended.request_topic, _pair(ended.place)),
+            names.MESSAGING_OPERATION_NAME: "send",
+            names.MESSAGING_OPERATION_TYPE: "send",
+        },
+        error="" if acked is not None else "not acknowledged",
+    )
+    assert send.span_id == ended.trace.send_id, "the workers were told this id"
+
+
+def _add_worker(tree: SpanTree, ended: Ended, root: Span) -> None:
+    trace, half = ended.trace, ended.trace.worker
+    assert half is not None, "asked before"
+    sent = ended.received_unix_ms if trace.sent_unix_ms is None else trace.sent_unix_ms
+    shift = clock_shift_ms(half.times, sent, half.heard_unix_ms)
+    times = shifted(half.times, shift)
+    half = replace(half, times=times)
+    attributes: dict[str, Attribute] = {names.CLOCK_SHIFT_MS: round(shift, 3)} if shift else {}
+    if times.ended_unix_ms > ended.done_unix_ms:
+        attributes[names.OVERRUN_MS] = round(times.ended_unix_ms - ended.done_unix_ms, 3)
+    topic = topic_attributes(ended.request_topic, _pair(ended.place))
+    if trace.adopted is None:
+        tree.add(
+            f"wait {ended.request_topic}",
+            min(sent if trace.acked_unix_ms is None else trace.acked_unix_ms, times.arrived_unix_ms),
+            times.arrived_unix_ms,
+            process=root.process,
+            parent=root,
+            attributes=topic,
+        )
+    process = add_worker_spans(tree, half, parent=root, topic=topic, links=[trace.send_id], attributes=attributes)
+    tree.add(
+        f"send {ended.reply_topic}",
+        times.ended_unix_ms,
+        half.heard_unix_ms,
+        process=process.process,
+        parent=root,
+        kind="producer",
+        attributes={
+            **topic_attributes(ended.reply_topic, None),
+            names.MESSAGING_OPERATION_NAME: "send",
+            names.MESSAGING_OPERATION_TYPE: "send",
+        },
+    )
+
+
+def _pair(place: Place | None) -> tuple[int, int] | None:
+    return None if place is None else (place.partition, place.offset)

@@ -1,0 +1,113 @@
+"""The traces of a gateway's requests: begun with each, decided at its end, handed to the exporter whole.
+
+A worker tells its times with its answer's end. Where this gateway ended the answer first (the deadline, a cancel), what
+is kept waits a while for that word; whoever never says anything has died with it, or never read the request.
+"""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.request.entry import Entry
+from gateway.request.trace_times import SEND_SPAN, Adopted, RequestTrace
+from gateway.telemetry.trace_spans import Ended, ended, why_kept
+from shared.process.clock import correction_ms, now_unix_ms
+from shared.telemetry import metrics
+from shared.tracing.context import TraceContext, begin_trace
+from shared.tracing.export import TraceExporter
+from shared.tracing.keep import KeepRules
+from shared.tracing.worker import WorkerHalf
+from shared.wire.messages import ReplyDone, Response
+from shared.wire.topics import TopicNames
+
+_RANDOM_BITS: Final = 192
+_SPAN_BITS: Final = 64
+_WAIT_MS: Final = 5_000.0
+_MOST_WAITING: Final = 2_000
+_SWEEP_S: Final = 0.5
+
+
+@dataclass(slots=True, kw_only=True)
+class Tracer:
+    """Without an `exporter` nothing is recorded, and a client's trace context goes through as it came."""
+
+    rules: KeepRules = field(default_factory=KeepRules)
+    exporter: TraceExporter[Ended] | None = None
+    gateway_id: str = ""
+    topics: TopicNames = field(default_factory=TopicNames)
+    _waiting: OrderedDict[str, Ended] = field(default_factory=OrderedDict)
+
+    def begin(self, traceparent: str | None) -> RequestTrace:
+        context = begin_trace(traceparent, secrets.randbits(_RANDOM_BITS))
+        recorded = self.exporter is not None
+        told = None if recorded else traceparent
+        traceparent = told or context.traceparent(SEND_SPAN, sampled=recorded)
+        return RequestTrace(context=context, traceparent=traceparent, recorded=recorded)
+
+    def adopt(self, told: bytes | None, now_unix_ms: float) -> RequestTrace | None:
+        """An answer that another gateway began: its trace is gone on with, under that gateway's span. None where nobody
+        records it."""
+        if self.exporter is None or told is None:
+            return None
+        begun = TraceContext.unpacked(told)
+        context = TraceContext(begun.trace_id, secrets.randbits(_SPAN_BITS) or 1, begun.span_id)
+        return RequestTrace(context=context, recorded=True, adopted=Adopted(begun, now_unix_ms))
+
+    def heard(self, entry: Entry | None, done: ReplyDone, now: float) -> None:
+        """A worker has told an end: of a request that runs (`entry`), or of one that this gateway has ended before."""
+        if self.exporter is None or done.origin != "worker":
+            return
+        waiting = None if entry is not None else self._waiting.pop(done.request_id, None)
+        trace = waiting.trace if waiting is not None else entry.trace if entry is not None else None
+        if trace is None or trace.heard_unix_ms is not None:
+            return
+        trace.heard_unix_ms, trace.worker = now, WorkerHalf.of(done, now, clock_ms=correction_ms())
+        if waiting is not None:
+            self.exporter.put(waiting)
+
+    def ended(self, entry: Entry, response: Response) -> None:
+        """Keep its trace or forget it."""
+        if self.exporter is None:
+            return
+        why = why_kept(entry, response, self.rules)
+        if why is None:
+            return
+        metrics.traces_kept.labels(why).inc()
+        facts = ended(
+            entry,
+            response,
+            why,
+            gateway_id=self.gateway_id,
+            request_topic=self.topics.requests(entry.bucket),
+            reply_topic=self.topics.replies,
+        )
+        if not facts.awaits_worker:
+            self.exporter.put(facts)
+            return
+        self._waiting[entry.response_id] = facts
+        if len(self._waiting) > _MOST_WAITING:
+            self._give_up_oldest(self.exporter)
+
+    async def watch(self) -> None:
+        """Until cancelled: no trace waits for a worker's word for long."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            self.give_up(now_unix_ms() - _WAIT_MS)
+
+    def give_up(self, ended_before_unix_ms: float) -> None:
+        """What ended before then goes out without its worker's half."""
+        while self.exporter is not None and self._waiting:
+            if next(iter(self._waiting.values())).done_unix_ms >= ended_before_unix_ms:
+                return
+            self._give_up_oldest(self.exporter)
+
+    async def stop(self) -> None:
+        self.give_up(float("inf"))
+        if self.exporter is not None:
+            await asyncio.to_thread(self.exporter.stop)
+
+    def _give_up_oldest(self, exporter: TraceExporter[Ended]) -> None:
+        _, facts = self._waiting.popitem(last=False)
+        exporter.put(facts)

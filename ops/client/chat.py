@@ -1,0 +1,197 @@
+"""The terminal's side of a conversation: `replyline ask` and `replyline chat`."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from ops.client.prompt import Prompt
+from ops.client.protocol import ChatClient, new_event_id
+from ops.client.telling import AnswerEvent
+from shared.wire.codec import json_encode
+from shared.wire.messages import (
+    Consent,
+    ErrorEvent,
+    Feedback,
+    HandoffCreated,
+    HandoffRequest,
+    Rating,
+    Response,
+    ResponseCreate,
+    ResponseCreated,
+    ResponseDelta,
+    ResponseDone,
+    Source,
+)
+
+_SOURCES: dict[Source, str] = {
+    "model": "AI answer",
+    "mixed": "AI answer, in part the help pages' words",
+    "faq": "from the help pages",
+    "courtesy": "automatic reply",
+    "unsure": "not sure",
+    "busy": "busy",
+    "handoff": "handed to a person",
+}
+_RATINGS: dict[str, Rating] = {"/up": "up", "/down": "down"}
+
+# An answer can be resumed for two minutes; who waits at a terminal gives up sooner.
+_PATIENCE_S = 30.0
+
+_HELP = (
+    "[dim]/person asks for one · /up, /down rate an answer · /new starts over · /quit ends · "
+    "Ctrl-C stops an answer, and ends at the prompt[/]"
+)
+
+
+@dataclass(slots=True)
+class Screen:
+    """An answer's text as it comes. One that comes otherwise, from its beginning, has a line of its own."""
+
+    console: Console
+    is_begun: bool = False
+
+    def show(self, event: AnswerEvent) -> None:
+        """Of anything but text nothing."""
+        if isinstance(event, ResponseDelta):
+            self.console.print(event.delta, end="", markup=False)
+            self.is_begun = True
+        elif isinstance(event, ResponseCreated) and self.is_begun:
+            self.console.print()
+            self.is_begun = False
+
+
+async def ask_once(
+    url: str, request: ResponseCreate, *, token: str | None, session_id: str | None, as_json: bool
+) -> int:
+    """0 when there was an answer, 1 when the gateway refused or the answer failed. Raises `ConnectFailed`."""
+    out = Console(highlight=False, soft_wrap=True)
+    screen = Screen(out)
+    async with ChatClient(url, token=token, session_id=session_id, patience_s=_PATIENCE_S) as client:
+        async for event in client.ask(request):
+            if not as_json:
+                screen.show(event)
+            if isinstance(event, ErrorEvent):
+                Console(stderr=True).print(f"replyline: {event.error.code}: {event.error.message}", markup=False)
+                return 1
+            if isinstance(event, ResponseDone):
+                if as_json:
+                    out.print(json_encode(event.response).decode(), markup=False)
+                else:
+                    out.print()
+                    _print_caption(event.response, Console(stderr=True, highlight=False))
+                return 1 if event.response.status == "failed" else 0
+    return 1
+
+
+async def converse(url: str, *, token: str | None, session_id: str | None, consent_training: bool = False) -> int:
+    """A conversation until /quit, the end of input, or Ctrl-C at the prompt. Raises `ConnectFailed`."""
+    console = Console(highlight=False, soft_wrap=True)
+    prompt = Prompt(sys.stdin.fileno(), lambda: console.print("\n› ", end=""), encoding=sys.stdin.encoding)
+    console.print(_HELP)
+    consent = Consent(training=True) if consent_training else None
+    async with ChatClient(url, token=token, session_id=session_id, patience_s=_PATIENCE_S, consent=consent) as client:
+        last: str | None = None
+        while True:
+            question = await prompt.line()
+            if question is None:
+                console.print()
+                return 0
+            if question == "/quit":
+                return 0
+            if question == "/new":
+                last = None if await _forget(client, console) else last
+            elif question == "/person":
+                await _tell(client, HandoffRequest(event_id=new_event_id()), console)
+            elif question in _RATINGS and last is None:
+                console.print("[dim]there is no answer to rate yet[/]")
+            elif question in _RATINGS and last is not None:
+                rating = Feedback(event_id=new_event_id(), response_id=last, rating=_RATINGS[question])
+                await _tell(client, rating, console)
+            elif question:
+                last = await _answer(client, question, console) or last
+
+
+async def _forget(client: ChatClient, console: Console) -> bool:
+    """Whether it is."""
+    refused = await client.forget()
+    if refused is not None:
+        told = f"the history could not be erased: {refused.error.code}: {refused.error.message}"
+        console.print(told, style="red", markup=False)
+        return False
+    console.print("forgotten; a new conversation", style="dim")
+    return True
+
+
+async def _tell(client: ChatClient, message: HandoffRequest | Feedback, console: Console) -> None:
+    event = await client.tell(message)
+    if isinstance(event, ErrorEvent):
+        console.print(f"{event.error.code}: {event.error.message}", style="red", markup=False)
+    elif isinstance(event, HandoffCreated):
+        console.print(f"a person has been asked to take over: {event.handoff_id}", style="dim", markup=False)
+    else:
+        console.print("thank you", style="dim")
+
+
+async def _answer(client: ChatClient, question: str, console: Console) -> str | None:
+    """The response's id."""
+    request = ResponseCreate(event_id=new_event_id(), input=question)
+    loop = asyncio.get_running_loop()
+    stopping: list[asyncio.Task[None]] = []
+    before, answered = client.handoff, None
+    screen = Screen(console)
+    loop.add_signal_handler(signal.SIGINT, lambda: stopping.append(loop.create_task(client.cancel(request.event_id))))
+    try:
+        async for event in client.ask(request):
+            screen.show(event)
+            if isinstance(event, ErrorEvent):
+                console.print(f"{event.error.code}: {event.error.message}", style="red", markup=False)
+            elif isinstance(event, ResponseDone):
+                answered = event.response.id
+                console.print()
+                _print_caption(event.response, console)
+                if event.response.source == "unsure" and client.session is not None and client.session.handoff:
+                    console.print("/person asks for a person", style="dim", markup=False)
+    finally:
+        with contextlib.suppress(NotImplementedError):
+            loop.remove_signal_handler(signal.SIGINT)
+        await asyncio.gather(*stopping, return_exceptions=True)
+    if client.handoff is not None and client.handoff != before:
+        console.print(f"a person has been asked to take over: {client.handoff.handoff_id}", style="dim", markup=False)
+    return answered
+
+
+def _print_caption(response: Response, console: Console) -> None:
+    for line in (*_replaced(response), _caption(response)):
+        console.print(line, style="dim", markup=False)
+
+
+def _replaced(response: Response) -> list[str]:
+    """Where the model's words gave way, a line each."""
+    text = response.output_text
+    return [
+        f"from the help pages: “{text[each.offset : each.offset + each.length].strip()}”"
+        if each.length
+        else "a sentence was left out: the help pages do not say so"
+        for each in response.replaced
+    ]
+
+
+def _caption(response: Response) -> str:
+    """Who answered, on what grounds, how quickly."""
+    parts = [_SOURCES[response.source]]
+    if response.status != "completed":
+        parts.append(f"{response.status}: {response.reason}")
+    timings = response.timings
+    if timings.ttft_ms is not None:
+        parts.append(f"first text {timings.ttft_ms:.0f} ms")
+    if timings.total_ms is not None:
+        parts.append(f"whole {timings.total_ms:.0f} ms")
+    if response.usage.output_tokens:
+        parts.append(f"{response.usage.output_tokens} tokens")
+    if response.grounding:
+        parts.append("based on: " + "; ".join(entry.question for entry in response.grounding))
+    return " · ".join(parts)

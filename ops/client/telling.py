@@ -1,0 +1,56 @@
+"""An answer as its client hears it: a gateway may tell it again from its beginning, and then with other words, as where
+another one has answered anew (docs/protocol.md, "Coming back"). Pure."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from shared.wire.messages import ErrorEvent, ResponseCreated, ResponseDelta, ResponseDone
+
+AnswerEvent = ResponseCreated | ResponseDelta | ResponseDone | ErrorEvent
+
+
+@dataclass(slots=True)
+class Telling:
+    """`told`: the text since its last beginning. `shown`: what was handed out since the last `ResponseCreated` that
+    was."""
+
+    created: ResponseCreated | None = None
+    told: str = ""
+    shown: str = ""
+
+    def take(self, event: AnswerEvent) -> list[AnswerEvent]:
+        """What is new of it. One `ResponseCreated` comes first; another says that the text is another from its
+        beginning, and that what was handed out before is void."""
+        match event:
+            case ResponseCreated():
+                return self._begin(event)
+            case ResponseDelta():
+                self.told += event.delta[max(0, len(self.told) - event.offset) :]
+                return self._grow(event)
+            case ResponseDone():
+                return [*self._shorten(event), event]
+            case ErrorEvent():
+                return [event]
+
+    def _begin(self, event: ResponseCreated) -> list[AnswerEvent]:
+        first, self.created, self.told = self.created is None, event, ""
+        return [event] if first else []
+
+    def _grow(self, event: ResponseDelta) -> list[AnswerEvent]:
+        """Only what is new; all of it where it is no longer what was shown."""
+        if self.shown.startswith(self.told):
+            return []
+        void = not self.told.startswith(self.shown)
+        begun = [self.created] if void and self.created is not None else []
+        offset = 0 if void else len(self.shown)
+        self.shown = self.told
+        return [*begun, msgspec.structs.replace(event, offset=offset, delta=self.told[offset:])]
+
+    def _shorten(self, event: ResponseDone) -> list[AnswerEvent]:
+        """Where it ends before it has come to all that was shown."""
+        if self.told == self.shown or self.created is None:
+            return []
+        self.shown = self.told
+        whole = ResponseDelta(response_id=event.response.id, seq=0, offset=0, delta=self.told, cursor=event.cursor)
+        return [self.created, whole] if self.told else [self.created]

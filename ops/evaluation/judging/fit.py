@@ -1,0 +1,106 @@
+"""From which score of an entry on it answers: chosen on the dev questions, with the FAQ's own words for answers. Pure.
+
+Two thresholds (shared/faq/answer_policy.py). `confident`: the lowest sureness from which the best entry is the right
+one for 95 of 100 questions, those without an answer among them, and of those without an answer at most one in ten has
+one; for the model says with the same assurance whatever it is given. `weak`: where what is offered with "I am not sure"
+and helps outnumbers what does not by most; to a question without an answer nothing helps."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from ops.evaluation.judging.judge import Given, judge
+from ops.evaluation.judging.questions import Question
+from ops.evaluation.judging.retrieval import hits_of
+from shared.faq import FaqHit, FaqIndex
+from shared.faq.answer_policy import SHOWN, Thresholds, offered, sureness_of
+from shared.faq.vectors import Embed
+
+SURELY: Final = 0.95
+"""So many of the best entries from `confident` on are to be right."""
+MISLED: Final = 0.1
+"""So many of the questions without an answer may be taken, from `confident` on, for one that has."""
+_STEPS: Final = tuple(round(0.05 * step, 2) for step in range(1, 18))
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """From `score` on (of `confident_rows` the sureness) there are `n` questions with such an entry; to `right` of them
+    it is the answer, and `misled` of them have none."""
+
+    score: float
+    n: int
+    right: int
+    misled: int
+
+
+class Fit(Struct, frozen=True, kw_only=True):
+    """`confident_rows` are of all questions, `weak_rows` of those whose best entry is less sure than `confident`."""
+
+    confident: float
+    weak: float
+    confident_rows: tuple[Row, ...]
+    weak_rows: tuple[Row, ...]
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """As the policy takes them."""
+        return Thresholds(confident=self.confident, weak=self.weak)
+
+
+class _Looked(Struct, frozen=True):
+    """A question and its best entry; `right` where what is shown in doubt answers it."""
+
+    question: Question
+    best: FaqHit
+    sureness: float
+    right: bool
+
+
+def fit(questions: Sequence[Question], index: FaqIndex, embed: Embed | None = None) -> Fit:
+    """On the questions given, which are to be the dev ones alone. `embed` is the index's own. Small talk finds
+    nothing."""
+    asked = [question for question in questions if question.kind != "small_talk"]
+    looked = [one for question in asked if (one := _look(question, index, embed)) is not None]
+    surely = [one.best.entry.id in one.question.entries for one in looked]
+    confident_rows = _rows(looked, [one.sureness for one in looked], surely)
+    without = sum(not question.answerable for question in asked)
+    confident = _lowest(confident_rows, without, otherwise=_STEPS[-1])
+    unsure = [one for one in looked if one.sureness < confident]
+    weak_rows = _rows(unsure, [one.best.score for one in unsure], [one.right for one in unsure])
+    best = max((row for row in weak_rows if _net(row) > 0), key=_net, default=None)
+    weak = confident if best is None else best.score
+    return Fit(confident=confident, weak=weak, confident_rows=confident_rows, weak_rows=weak_rows)
+
+
+def _look(question: Question, index: FaqIndex, embed: Embed | None) -> _Looked | None:
+    hits = hits_of(question, index, embed, k=SHOWN)
+    if not hits:
+        return None
+    shown = offered(hits)
+    quoted = Given(
+        source="faq",
+        text="\n".join(entry.answer for entry in shown),
+        grounding=tuple(entry.as_grounding() for entry in shown),
+    )
+    return _Looked(question, hits[0], sureness_of(hits), question.answerable and judge(question, quoted).right)
+
+
+def _rows(looked: Sequence[_Looked], scores: Sequence[float], right: Sequence[bool]) -> tuple[Row, ...]:
+    def row(score: float) -> Row:
+        some = [at for at, one in enumerate(scores) if one >= score]
+        misled = sum(not looked[at].question.answerable for at in some)
+        return Row(score=score, n=len(some), right=sum(right[at] for at in some), misled=misled)
+
+    return tuple(row(score) for score in _STEPS)
+
+
+def _net(row: Row) -> int:
+    return 2 * row.right - row.n
+
+
+def _lowest(rows: Sequence[Row], without: int, *, otherwise: float) -> float:
+    """The lowest score from which on enough are right and not too many of the `without` an answer are misled; of rows
+    without a question none counts."""
+    sure = [row for row in rows if row.n and row.right >= SURELY * row.n and row.misled <= MISLED * without]
+    return min((row.score for row in sure), default=otherwise)

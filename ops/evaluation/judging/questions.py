@@ -1,0 +1,104 @@
+"""The questions that a system is judged by, each with what belongs in its answer, and how a file of them is read.
+
+A file is JSON Lines in UTF-8, one question a line; the packaged one is of the packaged FAQ.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from ops.evaluation.judging.split import Split, split_of
+from shared.errors import SettingsError
+from shared.faq import FaqEntry
+from shared.wire.fields import Identifier, Text
+from shared.wire.messages import Language
+
+PACKAGED_QUESTIONS: Final = Path(__file__).with_name("questions.jsonl")
+KINDS: Final = ("paraphrase", "typo", "sku", "follow_up", "double", "small_talk", "unanswerable", "astray")
+
+Kind = Literal["paraphrase", "typo", "sku", "follow_up", "double", "small_talk", "unanswerable", "astray"]
+# A fact in each of the spellings that a right answer may use.
+Fact = Annotated[tuple[Text, ...], Meta(min_length=1)]
+
+
+class Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An earlier turn."""
+
+    user: Text
+    assistant: Text
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One question. `entries` are the FAQ entries that answer it: each alone, or of a `double` all together; none where
+    the FAQ cannot. `must` are the facts of a right answer, `must_not` the spellings of what would be a wrong one.
+    """
+
+    id: Identifier
+    language: Language
+    kind: Kind
+    split: Split
+    question: Text
+    history: tuple[Exchange, ...] = ()
+    entries: tuple[Identifier, ...] = ()
+    must: tuple[Fact, ...] = ()
+    must_not: tuple[Text, ...] = ()
+
+    @property
+    def answerable(self) -> bool:
+        """Whether the FAQ has its answer."""
+        return bool(self.entries)
+
+
+def read_questions(path: Path, faq: Sequence[FaqEntry]) -> list[Question]:
+    """The file's questions, in its order.
+
+    Raises `SettingsError`, a line for each question that is wrong: not UTF-8, not JSON of that shape, an id twice, an
+    entry that `faq` does not have in the question's language, a split that is not its entries', facts without entries
+    or entries without facts.
+    """
+    known = {(entry.id, entry.language) for entry in faq}
+    questions: dict[str, Question] = {}
+    problems: list[str] = []
+    for number, line in _lines(path):
+        place = f"{path}:{number}"
+        try:
+            question = msgspec.json.decode(line, type=Question)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            problems.append(f"{place}: {error}")
+            continue
+        if question.id in questions:
+            problems.append(f'{place}: the id "{question.id}" occurs twice; give one of them another')
+        problems += [f'{place}: question "{question.id}" {wrong}' for wrong in _wrongs(question, known)]
+        questions[question.id] = question
+    if problems:
+        raise SettingsError("\n".join(problems))
+    if not questions:
+        raise SettingsError(f"{path}: holds no question")
+    return list(questions.values())
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"questions {path}: {error.strerror or error}") from error
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"questions {path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
+    return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
+
+
+def _wrongs(question: Question, known: set[tuple[str, Language]]) -> Iterator[str]:
+    for entry in question.entries:
+        if (entry, question.language) not in known:
+            yield f'names the entry "{entry}", which the FAQ does not have in {question.language}; correct it'
+        elif split_of(entry) != question.split:
+            yield f'is of split "{question.split}", its entry "{entry}" of "{split_of(entry)}"; correct the split'
+    if question.entries and not question.must:
+        yield "has entries and no fact of them; name one in must"
+    if question.must and not question.entries:
+        yield "has facts and no entry that bears them; name it in entries"

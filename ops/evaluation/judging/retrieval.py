@@ -1,0 +1,60 @@
+"""What the FAQ's index finds for the questions, by itself: recall, and how surely each best entry was found."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from ops.evaluation.judging.judge import retrieved
+from ops.evaluation.judging.questions import Question
+from ops.evaluation.judging.turns import turns_of
+from shared.faq import FaqHit, FaqIndex, detect_language
+from shared.faq.vectors import Embed
+
+FIRST: Final = 3
+
+
+class Hit(Struct, frozen=True):
+    id: str
+    score: float
+
+
+class Recall(Struct, frozen=True, kw_only=True):
+    """Of the questions that the FAQ answers: the share whose entries are the best hit, and among the best three."""
+
+    n: int
+    at_1: float | None
+    at_3: float | None
+
+
+def find(questions: Sequence[Question], index: FaqIndex, embed: Embed | None = None) -> list[tuple[Hit, ...]]:
+    """The best three entries of each."""
+    return [
+        tuple(Hit(hit.entry.id, round(hit.score, 3)) for hit in hits_of(question, index, embed, k=FIRST))
+        for question in questions
+    ]
+
+
+def hits_of(question: Question, index: FaqIndex, embed: Embed | None, *, k: int) -> tuple[FaqHit, ...]:
+    """The best `k`, as a worker finds them: the turns before the question are known. `embed` is the index's own."""
+    text = question.question
+    vectors = None if embed is None else embed([text], detect_language(text))
+    return index.find(
+        text,
+        k=k,
+        previous=turns_of(question, index.entries, name=question.id, asked_unix_ms=0),
+        vector=None if vectors is None else vectors[0],
+    ).hits
+
+
+def recall(questions: Sequence[Question], found: Sequence[Sequence[Hit]]) -> Recall:
+    """Of those that the FAQ answers; the shares are None where there is none."""
+    pairs = [
+        (question, [hit.id for hit in hits])
+        for question, hits in zip(questions, found, strict=True)
+        if question.answerable
+    ]
+    if not pairs:
+        return Recall(n=0, at_1=None, at_3=None)
+    at_1, at_3 = (sum(retrieved(question, ids, k) for question, ids in pairs) / len(pairs) for k in (1, FIRST))
+    return Recall(n=len(pairs), at_1=at_1, at_3=at_3)

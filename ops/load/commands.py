@@ -1,0 +1,129 @@
+"""The options of the bench commands that make loads: traffic, knee, compare, produce."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from ops.load.options import Broker, HtmlPath, JsonPath, Url, bench_settings, run, settings_for, typed
+
+
+def traffic(
+    name: Annotated[str, typer.Argument(help="sessions, promotion, surge, spread, … of docs/simulation.md")],
+    rate: Annotated[float, typer.Option(help="requests a second where the traffic is at 1.0")],
+    seconds: Annotated[float, typer.Option(help="of arrivals; then all are waited for")] = 120.0,
+    url: Url = None,
+    token: Annotated[str | None, typer.Option(envvar="REPLYLINE_TOKEN", help="who asks, for all of them")] = None,
+    broker: Broker = "embedded",
+    seed: Annotated[int, typer.Option(help="the same seed, the same traffic")] = 1,
+    json_path: JsonPath = None,
+    html_path: HtmlPath = None,
+) -> None:
+    """Customers as they come: conversations with time to think, a promotion's crowd, +800 %, all lengths."""
+    from ops.load.traffic import TrafficOptions, bench_traffic
+
+    options = TrafficOptions(
+        name=name,
+        rate=rate,
+        seconds=seconds,
+        url=url,
+        token=token,
+        broker=broker,
+        seed=seed,
+        json_path=json_path,
+        html_path=html_path,
+    )
+    options.check()
+    settings = settings_for(url)
+    run(lambda: bench_traffic(options, settings, typed(), Console(stderr=True)))
+
+
+def knee(
+    ttft_p99_ms: Annotated[float | None, typer.Option(help="the model's TTFT p99 at most [default: any]")] = None,
+    e2e_p99_ms: Annotated[float | None, typer.Option(help="the model's end to end p99 at most [default: any]")] = None,
+    goodput: Annotated[float, typer.Option(help="share of requests answered by the model in time, at least")] = 0.95,
+    start: Annotated[float, typer.Option(help="requests a second at first")] = 2.0,
+    limit: Annotated[float, typer.Option(help="requests a second at most")] = 1_000.0,
+    seconds: Annotated[float, typer.Option(help="of arrivals at each rate, each time")] = 20.0,
+    tries: Annotated[int, typer.Option(help="of each rate: most of them decide")] = 3,
+    mix: Annotated[str, typer.Option(help="lengths by share, as of bench itself")] = "short=1",
+    max_output_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
+    deadline_ms: Annotated[int | None, typer.Option(help="of each answer [default: the gateway's]")] = None,
+    url: Url = None,
+    broker: Broker = "embedded",
+    seed: Annotated[int, typer.Option(help="of arrivals and questions")] = 0,
+    json_path: JsonPath = None,
+    html_path: HtmlPath = None,
+) -> None:
+    """The largest rate that is still answered as it should be: up until one fails, then between."""
+    from ops.load.figures.tries import Bounds
+    from ops.load.knee import KneeOptions, bench_knee
+
+    options = KneeOptions(
+        bounds=Bounds(ttft_p99_ms=ttft_p99_ms, e2e_p99_ms=e2e_p99_ms, goodput=goodput),
+        start=start,
+        limit=limit,
+        seconds=seconds,
+        tries=tries,
+        mix=mix,
+        max_output_tokens=max_output_tokens,
+        deadline_ms=deadline_ms,
+        url=url,
+        broker=broker,
+        seed=seed,
+        json_path=json_path,
+        html_path=html_path,
+    )
+    options.check()
+    settings = settings_for(url)
+    run(lambda: bench_knee(options, settings, typed(), Console(stderr=True)))
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A.json", help="of bench, bench traffic or replay")],
+    second: Annotated[Path, typer.Argument(metavar="B.json", help="the one that may be worse")],
+    tolerance: Annotated[float, typer.Option(help="what is no difference: 0.05 is five percent")] = 0.05,
+    html_path: HtmlPath = None,
+) -> None:
+    """Is the second result worse than the first? Ratios with their confidence; exit status 1 for a regression."""
+    from ops.load.compare import CompareOptions, bench_compare
+
+    options = CompareOptions(first=first, second=second, tolerance=tolerance, html_path=html_path)
+    raise typer.Exit(bench_compare(options, typed(), Console(stderr=True)))
+
+
+def produce(
+    rate: Annotated[str, typer.Option(metavar="max|N", help="requests a second, of all processes together")] = "max",
+    seconds: Annotated[float, typer.Option(help="of writing; then all acknowledgements are waited for")] = 10.0,
+    processes: Annotated[int, typer.Option(help="that write")] = 2,
+    requests: Annotated[int, typer.Option(help="at most so many")] = 10_000_000,
+    sessions: Annotated[int, typer.Option(help="conversations, in turn")] = 10_000,
+    mix: Annotated[str, typer.Option(help="lengths by share, as of bench itself")] = "short=0.9,medium=0.08,long=0.02",
+    prefix: Annotated[
+        str, typer.Option(help="of the topics; '' is where your workers read, and then they answer all of it")
+    ] = "bench.",
+    broker: Annotated[
+        Literal["configured", "kafka"], typer.Option(help="REPLYLINE_KAFKA__…, or an Apache Kafka of its own")
+    ] = "configured",
+    keep: Annotated[bool, typer.Option("--keep", help="do not remove the topics that it made")] = False,
+    json_path: JsonPath = None,
+) -> None:
+    """Request records straight to Kafka, as gateways write them: how many the broker takes."""
+    from ops.load.produce.program import ProduceOptions, bench_produce, parse_rate
+
+    options = ProduceOptions(
+        rate=parse_rate(rate),
+        seconds=seconds,
+        processes=processes,
+        requests=requests,
+        sessions=sessions,
+        prefix=prefix,
+        mix=mix,
+        broker=broker,
+        keep=keep,
+        json_path=json_path,
+    )
+    options.check()
+    settings = bench_settings()
+    run(lambda: bench_produce(settings, options, Console(stderr=True)))

@@ -1,0 +1,85 @@
+"""`replyline bench compare`: two results of `--json` side by side, and whether the second is worse."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.console import Console
+
+from ops.load.figures.comparison import Compared, Result, compared, differences, worst
+from ops.load.pages.comparison import CompareFacts, compare_page
+from ops.measure.runner import Cell, check_writable, markdown, write_html
+from shared.errors import SettingsError
+
+REGRESSION_STATUS: Final = 1
+
+
+def read_result(path: Path) -> Result:
+    """Raises `SettingsError`, one line."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Result)
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}; name a file of `--json`") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"{path}: is no result that can be compared ({error}); make one: replyline bench, bench traffic or replay, "
+            "with --json FILE"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareOptions:
+    """`second` is the one that may be worse; a difference within `tolerance` is none."""
+
+    first: Path
+    second: Path
+    tolerance: float
+    html_path: Path | None = None
+
+    def check(self) -> None:
+        """Raises `SettingsError`."""
+        if not 0 <= self.tolerance <= 1:
+            raise SettingsError(f"--tolerance {self.tolerance:g}: must be 0 to 1; 0.05 is five percent")
+        check_writable(self.html_path, "--html")
+
+
+def bench_compare(options: CompareOptions, command: str, console: Console) -> int:
+    """Print the table; the exit status: 1 for a regression. Raises `SettingsError`."""
+    options.check()
+    before, after = read_result(options.first), read_result(options.second)
+    unlike = differences(before.environment, after.environment)
+    for told in unlike:
+        console.print(f"not alike: {told}", soft_wrap=True, highlight=False)
+    rows = compared(before.samples, after.samples, tolerance=options.tolerance)
+    print(_table(rows, options.first.name, options.second.name))
+    verdict = worst(rows)
+    requests = f"{len(before.samples.in_time)} and {len(after.samples.in_time)} requests"
+    print(f"{verdict} ({requests}; a difference is one beyond {options.tolerance:.0%} and beyond chance)")
+    if options.html_path is not None:
+        told_all = CompareFacts(
+            first=options.first.name,
+            second=options.second.name,
+            before=before,
+            after=after,
+            rows=rows,
+            verdict=verdict,
+            unlike=unlike,
+            tolerance=options.tolerance,
+            command=command,
+        )
+        write_html(options.html_path, compare_page(told_all), console)
+    return REGRESSION_STATUS if verdict == "regression" else 0
+
+
+def _table(rows: Sequence[Compared], first: str, second: str) -> str:
+    cells: list[list[Cell]] = []
+    for row in rows:
+        found = row.ratio
+        if found is None:
+            cells.append([row.figure, None, None, None, None, row.verdict])
+            continue
+        interval = f"{found.low:.3f} – {found.high:.3f}"
+        cells.append([row.figure, found.a, found.b, f"{found.value:.3f}", interval, row.verdict])
+    return markdown(("", first, second, "ratio", "99 % of it", "verdict"), cells)

@@ -1,0 +1,76 @@
+"""Two results' figures side by side, each with its ratio and verdict. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import Struct
+
+from ops.load.figures.report import Samples
+from ops.measure.bootstrap import Ratio, Statistic, Verdict, mean_of, quantile_of, ratio
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    cpu: str
+    cores: int
+    engine: str
+    broker: str
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """As much of a result as is compared."""
+
+    samples: Samples
+    environment: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """`name` of the requests' `values`."""
+
+    name: str
+    values: str
+    statistic: Statistic
+    more_is_better: bool = False
+
+
+FIGURES: Final = (
+    _Figure("TTFT p50 ms", "ttft_ms", quantile_of(0.50)),
+    _Figure("TTFT p99 ms", "ttft_ms", quantile_of(0.99)),
+    _Figure("end to end p50 ms", "e2e_ms", quantile_of(0.50)),
+    _Figure("end to end p99 ms", "e2e_ms", quantile_of(0.99)),
+    _Figure("in time, share", "in_time", mean_of, more_is_better=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    figure: str
+    ratio: Ratio | None
+    verdict: Verdict
+
+
+def compared(before: Samples, after: Samples, *, tolerance: float) -> list[Compared]:
+    """Each figure of `after` over that of `before`. What either has none of is no difference."""
+    rows = []
+    for figure in FIGURES:
+        found = ratio(getattr(before, figure.values), getattr(after, figure.values), figure.statistic)
+        verdict: Verdict = "no difference"
+        if found is not None:
+            verdict = found.verdict(more_is_better=figure.more_is_better, tolerance=tolerance)
+        rows.append(Compared(figure.name, found, verdict))
+    return rows
+
+
+def worst(rows: Sequence[Compared]) -> Verdict:
+    """A regression anywhere is one of the whole."""
+    verdicts = [row.verdict for row in rows]
+    if "regression" in verdicts:
+        return "regression"
+    return "improvement" if "improvement" in verdicts else "no difference"
+
+
+def differences(before: Machine, after: Machine) -> list[str]:
+    """What the two were not alike in."""
+    pairs = [(name, getattr(before, name), getattr(after, name)) for name in Machine.__struct_fields__]
+    return [f"{name} {one}, then {other}" for name, one, other in pairs if one != other]

@@ -1,0 +1,47 @@
+"""A load's outcomes side by side, by bucket or by phase. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ops.load.figures.outcome import Outcome
+from ops.load.figures.report import LoadReport, summarise
+from ops.measure.quantiles import Quantiles
+from ops.measure.runner import Cell, markdown, show
+from shared.wire.messages import Source
+
+# "unsure" is no answer of the model's, "mixed" is one.
+_COLUMNS: Final[dict[str, tuple[Source, ...]]] = {
+    "by the model": ("model", "mixed"),
+    "FAQ": ("faq",),
+    "unsure": ("unsure",),
+    "busy": ("busy",),
+}
+_HEADER = ("requests", *_COLUMNS, "errors", "in time", "TTFT p50/p99 ms", "end to end p50/p99 ms")
+
+
+def reports(groups: Mapping[str, Sequence[Outcome]]) -> dict[str, LoadReport]:
+    """Of those groups that have any."""
+    return {name: summarise(outcomes) for name, outcomes in groups.items() if outcomes}
+
+
+def table(title: str, of: Mapping[str, LoadReport], more: Mapping[str, Mapping[str, Cell]] | None = None) -> str:
+    """A row a group; `more` are further columns, by their titles."""
+    columns = more or {}
+    rows: list[list[Cell]] = [
+        [
+            name,
+            *(cells[name] for cells in columns.values()),
+            report.requests,
+            *(sum(report.by_source[source] for source in sources) for sources in _COLUMNS.values()),
+            report.errors.total,
+            f"{report.goodput.share:.1%}",
+            _two(report.ttft_ms),
+            _two(report.e2e_ms),
+        ]
+        for name, report in of.items()
+    ]
+    return markdown((title, *columns, *_HEADER), rows)
+
+
+def _two(of: Quantiles) -> str:
+    return f"{show(of.p50)} / {show(of.p99)}"

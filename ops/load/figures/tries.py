@@ -1,0 +1,52 @@
+"""A rate that was tried for the knee, and the bounds that it had to keep. Pure."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from ops.load.figures.report import LoadReport
+from ops.measure.quantiles import Quantiles
+from ops.measure.runner import show
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """Of the model's answers; None bounds nothing. `goodput` is the least share of all requests that the model answers
+    in time."""
+
+    ttft_p99_ms: float | None
+    e2e_p99_ms: float | None
+    goodput: float
+
+    def broken_by(self, report: LoadReport) -> list[str]:
+        """Which bounds a load has broken; none where it has passed."""
+        broken = [
+            f"{name} p99 {show(of.p99)} ms"
+            for name, of, most in (
+                ("TTFT", report.ttft_ms, self.ttft_p99_ms),
+                ("end to end", report.e2e_ms, self.e2e_p99_ms),
+            )
+            if most is not None and (of.p99 is None or of.p99 > most)
+        ]
+        if report.goodput.share < self.goodput:
+            broken.append(f"in time {report.goodput.share:.1%}")
+        return broken
+
+
+class Try(Struct, frozen=True, kw_only=True):
+    """One load at one rate. `broken` names the bounds that it broke."""
+
+    rate: float
+    requests: int
+    ttft_ms: Quantiles
+    e2e_ms: Quantiles
+    in_time: float
+    errors: int
+    broken: list[str]
+
+
+def decided(passes: Sequence[bool], tries: int) -> bool | None:
+    """What most of so many tries will say; None while it is open."""
+    most = tries // 2 + 1
+    if sum(passes) >= most:
+        return True
+    return False if len(passes) - sum(passes) > tries - most else None

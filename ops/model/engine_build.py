@@ -1,0 +1,53 @@
+"""`replyline engine build`: has TensorRT build a model's plans before a worker needs them, with a progress bar."""
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from shared.errors import ModelError
+from shared.model.folder import ModelFolder
+from shared.settings import Settings
+from workers.engine.tensorrt.build import import_library, keeps_kv_in_place
+from workers.engine.tensorrt.loading import ANY_SM, Planner
+from workers.engine.tensorrt.plans import PlanCache
+from workers.engine.tensorrt.probe import Unusable, probe
+from workers.engine.tensorrt.shapes import plan_shapes, unmet
+
+
+def build_engine(settings: Settings, console: Console) -> None:
+    """Build the plans of `worker.engine` for `model.dir` unless they are kept already; say where they are.
+
+    TensorRT builds on the GPU that the plan is for; TensorRT for RTX needs none. Raises `ModelError` where the
+    library, the GPU or the graph does not do, `SettingsError` where the slots are too short.
+    """
+    name = settings.worker.engine
+    folder = ModelFolder.open(settings.model.dir, verify=True)
+    shapes = plan_shapes(settings.worker, folder)
+    sm = _sm(name)
+    library = import_library(name)
+    reason = unmet(
+        folder.manifest, library.__version__, kv_in_place=keeps_kv_in_place(library), sm=None if sm == ANY_SM else sm
+    )
+    if reason is not None:
+        raise ModelError(reason)
+    planner = Planner(folder, name, library, sm, shapes, PlanCache(settings.worker.plans_dir))
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("plan", total=1.0)
+
+        def report(step: str, fraction: float) -> None:
+            bar.update(task, description=step, completed=fraction)
+
+        _, built = planner.decoder(report)
+        planner.sampler(report)
+    how = "built" if built else "kept already"
+    console.print(f"plan {how}: {planner.cache.path(planner.decoder_key)}", soft_wrap=True)
+
+
+def _sm(library: str) -> str:
+    """The kind of GPU that a plan is built for. TensorRT's libraries end the process where there is none."""
+    if library == "tensorrt-rtx":
+        return ANY_SM
+    found = probe(library)
+    if isinstance(found, Unusable):
+        raise ModelError(f"{library} builds on the GPU that the plan is for: {found.reason}")
+    return found.sm

@@ -1,0 +1,187 @@
+"""The decoder computed in numpy while it is described: the float32 reference, and what it gives in 8 bits.
+
+A `Dialect` whose values are arrays. Texts lie end to end, without padding, and every weight is read once for all of
+them; what a linear computes is asked of `Products`, which may look at its input.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.model.folder import Architecture
+from workers.graph.decoder import Decoder
+from workers.graph.eight_bit.qdq import RoundedLinear
+from workers.graph.rotary import rotary_tables
+from workers.graph.sources.checkpoint import Checkpoint, Float32Array
+
+IntArray = NDArray[np.int64]
+# Rows of logits at a time: 49,152 words of 512 tokens are 100 MB.
+_LOGIT_ROWS: Final = 512
+
+
+class Products(Protocol):
+    def multiply(self, name: str, value: Float32Array, matrix: Float32Array) -> Float32Array:
+        """`value` `[tokens, in]` times linear `name`'s matrix `[out, in]`: `[tokens, out]`."""
+
+
+class PlainProducts:
+    """As the checkpoint has them."""
+
+    def multiply(self, name: str, value: Float32Array, matrix: Float32Array) -> Float32Array:  # noqa: ARG002
+        return value @ matrix.T
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedProducts:
+    """What `QdqMatrices` computes: those named in `linears` in 8 bits, the others as the checkpoint has them."""
+
+    linears: Mapping[str, RoundedLinear]
+
+    def multiply(self, name: str, value: Float32Array, matrix: Float32Array) -> Float32Array:
+        linear = self.linears.get(name)
+        if linear is None:
+            return value @ matrix.T
+        if linear.activation_scale is not None:
+            value = linear.matrix.grid.rounded(value, linear.activation_scale)
+        return value @ linear.matrix.dequantized().T
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """Of each place but the texts' first: `top` the likeliest token given all before it, `log_probability` the natural
+    logarithm of the probability of the token that is there. Both `[places]`, text after text."""
+
+    top: IntArray
+    log_probability: Float32Array
+
+
+def predict(checkpoint: Checkpoint, texts: Sequence[Sequence[int]], products: Products) -> Predictions:
+    """Run the decoder over `texts`, each of two tokens at least."""
+    dialect = NumpyDialect(checkpoint.architecture, texts, products)
+    Decoder(checkpoint, dialect).build(lambda _fraction: None)
+    return Predictions(np.concatenate(dialect.top), np.concatenate(dialect.log_probability))
+
+
+def observe(
+    checkpoint: Checkpoint, texts: Sequence[Sequence[int]], products: Products, progress: Callable[[float], None]
+) -> None:
+    """Show `products` every linear's input over `texts`, without computing any logits."""
+    Decoder(checkpoint, NumpyDialect(checkpoint.architecture, texts, products, with_logits=False)).build(progress)
+
+
+@dataclass(slots=True)
+class NumpyDialect:
+    architecture: Architecture
+    texts: Sequence[Sequence[int]]
+    products: Products
+    with_logits: bool = True
+    top: list[IntArray] = field(default_factory=list, init=False)
+    log_probability: list[Float32Array] = field(default_factory=list, init=False)
+    _values: dict[str, Float32Array] = field(default_factory=dict, init=False)
+    _table: Float32Array = field(init=False)
+    _cosines: Float32Array = field(init=False)
+    _sines: Float32Array = field(init=False)
+
+    def begin(self) -> None:
+        lengths = [len(text) for text in self.texts]
+        positions = np.concatenate([np.arange(length) for length in lengths])
+        cosines, sines = rotary_tables(self.architecture, max(lengths))
+        self._cosines, self._sines = cosines[positions, np.newaxis], sines[positions, np.newaxis]
+
+    def embed(self, table: Float32Array) -> str:
+        self._table = table
+        return self._keep("embedded", table[np.concatenate([np.asarray(text, np.int64) for text in self.texts])])
+
+    def norm(self, name: str, scale: Float32Array, hidden: str, branch: str | None) -> tuple[str, str]:
+        total = self._values[hidden] if branch is None else self._values[hidden] + self._values[branch]
+        # All that comes after a norm is made of these two: what came before is let go.
+        self._values.clear()
+        return self._keep(f"{name}.residual", total), self._keep(f"{name}.out", self._rms_norm(total, scale))
+
+    def linear(self, name: str, matrix: Float32Array, bias: Float32Array | None, value: str) -> str:
+        product = self.products.multiply(name, self._values[value], matrix)
+        return self._keep(name, product if bias is None else product + bias)
+
+    def attention(self, layer: int, packed: str, norms: tuple[Float32Array, Float32Array] | None) -> str:
+        a = self.architecture
+        heads = self._values[packed].reshape(-1, a.num_heads + 2 * a.num_kv_heads, a.head_dim)
+        query, key, value = np.split(heads, np.cumsum([a.num_heads, a.num_kv_heads]), axis=1)
+        if norms is not None:
+            query, key = self._rms_norm(query, norms[0]), self._rms_norm(key, norms[1])
+        query, key = self._rotated(query) * np.float32(a.head_dim**-0.5), self._rotated(key)
+        attended = np.empty_like(query)
+        start = 0
+        for text in self.texts:
+            here = slice(start, start := start + len(text))
+            attended[here] = _attend(query[here], key[here], value[here])
+        return self._keep(f"layers.{layer}.attended", attended.reshape(len(attended), -1))
+
+    def gated(self, name: str, gate: str, up: str) -> str:
+        values = self._values[gate]
+        with np.errstate(over="ignore"):
+            silu = values / (1 + np.exp(-values))
+        return self._keep(f"{name}.gated", silu * self._values[up])
+
+    def last(self, value: str) -> str:
+        """Every token's logits are wanted here."""
+        return value
+
+    def logits(self, head: Float32Array | None, normed: str) -> None:
+        if not self.with_logits:
+            return
+        table = self._table if head is None else head
+        hidden = self._values[normed]
+        start = 0
+        rows, targets = [], []
+        for text in self.texts:
+            rows.append(np.arange(start, start + len(text) - 1))
+            targets.append(np.asarray(text[1:], np.int64))
+            start += len(text)
+        all_rows, all_targets = np.concatenate(rows), np.concatenate(targets)
+        for at in range(0, len(all_rows), _LOGIT_ROWS):
+            part = slice(at, at + _LOGIT_ROWS)
+            self._score(hidden[all_rows[part]] @ table.T, all_targets[part])
+
+    def _score(self, logits: Float32Array, targets: IntArray) -> None:
+        top = logits.argmax(axis=1)
+        places = np.arange(len(targets))
+        peaks = logits[places, top]
+        wanted = logits[places, targets] - peaks
+        logits -= peaks[:, np.newaxis]
+        np.exp(logits, out=logits)
+        self.top.append(top)
+        self.log_probability.append(wanted - np.log(logits.sum(axis=1)))
+
+    def _keep(self, name: str, values: Float32Array) -> str:
+        self._values[name] = values
+        return name
+
+    def _rms_norm(self, values: Float32Array, scale: Float32Array) -> Float32Array:
+        squares = np.mean(np.square(values), axis=-1, keepdims=True)
+        normed: Float32Array = values / np.sqrt(squares + np.float32(self.architecture.norm_epsilon)) * scale
+        return normed
+
+    def _rotated(self, heads: Float32Array) -> Float32Array:
+        """`[tokens, heads, head_dim]`, each pair `(i, i + head_dim / 2)` turned by its position's angle."""
+        first, second = np.split(heads, 2, axis=-1)
+        turned = first * self._cosines - second * self._sines, second * self._cosines + first * self._sines
+        return np.concatenate(turned, axis=-1)
+
+
+def _attend(query: Float32Array, key: Float32Array, value: Float32Array) -> Float32Array:
+    """Causal attention of one text: `[tokens, heads, head_dim]`; query heads share key-value heads in order."""
+    tokens, num_heads, _ = query.shape
+    shared = num_heads // key.shape[1]
+    by_head = query.transpose(1, 0, 2)
+    keys = np.repeat(key.transpose(1, 2, 0), shared, axis=0)
+    values = np.repeat(value.transpose(1, 0, 2), shared, axis=0)
+    scores: Float32Array = by_head @ keys
+    scores[:, np.triu(np.ones((tokens, tokens), bool), 1)] = -np.inf
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=-1, keepdims=True)
+    attended: Float32Array = (scores @ values).transpose(1, 0, 2)
+    return attended

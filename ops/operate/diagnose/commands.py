@@ -1,0 +1,131 @@
+"""`replyline diagnose`: which part slows a running system down, with the evidence, and what to do."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+import typer
+from msgspec import Struct
+from rich.console import Console
+from rich.text import Text
+
+from ops.operate.diagnose.addresses import check_process, check_way_in
+from ops.operate.diagnose.knowledge import Cause, causes
+from ops.operate.diagnose.look import PrometheusError, look, targets_of
+from ops.operate.diagnose.rules import found_in
+from ops.operate.diagnose.system import Role, System
+from shared.errors import SettingsError
+from shared.process.host_port import host_port
+from shared.process.lifetime import BAD_INPUT_STATUS, fail
+from shared.settings import Settings, load_settings
+from shared.telemetry.logs import configure_logs
+
+_RUNBOOKS = "docs/runbooks/"
+
+
+class Verdict(Struct, frozen=True):
+    """`bottleneck`: the name of the cause that explains the others, none where nothing is at its limit. `found`: what
+    speaks against each, in that order."""
+
+    bottleneck: str | None
+    found: dict[str, list[str]]
+    seconds: float
+
+
+def diagnose(
+    gateway: Annotated[
+        list[str] | None, typer.Option(help="a gateway's metrics HOST:PORT (default: the settings')")
+    ] = None,
+    worker: Annotated[
+        list[str] | None, typer.Option(help="a worker's metrics HOST:PORT (default: the settings')")
+    ] = None,
+    prometheus: Annotated[
+        str | None, typer.Option(help="ask this Prometheus which gateways and workers there are, beside those named")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="the customers' way in (default: of the settings' gateway)")] = None,
+    seconds: Annotated[float, typer.Option(min=1, max=60, help="how long to look")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
+) -> None:
+    """Name what slows a running system down: from every process's numbers, and what Kafka, Redis and a socket take.
+
+    Exit status: 0 where nothing is at its limit, 1 where something is, 2 where it could not be asked so.
+    """
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        raise typer.Exit(fail(str(error), BAD_INPUT_STATUS)) from None
+    configure_logs(settings.log, process="diagnose")
+    try:
+        system, way_in = asyncio.run(_look(settings, gateway, worker, prometheus, url, seconds))
+    except (PrometheusError, SettingsError) as error:
+        raise typer.Exit(fail(str(error), BAD_INPUT_STATUS)) from None
+    found = found_in(system)
+    verdict = Verdict(bottleneck=next(iter(found), None), found=found, seconds=seconds)
+    if as_json:
+        typer.echo(msgspec.json.encode(verdict).decode())
+    else:
+        _print(Console(highlight=False, soft_wrap=True), verdict, causes(), looked_at(system, way_in))
+    raise typer.Exit(0 if verdict.bottleneck is None else 1)
+
+
+async def _look(
+    settings: Settings,
+    gateways: Sequence[str] | None,
+    workers: Sequence[str] | None,
+    prometheus: str | None,
+    url: str | None,
+    seconds: float,
+) -> tuple[System, str]:
+    """Also the customers' way in. Raises `PrometheusError`, `SettingsError` for what can be no address."""
+    for option, addresses in (("--gateway", gateways), ("--worker", workers)):
+        for address in addresses or ():
+            check_process(option, address)
+    if url is not None:
+        check_way_in("--url", url)
+    edge = settings.gateway
+    if prometheus is not None:
+        targets = await targets_of(prometheus)
+        processes = [*targets, *(named for named in _named(gateways or (), workers or ()) if named not in targets)]
+    else:
+        processes = _named(
+            gateways or [host_port(edge.metrics_host, edge.metrics_port)],
+            workers or [host_port(settings.worker.metrics_host, settings.worker.metrics_port)],
+        )
+    way_in = url or ("" if gateways or prometheus else f"ws://{host_port(edge.host, edge.port)}/ws")
+    return await look(settings, processes, url=way_in, seconds=seconds), way_in
+
+
+def _named(gateways: Sequence[str], workers: Sequence[str]) -> list[tuple[Role, str]]:
+    at = ((Role.GATEWAY, gateways), (Role.WORKER, workers))
+    return [(role, f"http://{address}/metrics") for role, addresses in at for address in addresses]
+
+
+def looked_at(system: System, way_in: str) -> str:
+    """What the verdict rests on, in a line."""
+    answering, asked = len(system.all_windows), len(system.processes)
+    lag = f"; the group's lag: not told, {system.lag}" if isinstance(system.lag, str) else ""
+    return f"{answering} of {asked} processes answered; the customers' way in: {way_in or 'none is known'}{lag}"
+
+
+def _print(out: Console, verdict: Verdict, known: Mapping[str, Cause], basis: str) -> None:
+    out.print(Text(basis, style="dim"))
+    if verdict.bottleneck is None:
+        out.print("nothing is at its limit")
+        return
+    for number, (name, evidence) in enumerate(verdict.found.items()):
+        cause = known[name]
+        if number == 0:
+            out.print(Text.assemble("the bottleneck: ", (cause.part, "bold red"), f" – {cause.symptom}"))
+        else:
+            out.print(Text.assemble("also at its limit: ", (cause.part, "bold")))
+        for line in evidence:
+            out.print(Text(f"  {line}"))
+        if number == 0:
+            out.print("why that is, as a rule:")
+            for line in cause.because:
+                out.print(Text(f"  - {line}"))
+            out.print("what to do:")
+            for line in cause.remedies:
+                out.print(Text(f"  - {line}"))
+            out.print(Text(f"  more: {_RUNBOOKS}{cause.runbook}"))

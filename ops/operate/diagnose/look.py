@@ -1,0 +1,173 @@
+"""Looking at a running system from outside: two readings of every process's numbers, and a few questions of our own."""
+
+import asyncio
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Sequence
+from http.client import HTTPException
+from statistics import median
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from redis.exceptions import RedisError
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+
+from ops.operate.diagnose.pages import Page, Window, parse_page
+from ops.operate.diagnose.system import Answered, Probe, Process, Role, System
+from ops.stack.own_pages import open_page
+from shared.errors import BrokerUnavailable, ReplylineError
+from shared.kafka import describe_topics, group_lag
+from shared.redis.client import async_redis
+from shared.settings import Settings
+from shared.wire.topics import BUCKETS, TopicNames
+
+_TIMES: Final = 5
+_PATIENCE_S: Final = 5.0
+
+
+class PrometheusError(ReplylineError):
+    """It cannot say which processes there are; the message ends with what helps."""
+
+    code = "prometheus_unavailable"
+
+
+class _Target(Struct):
+    scrape_url: str = msgspec.field(name="scrapeUrl")
+    labels: dict[str, str]
+
+
+class _Targets(Struct):
+    active: list[_Target] = msgspec.field(name="activeTargets")
+
+
+class _TargetsAnswer(Struct):
+    data: _Targets
+
+
+async def targets_of(prometheus: str) -> list[tuple[Role, str]]:
+    """The gateways and workers that it scrapes, by its jobs' names. Raises `PrometheusError`."""
+    try:
+        body = await asyncio.to_thread(_ask, f"{prometheus.rstrip('/')}/api/v1/targets?state=active")
+        found = msgspec.json.decode(body, type=_TargetsAnswer).data.active
+    except (OSError, HTTPException, ValueError, msgspec.MsgspecError) as error:
+        raise PrometheusError(f"{prometheus} does not say what it scrapes: {_told(error)}; name its address") from None
+    roles = [(role, target.scrape_url) for target in found for role in Role if target.labels.get("job") == role]
+    if not roles:
+        raise PrometheusError(f"{prometheus} scrapes no job named gateway or worker; see ops/docker/prometheus.yml")
+    return roles
+
+
+async def look(settings: Settings, processes: Sequence[tuple[Role, str]], *, url: str, seconds: float) -> System:
+    """At all of them, for so long. `url`: the customers' way in, empty where none is known: then it is not tried. Never
+    raises: what does not answer is told so."""
+    first = await asyncio.gather(*(_page(address) for _, address in processes))
+    began = time.monotonic()
+    socket, broker, redis, lag = await asyncio.gather(
+        _socket(url), _timed(lambda: describe_topics(settings.kafka), 1), _redis(settings), _lag(settings)
+    )
+    await asyncio.sleep(max(0.0, seconds - (time.monotonic() - began)))
+    then = await asyncio.gather(*(_page(address) for _, address in processes))
+    took_s = time.monotonic() - began
+    return System(
+        processes=[
+            Process(role, address, _window(before, after, took_s))
+            for (role, address), before, after in zip(processes, first, then, strict=True)
+        ],
+        socket=socket,
+        broker=broker,
+        redis=redis,
+        lag=lag,
+    )
+
+
+def _window(before: Page | str, after: Page | str, seconds: float) -> Window | str:
+    if isinstance(before, str) or isinstance(after, str):
+        return after if isinstance(after, str) else str(before)
+    return Window(before, after, seconds)
+
+
+async def _page(url: str) -> Page | str:
+    try:
+        return parse_page((await asyncio.to_thread(_read, url)).decode())
+    except urllib.error.URLError as error:
+        return f"no answer: {error.reason}"
+    except HTTPException as error:
+        return f"no answer in HTTP: {_told(error)}"
+    except (OSError, ValueError) as error:
+        return f"no answer: {error}"
+
+
+def _told(error: Exception) -> str:
+    """In one line; some of `http.client`'s errors have no words of their own."""
+    return (str(error).splitlines() or [""])[0].strip() or type(error).__name__
+
+
+def _read(url: str) -> bytes:
+    with open_page(url, timeout_s=_PATIENCE_S) as page:
+        body: bytes = page.read()
+        return body
+
+
+def _ask(prometheus: str) -> bytes:
+    """By the environment's proxy, where it names one: it may stand anywhere."""
+    with urllib.request.urlopen(prometheus, timeout=_PATIENCE_S) as page:  # noqa: S310 - an operator names it
+        body: bytes = page.read()
+        return body
+
+
+async def _timed(ask: Callable[[], Awaitable[object]], times: int) -> Probe:
+    """The median of so many."""
+    took: list[float] = []
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            for _ in range(times):
+                began = time.perf_counter()
+                await ask()
+                took.append(time.perf_counter() - began)
+    except TimeoutError:
+        return f"no answer within {_PATIENCE_S:.0f} s"
+    except (BrokerUnavailable, RedisError, OSError, ConnectionClosed) as error:
+        return str(error).splitlines()[0]
+    return Answered(median(took))
+
+
+async def _socket(url: str) -> Probe:
+    """Before `session.start`, so nobody's token is needed."""
+    if not url:
+        return None
+    try:
+        async with asyncio.timeout(_PATIENCE_S), connect(url, compression=None, proxy=None) as socket:
+
+            async def ping() -> None:
+                await (await socket.ping())
+
+            return await _timed(ping, _TIMES)
+    except TimeoutError:
+        return f"no connection to {url} within {_PATIENCE_S:.0f} s"
+    except (OSError, ValueError, InvalidHandshake, InvalidURI, ConnectionClosed) as error:
+        return f"no connection to {url}: {error}"
+
+
+async def _redis(settings: Settings) -> Probe:
+    client = async_redis(settings.redis)
+    try:
+        return await _timed(client.ping, _TIMES)
+    finally:
+        await client.aclose()
+
+
+async def _lag(settings: Settings) -> dict[str, int] | str:
+    names = TopicNames(settings.kafka.topic_prefix)
+    topics = {names.requests(bucket): str(bucket) for bucket in BUCKETS}
+    group = settings.kafka.topic_prefix + settings.worker.group
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            lag = await group_lag(settings.kafka, group, list(topics))
+    except TimeoutError:
+        return f"no answer within {_PATIENCE_S:.0f} s"
+    except BrokerUnavailable as error:
+        return _told(error)
+    return {topics[topic]: records for topic, records in lag.items()}

@@ -1,0 +1,248 @@
+"""Which part holds the system up. Each rule looks at one part and says what speaks against it, a line each; nothing:
+it is not at fault. Pure.
+
+They are asked in the order of the request's way backwards: what stands earlier explains what stands later. A broker
+that is slow fills queues, a machine that is full makes every number late.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Literal
+
+from ops.operate.diagnose.pages import Window
+from ops.operate.diagnose.system import Answered, Probe, Role, System
+
+_BROKER_S: Final = 0.1  # a quiet one acknowledges in single milliseconds
+_BROKER_ASKED_S: Final = 0.5
+_REDIS_S: Final = 0.02
+_LOOP_LATE_S: Final = 0.05
+_SOCKET_S: Final = 0.1
+_ONE_CORE: Final = 0.9
+_GPU_FULL: Final = 0.95
+_BUSY: Final = 0.8
+_MOST: Final = 0.5
+_FULL: Final = 0.75
+_MOVING: Final = 0.25
+_SLOW_LOADS: Final = 1.5
+_FEWEST_LOADS: Final = 5
+_OFF_COST: Final = 1.5
+_DROPPED: Final = 0.2
+_MERGED: Final = 0.2  # of all tokens, most of which are a delta each
+_FEW: Final = 3
+_WORSE: Final = 0.05
+_ERRORS: Final = 4.0
+_FEWEST_ANSWERS: Final = 10  # ten seconds have fewer than the alert's five minutes
+_STEP: Final = "replyline_worker_step_seconds"
+
+Rule = Callable[[System], Iterator[str]]
+
+
+def _p95(window: Window, histogram: str, limit_s: float, what: str, where: str) -> Iterator[str]:
+    found = window.quantile(histogram, 0.95)
+    if found is not None and found > limit_s:
+        told = "over the longest that is told apart" if math.isinf(found) else f"up to {1_000 * found:,.0f} ms"
+        yield f"{what} at {where}: P95 {told} (limit {1_000 * limit_s:,.0f} ms)"
+
+
+def _not_ready(system: System, check: Literal["engine", "hardware", "kafka", "redis"]) -> Iterator[str]:
+    for url, window in system.all_windows:
+        if window.lowest("replyline_ready", check=check) == 0:
+            yield f"{url} is not ready: {check}"
+
+
+def _slow(probe: Probe, limit_s: float, what: str) -> Iterator[str]:
+    match probe:
+        case str():
+            yield f"{what}: {probe}"
+        case Answered(seconds) if seconds > limit_s:
+            yield f"{what} took {1_000 * seconds:,.0f} ms (limit {1_000 * limit_s:,.0f} ms)"
+
+
+def process(system: System) -> Iterator[str]:
+    """One is gone, or nobody does the work."""
+    if not any(found.role is Role.GATEWAY for found in system.processes):
+        yield "no gateway is known: name one with --gateway"
+    for found in system.processes:
+        if isinstance(found.seen, str):
+            yield f"{found.role} {found.url}: {found.seen}"
+    for url, window in system.gateways:
+        if not window.now("replyline_gateway_workers"):
+            yield f"{url} hears of no worker"
+    yield from _not_ready(system, "engine")
+    yield from _not_ready(system, "hardware")
+
+
+def broker(system: System) -> Iterator[str]:
+    yield from _slow(system.broker, _BROKER_ASKED_S, "asking Kafka for its topics")
+    yield from _not_ready(system, "kafka")
+    for url, window in system.gateways:
+        yield from _p95(window, "replyline_gateway_publish_seconds", _BROKER_S, "a request's acknowledgement", url)
+    for url, window in system.workers:
+        yield from _p95(window, "replyline_worker_publish_seconds", _BROKER_S, "replies' acknowledgement", url)
+    for url, window in system.all_windows:
+        yield from _p95(window, "replyline_commit_seconds", _BROKER_S, "a commit", url)
+        failed = window.gain("replyline_publish_retries_total")
+        if failed:
+            yield f"{url} had to send {failed:.0f} terminal events again"
+
+
+def redis(system: System) -> Iterator[str]:
+    yield from _slow(system.redis, _REDIS_S, "a PING to Redis")
+    yield from _not_ready(system, "redis")
+    for url, window in system.all_windows:
+        without = window.gain("replyline_history_unavailable_total")
+        if without:
+            yield f"{url} went without Redis {without:.0f} times"
+        unkept = window.gain("replyline_kv_dropped_total", reason="unavailable")
+        if unkept:
+            yield f"{url} could not keep the KV of {unkept:.0f} turns: Redis was away"
+
+
+def gpu_memory(system: System) -> Iterator[str]:
+    for url, window in system.workers:
+        devices = {dict(labels)["gpu"] for labels in window.after.series.get("replyline_gpu_memory_bytes", {})}
+        for gpu in sorted(devices):
+            used = window.now("replyline_gpu_memory_bytes", gpu=gpu, state="used")
+            whole = window.now("replyline_gpu_memory_bytes", gpu=gpu, state="total")
+            if whole and used / whole > _GPU_FULL:
+                yield f"GPU {gpu} at {url}: {used / whole:.0%} of {whole / 2**30:,.0f} GiB are taken"
+
+
+def gateway_loop(system: System) -> Iterator[str]:
+    for url, window in system.gateways:
+        yield from _p95(window, "replyline_event_loop_lag_seconds", _LOOP_LATE_S, "the event loop is late", url)
+        cores = window.rate("process_cpu_seconds_total")
+        if cores > _ONE_CORE:
+            yield f"{url} takes {cores:.2f} of one core, and can use no other"
+
+
+def network(system: System) -> Iterator[str]:
+    yield from _slow(system.socket, _SOCKET_S, "a WebSocket's ping on the customers' way")
+
+
+def clients(system: System) -> Iterator[str]:
+    said = sum(window.gain("replyline_worker_output_tokens_total") for _, window in system.workers)
+    for url, window in system.gateways:
+        merged = window.gain("replyline_gateway_deltas_merged_total")
+        closed = window.gain("replyline_gateway_closes_total", code="4008")
+        if closed or merged > max(_FEW, _MERGED * said):
+            yield f"{url}: {merged:,.0f} deltas were merged for clients that do not read, {closed:.0f} of them closed"
+
+
+def kv(system: System) -> Iterator[str]:
+    for url, window in system.workers:
+        moving = window.gain(f"{_STEP}_sum", kind="transfer") / window.seconds
+        if moving > _MOVING:
+            yield f"{url} moves KV for {moving:.0%} of its time"
+        loaded = window.mean("replyline_kv_load_seconds")
+        anew = window.mean("replyline_kv_predicted_recompute_seconds")
+        enough = window.gain("replyline_kv_load_seconds_count") >= _FEWEST_LOADS
+        if enough and loaded is not None and anew is not None and loaded > _SLOW_LOADS * anew:
+            yield f"{url}: loading KV takes {1_000 * loaded:,.0f} ms, computing it anew {1_000 * anew:,.0f} ms"
+        answered = window.gain("replyline_worker_requests_total")
+        dropped = window.gain("replyline_kv_dropped_total") - window.gain(
+            "replyline_kv_dropped_total", reason="unavailable"
+        )
+        if dropped > max(_FEW, _DROPPED * answered):
+            yield f"{url}: {dropped:.0f} blocks or turns of KV were dropped beside {answered:.0f} answers"
+
+
+def model(system: System) -> Iterator[str]:
+    """Of those that serve side by side, one that is worse than the rest by more than chance (`CanaryWorse`)."""
+    counted: dict[str, tuple[float, float]] = {}
+    for _, window in system.workers:
+        name, bad, answers = _model_of(window), *_bad_of_all(window)
+        before = counted.get(name, (0.0, 0.0))
+        counted[name] = before[0] + bad, before[1] + answers
+    all_bad, everything = (sum(column) for column in zip(*counted.values(), strict=True)) if counted else (0.0, 0.0)
+    for name, (bad, answers) in counted.items():
+        if worse(bad, answers, all_bad - bad, everything - answers):
+            yield (
+                f"{name} fails or misses its promise in {bad / answers:.0%} of {answers:.0f} answers, "
+                f"those beside it in {(all_bad - bad) / (everything - answers):.0%} of {everything - answers:.0f}"
+            )
+
+
+def _model_of(window: Window) -> str:
+    names = [dict(labels) for labels in window.after.series.get("replyline_worker_model_info", {})]
+    return " ".join(f"{each['model']} {each['revision']} (release {each['release']})" for each in names)
+
+
+def _bad_of_all(window: Window) -> tuple[float, float]:
+    gain = {each: window.gain("replyline_worker_outcomes_total", outcome=each) for each in ("kept", "missed", "failed")}
+    return gain["missed"] + gain["failed"], sum(gain.values())
+
+
+def worse(bad: float, answers: float, other_bad: float, other_answers: float) -> bool:
+    """Whether a share of bad answers is higher than another's by over `_WORSE` and four standard errors of the
+    difference (the two-proportion z-test, pooled), of enough answers each."""
+    if min(answers, other_answers) < _FEWEST_ANSWERS:
+        return False
+    share = (bad + other_bad) / (answers + other_answers)
+    error = math.sqrt(share * (1 - share) * (1 / answers + 1 / other_answers))
+    return bad / answers - other_bad / other_answers > max(_WORSE, _ERRORS * error)
+
+
+def prefill(system: System) -> Iterator[str]:
+    yield from _saturated(system, "prefill", "prompts")
+
+
+def decode(system: System) -> Iterator[str]:
+    yield from _saturated(system, "decode", "answers")
+
+
+def _saturated(system: System, kind: Literal["prefill", "decode"], of_what: str) -> Iterator[str]:
+    for url, window in system.workers:
+        busy = {part: window.gain(f"{_STEP}_sum", kind=part) for part in ("prefill", "decode", "transfer")}
+        whole = sum(busy.values())
+        slots, used = window.now("replyline_worker_slots"), window.now("replyline_worker_slots_used")
+        waiting = window.now("replyline_worker_waiting")
+        # A single answer keeps an engine busy; others would be computed beside it.
+        full = used + waiting >= _FULL * slots
+        if full and whole / window.seconds > _BUSY and busy[kind] / whole > _MOST:
+            yield (
+                f"{url} computes {whole / window.seconds:.0%} of the time, {busy[kind] / whole:.0%} of it {of_what}; "
+                f"{used:.0f} of {slots:.0f} slots are taken, {waiting:.0f} wait"
+            )
+            ratio = window.mean("replyline_worker_cost_ratio", kind=kind)
+            if ratio is not None and ratio > _OFF_COST:
+                yield f"{url}: a {kind} call takes {ratio:.1f} times what it was measured to take"
+
+
+def queue(system: System) -> Iterator[str]:
+    """What waits though no engine is full: nobody reads it, or too few do."""
+    slots = sum(window.now("replyline_worker_slots") for _, window in system.workers)
+    lag = {} if system.lag is None or isinstance(system.lag, str) else system.lag
+    for bucket, records in sorted(lag.items()):
+        if records > max(_FEW, slots):
+            yield f"{records:,} records wait in the bucket {bucket}"
+    for url, window in system.workers:
+        if window.now("replyline_worker_waiting") > window.now("replyline_worker_slots"):
+            yield f"{url}: {window.now('replyline_worker_waiting'):.0f} requests wait for a slot"
+        if window.now("replyline_worker_intake_paused"):
+            yield f"{url} has paused its intake"
+    for url, window in system.gateways:
+        without = window.gain("replyline_gateway_fallbacks_total", reason="deadline")
+        if without >= _FEW:
+            yield f"{url}: {without:.0f} customers had the FAQ because no first word came in time"
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    "broker": broker,
+    "process": process,
+    "redis": redis,
+    "gpu_memory": gpu_memory,
+    "gateway_loop": gateway_loop,
+    "network": network,
+    "clients": clients,
+    "kv": kv,
+    "model": model,
+    "prefill": prefill,
+    "decode": decode,
+    "queue": queue,
+}
+
+
+def found_in(system: System) -> dict[str, list[str]]:
+    """What speaks against each part, the one that explains the others first; empty: nothing is at its limit."""
+    return {cause: evidence for cause, rule in RULES.items() if (evidence := list(rule(system)))}

@@ -1,0 +1,100 @@
+"""What the configured engine will take of memory, and the GPU that it asks for. For `replyline doctor`."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from shared.errors import ReplylineError
+from shared.model.folder import ModelFolder
+from shared.settings import Settings
+from workers.engine.memory_plan import MemoryPlan, plan_memory
+from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
+from workers.engine.tensorrt.shapes import device_memory_plan, plan_shapes, unmet
+from workers.engine.torch.loading import find_gpu, torch_memory_plan
+
+_FLOAT32_BYTES: Final = 4
+_CGROUP: Final = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """`gpu` is None for an engine that needs none; `memory` where there is no model, nowhere to put it, or no telling
+    how much there is."""
+
+    name: str
+    gpu: DeviceFacts | Unusable | None = None
+    memory: MemoryPlan | None = None
+
+
+def engine_facts(settings: Settings) -> EngineFacts:
+    """Look at the model's manifest, at memory, and at the GPU where one is asked for."""
+    name = settings.worker.engine
+    if name == "torch":
+        return _torch_facts(settings)
+    gpu = probe(name) if name.startswith("tensorrt") else None
+    try:
+        folder = ModelFolder.open(settings.model.dir)
+        if isinstance(gpu, DeviceFacts):
+            reason = unmet(folder.manifest, gpu.version, kv_in_place=gpu.kv_in_place, sm=gpu.sm)
+            if reason is not None:
+                return EngineFacts(name=name, gpu=Unusable(reason))
+            return EngineFacts(
+                name=name,
+                gpu=gpu,
+                memory=device_memory_plan(folder, plan_shapes(settings.worker, folder), gpu.free_bytes),
+            )
+    except ReplylineError:
+        return EngineFacts(name=name, gpu=gpu)
+    if name != "onnx":
+        return EngineFacts(name=name, gpu=gpu)
+    return EngineFacts(name=name, memory=_cpu_plan(settings, folder))
+
+
+def _cpu_plan(settings: Settings, folder: ModelFolder) -> MemoryPlan | None:
+    available_bytes = available_memory()
+    if available_bytes is None:
+        return None
+    return plan_memory(
+        folder.manifest,
+        num_slots=settings.worker.slots,
+        slot_tokens=settings.worker.max_length,
+        step_tokens=settings.worker.prefill_chunk_tokens,
+        kv_itemsize=_FLOAT32_BYTES,
+        available_bytes=available_bytes,
+    )
+
+
+def _torch_facts(settings: Settings) -> EngineFacts:
+    gpu = find_gpu(settings.worker.torch_device)
+    facts = EngineFacts(name="torch", gpu=gpu)
+    if isinstance(gpu, Unusable):
+        return facts
+    available_bytes = available_memory() if gpu is None else gpu.free_bytes
+    if available_bytes is None:
+        return facts
+    try:
+        folder = ModelFolder.open(settings.model.dir)
+        return replace(facts, memory=torch_memory_plan(settings.worker, folder, available_bytes))
+    except ReplylineError:
+        return facts
+
+
+def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> int | None:
+    """Bytes that a process started now may take: the machine's, or what its container has left where that is less.
+    None where the system does not say, as without /proc."""
+    try:
+        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+    except OSError:
+        return None
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    limit, used = (_number(cgroup / name) for name in ("memory.max", "memory.current"))
+    return available if limit is None or used is None else min(available, max(limit - used, 0))
+
+
+def _number(path: Path) -> int | None:
+    """None where there is no such file, or no limit in it."""
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

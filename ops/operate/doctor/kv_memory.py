@@ -1,0 +1,69 @@
+"""What keeping conversations' KV takes, and how much room Redis has for it. For `replyline doctor`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from shared.errors import ModelError
+from shared.model.folder import ModelFolder
+from shared.redis.client import blocking_redis
+from shared.settings import KvSettings
+from shared.settings.redis import RedisAddress
+from workers.engine.kv_layout import KvLayout, kv_dtype
+from workers.kv.values import CODECS, value_bytes
+
+SESSION_TOKENS: Final = 1_000  # what a session is reckoned at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvFacts:
+    """What keeping the KV of `SESSION_TOKENS` takes in Redis, by precision, in bytes."""
+
+    precision: str
+    session_bytes: Mapping[str, int]
+    host_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class RedisMemory:
+    """As its INFO tells. `max_bytes` 0: no limit."""
+
+    max_bytes: int
+    policy: str
+
+
+def kv_facts(model_dir: Path, kv: KvSettings) -> KvFacts | None:
+    """By the manifest of the prepared model; None where there is none."""
+    try:
+        manifest = ModelFolder.open(model_dir).manifest
+    except ModelError:
+        return None
+    architecture = manifest.architecture
+    layout = KvLayout(
+        layers=architecture.num_layers,
+        parts=2,
+        heads=architecture.num_kv_heads,
+        dim=architecture.head_dim,
+        dtype=kv_dtype(manifest).str,
+    )
+    full, tail = divmod(SESSION_TOKENS, kv.block_tokens)
+    session_bytes: dict[str, int] = {
+        codec: full * value_bytes(layout, codec, kv.block_tokens) + (value_bytes(layout, codec, tail) if tail else 0)
+        for codec in CODECS
+    }
+    return KvFacts(precision=kv.precision, session_bytes=session_bytes, host_mib=kv.host_mib)
+
+
+def redis_memory(settings: RedisAddress, *, timeout_s: float) -> RedisMemory | None:
+    """None where Redis does not answer, or does not tell this user."""
+    client = blocking_redis(settings, timeout_ms=timeout_s * 1_000)
+    try:
+        info = client.info("memory")
+    except (RedisError, OSError, ValueError):
+        return None
+    finally:
+        client.close()
+    return RedisMemory(info["maxmemory"], info["maxmemory_policy"])

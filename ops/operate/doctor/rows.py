@@ -1,0 +1,292 @@
+"""What the doctor makes of what was found: a row each, and a last line. Pure.
+
+`demo` is judged by what `make demo` needs; `production` by what a gateway and a worker need that are given a Kafka and
+a Redis. What only one of the two needs is a warning there: nobody has said which of them runs on this machine.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Literal
+
+from ops.operate.doctor.engine_facts import EngineFacts
+from ops.operate.doctor.kv_memory import SESSION_TOKENS, KvFacts, RedisMemory
+from ops.stack.embedded import INSTALL_COMMAND, REDIS_INSTALL_COMMAND, kafka_remedy
+from ops.stack.port_use import PortUse, another_port
+from shared.process.extras import install_command
+from workers.engine.tensorrt.probe import Unusable
+
+Purpose = Literal["demo", "production"]
+
+OLDEST_PYTHON: Final = (3, 11)
+OLDEST_JAVA: Final = 17
+MIN_MEMORY_GB: Final = 2.0
+MIN_DISK_GB: Final = 1.5
+MIN_CORES: Final = 2
+
+
+class Status(StrEnum):
+    OK = "ok"
+    WARN = "warn"  # what is judged works without it; something else does not
+    MISSING = "missing"  # what is judged does not work without it
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. `remedy` is empty exactly when the status is ok."""
+
+    name: str
+    status: Status
+    detail: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was found. Addresses map to whether something listens there; `platform` is Python's name of the system.
+    `has_kv_redis`: KV is kept in another Redis than the history."""
+
+    platform: str
+    python: tuple[int, int, int]
+    cores: int
+    memory_gb: float
+    disk_gb: float
+    port: int
+    port_use: PortUse
+    model_dir: str
+    model_prepared: bool
+    uses_cpu_engine: bool = True
+    missing_modules: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    librdkafka: str | None = None
+    redis_server: str | None = None
+    java: int | None = None
+    maven: str | None = None
+    chromium: str | None = None
+    kafka: Mapping[str, bool] = field(default_factory=dict)
+    kafka_refusal: str | None = None
+    redis: Mapping[str, bool] = field(default_factory=dict)
+    redis_refusals: Sequence[str] = ()
+    kv: KvFacts | None = None
+    history_memory: RedisMemory | None = None
+    kv_memory: RedisMemory | None = None
+    has_kv_redis: bool = False
+    engine: EngineFacts | None = None
+
+
+def judge(facts: Facts, purpose: Purpose) -> list[Row]:
+    """The rows, those that count first."""
+    if purpose == "demo":
+        rows = [*_for_the_demo(facts), *_for_the_tests(facts), *_services(facts, Status.WARN)]
+    else:
+        rows = [*_services(facts, Status.MISSING), *_for_a_process(facts)]
+    return [*rows, *_for_engine(facts), *_for_history(facts, purpose), *_for_kv(facts)]
+
+
+def nothing_is_missing(rows: Sequence[Row]) -> bool:
+    return all(row.status is not Status.MISSING for row in rows)
+
+
+def verdict(rows: Sequence[Row], facts: Facts, purpose: Purpose) -> str:
+    """The last line."""
+    complete = nothing_is_missing(rows)
+    if purpose == "production":
+        return f"{_for_production(rows)} (The demo is judged by: replyline doctor --for demo)"
+    if not complete:
+        return "make demo cannot run yet: see the rows marked missing."
+    if facts.port_use is PortUse.REPLYLINE:
+        return f"Replyline runs on port {facts.port}. (A second demo: make demo PORT={another_port(facts.port)})"
+    return "make demo can run."
+
+
+def _for_production(rows: Sequence[Row]) -> str:
+    if not nothing_is_missing(rows):
+        return "A gateway and a worker cannot serve from here yet: see the rows marked missing."
+    if any(row.status is Status.WARN for row in rows):
+        return "Nothing is missing that a gateway and a worker both need; one may need what a row marked warn names."
+    return "A gateway and a worker have here what they need."
+
+
+def _row(name: str, found: bool, detail: str, remedy: str, *, otherwise: Status = Status.MISSING) -> Row:
+    return Row(name, Status.OK, detail) if found else Row(name, otherwise, detail, remedy)
+
+
+def _for_the_demo(facts: Facts) -> list[Row]:
+    lacking = facts.missing_modules.get("onnx", ())
+    found = "prepared" if facts.model_prepared else "not prepared (make demo does it)"
+    return [
+        _python(facts),
+        _row("CPU engine", not lacking, _listed(lacking), INSTALL_COMMAND),
+        _row("embedded Kafka", facts.librdkafka is not None, _where(facts.librdkafka), kafka_remedy(facts.platform)),
+        _row("embedded Redis", facts.redis_server is not None, _where(facts.redis_server), REDIS_INSTALL_COMMAND),
+        _model(facts, found, otherwise=Status.WARN),
+        _port(facts, f"make demo PORT={another_port(facts.port)}", otherwise=Status.MISSING),
+        *_machine(facts),
+        _row("disk", facts.disk_gb >= MIN_DISK_GB, f"{facts.disk_gb:.1f} GB free", f"free {MIN_DISK_GB} GB or more"),
+    ]
+
+
+def _for_a_process(facts: Facts) -> list[Row]:
+    lacking = facts.missing_modules.get("onnx", ()) if facts.uses_cpu_engine else ()
+    found = "prepared" if facts.model_prepared else "not prepared"
+    rows = [_python(facts), _model(facts, found, otherwise=Status.MISSING)]
+    if facts.uses_cpu_engine:
+        remedy = f"for a worker: {install_command('onnx')}"
+        rows.append(_row("CPU engine", not lacking, _listed(lacking), remedy, otherwise=Status.WARN))
+    port = _port(facts, "for a gateway: stop that, or set REPLYLINE_GATEWAY__PORT", otherwise=Status.WARN)
+    return [*rows, port, *_machine(facts)]
+
+
+def _python(facts: Facts) -> Row:
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    version = ".".join(map(str, facts.python))
+    return _row(
+        "Python",
+        facts.python >= OLDEST_PYTHON,
+        version,
+        f"install Python {oldest} or newer, then: {INSTALL_COMMAND}",
+    )
+
+
+def _model(facts: Facts, found: str, *, otherwise: Status) -> Row:
+    detail = f"{facts.model_dir}: {found}"
+    return _row("model", facts.model_prepared, detail, "replyline model prepare", otherwise=otherwise)
+
+
+def _port(facts: Facts, remedy: str, *, otherwise: Status) -> Row:
+    usable = facts.port_use in {PortUse.FREE, PortUse.REPLYLINE}
+    return _row(f"port {facts.port}", usable, facts.port_use, remedy, otherwise=otherwise)
+
+
+def _machine(facts: Facts) -> list[Row]:
+    return [
+        _row("cores", facts.cores >= MIN_CORES, str(facts.cores), f"{MIN_CORES} or more", otherwise=Status.WARN),
+        _row(
+            "memory",
+            facts.memory_gb >= MIN_MEMORY_GB,
+            f"{facts.memory_gb:.1f} GB",
+            f"{MIN_MEMORY_GB:.0f} GB or more; REPLYLINE_WORKER__SLOTS=2 needs less",
+            otherwise=Status.WARN,
+        ),
+    ]
+
+
+def _for_the_tests(facts: Facts) -> list[Row]:
+    warn = Status.WARN
+    lacking = facts.missing_modules.get("dev", ())
+    java = "not found" if facts.java is None else str(facts.java)
+    chromium = facts.chromium is not None
+    return [
+        _row("test tools", not lacking, _listed(lacking), "make test", otherwise=warn),
+        _row(
+            "Java",
+            (facts.java or 0) >= OLDEST_JAVA,
+            java,
+            f"apt-get install openjdk-{OLDEST_JAVA}-jre-headless",
+            otherwise=warn,
+        ),
+        _row("Maven", facts.maven is not None, _where(facts.maven), "apt-get install maven", otherwise=warn),
+        _row("Chromium", chromium, _where(facts.chromium), "apt-get install chromium", otherwise=warn),
+    ]
+
+
+def _services(facts: Facts, otherwise: Status) -> list[Row]:
+    """The demo brings its own. Of several brokers one is enough to begin with."""
+    own = " (make demo brings its own)" if otherwise is Status.WARN else ""
+    remedy = f"start it, or set {{}}{own}"
+    one_answers = any(facts.kafka.values())
+    rows = [
+        _row(
+            f"Kafka {address}",
+            up,
+            _answering(up),
+            remedy.format("REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"),
+            otherwise=Status.WARN if one_answers else otherwise,
+        )
+        for address, up in facts.kafka.items()
+    ]
+    if facts.kafka_refusal is not None:
+        rows.append(Row("Kafka's door", otherwise, facts.kafka_refusal, "correct the settings that it names"))
+    rows += [
+        _row(f"Redis {address}", up, _answering(up), remedy.format("REPLYLINE_REDIS__URL"), otherwise=otherwise)
+        for address, up in facts.redis.items()
+    ]
+    rows += [
+        Row("Redis' door", otherwise, refusal, "check the URL and what it names: REPLYLINE_REDIS__URL, …KV_REDIS__URL")
+        for refusal in facts.redis_refusals
+    ]
+    return rows
+
+
+def _for_engine(facts: Facts) -> list[Row]:
+    """The GPU where one is asked for, and what the engine will take of its memory before it takes any."""
+    rows: list[Row] = []
+    if facts.engine is None:
+        return rows
+    gpu, plan = facts.engine.gpu, facts.engine.memory
+    if isinstance(gpu, Unusable):
+        remedy = "REPLYLINE_WORKER__ENGINE=onnx, or REPLYLINE_WORKER__FALLBACK_ENGINE=onnx"
+        rows.append(Row(f"engine {facts.engine.name}", Status.WARN, gpu.reason, remedy))
+    elif gpu is not None:
+        rows.append(Row(f"engine {facts.engine.name}", Status.OK, f"{gpu.version} on {gpu.device}, {gpu.sm}"))
+    if plan is not None:
+        rows.append(_row("memory plan", plan.fits, plan.describe(), plan.remedy, otherwise=Status.WARN))
+    return rows
+
+
+def _for_history(facts: Facts, purpose: Purpose) -> list[Row]:
+    """What must not be lost is where nothing is evicted; a demo may lose it."""
+    memory = facts.history_memory
+    if memory is None or purpose == "demo":
+        return []
+    remedy = "redis-cli config set maxmemory-policy noeviction"
+    if not facts.has_kv_redis:
+        remedy += "; KV needs another, which evicts: REPLYLINE_KV_REDIS__URL"
+    room = f"{_limit(memory)}, {memory.policy}: evicts history, hand-offs, and that a conversation was erased"
+    if memory.policy == "noeviction":
+        room = f"{_limit(memory)}, noeviction"
+    return [_row("Redis of the history", memory.policy == "noeviction", room, remedy, otherwise=Status.WARN)]
+
+
+def _limit(memory: RedisMemory) -> str:
+    return f"maxmemory {memory.max_bytes / 2**20:,.0f} MiB" if memory.max_bytes else "maxmemory: unlimited"
+
+
+def _for_kv(facts: Facts) -> list[Row]:
+    """How many sessions' KV fits where; nothing where no model is prepared or none is kept."""
+    if facts.kv is None:
+        return []
+    session_bytes = facts.kv.session_bytes[facts.kv.precision]
+    by_precision = ", ".join(
+        f"{name} {size / SESSION_TOKENS:,.0f}" for name, size in sorted(facts.kv.session_bytes.items())
+    )
+    needs = f"{facts.kv.precision}: {session_bytes / 1e6:.1f} MB for {SESSION_TOKENS:,} tokens"
+    host_fits = f"{facts.kv.host_mib} MiB of host memory: {(facts.kv.host_mib << 20) // session_bytes} sessions"
+    rows = [Row("session KV", Status.OK, f"{needs} (bytes a token: {by_precision}); {host_fits}")]
+    if facts.kv_memory is not None:
+        rows.append(_redis_room(facts.kv_memory, session_bytes, own=facts.has_kv_redis))
+    return rows
+
+
+def _redis_room(memory: RedisMemory, session_bytes: int, *, own: bool) -> Row:
+    remedy = "redis-cli config set maxmemory-policy allkeys-lru"
+    if not own:
+        remedy = "give KV a Redis of its own, which evicts (allkeys-lru): REPLYLINE_KV_REDIS__URL"
+    room = _limit(memory)
+    if memory.max_bytes == 0:
+        room, remedy = f"{room}, as many sessions as the machine holds", f"set maxmemory, then: {remedy}"
+    else:
+        room += f": {memory.max_bytes // session_bytes:,} sessions of {SESSION_TOKENS:,} tokens"
+    room = f"{room}, {memory.policy}"
+    return _row("Redis of the KV", memory.policy != "noeviction", room, remedy, otherwise=Status.WARN)
+
+
+def _listed(lacking: Sequence[str]) -> str:
+    return f"missing: {', '.join(lacking)}" if lacking else "installed"
+
+
+def _where(found: str | None) -> str:
+    return found or "not found"
+
+
+def _answering(up: bool) -> str:
+    return "answers" if up else "does not answer"

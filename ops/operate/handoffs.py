@@ -1,0 +1,168 @@
+"""`replyline handoffs`: who waits for a person, as the topic has it, and saying that one waits no longer."""
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Final
+
+import typer
+
+from ops.operate.letters import as_json, printable, when
+from ops.operate.listing import duration_ms, say, show_table
+from shared.conversation.handoff_store import HandoffStore
+from shared.conversation.handoffs import Handoff, decode_handoff
+from shared.errors import ProtocolError, StoreUnavailable
+from shared.kafka import Kept, scan, tail
+from shared.process.clock import now_unix_ms
+from shared.settings import Settings, load_settings
+from shared.telemetry.logs import configure_logs
+
+handoffs_app = typer.Typer(help="Customers who wait for a person.", no_args_is_help=True)
+
+_COLUMNS: Final = ("when", "id", "reason", "language", "open", "tenant", "session")
+
+Lines = Annotated[
+    bool, typer.Option("--json", help="one JSON object a line, with the transcript's key and the answers")
+]
+
+
+@handoffs_app.command("list")
+def list_(
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="the newest so many")] = 50,
+    since: Annotated[str | None, typer.Option(help="none older than this: 30s, 15m, 2h, 7d")] = None,
+    as_lines: Lines = False,
+) -> None:
+    """Say who asked for a person, when and why, and whether he still waits. Never what was said."""
+    since_unix_ms = None if since is None else now_unix_ms() - duration_ms(since)
+    settings = _settings()
+    rows = asyncio.run(_newest(settings, limit, since_unix_ms))
+    if as_lines:
+        for row in rows:
+            sys.stdout.write(as_json(row) + "\n")
+        return
+    if not rows:
+        sys.stdout.write("nobody has asked for a person\n")
+        return
+    show_table(_COLUMNS, [[str(row[title]) for title in _COLUMNS] for row in rows], folds={"tenant", "session"})
+
+
+@handoffs_app.command()
+def follow(as_lines: Lines = False) -> None:
+    """Print each new one as it comes, until Ctrl-C."""
+
+    def tell(row: dict[str, Any]) -> None:
+        line = as_json(row) if as_lines else "  ".join(printable(str(row[title])) for title in _COLUMNS)
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    try:
+        asyncio.run(_follow(_settings(), tell))
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+@handoffs_app.command()
+def resolve(
+    names: Annotated[list[str], typer.Argument(metavar="ID...", help="as `list` shows them, or how they begin")],
+) -> None:
+    """Say that somebody has taken over: the customer may ask for a person again."""
+    if not all(map(_stem, names)):
+        raise typer.BadParameter("an empty ID names every hand-off: write one as `handoffs list` shows it")
+    raise typer.Exit(asyncio.run(_resolve(_settings(), names)))
+
+
+async def _newest(settings: Settings, limit: int, since_unix_ms: float | None) -> list[dict[str, Any]]:
+    since = None if since_unix_ms is None else max(0, int(since_unix_ms))
+    records = scan(settings.kafka, settings.kafka.topics.handoffs, since_unix_ms=since, newest=limit)
+    found = deque([handoff async for handoff in _handoffs(records)], maxlen=limit)
+    async with _store(settings) as is_open:
+        return [row(handoff, await is_open(handoff)) for handoff in found]
+
+
+async def _follow(settings: Settings, tell: Callable[[dict[str, Any]], None]) -> None:
+    async with _store(settings) as is_open:
+        async for handoff in _handoffs(tail(settings.kafka, settings.kafka.topics.handoffs)):
+            tell(row(handoff, await is_open(handoff)))
+
+
+async def _resolve(settings: Settings, names: list[str]) -> int:
+    """0 where all were open, else 1."""
+    recorded = [each async for each in _handoffs(scan(settings.kafka, settings.kafka.topics.handoffs))]
+    store = HandoffStore(settings.redis)
+    try:
+        return max([await _resolve_one(store, name, recorded) for name in names])
+    finally:
+        await store.close()
+
+
+async def _resolve_one(store: HandoffStore, name: str, recorded: list[Handoff]) -> int:
+    found = {each.id: each for each in recorded if _stem(each.id).startswith(_stem(name))}
+    if len(found) != 1:
+        told = "no such hand-off" if not found else f"{len(found)} begin so; write more of it"
+        return say(f"{name}: {told}; see: replyline handoffs list")
+    [handoff] = found.values()
+    try:
+        if not await store.remove(handoff):
+            return say(f"{handoff.id}: is not open: resolved, erased with its conversation, or its time has passed")
+    except StoreUnavailable as error:
+        return say(f"{handoff.id}: not resolved: {error}")
+    sys.stdout.write(f"{handoff.id}: resolved\n")
+    return 0
+
+
+async def _handoffs(records: AsyncIterator[Kept]) -> AsyncIterator[Handoff]:
+    """In the records' order, each id once: delivery is at least once. What is none is passed over."""
+    seen: set[str] = set()
+    async for kept in records:
+        try:
+            handoff = decode_handoff(kept.record.value)
+        except ProtocolError:
+            continue
+        if handoff.id not in seen:
+            seen.add(handoff.id)
+            yield handoff
+
+
+@asynccontextmanager
+async def _store(settings: Settings) -> AsyncIterator[Callable[[Handoff], Awaitable[str]]]:
+    """Says of a hand-off whether it is open: yes, no, or unknown where Redis does not answer."""
+    store = HandoffStore(settings.redis)
+
+    async def is_open(handoff: Handoff) -> str:
+        try:
+            kept = await store.find(handoff.tenant, handoff.session_id)
+        except StoreUnavailable:
+            return "unknown"
+        return "yes" if kept is not None and kept.id == handoff.id else "no"
+
+    try:
+        yield is_open
+    finally:
+        await store.close()
+
+
+def row(handoff: Handoff, is_open: str) -> dict[str, Any]:
+    """One line."""
+    return {
+        "when": when(handoff.created_unix_ms),
+        "id": handoff.id,
+        "reason": handoff.reason,
+        "language": handoff.language,
+        "open": is_open,
+        "tenant": handoff.tenant,
+        "session": handoff.session_id,
+        "transcript": handoff.transcript,
+        "response_ids": list(handoff.response_ids),
+    }
+
+
+def _stem(name: str) -> str:
+    return name.removeprefix("handoff_")
+
+
+def _settings() -> Settings:
+    settings = load_settings()
+    configure_logs(settings.log, process="handoffs")
+    return settings

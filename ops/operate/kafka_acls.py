@@ -1,0 +1,125 @@
+"""What each process has to be allowed at the brokers, and no more: `replyline topics acls`, docs/security.md.
+
+Who may read or write a topic may describe it, too. That producers are idempotent needs no right of its own: whoever
+may write to any topic is given a producer id (KIP-679).
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, Literal
+
+from shared.errors import SettingsError
+from shared.settings import Settings
+from shared.wire.topics import BUCKETS
+
+Role = Literal["gateway", "worker", "operator", "recorder"]
+Operation = Literal["Read", "Write", "Create", "Describe"]
+ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "operator", "recorder")
+
+_WILDCARDS: Final = frozenset("*?[]")
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """`prefixed`: of every name that begins so. `why` is for people."""
+
+    role: Role
+    operation: Operation
+    kind: Literal["topic", "group"]
+    name: str
+    why: str
+    prefixed: bool = False
+
+
+def rights(settings: Settings) -> list[Right]:
+    """Of all roles, by what gateways, workers and `replyline topics`, `diagnose`, `dlq`, `handoffs` and `record`
+    do. Raises `SettingsError` for a pattern of reply topics that ACLs have no word for."""
+    return [*_of_gateways(settings), *_of_workers(settings), *_of_operators(settings), *_of_recorders(settings)]
+
+
+def _of_gateways(settings: Settings) -> Iterator[Right]:
+    prefix, topics = settings.kafka.topic_prefix, settings.kafka.topics
+    for bucket in BUCKETS:
+        yield Right("gateway", "Write", "topic", topics.requests(bucket), "customers' requests, by length")
+    yield Right("gateway", "Write", "topic", topics.cancels, "what customers stop")
+    yield Right("gateway", "Write", "topic", topics.erasures, "what customers erase")
+    yield Right("gateway", "Write", "topic", topics.replies, "ends of its own, for whom the client comes back to")
+    yield Right("gateway", "Write", "topic", topics.handoffs, "customers who wait for a person")
+    yield Right("gateway", "Write", "topic", topics.dead_letters, "what it cannot route")
+    for right in _to_reply_topics(settings, "gateway", "that it cannot route what was asked"):
+        if right.name != topics.replies:
+            yield right
+    yield Right("gateway", "Read", "topic", topics.replies, "answers, and other gateways' for clients that resume")
+    yield Right("gateway", "Read", "topic", topics.workers, "what workers can take on")
+    yield Right("gateway", "Read", "topic", topics.erasures, "what other gateways' customers erase")
+    yield Right("gateway", "Read", "topic", topics.inbox, "other services' requests, to be routed")
+    yield Right("gateway", "Read", "group", f"{prefix}replyline-router", "which gateway routes what")
+
+
+def _of_workers(settings: Settings) -> Iterator[Right]:
+    kafka, topics = settings.kafka, settings.kafka.topics
+    for bucket in BUCKETS:
+        yield Right("worker", "Read", "topic", topics.requests(bucket), "requests to be answered")
+    yield Right("worker", "Read", "topic", topics.cancels, "what customers stop")
+    yield Right("worker", "Read", "topic", topics.erasures, "what customers erase")
+    yield Right("worker", "Read", "group", kafka.topic_prefix + settings.worker.group, "which worker answers what")
+    yield Right("worker", "Write", "topic", topics.workers, "what it can take on")
+    yield Right("worker", "Write", "topic", topics.dead_letters, "what cannot be served")
+    yield from _to_reply_topics(settings, "worker", "answers")
+
+
+def _to_reply_topics(settings: Settings, role: Role, why: str) -> Iterator[Right]:
+    """Raises `SettingsError`."""
+    for pattern in settings.kafka.reply_topics:
+        name = settings.kafka.topic_prefix + pattern.removesuffix("*")
+        if _WILDCARDS & set(name):
+            raise SettingsError(
+                f"REPLYLINE_KAFKA__REPLY_TOPICS has {pattern!r}: ACLs know names, and prefixes with one * at the end; "
+                "list the topics"
+            )
+        # Of a pattern that takes all there is no prefix; Kafka's own word for all is a literal star.
+        yield Right(role, "Write", "topic", name or "*", why, prefixed=bool(name) and pattern.endswith("*"))
+
+
+def _of_operators(settings: Settings) -> Iterator[Right]:
+    prefix, topics = settings.kafka.topic_prefix, settings.kafka.topics
+    yield Right("operator", "Create", "topic", topics.inbox.removesuffix("requests"), "`topics create`", prefixed=True)
+    yield Right("operator", "Describe", "topic", topics.inbox.removesuffix("requests"), "`topics`", prefixed=True)
+    yield Right("operator", "Describe", "group", prefix + settings.worker.group, "`diagnose`: what waits")
+    yield Right("operator", "Read", "topic", topics.dead_letters, "`dlq list`, `show`")
+    yield Right("operator", "Read", "topic", topics.handoffs, "`handoffs list`, `follow`")
+    for name in (topics.inbox, *map(topics.requests, BUCKETS)):
+        yield Right("operator", "Write", "topic", name, "`dlq replay`")
+
+
+def _of_recorders(settings: Settings) -> Iterator[Right]:
+    """No group: it reads from the end on, and commits nothing."""
+    topics = settings.kafka.topics
+    for bucket in BUCKETS:
+        yield Right("recorder", "Read", "topic", topics.requests(bucket), "what is asked, and when")
+    for name in (topics.replies, topics.external_replies):
+        yield Right("recorder", "Read", "topic", name, "how it was answered")
+
+
+def commands(found: Sequence[Right], users: Mapping[Role, str], bootstrap_servers: str) -> list[str]:
+    """Lines of `kafka-acls.sh` that grant them: one for all names that a user may do the same with. Roles without a
+    user are left out."""
+    brokers = f"--bootstrap-server {shlex.quote(bootstrap_servers)} --command-config admin.properties"
+    lines: list[str] = []
+    for role in ROLES:
+        if role not in users:
+            continue
+        ours = sorted((right for right in found if right.role == role), key=_alike)
+        for (operation, kind, prefixed), group in groupby(ours, _alike):
+            names = " ".join(f"--{kind} {shlex.quote(right.name)}" for right in group)
+            pattern = "prefixed" if prefixed else "literal"
+            who = f"--allow-principal {shlex.quote(f'User:{users[role]}')}"
+            what = f"--operation {operation} {names} --resource-pattern-type {pattern}"
+            lines.append(f"kafka-acls.sh {brokers} --add {who} {what}")
+    return lines
+
+
+def _alike(right: Right) -> tuple[Operation, str, bool]:
+    return right.operation, right.kind, right.prefixed

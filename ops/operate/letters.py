@@ -1,0 +1,278 @@
+"""A dead letter as an operator sees it: where it came from, what it holds without the customer's words, and whether it
+can be put back. Pure.
+
+Whoever can write to a request topic chooses what stands in a dead letter. So nothing in one is printed as it is: what
+is no plain name is told by its length, and a character that a terminal would act on is escaped.
+"""
+
+import json
+import math
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from shared.kafka import Kept, Outgoing
+from shared.wire.codec import JSON, MSGPACK
+from shared.wire.deadline import parse_unix_ms
+from shared.wire.messages import ChatRequest
+from shared.wire.topics import (
+    CE_ID,
+    CE_SOURCE,
+    CE_SPECVERSION,
+    CE_TYPE,
+    CONTENT_TYPE,
+    DEAD_DETAIL,
+    DEAD_LEFT_OUT,
+    DEAD_ORIGIN,
+    DEAD_REASON,
+    DEAD_REPLAYS,
+    DEADLINE,
+    REPLY_PARTITION,
+    REPLY_TOPIC,
+    TRACEPARENT,
+)
+
+HEALED_BY: Final = {
+    "input_too_long": "a higher REPLYLINE_LIMITS__MAX_INPUT_TOKENS or REPLYLINE_WORKER__MAX_LENGTH",
+    "internal": "a corrected version",
+    "record_too_large": "a higher max.message.bytes of the topic",
+    "reply_topic_not_allowed": "REPLYLINE_KAFKA__REPLY_TOPICS",
+    "tenant_not_allowed": "REPLYLINE_KAFKA__TENANTS",
+    "unknown_topic": "replyline topics create",
+}
+"""Reasons that lie with the settings or the software, and what takes each away. Any other lies in the bytes."""
+
+_OF_OURS: Final = frozenset({DEAD_REASON, DEAD_DETAIL, DEAD_ORIGIN, DEAD_LEFT_OUT, DEAD_REPLAYS})
+_SHOWN_HEADERS: Final = frozenset(
+    {CE_ID, CE_SOURCE, CE_SPECVERSION, CE_TYPE, CONTENT_TYPE, DEADLINE, REPLY_PARTITION, REPLY_TOPIC, TRACEPARENT}
+)
+_FIELDS: Final = frozenset({"type", *(field.name for field in msgspec.structs.fields(ChatRequest))})
+_SHOWN_FIELDS: Final = frozenset({"type", "id", "tenant", "session_id", "reply_topic", "traceparent"})
+_NAME: Final = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
+_HEADER: Final = re.compile(r"[A-Za-z0-9_.:/\-]{1,128}(; ?[A-Za-z0-9_=\-]{1,64})?")
+_KEY: Final = re.compile(r"[A-Za-z0-9_.\-]{1,64}/[A-Za-z0-9_.:\-]{1,64}")
+_MAX_DEPTH: Final = 8
+_RAW_BYTES: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """`headers` are the record's own; `tries` is how often it was served: once, and after each replay."""
+
+    partition: int
+    offset: int
+    written_unix_ms: int
+    reason: str
+    detail: str
+    origin: Origin | None
+    left_out: str | None
+    tries: int
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes]
+
+    @property
+    def number(self) -> str:
+        """What `show` and `replay` call it: the offset, with its partition before it where the topic has several."""
+        return f"{self.partition}/{self.offset}" if self.partition else str(self.offset)
+
+
+def letter_of(kept: Kept) -> Letter:
+    """Whatever stands in the record: what is missing or no number reads as unknown."""
+    record = kept.record
+    headers = record.headers
+    return Letter(
+        partition=record.partition,
+        offset=record.offset,
+        written_unix_ms=kept.written_unix_ms,
+        reason=_text(headers, DEAD_REASON) or "unknown",
+        detail=_text(headers, DEAD_DETAIL) or "",
+        origin=_origin(_text(headers, DEAD_ORIGIN) or ""),
+        left_out=_text(headers, DEAD_LEFT_OUT),
+        tries=1 + (parse_unix_ms(headers.get(DEAD_REPLAYS, b"0")) or 0),
+        key=record.key,
+        value=record.value,
+        headers={name: value for name, value in headers.items() if name not in _OF_OURS},
+    )
+
+
+def parse_number(text: str) -> tuple[int, int] | None:
+    """Partition and offset of what `Letter.number` gave; None for anything else."""
+    found = re.fullmatch(r"(?:(\d{1,6})/)?(\d{1,18})", text, re.ASCII)
+    return (int(found[1] or 0), int(found[2])) if found else None
+
+
+def parse_duration_ms(text: str) -> int | None:
+    """`30s`, `15m`, `2h` or `7d` in milliseconds; None for anything else."""
+    found = re.fullmatch(r"(\d{1,6})([smhd])", text, re.ASCII)
+    return int(found[1]) * {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}[found[2]] if found else None
+
+
+# --- putting back
+
+
+def refusal(letter: Letter, request_topics: Collection[str], now_unix_ms: float, *, force: bool) -> str | None:
+    """Why it is not put back; None where it is. `force` overrides what may only be in vain."""
+    if letter.origin is None or letter.origin.topic not in request_topics:
+        return f"its origin {letter.origin or 'is unknown'} is no request topic of these settings"
+    if letter.left_out is not None:
+        return f"its value is not kept here ({letter.left_out}); it stands at {letter.origin}"
+    if force:
+        return None
+    if letter.reason not in HEALED_BY:
+        return f"{letter.reason} lies in the record itself, which would come back here; --force puts it back anyway"
+    deadline = parse_unix_ms(letter.headers.get(DEADLINE, b""))
+    if deadline is not None and deadline <= now_unix_ms:
+        late_s = (now_unix_ms - deadline) / 1_000
+        return f"its deadline passed {late_s:,.0f} s ago: it would be answered as late, unread; --force puts it back"
+    return None
+
+
+def put_back(letter: Letter, origin: Origin) -> Outgoing:
+    """The record as it came, marked by how often it has been put back."""
+    headers = {**letter.headers, DEAD_REPLAYS: str(letter.tries).encode()}
+    return Outgoing(origin.topic, letter.value, key=letter.key, partition=origin.partition, headers=headers)
+
+
+# --- showing
+
+
+def row(letter: Letter) -> dict[str, Any]:
+    """One line of the list: nothing of what the customer wrote."""
+    return {
+        "number": letter.number,
+        "when": when(letter.written_unix_ms),
+        "reason": _named(letter.reason),
+        "topic": None if letter.origin is None else _named(letter.origin.topic),
+        "partition": None if letter.origin is None else letter.origin.partition,
+        "offset": None if letter.origin is None else letter.origin.offset,
+        "key": shown_key(letter.key),
+        "tries": letter.tries,
+    }
+
+
+def page(letter: Letter, *, text: bool) -> dict[str, Any]:
+    """All of one letter; what the customer wrote only with `text`."""
+    return {
+        **row(letter),
+        "detail": letter.detail,
+        "headers": dict(_shown_header(name, value, text=text) for name, value in letter.headers.items()),
+        "value": _outline(letter, text=text),
+    }
+
+
+def shown_key(key: bytes | None) -> str | None:
+    """A key of the form `tenant/session`; of any other only its length: it may hold anything."""
+    if key is None:
+        return None
+    told = key.decode(errors="replace")
+    return told if _KEY.fullmatch(told) else _length(key, "bytes")
+
+
+def when(unix_ms: int) -> str:
+    return datetime.fromtimestamp(unix_ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would act on: control and direction characters as JSON escapes."""
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+
+
+def as_json(value: Any, *, indent: int | None = None) -> str:
+    return printable(json.dumps(value, ensure_ascii=False, indent=indent))
+
+
+def _outline(letter: Letter, *, text: bool) -> Any:
+    if letter.left_out is not None:
+        return f"<left out: {letter.left_out}>"
+    value = letter.value or b""
+    content_type = letter.headers.get(CONTENT_TYPE, MSGPACK.encode()).decode(errors="replace")
+    is_json = content_type.partition(";")[0].strip().lower() == JSON
+    try:
+        fields = msgspec.json.decode(value) if is_json else msgspec.msgpack.decode(value)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+        form = "JSON" if is_json else "MessagePack"
+        return repr(value[:_RAW_BYTES]) if text else f"<{len(value)} bytes that are no {form}>"
+    if text:
+        return _bounded(fields, _MAX_DEPTH)
+    if not isinstance(fields, dict):
+        return _kind(fields)
+    shown = {name: _shown_field(name, field) for name, field in fields.items() if name in _FIELDS}
+    unknown = len(fields) - len(shown)
+    return {**shown, "…": f"<{unknown} fields that no chat.request has>"} if unknown else shown
+
+
+def _shown_field(name: str, field: Any) -> Any:
+    if isinstance(field, str) and name in _SHOWN_FIELDS and _NAME.fullmatch(field):
+        return field
+    return _finite(field) if field is None or isinstance(field, bool | int | float) else _kind(field)
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case str():
+            return f"<{len(value)} characters>"
+        case bytes():
+            return f"<{len(value)} bytes>"
+        case list():
+            return f"<{len(value)} items>"
+        case dict():
+            return f"<{len(value)} fields>"
+    return f"<{type(value).__name__}>"
+
+
+def _bounded(value: Any, depth: int) -> Any:
+    """What JSON can say of it, as deep as anyone reads."""
+    if isinstance(value, dict | list) and depth == 0:
+        return "…"
+    if isinstance(value, dict):
+        return {str(name): _bounded(field, depth - 1) for name, field in value.items()}
+    if isinstance(value, list):
+        return [_bounded(item, depth - 1) for item in value]
+    return _finite(value) if value is None or isinstance(value, str | bool | int | float) else repr(value)
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no infinity and no NaN."""
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _shown_header(name: str, value: bytes, *, text: bool) -> tuple[str, str]:
+    told = value.decode(errors="backslashreplace")
+    if text:
+        return name, told
+    plain = name in _SHOWN_HEADERS and _HEADER.fullmatch(told)
+    return _named(name), told if plain else _length(value, "bytes")
+
+
+def _named(text: str) -> str:
+    """A name as it is; of anything else its length."""
+    return text if _NAME.fullmatch(text) else f"<{len(text)} characters>"
+
+
+def _length(value: bytes, unit: str) -> str:
+    return f"<{len(value)} {unit}>"
+
+
+def _text(headers: Mapping[str, bytes], name: str) -> str | None:
+    value = headers.get(name)
+    return None if value is None else value.decode(errors="replace")
+
+
+def _origin(text: str) -> Origin | None:
+    found = re.fullmatch(r"(.+)/(\d{1,9})/(\d{1,18})", text, re.ASCII)
+    return Origin(found[1], int(found[2]), int(found[3])) if found else None

@@ -1,0 +1,38 @@
+"""What the commands that list something share: how far back, the table, and what cannot be done with a row of it."""
+
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ops.operate.letters import parse_duration_ms, printable
+
+_PIPED_WIDTH: Final = 500
+
+
+def duration_ms(since: str) -> int:
+    """Of `--since`. Raises `typer.BadParameter`."""
+    duration = parse_duration_ms(since)
+    if duration is None:
+        raise typer.BadParameter(f"--since {since!r}: write 30s, 15m, 2h or 7d")
+    return duration
+
+
+def show_table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, folds: Collection[str]) -> None:
+    """The columns that `folds` names give way where a terminal is narrow. Where none shows it a row is a line."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, overflow="fold", no_wrap=title not in folds)
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH).print(table)
+
+
+def say(line: str) -> int:
+    """Why one of them was left, in a line; the exit status that this means."""
+    sys.stderr.write(f"replyline: {printable(line)}\n")
+    return 1

@@ -1,0 +1,87 @@
+"""Tokens for trying out: what an identity provider, or the shop's own server, does for its customers."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from gateway.access.identity import TokenRules, verify
+from gateway.access.token_keys import KeySet, TokenKey, secret_key
+from shared.errors import ProtocolError, SettingsError
+from shared.settings import PREFIX
+from shared.settings.auth import Algorithm, AuthSettings
+
+_NO_KEY: Final = (
+    f"there is no key to sign with: set {PREFIX}AUTH__SECRET_FILE to the gateway's (openssl rand -base64 48 > secret), "
+    "or give --private-key"
+)
+
+
+def mint_token(
+    auth: AuthSettings,
+    *,
+    tenant: str,
+    subject: str,
+    ttl_s: int,
+    now_unix_ms: float,
+    private_key: Path | None = None,
+    kid: str | None = None,
+) -> str:
+    """A token that a gateway with these settings takes: signed with the secret, or with a private key in PEM whose
+    public half is in its JWKS. Raises `SettingsError` where there is no key, or the gateway would refuse the token."""
+    key, public = _signing_key(auth, private_key)
+    now_unix_s = int(now_unix_ms / 1_000)
+    claims = {
+        "iss": auth.issuer,
+        "aud": auth.audience,
+        "sub": subject,
+        "tenant": tenant,
+        "iat": now_unix_s,
+        "exp": now_unix_s + ttl_s,
+    }
+    token = jwt.encode(claims, key, algorithm=public.algorithm, headers={"kid": kid} if kid is not None else None)
+    rules = TokenRules(
+        algorithms=auth.algorithms,
+        issuer=auth.issuer,
+        audience=auth.audience,
+        leeway_ms=auth.leeway_s * 1_000,
+        max_bytes=auth.max_token_bytes,
+    )
+    try:
+        verify(token, KeySet((TokenKey(public.algorithm, kid, public.material),)), rules, now_unix_ms)
+    except ProtocolError as error:
+        raise SettingsError(f"tenant {tenant!r}, subject {subject!r}: the gateway would refuse it: {error}") from None
+    return token
+
+
+def _signing_key(auth: AuthSettings, private_key: Path | None) -> tuple[Any, TokenKey]:
+    """(what signs, what checks)."""
+    if private_key is None:
+        secret = auth.secret_bytes()
+        if secret is None:
+            raise SettingsError(_NO_KEY)
+        return secret, secret_key(secret)
+    try:
+        key = load_pem_private_key(private_key.read_bytes(), password=None)
+    except OSError as error:
+        raise SettingsError(f"--private-key {private_key}: {error.strerror}") from None
+    except (ValueError, TypeError) as error:
+        raise SettingsError(
+            f"--private-key {private_key}: no private key in PEM without a passphrase: {error}"
+        ) from None
+    return key, TokenKey(_algorithm_of(key, private_key), None, key.public_key())
+
+
+def _algorithm_of(key: object, path: Path) -> Algorithm:
+    match key:
+        case RSAPrivateKey():
+            return "RS256"
+        case EllipticCurvePrivateKey(curve=SECP256R1()):
+            return "ES256"
+        case Ed25519PrivateKey():
+            return "EdDSA"
+    raise SettingsError(f"--private-key {path}: an RSA, P-256 or Ed25519 key is needed")

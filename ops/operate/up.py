@@ -1,0 +1,254 @@
+"""`replyline up`: everything on this machine, in one process tree, with embedded Kafka and Redis.
+
+The gateway and the worker are the very processes that production runs, as children; the broker's mock cluster lives in
+this process. One line `ready` gives the addresses, and the file by which a shell reaches them
+(`ops/operate/demo_env.py`). Ctrl-C drains the gateway, then the worker, and leaves nothing."""
+
+import asyncio
+import errno
+import sys
+import time
+import urllib.error
+from collections.abc import Collection
+from contextlib import ExitStack
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import IO, Final, Self
+
+import msgspec
+
+from ops.model.embeddings import embeddings_env
+from ops.operate.demo_env import demo_env, demo_env_path
+from ops.stack.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
+from ops.stack.own_pages import open_page
+from ops.stack.own_services import OWN_SERVICES
+from ops.stack.port_use import another_port, listen_problem
+from ops.stack.processes import Child, ServiceError, free_port
+from shared.process.host_port import host_port
+from shared.settings import PREFIX, Settings
+from shared.settings.redis import without_password
+from shared.telemetry.logs import get_logger
+
+RUN_DIR: Final = Path(".run")
+_START_S: Final = 60.0
+_POLL_S: Final = 0.05
+_MARGIN_S: Final = 5.0
+_LOADING: Final = "engine"  # what a worker's /ready misses until its model is loaded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """`host` and `port` are for customers; `redis` holds the password."""
+
+    host: str
+    port: int
+    gateway_metrics: tuple[str, int]
+    worker_metrics: tuple[str, int]
+    page: str
+    ws: str
+    kafka: str
+    redis: str
+
+    @property
+    def metrics(self) -> tuple[str, str]:
+        """The gateway's page, then the worker's."""
+        gateway, worker = (f"http://{host_port(*at)}/metrics" for at in (self.gateway_metrics, self.worker_metrics))
+        return gateway, worker
+
+    def environment(self) -> dict[str, str]:
+        """What a command needs that is to work with these or to look at them, whatever else is set of Kafka and
+        Redis."""
+        return {
+            **{PREFIX + name: value for name, value in OWN_SERVICES.items()},
+            f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS": self.kafka,
+            f"{PREFIX}REDIS__URL": self.redis,
+            f"{PREFIX}GATEWAY__HOST": self.host,
+            f"{PREFIX}GATEWAY__PORT": str(self.port),
+            f"{PREFIX}GATEWAY__METRICS_HOST": self.gateway_metrics[0],
+            f"{PREFIX}GATEWAY__METRICS_PORT": str(self.gateway_metrics[1]),
+            f"{PREFIX}WORKER__METRICS_HOST": self.worker_metrics[0],
+            f"{PREFIX}WORKER__METRICS_PORT": str(self.worker_metrics[1]),
+            f"{PREFIX}URL": self.ws,
+        }
+
+
+class EmbeddedSystem:
+    """Kafka, Redis, one gateway, one worker. Use as a context manager; `start` returns when all are ready."""
+
+    def __init__(self, settings: Settings, *, env: dict[str, str] | None = None, share_output: bool = True) -> None:
+        self._settings = settings
+        self._env = env or {}
+        self._share_output = share_output
+        self._services = ExitStack()
+        self._redis: EmbeddedRedis | None = None
+        self.gateway: Child | None = None
+        self.worker: Child | None = None
+
+    async def start(self) -> Addresses:
+        """Raises `ServiceError` where a part cannot be started; what was started is ended by `stop`."""
+        gateway = self._settings.gateway
+        port = gateway.port or free_port()
+        _check_port(gateway.host, port)
+        kafka = self._services.enter_context(EmbeddedKafka())
+        topics = self._settings.kafka.topics
+        kafka.create(topics.all(request_partitions=EMBEDDED_PARTITIONS, reply_partitions=EMBEDDED_PARTITIONS))
+        redis = self._redis = self._services.enter_context(EmbeddedRedis())
+        gateway_metrics = (gateway.metrics_host, free_port())
+        worker_metrics = (self._settings.worker.metrics_host, free_port())
+        env = {
+            **self._env,
+            **{
+                PREFIX + name: value
+                for name, value in {**OWN_SERVICES, **EMBEDDED_KAFKA_SETTINGS, **embeddings_env(self._settings)}.items()
+            },
+            f"{PREFIX}GATEWAY__REPLY_PARTITION": "0",
+            f"{PREFIX}AUTH__MODE": self._settings.auth.decided_mode or "anonymous",
+            f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap,
+            f"{PREFIX}REDIS__URL": redis.url,
+            f"{PREFIX}GATEWAY__PORT": str(port),
+            f"{PREFIX}GATEWAY__METRICS_PORT": str(gateway_metrics[1]),
+            f"{PREFIX}WORKER__METRICS_PORT": str(worker_metrics[1]),
+        }
+        self.gateway = self._run("gateway", env)
+        self.worker = self._run("workers", env)
+        at = host_port(gateway.host, port)
+        await wait_ready(self.gateway, f"http://{host_port(*gateway_metrics)}/ready", "the gateway")
+        await wait_ready(self.worker, f"http://{host_port(*worker_metrics)}/ready", "the worker")
+        return Addresses(
+            host=gateway.host,
+            port=port,
+            gateway_metrics=gateway_metrics,
+            worker_metrics=worker_metrics,
+            page=f"http://{at}/",
+            ws=f"ws://{at}/ws",
+            kafka=kafka.bootstrap,
+            redis=redis.url,
+        )
+
+    def _run(self, module: str, env: dict[str, str]) -> Child:
+        return Child.start([sys.executable, "-m", module], env=env, share_output=self._share_output)
+
+    def stop(self) -> None:
+        """The edge first, so that nothing new comes; then the worker; then what they stood on. Each is given its own
+        time to drain, and a request's for what it has begun with Kafka."""
+        beyond_s = self._settings.kafka.request_timeout_ms / 1_000 + _MARGIN_S
+        for child, drain_s in (
+            (self.gateway, self._settings.gateway.drain_s),
+            (self.worker, self._settings.worker.drain_s),
+        ):
+            if child is not None:
+                child.stop(timeout_s=drain_s + beyond_s)
+        self._services.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def watch(self, stop: asyncio.Event) -> None:
+        """Until `stop`. Raises `ServiceError` when a part ends by itself."""
+        while not stop.is_set():
+            for name, child in (("gateway", self.gateway), ("worker", self.worker)):
+                if child is not None and not child.running:
+                    raise ServiceError(f"the {name} ended with status {child.process.returncode}")
+            if self._redis is not None and not self._redis.running:
+                raise ServiceError("the embedded Redis ended")
+            try:
+                async with asyncio.timeout(_POLL_S * 4):
+                    await stop.wait()
+            except TimeoutError:
+                continue
+
+
+def _check_port(host: str, port: int) -> None:
+    """Raises `ServiceError`."""
+    problem = listen_problem(host, port)
+    if problem is None:
+        return
+    if problem.errno == errno.EADDRINUSE:
+        raise ServiceError(f"port {port} is taken on {host}; choose another: PORT={another_port(port)} make demo")
+    why = (problem.strerror or str(problem)).partition(" (while ")[0]
+    raise ServiceError(
+        f"nobody can listen on {host_port(host, port)} ({why}); set {PREFIX}GATEWAY__HOST to an address "
+        f"of this machine, or choose another port: PORT={another_port(port)} make demo"
+    )
+
+
+async def up(settings: Settings, stop: asyncio.Event) -> None:
+    """Raises `ServiceError`."""
+    with EmbeddedSystem(settings) as system:
+        starting = asyncio.create_task(system.start())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            return
+        addresses = starting.result()
+        with ExitStack() as files:
+            get_logger().info(
+                "ready",
+                page=addresses.page,
+                ws=addresses.ws,
+                kafka=addresses.kafka,
+                redis=without_password(addresses.redis),
+                metrics=list(addresses.metrics),
+                env=_env_file(files, addresses),
+            )
+            await system.watch(stop)
+
+
+def _env_file(files: ExitStack, addresses: Addresses) -> str | None:
+    """None where it cannot be written: that is said, and the demo serves all the same."""
+    try:
+        path = files.enter_context(demo_env(demo_env_path(RUN_DIR, addresses.port), addresses.environment()))
+    except OSError as error:
+        get_logger().warning("env_file_not_written", cause=str(error))
+        return None
+    return str(path)
+
+
+async def wait_ready(child: Child, url: str, name: str) -> None:
+    """Until `/ready` misses nothing; one that is degraded is waited for. A model has all the time it needs to load: a
+    TensorRT plan is built for minutes.
+
+    Raises `ServiceError` where the child ends, or is not ready a minute after its model.
+    """
+    begun_s = time.monotonic()
+    until_s, told = begun_s + _START_S, False
+    while (missing := await asyncio.to_thread(_missing, url)) is None or missing:
+        now_s = time.monotonic()
+        if not child.running:
+            raise ServiceError(f"{name} ended with status {child.process.returncode}; its reason stands above")
+        if missing is not None and _LOADING in missing:
+            until_s = now_s + _START_S
+            if not told and now_s > begun_s + _START_S:
+                get_logger().info("still_loading", what=name, for_s=round(now_s - begun_s))
+                told = True
+        if now_s > until_s:
+            raise ServiceError(f"{name} is not ready after {_START_S:.0f} s; its reason stands above")
+        await asyncio.sleep(_POLL_S)
+
+
+class _Page(msgspec.Struct):
+    missing: dict[str, str] = {}
+
+
+def _missing(url: str) -> Collection[str] | None:
+    """The names of what `/ready` says is missing; None where nobody answers."""
+    try:
+        with open_page(url, timeout_s=1) as page:
+            return _named(page)
+    except urllib.error.HTTPError as error:
+        with error:
+            return _named(error)
+    except (OSError, HTTPException):
+        return None
+
+
+def _named(page: IO[bytes]) -> Collection[str] | None:
+    try:
+        return msgspec.json.decode(page.read(), type=_Page).missing
+    except (OSError, HTTPException, msgspec.DecodeError):
+        return None

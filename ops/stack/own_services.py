@@ -1,0 +1,29 @@
+"""What is set of Kafka and Redis where a command starts them itself: on this machine, and asking nobody who it is."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from shared.settings.kafka import KafkaSettings
+
+# Empty is unset: what the environment or a file says of the real ones does not hold here.
+OWN_SERVICES: Final[Mapping[str, str]] = {
+    "KAFKA__SECURITY": "plaintext",
+    "KAFKA__USERNAME": "",
+    "KAFKA__PASSWORD": "",
+    "KAFKA__PASSWORD_FILE": "",
+    "KAFKA__TLS_CA": "",
+    "KAFKA__TLS_CERT": "",
+    "KAFKA__TLS_KEY": "",
+    "REDIS__PASSWORD_FILE": "",
+    "REDIS__TLS_CA": "",
+    "REDIS__CLUSTER": "false",
+    "KV_REDIS__URL": "",
+    "KV_REDIS__PASSWORD_FILE": "",
+    "KV_REDIS__TLS_CA": "",
+    "KV_REDIS__CLUSTER": "false",
+}
+
+
+def own_kafka(settings: KafkaSettings, bootstrap_servers: str) -> KafkaSettings:
+    """The same topics there."""
+    return settings.model_copy(update={"bootstrap_servers": bootstrap_servers, "security": "plaintext"})

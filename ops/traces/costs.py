@@ -1,0 +1,123 @@
+"""What a step costs the virtual engine: tables measured on a CPU, given for a GPU, or a worker's own file. Pure."""
+
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from shared.errors import SettingsError
+from workers.schedule.costs import CostsKey, CostTable
+
+Profile = Literal["cpu", "gpu"]
+
+_STEP_OVERHEAD_MS: Final = 0.2  # planning, detokenizing, telling: measured beside the CPU engine
+
+
+class EngineCosts(Struct, frozen=True, kw_only=True):
+    """The laws of `workers/schedule/costs.py` with settled coefficients, and what a step takes beside its calls.
+
+    `profile` says which of the product's deadlines fit this machine.
+    """
+
+    name: str
+    source: str
+    profile: Profile
+    table: CostTable
+    step_overhead_ms: float = _STEP_OVERHEAD_MS
+
+    def decode_ms(self, rows: int, context: int) -> float:
+        """One decode call; `context` is the sum over its rows of the tokens held."""
+        table = self.table
+        return table.decode_ms + table.decode_ms_per_row * rows + table.decode_ms_per_context_token * context
+
+    def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float:
+        """One prefill call; `tokens` of all rows together, padding included."""
+        table = self.table
+        attended = past + tokens / (2 * rows)
+        return (
+            table.prefill_ms
+            + table.prefill_ms_per_token * tokens
+            + table.prefill_ms_per_past_token * past
+            + table.prefill_ms_per_token_pair * tokens * attended
+        )
+
+
+CPU: Final = EngineCosts(
+    name="cpu",
+    source="SmolLM2-135M-Instruct, 8-bit, ONNX Runtime on 2 vCPU (Zen 5): fitted to measured steps, rounded",
+    profile="cpu",
+    table=CostTable(
+        key=CostsKey(
+            engine="onnx",
+            model="SmolLM2-135M-Instruct",
+            revision="any",
+            precision="int8",
+            num_slots=16,
+            max_length=2_048,
+            threads=2,
+            cpu="AMD EPYC (Zen 5)",
+            num_cores=2,
+        ),
+        decode_ms=3.8,
+        decode_ms_per_row=1.2,
+        decode_ms_per_context_token=0.0007,
+        error_decode=0.05,
+        prefill_ms=2.0,
+        prefill_ms_per_token=0.5,
+        prefill_ms_per_past_token=0.003,
+        prefill_ms_per_token_pair=0.00005,
+        error_prefill=0.05,
+    ),
+)
+GPU: Final = EngineCosts(
+    name="gpu",
+    source="given, not measured: the shape of a model of 1-2 B parameters on one data-centre GPU",
+    profile="gpu",
+    table=CostTable(
+        key=CostsKey(
+            engine="given",
+            model="none",
+            revision="none",
+            precision="fp16",
+            num_slots=64,
+            max_length=4_096,
+            threads=1,
+            cpu="none",
+            num_cores=1,
+        ),
+        decode_ms=5.0,
+        decode_ms_per_row=0.04,
+        decode_ms_per_context_token=0.00002,
+        error_decode=0.05,
+        prefill_ms=3.0,
+        prefill_ms_per_token=0.02,
+        prefill_ms_per_past_token=0.0002,
+        prefill_ms_per_token_pair=0.000002,
+        error_prefill=0.05,
+    ),
+)
+KNOWN: Final = {costs.name: costs for costs in (CPU, GPU)}
+
+
+def read_costs(text: str, profile: Profile | None = None) -> EngineCosts:
+    """`cpu`, `gpu`, or the file that a worker's calibration wrote. Raises `SettingsError`."""
+    costs = KNOWN[text] if text in KNOWN else _read(text)
+    if profile is not None:
+        costs = msgspec.structs.replace(costs, profile=profile)
+    return costs
+
+
+def _read(text: str) -> EngineCosts:
+    path = Path(text)
+    try:
+        table = msgspec.json.decode(path.read_bytes(), type=CostTable)
+    except OSError as error:
+        raise SettingsError(f"--costs {text}: {error.strerror}; give cpu, gpu or a worker's file of costs") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--costs {text}: not a worker's file of costs: {error}") from error
+    if table.decode_ms + table.decode_ms_per_row <= 0 or table.prefill_ms_per_token <= 0:
+        raise SettingsError(f"--costs {text}: a decode row and a prompt token must take time")
+    key = table.key
+    source = f"{path.name}: {key.engine}, {key.model} {key.precision}, {key.threads} threads, {key.cpu}"
+    return EngineCosts(name=path.stem, source=source, profile="cpu", table=table)

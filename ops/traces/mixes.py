@@ -1,0 +1,128 @@
+"""Who asks: classes of requests with their shares, lengths and deadlines. Pure; randomness is a parameter."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from ops.traces.trace import Request
+from shared.wire.messages import Bucket
+from shared.wire.topics import BucketEdges
+
+_MAX_OUTPUT_TOKENS: Final = 160  # the product's default
+_MAX_PROMPT_TOKENS: Final = 1_024
+_SPREAD: Final = (30, 400)
+_SPREAD_OUTPUT_TOKENS: Final = 48
+_EDGES: Final = BucketEdges(short_max_tokens=64, medium_max_tokens=256)
+
+Draw = Callable[[Random, float], Request]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """The two deadlines, from the arrival."""
+
+    first_token_ms: int
+    deadline_ms: int
+
+
+# The product's profiles (`REPLYLINE_PROMISE__PROFILE`).
+PROFILES: Final = {
+    "cpu": Promise(first_token_ms=3_000, deadline_ms=15_000),
+    "gpu": Promise(first_token_ms=200, deadline_ms=1_000),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthClass:
+    """Requests of one bucket: `parts` of all parts; lengths are log-normal with these means, spread by `variation`."""
+
+    bucket: Bucket
+    parts: int
+    prompt_tokens: int
+    output_tokens: int
+    promise: Promise
+    variation: float = 0.4
+
+    def draw(self, random: Random, arrival_ms: float) -> Request:
+        return Request(
+            arrival_ms=arrival_ms,
+            bucket=self.bucket,
+            prompt_tokens=log_normal(random, self.prompt_tokens, self.variation, _MAX_PROMPT_TOKENS),
+            output_tokens=log_normal(random, self.output_tokens, self.variation, _MAX_OUTPUT_TOKENS),
+            max_output_tokens=_MAX_OUTPUT_TOKENS,
+            first_token_ms=self.promise.first_token_ms,
+            deadline_ms=self.promise.deadline_ms,
+        )
+
+
+def mixture(*classes: LengthClass) -> Draw:
+    """Each request is of a class by its parts."""
+    parts = [of.parts for of in classes]
+
+    def draw(random: Random, arrival_ms: float) -> Request:
+        return random.choices(classes, parts)[0].draw(random, arrival_ms)
+
+    return draw
+
+
+def bimodal() -> Draw:
+    """Five short requests to a long one. Both deadlines are one: what counts is a whole answer in time."""
+    soon, later = (Promise(first_token_ms=ms, deadline_ms=ms) for ms in (3_000, 6_000))
+    return mixture(
+        LengthClass(bucket="short", parts=5, prompt_tokens=60, output_tokens=32, promise=soon),
+        LengthClass(bucket="long", parts=1, prompt_tokens=400, output_tokens=96, promise=later),
+    )
+
+
+def shop(promise: Promise) -> Draw:
+    """Seven short, two medium, one long."""
+    return mixture(
+        LengthClass(bucket="short", parts=7, prompt_tokens=60, output_tokens=32, promise=promise),
+        LengthClass(bucket="medium", parts=2, prompt_tokens=160, output_tokens=48, promise=promise),
+        LengthClass(bucket="long", parts=1, prompt_tokens=400, output_tokens=96, promise=promise),
+    )
+
+
+def heavy(promise: Promise) -> Draw:
+    """Pareto lengths (shape 1.5): many short prompts and answers, and a few that are very long."""
+
+    def draw(random: Random, arrival_ms: float) -> Request:
+        prompt_tokens = min(_MAX_PROMPT_TOKENS, round(24 * random.paretovariate(1.5)))
+        return Request(
+            arrival_ms=arrival_ms,
+            bucket=_EDGES.bucket_of(prompt_tokens),
+            prompt_tokens=prompt_tokens,
+            output_tokens=min(_MAX_OUTPUT_TOKENS, round(16 * random.paretovariate(1.5))),
+            max_output_tokens=_MAX_OUTPUT_TOKENS,
+            first_token_ms=promise.first_token_ms,
+            deadline_ms=promise.deadline_ms,
+        )
+
+    return draw
+
+
+def spread(promise: Promise) -> Draw:
+    """Prompts of 30 to 400 tokens, each length as likely as twice it (log-uniform), in the product's buckets."""
+
+    def draw(random: Random, arrival_ms: float) -> Request:
+        prompt_tokens = round(math.exp(random.uniform(math.log(_SPREAD[0]), math.log(_SPREAD[1]))))
+        return Request(
+            arrival_ms=arrival_ms,
+            bucket=_EDGES.bucket_of(prompt_tokens),
+            prompt_tokens=prompt_tokens,
+            output_tokens=log_normal(random, _SPREAD_OUTPUT_TOKENS, 0.4, _MAX_OUTPUT_TOKENS),
+            max_output_tokens=_MAX_OUTPUT_TOKENS,
+            first_token_ms=promise.first_token_ms,
+            deadline_ms=promise.deadline_ms,
+        )
+
+    return draw
+
+
+def log_normal(random: Random, mean: float, variation: float, limit: int) -> int:
+    """A whole number of that mean, from 1 to `limit`; `variation` is the standard deviation as a share of the mean."""
+    variance = math.log1p(variation**2)
+    drawn = random.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance))
+    return max(1, min(limit, round(drawn)))

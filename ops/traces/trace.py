@@ -1,0 +1,54 @@
+"""What is offered to the simulator: requests with the lengths that nobody knows beforehand. Pure."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from shared.wire.messages import Bucket
+
+_Tokens = Annotated[int, Meta(ge=1, le=1_000_000)]
+_Ms = Annotated[int, Meta(ge=1, le=3_600_000)]
+
+
+class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`arrival_ms` counts from the trace's start, `first_token_ms` (soft) and `deadline_ms` (hard) from the arrival.
+
+    Requests of one `session` are one conversation's; one without is a conversation of its own.
+    An answer shorter than `max_output_tokens` ends with a stop token, which is computed like any other.
+    """
+
+    arrival_ms: Annotated[float, Meta(ge=0)]
+    bucket: Bucket
+    prompt_tokens: _Tokens
+    output_tokens: _Tokens
+    max_output_tokens: _Tokens
+    first_token_ms: _Ms
+    deadline_ms: _Ms
+    tenant: str = "demo"
+    session: str | None = None
+    weight: Annotated[float, Meta(gt=0)] = 1.0
+
+    @property
+    def num_decodes(self) -> int:
+        """Decode steps that the whole answer needs: its first token comes from the prefill."""
+        return min(self.output_tokens, self.max_output_tokens - 1)
+
+
+class Trace(Struct, frozen=True, kw_only=True):
+    """`requests` ascend by arrival. `load` as it was asked for; None: a recorded trace at its own pace.
+
+    `surges` are the times (start and end, ms) at which more arrives than at others. `note` tells what a recorded trace
+    lacks, in one line; empty where it is whole.
+    """
+
+    name: str
+    load: float | None
+    seed: int
+    requests: tuple[Request, ...]
+    surges: tuple[tuple[float, float], ...] = ()
+    note: str = ""
+
+    @property
+    def span_ms(self) -> float:
+        """From the start to the last arrival."""
+        return self.requests[-1].arrival_ms if self.requests else 0.0

@@ -1,0 +1,27 @@
+"""Erasures from `chat.erasures`, as they come: every worker and every gateway reads all of them.
+
+From the topic's end: of those before, Redis knows.
+"""
+
+from collections.abc import Callable
+
+from shared.errors import ProtocolError
+from shared.kafka import PartitionReader, Record, read_on
+from shared.telemetry import metrics
+from shared.telemetry.faults import contained
+from shared.wire.codec import decode_erase
+from shared.wire.messages import Erase
+
+
+async def read_erasures(reader: PartitionReader, erased: Callable[[Erase], None]) -> None:
+    """Read until cancelled. What is no erasure is counted and skipped."""
+
+    def take(records: list[Record]) -> None:
+        for record in records:
+            with contained("record", offset=record.offset):
+                try:
+                    erased(decode_erase(record.value))
+                except ProtocolError:
+                    metrics.records_ignored.labels("erasure").inc()
+
+    await read_on("kafka erasures", reader.read, take)

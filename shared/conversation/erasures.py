@@ -1,0 +1,41 @@
+"""Which generation a conversation is in: pure.
+
+A conversation begins in generation 0, and each erasure begins another: the moment of the erasure in Unix milliseconds,
+or one more than the generation before where a clock says less. A request belongs to the generation that its gateway
+knew. It is erased where a later one is known, whatever the clocks say.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+from shared.conversation.session_key import SessionKey
+
+ERASED_FOR_S: Final = 3_600  # no request lives longer
+
+_CAPACITY: Final = 10_000
+
+
+class Erasures:
+    """The generations of the conversations erased in the last hour, as far as this process knows: the last so many."""
+
+    def __init__(self, capacity: int = _CAPACITY) -> None:
+        self._capacity = capacity
+        self._known: OrderedDict[SessionKey, tuple[int, float]] = OrderedDict()
+
+    def add(self, session: SessionKey, generation: int, now_unix_ms: float) -> None:
+        """An erasure has begun this generation; an earlier one than is known changes nothing."""
+        if generation <= self.generation(session, now_unix_ms):
+            return
+        self._known[session] = generation, now_unix_ms
+        self._known.move_to_end(session)
+        if len(self._known) > self._capacity:
+            self._known.popitem(last=False)
+
+    def generation(self, session: SessionKey, now_unix_ms: float) -> int:
+        """The conversation's, 0 where no erasure is known."""
+        generation, added_unix_ms = self._known.get(session, (0, now_unix_ms))
+        return generation if now_unix_ms - added_unix_ms <= ERASED_FOR_S * 1_000 else 0
+
+    def erased(self, session: SessionKey, generation: int, now_unix_ms: float) -> bool:
+        """Whether what belongs to that generation was erased."""
+        return self.generation(session, now_unix_ms) > generation

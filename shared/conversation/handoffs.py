@@ -1,0 +1,60 @@
+"""A hand-off: the record that tells people of a customer who waits for one. Pure."""
+
+from typing import Final
+
+import msgspec
+
+from shared.conversation.session_key import SessionKey
+from shared.errors import ProtocolError
+from shared.wire.codec import MSGPACK
+from shared.wire.fields import Count, Identifier, Tenant
+from shared.wire.messages import HandoffReason, Language, Message
+from shared.wire.topics import CE_ID, CE_SOURCE, CE_SPECVERSION, CE_TYPE, CONTENT_TYPE
+
+_TYPE: Final = "chat.handoff"
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+
+
+class Handoff(Message, frozen=True, tag=_TYPE):
+    """A customer waits for a person, or has waited. No word of the conversation stands in it: `transcript` is the Redis
+    key of its turns, `response_ids` are its last answers, oldest first."""
+
+    id: Identifier
+    tenant: Tenant
+    session_id: Identifier
+    reason: HandoffReason
+    language: Language
+    created_unix_ms: Count
+    transcript: str
+    response_ids: tuple[Identifier, ...] = ()
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Handoff).decode
+
+
+def transcript_key(tenant: str, session_id: str) -> str:
+    return SessionKey(tenant, session_id).of("turns")
+
+
+def encode_handoff(handoff: Handoff) -> bytes:
+    return _encode(handoff)
+
+
+def decode_handoff(value: bytes | None) -> Handoff:
+    """A record's, or Redis'. Raises `ProtocolError` for anything else."""
+    try:
+        return _decode(value or b"")
+    except _UNREADABLE as error:
+        raise ProtocolError("invalid_record", f"not a {_TYPE}: {error}") from None
+
+
+def handoff_headers(handoff: Handoff, *, source: str) -> dict[str, bytes]:
+    """CloudEvents binary mode."""
+    return {
+        CONTENT_TYPE: MSGPACK.encode(),
+        CE_ID: handoff.id.encode(),
+        CE_TYPE: _TYPE.encode(),
+        CE_SOURCE: source.encode(),
+        CE_SPECVERSION: b"1.0",
+    }

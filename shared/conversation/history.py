@@ -1,0 +1,202 @@
+"""What was said, in Redis: the last turns of each conversation.
+
+A cache: every call is bounded by a timeout, and after a failure Redis is left alone for a while, so a Redis that is
+gone or hangs costs one timeout now and then and never an answer.
+"""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from shared.conversation.erasures import ERASED_FOR_S
+from shared.conversation.session_key import SessionKey
+from shared.conversation.turn import Turn
+from shared.errors import StoreUnavailable
+from shared.redis.calls import RedisCalls
+from shared.redis.nodes import RedisNodes
+from shared.settings.redis import RedisAddress, RedisSettings
+from shared.telemetry import metrics
+from shared.telemetry.faults import contained
+
+_MAX_TURNS = 50
+# So far back the turn of one request is looked for: its record is read again within seconds.
+_LOOK_BACK_TURNS = 8
+
+# A turn of a generation that was erased stays out of the conversation, whoever ends it and however late.
+_APPEND = """
+local erased = redis.call('GET', KEYS[2])
+if erased and tonumber(erased) > tonumber(ARGV[2]) then return 0 end
+redis.call('RPUSH', KEYS[1], ARGV[1])
+redis.call('LTRIM', KEYS[1], ARGV[3], -1)
+redis.call('EXPIRE', KEYS[1], ARGV[4])
+return 1
+"""
+# An erasure's generation is later than every one before, whatever its clock says.
+_ERASE = """
+local before = tonumber(redis.call('GET', KEYS[1]) or 0) or 0
+local generation = math.max(before + 1, tonumber(ARGV[1]))
+redis.call('SET', KEYS[1], string.format('%.0f', generation), 'EX', ARGV[2])
+redis.call('DEL', KEYS[2], KEYS[3])
+return generation
+"""
+
+_decode = msgspec.msgpack.Decoder(Turn).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class History:
+    """The conversations' turns. Methods return nothing useful rather than raise when Redis is away, except `delete`
+    and `ping`, whose callers must know."""
+
+    def __init__(self, settings: RedisSettings, *, kv: RedisAddress | None = None) -> None:
+        """`kv`: where conversations' KV is kept, for who erases."""
+        self._settings = settings
+        self._calls = RedisCalls(settings, tells=True)
+        self._writing: dict[str, dict[asyncio.Task[None], Turn]] = {}
+        self._redis = RedisNodes(settings, timeout_ms=settings.timeout_ms)
+        self._append = self._redis.script(_APPEND)
+        self._erase = self._redis.script(_ERASE)
+        self._kv_calls = RedisCalls(settings, tells=False)
+        self._kv = None if kv is None else RedisNodes(kv, timeout_ms=settings.timeout_ms)
+
+    @property
+    def seen(self) -> bool:
+        """Whether Redis has ever answered this process."""
+        return self._calls.seen
+
+    def missing(self) -> str | None:
+        """What keeps Redis from having answered this process; None once it has."""
+        return None if self.seen else f"no Redis at {self._settings.shown_url}: {self._calls.problem}"
+
+    async def turns(
+        self,
+        tenant: str,
+        session_id: str,
+        *,
+        limit: int,
+        before_unix_ms: float,
+        request_id: str | None = None,
+        generation: int = 0,
+    ) -> list[Turn]:
+        """The last `limit` turns asked before that moment, oldest first; among them, and beyond the limit, the one of
+        `request_id`, whenever it was asked, if it is one of the conversation's last. None where Redis is away. Of a
+        turn written twice the first counts, unless it was cancelled and asked again. What was asked later may be
+        answered sooner: an answer begun anew after a crash must not see it, but for its own. None is of an earlier
+        `generation`: that was erased."""
+        num_looked_at = 2 * limit if request_id is None else max(2 * limit, _LOOK_BACK_TURNS)
+        if num_looked_at <= 0:
+            return []
+        on_their_way = list(self._writing.get(_key(tenant, session_id), {}).values())  # as before Redis was asked
+        values: list[Any] = []  # without decode_responses redis-py hands out bytes, and says str
+        try:
+            key = _key(tenant, session_id)
+            values = await self._calls.bounded(
+                self._redis.call(key, lambda redis: redis.lrange(key, -num_looked_at, -1))
+            )
+        except StoreUnavailable:
+            metrics.history_unavailable.inc()
+        turns: dict[str, Turn] = {}
+        for turn in [*_decoded(values), *on_their_way]:
+            if turn.generation < generation:
+                continue
+            if turn.asked_unix_ms < before_unix_ms or turn.request_id == request_id:
+                earlier = turns.get(turn.request_id)
+                if earlier is None or earlier.status == "cancelled":
+                    turns[turn.request_id] = turn
+        own = turns.get(request_id) if request_id is not None else None
+        others = [turn for turn in turns.values() if turn is not own]
+        too_many = others[: max(0, len(others) - limit)]
+        return [turn for turn in turns.values() if turn not in too_many]
+
+    def remember(self, tenant: str, session_id: str, turn: Turn) -> None:
+        """Append without waiting. Whoever asks this process meanwhile gets the turn already: a conversation's requests
+        come to one worker while the group is stable, so its next question finds it."""
+        key = _key(tenant, session_id)
+        task = asyncio.create_task(self._write(tenant, session_id, turn), name=f"remember {turn.request_id}")
+        self._writing.setdefault(key, {})[task] = turn
+        task.add_done_callback(partial(self._written, key))
+
+    async def _write(self, tenant: str, session_id: str, turn: Turn) -> None:
+        with contained("history", request_id=turn.request_id):
+            await self.append(tenant, session_id, turn)
+
+    def _written(self, key: str, task: "asyncio.Task[None]") -> None:
+        turns = self._writing.get(key, {})
+        turns.pop(task, None)
+        if not turns:
+            self._writing.pop(key, None)
+
+    def forget(self, session: SessionKey, generation: int) -> None:
+        """Write nothing more, and show nobody, of what this process is writing of earlier generations: they were
+        erased."""
+        turns = self._writing.get(session.of("turns"), {})
+        for task in [task for task, turn in turns.items() if turn.generation < generation]:
+            task.cancel()
+            del turns[task]
+
+    async def append(self, tenant: str, session_id: str, turn: Turn) -> bool:
+        """Remember a turn; False where Redis is away or the turn's generation was erased."""
+        keys = (_key(tenant, session_id), _key(tenant, session_id, "erased"))
+        values = (_encode(turn), turn.generation, -_MAX_TURNS, self._settings.history_ttl_s)
+        try:
+            kept = await self._calls.bounded(self._append(keys, values))
+        except StoreUnavailable:
+            return False
+        return bool(kept)
+
+    async def delete(self, tenant: str, session_id: str, *, generation: int) -> int:
+        """Forget a conversation, what the model has computed of it, what was being answered in it, and that its
+        customer waits for a person. The generation that begins: this one, or the one that follows Redis' own. Raises
+        `StoreUnavailable`."""
+        keys = [_key(tenant, session_id, what) for what in ("erased", "turns", "handoff")]
+        begun = int(await self._calls.bounded(self._erase(keys, (generation, ERASED_FOR_S))))
+        self.forget(SessionKey(tenant, session_id), begun)
+        if self._kv is not None:
+            kv = _key(tenant, session_id, "kv")
+            await self._kv_calls.bounded(self._kv.call(kv, lambda redis: redis.delete(kv)))
+        return begun
+
+    async def generation(self, tenant: str, session_id: str) -> int | None:
+        """The conversation's, 0 where it was not erased lately; None where Redis is away."""
+        try:
+            key = _key(tenant, session_id, "erased")
+            generation = await self._calls.bounded(self._redis.call(key, lambda redis: redis.get(key)))
+        except StoreUnavailable:
+            return None
+        return int(generation or 0)
+
+    async def ping(self) -> None:
+        """Ask now, even if Redis is being left alone. Raises `StoreUnavailable`."""
+        await self._calls.bounded(self._redis.ping(), at_once=True)
+
+    async def await_first_answer(self) -> None:
+        """Ask until Redis answers for the first time."""
+        while not self.seen:
+            try:
+                await self.ping()
+            except StoreUnavailable:
+                await asyncio.sleep(self._settings.retry_after_ms / 1_000)
+
+    async def close(self) -> None:
+        """Write what is on its way, each within its timeout."""
+        tasks = [task for turns in self._writing.values() for task in turns]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._redis.close()
+        if self._kv is not None:
+            await self._kv.close()
+
+
+def _decoded(values: list[bytes]) -> list[Turn]:
+    turns: list[Turn] = []
+    for value in values:
+        try:
+            turns.append(_decode(value))
+        except msgspec.DecodeError:
+            continue  # written by another version: this turn is forgotten
+    return turns
+
+
+def _key(tenant: str, session_id: str, what: str = "turns") -> str:
+    return SessionKey(tenant, session_id).of(what)

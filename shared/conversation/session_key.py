@@ -1,0 +1,35 @@
+"""What Redis' keys are called. All keys of a session hold it in a hash tag, so that a Redis Cluster keeps them together
+and one transaction or script may touch them; what a tenant's sessions share has the tenant's tag.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+from shared.wire.fields import MAX_ID_CHARS
+
+OWNED_PREFIX: Final = "subject:"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """One tenant's session. A tenant's name holds no slash, so no two sessions have the same keys."""
+
+    tenant: str
+    session_id: str
+
+    def of(self, what: str) -> str:
+        """The key of the session's `turns`, `erased`, `kv` or `handoff`."""
+        return f"replyline:{{{self.tenant}/{self.session_id}}}:{what}"
+
+
+def shared_key(tenant: str, name: bytes) -> str:
+    """The key of a block that the tenant's sessions share. In hex: people and ACL patterns read keys."""
+    return f"replyline:{{{tenant}}}:kv:{name.hex()}"
+
+
+def owned_session_id(subject: str, session_id: str) -> str:
+    """What a subject's session is called everywhere behind the gateway: an id that no other subject's name and session
+    give, and that no client may name (docs/decisions/0013). 224 bits of SHA-256; a session's id holds no slash."""
+    digest = hashlib.sha256(f"{session_id}/{subject}".encode()).hexdigest()
+    return OWNED_PREFIX + digest[: MAX_ID_CHARS - len(OWNED_PREFIX)]

@@ -1,0 +1,239 @@
+"""Who answers a question, by what the FAQ has of it: pure.
+
+    small talk                                     → one fixed line
+    an entry fits surely, in the model's language  → the model, from that entry
+    each of several questions has such an entry    → the entries themselves, one after the other; or the model
+    an entry fits surely, in another language      → the entry itself
+    an entry may fit                               → "I am not sure", it and what fits nearly as well, and the offer
+                                                     of a person
+    nothing fits                                   → "I don't know", and the offer of a person
+
+A model that is asked what no entry answers makes something up, and the smaller it is the more of it; so it is not
+asked. Whether an entry fits is told by scores alone, so who writes "ignore your instructions" gets what his question
+finds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from shared.faq import FaqEntry, FaqHit, Language, detect_language
+from shared.faq.fallback import Fallback
+from shared.faq.small_talk import Kind, courtesy, small_talk
+from shared.settings.answers import AnswerSettings
+from shared.wire.messages import Grounding
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From the sureness `confident` on the best entry fits (`sureness_of`), from the score `weak`, 0..1, it may."""
+
+    confident: float
+    weak: float
+
+
+# Fitted on the dev questions of ops/evaluation (`replyline eval --fit`), the weak one on wordings of dev entries that
+# were kept out of the index: docs/evaluation.md.
+FITTED: Final = Thresholds(confident=0.7, weak=0.15)
+# Of two entries that fit alike well each is the wrong one for half of the questions. So how far the best one stands
+# before the second counts beside its score, up to so much: farther is no clearer.
+_CLEAR_LEAD: Final = 0.2
+# An entry that fits much worse than the best would only lead a model astray.
+_NEAR: Final = 0.8
+# What may fit is shown with a doubt and read by a person, who sees which of two is meant.
+_NEAR_IN_DOUBT: Final = 0.5
+# So many hits at least are to be found: the lead over the second counts.
+SHOWN: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The model answers from these entries, the best one first; by `policy="model"` there may be none."""
+
+    entries: tuple[FaqEntry, ...]
+
+    @property
+    def grounding(self) -> tuple[Grounding, ...]:
+        return tuple(entry.as_grounding() for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """The entries answer themselves. `language` is the question's."""
+
+    entries: tuple[FaqEntry, ...]
+    language: Language
+
+
+@dataclass(frozen=True, slots=True)
+class Courtesy:
+    """Small talk is returned."""
+
+    kind: Kind
+    language: Language
+
+
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """Nothing is known; perhaps one of `entries` helps."""
+
+    language: Language
+    entries: tuple[FaqEntry, ...] = ()
+
+
+Decision = Ground | Quote | Courtesy | Unsure
+
+
+def decide(
+    question: str,
+    hits: Sequence[FaqHit],
+    *,
+    parts: Sequence[Sequence[FaqHit]] = (),
+    languages: Sequence[Language] | None = None,
+    thresholds: Thresholds = FITTED,
+    most: int = 2,
+    joins: bool = False,
+) -> Decision:
+    """`hits` are what the FAQ has for the question, best first; `parts` what it has for each question in it, where
+    there are several. `languages` are those that the model answers in; None: any; with `joins`,
+    it answers several questions in one. At most `most` entries.
+    """
+    language = detect_language(question)
+    kind = small_talk(question)
+    if kind is not None:
+        return Courtesy(kind, language)
+    several = _of_each_part(parts, thresholds.confident)[:most]
+    if len(several) > 1:
+        if not joins:
+            return Quote(tuple(several), language)
+        found = several
+    elif sureness_of(hits) >= thresholds.confident:
+        found = near(hits, most)
+    else:
+        return Unsure(language, offered(hits) if hits and hits[0].score >= thresholds.weak else ())
+    if found and (languages is None or {language, *(entry.language for entry in found)} <= set(languages)):
+        return Ground(tuple(found))
+    return Quote(tuple(several) if len(several) > 1 else (hits[0].entry,), language)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerPolicy:
+    """The policy as it is set. `grounded=False`: the model answers whatever is asked. `handoff`: a person can be asked
+    for, and is offered to whom nothing can be said."""
+
+    grounded: bool = True
+    thresholds: Thresholds = FITTED
+    languages: tuple[Language, ...] | None = None
+    most: int = 2
+    joins: bool = False
+    handoff: bool = False
+
+    @classmethod
+    def of(cls, settings: AnswerSettings, *, languages: tuple[Language, ...] | None, most: int, handoff: bool) -> Self:
+        """`most` entries go into a prompt; `languages` as the model's manifest has them."""
+        confident, weak = settings.confident_score, settings.weak_score
+        thresholds = Thresholds(
+            confident=FITTED.confident if confident is None else confident,
+            weak=FITTED.weak if weak is None else weak,
+        )
+        return cls(
+            grounded=settings.policy == "grounded",
+            thresholds=thresholds,
+            languages=languages,
+            most=most,
+            joins=settings.joins,
+            handoff=handoff,
+        )
+
+    def decide(self, question: str, hits: Sequence[FaqHit], parts: Sequence[Sequence[FaqHit]] = ()) -> Decision:
+        if not self.grounded:
+            return Ground(tuple(near(hits, self.most)))
+        return decide(
+            question,
+            hits,
+            parts=parts,
+            languages=self.languages,
+            thresholds=self.thresholds,
+            most=self.most,
+            joins=self.joins,
+        )
+
+    def said(self, decision: Quote | Courtesy | Unsure) -> Fallback:
+        return said(decision, handoff=self.handoff)
+
+
+def sureness_of(hits: Sequence[FaqHit]) -> float:
+    """How surely the best of `hits`, which stand best first, is the right entry: its score, and its lead as far as that
+    counts. 0 without a hit; `hits` are two at least where two entries fit."""
+    if not hits:
+        return 0.0
+    best, second = hits[0].score, hits[1].score if len(hits) > 1 else 0.0
+    return best + min(best - second, _CLEAR_LEAD)
+
+
+def near(hits: Sequence[FaqHit], most: int, *, share: float = _NEAR) -> list[FaqEntry]:
+    """The best hit's entry, and those that fit nearly as well: to that share of its score."""
+    return [hit.entry for hit in hits[:most] if hit.score >= share * hits[0].score]
+
+
+def offered(hits: Sequence[FaqHit]) -> tuple[FaqEntry, ...]:
+    """What is shown where the best hit only may fit."""
+    return tuple(near(hits, SHOWN, share=_NEAR_IN_DOUBT))
+
+
+def _of_each_part(parts: Sequence[Sequence[FaqHit]], confident: float) -> list[FaqEntry]:
+    """The entry that answers each part, without repetition; none where a part has no sure one."""
+    if not all(hits and sureness_of(hits) >= confident for hits in parts):
+        return []
+    return list({hits[0].entry.id: hits[0].entry for hits in parts}.values())
+
+
+# --- in words
+
+_UNSURE: Final[dict[Language, str]] = {
+    "en": "I don't know that: our help pages say nothing about it.",
+    "zh": "这个问题我不清楚，帮助中心没有相关内容。",
+}
+_PERHAPS: Final[dict[Language, str]] = {
+    "en": "I'm not sure that I know this. Closest in our help pages is {found}",
+    "zh": "我不确定能否回答这个问题。帮助中心里最接近的是{found}",
+}
+_FOUND: Final[dict[Language, str]] = {"en": "“{question}”: {answer}", "zh": "“{question}”：{answer}"}
+_NEXT: Final[dict[Language, str]] = {"en": "\n\nOr {found}", "zh": "\n\n或者{found}"}
+_OFFER: Final[dict[Language, str]] = {
+    "en": "A person can help you: just say that you would like to talk to one.",
+    "zh": "人工客服可以帮您：直接说“转人工客服”即可。",
+}
+_ELSEWHERE: Final[dict[Language, str]] = {
+    "en": "I have this in another language only:",
+    "zh": "这方面的内容目前只有其他语言的版本：",
+}
+
+
+def said(decision: Quote | Courtesy | Unsure, *, handoff: bool) -> Fallback:
+    """The answer, where no model writes it. A person is offered where one can be asked for (`handoff`)."""
+    match decision:
+        case Courtesy(kind, language):
+            return Fallback(source="courtesy", text=courtesy(kind, language), language=language)
+        case Unsure(language, entries):
+            perhaps = "".join(
+                (_NEXT if place else _PERHAPS)[language].format(
+                    found=_FOUND[language].format(question=entry.question, answer=entry.answer)
+                )
+                for place, entry in enumerate(entries)
+            )
+            return Fallback(
+                source="unsure",
+                text="\n\n".join([perhaps or _UNSURE[language], *([_OFFER[language]] if handoff else [])]),
+                language=language,
+                grounding=tuple(entry.as_grounding() for entry in entries),
+            )
+        case Quote(entries, language):
+            foreign = any(entry.language != language for entry in entries)
+            answers = [entry.answer for entry in entries]
+            return Fallback(
+                source="faq",
+                text="\n\n".join([_ELSEWHERE[language], *answers] if foreign else answers),
+                language=entries[0].language,
+                grounding=tuple(entry.as_grounding() for entry in entries),
+            )

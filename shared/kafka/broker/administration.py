@@ -1,0 +1,59 @@
+"""Creating and describing topics."""
+
+import shlex
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, TopicAuthorizationFailedError
+
+from shared.errors import BrokerUnavailable
+from shared.kafka.broker.connection import start_or_stop
+from shared.kafka.broker.options import connection_options
+from shared.kafka.broker.refusals import unauthorized
+from shared.settings.kafka import KafkaSettings
+
+
+async def create_topics(settings: KafkaSettings, topics: Mapping[str, int]) -> dict[str, str]:
+    """Create what is missing; topic → "created" or "exists". Raises `BrokerUnavailable`."""
+    outcome: dict[str, str] = {}
+    async with _admin(settings) as admin:
+        for name, partitions in topics.items():
+            new = NewTopic(
+                name,
+                num_partitions=partitions,
+                replication_factor=settings.replication_factor,
+                topic_configs=settings.topics.config(name),
+            )
+            response = await admin.create_topics([new])
+            code, message = response.topic_errors[0][1], response.topic_errors[0][2]
+            if code == TopicAuthorizationFailedError.errno:
+                raise BrokerUnavailable(unauthorized(TopicAuthorizationFailedError(name), settings, "create"))
+            if code not in (0, TopicAlreadyExistsError.errno):
+                raise BrokerUnavailable(f"cannot create {name}: {message or f'error {code}'}")
+            outcome[name] = "exists" if code else "created"
+    return outcome
+
+
+async def describe_topics(settings: KafkaSettings) -> dict[str, int]:
+    """Topic → number of partitions, of every topic that this user may see. Raises `BrokerUnavailable`."""
+    async with _admin(settings) as admin:
+        return {row["topic"]: len(row["partitions"]) for row in await admin.describe_topics()}
+
+
+def more_partitions_command(settings: KafkaSettings, topic: str, partitions: int) -> str:
+    """Of Kafka's own tools: partitions are given to a topic by hand, for keys change their partition with it."""
+    brokers = f"--bootstrap-server {shlex.quote(settings.bootstrap_servers)}"
+    return f"kafka-topics.sh {brokers} --alter --topic {topic} --partitions {partitions}"
+
+
+@asynccontextmanager
+async def _admin(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(**connection_options(settings), request_timeout_ms=settings.request_timeout_ms)
+    await start_or_stop(admin, settings)
+    try:
+        yield admin
+    except KafkaError as error:
+        raise BrokerUnavailable(f"no Kafka at {settings.bootstrap_servers}: {error}") from error
+    finally:
+        await admin.close()

@@ -1,0 +1,38 @@
+"""What every client of aiokafka is given to reach the brokers, and to be let in."""
+
+from typing import Any
+
+from shared.errors import BrokerUnavailable
+from shared.settings.credential_files import tls_context
+from shared.settings.kafka import KafkaSettings
+
+
+def connection_options(settings: KafkaSettings) -> dict[str, Any]:
+    """For its constructor. The files are read each time: a password or a certificate that was renewed counts from the
+    next client on. Raises `BrokerUnavailable` where one of them is no longer to be used."""
+    options = security_options(settings)
+    return {"bootstrap_servers": settings.bootstrap_servers, **options}
+
+
+def security_options(settings: KafkaSettings) -> dict[str, Any]:
+    """The same without the addresses. Raises `BrokerUnavailable`."""
+    options: dict[str, Any] = {"security_protocol": settings.security.upper()}
+    if settings.uses_tls:
+        try:
+            options["ssl_context"] = tls_context(settings.tls_ca, settings.tls_cert, settings.tls_key)
+        except OSError as error:
+            raise BrokerUnavailable(
+                f"no TLS with {settings.bootstrap_servers}: {error.strerror or error}; check kafka.tls_ca, "
+                "kafka.tls_cert and kafka.tls_key"
+            ) from error
+    if settings.uses_sasl:
+        try:
+            password = settings.read_password()
+        except ValueError as error:
+            raise BrokerUnavailable(f"kafka.password_file={str(settings.password_file)!r}: {error}") from None
+        options |= {
+            "sasl_mechanism": settings.sasl_mechanism,
+            "sasl_plain_username": settings.username,
+            "sasl_plain_password": password,
+        }
+    return options

@@ -1,0 +1,388 @@
+"""Reading: given partitions from their end, or topics as a member of a group."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import (
+    CommitFailedError,
+    GroupAuthorizationFailedError,
+    IllegalStateError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+
+from shared.errors import BrokerUnavailable
+from shared.kafka.broker.administration import more_partitions_command
+from shared.kafka.broker.connection import has_connection, start_or_stop, stop_consumer, until_connected
+from shared.kafka.broker.options import connection_options
+from shared.kafka.broker.records import Record
+from shared.kafka.broker.refusals import unauthorized
+from shared.kafka.reading.assignor import StickyAssignor
+from shared.kafka.reading.losses import Losses, Membership
+from shared.kafka.reading.moments import offsets_since
+from shared.kafka.reading.unreadable import HandedOver
+from shared.settings.kafka import KafkaSettings
+from shared.telemetry import metrics
+
+_UNHURRIED = 5
+_PARTING_S = 1.0
+_HEARTBEATS = 20  # in a session's time
+_LEAST_HEARTBEAT_MS = 100
+
+
+class PartitionReader:
+    """Reads given partitions (when `None` all that the topic has at the start) from their end, outside any group."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        client_id: str,
+        topic: str,
+        partitions: Sequence[int] | None = None,
+        unhurried: bool = False,
+    ) -> None:
+        """`unhurried`: what comes here may be read a little later than elsewhere, and costs less meanwhile."""
+        self._unhurried = unhurried
+        self._settings = settings
+        self._client_id = client_id
+        self._topic = topic
+        self._partitions = partitions
+        self._consumer: AIOKafkaConsumer | None = None
+        self._handed = HandedOver()
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker is there now."""
+        return has_connection(self._consumer)
+
+    async def start(self) -> None:
+        """Wait for the broker, then for the partitions' ends: what is produced after this returns is read."""
+        self._consumer = await until_connected(f"kafka topic {self._topic}", self._connect)
+
+    async def _connect(self) -> AIOKafkaConsumer:
+        # A consumer of a topic without a group is given all its partitions, once the broker has named them.
+        options = _consumer_options(self._settings, self._client_id, unhurried=self._unhurried)
+        consumer = AIOKafkaConsumer(self._topic, **options)
+        await start_or_stop(consumer, self._settings)
+        try:
+            assigned = self._assign(consumer)
+            # Not `seek_to_end`: the consumer is on its way to the beginning, and whichever answer comes first counts.
+            for partition, end in (await consumer.end_offsets(assigned)).items():
+                consumer.seek(partition, end)
+                self._handed.begin(partition, end)
+        except BaseException:
+            await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
+            raise
+        return consumer
+
+    def _assign(self, consumer: AIOKafkaConsumer) -> list[TopicPartition]:
+        known = {partition.partition for partition in consumer.assignment()}
+        wanted = set(self._partitions) if self._partitions is not None else known
+        if not known or wanted - known:
+            remedy = "replyline topics create"
+            if known:  # that leaves what is there as it is
+                remedy = more_partitions_command(self._settings, self._topic, max(wanted) + 1)
+            raise UnknownTopicOrPartitionError(
+                f"{self._topic} has partitions {sorted(known)}, wanted {sorted(wanted)}; run: {remedy}"
+            )
+        assigned = [TopicPartition(self._topic, number) for number in sorted(wanted)]
+        # A subscription would begin them all anew, at their beginning, as soon as the topic has another partition.
+        consumer.unsubscribe()
+        consumer.assign(assigned)
+        return assigned
+
+    @property
+    def num_partitions(self) -> int:
+        """That the topic has, as far as this reader has heard."""
+        assert self._consumer is not None, "asked before start"
+        return len(self._consumer.partitions_for_topic(self._topic) or ())
+
+    async def follow(self, partitions: Collection[int], *, since_unix_ms: int) -> None:
+        """Read these from now on: what was read before goes on, what is new begins with what was written then. Raises
+        `BrokerUnavailable`; then all is as it was."""
+        assert self._consumer is not None, "asked before start"
+        consumer = self._consumer
+        wanted = {TopicPartition(self._topic, number) for number in partitions}
+        before = consumer.assignment()
+        if wanted == before:
+            return
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1_000):
+                begins = await offsets_since(consumer, sorted(wanted - before), since_unix_ms)
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerUnavailable(f"cannot tell where {self._topic} stood a while ago: {error!r}") from error
+        consumer.assign(sorted(wanted))
+        for partition in before - wanted:
+            self._handed.forget(partition)
+        for partition, begin in begins.items():
+            self._handed.begin(partition, begin)
+        for partition in wanted:  # no await between: none is read before all are placed
+            consumer.seek(partition, self._handed.next_offset(partition))
+
+    async def read(self, *, timeout_ms: int = 500, max_records: int | None = None) -> list[Record]:
+        """What has arrived, or nothing after the timeout."""
+        assert self._consumer is not None, "read before start"
+        if not self._consumer.assignment():
+            await asyncio.sleep(timeout_ms / 1_000)
+            return []
+        try:
+            return await _read(self._consumer, self._handed, self._settings, timeout_ms, max_records)
+        except KafkaError as error:
+            raise BrokerUnavailable(f"cannot read {self._topic}: {error!r}") from error
+
+    def next_offset(self, partition: int) -> int | None:
+        """Of the record to be read next; None before `start`."""
+        return self._handed.next_offset(TopicPartition(self._topic, partition))
+
+    async def stop(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
+
+
+class _Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
+    """Tells what aiokafka says of a rebalance. It waits for `parting` before it gives the partitions back: until then
+    this member may commit."""
+
+    def __init__(self, losses: Losses, parting: Callable[[], Awaitable[None]]) -> None:
+        self._losses = losses
+        self._parting = parting
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        self._losses.on_partitions_revoked(revoked)
+        if revoked:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PARTING_S):
+                    await self._parting()
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        self._losses.on_partitions_assigned(assigned)
+
+
+async def _nothing() -> None: ...
+
+
+class GroupReader:
+    """Reads topics as a member of a consumer group; offsets are committed by hand. `parting` is awaited, for a second
+    at most, when a rebalance takes partitions away."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        client_id: str,
+        topics: Sequence[str],
+        group: str,
+        instance_id: str = "",
+        unhurried: bool = False,
+    ) -> None:
+        self._unhurried = unhurried
+        self._settings = settings
+        self._client_id = client_id
+        self.topics = topics
+        self._group = group
+        self._instance_id = instance_id
+        self._consumer: AIOKafkaConsumer | None = None
+        self._handed = HandedOver()
+        self._losses = Losses(self._handed, self._membership)
+        self._resting = False
+        self.parting: Callable[[], Awaitable[None]] = _nothing
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker is there now."""
+        return has_connection(self._consumer)
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a rebalance goes on: nobody knows yet which partitions are whose."""
+        return self._losses.held is None
+
+    async def start(self) -> None:
+        self._consumer = await until_connected(f"kafka group {self._group}", self._connect)
+
+    async def _connect(self) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(
+            **_consumer_options(self._settings, self._client_id, unhurried=self._unhurried),
+            group_id=self._group,
+            group_instance_id=self._instance_id or None,
+            partition_assignment_strategy=(StickyAssignor(),),
+            session_timeout_ms=self._settings.session_timeout_ms,
+            heartbeat_interval_ms=_heartbeat_ms(self._settings.session_timeout_ms),
+        )
+        await start_or_stop(consumer, self._settings)
+        consumer.subscribe(list(self.topics), listener=_Rebalances(self._losses, self.parting))
+        return consumer
+
+    async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
+        """What has arrived, or nothing after the timeout. Whoever keeps something by partition calls `take_lost` before
+        anything else runs: from now on a commit of what was lost until now is taken to be of what is read anew."""
+        assert self._consumer is not None, "read before start"
+        try:
+            records = await _read(self._consumer, self._handed, self._settings, timeout_ms, max_records)
+        except KafkaError as error:
+            raise BrokerUnavailable(f"cannot read {', '.join(self.topics)}: {error!r}") from error
+        self._losses.unread.clear()
+        return records
+
+    @property
+    def partitions(self) -> frozenset[tuple[str, int]] | None:
+        """Those that this member has; None while a rebalance goes on, and nobody knows."""
+        return self._losses.held
+
+    def _membership(self) -> Membership | None:
+        """As the coordinator last said it. aiokafka has no public name for it."""
+        if self._consumer is None:
+            return None
+        coordinator = self._consumer._coordinator  # noqa: SLF001
+        return Membership(coordinator.member_id, coordinator.generation)
+
+    def take_lost(self) -> list[tuple[str, int]]:
+        """Partitions that another member has, or may have had meanwhile, since the last call. While a rebalance goes on
+        nobody knows yet which are given back."""
+        lost, self._losses.lost = self._losses.lost, []
+        return lost
+
+    def take_revoked(self) -> list[tuple[str, int]]:
+        """Partitions that a rebalance took since the last call, those it gave back too: each is read again from what
+        was committed."""
+        revoked, self._losses.revoked = self._losses.revoked, []
+        return revoked
+
+    def rest(self, topics: Collection[str]) -> None:
+        """Read nothing of these topics until told otherwise, and all others."""
+        if self._consumer is None or not (topics or self._resting):
+            return
+        self._resting = bool(topics)
+        paused = self._consumer.paused()
+        wanted = {partition for partition in self._consumer.assignment() if partition.topic in topics}
+        if wanted - paused:
+            self._consumer.pause(*(wanted - paused))
+        if paused - wanted:
+            self._consumer.resume(*(paused - wanted))
+
+    async def notes(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[str, int]]:
+        """What stands beside the committed offset of each, and where its log ends; of those that are this member's, and
+        nothing while a rebalance goes on. Raises `BrokerUnavailable`."""
+        consumer, since = self._consumer, self._losses.since
+        if consumer is None or self.is_moving:
+            return {}
+        assigned = consumer.assignment()
+        ours = [each for each in (TopicPartition(*partition) for partition in partitions) if each in assigned]
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1_000):
+                # `committed` leaves the note out, and there is no other public name.
+                committed = await consumer._coordinator.fetch_committed_offsets(ours)  # noqa: SLF001
+                ends = await consumer.end_offsets(ours) if ours else {}
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerUnavailable(f"cannot tell what is noted of {', '.join(self.topics)}: {error!r}") from error
+        if self.is_moving or self._losses.since != since:
+            return {}
+        return {
+            (each.topic, each.partition): ((committed[each].metadata or "") if each in committed else "", ends[each])
+            for each in ours
+        }
+
+    async def commit(
+        self, offsets: Mapping[tuple[str, int], int], notes: Mapping[tuple[str, int], str] | None = None
+    ) -> bool:
+        """Commit the next offset to read of each partition, and what is noted beside it; False where a rebalance took a
+        partition away, or may have. Kafka would take it: it looks at who commits, not at how far another has committed
+        meanwhile.
+
+        Raises `BrokerUnavailable`, within a request's time."""
+        if self._consumer is None or not offsets:
+            return True
+        membership = self._membership()
+        if membership is None or membership.dropped or membership != self._losses.since:
+            return False
+        assigned = self._consumer.assignment()
+        held = {TopicPartition(*key): offset for key, offset in offsets.items() if key not in self._losses.unread}
+        told = notes or {}
+        ours = {each: (at, told.get((each.topic, each.partition), "")) for each, at in held.items() if each in assigned}
+        if not ours:
+            return False
+        return await self._committed(self._consumer, ours) and len(ours) == len(offsets)
+
+    async def _committed(self, consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, tuple[int, str]]) -> bool:
+        """Not where a rebalance came between. Raises `BrokerUnavailable`."""
+        committing = self._losses.committing = asyncio.ensure_future(consumer.commit(offsets))
+        try:
+            with metrics.commit_time.time():
+                done, _ = await asyncio.wait([committing], timeout=self._settings.request_timeout_ms / 1_000)
+        finally:
+            committing.cancel()
+        if not done:
+            raise BrokerUnavailable("cannot commit: the broker does not answer in time")
+        if committing.cancelled():
+            return False
+        try:
+            committing.result()
+        except (CommitFailedError, IllegalStateError):
+            return False
+        except KafkaError as error:
+            raise BrokerUnavailable(f"cannot commit: {error!r}") from error
+        return True
+
+    async def lag(self) -> dict[str, int]:
+        """By topic: records of this member's partitions that are not committed yet. The broker is asked: partitions
+        that rest are not fetched, and hear of no end. Raises `BrokerUnavailable`."""
+        lag = dict.fromkeys(self.topics, 0)
+        consumer = self._consumer
+        if consumer is None:
+            return lag
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1_000):
+                ends = await consumer.end_offsets(consumer.assignment())
+                committed = await asyncio.gather(*[consumer.committed(partition) for partition in ends])
+                for (partition, end), start in zip(ends.items(), committed, strict=True):
+                    # Nothing was ever committed of it.
+                    begun = start if start is not None else await consumer.position(partition)
+                    lag[partition.topic] += max(0, end - begun)
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerUnavailable(f"cannot tell how far {', '.join(self.topics)} go: {error!r}") from error
+        return lag
+
+    async def stop(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await stop_consumer(consumer, limit_s=self._settings.request_timeout_ms / 1_000)
+
+
+def _heartbeat_ms(session_timeout_ms: int) -> int:
+    """By its heartbeat a member hears that another joins or leaves, and all read on when the last has heard."""
+    return min(session_timeout_ms // 4, max(_LEAST_HEARTBEAT_MS, session_timeout_ms // _HEARTBEATS))
+
+
+def _consumer_options(settings: KafkaSettings, client_id: str, *, unhurried: bool) -> dict[str, object]:
+    fetch_max_wait_ms = settings.fetch_max_wait_ms * (_UNHURRIED if unhurried else 1)
+    return {
+        **connection_options(settings),
+        "client_id": client_id,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "fetch_max_wait_ms": fetch_max_wait_ms,
+        "request_timeout_ms": settings.request_timeout_ms + fetch_max_wait_ms,
+        "retry_backoff_ms": 50,
+        "check_crcs": False,
+    }
+
+
+async def _read(
+    consumer: AIOKafkaConsumer,
+    handed: HandedOver,
+    settings: KafkaSettings,
+    timeout_ms: int,
+    max_records: int | None,
+) -> list[Record]:
+    """Raises `KafkaError`, `BrokerUnavailable`."""
+    try:
+        return await handed.read(
+            consumer, timeout_ms=timeout_ms, max_records=max_records, limit_ms=settings.request_timeout_ms
+        )
+    except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:
+        raise BrokerUnavailable(unauthorized(error, settings, "read")) from error

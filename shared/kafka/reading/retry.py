@@ -1,0 +1,25 @@
+"""Reading without an end: what cannot be read now is tried again, and that is said."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from shared.errors import BrokerUnavailable
+from shared.kafka.broker.records import Record
+from shared.kafka.reading.outage import Outage
+
+_RETRY_S: Final = 0.2
+
+
+async def read_on(what: str, read: Callable[[], Awaitable[list[Record]]], take: Callable[[list[Record]], None]) -> None:
+    """Have each batch taken, until cancelled. `what` is read, as an operator is told of it while it cannot be."""
+    outage = Outage(what)
+    while True:
+        try:
+            records = await read()
+        except BrokerUnavailable as error:
+            outage.still(str(error), time.monotonic())
+            await asyncio.sleep(_RETRY_S)
+            continue
+        take(records)

@@ -1,0 +1,140 @@
+"""What a topic holds now: read from its beginning, or a moment, to its end as it stands, outside any group. And what is
+written to it from now on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
+
+from shared.errors import BrokerUnavailable
+from shared.kafka.broker.connection import has_connection, start_or_stop, stop_consumer
+from shared.kafka.broker.options import connection_options
+from shared.kafka.broker.records import Record, record_of
+from shared.kafka.broker.refusals import unauthorized
+from shared.kafka.reading.moments import offsets_since
+from shared.settings.kafka import KafkaSettings
+
+_BATCH_RECORDS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A record, and when it was written by its topic's clock, in Unix milliseconds."""
+
+    record: Record
+    written_unix_ms: int
+
+
+async def scan(
+    settings: KafkaSettings, topic: str, *, since_unix_ms: int | None = None, newest: int | None = None
+) -> AsyncIterator[Kept]:
+    """Each record once, a partition after another, in order; with `newest` only of so many of a partition, with
+    `since_unix_ms` only what was written then or later.
+
+    Raises `BrokerUnavailable` where nobody answers, also in the middle of it, the topic is missing, or aiokafka cannot
+    decode a record.
+    """
+    async with _consumer(settings, topic) as consumer:
+        partitions = sorted(consumer.assignment())
+        ends = await consumer.end_offsets(partitions)
+        if since_unix_ms is None:
+            starts = await consumer.beginning_offsets(partitions)
+        else:
+            starts = await offsets_since(consumer, partitions, since_unix_ms)
+        for partition in partitions:
+            end = ends[partition]
+            start = starts[partition] if newest is None else max(starts[partition], end - newest)
+            consumer.seek(partition, start)
+            position = start
+            while position < end:
+                items, position = await _next(consumer, partition, settings, max_records=_BATCH_RECORDS)
+                for item in items:
+                    if item.offset < end and (since_unix_ms is None or item.timestamp >= since_unix_ms):
+                        yield Kept(record_of(item), item.timestamp)
+
+
+async def tail(settings: KafkaSettings, topic: str) -> AsyncIterator[Kept]:
+    """Each record that is written from now on, by its place and no clock; without end.
+
+    Raises `BrokerUnavailable` as `scan` does, and where the broker goes away.
+    """
+    async with _consumer(settings, topic) as consumer:
+        # Not `seek_to_end`: the consumer is on its way to the beginning, and whichever answer comes first counts.
+        for partition, end in (await consumer.end_offsets(consumer.assignment())).items():
+            consumer.seek(partition, end)
+        while True:
+            batches = await consumer.getmany(timeout_ms=settings.request_timeout_ms)
+            for batch in batches.values():
+                for item in batch:
+                    yield Kept(record_of(item), item.timestamp)
+            if not batches and not has_connection(consumer):
+                raise BrokerUnavailable(f"Kafka at {settings.bootstrap_servers} is gone")
+
+
+async def read_at(settings: KafkaSettings, topic: str, partition: int, offset: int) -> Kept | None:
+    """The record at that place; None where there is none. Raises `BrokerUnavailable` as `scan` does."""
+    async with _consumer(settings, topic) as consumer:
+        place = TopicPartition(topic, partition)
+        if place not in consumer.assignment():
+            return None
+        beginning = (await consumer.beginning_offsets([place]))[place]
+        end = (await consumer.end_offsets([place]))[place]
+        if not beginning <= offset < end:
+            return None
+        consumer.seek(place, offset)
+        items, _ = await _next(consumer, place, settings, max_records=1)
+        item = next(iter(items), None)
+        return Kept(record_of(item), item.timestamp) if item is not None and item.offset == offset else None
+
+
+async def _next(
+    consumer: AIOKafkaConsumer, place: TopicPartition, settings: KafkaSettings, *, max_records: int
+) -> tuple[list[Any], int]:
+    """What stands next in a log that goes on, and where it goes on: nothing where there is a gap. aiokafka tells nobody
+    of a connection that is lost: raises `BrokerUnavailable` where two requests' time brings neither."""
+    limit_s = 2 * settings.request_timeout_ms / 1_000
+    try:
+        async with asyncio.timeout(limit_s):
+            before = await consumer.position(place)
+            while True:
+                batches = await consumer.getmany(place, timeout_ms=settings.request_timeout_ms, max_records=max_records)
+                items: list[Any] = batches.get(place, [])
+                position = await consumer.position(place)
+                if items or position != before:
+                    return items, position
+    except TimeoutError:
+        told = f"Kafka at {settings.bootstrap_servers} gave nothing of {place.topic} for {limit_s:g} s"
+        raise BrokerUnavailable(told) from None
+
+
+@asynccontextmanager
+async def _consumer(settings: KafkaSettings, topic: str) -> AsyncIterator[AIOKafkaConsumer]:
+    """One of the whole topic."""
+    consumer = AIOKafkaConsumer(
+        topic,
+        **connection_options(settings),
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        fetch_max_wait_ms=settings.fetch_max_wait_ms,
+        request_timeout_ms=settings.request_timeout_ms + settings.fetch_max_wait_ms,
+    )
+    try:
+        await start_or_stop(consumer, settings)
+    except UnknownTopicOrPartitionError as error:
+        raise BrokerUnavailable(f"{topic} is missing; run: replyline topics create") from error
+    except KafkaError as error:
+        raise BrokerUnavailable(f"no Kafka at {settings.bootstrap_servers}: {error}") from error
+    try:
+        yield consumer
+    except UnicodeDecodeError as error:
+        raise BrokerUnavailable(f"{topic} holds a record whose header's name is not UTF-8: {error}") from error
+    except TopicAuthorizationFailedError as error:
+        raise BrokerUnavailable(unauthorized(error, settings, "read")) from error
+    except KafkaError as error:
+        raise BrokerUnavailable(f"cannot read {topic}: {error!r}") from error
+    finally:
+        await stop_consumer(consumer, limit_s=settings.request_timeout_ms / 1_000)

@@ -1,0 +1,109 @@
+"""A record that aiokafka cannot decode, found and stepped over.
+
+Kafka keeps a header's name as bytes and checks them not; sarama and librdkafka let a producer write any. aiokafka
+decodes them as UTF-8 while it hands out a batch, so that `getmany` raises `UnicodeDecodeError`, and would at each try:
+one such record would stop its partition for good. What stands behind it in the same batch, its producer's own records,
+cannot be reached either: aiokafka decodes a batch from its beginning. What `getmany` had drained before it raised, of
+other partitions too, is lost with the exception; so every partition goes back to what its reader has handed over.
+"""
+
+import inspect
+from collections.abc import Container
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from shared.kafka.broker.records import Record, record_of
+
+_WHY: Final = "a header's name, here or earlier in the same batch, is not UTF-8; write UTF-8"
+
+
+class HandedOver:
+    """The next offset that each partition's reader has not been given yet, and the reading by it."""
+
+    def __init__(self) -> None:
+        self._next: dict[TopicPartition, int] = {}
+        self._rewind_owed = False  # what aiokafka drained was lost, and its partitions stand behind it
+
+    def begin(self, partition: TopicPartition, offset: int) -> None:
+        self._next[partition] = offset
+
+    def next_offset(self, partition: TopicPartition) -> int | None:
+        """None before it begins."""
+        return self._next.get(partition)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Taken away: it begins again where it was committed."""
+        self._next.pop(partition, None)
+
+    async def read(
+        self,
+        consumer: AIOKafkaConsumer,
+        *,
+        timeout_ms: int,
+        max_records: int | None,
+        limit_ms: int,
+        keys: Container[bytes | None] | None = None,
+    ) -> list[Record]:
+        """What has arrived, or nothing after the timeout; with `keys` only what bears one of them. `limit_ms`: the
+        broker's time for a record before one that cannot be decoded. Raises `KafkaError`; then the next call goes on
+        from what this one was to hand over."""
+        if self._rewind_owed:
+            await self._rewind(consumer)
+        try:
+            batches = await consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
+        except UnicodeDecodeError:
+            return await self._step_over(consumer, limit_ms=limit_ms)
+        for partition, batch in batches.items():
+            if batch:
+                self.begin(partition, batch[-1].offset + 1)
+        return [record_of(item) for batch in batches.values() for item in batch if keys is None or item.key in keys]
+
+    async def _step_over(self, consumer: AIOKafkaConsumer, *, limit_ms: int) -> list[Record]:
+        """Those before the unreadable one that were not handed over, and a stand-in for it: a record without key,
+        value and headers that says why in `unreadable`. All of them, or none and a rewind owed."""
+        partition, _ = _unreadable(consumer)
+        await self._rewind(consumer)
+        self._rewind_owed = True
+        records: list[Record] = []
+        while True:
+            try:
+                batches = await consumer.getmany(partition, timeout_ms=limit_ms, max_records=1)
+            except UnicodeDecodeError:
+                break
+            if not batches:  # the broker is slow: the next read comes upon it again
+                return []
+            records += [record_of(item) for item in batches[partition]]
+        _, offset = _unreadable(consumer)
+        consumer.seek(partition, offset + 1)
+        self.begin(partition, offset + 1)
+        self._rewind_owed = False
+        return [*records, Record(partition.topic, partition.partition, offset, None, None, unreadable=_WHY)]
+
+    async def _rewind(self, consumer: AIOKafkaConsumer) -> None:
+        """Every partition back to what its reader was handed; it stays owed where the broker does not say where one
+        began of which nothing was."""
+        self._rewind_owed = True
+        begun: dict[TopicPartition, int] = {}
+        while unknown := [each for each in consumer.assignment() if each not in self._next and each not in begun]:
+            begun[unknown[0]] = await _beginning(consumer, unknown[0])
+        for partition in consumer.assignment():  # no await between: none is read on before all are back
+            consumer.seek(partition, self._next.get(partition, begun.get(partition)))
+        self._rewind_owed = False
+
+
+async def _beginning(consumer: AIOKafkaConsumer, partition: TopicPartition) -> int:
+    """Where it was committed, or the first that Kafka keeps of it."""
+    committed = await consumer.committed(partition)
+    return int(committed or (await consumer.beginning_offsets([partition]))[partition])
+
+
+def _unreadable(consumer: AIOKafkaConsumer) -> tuple[TopicPartition, int]:
+    """Where it is: aiokafka's generator of that partition's records has ended by the exception. There is no public
+    name for it."""
+    for partition, fetched in consumer._fetcher._records.items():  # noqa: SLF001
+        records: Any = getattr(fetched, "_partition_records", None)
+        iterator = getattr(records, "_records_iterator", None)
+        if iterator is not None and inspect.getgeneratorstate(iterator) == inspect.GEN_CLOSED:
+            return partition, records.next_fetch_offset
+    raise AssertionError("no partition has a record that cannot be decoded")

@@ -1,0 +1,250 @@
+"""A prepared model on disk: what the gateway (tokenizer) and the worker (engine) both read.
+
+    smollm2-135m-shop-int8/
+    ├── manifest.json      this module's `Manifest`
+    ├── model.onnx         the graph
+    ├── model.onnx.data    its weights, mapped into memory
+    └── tokenizer.json     as the `tokenizers` library reads it
+
+The manifest is written last and the folder is renamed into place whole, so a folder that has one is complete. It names
+every file that is opened, and nothing outside its folder. Sizes are compared at every load; the sha256 of each file
+only where `verify=True` asks for it, as a worker does before it hands any of them to a parser.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, Self
+
+import msgspec
+from msgspec import Struct
+
+from shared.errors import ModelError
+from shared.wire.messages import Language
+
+MANIFEST: Final = "manifest.json"
+GRAPH: Final = "model.onnx"
+GRAPH_DATA: Final = "model.onnx.data"
+TOKENIZER: Final = "tokenizer.json"
+REMEDY: Final = "run: replyline model prepare"
+_MAX_MANIFEST_BYTES: Final = 1_048_576
+_MOST: Final = {
+    "num_layers": 1_024,
+    "num_heads": 1_024,
+    "num_kv_heads": 1_024,
+    "head_dim": 4_096,
+    "hidden_size": 262_144,
+    "intermediate_size": 1_048_576,
+    "vocab_size": 4_194_304,
+    "max_positions": 16_777_216,
+}
+
+# int8, int8-rows and fp32 are of the graph for ONNX Runtime's CPU kernels, the others of that for TensorRT. torch
+# computes the weights of either, where they are not of 8 bits.
+Precision = Literal["int8", "int8-rows", "fp32", "fp16", "bf16"]
+Dialect = Literal["cpu", "tensorrt", "tensorrt-primitive"]
+
+
+class LinearScaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="linear"):
+    """Positions are divided by `factor` (https://arxiv.org/abs/2306.15595)."""
+
+    factor: float
+
+
+class Llama3Scaling(Struct, frozen=True, kw_only=True, tag_field="kind", tag="llama3"):
+    """Slow rotations are divided by `factor`, fast ones kept, those between are blended (Llama 3.1).
+
+    A rotation is slow where it turns fewer than `low_freq_factor` times within `original_positions`, fast where more
+    than `high_freq_factor` times.
+    """
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_positions: int
+
+
+class Architecture(Struct, frozen=True, kw_only=True):
+    """The numbers of a Llama-family decoder, and in what its families differ.
+
+    `rope_theta` is the base of the rotary embedding's frequencies; `query_key_norm` are RMS norms of each head's query
+    and key before they are rotated (Qwen3).
+    """
+
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    hidden_size: int
+    intermediate_size: int
+    vocab_size: int
+    max_positions: int
+    rope_theta: float
+    norm_epsilon: float
+    tied_embedding: bool
+    rope_scaling: LinearScaling | Llama3Scaling | None = None
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    query_key_norm: bool = False
+
+
+class ChatTemplate(Struct, frozen=True, kw_only=True):
+    """How turns are framed; the marks are special tokens.
+
+    ChatML: `{turn_start}role\\ntext{turn_end}\\n`. Llama 3, after one `{prompt_start}`:
+    `{turn_start}role{header_end}\\n\\ntext{turn_end}`.
+    """
+
+    kind: Literal["chatml", "llama3"] = "chatml"
+    turn_start: str = "<|im_start|>"
+    turn_end: str = "<|im_end|>"
+    header_end: str | None = None
+    prompt_start: str | None = None
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The special tokens that it needs."""
+        marks = (self.prompt_start, self.turn_start, self.header_end, self.turn_end)
+        return tuple(mark for mark in marks if mark is not None)
+
+
+CHATML: Final = ChatTemplate()
+LLAMA3: Final = ChatTemplate(
+    kind="llama3",
+    turn_start="<|start_header_id|>",
+    turn_end="<|eot_id|>",
+    header_end="<|end_header_id|>",
+    prompt_start="<|begin_of_text|>",
+)
+
+
+class FileEntry(Struct, frozen=True, kw_only=True):
+    name: str
+    size: int
+    sha256: str
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """What the folder was made from: a name for people and the sha256 of its bytes."""
+
+    name: str
+    sha256: str
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """`revision` names the numbers an engine computes: equal revisions may share KV, others must not. `recipe` names
+    what they were made from (the source, the precision, the writer), where that alone does not decide them.
+
+    A `precision` of int8-mlp or fp8-mlp is fp16 but for the MLP's products (`replyline optimize quantize`).
+
+    `dialect` says what the graph is written for: tensorrt keeps KV in place (10.15 and later), tensorrt-primitive (10.1
+    and later) leaves that to the engine. Both have slots of fixed length: of `max_length` tokens.
+
+    `languages` are those that the model answers in, None where nobody has said; `adapter` was merged into its weights.
+    """
+
+    name: str
+    revision: str
+    precision: Precision | Literal["int8-mlp", "fp8-mlp"]
+    source: Source
+    architecture: Architecture
+    stop_token_ids: tuple[int, ...]
+    chat_template: ChatTemplate
+    files: tuple[FileEntry, ...]
+    dialect: Dialect = "cpu"
+    max_length: int | None = None
+    recipe: str | None = None
+    languages: tuple[Language, ...] | None = None
+    adapter: Source | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """An existing folder and its manifest. Made by `open`, which checks that the files are there and whole."""
+
+    path: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, path: Path, *, verify: bool = False) -> Self:
+        """Read `path`'s manifest and compare the files' sizes with it; with `verify` their sha256 too.
+
+        Raises `ModelError` with the remedy where anything is missing or differs.
+        """
+        folder = cls(path, _read_manifest(path))
+        unnamed = {GRAPH, GRAPH_DATA, TOKENIZER} - {entry.name for entry in folder.manifest.files}
+        if unnamed:
+            raise ModelError(f"{path / MANIFEST} does not name {min(unnamed)}, which would be opened; {REMEDY}")
+        for entry in folder.manifest.files:
+            folder._check(entry, verify=verify)
+        return folder
+
+    def read(self, name: str) -> bytes:
+        """A file of the manifest, whole: the very bytes whose sha256 was compared. Raises `ModelError`."""
+        entry = next(entry for entry in self.manifest.files if entry.name == name)
+        data = (self.path / name).read_bytes()
+        if hashlib.sha256(data).hexdigest() != entry.sha256:
+            raise ModelError(f"{self.path / name} differs from its manifest's sha256; {REMEDY}")
+        return data
+
+    @property
+    def graph_path(self) -> Path:
+        return self.path / GRAPH
+
+    @property
+    def tokenizer_path(self) -> Path:
+        return self.path / TOKENIZER
+
+    def _check(self, entry: FileEntry, *, verify: bool) -> None:
+        file = self.path / entry.name
+        if file.resolve().parent != self.path.resolve():
+            raise ModelError(f"{self.path / MANIFEST} names {entry.name!r}, which is not in its folder; {REMEDY}")
+        if not file.is_file():
+            raise ModelError(f"{file} is missing; {REMEDY}")
+        size = file.stat().st_size
+        if size != entry.size:
+            raise ModelError(f"{file} has {size} bytes, its manifest says {entry.size}; {REMEDY}")
+        if verify and sha256_of(file) != entry.sha256:
+            raise ModelError(f"{file} differs from its manifest's sha256; {REMEDY}")
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write `manifest` into `folder`: the last step of a preparation."""
+    encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+    (folder / MANIFEST).write_bytes(encoded + b"\n")
+
+
+def file_entry(path: Path) -> FileEntry:
+    """Size and sha256 of a file that has just been written."""
+    return FileEntry(name=path.name, size=path.stat().st_size, sha256=sha256_of(path))
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_manifest(path: Path) -> Manifest:
+    try:
+        with (path / MANIFEST).open("rb") as file:
+            data = file.read(_MAX_MANIFEST_BYTES)
+    except OSError as error:
+        raise ModelError(f"no prepared model in {path} ({error.strerror}); {REMEDY}") from error
+    try:
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise ModelError(f"{path / MANIFEST} is damaged ({error}); {REMEDY}") from error
+    wrong = impossible(manifest.architecture)
+    if wrong is not None:
+        raise ModelError(f"{path / MANIFEST} is damaged ({wrong}); {REMEDY}")
+    return manifest
+
+
+def impossible(architecture: Architecture) -> str | None:
+    """The first number that no decoder has, by which memory would be reserved or layers counted; else None."""
+    for name, most in _MOST.items():
+        value = getattr(architecture, name)
+        if not 1 <= value <= most:
+            return f"{name}={value} is not 1 to {most}"
+    return None

@@ -1,0 +1,148 @@
+"""Text to token ids and back, for byte-level BPE vocabularies (GPT-2's way, as SmolLM2, Llama 3 and Qwen use it).
+
+Text is always encoded as plain text: a special token's name inside it (`<|im_start|>`) becomes ordinary tokens, so no
+client can open a turn of its own. Special tokens enter a prompt only by `special_id`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+import tokenizers
+
+from shared.errors import ModelError
+from shared.model.folder import REMEDY, TOKENIZER, ModelFolder
+
+BYTE_LEVEL_SPECIALS: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+
+
+class Tokenizer:
+    """One vocabulary. Immutable after construction, so any number of threads may use it at once."""
+
+    def __init__(self, definition: bytes) -> None:
+        """`definition` is the content of a `tokenizer.json`. Raises `ModelError` where it cannot be used."""
+        try:
+            document = msgspec.json.decode(definition, type=dict[str, Any])
+            added = document.get("added_tokens", [])
+            self._special_ids: dict[str, int] = {t["content"]: t["id"] for t in added if t["special"]}
+            self._bytes = _bytes_by_id(document["model"]["vocab"], added)
+            # Without its special tokens the library knows no way to parse their names. The vocabulary may have them
+            # too, and where it looks whole words up before it merges (`ignore_merges`) would give them away.
+            document["added_tokens"] = [token for token in added if not token["special"]]
+            vocab = document["model"]["vocab"].items()
+            document["model"]["vocab"] = {token: i for token, i in vocab if token not in self._special_ids}
+            self._encoder = tokenizers.Tokenizer.from_buffer(msgspec.json.encode(document))
+        # The library raises bare Exception for a definition that it does not understand.
+        except Exception as error:
+            raise ModelError(f"the tokenizer's definition cannot be used ({error}); {REMEDY}") from error
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read a prepared folder's `tokenizer.json`. Raises `ModelError` where it is missing, unusable, or not the one
+        that the manifest tells of."""
+        return cls(ModelFolder.open(folder).read(TOKENIZER))
+
+    @classmethod
+    def byte_level(cls) -> Self:
+        """A vocabulary that needs no model: the ChatML specials, then one token for each byte."""
+        return cls(byte_level_definition())
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._bytes)
+
+    def encode_text(self, text: str) -> list[int]:
+        """Token ids of `text` as plain text: never a special token's id."""
+        ids: list[int] = self._encoder.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def count(self, text: str) -> int:
+        """Number of tokens of `text` as plain text."""
+        return len(self.encode_text(text))
+
+    def special_id(self, name: str) -> int:
+        """Id of the special token `name`. Raises `ModelError` where the vocabulary has none."""
+        try:
+            return self._special_ids[name]
+        except KeyError:
+            raise ModelError(f"the tokenizer has no special token {name!r}; use another model") from None
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Raw bytes of one token, perhaps a part of a UTF-8 character; a special token has none."""
+        return self._bytes[token_id]
+
+    def decode_bytes(self, token_ids: Iterable[int]) -> bytes:
+        """Raw bytes of `token_ids`: UTF-8 where they end at a character's end."""
+        return b"".join(map(self._bytes.__getitem__, token_ids))
+
+
+def byte_level_definition() -> bytes:
+    """The `tokenizer.json` of `Tokenizer.byte_level`: ids 0-2 are `BYTE_LEVEL_SPECIALS`, byte `b` is id `3 + b`."""
+    alphabet = _byte_alphabet()
+    tokens = [*BYTE_LEVEL_SPECIALS, *(alphabet[byte] for byte in range(256))]
+    return bpe_definition(tokens, merges=[], special_ids=range(len(BYTE_LEVEL_SPECIALS)), split_digits=False)
+
+
+def bpe_definition(
+    tokens: Sequence[str],
+    *,
+    merges: Sequence[tuple[str, str]],
+    special_ids: Iterable[int],
+    added_ids: Iterable[int] = (),
+    split_digits: bool,
+) -> bytes:
+    """A `tokenizer.json` of byte-level BPE.
+
+    `tokens[i]` is the token of id `i` in GPT-2's printable alphabet; `merges` are in order of rank. `special_ids` are
+    control tokens, `added_ids` whole words of text. `split_digits` makes each digit a token of its own.
+    """
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    digits = {"type": "Digits", "individual_digits": True}
+    steps = [digits, byte_level] if split_digits else [byte_level]
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    marked = [(token_id, True) for token_id in special_ids] + [(token_id, False) for token_id in added_ids]
+    document = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": i, "content": tokens[i], "special": s, **plain} for i, s in sorted(marked)],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": {token: token_id for token_id, token in enumerate(tokens)},
+            "merges": merges,
+        },
+    }
+    return msgspec.json.encode(document)
+
+
+def _byte_alphabet() -> dict[int, str]:
+    """Byte → printable character, as GPT-2's encoder.py has it: itself where printable, else from U+0100 on."""
+    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = [byte for byte in range(256) if byte not in printable]
+    shifted = {byte: chr(256 + rank) for rank, byte in enumerate(others)}
+    return {byte: shifted.get(byte, chr(byte)) for byte in range(256)}
+
+
+def _bytes_by_id(vocab: Mapping[str, int], added: Sequence[Mapping[str, Any]]) -> tuple[bytes, ...]:
+    byte_of = {character: byte for byte, character in _byte_alphabet().items()}
+    whole = {token["id"]: b"" if token["special"] else token["content"].encode() for token in added}
+    size = 1 + max([*vocab.values(), *whole])
+    table = [b""] * size
+    for token, token_id in vocab.items():
+        if token_id not in whole:
+            table[token_id] = bytes(byte_of[character] for character in token)
+    for token_id, content in whole.items():
+        table[token_id] = content
+    return tuple(table)

@@ -1,0 +1,75 @@
+"""How a process begins and ends: signals, uvloop, exit status."""
+
+import asyncio
+import gc
+import resource
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+import uvloop
+
+from shared.errors import ModelError, ReplylineError, SettingsError
+from shared.telemetry.logs import get_logger, log_unhandled
+
+BAD_INPUT_STATUS = 2
+
+log = get_logger()
+
+
+def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
+    """Run `serve(stop)` on uvloop; SIGINT and SIGTERM set `stop`. Returns the exit status.
+
+    A wrong setting or model is one line on stderr and status 2; another `ReplylineError`, or an address that cannot be
+    bound, one line and status 1.
+    """
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(log_unhandled)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        await serve(stop)
+
+    try:
+        uvloop.run(main())
+    except (SettingsError, ModelError) as error:
+        return fail(str(error), BAD_INPUT_STATUS)
+    except ReplylineError as error:
+        return fail(str(error), 1)
+    except OSError as error:
+        return fail(str(error), 1)
+    except Exception:  # a fault of our own; Python's own traceback could quote what a customer wrote
+        log.exception("failed")
+        return 1
+    return 0
+
+
+# What a request makes is freed by reference counts; the collector only has to find the rare cycle.
+_GC_THRESHOLDS = (50_000, 20, 50)
+
+
+def settle_heap() -> None:
+    """What a process holds once it is ready it holds for good: keep it out of the garbage collector's full rounds, and
+    these rare: they stop the event loop for tens of milliseconds."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def raise_file_limit(wanted: int) -> int:
+    """Let this process have so many open files, or as many as it may allow itself. Returns how many it may have now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed
+
+
+def fail(message: str, status: int) -> int:
+    """Say what is wrong, a line a fault, and return the exit status."""
+    for line in message.splitlines():
+        sys.stderr.write(f"replyline: {line}\n")
+    return status

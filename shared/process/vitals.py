@@ -1,0 +1,84 @@
+"""A process's vital signs: its event loop, its garbage collector, the machine under it, and the GPUs."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from shared.process.clock import correction_ms, observe_wall_clock
+from shared.process.collector_pauses import CollectorPauses
+from shared.process.gpu import Gpu, Gpus
+from shared.process.hardware import Machine, read_machine
+from shared.process.process_clock import NEAR_MS
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+
+log = get_logger()
+
+_SLEEP_S: Final = 0.5
+_HARDWARE_EVERY: Final = 20
+
+
+@dataclass(slots=True)
+class Vitals:
+    """`gpus` None: there are none to look after."""
+
+    gpus: Gpus | None = None
+    _pauses: CollectorPauses = field(default_factory=CollectorPauses)
+    _counted_cpu_s: dict[str, float] = field(default_factory=dict)
+
+    def missing(self) -> str | None:
+        """What `/ready` says of the hardware."""
+        return self.gpus.lost if self.gpus is not None else None
+
+    async def watch(self) -> None:
+        """Until cancelled: the loop, the collector and the clock twice a second, the hardware every ten."""
+        self._pauses.begin()
+        try:
+            while True:
+                await self._read_hardware()
+                for _ in range(_HARDWARE_EVERY):
+                    asleep = time.perf_counter()
+                    await asyncio.sleep(_SLEEP_S)
+                    metrics.event_loop_lag.observe(max(0.0, time.perf_counter() - asleep - _SLEEP_S))
+                    self._observe_clock()
+                    for pause_s in self._pauses.drain():
+                        metrics.gc_pause.observe(pause_s)
+        finally:
+            self._pauses.end()
+
+    def _observe_clock(self) -> None:
+        before_ms = correction_ms()
+        observe_wall_clock()
+        set_by_ms = correction_ms() - before_ms
+        if abs(set_by_ms) >= NEAR_MS:
+            log.warning("clock_set", by_ms=set_by_ms, means="others are told of times by it; no deadline moves")
+        metrics.clock_set.set(correction_ms() / 1_000)
+
+    async def _read_hardware(self) -> None:
+        machine = read_machine()
+        if machine is not None:
+            self._count(machine)
+        if self.gpus is not None:
+            for gpu in await asyncio.to_thread(self.gpus.read):
+                _show(gpu)
+
+    def _count(self, machine: Machine) -> None:
+        for mode, seconds in machine.cpu_s.items():
+            # The first reading is what the machine did before; the kernel's `iowait` may go back.
+            metrics.machine_cpu.labels(mode).inc(max(0.0, seconds - self._counted_cpu_s.get(mode, seconds)))
+        self._counted_cpu_s = machine.cpu_s
+        metrics.machine_memory.labels("total").set(machine.memory_total_bytes)
+        metrics.machine_memory.labels("available").set(machine.memory_available_bytes)
+
+
+def _show(gpu: Gpu) -> None:
+    metrics.gpu_memory.labels(gpu.index, "total").set(gpu.memory_total_bytes)
+    metrics.gpu_memory.labels(gpu.index, "used").set(gpu.memory_used_bytes)
+    for gauge, value in (
+        (metrics.gpu_utilization, gpu.utilization),
+        (metrics.gpu_temperature, gpu.temperature_celsius),
+        (metrics.gpu_power, gpu.power_watts),
+    ):
+        if value is not None:
+            gauge.labels(gpu.index).set(value)

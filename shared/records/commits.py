@@ -1,0 +1,126 @@
+"""Commits of a group's reader: how far it is, and beside that which records were given to it more than once."""
+
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Final
+
+from shared.errors import BrokerUnavailable
+from shared.kafka import GroupReader
+from shared.records.deliveries import Note, Partition
+from shared.records.offsets import OffsetTracker
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+
+INTERVAL_S: Final = 0.1
+_SUSPICIOUS: Final = 3
+
+log = get_logger()
+
+
+class Commits:
+    """Commits what has become committable every so often, at once where a record waits for its delivery to be noted,
+    and when the group takes partitions away."""
+
+    def __init__(self, reader: GroupReader, offsets: OffsetTracker) -> None:
+        self._reader = reader
+        self._offsets = offsets
+        self._deliveries = offsets.deliveries
+        self._wanted = asyncio.Event()
+        self._turned = asyncio.Event()
+        reader.parting = self.part
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(INTERVAL_S):
+                    await self._wanted.wait()
+            self._wanted.clear()
+            if not await self.commit():
+                await asyncio.sleep(INTERVAL_S)
+            self._turned.set()
+            self._turned = asyncio.Event()
+
+    async def begin(self, partition: Partition, offset: int) -> int | None:
+        """Wait until a record may be worked on; returns which delivery of it this is. None where its partition has gone
+        to another reader meanwhile."""
+        tenure = self._offsets.tenure(partition)
+        while tenure is not None and self._offsets.tenure(partition) is tenure:
+            if not self._deliveries.knows(partition):
+                self._wanted.set()
+            elif self._deliveries.begin(partition, offset):
+                if self._deliveries.is_noted(partition, offset):
+                    return self._noticed(partition, offset)
+                self._wanted.set()
+            await self._turned.wait()
+        return None
+
+    def _noticed(self, partition: Partition, offset: int) -> int:
+        number = self._deliveries.number(partition, offset)
+        if number >= _SUSPICIOUS:
+            topic, at = partition
+            log.warning("delivered_again", origin=f"{topic}/{at}/{offset}", deliveries=number)
+        return number
+
+    async def commit(self) -> bool:
+        """Commit now; whether all that was to be committed is. What is refused or fails is committable again."""
+        learnt = await self._learn()
+        notes = self._notes(() if self._reader.is_moving else None)
+        ready = self._offsets.committable() | {
+            partition: position
+            for partition, position in self._offsets.positions.items()
+            if partition in notes and notes[partition] != self._deliveries.standing(partition)
+        }
+        positions = {each: position for each, position in ready.items() if each in notes}
+        return await self._committed(positions, notes) and learnt
+
+    async def part(self, suspects: Collection[tuple[Partition, int]] = ()) -> None:
+        """The partitions go to others and this process lives: what goes on here is no reason to count a delivery, but
+        for the `suspects`."""
+        await self._learn()
+        notes = self._notes(suspects)
+        positions = {each: position for each, position in self._offsets.positions.items() if each in notes}
+        await self._committed(positions, notes)
+
+    def _notes(self, suspects: Collection[tuple[Partition, int]] | None) -> dict[Partition, Note]:
+        """None: no partition is left. Only of those whose earlier note is known: it would be overwritten."""
+        notes: dict[Partition, Note] = {}
+        for partition, position in self._offsets.positions.items():
+            if not self._deliveries.knows(partition):
+                continue
+            if suspects is None:
+                notes[partition] = self._deliveries.note(partition, position)
+            else:
+                here = {offset for place, offset in suspects if place == partition}
+                notes[partition] = self._deliveries.parting_note(partition, position, here)
+        return notes
+
+    async def _committed(self, positions: dict[Partition, int], notes: dict[Partition, Note]) -> bool:
+        if not positions:
+            return True
+        try:
+            committed = await self._reader.commit(positions, {each: notes[each].encode() for each in positions})
+        except BrokerUnavailable:
+            committed = False
+        if committed:
+            self._offsets.committed(positions)
+            for partition in positions:
+                self._deliveries.stands(partition, notes[partition])
+        else:
+            metrics.commits_failed.inc()
+        return committed
+
+    async def _learn(self) -> bool:
+        """What stands beside the offsets of partitions that have come; whether that of all is known now."""
+        new = {each: self._offsets.tenure(each) for each in self._offsets.positions if not self._deliveries.knows(each)}
+        if not new:
+            return True
+        try:
+            found = await self._reader.notes(list(new))
+        except BrokerUnavailable:
+            return False
+        for partition, (note, end) in found.items():
+            if self._offsets.tenure(partition) is new[partition]:
+                self._deliveries.take_over(partition, note, end)
+        return found.keys() == new.keys()

@@ -1,0 +1,100 @@
+"""What could not be decoded or served, kept with its reason and where it came from.
+
+A dead letter is the record as it came: its key, its bytes, its headers, and beside them `dead-letter-reason` (a code),
+`dead-letter-detail` (one line) and `dead-letter-origin` (`topic/partition/offset`). One that is too large to be kept
+with those, or that aiokafka could not read, stands without its value and its own headers, and `dead-letter-left-out`
+says so: it is to be found at its origin for as long as that topic keeps it.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outage, Outgoing, Producer, Record
+from shared.records.deliveries import MOST
+from shared.telemetry import metrics
+from shared.telemetry.faults import caught
+from shared.telemetry.logs import get_logger
+from shared.wire.topics import DEAD_DETAIL, DEAD_LEFT_OUT, DEAD_ORIGIN, DEAD_REASON, TopicNames
+
+_DETAIL_CHARS: Final = 500
+_KEY_BYTES: Final = 1_024
+_FIRST_PAUSE_S: Final = 0.2
+_LONGEST_PAUSE_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class DeadLetters:
+    """Writes them until Kafka has acknowledged each: a record whose letter does not stand is not done."""
+
+    producer: Producer
+    topics: TopicNames
+    _outage: Outage = field(default_factory=lambda: Outage("kafka dead letters"))
+
+    async def put(self, record: Record, error: ProtocolError) -> None:
+        """Returns when the letter stands. What keeps it from being written is said once a minute; the tries come at
+        first 0.2 s and in the end 5 s apart."""
+        pause_s = _FIRST_PAUSE_S
+        with metrics.dead_letters_waiting.track_inprogress():
+            while not await self._written(record, error):
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        metrics.dead_letters.labels(error.code).inc()
+        get_logger().warning("dead_letter", origin=origin_of(record), reason=error.code)
+
+    async def _written(self, record: Record, error: ProtocolError) -> bool:
+        try:
+            try:
+                await self.producer.publish(letter_of(self.topics, record, error))
+            except (ProtocolError, TypeError, ValueError):  # too large, or headers that the client does not take
+                await self.producer.publish(letter_of(self.topics, record, error, whole=False))
+        except (BrokerUnavailable, ProtocolError) as failure:
+            self._outage.still(str(failure), time.monotonic())
+            return False
+        except Exception as fault:  # noqa: BLE001 - counted and logged; the letter is written again
+            caught("record", fault, origin=origin_of(record))
+            return False
+        return True
+
+
+def own_fault(error: Exception) -> ProtocolError:
+    """What is said where the fault is ours: the error's kind alone, for its text may quote the record."""
+    return ProtocolError(
+        "internal",
+        f"{type(error).__name__}, a fault of Replyline's own; the log has it",
+        kind="server_error",
+        retriable=True,
+    )
+
+
+def poison() -> ProtocolError:
+    """Of a record that was delivered as often as it may be."""
+    return ProtocolError(
+        "poison",
+        f"{MOST} processes in a row ended while they worked on it; see the ends of their logs",
+        kind="server_error",
+    )
+
+
+def origin_of(record: Record) -> str:
+    return f"{record.topic}/{record.partition}/{record.offset}"
+
+
+def letter_of(topics: TopicNames, record: Record, error: ProtocolError, *, whole: bool = True) -> Outgoing:
+    """The record as a dead letter; not `whole`: without what may be too large."""
+    told = {
+        DEAD_REASON: error.code.encode(),
+        DEAD_DETAIL: str(error)[:_DETAIL_CHARS].encode(errors="backslashreplace"),
+        DEAD_ORIGIN: origin_of(record).encode(),
+    }
+    if record.unreadable:
+        return Outgoing(topics.dead_letters, b"", headers={**told, DEAD_LEFT_OUT: b"unreadable"})
+    value = record.value if record.key is not None else record.value or b""  # aiokafka writes no record without both
+    if whole:
+        own = {name: header for name, header in record.headers.items() if name != DEAD_LEFT_OUT}
+        return Outgoing(topics.dead_letters, value, key=record.key, headers=own | told)
+    key = record.key if record.key is None or len(record.key) <= _KEY_BYTES else None
+    size = f"{len(record.value or b'')} bytes".encode()
+    return Outgoing(topics.dead_letters, b"", key=key, headers={**told, DEAD_LEFT_OUT: size})

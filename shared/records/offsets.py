@@ -1,0 +1,104 @@
+"""Which offsets may be committed: up to the first record whose terminal event is not acknowledged."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from shared.records.deliveries import Deliveries, Partition
+
+
+@dataclass(slots=True)
+class _Window:
+    """A partition from the first offset begun: those not done, in order, each with whether somebody here is at it; and
+    the next after the last one begun.
+
+    What is done leaves no trace, so a backlog skipped behind one slow answer costs nothing.
+    """
+
+    start: int
+    end: int
+    open: dict[int, bool] = field(default_factory=dict)
+
+    @property
+    def position(self) -> int:
+        return next(iter(self.open), self.end)
+
+
+class OffsetTracker:
+    """At-least-once bookkeeping. An offset is begun in the order of the log, taken on and done in any order."""
+
+    def __init__(self) -> None:
+        self.deliveries = Deliveries()
+        self._windows: dict[Partition, _Window] = {}
+        self._committed: dict[Partition, int] = {}
+
+    def begin(self, partition: Partition, offset: int) -> bool:
+        """Whether the record is to be taken on. One that is read again, after a rebalance, keeps its place; it is not
+        where it was done, or somebody here is at it."""
+        window = self._window(partition, offset)
+        if offset >= window.end:
+            window.open[offset] = False
+            window.end = offset + 1
+        return window.open.get(offset) is False
+
+    def take(self, partition: Partition, offset: int) -> None:
+        """Somebody here is at the record, and will say when it is done."""
+        window = self._windows.get(partition)
+        if window is not None and offset in window.open:
+            window.open[offset] = True
+
+    def skip(self, partition: Partition, offset: int) -> None:
+        """Begun and done in one: nobody is owed anything for this record. One that somebody is at stays open."""
+        window = self._window(partition, offset)
+        window.end = max(window.end, offset + 1)
+        if window.open.get(offset) is False:
+            del window.open[offset]
+
+    def done(self, partition: Partition, offset: int) -> None:
+        """The record's terminal event is acknowledged. Unknown where the partition was lost meanwhile."""
+        window = self._windows.get(partition)
+        if window is not None:
+            window.open.pop(offset, None)
+            self.deliveries.done(partition, offset)
+
+    def tenure(self, partition: Partition) -> object | None:
+        """The same for as long as the partition is here without a break; None where it is not."""
+        return self._windows.get(partition)
+
+    @property
+    def positions(self) -> dict[Partition, int]:
+        """Partition → next offset to read, of all that were begun."""
+        return {partition: window.position for partition, window in self._windows.items()}
+
+    def committable(self) -> dict[Partition, int]:
+        """Partition → next offset to read, of those that moved since they were last said to be committed."""
+        return {
+            partition: position
+            for partition, position in self.positions.items()
+            if position != self._committed.get(partition, self._windows[partition].start)
+        }
+
+    def committed(self, offsets: dict[Partition, int]) -> None:
+        self._committed.update(offsets)
+
+    def lose(self, partitions: Collection[Partition]) -> None:
+        """Partitions went to another member: what is open there is theirs to answer."""
+        for partition in partitions:
+            self._windows.pop(partition, None)
+            self._committed.pop(partition, None)
+        self.deliveries.lose(partitions)
+
+    @property
+    def num_open(self) -> int:
+        """Records begun and not done."""
+        return sum([len(window.open) for window in self._windows.values()])
+
+    def _window(self, partition: Partition, offset: int) -> _Window:
+        """A log that is read from before what was committed of it is another one: its topic was deleted and created
+        anew, and the window begins anew with it."""
+        window = self._windows.get(partition)
+        if window is not None and offset < self._committed.get(partition, window.start):
+            self.lose([partition])
+            window = None
+        if window is None:
+            window = self._windows[partition] = _Window(start=offset, end=offset)
+        return window

@@ -1,0 +1,261 @@
+"""A `ChatRequest` as it came becomes one with nothing left open: defaults, limits and the deadline, decided once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from shared.errors import ProtocolError
+from shared.settings import Settings
+from shared.wire.codec import MSGPACK, decode_request
+from shared.wire.deadline import Deadline, parse_unix_ms, reads_as_seconds
+from shared.wire.messages import ChatRequest
+from shared.wire.topics import (
+    CE_ID,
+    CE_SOURCE,
+    CE_SPECVERSION,
+    CE_TYPE,
+    CONTENT_TYPE,
+    REPLY_PARTITION,
+    REPLY_TOPIC,
+    reply_topic_allowed,
+)
+from shared.wire.topics import DEADLINE as DEADLINE_HEADER
+from shared.wire.topics import TRACEPARENT as TRACEPARENT_HEADER
+
+_SHOWN_BYTES = 40
+_SHOWN_CHARS = 100
+_MAX_PARTITION = 2**31 - 1  # Kafka's are 32 bits wide
+_CE_TYPE = b"chat.request"
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the settings say of requests that do not say it themselves."""
+
+    tenant: str
+    output_tokens: int
+    max_output_tokens: int
+    first_token_ms: int
+    deadline_ms: int
+    max_deadline_ms: int
+    reply_topic: str
+    reply_topics: tuple[str, ...]
+    tenants: tuple[str, ...] = ("*",)
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Defaults":
+        prefix = settings.kafka.topic_prefix
+        return cls(
+            tenant=settings.tenant,
+            output_tokens=settings.limits.default_output_tokens,
+            max_output_tokens=settings.limits.max_output_tokens,
+            first_token_ms=settings.promise.first_token_ms,
+            deadline_ms=settings.promise.deadline_ms,
+            max_deadline_ms=settings.promise.max_deadline_ms,
+            reply_topic=settings.kafka.topics.external_replies,
+            reply_topics=tuple(prefix + pattern for pattern in settings.kafka.reply_topics),
+            tenants=settings.kafka.tenants,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A request that can be served: every field has its value. Where it names no generation of its conversation, that
+    is the one in which it was created: an erasure in that millisecond or later is of a later one."""
+
+    request: ChatRequest
+    tenant: str
+    max_output_tokens: int
+    temperature: float
+    top_p: float
+    seed: int
+    created_unix_ms: int
+    generation: int
+    deadline: Deadline
+    reply_topic: str
+    reply_partition: int | None
+    clock_ms: int = 0
+
+    def by_a_clock_behind(self, clock_ms: int) -> "Order":
+        """The same with its deadline by a process's own time, which the wire's is so far ahead of; its creation stays
+        as it was written."""
+        return replace(self, deadline=self.deadline.later(-clock_ms), clock_ms=clock_ms)
+
+
+def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Order:
+    """Fill in what is open. An absent seed follows from the request's id, so that a second worker draws the same.
+
+    Raises `ProtocolError` for a tenant or a reply topic that is not on its allow-list and for a time in seconds. Asking
+    for more tokens or time than the limits allow is not an error: the limits apply. What each bad deadline comes to
+    stands in docs/deadlines.md.
+    """
+    _refuse_seconds(request)
+    if request.reply_partition is not None and request.reply_partition > _MAX_PARTITION:
+        given = f"reply_partition={request.reply_partition}"
+        raise ProtocolError("invalid_field", f"{given} is above {_MAX_PARTITION}", param="reply_partition")
+    tenant = request.tenant or defaults.tenant
+    if not any(fnmatchcase(tenant, pattern) for pattern in defaults.tenants):
+        allowed = ", ".join(defaults.tenants)
+        raise ProtocolError("tenant_not_allowed", f"{tenant!r} is not on the allow-list ({allowed})", param="tenant")
+    reply_topic = request.reply_topic or defaults.reply_topic
+    if not reply_topic_allowed(reply_topic, defaults.reply_topics):
+        allowed = ", ".join(defaults.reply_topics)
+        raise ProtocolError(
+            "reply_topic_not_allowed",
+            f"{reply_topic[:_SHOWN_CHARS]!r} is not on the allow-list ({allowed})",
+            param="reply_topic",
+        )
+    created = min(_created(request, now_unix_ms), int(now_unix_ms))
+    return Order(
+        request=request,
+        tenant=tenant,
+        max_output_tokens=min(request.max_output_tokens or defaults.output_tokens, defaults.max_output_tokens),
+        temperature=request.temperature if request.temperature is not None else 0.0,
+        top_p=request.top_p if request.top_p is not None else 1.0,
+        seed=request.seed if request.seed is not None else _seed_of(request.id),
+        created_unix_ms=created,
+        generation=request.generation if request.generation is not None else max(0, created - 1),
+        deadline=_deadline(request, defaults, now_unix_ms),
+        reply_topic=reply_topic,
+        reply_partition=request.reply_partition,
+    )
+
+
+def asker_of(request: ChatRequest, defaults: Defaults) -> tuple[str, int | None] | None:
+    """The reply topic and partition at which a request that is refused is told so; None where it names none that it
+    may have."""
+    topic, partition = request.reply_topic or defaults.reply_topic, request.reply_partition
+    if not reply_topic_allowed(topic, defaults.reply_topics) or (partition or 0) > _MAX_PARTITION:
+        return None
+    return topic, partition
+
+
+def request_headers(order: Order, *, source: str) -> dict[str, bytes]:
+    """CloudEvents binary mode, and what a reader needs without opening the value."""
+    headers = {
+        CONTENT_TYPE: b"application/msgpack",
+        CE_ID: order.request.id.encode(),
+        CE_TYPE: _CE_TYPE,
+        CE_SOURCE: source.encode(),
+        CE_SPECVERSION: b"1.0",
+        DEADLINE_HEADER: str(order.deadline.deadline_unix_ms).encode(),
+        REPLY_TOPIC: order.reply_topic.encode(),
+    }
+    if order.reply_partition is not None:
+        headers[REPLY_PARTITION] = str(order.reply_partition).encode()
+    if order.request.traceparent:
+        headers[TRACEPARENT_HEADER] = order.request.traceparent.encode()
+    return headers
+
+
+def open_request(value: bytes | None, headers: Mapping[str, bytes], *, unreadable: str = "") -> ChatRequest:
+    """A record's request, as its value and its headers say it together. `unreadable`: why it could not even be read.
+
+    Raises `ProtocolError` for what is no `ChatRequest`, and where a header and the value contradict each other.
+    """
+    if unreadable:
+        raise ProtocolError("invalid_record", unreadable)
+    content_type = headers.get(CONTENT_TYPE, MSGPACK.encode()).decode("ascii", "replace")
+    return heed_headers(decode_request(value, content_type), headers)
+
+
+def heed_headers(request: ChatRequest, headers: Mapping[str, bytes]) -> ChatRequest:
+    """The request with what its headers say of it. Whoever read no more than the headers has already gone by them: so
+    of two deadlines the earlier counts, a reply topic or partition that only the header names is the request's, and
+    another id, type, reply topic or partition than the value's is refused.
+
+    Raises `ProtocolError`: `header_mismatch`, or `invalid_field` for a header that is no time or no number.
+    """
+    _refuse_other(CE_TYPE, headers.get(CE_TYPE), _CE_TYPE.decode())
+    _refuse_other(CE_ID, headers.get(CE_ID), request.id)
+    topic, partition = headers.get(REPLY_TOPIC), headers.get(REPLY_PARTITION)
+    if request.reply_topic:
+        _refuse_other(REPLY_TOPIC, topic, request.reply_topic)
+    elif topic is not None:
+        request = msgspec.structs.replace(request, reply_topic=topic.decode("utf-8", "replace"))
+    if partition is not None:
+        number = _partition_in(partition)
+        if request.reply_partition not in {None, number}:
+            _refuse_other(REPLY_PARTITION, partition, str(request.reply_partition))
+        request = msgspec.structs.replace(request, reply_partition=number)
+    return _with_earlier_deadline(request, headers.get(DEADLINE_HEADER))
+
+
+def _with_earlier_deadline(request: ChatRequest, told: bytes | None) -> ChatRequest:
+    if told is None:
+        return request
+    deadline = parse_unix_ms(told)
+    if deadline is None:
+        raise ProtocolError(
+            "invalid_field", f"header {DEADLINE_HEADER}={_shown(told)}: write Unix milliseconds", param=DEADLINE_HEADER
+        )
+    _refuse_if_seconds(DEADLINE_HEADER, deadline)
+    if request.deadline_unix_ms is not None and request.deadline_unix_ms <= deadline:
+        return request
+    return msgspec.structs.replace(request, deadline_unix_ms=deadline)
+
+
+def _partition_in(told: bytes) -> int:
+    number = parse_unix_ms(told)
+    if number is None or number > _MAX_PARTITION:
+        raise ProtocolError(
+            "invalid_field",
+            f"header {REPLY_PARTITION}={_shown(told)}: write a partition's number",
+            param=REPLY_PARTITION,
+        )
+    return number
+
+
+def _refuse_other(name: str, told: bytes | None, value: str) -> None:
+    if told is not None and told != value.encode():
+        raise ProtocolError(
+            "header_mismatch",
+            f"header {name}={_shown(told)}, the value says {value[:_SHOWN_BYTES]!r}; write one thing or no header",
+            param=name,
+        )
+
+
+def _shown(told: bytes) -> str:
+    return repr(told[:_SHOWN_BYTES].decode("ascii", "replace"))
+
+
+def _refuse_seconds(request: ChatRequest) -> None:
+    for name in ("created_unix_ms", "deadline_unix_ms", "first_token_unix_ms"):
+        _refuse_if_seconds(name, getattr(request, name))
+
+
+def _refuse_if_seconds(name: str, unix_ms: int | None) -> None:
+    if unix_ms is not None and reads_as_seconds(unix_ms):
+        raise ProtocolError(
+            "invalid_field", f"{name}={unix_ms} is a Unix time in seconds; write milliseconds", param=name
+        )
+
+
+def _created(request: ChatRequest, now_unix_ms: float) -> int:
+    return request.created_unix_ms if request.created_unix_ms is not None else int(now_unix_ms)
+
+
+def _deadline(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Deadline:
+    """What was created in the future shows a clock ahead of ours by at least so much: the promise keeps its length and
+    runs from now. A clock behind ours cannot be told from a request that has waited: its deadline stands."""
+    created, now = _created(request, now_unix_ms), int(now_unix_ms)
+    ahead = max(0, created - now)
+
+    def by_our_clock(unix_ms: int | None, default_ms: int) -> int:
+        if unix_ms is None:
+            return created - ahead + default_ms
+        return unix_ms - ahead if unix_ms >= created else unix_ms  # earlier than its creation: then that is wrong
+
+    hard = min(by_our_clock(request.deadline_unix_ms, defaults.deadline_ms), now + defaults.max_deadline_ms)
+    soft = by_our_clock(request.first_token_unix_ms, defaults.first_token_ms)
+    return Deadline(first_token_unix_ms=min(soft, hard), deadline_unix_ms=hard)
+
+
+def _seed_of(request_id: str) -> int:
+    """FNV-1a, 64 bit, shortened to what every msgpack reader holds: stable across processes, unlike `hash`."""
+    value = 0xCBF29CE484222325
+    for byte in request_id.encode():
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return value >> 1

@@ -1,0 +1,58 @@
+"""Calls to Redis that nobody waits for long: each is bounded, and after a failure Redis is left alone for a while."""
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from typing import Final, TypeVar
+
+from redis.exceptions import OutOfMemoryError, RedisError
+
+from shared.errors import StoreUnavailable
+from shared.redis.client import cause_of
+from shared.settings.redis import RedisSettings
+from shared.telemetry.logs import get_logger
+
+T = TypeVar("T")
+
+log = get_logger()
+
+_TOLD_FULL_S: Final = 60.0
+
+
+class RedisCalls:
+    """For one client on one event loop. `tells`: log when Redis goes and comes; one of a process's says it for all."""
+
+    def __init__(self, settings: RedisSettings, *, tells: bool) -> None:
+        self._settings = settings
+        self._tells = tells
+        self._away_until_s: float | None = None  # by the monotonic clock
+        self._told_full_s = float("-inf")
+        self.seen = False
+        """Whether Redis has ever answered."""
+        self.problem = "no answer yet"
+
+    async def bounded(self, call: Awaitable[T], *, at_once: bool = False) -> T:
+        """`at_once`: ask even while Redis is being left alone. Raises `StoreUnavailable`."""
+        now_s = time.monotonic()
+        if self._away_until_s is not None and now_s < self._away_until_s and not at_once:
+            if asyncio.iscoroutine(call):
+                call.close()
+            raise StoreUnavailable("Redis is left alone after a failure")
+        try:
+            async with asyncio.timeout(self._settings.timeout_ms / 1_000):
+                value = await call
+        except OutOfMemoryError as error:  # it is there, and what it has can be read
+            if self._tells and now_s >= self._told_full_s + _TOLD_FULL_S:
+                self._told_full_s = now_s
+                log.warning("redis_full", cause=cause_of(error), action="give it more: maxmemory")
+            raise StoreUnavailable(f"Redis: {error!r}") from error
+        except (RedisError, OSError, TimeoutError) as error:
+            if self._tells and self._away_until_s is None:
+                log.warning("unavailable", what="redis", cause=cause_of(error))
+            self.problem = cause_of(error)
+            self._away_until_s = now_s + self._settings.retry_after_ms / 1_000
+            raise StoreUnavailable(f"Redis: {error!r}") from error
+        if self._tells and self._away_until_s is not None:
+            log.info("available", what="redis")
+        self._away_until_s, self.seen = None, True
+        return value

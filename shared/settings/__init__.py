@@ -1,0 +1,333 @@
+"""Every setting of every process, in one frozen object, read once.
+
+From the environment (`REPLYLINE_` and two underscores a level: `REPLYLINE_GATEWAY__PORT=8080`) and, below it, from a
+TOML file (`REPLYLINE_CONFIG`, else `replyline.toml` in the working directory). A value out of range stops the
+process: exit status 2 and a line a variable.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from shared.errors import SettingsError
+from shared.settings.answers import AnswerSettings
+from shared.settings.auth import AuthSettings
+from shared.settings.gateway import AdmissionSettings, GatewaySettings, HandoffSettings
+from shared.settings.group import Group
+from shared.settings.kafka import KafkaSettings
+from shared.settings.quotas import QuotaSettings
+from shared.settings.redis import KvRedisSettings, RedisAddress, RedisSettings, refused_value, without_password
+from shared.settings.tracing import TracingSettings
+
+PREFIX = "REPLYLINE_"
+_NOT_SET: Final = (None, 0, "", "0")  # by profile; the environment hands out text
+_NO_SETTINGS = ("CONFIG", "MODELS_DIR", "URL", "TOKEN")
+
+Policy = Literal["goodput", "edf", "sjf", "fcfs-shed", "fcfs-continuous", "sorted-budget", "static"]
+
+WindowKind = Literal["off", "adaptive", "fixed", "learned"]
+
+SYSTEM_PROMPT = (
+    "You are the assistant of the shop Harbor & Pine. Answer the customer's question in one to three short sentences, "
+    "in the customer's language, using only the help entries below. If they do not answer it, say so and offer to "
+    "connect a person."
+)
+
+
+class KvSettings(Group):
+    """What the model has computed of a conversation, kept for its next turn: in host memory and in Redis."""
+
+    enabled: bool = Field(True, description="keep it; without it every prompt is computed whole")
+    block_tokens: int = Field(32, ge=16, le=64, description="tokens that are named, kept and dropped together")
+    precision: Literal["fp16", "exact", "int8"] = Field("fp16", description="of what is kept (exact: the engine's)")
+    profile: Literal["standard", "promotion"] = Field("standard", description="ttl_s: 1 h, or 15 min where many come")
+    ttl_s: int = Field(0, ge=0, le=2_592_000, description="Redis drops it so long after its last use (0: by profile)")
+    host_mib: int = Field(256, ge=0, le=1_048_576, description="host memory for it, at most (0: none)")
+    timeout_ms: int = Field(20, ge=1, le=10_000, description="one read from Redis or write to it takes no longer")
+    retry_after_ms: int = Field(1_000, ge=10, le=60_000, description="after a failure Redis is left alone so long")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_profile(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("ttl_s") in _NOT_SET:
+            values = {**values, "ttl_s": 900 if values.get("profile") == "promotion" else 3_600}
+        return values
+
+
+class ModelSettings(Group):
+    """The prepared model folder (`replyline model prepare`)."""
+
+    dir: Path = Field(Path(".models/smollm2-135m-shop-int8"), description="folder with manifest.json")
+
+
+def _number(given: Any) -> int:
+    """0 where it is none above 0: that is refused with its own words."""
+    try:
+        return max(0, int(given))
+    except (TypeError, ValueError):
+        return 0
+
+
+class PromiseSettings(Group):
+    """When an answer is due. The profile sets what is not set: `gpu` 200 ms and 1 s, `cpu` 3 s and 15 s, the soft one
+    never beyond the hard one."""
+
+    profile: Literal["cpu", "gpu"] = Field("cpu", description="defaults of the two deadlines")
+    first_token_ms: int = Field(0, ge=0, le=600_000, description="soft: then the FAQ answers (0: by profile)")
+    deadline_ms: int = Field(0, ge=0, le=600_000, description="hard: then the answer is cut (0: by profile)")
+    max_deadline_ms: int = Field(120_000, ge=1, le=3_600_000, description="the longest that a client may ask for")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_profile(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            soft, hard = (200, 1_000) if values.get("profile") == "gpu" else (3_000, 15_000)
+            values = {**values}
+            if values.get("deadline_ms") in _NOT_SET:
+                values["deadline_ms"] = hard
+            if values.get("first_token_ms") in _NOT_SET:
+                values["first_token_ms"] = min(soft, _number(values["deadline_ms"]) or soft)
+        return values
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.first_token_ms > self.deadline_ms:
+            raise ValueError(f"first_token_ms={self.first_token_ms} is above deadline_ms={self.deadline_ms}; lower it")
+        if self.deadline_ms > self.max_deadline_ms:
+            raise ValueError(
+                f"deadline_ms={self.deadline_ms} is above max_deadline_ms={self.max_deadline_ms}; raise it"
+            )
+        return self
+
+
+class LimitSettings(Group):
+    """What a request may ask for, and how inputs are split by length."""
+
+    max_input_tokens: int = Field(1_024, ge=1, le=1_000_000, description="a longer input is refused")
+    max_output_tokens: int = Field(512, ge=1, le=1_000_000, description="the most that a request may ask for")
+    default_output_tokens: int = Field(160, ge=1, le=1_000_000, description="when a request does not say")
+    short_max_tokens: int = Field(64, ge=1, description="inputs up to this go to chat.requests.short")
+    medium_max_tokens: int = Field(256, ge=1, description="up to this to .medium, longer ones to .long")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.short_max_tokens >= self.medium_max_tokens:
+            raise ValueError(
+                f"short_max_tokens={self.short_max_tokens} must be below medium_max_tokens={self.medium_max_tokens}"
+            )
+        if self.default_output_tokens > self.max_output_tokens:
+            raise ValueError(
+                f"default_output_tokens={self.default_output_tokens} is above "
+                f"max_output_tokens={self.max_output_tokens}"
+            )
+        return self
+
+
+class WorkerSettings(Group):
+    """Inference: one engine, one scheduler, one consumer."""
+
+    engine: Literal["onnx", "tensorrt", "tensorrt-rtx", "torch", "fake"] = Field(
+        "onnx",
+        description="onnx: the model on the CPU; tensorrt, tensorrt-rtx: on a GPU; torch: on either; "
+        "fake: scripted, for tests",
+    )
+    fallback_engine: Literal["", "onnx"] = Field(
+        "", description="taken where the GPU or its libraries cannot be used (empty: the worker stops, status 2)"
+    )
+    plans_dir: Path = Field(Path(".models/plans"), description="what TensorRT has built is kept here")
+    torch_device: Literal["auto", "cuda", "cpu"] = Field(
+        "auto", description="engine=torch: where it computes (auto: on a GPU where there is one)"
+    )
+    torch_fused: bool = Field(
+        False, description="engine=torch: decode on a GPU by fused kernels (not yet proved on one)"
+    )
+    torch_compile: bool = Field(False, description="engine=torch: fuse what a step does, by minutes at the start")
+    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
+    metrics_port: int = Field(8081, ge=0, le=65_535, description="0 picks a free port")
+    group: str = Field(
+        "replyline-workers", min_length=1, description="Kafka consumer group (behind kafka.topic_prefix)"
+    )
+    instance_id: str = Field("", description="static membership (group.instance.id); empty: dynamic")
+    buckets: tuple[Literal["short", "medium", "long"], ...] = Field(
+        ("short", "medium", "long"), min_length=1, description="which request topics this worker serves"
+    )
+    slots: int = Field(8, ge=1, le=512, description="sequences decoded together")
+    max_length: int = Field(2_048, ge=64, le=1_048_576, description="tokens of prompt and answer a slot holds")
+    threads: int = Field(0, ge=0, le=256, description="engine threads (0: one a core)")
+    policy: Policy = Field("goodput", description="whom to serve next; the others are to be compared with")
+    window: WindowKind = Field(
+        "off", description="hold the first of the waiting so that others share its prefill call (docs/window.md)"
+    )
+    window_busy_ms: float = Field(10.0, ge=0, le=10_000, description="no window is longer while others run")
+    window_quiet_ms: float = Field(50.0, ge=0, le=10_000, description="no window is longer while the engine is quiet")
+    prefill_chunk_tokens: int = Field(256, ge=8, le=65_536, description="prompt tokens computed in one step, at most")
+    decode_stall_ms: float = Field(
+        160.0, ge=0, le=60_000, description="a chunk of prompt is small enough not to hold up decoding longer (0: any)"
+    )
+    max_running_tokens: int = Field(
+        1_000_000, ge=64, description="prompts and answers in the slots together: no request starts above it"
+    )
+    costs_dir: Path = Field(Path(".models/costs"), description="what an engine's steps take is kept here")
+    max_waiting: int = Field(64, ge=1, le=100_000, description="requests read ahead; then partitions are paused")
+    reply_interval_ms: float = Field(
+        50.0, ge=0, le=1_000, description="deltas go out together so often; an answer's first and its end at once"
+    )
+    report_interval_ms: int = Field(
+        500, ge=50, le=60_000, description="the gateways hear so often what this worker can take on (or at a change)"
+    )
+    system_prompt: str = Field(SYSTEM_PROMPT, description="stands first in every prompt")
+    grounding_entries: int = Field(2, ge=0, le=10, description="FAQ entries put into the prompt")
+    history_turns: int = Field(5, ge=0, le=50, description="earlier turns put into the prompt, at most")
+    history_window: Literal["sliding", "strides"] = Field(
+        "sliding", description="sliding: always the last of them; strides: half give way at once, which spares KV"
+    )
+    fake_prefill_ms_per_token: float = Field(0.0, ge=0, description="engine=fake: latency")
+    fake_decode_ms_per_step: float = Field(0.0, ge=0, description="engine=fake: latency")
+    step_limit_s: float = Field(
+        30.0, ge=1, le=3_600, description="an engine step that takes longer hangs: the worker leaves and ends, status 1"
+    )
+    drain_s: float = Field(10.0, ge=0, le=300, description="how long shutdown waits for sequences in flight")
+
+
+class FaqSettings(Group):
+    """The fallback, and what grounds the model."""
+
+    path: Path | None = Field(None, description="the FAQ's file, or folder of files (none: the demo shop's)")
+    min_score: float = Field(0.0, ge=0, le=1, description="below it no entry answers (0: the fitted default)")
+    max_entries: int = Field(20_000, ge=1, le=1_000_000, description="of all languages; a file with more is refused")
+    embeddings_dir: Path | None = Field(
+        None, description="folder with an ONNX sentence-embedding model, searched by too in the worker (none: by terms)"
+    )
+    embeddings_missing: Literal["refuse", "terms"] = Field(
+        "refuse", description="where that folder is not there. refuse: do not start; terms: search by these, as logged"
+    )
+
+
+class LogSettings(Group):
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level written")
+    format: Literal["auto", "json", "console"] = Field("auto", description="auto: console on a terminal, else JSON")
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", enable_decoding=False, frozen=True, extra="forbid"
+    )
+
+    tenant: str = Field("demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}$", description="of requests that name none")
+    kafka: KafkaSettings = KafkaSettings()
+    redis: RedisSettings = RedisSettings()
+    kv: KvSettings = KvSettings()
+    kv_redis: KvRedisSettings = KvRedisSettings()
+    model: ModelSettings = ModelSettings()
+    promise: PromiseSettings = PromiseSettings()
+    limits: LimitSettings = LimitSettings()
+    quotas: QuotaSettings = QuotaSettings()
+    gateway: GatewaySettings = GatewaySettings()
+    auth: AuthSettings = AuthSettings()
+    admission: AdmissionSettings = AdmissionSettings()
+    handoff: HandoffSettings = HandoffSettings()
+    worker: WorkerSettings = WorkerSettings()
+    faq: FaqSettings = FaqSettings()
+    answers: AnswerSettings = AnswerSettings()
+    log: LogSettings = LogSettings()
+    tracing: TracingSettings = TracingSettings()
+
+    @property
+    def redis_of_kv(self) -> RedisAddress:
+        """Where conversations' KV is kept."""
+        return self.kv_redis if self.kv_redis.url else self.redis
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        del dotenv_settings, file_secret_settings
+        file = Path(os.environ.get(PREFIX + "CONFIG") or "replyline.toml")
+        return (init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file))
+
+    @model_validator(mode="after")
+    def _partition_exists(self) -> Self:
+        if self.gateway.reply_partition >= self.kafka.reply_partitions:
+            raise ValueError(
+                f"gateway.reply_partition={self.gateway.reply_partition} does not exist: "
+                f"chat.replies has {self.kafka.reply_partitions} partitions (kafka.reply_partitions)"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _reports_outlive_their_interval(self) -> Self:
+        if self.admission.worker_ttl_ms < 2 * self.worker.report_interval_ms:
+            raise ValueError(
+                f"admission.worker_ttl_ms={self.admission.worker_ttl_ms} is below twice worker.report_interval_ms="
+                f"{self.worker.report_interval_ms}: workers would be forgotten between two reports"
+            )
+        return self
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """The settings of this process. Raises `SettingsError`: one line a wrong setting, naming its variable."""
+    named = os.environ.get(PREFIX + "CONFIG")
+    if named and not Path(named).is_file():
+        raise SettingsError(f"{PREFIX}CONFIG={named}: no such file; name a TOML file or unset it")
+    unknown = _unknown_variables(os.environ)
+    if unknown:
+        raise SettingsError("\n".join(f"{name}: no such setting; `replyline settings` lists them" for name in unknown))
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_line(item) for item in error.errors())) from None
+    except (ValueError, OSError) as error:  # TOML that does not parse, JSON in a tuple's variable
+        cause = error.__cause__ or error
+        raise SettingsError(f"settings cannot be read: {error}: {cause}") from None
+
+
+def _line(item: Any) -> str:
+    place = [part for part in item["loc"] if isinstance(part, str)]  # not the place within a list
+    variable = PREFIX + "__".join(place).upper() if place else "settings"
+    if item["type"] == "extra_forbidden":
+        return f"{variable}: no such setting; `replyline settings` lists them"
+    shown = bool(place) and not place[-1].endswith(("secret", "password")) and not isinstance(item["input"], dict)
+    value = refused_value(item["input"]) if isinstance(item["input"], str) else item["input"]
+    given = f"={value!r}" if shown else ""
+    return f"{variable}{given}: {item['msg'].removeprefix('Value error, ')}"
+
+
+def _unknown_variables(environ: Any) -> list[str]:
+    known = {variable for variable, *_ in describe()} | {PREFIX + name for name in _NO_SETTINGS}
+    return sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
+
+
+def describe(settings: Settings | None = None) -> list[tuple[str, str, str]]:
+    """(variable, value or default, what it means) of every setting."""
+    rows: list[tuple[str, str, str]] = []
+    for name, field in Settings.model_fields.items():
+        annotation = field.annotation
+        if isinstance(annotation, type) and issubclass(annotation, Group):
+            group = getattr(settings, name) if settings else field.default
+            rows.extend(
+                (f"{PREFIX}{name}__{sub}".upper(), _show(getattr(group, sub)), part.description or "")
+                for sub, part in annotation.model_fields.items()
+            )
+        else:
+            value = getattr(settings, name) if settings else field.default
+            rows.append((f"{PREFIX}{name}".upper(), _show(value), field.description or ""))
+    return rows
+
+
+def _show(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "" if value is None else without_password(str(value))

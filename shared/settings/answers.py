@@ -1,0 +1,41 @@
+"""What an answer may stand on, and how its words are watched (docs/answers.md)."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from shared.settings.group import Group
+
+AnswerPolicy = Literal["grounded", "model"]
+
+
+class AnswerSettings(Group):
+    """Who answers, by what the FAQ has of a question; and what of it goes into a prompt."""
+
+    policy: AnswerPolicy = Field(
+        "grounded",
+        description="grounded: the model where the FAQ bears it out, else the FAQ, else a person; model: always it",
+    )
+    guard: bool = Field(True, description="a sentence with a figure that nothing bears out gives way to the FAQ's own")
+    confident_score: float | None = Field(
+        None, ge=0, le=1, description="from this score of an entry on the model answers by it (empty: the fitted one)"
+    )
+    weak_score: float | None = Field(
+        None, ge=0, le=1, description='from this one on the entry is shown beside "I am not sure" (empty: fitted)'
+    )
+    joins: bool = Field(
+        False,
+        description="several questions in one, each with its entry, are the model's too (a small one answers one)",
+    )
+    entry_tokens: int = Field(256, ge=16, le=65_536, description="of an FAQ entry in a prompt, at most")
+    history_tokens: int = Field(1_024, ge=0, le=1_048_576, description="of the earlier turns in a prompt, at most")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        weak, confident = self.weak_score, self.confident_score
+        if weak is not None and confident is not None and weak > confident:
+            raise ValueError(
+                f"weak_score={weak:g} is above confident_score={confident:g}: what fits surely would not even be shown "
+                "where it may fit; lower it"
+            )
+        return self

@@ -1,0 +1,111 @@
+"""The settings that say who may ask."""
+
+import ipaddress
+from pathlib import Path
+from typing import Final, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from shared.settings.group import Group
+
+Algorithm = Literal["HS256", "RS256", "ES256", "EdDSA"]
+
+MIN_SECRET_BYTES: Final = 32  # RFC 7518, 3.2: no shorter than the hash
+
+
+class AuthSettings(Group):
+    """Who may ask. Tokens are JSON Web Tokens with `iss`, `aud`, `exp`, `sub` and `tenant`."""
+
+    mode: Literal["anonymous", "token"] | None = Field(
+        None, description="anonymous: anyone, as `tenant`; token: by secret, secret_file or jwks (none: by these)"
+    )
+    secret: SecretStr | None = Field(None, description="HS256 secret, 32 bytes at least; better: secret_file")
+    secret_file: Path | None = Field(None, description="file with the HS256 secret; the line's end does not belong")
+    jwks: str | None = Field(None, description="public keys (RS256, ES256, EdDSA): a JWKS file, or its https:// URL")
+    algorithms: tuple[Algorithm, ...] = Field(
+        ("HS256", "RS256", "ES256", "EdDSA"), min_length=1, description="others are refused, whatever a token says"
+    )
+    issuer: str = Field("replyline", min_length=1, description="a token's `iss` must be this")
+    audience: str = Field("replyline", min_length=1, description="a token's `aud` must be or contain this")
+    leeway_s: float = Field(5.0, ge=0, le=300, description="the issuer's clock may be off so much")
+    max_token_bytes: int = Field(8_192, ge=256, le=65_536, description="a longer token is refused unread")
+    jwks_timeout_ms: int = Field(3_000, ge=10, le=60_000, description="fetching the JWKS takes no longer")
+    jwks_refresh_s: float = Field(300.0, ge=1, le=86_400, description="the JWKS is read again so often")
+    jwks_cooldown_s: float = Field(
+        10.0, ge=0, le=3_600, description="an unknown key id has it read again at most so often"
+    )
+
+    @field_validator("secret")
+    @classmethod
+    def _secret_is_long(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is not None:
+            check_secret(secret.get_secret_value().encode())
+        return secret
+
+    @field_validator("secret_file")
+    @classmethod
+    def _file_holds_a_secret(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            check_secret(read_secret(path))
+        return path
+
+    @field_validator("jwks")
+    @classmethod
+    def _jwks_is_safe_to_read(cls, source: str | None) -> str | None:
+        if source is None or "://" not in source:
+            return source
+        url = urlsplit(source)
+        if not url.hostname or url.username is not None:
+            raise ValueError("name a host, and no user or password")
+        if url.scheme != "https" and not (url.scheme == "http" and _is_loopback(url.hostname)):
+            raise ValueError("keys from elsewhere are only as good as the way to them: use https://")
+        return source
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.secret is not None and self.secret_file is not None:
+            raise ValueError("auth.secret and auth.secret_file are both set; unset one")
+        if self.mode == "token" and not self.has_keys:
+            raise ValueError("auth.mode=token has no key to check them with; set auth.secret_file or auth.jwks")
+        if self.mode == "anonymous" and self.has_keys:
+            raise ValueError("auth.mode=anonymous checks no tokens; unset it, or auth.secret, secret_file and jwks")
+        return self
+
+    @property
+    def has_keys(self) -> bool:
+        return self.secret is not None or self.secret_file is not None or self.jwks is not None
+
+    @property
+    def decided_mode(self) -> Literal["anonymous", "token"] | None:
+        """Keys mean tokens. None: nothing was said, and nobody may be let in by default."""
+        return "token" if self.has_keys else self.mode
+
+    def secret_bytes(self) -> bytes | None:
+        """The HS256 secret, None where there is none."""
+        if self.secret is not None:
+            return self.secret.get_secret_value().encode()
+        return read_secret(self.secret_file) if self.secret_file is not None else None
+
+
+def check_secret(secret: bytes) -> None:
+    """Raises `ValueError` for one that is easily guessed."""
+    if len(secret) < MIN_SECRET_BYTES:
+        raise ValueError(
+            f"{len(secret)} bytes are too few for a secret: {MIN_SECRET_BYTES} at least (openssl rand -base64 48)"
+        )
+
+
+def read_secret(path: Path) -> bytes:
+    """What the file holds; its last line end does not belong. Raises `ValueError`."""
+    try:
+        return path.read_bytes().rstrip(b"\r\n")
+    except OSError as error:
+        raise ValueError(f"{error.strerror}; name a readable file that holds the secret") from None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

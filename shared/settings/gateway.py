@@ -1,0 +1,157 @@
+"""The settings of the edge: what it listens to and bears, and what it sends to the workers."""
+
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, PlainValidator, SecretStr, field_validator, model_validator
+
+from shared.settings.auth import check_secret, read_secret
+from shared.settings.group import Group
+from shared.settings.origins import is_serialized_origin
+
+
+def _network(value: object) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(str(value))
+    except ValueError:
+        raise ValueError(f"{value!r} is no network: write its first address and its length, as 10.0.0.0/8") from None
+
+
+class GatewaySettings(Group):
+    """The edge: WebSocket and page on one port for customers; health and metrics on another for operators."""
+
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8080, ge=0, le=65_535, description="0 picks a free port")
+    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
+    metrics_port: int = Field(8082, ge=0, le=65_535, description="0 picks a free port")
+    reply_partition: int = Field(0, ge=0, description="this gateway's own partition of chat.replies; no two alike")
+    allowed_origins: tuple[str, ...] = Field(
+        (), description="pages that may connect, as https://shop.example[:port] (empty: any; set it in production)"
+    )
+    trusted_proxies: tuple[Annotated[IPv4Network | IPv6Network, PlainValidator(_network)], ...] = Field(
+        (IPv4Network("127.0.0.1/32"), IPv6Network("::1/128")),
+        description="networks whose X-Forwarded-For tells a client's address, as 10.0.0.0/8 (empty: none)",
+    )
+    max_connections: int = Field(10_000, ge=1, description="further ones are closed with 4504")
+    max_inflight: int = Field(2_000, ge=1, description="unanswered requests of all connections together")
+    # Each stands in every cursor of its connection, and a cursor has its longest (`gateway.request.cursor`).
+    max_inflight_per_connection: int = Field(4, ge=1, le=32, description="unanswered requests of one connection")
+    messages_per_minute: int = Field(100, ge=1, description="of one connection; pings and pongs are free")
+    max_message_bytes: int = Field(65_536, ge=256, le=16_777_216, description="a bigger frame closes with 1009")
+    cursor_secret: SecretStr | None = Field(
+        None, description="the gateways' common secret, 32 bytes at least: a client resumes at any (none: its own only)"
+    )
+    cursor_secret_file: Path | None = Field(None, description="file with that secret; the line's end does not belong")
+    hello_timeout_s: float = Field(5.0, gt=0, le=300, description="session.start must come within this (4502)")
+    heartbeat_s: float = Field(25.0, gt=0, le=3_600, description="between pings; two unanswered ones close with 4012")
+    buffer_merge_bytes: int = Field(65_536, ge=1_024, description="over this, deltas to a slow client are merged")
+    buffer_close_bytes: int = Field(262_144, ge=1_024, description="over this for slow_consumer_s: closed with 4008")
+    slow_consumer_s: float = Field(5.0, gt=0, le=300, description="how long a client may stay over buffer_close_bytes")
+    memory_budget_mib: int = Field(
+        0,
+        ge=0,
+        description="of this process: at 92 % the fallback answers, at 95 % nobody new is let in (0: no budget)",
+    )
+    drain_s: float = Field(10.0, ge=0, le=300, description="how long shutdown waits for answers in flight")
+
+    @field_validator("cursor_secret")
+    @classmethod
+    def _cursor_secret_is_long(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is not None:
+            check_secret(secret.get_secret_value().encode())
+        return secret
+
+    @field_validator("cursor_secret_file")
+    @classmethod
+    def _cursor_secret_file_holds_one(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            check_secret(read_secret(path))
+        return path
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _origins_are_as_browsers_write_them(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        """What a browser never sends would never match."""
+        for origin in origins:
+            if not is_serialized_origin(origin):
+                raise ValueError(
+                    f"{origin!r} is no origin: write scheme://host or scheme://host:port as a browser does, in lower "
+                    "case, without path, trailing slash, wildcard or the scheme's own port"
+                )
+        return origins
+
+    @model_validator(mode="after")
+    def _operators_have_a_port_of_their_own(self) -> Self:
+        if self.port and self.port == self.metrics_port:
+            raise ValueError(
+                f"gateway.port and gateway.metrics_port are both {self.port}; customers reach the one only"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_cursor_secret(self) -> Self:
+        if self.cursor_secret is not None and self.cursor_secret_file is not None:
+            raise ValueError("gateway.cursor_secret and gateway.cursor_secret_file are both set; unset one")
+        return self
+
+    def cursor_secret_bytes(self) -> bytes | None:
+        """What the gateways' cursors are signed with, None where each makes its own."""
+        if self.cursor_secret is not None:
+            return self.cursor_secret.get_secret_value().encode()
+        return read_secret(self.cursor_secret_file) if self.cursor_secret_file is not None else None
+
+
+class HandoffSettings(Group):
+    """When people are asked to take a conversation over. Somebody has to read chat.handoffs: `replyline handoffs`."""
+
+    enabled: bool = Field(True, description="false: nobody is there; who asks for a person is told so")
+    after_fallbacks: int = Field(
+        2,
+        ge=0,
+        le=1_000,
+        description="a person is asked after so many answers in a row of one session that were fallbacks, or said that "
+        "nothing is known (0: never)",
+    )
+    requests_per_minute: int = Field(6, ge=1, description="of one session, for a person; what is open is told again")
+    requested_per_minute: int = Field(
+        30, ge=0, description="people who are asked by one tenant's customers, at all gateways (0: any)"
+    )
+    fallbacks_per_minute: int = Field(
+        30,
+        ge=0,
+        description="people who are asked because of one tenant's fallbacks, at all gateways: an outage is not all "
+        "theirs (0: any)",
+    )
+    open_s: float = Field(
+        3_600.0, ge=1, le=2_592_000, description="until then, or until it is resolved, a session has one hand-off only"
+    )
+
+
+class AdmissionSettings(Group):
+    """What the gateway sends to the workers, and what it has the fallback answer at once."""
+
+    enabled: bool = Field(True, description="false: every request goes to the workers, whatever they report")
+    worker_ttl_ms: int = Field(3_000, ge=100, le=600_000, description="a worker silent for longer is forgotten")
+    infeasible_ratio: float = Field(
+        1.25,
+        ge=1,
+        le=100,
+        description="fallback at once where the first token is predicted at over so much of the wait",
+    )
+    probe_interval_ms: int = Field(
+        1_000, ge=10, le=600_000, description="one infeasible request a bucket is tried so often all the same"
+    )
+    min_concurrency: int = Field(
+        16, ge=1, description="the adaptive limit of requests at the workers is never lower (at most: max_inflight)"
+    )
+    breaker_p99_ms: int = Field(
+        0, ge=0, le=600_000, description="opens above it (0: 1500, or twice the request's first_token_ms where more)"
+    )
+    breaker_window_s: float = Field(30.0, gt=0, le=3_600, description="the P99 is that of the last so many seconds")
+    breaker_fewest_words: int = Field(20, ge=1, description="of fewer requests there is no P99")
+    breaker_open_s: float = Field(5.0, gt=0, le=3_600, description="only the fallback answers for so long; then probes")
+    breaker_probes: int = Field(5, ge=1, le=1_000, description="all of them in time close it; one late opens it again")
+    breaker_close_ratio: float = Field(
+        0.8, gt=0, le=1, description="a probe is in time within so much of breaker_p99_ms"
+    )

@@ -1,0 +1,128 @@
+"""The settings that say where Kafka is, how to get in, and what the topics are."""
+
+from pathlib import Path
+from typing import Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from shared.settings.credential_files import AuthorityFile, PasswordFile, read_password, tls_context
+from shared.settings.group import Group
+from shared.wire.topics import TopicNames
+
+Security = Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
+SaslMechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
+
+_CREDENTIALS = ("username", "password", "password_file")
+_TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
+
+
+class KafkaSettings(Group):
+    """The broker and the topics on it."""
+
+    bootstrap_servers: str = Field("127.0.0.1:9092", description="host:port, comma-separated")
+    security: Security = Field(
+        "plaintext", description="of the brokers' listener. ssl: TLS; sasl_plaintext: user and password; sasl_ssl: both"
+    )
+    sasl_mechanism: SaslMechanism = Field(
+        "SCRAM-SHA-512", description="how the password is proven; PLAIN sends it, so only over sasl_ssl"
+    )
+    username: str | None = Field(None, description="who this process is to the brokers, with security=sasl_…")
+    password: SecretStr | None = Field(None, description="of that user; better: password_file")
+    password_file: PasswordFile | None = Field(
+        None, description="file with the password; the line's end does not belong"
+    )
+    tls_ca: AuthorityFile | None = Field(None, description="PEM file of the brokers' authorities (none: the system's)")
+    tls_cert: Path | None = Field(None, description="PEM file of this process's certificate, where brokers ask for one")
+    tls_key: Path | None = Field(None, description="PEM file of its key, unencrypted (none: it stands in tls_cert)")
+    topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="put before every topic's name")
+    request_partitions: int = Field(4, ge=1, le=1000, description="partitions of each chat.requests topic")
+    reply_partitions: int = Field(8, ge=1, le=1000, description="partitions of chat.replies: at most so many gateways")
+    replication_factor: int = Field(1, ge=1, le=9, description="of topics that `replyline topics create` makes")
+    reply_topics: tuple[str, ...] = Field(
+        ("chat.replies", "chat.replies.*"), description="topics that producers may have answers sent to (patterns)"
+    )
+    tenants: tuple[str, ...] = Field(
+        ("*",), description="tenants that a record may name (patterns; without one: REPLYLINE_TENANT)"
+    )
+    request_timeout_ms: int = Field(5_000, ge=100, le=120_000, description="a produce or fetch request's limit")
+    fetch_max_wait_ms: int = Field(
+        100, ge=1, le=5_000, description="a fetch waits so long for records (cancels, inbox: 5x)"
+    )
+    session_timeout_ms: int = Field(6_000, ge=500, le=300_000, description="a silent consumer is replaced after this")
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _ports_are_numbers(cls, servers: str) -> str:
+        try:
+            _ = [urlsplit(f"//{server}").port for server in servers.split(",")]
+        except ValueError:
+            whole = False
+        else:
+            whole = not any(server.strip().endswith(":") for server in servers.split(","))
+        if not whole:
+            raise ValueError("write host:port, or several of them with commas between")
+        return servers
+
+    @model_validator(mode="after")
+    def _users_have_a_use(self) -> Self:
+        if not self.uses_sasl:
+            if given := self._given(_CREDENTIALS):
+                raise ValueError(
+                    f"kafka.{given[0]} is of no use: kafka.security={self.security} asks for no user; set "
+                    "kafka.security=sasl_ssl"
+                )
+            return self
+        if self.username is None:
+            raise ValueError(f"kafka.security={self.security} asks who this is; set kafka.username")
+        if self.password is None and self.password_file is None:
+            raise ValueError(f"kafka.security={self.security} asks for a password; set kafka.password_file")
+        if self.password is not None and self.password_file is not None:
+            raise ValueError("kafka.password and kafka.password_file are both set; unset one")
+        if self.sasl_mechanism == "PLAIN" and not self.uses_tls:
+            raise ValueError(
+                f"kafka.sasl_mechanism=PLAIN sends the password, and kafka.security={self.security} encrypts nothing; "
+                "set kafka.security=sasl_ssl or kafka.sasl_mechanism=SCRAM-SHA-512"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _tls_has_a_use(self) -> Self:
+        if not self.uses_tls and (given := self._given(_TLS_FILES)):
+            raise ValueError(
+                f"kafka.{given[0]} is of no use: kafka.security={self.security} is without TLS; set "
+                "kafka.security=ssl or sasl_ssl"
+            )
+        if self.tls_key is not None and self.tls_cert is None:
+            raise ValueError("kafka.tls_key has no certificate that it belongs to; set kafka.tls_cert")
+        if self.tls_cert is not None:
+            try:
+                tls_context(self.tls_ca, self.tls_cert, self.tls_key)
+            except OSError as error:
+                raise ValueError(
+                    f"kafka.tls_cert={str(self.tls_cert)!r} is not to be used with kafka.tls_key="
+                    f"{str(self.tls_key or self.tls_cert)!r} ({error.strerror or error}); name PEM files of a "
+                    "certificate and of its own key, unencrypted"
+                ) from None
+        return self
+
+    def _given(self, names: tuple[str, ...]) -> list[str]:
+        return [name for name in names if getattr(self, name) is not None]
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self.security.startswith("sasl_")
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.security.endswith("ssl")
+
+    def read_password(self) -> str | None:
+        """As the file holds it now. Raises `ValueError` where it no longer does."""
+        if self.password_file is not None:
+            return read_password(self.password_file)
+        return None if self.password is None else self.password.get_secret_value()
+
+    @property
+    def topics(self) -> TopicNames:
+        return TopicNames(self.topic_prefix)

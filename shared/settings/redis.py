@@ -1,0 +1,103 @@
+"""The settings that say where Redis is and how to get in."""
+
+import re
+from typing import ClassVar, Final, Self
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from shared.settings.credential_files import AuthorityFile, PasswordFile, read_password
+from shared.settings.group import Group
+
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_PASSWORD_OPTION: Final = re.compile(r"(?<=password=)[^&#]*", re.IGNORECASE)
+
+
+class RedisAddress(Group):
+    """Where a Redis is, and how to get in."""
+
+    group: ClassVar[str]
+
+    url: str = Field(
+        "",
+        repr=False,
+        description="redis://, rediss:// (TLS) or unix://[user[:password]@]…; better: password_file",
+    )
+    cluster: bool = Field(False, description="the URL is of one node of a Redis Cluster: its redirections are followed")
+    password_file: PasswordFile | None = Field(
+        None, description="file with the password; the line's end does not belong"
+    )
+    tls_ca: AuthorityFile | None = Field(
+        None, description="PEM file of the authorities for rediss:// (none: the system's)"
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _can_be_taken_apart(cls, url: str) -> str:
+        """The libraries' own words would hold a part of a password."""
+        try:
+            parts = urlsplit(url)
+            whole = parts.port is None or parts.port > 0
+        except ValueError:
+            whole = False
+        if not whole or "@" in parts.path + parts.query + parts.fragment:
+            raise ValueError(
+                "no host:port in it; write /, ?, #, [, ] and @ of a password as %2F, %3F, %23, %5B, %5D and %40, or "
+                f"put it into a file: {cls.group}.password_file"
+            )
+        return url
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        group, url = self.group, urlsplit(self.url)
+        if self.tls_ca is not None and not self.url.startswith("rediss://"):
+            raise ValueError(f"tls_ca={str(self.tls_ca)!r} is of no use: {group}.url does not begin with rediss://")
+        if self.password_file is not None and not self.url:
+            raise ValueError(f"{group}.password_file is of no use: set {group}.url too")
+        if self.password_file is not None and (url.password is not None or "password" in parse_qs(url.query)):
+            raise ValueError(f"{group}.url holds a password and {group}.password_file is set; leave one out")
+        if self.cluster and (not url.hostname or url.path.strip("/") not in {"", "0"}):
+            raise ValueError(f"{group}.cluster needs a host and database 0 in {group}.url: redis://host:6379/0")
+        return self
+
+    @property
+    def shown_url(self) -> str:
+        return refused_value(self.url)
+
+    def read_password(self) -> str | None:
+        """Of the file; None where the URL has it, or nobody. Raises `ValueError` where the file is gone."""
+        return None if self.password_file is None else read_password(self.password_file)
+
+
+class RedisSettings(RedisAddress):
+    """What is kept of conversations but their KV: history, what was erased, hand-offs, what clients have used up. It is
+    to evict nothing. Without it answers come all the same, without what was said before."""
+
+    group = "redis"
+
+    url: str = Field("redis://127.0.0.1:6379/0", repr=False, description=RedisAddress.model_fields["url"].description)
+    timeout_ms: int = Field(50, ge=1, le=10_000, description="how long an answer waits for Redis")
+    retry_after_ms: int = Field(1_000, ge=10, le=60_000, description="after a failure Redis is left alone so long")
+    history_ttl_s: int = Field(3_600, ge=1, description="a conversation is forgotten so long after its last turn")
+
+
+class KvRedisSettings(RedisAddress):
+    """The Redis that keeps conversations' KV, which evicts what was not used for longest. Without a URL it is the one
+    of `redis`, with all that is set there: fit for trying it out."""
+
+    group = "kv_redis"
+
+
+def refused_value(text: str) -> str:
+    """A setting as it may be shown where something is wrong with it: of a URL its very scheme may be missing."""
+    return without_password(text) if _SCHEME.match(text) else without_password(f"://{text}").removeprefix("://")
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown, whatever stands in it; a text that is no URL stays as it is."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    login, at, place = rest.rpartition("@")
+    user, colon, password = login.partition(":")
+    return _PASSWORD_OPTION.sub("***", f"{scheme}://{user}{colon}{'***' if password else ''}{at}{place}")

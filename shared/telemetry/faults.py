@@ -1,0 +1,49 @@
+"""Faults of our own: caught where one item of many is worked on, counted and logged there, and no further."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Self
+
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+from shared.telemetry.metrics import Faulty
+
+log: Final = get_logger()
+
+
+def caught(what: Faulty, error: BaseException, **about: Any) -> None:
+    """Count and log a fault. `about` names the item by its id, never by what it holds."""
+    metrics.faults.labels(what).inc()
+    log.error("fault", what=what, exc_info=error, **about)
+
+
+class contained:  # noqa: N801 - reads as a statement: `with contained("answer") as one:`
+    """An exception within harms this one item: it is counted and logged, and the items after it are worked on.
+
+    Behind the block `error` says what it was; None where all went well."""
+
+    __slots__ = ("_about", "_what", "error")
+
+    def __init__(self, what: Faulty, **about: Any) -> None:
+        self._what: Faulty = what
+        self._about = about
+        self.error: Exception | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.error = error
+        caught(self._what, error, **self._about)
+        return True
+
+
+def contain_each(what: Faulty, *steps: Callable[[], object], **about: Any) -> None:
+    """Take each of the steps, whatever becomes of those before it."""
+    for step in steps:
+        with contained(what, **about):
+            step()

@@ -1,0 +1,206 @@
+"""Every metric, declared once. Cores return facts; shells count them here.
+
+No request, session, tenant or user ids in labels. Durations are seconds, as Prometheus wants them; concepts and buckets
+follow vLLM's and OpenTelemetry's GenAI metrics. CPU, memory and open files of the process are prometheus_client's own
+(`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`).
+"""
+
+from typing import Final, Literal, get_args
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from shared.telemetry.metric_kinds import Counter, Gauge, Histogram
+from shared.wire.messages import HandoffReason
+
+_LATENCY_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30, 60)
+_STEP_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1)
+_PAUSE_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+_ERROR_S: Final = (-6, -3, -1.5, -0.8, -0.4, -0.2, -0.1, -0.05, -0.02, 0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6)
+
+# --- gateway
+connections = Gauge("replyline_gateway_connections", "WebSocket connections held")
+closes = Counter("replyline_gateway_closes_total", "Connections closed by the gateway", ["code"])
+inflight = Gauge("replyline_gateway_inflight", "Requests without their terminal event")
+accepted = Counter("replyline_gateway_requests_total", "Requests accepted", ["bucket"])
+refused = Counter("replyline_gateway_refused_total", "Messages answered with an error", ["code"])
+answers = Counter("replyline_gateway_answers_total", "Terminal events", ["source", "status", "reason"])
+ttft = Histogram(
+    "replyline_gateway_ttft_seconds", "Receipt to first text sent, model answers", ["bucket"], buckets=_LATENCY_S
+)
+e2e = Histogram("replyline_gateway_e2e_seconds", "Receipt to terminal event", ["source"], buckets=_LATENCY_S)
+publish = Histogram("replyline_gateway_publish_seconds", "Produce to acknowledgement", buckets=_LATENCY_S)
+replies_dropped = Counter("replyline_gateway_replies_dropped_total", "Replies nobody waits for, or repeated", ["why"])
+deltas_merged = Counter("replyline_gateway_deltas_merged_total", "Deltas joined to another for a slow client")
+quota_refusals = Counter(
+    "replyline_gateway_quota_refusals_total", "Messages over what somebody may use up a minute", ["of", "kind"]
+)
+memory_level = Gauge("replyline_gateway_memory_level", "0 normal, 1 sheds at 92 %, 2 refuses at 95 % of the budget")
+connections_refused = Counter(
+    "replyline_gateway_connections_refused_total", "Refused before the upgrade for want of memory"
+)
+jwks_reads = Counter("replyline_gateway_jwks_reads_total", "Reads of the public keys of tokens", ["outcome"])
+routed = Counter("replyline_gateway_routed_total", "Records of chat.requests forwarded", ["bucket"])
+
+conversations = Counter("replyline_gateway_conversations_total", "Conversations that got their first answer here")
+handoffs = Counter("replyline_gateway_handoffs_total", "Hand-offs to a person, wanted or due", ["reason", "outcome"])
+for _reason in get_args(HandoffReason):  # each from 0: an alert sees the first
+    for _outcome in ("created", "open", "failed", "limited"):
+        handoffs.labels(_reason, _outcome)
+feedback = Counter(
+    "replyline_gateway_feedback_total",
+    "What customers think of answers; kind: given, or taken back by another of the same answer",
+    ["source", "outcome", "kind"],
+)
+feedback_reasons = Counter("replyline_gateway_feedback_reasons_total", "Why an answer did not help", ["reason"])
+
+breaker_state = Gauge("replyline_gateway_breaker_state", "0 closed, 1 half-open, 2 open: only the fallback answers")
+concurrency_limit = Gauge("replyline_gateway_concurrency_limit", "Requests that may be at the workers at once")
+fallbacks = Counter("replyline_gateway_fallbacks_total", "Answers given in a worker's stead", ["reason"])
+first_word = Histogram(
+    "replyline_gateway_first_word_seconds", "Receipt to a worker's first word, a refusal too", buckets=_LATENCY_S
+)
+eta = Histogram("replyline_gateway_eta_seconds", "Predicted receipt to first text", ["bucket"], buckets=_LATENCY_S)
+eta_error = Histogram(
+    "replyline_gateway_eta_error_seconds",
+    "By how much the first text came later than predicted, model answers",
+    ["bucket"],
+    buckets=_ERROR_S,
+)
+workers_known = Gauge("replyline_gateway_workers", "Workers that have reported lately")
+worker_clock_skew = Histogram(
+    "replyline_gateway_worker_clock_skew_seconds",
+    "By how much a worker's clock is behind, its report's way included",
+    buckets=(-60, -10, -1, -0.1, 0, 0.01, 0.05, 0.1, 0.5, 1, 10, 60),
+)
+promise = Gauge("replyline_gateway_promise_seconds", "The promise of a request that names none", ["deadline"])
+deadlines = Counter(
+    "replyline_gateway_deadlines_total",
+    "Promises met by a worker's own answer, or missed; neither cancelled nor adopted ones",
+    ["bucket", "deadline", "outcome"],
+)
+late_terminals = Counter("replyline_gateway_late_terminals_total", "Terminal events over 250 ms after their deadline")
+
+# --- worker
+steps = Counter("replyline_worker_steps_total", "Engine steps", ["kind"])
+step_time = Histogram(
+    "replyline_worker_step_seconds",
+    "Parts of a step: schedule, transfer, prefill, decode (both with their sampling), complete",
+    ["kind"],
+    buckets=_STEP_S,
+)
+batch_rows = Histogram("replyline_worker_batch_rows", "Rows in a decode step", buckets=(1, 2, 4, 8, 16, 32, 64))
+waiting = Gauge("replyline_worker_waiting", "Requests read and not yet in a slot")
+slots = Gauge("replyline_worker_slots", "Slots that the engine has")
+slots_used = Gauge("replyline_worker_slots_used", "Slots that hold a sequence")
+prompt_tokens = Counter("replyline_worker_prompt_tokens_total", "Prompt tokens computed")
+padding_tokens = Counter("replyline_worker_padding_tokens_total", "Computed only to make a prefill call's rows equal")
+output_tokens = Counter("replyline_worker_output_tokens_total", "Tokens generated")
+served = Counter("replyline_worker_requests_total", "Requests that got a terminal event", ["status", "reason"])
+worker_answers = Counter("replyline_worker_answers_total", "The worker's answers, by whose words they are", ["source"])
+infer = Counter("infer_total", "The worker's answers", ["status"])
+infer_duration = Histogram("infer_duration_seconds", "The worker's intake to the answer's end", buckets=_LATENCY_S)
+queue_time = Histogram("replyline_worker_queue_seconds", "Intake to first engine step", buckets=_LATENCY_S)
+first_token = Histogram("replyline_worker_first_token_seconds", "Intake to first token", buckets=_LATENCY_S)
+outcomes = Counter(
+    "replyline_worker_outcomes_total",
+    "Requests by what came of the promise: kept, missed, failed, or withdrawn by the client in time",
+    ["outcome"],
+)
+model_info = Gauge(
+    "replyline_worker_model_info",
+    "1; its labels say what this worker computes with, the same as long as it lives",
+    ["model", "revision", "engine", "release"],
+)
+begun_late = Counter(
+    "replyline_worker_begun_late_total", "Requests whose first engine step was after their first-token deadline"
+)
+wrong_bucket = Counter("replyline_worker_wrong_bucket_total", "Requests found in another bucket than their length's")
+partitions_paused = Gauge("replyline_worker_intake_paused", "1 while intake waits for the scheduler")
+cancels_remembered = Gauge("replyline_worker_cancels_remembered", "Cancels of requests that may still come")
+cancels_forgotten = Counter(
+    "replyline_worker_cancels_forgotten_total", "Cancels forgotten within two minutes, for want of room"
+)
+consumer_lag = Gauge("replyline_worker_consumer_lag", "Records of its partitions not yet committed", ["bucket"])
+reply_time = Histogram(
+    "replyline_worker_publish_seconds", "A round of replies: produce to acknowledgement", buckets=_LATENCY_S
+)
+history_unavailable = Counter("replyline_history_unavailable_total", "Answers given without Redis")
+
+skipped = Counter("replyline_worker_skipped_total", "Expired records passed over: their gateway had answered")
+clock_skewed = Counter("replyline_worker_clock_skewed_total", "Requests whose producer's clock was off, as logged")
+cost_ratio = Histogram(
+    "replyline_worker_cost_ratio",
+    "Actual by predicted time of an engine call",
+    ["kind"],
+    buckets=(0.5, 0.7, 0.8, 0.9, 0.95, 1.05, 1.1, 1.2, 1.5, 2, 4),
+)
+
+# --- what was computed of conversations
+kv_tokens = Counter("replyline_kv_tokens_total", "Prompt tokens that were not computed, by where they stood", ["level"])
+kv_decisions = Counter("replyline_kv_decisions_total", "What was decided of blocks that Redis has", ["decision"])
+kv_predicted_load = Histogram("replyline_kv_predicted_load_seconds", "Of the blocks Redis has", buckets=_LATENCY_S)
+kv_predicted_recompute = Histogram(
+    "replyline_kv_predicted_recompute_seconds", "Of the same tokens on the engine", buckets=_LATENCY_S
+)
+kv_load_time = Histogram("replyline_kv_load_seconds", "Asking Redis and loading from it", buckets=_LATENCY_S)
+kv_save_time = Histogram("replyline_kv_save_seconds", "Encoding and writing a turn, after its end", buckets=_LATENCY_S)
+kv_loaded_bytes = Counter("replyline_kv_loaded_bytes_total", "Read from Redis")
+kv_written_bytes = Counter("replyline_kv_written_bytes_total", "Written to Redis: only what was not there")
+kv_dropped = Counter("replyline_kv_dropped_total", "Blocks dropped, and turns that were not kept", ["reason"])
+kv_host_bytes = Gauge("replyline_kv_host_bytes", "Host memory that holds blocks")
+
+# --- both
+Faulty = Literal["answer", "connection", "handoff", "history", "kv", "record", "task"]
+faults = Counter("replyline_faults_total", "Our own faults, by what each has harmed: one of these, no other", ["what"])
+for _what in get_args(Faulty):  # each from 0: an alert sees the first
+    faults.labels(_what)
+dead_letters = Counter("replyline_dead_letters_total", "Records that could not be decoded or served", ["reason"])
+DEAD_LETTER_REASONS: Final = (
+    "invalid_record", "invalid_field", "header_mismatch", "reply_topic_not_allowed", "tenant_not_allowed",
+    "input_too_long", "record_too_large", "unknown_topic", "internal", "poison",
+)  # fmt: skip
+for _reason in DEAD_LETTER_REASONS:  # each from 0: an alert sees the first
+    dead_letters.labels(_reason)
+dead_letters_waiting = Gauge("replyline_dead_letters_waiting", "Records set aside whose dead letter does not stand yet")
+records_ignored = Counter(
+    "replyline_records_ignored_total",
+    "Records given up and kept nowhere: a report, cancel or erasure that cannot be read, a reply that no topic takes",
+    ["what"],
+)
+for _what in ("report", "cancel", "erasure", "reply"):
+    records_ignored.labels(_what)
+commit_time = Histogram("replyline_commit_seconds", "An offset commit", buckets=_LATENCY_S)
+rebalances = Counter("replyline_rebalances_total", "Times that a consumer group gave this process its partitions anew")
+commits_failed = Counter("replyline_commits_failed_total", "Offset commits refused (a rebalance)")
+publish_retries = Counter("replyline_publish_retries_total", "Terminal events sent again after a failed produce")
+ready = Gauge("replyline_ready", "1 while /ready has nothing against it", ["check"])
+draining = Gauge("replyline_draining", "1 while the process finishes what is in flight before it ends")
+event_loop_lag = Histogram(
+    "replyline_event_loop_lag_seconds", "How late a task that sleeps was woken", buckets=_PAUSE_S
+)
+clock_set = Gauge("replyline_clock_set_seconds", "By how much the wall clock was set since the process began")
+gc_pause = Histogram("replyline_gc_pause_seconds", "A round of the garbage collector", buckets=_PAUSE_S)
+
+faq_entries = Gauge("replyline_faq_entries", "FAQ entries that are searched", ["language"])
+faq_reloads = Counter("replyline_faq_reloads_total", "Reads of the FAQ's file after it had changed", ["outcome"])
+for _outcome in ("reloaded", "failed"):
+    faq_reloads.labels(_outcome)
+
+traces_kept = Counter("replyline_traces_kept_total", "Traces kept, by the first rule that kept them", ["why"])
+traces_sent = Counter("replyline_traces_sent_total", "Traces that the store has taken")
+traces_dropped = Counter("replyline_traces_dropped_total", "Kept traces that are lost, with all their spans", ["why"])
+for _why in ("missed", "slow", "sampled"):  # shown as 0 before the first: a rate begins there
+    traces_kept.labels(_why)
+
+# --- the machine, as the process sees it
+machine_cpu = Counter("replyline_machine_cpu_seconds_total", "Of all cores, by what they did", ["mode"])
+machine_memory = Gauge("replyline_machine_memory_bytes", "Of the machine, not of a container", ["state"])
+gpu_utilization = Gauge("replyline_gpu_utilization_ratio", "Share of time with a kernel running", ["gpu"])
+gpu_memory = Gauge("replyline_gpu_memory_bytes", "Of the device, whoever uses it", ["gpu", "state"])
+gpu_temperature = Gauge("replyline_gpu_temperature_celsius", "Of the device", ["gpu"])
+gpu_power = Gauge("replyline_gpu_power_watts", "Drawn by the device", ["gpu"])
+
+
+def exposition() -> tuple[str, bytes]:
+    """(content type, body) for `/metrics`."""
+    return CONTENT_TYPE_LATEST, generate_latest()

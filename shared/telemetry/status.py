@@ -1,0 +1,87 @@
+"""`/health`, `/ready`, `/ready/strict` and `/metrics`, the same for every process, on a port for operators.
+
+Healthy: the process runs. Ready: it takes traffic. Degraded: it takes traffic and lacks something that it can do
+without; `/ready` says so in its body, and to Envoy in a header. `/ready/strict` is ready only where nothing is missing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+
+from shared.telemetry import metrics
+
+# What Envoy's health check takes for "send here when nobody else is whole".
+_DEGRADED: Final = {"x-envoy-degraded": "true"}
+
+
+@dataclass(slots=True)
+class Readiness:
+    """Named checks; each returns None when fine, else what is missing. Without one that is in `optional` a process
+    serves all the same."""
+
+    checks: dict[str, Callable[[], str | None]] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()
+
+    def missing(self) -> dict[str, str]:
+        return {name: problem for name, check in self.checks.items() if (problem := check()) is not None}
+
+    def page(self, *, strict: bool) -> Response:
+        missing = self.missing()
+        if missing.keys() - (frozenset() if strict else self.optional):
+            return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "missing": missing})
+        if missing:
+            return _json(HTTPStatus.OK, {"status": "degraded", "missing": missing}, _DEGRADED)
+        return _json(HTTPStatus.OK, {"status": "ready"})
+
+
+def http_response(status: HTTPStatus, content_type: str, body: bytes, extra: dict[str, str] | None = None) -> Response:
+    headers = Headers({"Content-Type": content_type, "Content-Length": str(len(body)), "Connection": "close"})
+    headers.update(extra or {})
+    return Response(status.value, status.phrase, headers, body)
+
+
+def status_page(path: str, readiness: Readiness) -> Response | None:
+    """The answer to one of the four paths, None for any other."""
+    match path:
+        case "/health":
+            return _json(HTTPStatus.OK, {"status": "ok"})
+        case "/ready":
+            return readiness.page(strict=False)
+        case "/ready/strict":
+            return readiness.page(strict=True)
+        case "/metrics":
+            return _exposition(readiness)
+    return None
+
+
+def _exposition(readiness: Readiness) -> Response:
+    missing = readiness.missing()
+    metrics.ready.clear()
+    for name in readiness.checks:
+        metrics.ready.labels(name).set(name not in missing)
+    content_type, body = metrics.exposition()
+    return http_response(HTTPStatus.OK, content_type, body)
+
+
+async def serve_status(host: str, port: int, readiness: Readiness) -> Server:
+    """An HTTP server with just these pages. Raises `OSError` when it cannot bind."""
+
+    def process_request(_: ServerConnection, request: Request) -> Response:
+        page = status_page(request.path.partition("?")[0], readiness)
+        told = b"try /health, /ready, /ready/strict or /metrics\n"
+        return page or http_response(HTTPStatus.NOT_FOUND, "text/plain", told)
+
+    async def never(_: ServerConnection) -> None:
+        """Every request was answered in `process_request`."""
+
+    return await serve(never, host, port, process_request=process_request)
+
+
+def _json(status: HTTPStatus, value: object, extra: dict[str, str] | None = None) -> Response:
+    return http_response(status, "application/json", msgspec.json.encode(value), extra)

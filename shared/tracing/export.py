@@ -1,0 +1,118 @@
+"""Traces on their way to a store, on a thread of their own: nobody waits for it, and nothing fails without it.
+
+What is handed over is facts; the thread makes spans of them. It is bounded: while the store is away or slow, what does
+not fit is dropped and counted. That it is away is said once, and once that it is back.
+"""
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from shared.process.extras import install_command
+from shared.settings.tracing import TracingSettings
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+from shared.tracing.spans import Trace
+
+MOST_WAITING: Final = 4_096
+_BATCH: Final = 16
+_PERIOD_S: Final = 0.5
+_STOP_S: Final = 5.0
+_SWITCH_INTERVAL_S: Final = 0.0005
+
+Facts = TypeVar("Facts")
+
+log = get_logger()
+
+
+Send = Callable[[Sequence[Trace]], bool]
+
+
+def open_exporter(settings: TracingSettings, spans_of: Callable[[Facts], Trace]) -> "TraceExporter[Facts] | None":
+    """Started. None where no store is named, and where the packages that speak to one are missing: that is said, and
+    requests are served."""
+    if not settings.endpoint:
+        return None
+    try:
+        from shared.tracing.otlp import OtlpSender
+    except ImportError as error:
+        log.warning("tracing_off", missing=error.name, action=f"type: {install_command('tracing')}")
+        return None
+    exporter = TraceExporter(spans_of=spans_of, send=OtlpSender(settings), endpoint=settings.endpoint)
+    # Making spans is work in Python: whoever waits for the interpreter meanwhile gets it sooner than after its 5 ms.
+    sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL_S))
+    exporter.start()
+    return exporter
+
+
+@dataclass(slots=True, kw_only=True)
+class TraceExporter(Generic[Facts]):
+    """`spans_of` and `send` are called on the thread; `send` says whether the store took them. `stop` sends what waits,
+    for a while."""
+
+    spans_of: Callable[[Facts], Trace]
+    send: Send
+    endpoint: str
+    _facts: deque[Facts] = field(default_factory=deque)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _away: bool = False
+    _thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, facts: Facts) -> None:
+        """From any thread; never waits."""
+        if len(self._facts) >= MOST_WAITING:
+            metrics.traces_dropped.labels("full").inc()
+            return
+        self._facts.append(facts)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(_STOP_S)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_PERIOD_S):
+            self.send_all()
+        self.send_all()
+
+    def send_all(self) -> None:
+        """What waits, in batches."""
+        while self._facts:
+            batch = [self._facts.popleft() for _ in range(min(_BATCH, len(self._facts)))]
+            try:
+                taken = self.send([self.spans_of(facts) for facts in batch])
+            except Exception:  # a fault of our own ends no more than these traces
+                metrics.traces_dropped.labels("internal").inc(len(batch))
+                log.exception("traces_failed")
+                continue
+            if taken:
+                self._took(len(batch))
+            else:
+                self._refused(len(batch))
+
+    def _took(self, num_traces: int) -> None:
+        metrics.traces_sent.inc(num_traces)
+        if self._away:
+            self._away = False
+            log.info("traces_sent_again", endpoint=self.endpoint)
+
+    def _refused(self, num_traces: int) -> None:
+        if self._stopping.is_set():  # the others would be no more welcome
+            num_traces += len(self._facts)
+            self._facts.clear()
+        metrics.traces_dropped.labels("store").inc(num_traces)
+        if not self._away:
+            self._away = True
+            log.warning(
+                "traces_dropped",
+                endpoint=self.endpoint,
+                means="the trace store cannot be reached or does not take them; requests are served",
+            )

@@ -1,0 +1,110 @@
+"""A trace as a tree of spans, made from times that are known at its end. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from shared.tracing.context import TraceContext
+
+Attribute = str | int | float | tuple[str, ...]
+Attributes = Mapping[str, Attribute]
+Kind = Literal["internal", "server", "producer", "consumer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Who did it: a gateway or a worker, and which of them."""
+
+    role: Literal["gateway", "worker"]
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    name: str
+    unix_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """`parent_id` of the root is that of whoever asked. `links` are spans of the same trace that led to it. `error` is
+    OpenTelemetry's status description; empty: none."""
+
+    name: str
+    kind: Kind
+    process: Process
+    span_id: int
+    parent_id: int | None
+    start_unix_ms: float
+    end_unix_ms: float
+    attributes: Attributes
+    events: tuple[Event, ...] = ()
+    links: tuple[int, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    trace_id: int
+    spans: Sequence[Span]
+
+
+@dataclass(slots=True)
+class SpanTree:
+    """Spans as they are added, the root first. None ends before it starts, and each lies within its parent: what two
+    machines' clocks say otherwise, or what went on after its parent's end, is cut to it."""
+
+    context: TraceContext
+    spans: list[Span] = field(default_factory=list)
+
+    def add(
+        self,
+        name: str,
+        start_unix_ms: float,
+        end_unix_ms: float,
+        *,
+        process: Process,
+        parent: Span | None = None,
+        kind: Kind = "internal",
+        attributes: Attributes | None = None,
+        events: Sequence[Event] = (),
+        links: Sequence[int] = (),
+        error: str = "",
+    ) -> Span:
+        """Of the numbers that `TraceContext.child_id` takes a span has its place in the order."""
+        start, end = start_unix_ms, max(start_unix_ms, end_unix_ms)
+        if parent is not None:
+            start, end = _within(parent, start), _within(parent, end)
+        span = Span(
+            name=name,
+            kind=kind,
+            process=process,
+            span_id=self.context.child_id(len(self.spans)),
+            parent_id=self.context.parent_id if parent is None else parent.span_id,
+            start_unix_ms=start,
+            end_unix_ms=end,
+            attributes=attributes or {},
+            events=tuple(Event(event.name, min(max(event.unix_ms, start), end)) for event in events),
+            links=tuple(links),
+            error=error,
+        )
+        self.spans.append(span)
+        return span
+
+    def trace(self, *, clock_ms: int = 0) -> Trace:
+        """By a clock that is so far ahead of the spans' times."""
+        spans = [_later(span, clock_ms) for span in self.spans] if clock_ms else self.spans
+        return Trace(self.context.trace_id, spans)
+
+
+def _later(span: Span, ms: int) -> Span:
+    return replace(
+        span,
+        start_unix_ms=span.start_unix_ms + ms,
+        end_unix_ms=span.end_unix_ms + ms,
+        events=tuple(Event(event.name, event.unix_ms + ms) for event in span.events),
+    )
+
+
+def _within(parent: Span, unix_ms: float) -> float:
+    return min(max(unix_ms, parent.start_unix_ms), parent.end_unix_ms)

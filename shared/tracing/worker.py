@@ -1,0 +1,170 @@
+"""What a worker did for a request, as spans. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from shared.tracing import conventions as names
+from shared.tracing.spans import Attribute, Attributes, Process, Span, SpanTree
+from shared.wire.messages import Reason, ReplyDone, Status, Usage, WorkerTimes
+
+PROVIDER = "replyline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerHalf:
+    """A worker's word on how it ended, without the text; `heard_unix_ms` by the clock of who heard it."""
+
+    times: WorkerTimes
+    status: Status
+    reason: Reason
+    model: str | None
+    usage: Usage
+    heard_unix_ms: float
+
+    @classmethod
+    def of(cls, done: ReplyDone, heard_unix_ms: float, *, clock_ms: int = 0) -> "WorkerHalf | None":
+        """None where the worker kept no times: nobody had asked it to. The wire's time, which they are in, is
+        `clock_ms` ahead of the hearer's."""
+        if done.times is None:
+            return None
+        return cls(
+            times=shifted(done.times, -clock_ms),
+            status=done.status,
+            reason=done.reason,
+            model=done.model,
+            usage=done.usage,
+            heard_unix_ms=heard_unix_ms,
+        )
+
+
+def clock_shift_ms(times: WorkerTimes, earliest_unix_ms: float, latest_unix_ms: float) -> float:
+    """By how much a worker's times are to be moved to lie where they must: after its request was sent and before its
+    end was heard. 0 where they do, or where nothing helps."""
+    too_early = earliest_unix_ms - times.arrived_unix_ms
+    too_late = times.ended_unix_ms - latest_unix_ms
+    if too_early > 0:
+        return too_early
+    return -too_late if too_late > 0 else 0.0
+
+
+def shifted(times: WorkerTimes, shift_ms: float) -> WorkerTimes:
+    """All of them later by so much."""
+    if not shift_ms:
+        return times
+
+    def by(unix_ms: float | None) -> float | None:
+        return None if unix_ms is None else unix_ms + shift_ms
+
+    return msgspec.structs.replace(
+        times,
+        arrived_unix_ms=times.arrived_unix_ms + shift_ms,
+        ready_unix_ms=times.ready_unix_ms + shift_ms,
+        ended_unix_ms=times.ended_unix_ms + shift_ms,
+        kv_asked_unix_ms=by(times.kv_asked_unix_ms),
+        kv_found_unix_ms=by(times.kv_found_unix_ms),
+        started_unix_ms=by(times.started_unix_ms),
+        prefilled_unix_ms=tuple(end + shift_ms for end in times.prefilled_unix_ms),
+        first_token_unix_ms=by(times.first_token_unix_ms),
+    )
+
+
+def add_worker_spans(
+    tree: SpanTree,
+    half: WorkerHalf,
+    *,
+    parent: Span | None,
+    topic: Attributes,
+    links: Sequence[int] = (),
+    attributes: Attributes | None = None,
+    error: str = "",
+) -> Span:
+    """Process → prepare (KV), queue, inference (prefill by chunks, decode). `topic` says where the request stood."""
+    times, process = half.times, Process("worker", half.times.worker_id)
+    whole = tree.add(
+        f"process {topic[names.MESSAGING_DESTINATION_NAME]}",
+        times.arrived_unix_ms,
+        times.ended_unix_ms,
+        process=process,
+        parent=parent,
+        kind="consumer",
+        attributes={
+            **topic,
+            names.MESSAGING_OPERATION_NAME: "process",
+            names.MESSAGING_OPERATION_TYPE: "process",
+            names.STATUS: half.status,
+            names.REASON: half.reason,
+            **(attributes or {}),
+        },
+        links=links,
+        error=error or ("the engine failed" if half.status == "failed" else ""),
+    )
+    prepare = tree.add("prepare", times.arrived_unix_ms, times.ready_unix_ms, process=process, parent=whole)
+    if times.kv_asked_unix_ms is not None and times.kv_found_unix_ms is not None:
+        tree.add("restore kv", times.kv_asked_unix_ms, times.kv_found_unix_ms, process=process, parent=prepare)
+    started = times.started_unix_ms
+    waited = times.ended_unix_ms if started is None else started
+    tree.add("queue", times.ready_unix_ms, waited, process=process, parent=whole)
+    if started is not None:
+        _add_inference(tree, half, started, whole)
+    return whole
+
+
+def _add_inference(tree: SpanTree, half: WorkerHalf, started_unix_ms: float, whole: Span) -> None:
+    times, process = half.times, whole.process
+    inference = tree.add(
+        f"chat {half.model}" if half.model else "chat",
+        started_unix_ms,
+        times.ended_unix_ms,
+        process=process,
+        parent=whole,
+        attributes=_inference_attributes(half),
+    )
+    first = times.first_token_unix_ms
+    prefill = tree.add(
+        "prefill",
+        started_unix_ms,
+        times.ended_unix_ms if first is None else first,
+        process=process,
+        parent=inference,
+        attributes={
+            names.GEN_AI_USAGE_INPUT_TOKENS: half.usage.input_tokens,
+            names.CACHED_TOKENS: half.usage.cached_tokens,
+        },
+    )
+    start = started_unix_ms
+    for number, end in enumerate(times.prefilled_unix_ms):
+        tree.add("prefill chunk", start, end, process=process, parent=prefill, attributes={names.CHUNK: number})
+        start = end
+    if first is not None:
+        tree.add(
+            "decode",
+            first,
+            times.ended_unix_ms,
+            process=process,
+            parent=inference,
+            attributes={names.GEN_AI_USAGE_OUTPUT_TOKENS: half.usage.output_tokens},
+        )
+
+
+def _inference_attributes(half: WorkerHalf) -> dict[str, Attribute]:
+    attributes: dict[str, Attribute] = {
+        names.GEN_AI_OPERATION_NAME: "chat",
+        names.GEN_AI_PROVIDER_NAME: PROVIDER,
+        names.GEN_AI_USAGE_INPUT_TOKENS: half.usage.input_tokens,
+        names.GEN_AI_USAGE_OUTPUT_TOKENS: half.usage.output_tokens,
+        names.GEN_AI_RESPONSE_FINISH_REASONS: (half.reason,),
+    }
+    if half.model is not None:
+        attributes[names.GEN_AI_REQUEST_MODEL] = half.model
+    return attributes
+
+
+def topic_attributes(topic: str, place: tuple[int, int] | None) -> dict[str, Attribute]:
+    """Of a record in Kafka; `place` is its partition and offset, None where it is not known."""
+    attributes: dict[str, Attribute] = {names.MESSAGING_SYSTEM: "kafka", names.MESSAGING_DESTINATION_NAME: topic}
+    if place is not None:
+        attributes[names.MESSAGING_DESTINATION_PARTITION_ID] = str(place[0])
+        attributes[names.MESSAGING_KAFKA_OFFSET] = place[1]
+    return attributes

@@ -1,0 +1,177 @@
+"""Bytes to messages and back: JSON and MessagePack, with errors that name the field and the remedy."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from shared.errors import ProtocolError
+from shared.wire.messages import (
+    CLIENT_TYPES,
+    ChatRequest,
+    ClientMessage,
+    Erase,
+    Message,
+    Notice,
+    Reply,
+    ServerMessage,
+    WorkerReport,
+)
+
+T = TypeVar("T")
+
+JSON: Final = "application/json"
+MSGPACK: Final = "application/msgpack"
+
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.?(.*)`$")
+
+# What msgspec raises for bytes that are no message: a wrong form, text that is not UTF-8, nesting without end.
+_UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+
+
+class _Head(Struct):
+    """As much of a client's message as an error can be pinned to."""
+
+    type: Any = None
+    event_id: Any = None
+
+
+_head_from_json = msgspec.json.Decoder(_Head).decode
+_head_from_msgpack = msgspec.msgpack.Decoder(_Head).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[T]):
+    """One encoding of one direction. `name` is the WebSocket subprotocol or the Kafka content type."""
+
+    name: str
+    is_text: bool
+    encode: Callable[[Message], bytes]
+    decode: Callable[[Any], T]
+
+
+def client_decoder(*, text: bool) -> Callable[[bytes | str], ClientMessage]:
+    """A decoder of client messages that raises `ProtocolError` with `event_id` where the client gave one."""
+    decode: Callable[[Any], ClientMessage] = (
+        msgspec.json.Decoder(ClientMessage).decode if text else msgspec.msgpack.Decoder(ClientMessage).decode
+    )
+    head = _head_from_json if text else _head_from_msgpack
+    malformed = "bad_json" if text else "bad_msgpack"
+
+    def decode_client(data: bytes | str) -> ClientMessage:
+        try:
+            return decode(data)
+        except msgspec.ValidationError as error:
+            raise _explain(error, head, data) from None
+        except _UNREADABLE as error:
+            form = "JSON" if text else "MessagePack"
+            raise ProtocolError(malformed, f"not valid {form}: {error}; send one object a message") from None
+
+    return decode_client
+
+
+def _explain(error: msgspec.ValidationError, head: Callable[[Any], _Head], data: bytes | str) -> ProtocolError:
+    """Turn msgspec's message into the protocol's: which field, what was expected."""
+    try:
+        kind = head(data).type
+    except _UNREADABLE:
+        return ProtocolError("invalid_field", "a message is one object with a `type`", param="type")
+    if kind is None or (isinstance(kind, str) and kind not in CLIENT_TYPES):
+        known = ", ".join(sorted(CLIENT_TYPES))
+        return ProtocolError("unknown_type", f"unknown message type {_short(kind)}; known: {known}", param="type")
+    message = str(error)
+    found = _PATH.search(message)
+    missing = re.search(r"required field `(\w+)`", message)
+    param = missing.group(1) if missing else found.group(1) if found and found.group(1) else None
+    name = kind if isinstance(kind, str) else "type"
+    return ProtocolError("invalid_field", f"{name}: {_cut(_PATH.sub('', message), 200)}", param=param)
+
+
+def _short(value: object) -> str:
+    return _cut(repr(value), 40)
+
+
+def _cut(text: str, limit: int) -> str:
+    """What a client sent may stand in what it is told, but not all of it."""
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+def event_id_of(data: bytes | str, *, text: bool) -> str | None:
+    """The `event_id` of a message that could not be decoded, so that its error finds its sender's request."""
+    if isinstance(data, str) and not text:
+        return None  # a text frame where MessagePack is spoken
+    try:
+        value = (_head_from_json if text else _head_from_msgpack)(data).event_id  # type: ignore[arg-type]
+    except _UNREADABLE:
+        return None
+    return value if isinstance(value, str) and len(value) <= 64 else None  # noqa: PLR2004 - the protocol's bound
+
+
+json_encode: Final = msgspec.json.Encoder().encode
+msgpack_encode: Final = msgspec.msgpack.Encoder().encode
+
+GATEWAY_CODECS: Final[dict[str, Codec[ClientMessage]]] = {
+    "chat.v1.json": Codec("chat.v1.json", True, json_encode, client_decoder(text=True)),
+    "chat.v1.msgpack": Codec("chat.v1.msgpack", False, msgpack_encode, client_decoder(text=False)),
+}
+CLIENT_CODECS: Final[dict[str, Codec[ServerMessage]]] = {
+    "chat.v1.json": Codec("chat.v1.json", True, json_encode, msgspec.json.Decoder(ServerMessage).decode),
+    "chat.v1.msgpack": Codec("chat.v1.msgpack", False, msgpack_encode, msgspec.msgpack.Decoder(ServerMessage).decode),
+}
+
+_reply_from_msgpack: Callable[[bytes], Reply] = msgspec.msgpack.Decoder(Reply).decode
+_notice_from_msgpack: Callable[[bytes], Notice] = msgspec.msgpack.Decoder(Notice).decode
+_erase_from_msgpack = msgspec.msgpack.Decoder(Erase).decode
+_report_from_msgpack = msgspec.msgpack.Decoder(WorkerReport).decode
+_request_decoders: Final[dict[str, Callable[[bytes], ChatRequest]]] = {
+    MSGPACK: msgspec.msgpack.Decoder(ChatRequest).decode,
+    JSON: msgspec.json.Decoder(ChatRequest).decode,
+}
+
+
+def decode_request(value: bytes | None, content_type: str = MSGPACK) -> ChatRequest:
+    """A record's `ChatRequest`, by its content type. Raises `ProtocolError` for anything else."""
+    if value is None:
+        raise ProtocolError("invalid_record", "the record has no value; write a chat.request")
+    decode = _request_decoders.get(content_type.partition(";")[0].strip().lower())
+    if decode is None:
+        raise ProtocolError("invalid_record", f"content-type {_short(content_type)}; write {MSGPACK} or {JSON}")
+    try:
+        return decode(value)
+    except _UNREADABLE as error:
+        raise ProtocolError("invalid_record", f"not a chat.request ({content_type}): {error}") from None
+
+
+def decode_reply(value: bytes | None) -> Reply:
+    """A record's reply. Raises `ProtocolError` for anything else."""
+    try:
+        return _reply_from_msgpack(value or b"")
+    except _UNREADABLE as error:
+        raise ProtocolError("invalid_record", f"not a reply: {error}") from None
+
+
+def decode_notice(value: bytes | None) -> Notice:
+    """A record's `Cancel` or `Adopt`. Raises `ProtocolError` for anything else."""
+    try:
+        return _notice_from_msgpack(value or b"")
+    except _UNREADABLE as error:
+        raise ProtocolError("invalid_record", f"neither a chat.cancel nor a chat.adopt: {error}") from None
+
+
+def decode_erase(value: bytes | None) -> Erase:
+    """A record's `Erase`. Raises `ProtocolError` for anything else."""
+    try:
+        return _erase_from_msgpack(value or b"")
+    except _UNREADABLE as error:
+        raise ProtocolError("invalid_record", f"not a chat.erase: {error}") from None
+
+
+def decode_report(value: bytes) -> WorkerReport:
+    """A record's `WorkerReport`. Raises `ProtocolError` for anything else."""
+    try:
+        return _report_from_msgpack(value)
+    except _UNREADABLE as error:
+        raise ProtocolError("invalid_record", f"not a chat.worker: {error}") from None

@@ -1,0 +1,47 @@
+"""The promise: one absolute deadline, carried from the socket to the last token.
+
+Times are Unix milliseconds: on the wire by the wall clock, the one that a gateway and a worker on different machines
+can share; in a process by its own (`shared.process.clock`).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+# 2001-09-09 … 2286-11-20 as seconds; as milliseconds, days of 1970 in which nothing was asked.
+_FIRST_SECONDS: Final = 1_000_000_000
+_LAST_SECONDS: Final = 9_999_999_999
+_MAX_DIGITS: Final = 16  # of the largest integer that every reader holds exactly, 2^53 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadline:
+    """`first_token_unix_ms` is soft: past it, without a token, the fallback answers. `deadline_unix_ms` is hard:
+    what is not written by then is cut."""
+
+    first_token_unix_ms: int
+    deadline_unix_ms: int
+
+    @classmethod
+    def after(cls, now_unix_ms: float, *, first_token_ms: int, whole_ms: int) -> "Deadline":
+        """The deadline of a request received now. A soft deadline beyond the hard one is brought back to it."""
+        hard = int(now_unix_ms) + whole_ms
+        return cls(first_token_unix_ms=min(int(now_unix_ms) + first_token_ms, hard), deadline_unix_ms=hard)
+
+    def later(self, ms: int) -> "Deadline":
+        """The same by a clock that is so far ahead."""
+        return Deadline(first_token_unix_ms=self.first_token_unix_ms + ms, deadline_unix_ms=self.deadline_unix_ms + ms)
+
+    def expired(self, now_unix_ms: float, *, started: bool) -> bool:
+        """Whether an answer that has (`started`) or has not yet a first token is now too late."""
+        return now_unix_ms >= (self.deadline_unix_ms if started else self.first_token_unix_ms)
+
+
+def reads_as_seconds(unix_ms: int) -> bool:
+    """Whether what should be Unix milliseconds is plainly Unix seconds: ten digits, as every time in seconds has them
+    from 2001 to 2286."""
+    return _FIRST_SECONDS <= unix_ms <= _LAST_SECONDS
+
+
+def parse_unix_ms(text: bytes) -> int | None:
+    """A time as a header has it: up to sixteen digits. None for anything else."""
+    return int(text) if text.isdigit() and len(text) <= _MAX_DIGITS else None

@@ -1,0 +1,50 @@
+"""The end of an answer that cannot be given: what its asker is told."""
+
+from typing import Final, Literal
+
+from shared.errors import ProtocolError
+from shared.wire.messages import ErrorDetail, ReplyDone, Timings, Usage
+
+OWN_FAULT: Final = ErrorDetail(
+    type="server_error",
+    code="internal",
+    message="a fault of Replyline's own in this answer; ask again",
+    retryable=True,
+)
+
+
+def failed_end(
+    request_id: str,
+    session_id: str,
+    error: ErrorDetail,
+    *,
+    attempt: int,
+    text: str = "",
+    origin: Literal["worker", "gateway"] = "worker",
+) -> ReplyDone:
+    """`text` is what was told of the answer before."""
+    return ReplyDone(
+        request_id=request_id,
+        session_id=session_id,
+        attempt=attempt,
+        status="failed",
+        reason="internal",
+        source="model",
+        output_text=text,
+        usage=Usage(),
+        timings=Timings(),
+        error=error,
+        origin=origin,
+    )
+
+
+def detail_of(error: ProtocolError) -> ErrorDetail:
+    """What was wrong with a message, as it is told to whoever sent it."""
+    return ErrorDetail(
+        type=error.kind,
+        code=error.code,
+        message=str(error),
+        retryable=error.retriable,
+        param=error.param,
+        retry_after_ms=error.retry_after_ms,
+    )

@@ -1,0 +1,423 @@
+"""Every message on the wire: WebSocket frames and Kafka records, as one set of Structs.
+
+The same Structs give the JSON form, the MessagePack form and the JSON Schema. Names follow OpenAI's Realtime API.
+A field without a default is always on the wire; one with a default is left out while it has that default. Unknown
+fields are ignored both ways, so new fields are added with a default.
+"""
+
+from typing import Annotated, Final, Literal, get_args
+
+from msgspec import Meta, Struct
+
+from shared.errors import ErrorKind
+from shared.wire.fields import (
+    Count,
+    Identifier,
+    MaxOutputTokens,
+    Metadata,
+    Milliseconds,
+    PredictedMs,
+    Seed,
+    Stop,
+    Temperature,
+    Tenant,
+    Text,
+    TopP,
+    Traceparent,
+)
+
+Status = Literal["completed", "incomplete", "cancelled", "failed"]
+Reason = Literal["stop", "max_output_tokens", "deadline", "client", "infeasible", "internal"]
+# Whose words an answer is: "mixed" is the model's with an FAQ entry's in some place, "courtesy" a fixed line that
+# returns a greeting, "unsure" says that nothing is known for sure.
+Source = Literal["model", "mixed", "faq", "courtesy", "unsure", "busy", "handoff"]
+BY_MODEL: Final[frozenset[Source]] = frozenset({"model", "mixed"})
+Bucket = Literal["short", "medium", "long"]
+HandoffReason = Literal["requested", "text", "fallbacks"]
+Rating = Literal["up", "down"]
+RatingReason = Literal["wrong", "incomplete", "unclear", "off_topic", "slow", "other"]
+# What the FAQ, the fallback and the widget speak.
+Language = Literal["en", "zh"]
+
+
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of everything below: immutable, by keyword, defaults left off the wire."""
+
+
+# --- parts of an answer ---------------------------------------------------------------------------------------------
+
+
+class Usage(Message, frozen=True):
+    """Tokens of the whole prompt (system, FAQ entries and history too), those not computed again, and generated."""
+
+    input_tokens: Count = 0
+    cached_tokens: Count = 0
+    output_tokens: Count = 0
+
+
+class Timings(Message, frozen=True):
+    """Where the time went, in milliseconds. `ttft_ms` and `total_ms` run from the gateway's receipt of the request."""
+
+    admission_ms: float | None = None
+    queue_ms: float | None = None
+    prefill_ms: float | None = None
+    ttft_ms: float | None = None
+    total_ms: float | None = None
+
+
+class WorkerTimes(Message, frozen=True):
+    """When a worker did what for an answer, in Unix milliseconds by its own clock: its half of the trace.
+
+    Taken up at `arrived`; from `kv_asked` to `kv_found` it looked for what was computed before; `ready` to be computed;
+    `started` with the first step; `prefilled` is the end of each chunk of the prompt."""
+
+    worker_id: str
+    arrived_unix_ms: float
+    ready_unix_ms: float
+    ended_unix_ms: float
+    kv_asked_unix_ms: float | None = None
+    kv_found_unix_ms: float | None = None
+    started_unix_ms: float | None = None
+    prefilled_unix_ms: tuple[float, ...] = ()
+    first_token_unix_ms: float | None = None
+
+
+class Grounding(Message, frozen=True):
+    """A FAQ entry that stood in the prompt, or was itself the answer."""
+
+    id: str
+    question: str
+    answer: str
+
+
+class Replaced(Message, frozen=True):
+    """A stretch of an answer, in characters (code points), that stands where the model named what nothing bears out:
+    words of the FAQ entry `id`, or none at all where `length` is 0."""
+
+    offset: Count
+    length: Count
+    id: str | None = None
+
+
+class ErrorDetail(Message, frozen=True):
+    type: ErrorKind
+    code: str
+    message: str
+    retryable: bool
+    param: str | None = None
+    retry_after_ms: int | None = None
+
+
+class Response(Message, frozen=True):
+    """An answer, whole. `output_text` is the concatenation of its deltas."""
+
+    id: str
+    status: Status
+    reason: Reason
+    source: Source
+    output_text: str
+    usage: Usage
+    timings: Timings
+    model: str | None = None
+    error: ErrorDetail | None = None
+    grounding: tuple[Grounding, ...] = ()
+    replaced: tuple[Replaced, ...] = ()
+
+
+# --- client → gateway -----------------------------------------------------------------------------------------------
+
+
+class Resume(Message, frozen=True):
+    """`age_ms`: how long ago the cursor came, by the client's own count; deadlines go by it, whatever clocks say."""
+
+    cursor: str
+    age_ms: Count | None = None
+
+
+class ClientInfo(Message, frozen=True):
+    name: Annotated[str, Meta(max_length=64)] = ""
+    version: Annotated[str, Meta(max_length=64)] = ""
+
+
+class Consent(Message, frozen=True):
+    """What the customer has agreed to beyond being answered; nothing, unless it stands here. `training`: that the words
+    of this session's requests may be recorded, and models be calibrated on them."""
+
+    training: bool = False
+
+
+class SessionStart(Message, frozen=True, tag="session.start"):
+    token: str | None = None
+    session_id: Identifier | None = None
+    resume: Resume | None = None
+    client: ClientInfo | None = None
+    consent: Consent | None = None
+
+
+class SessionRefresh(Message, frozen=True, tag="session.refresh"):
+    token: str
+
+
+class SessionDelete(Message, frozen=True, tag="session.delete"):
+    """Erases the conversation's history."""
+
+
+class ResponseCreate(Message, frozen=True, tag="response.create"):
+    """Ask. `event_id` is the idempotency key within the session; times are relative to the gateway's receipt."""
+
+    event_id: Identifier
+    input: Text
+    max_output_tokens: MaxOutputTokens | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    seed: Seed | None = None
+    stop: Stop = ()
+    deadline_ms: Milliseconds | None = None
+    first_token_ms: Milliseconds | None = None
+    metadata: Metadata = {}
+    traceparent: Traceparent | None = None
+
+
+class ResponseCancel(Message, frozen=True, tag="response.cancel"):
+    response_id: Identifier | None = None
+    target_event_id: Identifier | None = None
+
+
+class HandoffRequest(Message, frozen=True, tag="handoff.request"):
+    """The customer asks for a person. `event_id` stands in what is said of it; `language` is the one to answer in."""
+
+    event_id: Identifier | None = None
+    language: Language = "en"
+
+
+class _Rated(Message, frozen=True):
+    response_id: Identifier
+    event_id: Identifier | None = None
+    rating: Rating | None = None
+    resolved: bool | None = None
+    reason: RatingReason | None = None
+
+
+class Feedback(_Rated, frozen=True, tag="feedback"):
+    """What the customer thinks of an answer: a rating, whether it settled the matter, or both. The last one counts."""
+
+
+class Pong(Message, frozen=True, tag="pong"):
+    pass
+
+
+ClientMessage = (
+    SessionStart | SessionRefresh | SessionDelete | ResponseCreate | ResponseCancel | HandoffRequest | Feedback | Pong
+)
+
+# --- gateway → client -----------------------------------------------------------------------------------------------
+
+
+class Limits(Message, frozen=True):
+    max_message_bytes: int
+    max_input_tokens: int
+    max_output_tokens: int
+    max_inflight: int
+    messages_per_minute: int
+    first_token_ms: int
+    deadline_ms: int
+
+
+class SessionCreated(Message, frozen=True, tag="session.created"):
+    session_id: str
+    connection_id: str
+    recovered: bool
+    replayed: int
+    limits: Limits
+    heartbeat_s: float
+    expires_at: int | None = None  # Unix milliseconds
+    handoff: bool = False  # a person can be asked for
+
+
+class SessionRefreshed(Message, frozen=True, tag="session.refreshed"):
+    expires_at: int  # Unix milliseconds
+
+
+class SessionDeleted(Message, frozen=True, tag="session.deleted"):
+    session_id: str
+
+
+class SessionClosing(Message, frozen=True, tag="session.closing"):
+    reason: str
+    reconnect_after_ms: int
+
+
+class ResponseCreated(Message, frozen=True, tag="response.created"):
+    """The answer is assured: Kafka has acknowledged the request (acks=all), or the fallback answers at once."""
+
+    response_id: str
+    event_id: str
+    bucket: Bucket
+    eta_ms: int | None = None
+    cursor: str | None = None
+
+
+class ResponseDelta(Message, frozen=True, tag="response.output_text.delta"):
+    """`seq` counts from 0 without gap; `offset` is the number of characters (code points) before this delta."""
+
+    response_id: str
+    seq: int
+    offset: int
+    delta: str
+    cursor: str
+
+
+class ResponseDone(Message, frozen=True, tag="response.done"):
+    response: Response
+    cursor: str
+
+
+class HandoffCreated(Message, frozen=True, tag="handoff.created"):
+    """A person has been asked to take over: Kafka has acknowledged it (acks=all). Told once more to a client that comes
+    back, and to one that asks while it is open, with the same id."""
+
+    handoff_id: str
+    reason: HandoffReason
+    created_at: int  # Unix milliseconds
+    event_id: str | None = None
+
+
+class FeedbackRecorded(_Rated, frozen=True, tag="feedback.recorded"):
+    """What counts of an answer from now on."""
+
+
+class ErrorEvent(Message, frozen=True, tag="error"):
+    error: ErrorDetail
+    event_id: str | None = None
+
+
+class Ping(Message, frozen=True, tag="ping"):
+    pass
+
+
+ServerMessage = (
+    SessionCreated
+    | SessionRefreshed
+    | SessionDeleted
+    | SessionClosing
+    | ResponseCreated
+    | ResponseDelta
+    | ResponseDone
+    | HandoffCreated
+    | FeedbackRecorded
+    | ErrorEvent
+    | Ping
+)
+
+# --- Kafka ----------------------------------------------------------------------------------------------------------
+
+
+class ChatRequest(Message, frozen=True, tag="chat.request"):
+    """A request on `chat.requests*`. Other services must give `id`, `session_id` and `input`; the rest has defaults,
+    filled in from settings by whoever reads it first. Times are absolute, Unix milliseconds. `generation` is the
+    conversation's when it was asked, as gateways count them (`shared.conversation.erasures`); without it
+    `created_unix_ms` tells."""
+
+    id: Identifier
+    session_id: Identifier
+    input: Text
+    tenant: Tenant | None = None
+    max_output_tokens: MaxOutputTokens | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    seed: Seed | None = None
+    stop: Stop = ()
+    created_unix_ms: Count | None = None
+    deadline_unix_ms: Count | None = None
+    first_token_unix_ms: Count | None = None
+    reply_topic: str | None = None
+    reply_partition: Count | None = None
+    metadata: Metadata = {}
+    traceparent: Traceparent | None = None
+    consent: Consent | None = None
+    generation: Count | None = None
+
+
+class ReplyDelta(Message, frozen=True, tag="chat.delta"):
+    """Some text of an answer. `attempt` tells one worker's try at a request from another's (it grows)."""
+
+    request_id: str
+    session_id: str
+    attempt: int
+    seq: int
+    offset: int
+    delta: str
+
+
+class ReplyDone(Message, frozen=True, tag="chat.done"):
+    """An answer's end, with the whole text. The reader keeps the first of a request and drops the rest. A gateway that
+    ends one itself writes it too, for the gateway that its client may come back to. `times` where the request's
+    `traceparent` says that its trace is recorded."""
+
+    request_id: str
+    session_id: str
+    attempt: int
+    status: Status
+    reason: Reason
+    source: Source
+    output_text: str
+    usage: Usage
+    timings: Timings
+    model: str | None = None
+    error: ErrorDetail | None = None
+    grounding: tuple[Grounding, ...] = ()
+    replaced: tuple[Replaced, ...] = ()
+    origin: Literal["worker", "gateway"] = "worker"
+    times: WorkerTimes | None = None
+
+
+class Cancel(Message, frozen=True, tag="chat.cancel"):
+    """Nobody waits for an answer any more; with `reply_partition`, nobody to whom it goes there; with
+    `created_unix_ms`, nobody who asked for it by that request: whoever asks again under the same id does."""
+
+    request_id: Identifier
+    reply_partition: Count | None = None
+    created_unix_ms: Count | None = None
+
+
+class Adopt(Message, frozen=True, tag="chat.adopt"):
+    """An answer's client has come to the gateway of `reply_partition`: it is told there too, from its beginning.
+    `created_unix_ms` is that of its request."""
+
+    request_id: Identifier
+    reply_partition: Count
+    created_unix_ms: Count
+
+
+class Erase(Message, frozen=True, tag="chat.erase"):
+    """A conversation is erased, and is in this generation from now on (`shared.conversation.erasures`): whatever
+    workers and gateways hold of an earlier one is forgotten."""
+
+    tenant: Identifier
+    session_id: Identifier
+    generation: Count
+
+
+class WorkerReport(Message, frozen=True, tag="chat.worker"):
+    """What a worker can still take on; its newest report counts, and a record without a value says that it leaves.
+
+    `partitions` are those that it reads of each bucket's topic; none while its group shares them out anew. By bucket
+    served: `first_token_ms`, predicted from the arrival of a request now to its first token, and
+    `service_ms`, the machine time of one request. `backlog_ms` is that of the waiting requests which are kept."""
+
+    worker_id: Identifier
+    unix_ms: Count
+    buckets: tuple[Bucket, ...]
+    slots: Count
+    running: Count = 0
+    waiting: Count = 0
+    backlog_ms: PredictedMs = 0.0
+    first_token_ms: dict[Bucket, PredictedMs] = {}
+    service_ms: dict[Bucket, PredictedMs] = {}
+    partitions: dict[Bucket, tuple[Count, ...]] = {}
+
+
+Reply = ReplyDelta | ReplyDone
+# What is said of a request after it was asked.
+Notice = Cancel | Adopt
+CLIENT_TYPES: Final = frozenset(str(kind.__struct_config__.tag) for kind in get_args(ClientMessage))

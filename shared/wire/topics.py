@@ -1,0 +1,146 @@
+"""The topics, their headers and keys, and which bucket a prompt belongs to."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+from shared.wire.messages import Bucket
+
+BUCKETS: Final[tuple[Bucket, ...]] = ("short", "medium", "long")
+
+CONTENT_TYPE: Final = "content-type"
+CE_ID: Final = "ce_id"
+CE_TYPE: Final = "ce_type"
+CE_SOURCE: Final = "ce_source"
+CE_SPECVERSION: Final = "ce_specversion"
+TRACEPARENT: Final = "traceparent"
+DEADLINE: Final = "deadline-unix-ms"
+REPLY_TOPIC: Final = "reply-topic"
+REPLY_PARTITION: Final = "reply-partition"
+DEAD_REASON: Final = "dead-letter-reason"
+DEAD_DETAIL: Final = "dead-letter-detail"
+DEAD_ORIGIN: Final = "dead-letter-origin"
+DEAD_LEFT_OUT: Final = "dead-letter-left-out"
+DEAD_REPLAYS: Final = "dead-letter-replays"
+
+BROADCAST_PARTITION: Final = 0
+"""Of `chat.erasures` and `chat.workers`, which every process reads: all is written to it and read from it, however many
+the topic has. A reader has the partitions of its start."""
+
+Headers = Mapping[str, bytes]
+
+# What Kafka takes as a topic's name: org.apache.kafka.common.internals.Topic.
+_LEGAL = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._\-]{1,249}")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """Every topic's name. A prefix keeps several systems apart on one broker."""
+
+    prefix: str = ""
+
+    @property
+    def inbox(self) -> str:
+        """For producers that do not count tokens; the gateways' router forwards to a bucket."""
+        return f"{self.prefix}chat.requests"
+
+    def requests(self, bucket: Bucket) -> str:
+        return f"{self.prefix}chat.requests.{bucket}"
+
+    @property
+    def replies(self) -> str:
+        return f"{self.prefix}chat.replies"
+
+    @property
+    def external_replies(self) -> str:
+        """Where answers go for producers that name no reply topic."""
+        return f"{self.prefix}chat.replies.external"
+
+    @property
+    def cancels(self) -> str:
+        """What nobody waits for any more; the key is the request's."""
+        return f"{self.prefix}chat.cancels"
+
+    @property
+    def erasures(self) -> str:
+        """Conversations that every process is to forget."""
+        return f"{self.prefix}chat.erasures"
+
+    @property
+    def workers(self) -> str:
+        """What each worker can still take on; the key is the worker's id."""
+        return f"{self.prefix}chat.workers"
+
+    @property
+    def handoffs(self) -> str:
+        """Customers who wait for a person; people read it."""
+        return f"{self.prefix}chat.handoffs"
+
+    @property
+    def dead_letters(self) -> str:
+        return f"{self.prefix}chat.dead-letters"
+
+    def all(self, *, request_partitions: int, reply_partitions: int) -> dict[str, int]:
+        """Topic → number of partitions."""
+        return {
+            **{self.requests(bucket): request_partitions for bucket in BUCKETS},
+            self.inbox: request_partitions,
+            self.replies: reply_partitions,
+            self.external_replies: 1,
+            self.cancels: request_partitions,
+            self.erasures: 1,
+            self.workers: 1,
+            self.handoffs: 1,
+            self.dead_letters: 1,
+        }
+
+    def config(self, topic: str) -> dict[str, str]:
+        """What a topic is created with beside the broker's defaults. The broker unpacks what a producer has
+        compressed: readers need no codec, and what unpacks to more than a record may have is refused to its producer.
+        Of a worker only the newest report is kept, and that of one that died without a word for an hour; an open
+        segment is not compacted, so each is short."""
+        config = {"compression.type": "uncompressed"}
+        if topic in {self.inbox, self.cancels} or self.bucket_of(topic) is not None:
+            # By it a producer's clock that is behind is noticed, and a moment ago is found.
+            config["message.timestamp.type"] = "LogAppendTime"
+        if topic == self.workers:
+            config |= {"cleanup.policy": "compact,delete", "retention.ms": "3600000", "segment.ms": "600000"}
+        return config
+
+    def bucket_of(self, topic: str) -> Bucket | None:
+        return next((bucket for bucket in BUCKETS if topic == self.requests(bucket)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketEdges:
+    """Up to which input length, in tokens, a request is short or medium; what is longer is long."""
+
+    short_max_tokens: int
+    medium_max_tokens: int
+
+    def bucket_of(self, num_tokens: int) -> Bucket:
+        if num_tokens <= self.short_max_tokens:
+            return "short"
+        return "medium" if num_tokens <= self.medium_max_tokens else "long"
+
+    def bucket_of_text(self, text: str, count: Callable[[str], int]) -> Bucket:
+        """The same of a text; it is counted only where its bytes do not already tell (no token is less than a byte)."""
+        if self.surely_short(text):
+            return "short"
+        return self.bucket_of(count(text))
+
+    def surely_short(self, text: str) -> bool:
+        return len(text) * 4 <= self.short_max_tokens or len(text.encode()) <= self.short_max_tokens
+
+
+def session_key(tenant: str, session_id: str) -> bytes:
+    """The record key: one conversation's requests stay in order, and on one worker while the group is stable."""
+    return f"{tenant}/{session_id}".encode()
+
+
+def reply_topic_allowed(topic: str, patterns: Sequence[str]) -> bool:
+    """Whether a producer may have its answers sent to this topic (shell patterns; no pattern allows none). What Kafka
+    takes as no topic's name is never allowed."""
+    return _LEGAL.fullmatch(topic) is not None and any(fnmatchcase(topic, pattern) for pattern in patterns)

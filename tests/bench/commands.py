@@ -1,0 +1,399 @@
+"""The options of `replyline bench` and its programs."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from ops.load.commands import compare, knee, produce, traffic
+from ops.load.options import Broker, JsonPath, bench_settings, check_range, ensure_model_of, run, settings_for, typed
+from shared.errors import SettingsError
+from tests.bench.fleet_commands import join, scale
+
+bench_app = typer.Typer(
+    help="Measure: a load of your own, or one of the programs that docs/measured.md's numbers come from.",
+    invoke_without_command=True,
+)
+for _command in (traffic, knee, compare, produce, join, scale):
+    bench_app.command()(_command)
+
+
+@bench_app.callback()
+def load(
+    context: typer.Context,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REPLYLINE_URL",
+            help="a running gateway; without it the bench starts an embedded system of its own, and ends it",
+        ),
+    ] = None,
+    broker: Broker = "embedded",
+    clients: Annotated[
+        int | None, typer.Option(help="closed loop: so many clients, each asks when it is answered [default: 8]")
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="open loop: requests a second on a schedule fixed beforehand; latency from the schedule"),
+    ] = None,
+    arrivals: Annotated[Literal["poisson", "even"], typer.Option(help="of the open loop")] = "poisson",
+    requests: Annotated[int, typer.Option(help="how many are measured")] = 64,
+    warmup: Annotated[int, typer.Option(help="so many more before them, not measured")] = 8,
+    max_output_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
+    input_tokens: Annotated[int | None, typer.Option(help="length of each question, about")] = None,
+    mix: Annotated[
+        str | None, typer.Option(help="lengths by share: short=0.8,long=0.2 (short 24, medium 128, long 400 tokens)")
+    ] = None,
+    deadline_ms: Annotated[int | None, typer.Option(help="of each answer [default: the gateway's]")] = None,
+    connections: Annotated[int | None, typer.Option(help="how many sockets [default: as the limits demand]")] = None,
+    new_sessions: Annotated[
+        bool, typer.Option("--new-sessions", help="a conversation each; else a connection's questions are one")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="of arrivals and questions")] = 0,
+    json_path: JsonPath = None,
+) -> None:
+    """Drive questions over WebSockets and report TTFT, TPOT, end to end, tok/s, answers by source and goodput."""
+    if context.invoked_subcommand is not None:
+        return
+    from ops.load.bench import LoadOptions, bench_load
+
+    options = LoadOptions(
+        url=url,
+        broker=broker,
+        clients=clients,
+        rate=rate,
+        arrivals=arrivals,
+        requests=requests,
+        warmup=warmup,
+        input_tokens=input_tokens,
+        mix=mix,
+        max_output_tokens=max_output_tokens,
+        deadline_ms=deadline_ms,
+        connections=connections,
+        new_sessions=new_sessions,
+        seed=seed,
+        json_path=json_path,
+    )
+    options.check()
+    settings = settings_for(url)
+    run(lambda: bench_load(options, settings, typed(), Console(stderr=True)))
+
+
+@bench_app.command("path")
+def path(
+    rates: Annotated[str, typer.Option(help="requests a second, comma-separated")] = "200,500",
+    seconds: Annotated[float, typer.Option(help="measured at each rate")] = 15.0,
+    warmup: Annotated[float, typer.Option(help="seconds before, at each rate")] = 5.0,
+    arrivals: Annotated[Literal["poisson", "even"], typer.Option(help="of the requests")] = "poisson",
+    json_path: JsonPath = None,
+) -> None:
+    """The path's own cost: no engine time, Apache Kafka; beside a bare prototype of the same hops."""
+    from tests.bench.path import bench_path, parse_rates
+
+    parsed = parse_rates(rates)
+    check_range({"--seconds": seconds})
+    check_range({"--warmup": warmup}, least=0)
+    settings = bench_settings()
+    run(
+        lambda: bench_path(
+            settings,
+            Console(stderr=True),
+            rates=parsed,
+            seconds=seconds,
+            warmup_s=warmup,
+            arrivals=arrivals,
+            json_path=json_path,
+        )
+    )
+
+
+@bench_app.command("stream")
+def stream(
+    clients: Annotated[int, typer.Option(help="closed loop, and the engine's batch")] = 8,
+    requests: Annotated[int, typer.Option(help="measured in each round")] = 96,
+    max_output_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
+    rounds: Annotated[int, typer.Option(help="of the system, the engine alone before and after each")] = 3,
+    json_path: JsonPath = None,
+) -> None:
+    """The whole system's tokens a second, beside those of the engine alone in the same run."""
+    from tests.bench.stream import bench_stream
+
+    counts = {"--clients": clients, "--requests": requests, "--max-output-tokens": max_output_tokens}
+    check_range({**counts, "--rounds": rounds}, least=1)
+    settings = bench_settings()
+    ensure_model_of(settings)
+    run(
+        lambda: bench_stream(
+            settings,
+            Console(stderr=True),
+            clients=clients,
+            requests=requests,
+            max_output_tokens=max_output_tokens,
+            rounds=rounds,
+            json_path=json_path,
+        )
+    )
+
+
+@bench_app.command("gateway")
+def gateway(
+    start: Annotated[int, typer.Option(help="streams at first")] = 200,
+    limit: Annotated[int, typer.Option(help="streams at most")] = 4_000,
+    seconds: Annotated[float, typer.Option(help="measured at each step")] = 4.0,
+    rounds: Annotated[int, typer.Option(help="searches of each server; medians count")] = 1,
+    held: Annotated[int, typer.Option(help="idle connections held (0: leave it out)")] = 5_000,
+    json_path: JsonPath = None,
+) -> None:
+    """Streams, CPU and memory of one gateway process on one core, beside a bare websockets server."""
+    from tests.bench.gateway.capacity import CapacityOptions, bench_gateway
+
+    check_range({"--start": start, "--limit": limit, "--seconds": seconds, "--rounds": rounds}, least=1)
+    check_range({"--held": held}, least=0)
+    if start > limit:
+        raise SettingsError(f"--start {start}: is above --limit {limit}")
+    options = CapacityOptions(start=start, limit=limit, seconds=seconds, rounds=rounds, held=held, json_path=json_path)
+    settings = bench_settings()
+    run(lambda: bench_gateway(settings, options, Console(stderr=True)))
+
+
+@bench_app.command("memory")
+def memory(
+    minutes: Annotated[float, typer.Option(help="of load")] = 10.0,
+    json_path: JsonPath = None,
+) -> None:
+    """A worker's memory with every slot full, and whether it stays flat under load."""
+    from tests.bench.memory import bench_memory
+
+    check_range({"--minutes": minutes})
+    settings = bench_settings()
+    ensure_model_of(settings)
+    run(lambda: bench_memory(settings, Console(stderr=True), minutes=minutes, json_path=json_path))
+
+
+@bench_app.command("backlog")
+def backlog(
+    records: Annotated[int, typer.Option(help="expired requests that wait")] = 100_000,
+    json_path: JsonPath = None,
+) -> None:
+    """How long a worker takes to get through a backlog of requests that are all too late, on Apache Kafka."""
+    from tests.bench.fleet.backlog import bench_backlog
+
+    check_range({"--records": records}, least=1)
+    settings = bench_settings()
+    run(lambda: bench_backlog(settings, Console(stderr=True), records=records, json_path=json_path))
+
+
+@bench_app.command("observability")
+def observability(
+    rounds: Annotated[int, typer.Option(help="of all variants in turn; medians count")] = 60,
+    seconds: Annotated[float, typer.Option(help="of each variant in each round")] = 0.4,
+    clients: Annotated[int, typer.Option(help="closed loop")] = 32,
+    json_path: JsonPath = None,
+) -> None:
+    """What metrics and traces cost: the path without engine time, with neither, with metrics, with traces."""
+    from tests.bench.gateway.observability import bench_observability
+
+    check_range({"--rounds": rounds, "--clients": clients}, least=1)
+    check_range({"--seconds": seconds}, least=0.1)
+    settings = bench_settings()
+    run(
+        lambda: bench_observability(
+            settings, Console(stderr=True), rounds=rounds, seconds=seconds, clients=clients, json_path=json_path
+        )
+    )
+
+
+@bench_app.command("price")
+def price(
+    starts: Annotated[int, typer.Option(help="how often both gateways are started")] = 3,
+    rounds: Annotated[int, typer.Option(help="of each start; medians count")] = 20,
+    questions: Annotated[int, typer.Option(help="to each gateway in each round, one after the other")] = 50,
+    json_path: JsonPath = None,
+) -> None:
+    """What tokens and resume cost: the path without engine time, with both and with neither, in turns."""
+    from tests.bench.gateway.price import PriceOptions, bench_price
+
+    check_range({"--starts": starts, "--rounds": rounds, "--questions": questions}, least=1)
+    settings = bench_settings()
+    options = PriceOptions(starts=starts, rounds=rounds, questions=questions, json_path=json_path)
+    run(lambda: bench_price(settings, options, Console(stderr=True)))
+
+
+@bench_app.command("scheduler")
+def scheduler(
+    slots: Annotated[int, typer.Option(help="sequences decoded together")] = 64,
+    waiting: Annotated[int, typer.Option(help="requests without a slot, all of which can be met")] = 1_000,
+    steps: Annotated[int, typer.Option(help="measured")] = 3_000,
+    json_path: JsonPath = None,
+) -> None:
+    """What the scheduler itself takes of a step; no engine, no broker."""
+    from tests.bench.scheduler import bench_scheduler
+
+    check_range({"--slots": slots, "--waiting": waiting, "--steps": steps}, least=1)
+    bench_scheduler(slots=slots, waiting=waiting, steps=steps, json_path=json_path)
+
+
+@bench_app.command("policies")
+def policies(
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--policy", help="repeatable [default: goodput, edf, fcfs-continuous, static]"),
+    ] = None,
+    trace: Annotated[str, typer.Option(help="bimodal, burst, surge, … of docs/simulation.md")] = "bimodal",
+    load_: Annotated[float, typer.Option("--load", help="in multiples of capacity")] = 1.5,
+    seconds: Annotated[float, typer.Option(help="of arrivals, under each policy")] = 60.0,
+    seed: Annotated[int, typer.Option(help="of the trace")] = 1,
+    slots: Annotated[int, typer.Option(help="sequences decoded together")] = 16,
+    engine: Annotated[
+        Literal["onnx", "fake"], typer.Option(help="fake: scripted latencies, for a quick look")
+    ] = "onnx",
+    broker: Annotated[Literal["embedded", "kafka"], typer.Option(help="in memory, or Apache Kafka")] = "embedded",
+    costs: Annotated[
+        Path | None, typer.Option(help="a worker's file of costs, for runs in pieces [default: measured anew]")
+    ] = None,
+    json_path: JsonPath = None,
+) -> None:
+    """The same trace through the real worker under each policy, and simulated: answers in time, side by side."""
+    from tests.bench.policies.program import DEFAULT_POLICIES, PoliciesOptions, bench_policies
+
+    options = PoliciesOptions(
+        policies=tuple(names or DEFAULT_POLICIES),
+        trace=trace,
+        load=load_,
+        seconds=seconds,
+        seed=seed,
+        slots=slots,
+        engine=engine,
+        broker=broker,
+        costs=costs,
+        json_path=json_path,
+    )
+    options.check()
+    settings = bench_settings()
+    if engine == "onnx":
+        ensure_model_of(settings)
+    run(lambda: bench_policies(settings, options, Console(stderr=True)))
+
+
+@bench_app.command("overload")
+def overload(
+    seconds: Annotated[float, typer.Option(help="of each load: half of capacity, 1.5, 3 and 10 times it, half")] = 15.0,
+    seed: Annotated[int, typer.Option(help="of the arrivals")] = 1,
+    engine: Annotated[
+        Literal["fake", "onnx"], typer.Option(help="fake: latencies as the CPU engine's, without its work")
+    ] = "fake",
+    broker: Annotated[Literal["embedded", "kafka"], typer.Option(help="in memory, or Apache Kafka")] = "embedded",
+    json_path: JsonPath = None,
+) -> None:
+    """What clients get at up to ten times the capacity: answers, fallbacks, their lateness, and the recovery."""
+    from tests.bench.overload.program import OverloadOptions, bench_overload
+
+    options = OverloadOptions(seconds=seconds, seed=seed, engine=engine, broker=broker, json_path=json_path)
+    options.check()
+    settings = bench_settings()
+    if engine == "onnx":
+        ensure_model_of(settings)
+    run(lambda: bench_overload(settings, options, Console(stderr=True)))
+
+
+@bench_app.command("kv")
+def kv(
+    conversations: Annotated[int, typer.Option(help="of the cell whole; languages in turn")] = 24,
+    rounds: Annotated[int, typer.Option(help="of the cell whole: medians count")] = 3,
+    clients: Annotated[int, typer.Option(help="closed loop: conversations at once")] = 8,
+    max_output_tokens: Annotated[int, typer.Option(help="of each answer")] = 48,
+    cells: Annotated[str, typer.Option(help="what to measure, comma-separated")] = "ttft,whole,write,slow,down",
+    peer: Annotated[
+        str | None, typer.Option(metavar="URL", help="a llama-server that answers the same conversations")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="few of everything: within a minute")] = False,
+    json_path: JsonPath = None,
+) -> None:
+    """What the conversations' kept KV is worth: TTFT, prompt tokens computed, bytes written, answers a second."""
+    from tests.bench.kv.program import KvOptions, bench_kv
+
+    options = KvOptions(
+        conversations=conversations,
+        rounds=rounds,
+        clients=clients,
+        max_output_tokens=max_output_tokens,
+        cells=tuple(name.strip() for name in cells.split(",") if name.strip()),
+        peer=peer,
+        json_path=json_path,
+    )
+    options.check()
+    settings = bench_settings()
+    ensure_model_of(settings)
+    options = options.reduced() if quick else options
+    run(lambda: bench_kv(settings, options, Console(stderr=True)))
+
+
+@bench_app.command("faq")
+def faq(
+    entries: Annotated[int, typer.Option(help="in each language")] = 10_000,
+    searches: Annotated[int, typer.Option(help="in each language")] = 1_000,
+    seed: Annotated[int, typer.Option(help="of the made-up products and of the questions")] = 0,
+    json_path: JsonPath = None,
+) -> None:
+    """What a search of the FAQ takes, and indexing it, at any size: both languages, follow-ups and slips included."""
+    from tests.bench.faq import bench_faq
+
+    check_range({"--entries": entries, "--searches": searches}, least=1)
+    bench_faq(entries=entries, searches=searches, seed=seed, json_path=json_path)
+
+
+@bench_app.command("guard")
+def guard(
+    batch: Annotated[int, typer.Option(help="answers written together")] = 8,
+    rounds: Annotated[int, typer.Option(help="pairs: the same questions with the guard and without")] = 10,
+    new_tokens: Annotated[int, typer.Option(help="of each answer, at most")] = 48,
+    json_path: JsonPath = None,
+) -> None:
+    """What the fact guard costs: tokens a second with it over without, its own time, and what it holds back."""
+    from ops.evaluation.guard_cost import bench_guard
+
+    check_range({"--batch": batch, "--rounds": rounds, "--new-tokens": new_tokens}, least=1)
+    settings = bench_settings()
+    ensure_model_of(settings)
+    bench_guard(settings, Console(stderr=True), batch=batch, rounds=rounds, new_tokens=new_tokens, json_path=json_path)
+
+
+@bench_app.command("engines")
+def engines(
+    names: Annotated[
+        str, typer.Option("--engines", help="comma-separated")
+    ] = "onnx,torch,tensorrt,tensorrt-rtx,transformers,llama.cpp",
+    batches: Annotated[str, typer.Option(help="rows decoded together, comma-separated")] = "1,4,8,16,32,64",
+    prompt_tokens: Annotated[int, typer.Option(help="of each prompt")] = 64,
+    new_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
+    rounds: Annotated[int, typer.Option(help="of all engines in turn: medians count")] = 3,
+    llama_bench: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="llama.cpp's llama-batched-bench, with --gguf")
+    ] = None,
+    gguf: Annotated[Path | None, typer.Option(metavar="PATH", help="the same model for llama.cpp")] = None,
+    source: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="the same model for transformers [default: the demo's]")
+    ] = None,
+    json_path: JsonPath = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="write an SVG of decode and prefill")] = None,
+) -> None:
+    """Every engine that this machine can run, and its peers: tok/s by batch, Python's share, memory, roofline."""
+    from tests.bench.engines.cells import Peers
+    from tests.bench.engines.program import EnginesOptions, bench_engines, parse_batches
+    from tests.bench.engines.rows import Sizes
+
+    options = EnginesOptions(
+        engines=tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip())),
+        batches=parse_batches(batches),
+        sizes=Sizes(prompt_tokens=prompt_tokens, new_tokens=new_tokens),
+        rounds=rounds,
+        peers=Peers(llama_bench=llama_bench, gguf=gguf, source=source),
+        json_path=json_path,
+        plot_path=plot,
+    )
+    options.check()
+    settings = bench_settings()
+    ensure_model_of(settings)
+    command = typed()
+    run(lambda: bench_engines(settings, options, command, Console(stderr=True)))

@@ -1,0 +1,158 @@
+"""Which engines this machine can run, each with the program that measures it; and why the others cannot be run."""
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, get_args
+
+from msgspec import Struct
+
+from ops.model.prepare import DEFAULT_MODEL, default_source
+from shared.errors import ModelError
+from shared.model.folder import Manifest, ModelFolder
+from shared.process.extras import install_command
+from shared.settings import PREFIX, Settings, WorkerSettings
+from tests.bench.engines.transformers import DTYPES
+from workers.engine.tensorrt.probe import Unusable, probe
+from workers.engine.torch.slots import PRECISIONS
+
+ENGINES: Final = ("onnx", "torch", "tensorrt", "tensorrt-rtx", "transformers", "llama.cpp")
+_TORCH_PYTHON: Final = Path(__file__).parents[3] / ".venv-torch/bin/python"
+_TORCH_REMEDY: Final = "run: ops/setup/torch"
+
+
+class NotRun(Struct, frozen=True, kw_only=True):
+    """An engine that was asked for, and in one line why there is nothing of it."""
+
+    engine: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """One process a round. `argv` lacks what all are told: batches and sizes; `env` lacks the prefix of settings.
+
+    `gguf` is llama.cpp's, whose program has a command line of its own; `source` is what transformers is to load.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: dict[str, str] = field(default_factory=dict)
+    gguf: Path | None = None
+    source: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    """Where the engines are that are not ours."""
+
+    llama_bench: Path | None
+    gguf: Path | None
+    source: Path | None
+
+
+def plan(names: Sequence[str], settings: Settings, peers: Peers, threads: int) -> tuple[list[Planned], list[NotRun]]:
+    """What to run for each engine, in this order, and what cannot be run. Raises `ModelError` without a model."""
+    manifest = ModelFolder.open(settings.model.dir).manifest
+    found: list[Planned] = []
+    missing: list[NotRun] = []
+    for name in names:
+        match name:
+            case "transformers":
+                planned = _transformers(manifest, peers, threads)
+            case "llama.cpp":
+                planned = _llama(peers)
+            case _:
+                planned = _ours(name, settings, manifest)
+        if isinstance(planned, str):
+            missing.append(NotRun(engine=name, reason=planned))
+        else:
+            found += planned
+    return found, missing
+
+
+def torch_python(module: str = "torch") -> str | None:
+    """The interpreter that has `module`: `.venv-torch`'s where it exists, else this one; None where it has not."""
+    if _TORCH_PYTHON.is_file():
+        look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+        done = subprocess.run([_TORCH_PYTHON, "-c", look], capture_output=True, check=False)
+        return str(_TORCH_PYTHON) if done.returncode == 0 else None
+    return sys.executable if importlib.util.find_spec(module) is not None else None
+
+
+def _ours(name: str, settings: Settings, manifest: Manifest) -> list[Planned] | str:
+    """A plan for each prepared folder of the model that the engine takes, or why there is none."""
+    if name not in get_args(WorkerSettings.model_fields["engine"].annotation):
+        return "this version has no such engine"
+    python: str | None = sys.executable
+    if name == "torch" and (python := torch_python()) is None:
+        return f"torch is not installed; {_TORCH_REMEDY}"
+    if name == "onnx" and importlib.util.find_spec("onnxruntime") is None:
+        return f"onnxruntime is not installed; run: {install_command('onnx')}"
+    if name.startswith("tensorrt"):
+        usable = probe(name)
+        if isinstance(usable, Unusable):
+            return usable.reason
+    folders = {
+        folder.manifest.precision: folder
+        for folder in prepared(settings.model.dir.parent, manifest.name)
+        if takes(name, folder.manifest)
+    }
+    if not folders:
+        precision = {"onnx": "int8", "torch": "bf16"}.get(name, "fp16")
+        return f"no folder of {manifest.name} for it; run: replyline model prepare --precision {precision}"
+    return [
+        Planned(
+            name=f"{name} {folder.manifest.precision}",
+            argv=(str(python), "-m", "tests.bench.engines.measure"),
+            env={f"{PREFIX}WORKER__ENGINE": name, f"{PREFIX}MODEL__DIR": str(folder.path)},
+        )
+        for folder in folders.values()
+    ]
+
+
+def takes(name: str, manifest: Manifest) -> bool:
+    """Whether an engine computes what a folder holds."""
+    if name == "torch":
+        return manifest.precision in PRECISIONS
+    return manifest.dialect.startswith("tensorrt") == name.startswith("tensorrt")
+
+
+def prepared(directory: Path, name: str) -> list[ModelFolder]:
+    """The whole folders of a model, by their names."""
+    folders: list[ModelFolder] = []
+    for path in sorted(directory.glob(f"{name}-*")):
+        with suppress(ModelError):
+            folders.append(ModelFolder.open(path))
+    return [folder for folder in folders if folder.manifest.name == name]
+
+
+def _transformers(manifest: Manifest, peers: Peers, threads: int) -> list[Planned] | str:
+    python = torch_python("transformers")
+    if python is None:
+        return f"transformers is not installed; {_TORCH_REMEDY}"
+    source = peers.source
+    if source is None:
+        if manifest.name != DEFAULT_MODEL:
+            return f"--source is not given: what {manifest.name} was prepared from"
+        try:
+            source = default_source()
+        except ModelError as error:
+            return str(error)
+    module = "tests.bench.engines.transformers"
+    given = ("--threads", str(threads))
+    return [
+        Planned(name=f"transformers {dtype}", argv=(python, "-m", module, *given, "--dtype", dtype), source=source)
+        for dtype in DTYPES
+    ]
+
+
+def _llama(peers: Peers) -> list[Planned] | str:
+    if peers.llama_bench is None or peers.gguf is None:
+        return "--llama-bench and --gguf are not given: llama.cpp's llama-batched-bench and its model"
+    program = str(peers.llama_bench.resolve())
+    return [Planned(name=f"llama.cpp {peers.gguf.stem.lower()}", argv=(program,), gguf=peers.gguf.resolve())]

@@ -1,0 +1,58 @@
+"""A program that measures one engine, run to its end: what it printed, and the most memory that it had."""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ops.measure.usage import peak_rss_bytes
+from ops.stack.processes import Child, ServiceError
+
+_POLL_S: Final = 0.05
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """`lines` are of both its outputs, at least one; `rss_mib` is as of shortly before its end."""
+
+    lines: list[bytes]
+    rss_mib: float
+
+
+async def run_to_end(argv: Sequence[str | Path], *, env: Mapping[str, str], timeout_s: float) -> Ended:
+    """`argv[0]` is an absolute path; `env` is added to ours. Raises `ServiceError` with the last line where it fails
+    or takes longer."""
+    with tempfile.TemporaryDirectory(prefix="replyline-bench-") as directory:
+        log = Path(directory, "output")
+        child = Child.start(argv, env=env, log=log)
+        peak, deadline_s = 0, time.monotonic() + timeout_s
+        try:
+            while child.running and time.monotonic() < deadline_s:
+                peak = max(peak, _peak(child.process.pid))
+                await asyncio.sleep(_POLL_S)
+            late = child.running
+        finally:
+            child.stop(timeout_s=5)
+        lines = _lines(log)
+    if late:
+        raise ServiceError(f"not done after {timeout_s:.0f} s")
+    if child.process.returncode != 0:
+        said = lines[-1].decode(errors="replace")
+        raise ServiceError(f"ended with status {child.process.returncode}: {said}")
+    return Ended(lines, peak / _MIB)
+
+
+def _lines(log: Path) -> list[bytes]:
+    return log.read_bytes().splitlines() or [b"it said nothing"]
+
+
+def _peak(pid: int) -> int:
+    """0 where it has ended meanwhile."""
+    try:
+        return peak_rss_bytes(pid)
+    except (OSError, StopIteration):
+        return 0

@@ -1,0 +1,107 @@
+"""The gateway bench's denominator: a bare websockets server that makes the same paced deltas itself.
+
+`python -m tests.bench.gateway.bare_websocket --port N --deltas 32 --interval-ms 20`: uvloop, no compression, a task a
+connection. It speaks as much of the protocol as the bench's client needs.
+"""
+
+import argparse
+import asyncio
+import time
+
+import uvloop
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
+
+from ops.client.dialogue import SUBPROTOCOL
+from ops.load.system import READY
+from shared.wire.codec import GATEWAY_CODECS, msgpack_encode
+from shared.wire.messages import (
+    Limits,
+    Response,
+    ResponseCreate,
+    ResponseCreated,
+    ResponseDelta,
+    ResponseDone,
+    SessionCreated,
+    Timings,
+    Usage,
+)
+from tests.bench.gateway.paced import delta_text
+
+_LIMITS = Limits(
+    max_message_bytes=65_536,
+    max_input_tokens=1_024,
+    max_output_tokens=512,
+    max_inflight=4,
+    messages_per_minute=1_000_000,
+    first_token_ms=60_000,
+    deadline_ms=60_000,
+)
+
+
+async def run(port: int, deltas: int, interval_s: float) -> None:
+    decode = GATEWAY_CODECS[SUBPROTOCOL].decode
+
+    async def handle(socket: ServerConnection) -> None:
+        try:
+            async for frame in socket:
+                message = decode(frame)
+                if isinstance(message, ResponseCreate):
+                    await _stream(socket, message.event_id, deltas, interval_s)
+                else:
+                    await socket.send(_hello())
+        except ConnectionClosed:
+            return
+
+    async with serve(
+        handle, "127.0.0.1", port, subprotocols=[Subprotocol(SUBPROTOCOL)], compression=None, ping_interval=None
+    ) as server:
+        print(READY, flush=True)
+        await server.serve_forever()
+
+
+def _hello() -> bytes:
+    return msgpack_encode(
+        SessionCreated(
+            session_id="bare", connection_id="bare", recovered=False, replayed=0, limits=_LIMITS, heartbeat_s=3_600
+        )
+    )
+
+
+async def _stream(socket: ServerConnection, event_id: str, deltas: int, interval_s: float) -> None:
+    await socket.send(msgpack_encode(ResponseCreated(response_id=event_id, event_id=event_id, bucket="short")))
+    start_s = time.monotonic()
+    parts: list[str] = []
+    for seq in range(deltas):
+        due_s = start_s + seq * interval_s
+        wait_s = due_s - time.monotonic()
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+        text = delta_text(due_s)
+        delta = ResponseDelta(response_id=event_id, seq=seq, offset=seq * len(text), delta=text, cursor="")
+        await socket.send(msgpack_encode(delta))
+        parts.append(text)
+    response = Response(
+        id=event_id,
+        status="completed",
+        reason="stop",
+        source="model",
+        output_text="".join(parts),
+        usage=Usage(output_tokens=deltas),
+        timings=Timings(),
+    )
+    await socket.send(msgpack_encode(ResponseDone(response=response, cursor="")))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="a bare websockets server that streams paced deltas")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--deltas", type=int, required=True)
+    parser.add_argument("--interval-ms", type=float, required=True)
+    options = parser.parse_args()
+    uvloop.run(run(options.port, options.deltas, options.interval_ms / 1_000))
+
+
+if __name__ == "__main__":
+    main()

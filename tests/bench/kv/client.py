@@ -1,0 +1,169 @@
+"""Conversations with a gateway: each over a connection of its own, a turn when the one before is answered."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+from ops.client.protocol import ChatClient, new_event_id
+from ops.texts.conversations import Conversation
+from shared.wire.messages import (
+    BY_MODEL,
+    ErrorEvent,
+    Reason,
+    Response,
+    ResponseCreate,
+    ResponseDelta,
+    ResponseDone,
+    Source,
+    Status,
+)
+
+Progress = Callable[[int], None]
+
+DEADLINE_MS: Final = 600_000
+"""Nothing is cut, so that every system does the same work."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Answered:
+    """One turn, as its client saw it; `prefill_ms` as the worker did. `error` is the code of a refusal."""
+
+    turn: int
+    question: str
+    ttft_ms: float | None = None
+    prefill_ms: float | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    source: Source | None = None
+    status: Status | None = None
+    reason: Reason | None = None
+    text: str = ""
+    error: str | None = None
+
+    @property
+    def by_model(self) -> bool:
+        """The model wrote it to its end, or as far as was asked."""
+        ended = self.status == "completed" or (self.status == "incomplete" and self.reason == "max_output_tokens")
+        return self.source in BY_MODEL and ended
+
+    @property
+    def fallback(self) -> bool:
+        return self.source in ("faq", "busy")
+
+    @property
+    def context_tokens(self) -> int:
+        """Of the conversation, the answer included."""
+        return self.prompt_tokens + self.output_tokens
+
+
+class Talk:
+    """One conversation. Use as an async context manager."""
+
+    def __init__(self, url: str, conversation: Conversation, *, session_id: str | None = None) -> None:
+        self.conversation = conversation
+        self.answers: list[Answered] = []
+        self._client = ChatClient(url, session_id=session_id)
+
+    @property
+    def session_id(self) -> str:
+        assert self._client.session is not None, "asked before it was connected"
+        return self._client.session.session_id
+
+    async def __aenter__(self) -> Self:
+        """Raises `ConnectFailed`."""
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.__aexit__(kind, error, trace)
+
+    async def ask(self, turn: int, max_output_tokens: int) -> Answered:
+        """Ask the conversation's turn (from 1), greedily. Raises `ConnectFailed`."""
+        answer = Answered(turn=turn, question=self.conversation.turns[turn - 1])
+        request = ResponseCreate(
+            event_id=new_event_id(), input=answer.question, max_output_tokens=max_output_tokens, temperature=0.0
+        )
+        asked_s = time.monotonic()
+        async for event in self._client.ask(request):
+            match event:
+                case ResponseDelta() | ResponseDone() if answer.ttft_ms is None:
+                    answer.ttft_ms = (time.monotonic() - asked_s) * 1_000
+                case ErrorEvent():
+                    answer.error = event.error.code
+            if isinstance(event, ResponseDone):
+                _take(answer, event.response)
+        self.answers.append(answer)
+        return answer
+
+
+Converse = Callable[[Conversation, Callable[[Answered], None]], Awaitable[None]]
+"""One conversation, from its first turn on; each answer is told."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Conversed:
+    """All conversations of a run: their turns, and how long it took from the first question to the last answer."""
+
+    elapsed_s: float = 0.0
+    answers: list[Answered] = field(default_factory=list)
+
+
+async def converse_all(
+    url: str,
+    conversations: Sequence[Conversation],
+    *,
+    clients: int,
+    max_output_tokens: int,
+    most_turns: int,
+    progress: Progress,
+) -> Conversed:
+    """`clients` conversations at once, each whole or up to `most_turns`. Raises `ConnectFailed`."""
+
+    async def converse(conversation: Conversation, told: Callable[[Answered], None]) -> None:
+        async with Talk(url, conversation) as talk:
+            for turn in range(1, min(most_turns, len(conversation.turns)) + 1):
+                told(await talk.ask(turn, max_output_tokens))
+
+    return await at_once(conversations, converse, clients=clients, progress=progress)
+
+
+async def at_once(
+    conversations: Sequence[Conversation], converse: Converse, *, clients: int, progress: Progress
+) -> Conversed:
+    """`clients` of them at once, the next one when one is over, the longest first."""
+    left = deque(sorted(conversations, key=lambda one: -len(one.turns)))
+    done = Conversed()
+
+    def told(answer: Answered) -> None:
+        done.answers.append(answer)
+        progress(len(done.answers))
+
+    async def client() -> None:
+        while left:
+            await converse(left.popleft(), told)
+
+    start_s = time.monotonic()
+    tasks = [asyncio.create_task(client()) for _ in range(min(clients, len(conversations)))]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    done.elapsed_s = time.monotonic() - start_s
+    return done
+
+
+def _take(answer: Answered, response: Response) -> None:
+    answer.prefill_ms = response.timings.prefill_ms
+    usage = response.usage
+    answer.prompt_tokens, answer.cached_tokens = usage.input_tokens, usage.cached_tokens
+    answer.output_tokens = usage.output_tokens
+    answer.source, answer.status, answer.reason = response.source, response.status, response.reason
+    answer.text = response.output_text

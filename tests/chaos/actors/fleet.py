@@ -1,0 +1,387 @@
+"""The processes that are killed and started again: brokers, Redis, two gateways, two workers on the fake engine.
+
+Every start is made on the main thread: only so does the kernel end a child whose parent was killed
+(ops/stack/processes.py)."""
+
+import asyncio
+import resource
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ops.stack.embedded import EmbeddedRedis
+from ops.stack.kafka_broker import KafkaBroker
+from ops.stack.kafka_cluster import KafkaCluster
+from ops.stack.own_services import OWN_SERVICES
+from ops.stack.processes import ServiceError, free_port
+from shared.kafka import create_topics
+from shared.settings.kafka import KafkaSettings
+from tests.chaos.actors.member import STOP_S, Member
+from tests.chaos.faults.cells import Hop
+from tests.chaos.faults.clocks import READ_EVERY_S, turn
+from tests.chaos.faults.schedule import GATEWAYS, WORKERS, Fault, Kind, clock_off_s, member_of, taken_by
+from tests.chaos.hops.addresses import kafka_listeners, redis_through
+from tests.chaos.hops.proxy import Proxy
+from tests.chaos.ledger.requests import Line
+from tests.chaos.ledger.rights import PROMPT_ENV
+from workers.serving.watchdog import LEAVE_S
+
+_SESSION_TIMEOUT_MS: Final = 2_000
+_STEP_LIMIT_S: Final = 5.0
+# A machine that has other work looks late.
+_HANG_ENDS_S: Final = _STEP_LIMIT_S + LEAVE_S + 2.0
+# Longer than Kafka is away: without it nobody has a step to hang in.
+_STEP_COMES_S: Final = 20.0
+_ENV: Final = {
+    **PROMPT_ENV,
+    "AUTH__MODE": "anonymous",
+    "GATEWAY__MESSAGES_PER_MINUTE": "1000000",
+    "GATEWAY__MAX_INFLIGHT_PER_CONNECTION": "32",
+    "QUOTAS__ADDRESS_PER_MINUTE": "0",
+    "LOG__FORMAT": "json",
+    "KAFKA__SESSION_TIMEOUT_MS": str(_SESSION_TIMEOUT_MS),
+    "WORKER__SLOTS": "16",
+    "WORKER__FAKE_DECODE_MS_PER_STEP": "5",
+    "REDIS__TIMEOUT_MS": "200",
+    # Of those who name no deadline. Clients here do; alerts go by it.
+    "PROMISE__FIRST_TOKEN_MS": "500",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A fault that was carried out. `back_s`: from the kill until all was up again."""
+
+    kind: Kind
+    at_s: float
+    back_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Fleet:
+    """Use as a context manager. The processes' logs go with it, unless `keep_logs` is set or an error ends it. `lines`
+    tells what was done, for the stories. `before`: proxies before the one broker and before Redis, whose addresses are
+    the only ones that gateways and workers ever hear of; one for all of them, or one for each. `clocks`: those of
+    gateways and workers can be wrong. `hangs`: workers' engines can hang. `settings` of theirs beside the usual
+    ones."""
+
+    brokers: int
+    before: Mapping[Hop, Sequence[Proxy]] = field(default_factory=dict)
+    clocks: bool = False
+    hangs: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    lines: list[Line] = field(default_factory=list)
+    strikes: list[Strike] = field(default_factory=list)
+    logs: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="replyline-chaos-")))
+    keep_logs: bool = False
+    disks_that_ended: int = 0
+    _services: ExitStack = field(default_factory=ExitStack)
+    _redis: EmbeddedRedis | None = None
+    _kafka: KafkaBroker | KafkaCluster | None = None
+    _gateways: list[Member] = field(default_factory=list)
+    _workers: list[Member] = field(default_factory=list)
+    _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _relief: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def gateway_ports(self) -> list[int]:
+        return [member.port for member in self._gateways]
+
+    def pids(self) -> dict[str, int]:
+        """Of gateways and workers, by name: of those that were started, as they are now."""
+        members = [*self._gateways, *self._workers]
+        return {member.name: member.child.process.pid for member in members if member.child is not None}
+
+    @property
+    def bootstrap(self) -> str:
+        """Where Kafka is found by whoever takes no part."""
+        assert self._kafka is not None, "start comes first"
+        return self._kafka.bootstrap
+
+    @property
+    def addresses(self) -> dict[str, list[str]]:
+        """Where the metrics of each are, by Prometheus' job."""
+        jobs = {"gateway": self._gateways, "worker": self._workers}
+        return {job: [f"127.0.0.1:{member.metrics_port}" for member in members] for job, members in jobs.items()}
+
+    async def start(self) -> None:
+        """Raises `ServiceError`, `BrokerUnavailable`."""
+        redis_port = self.before[Hop.REDIS][0].target_port if Hop.REDIS in self.before else 0
+        redis = self._redis = self._services.enter_context(EmbeddedRedis(port=redis_port))
+        kafka: KafkaBroker | KafkaCluster = self._one_broker() if self.brokers == 1 else KafkaCluster()
+        self._services.callback(kafka.stop)
+        self._kafka = kafka.start()
+        settings = KafkaSettings(bootstrap_servers=kafka.bootstrap, replication_factor=self.brokers)
+        topics = settings.topics.all(
+            request_partitions=settings.request_partitions, reply_partitions=settings.reply_partitions
+        )
+        await create_topics(settings, topics)
+        common = {
+            **_ENV,
+            **OWN_SERVICES,
+            "GATEWAY__CURSOR_SECRET": secrets.token_hex(32),
+            **({"WORKER__STEP_LIMIT_S": f"{_STEP_LIMIT_S:g}"} if self.hangs else {}),
+            **self.settings,
+        }
+        for number in range(GATEWAYS):
+            env = {"GATEWAY__REPLY_PARTITION": str(number)} | self._ways(number, kafka.bootstrap, redis)
+            self._gateways.append(self._member(f"gateway-{number}", "gateway", common | env))
+        for number in range(WORKERS):
+            # One static member of the group, which comes back to what it had, and one that leaves and joins.
+            env = {"WORKER__INSTANCE_ID": "" if number else "chaos-0"}
+            env |= self._ways(GATEWAYS + number, kafka.bootstrap, redis)
+            self._workers.append(self._member(f"worker-{number}", "workers", common | env))
+        members = [*self._gateways, *self._workers]
+        for member in members:
+            member.launch()
+        await self.ready()
+
+    async def ready(self) -> None:
+        """When every process is. Raises `ServiceError`, also where one ended by itself."""
+        for member in [*self._gateways, *self._workers]:
+            await member.ready()
+
+    def _ways(self, number: int, bootstrap: str, redis: EmbeddedRedis) -> dict[str, str]:
+        """Where a gateway or worker finds Kafka and Redis."""
+        kafka = self.before.get(Hop.KAFKA)
+        to_redis = self.before.get(Hop.REDIS)
+        return {
+            "KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka[number % len(kafka)].port}" if kafka else bootstrap,
+            "REDIS__URL": redis_through(redis.url, redis.port, to_redis[number % len(to_redis)].port)
+            if to_redis
+            else redis.url,
+        }
+
+    def _one_broker(self) -> KafkaBroker:
+        proxies = self.before.get(Hop.KAFKA)
+        if not proxies:
+            return KafkaBroker()
+        port, controller_port = free_port(), free_port()
+        ways = [(proxy.target_port, proxy.port) for proxy in proxies]
+        settings = kafka_listeners(port, controller_port, ways)
+        return KafkaBroker(port=port, controller_port=controller_port, settings=settings)
+
+    def _member(self, name: str, module: str, env: dict[str, str]) -> Member:
+        port = metrics_port = free_port()
+        ports = {"WORKER__METRICS_PORT": str(metrics_port)}
+        if module == "gateway":
+            metrics_port = free_port()
+            ports = {"GATEWAY__PORT": str(port), "GATEWAY__METRICS_PORT": str(metrics_port)}
+        return Member(
+            name=name,
+            module=module,
+            port=port,
+            metrics_port=metrics_port,
+            env=env | ports,
+            log=self.logs / f"{name}.log",
+            clock=self.logs / f"{name}.clock" if self.clocks else None,
+            hang=self.logs / f"{name}.hang" if self.hangs and module == "workers" else None,
+        )
+
+    def relieve(self) -> None:
+        """Whatever is down at this moment comes back now."""
+        self._relief.set()
+        self._relief = asyncio.Event()
+
+    async def _lasts(self, down_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(down_s):
+                await self._relief.wait()
+
+    async def strike(self, fault: Fault) -> None:
+        """Kill, wait, start again; returns when all is up again. What must not be hit twice at once waits its turn.
+
+        Raises `ServiceError` where something does not come up again.
+        """
+        async with AsyncExitStack() as stack:
+            for name in taken_by(fault):
+                await stack.enter_async_context(self._lock(name))
+            at_s = time.monotonic()
+            if await self._carry_out(fault):
+                self.strikes.append(Strike(fault.kind, at_s, time.monotonic() - at_s))
+
+    async def _carry_out(self, fault: Fault) -> bool:
+        """Return whether there was anything to hit."""
+        match fault.kind:
+            case Kind.WORKER | Kind.GATEWAY:
+                members = self._workers if fault.kind is Kind.WORKER else self._gateways
+                await self._kill(members[fault.target], fault.down_s)
+            case Kind.HANG:
+                return await self._hang(self._workers[fault.target], fault.down_s)
+            case Kind.REBALANCE:
+                await self._replace(self._workers[-1], fault.down_s)
+            case Kind.ROLL:
+                await self._roll()
+            case Kind.REDIS:
+                await self._kill_redis(fault.down_s)
+            case Kind.BROKER:
+                await self._kill_broker(self._node(fault.target), fault.down_s)
+            case Kind.DISK_FULL:
+                await self._fill_disk(self._node(fault.target), fault.down_s)
+            case Kind.CLOCK_SKEW:
+                await self._turn_clock(fault)
+            case Kind.CLOCK_WRONG:
+                await self._begin_wrong(fault)
+            case _:
+                raise AssertionError(f"{fault.kind} is no matter of processes")
+        return True
+
+    async def _roll(self) -> None:
+        """Each process in turn, the next when the one before is ready: as a deployment does."""
+        for kind, members in ((Kind.GATEWAY, self._gateways), (Kind.WORKER, self._workers)):
+            for member in members:
+                async with self._lock(kind):
+                    if not await self._replace(member, 0.0):
+                        raise ServiceError(f"{member.name} is still there {STOP_S:.0f} s after SIGTERM")
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    async def _kill(self, member: Member, down_s: float) -> None:
+        member.kill()
+        self._note(f"{member.name} killed")
+        await self._lasts(down_s)
+        await self._launch(member)
+
+    async def _hang(self, member: Member, down_s: float) -> bool:
+        """Return whether its engine came to a step to hang in. Raises `ServiceError` where the worker does not leave by
+        itself."""
+        if not await member.hangs(_STEP_COMES_S):
+            self._note(f"{member.name}'s engine was given nothing to do: it does not hang")
+            return False
+        self._note(f"{member.name}'s engine hangs")
+        if not await member.gone(_HANG_ENDS_S):
+            raise ServiceError(f"{member.name} hangs, and has not ended by itself within {_HANG_ENDS_S:.0f} s")
+        self._note(f"{member.name} has ended by itself")
+        await self._lasts(down_s)
+        await self._launch(member)
+        return True
+
+    async def _replace(self, member: Member, down_s: float) -> bool:
+        """Whether it went by itself."""
+        went = await self._ask_to_go(member)
+        await self._lasts(down_s)
+        await self._launch(member)
+        return went
+
+    async def _ask_to_go(self, member: Member) -> bool:
+        """Whether it did."""
+        self._note(f"{member.name} asked to go")
+        went = await member.leave()
+        self._note(f"{member.name} gone" if went else f"{member.name} did not go and was killed")
+        return went
+
+    async def _launch(self, member: Member) -> None:
+        member.launch()
+        self._note(f"{member.name} started")
+        await member.ready()
+        self._note(f"{member.name} ready")
+
+    async def _kill_redis(self, down_s: float) -> None:
+        assert self._redis is not None, "start comes first"
+        self._redis.kill()
+        self._note("redis killed")
+        await self._lasts(down_s)
+        self._redis.start()
+        self._note("redis ready, empty")
+
+    def _node(self, number: int) -> KafkaBroker:
+        assert self._kafka is not None, "start comes first"
+        return self._kafka if isinstance(self._kafka, KafkaBroker) else self._kafka.nodes[number]
+
+    async def _kill_broker(self, node: KafkaBroker, down_s: float) -> None:
+        node.halt(kill=True)
+        self._note(f"broker {node.node_id} killed")
+        await self._lasts(down_s)
+        await self._bring_back(node)
+
+    async def _fill_disk(self, node: KafkaBroker, down_s: float) -> None:
+        """From now on no file of that process grows, whatever it writes: Kafka is told EFBIG where a full disk says
+        ENOSPC, and takes either for a folder that is lost. Then there is space again, and it is started anew."""
+        _, most = resource.prlimit(node.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (0, most))
+        self._note(f"broker {node.node_id}: its disk is full")
+        await self._lasts(down_s)
+        self._note(f"broker {node.node_id}: its disk has space again; it {'still runs' if node.running else 'ended'}")
+        self.disks_that_ended += not node.running
+        node.halt(kill=True)
+        await self._bring_back(node)
+
+    async def _bring_back(self, node: KafkaBroker) -> None:
+        """With the log that it had."""
+        if isinstance(self._kafka, KafkaBroker):
+            node.start()
+            self._note("the broker ready")
+            return
+        assert self._kafka is not None, "start comes first"
+        node.launch()
+        self._note(f"broker {node.node_id} started")
+        await asyncio.to_thread(self._kafka.wait_in_sync)
+        self._note(f"broker {node.node_id} back, all replicas in sync")
+
+    async def _turn_clock(self, fault: Fault) -> None:
+        """It jumps, and jumps back. Who is killed meanwhile comes back with the wrong time."""
+        member, offset_s = self._clock_of(fault)
+        self._set_clock(member, offset_s)
+        await self._lasts(fault.down_s)
+        self._set_clock(member, 0.0)
+        await asyncio.sleep(READ_EVERY_S)
+
+    async def _begin_wrong(self, fault: Fault) -> None:
+        """Its clock is off from the moment it starts, and so all that it promises; then it is started anew with the
+        right one."""
+        member, offset_s = self._clock_of(fault)
+        for off_s, down_s in ((offset_s, fault.down_s), (0.0, 0.0)):
+            await self._ask_to_go(member)
+            self._set_clock(member, off_s)
+            await self._launch(member)
+            await self._lasts(down_s)
+
+    def _clock_of(self, fault: Fault) -> tuple[Member, float]:
+        """Whose, and how far off, in seconds."""
+        member = [*self._gateways, *self._workers][member_of(fault.target)]
+        return member, clock_off_s(fault.target)
+
+    def _set_clock(self, member: Member, offset_s: float) -> None:
+        assert member.clock is not None, "it can be wrong"
+        turn(member.clock, offset_s)
+        self._note(f"{member.name}'s clock is " + (f"{offset_s:+.0f} s off" if offset_s else "right again"))
+
+    def _note(self, what: str) -> None:
+        self.lines.append(Line(time.monotonic(), what))
+
+    def keep_evidence(self, error: Exception) -> None:
+        """After an error: what the processes wrote stays, if they wrote anything, and is named unless the error names
+        it."""
+        if not any(self.logs.iterdir()):
+            return
+        self.keep_logs = True
+        if str(self.logs) not in str(error):
+            print(f"the processes' logs: {self.logs}", file=sys.stderr)
+
+    def stop(self) -> None:
+        """Gateways first, then workers, then what they stood on. May be called again."""
+        for member in [*self._gateways, *self._workers]:
+            if member.child is not None:
+                member.child.stop(timeout_s=STOP_S)
+        self._services.close()
+        if not self.keep_logs:
+            shutil.rmtree(self.logs, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
+            self.keep_evidence(error)
+        self.stop()

@@ -1,0 +1,79 @@
+"""A gateway or a worker that is killed and started again, always the same."""
+
+import asyncio
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ops.operate.up import wait_ready
+from ops.stack.processes import Child, ServiceError
+from shared.settings import PREFIX
+from tests.chaos.faults.hangs import taken
+
+STOP_S: Final = 15.0
+_POLL_S: Final = 0.05
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """A gateway or a worker: started with the same settings, on the same ports, each time. `port` is for customers,
+    `metrics_port` for operators; a worker has one. `clock`: the file that says how far off its wall clock is, where
+    that may be (`tests/chaos/faults/clocks.py`). `hang`: the file at which its engine hangs, where it may
+    (`tests/chaos/faults/hangs.py`)."""
+
+    name: str
+    module: str
+    port: int
+    metrics_port: int
+    env: dict[str, str]
+    log: Path
+    clock: Path | None = None
+    hang: Path | None = None
+    child: Child | None = None
+
+    def launch(self) -> None:
+        env = {PREFIX + name: value for name, value in self.env.items()}
+        clock = () if self.clock is None else ("tests.chaos.faults.clocks", self.clock)
+        hang = () if self.hang is None else ("tests.chaos.faults.hangs", self.hang)
+        self.child = Child.start([sys.executable, "-m", *clock, *hang, self.module], env=env, log=self.log)
+
+    async def ready(self) -> None:
+        """Raises `ServiceError`, with the end of what the process said."""
+        assert self.child is not None, "launch comes first"
+        try:
+            await wait_ready(self.child, f"http://127.0.0.1:{self.metrics_port}/ready", self.name)
+        except ServiceError as error:
+            said = self.log.read_text(errors="replace").splitlines()[-5:]
+            raise ServiceError(f"{error}: {' | '.join(said)}") from None
+
+    def kill(self) -> None:
+        if self.child is not None:
+            self.child.kill()
+
+    async def leave(self) -> bool:
+        """Asked to go; returns when it is gone, and whether it went by itself."""
+        assert self.child is not None, "launch comes first"
+        self.child.signal(signal.SIGTERM)
+        return await self.gone(STOP_S)
+
+    async def hangs(self, limit_s: float) -> bool:
+        """Let its engine hang in its next step. Return whether it had one within that time; it has none later."""
+        assert self.hang is not None, "its engine can hang"
+        self.hang.touch()
+        for _ in range(int(limit_s / _POLL_S)):
+            if not self.hang.exists():
+                return True
+            await asyncio.sleep(_POLL_S)
+        return not taken(self.hang)
+
+    async def gone(self, limit_s: float) -> bool:
+        """Return whether it has ended by itself; it is killed after that time."""
+        assert self.child is not None, "launch comes first"
+        for _ in range(int(limit_s / _POLL_S)):
+            if not self.child.running:
+                return True
+            await asyncio.sleep(_POLL_S)
+        self.child.kill()
+        return False

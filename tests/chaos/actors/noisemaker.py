@@ -1,0 +1,86 @@
+"""Writes noise (tests/chaos/faults/noise.py) to Kafka and to the gateways, beside the load."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from typing import Final
+
+from ops.client.wire import reset_on_close
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing, Producer, scan
+from shared.settings.kafka import KafkaSettings
+from tests.chaos.faults.noise import draw_connection, draw_record
+from tests.chaos.ledger.requests import Line
+
+_EVERY_S: Final = 0.02
+_REACH_S: Final = 1.0
+_RECORDS_A_CONNECTION: Final = 5
+_LISTEN_S: Final = 0.3
+_READ_BYTES: Final = 1 << 16
+
+
+@dataclass(slots=True)
+class Noisemaker:
+    """`settings` say where Kafka is, `gateway_ports` are on 127.0.0.1. `num_records` were acknowledged, and of so many
+    connections all was written that they would take."""
+
+    settings: KafkaSettings
+    gateway_ports: Sequence[int]
+    chance: Random
+    lines: list[Line] = field(default_factory=list)
+    num_records: int = 0
+    num_connections: int = 0
+    _until_s: float = 0.0
+
+    async def make(self, for_s: float) -> None:
+        """Fifty records and ten connections a second; where Kafka or a gateway is away, so many fewer."""
+        self.lines.append(Line(time.monotonic(), f"noise for {for_s} s"))
+        self._until_s = time.monotonic() + for_s
+        producer = Producer(self.settings, client_id="noise")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_REACH_S):
+                await producer.start()
+        async with asyncio.TaskGroup() as group:
+            for turn in count():
+                if time.monotonic() >= self._until_s:
+                    break
+                group.create_task(self._record(producer))
+                if turn % _RECORDS_A_CONNECTION == 0:
+                    group.create_task(self._connection(self.chance.choice(self.gateway_ports)))
+                await asyncio.sleep(_EVERY_S)
+        await producer.stop()
+        self.lines.append(Line(time.monotonic(), "noise over"))
+
+    def hush(self) -> None:
+        """No more of it."""
+        self._until_s = 0.0
+
+    async def letters(self) -> int:
+        """How many dead letters there are. Raises `BrokerUnavailable`."""
+        return sum([1 async for _ in scan(self.settings, self.settings.topics.dead_letters)])
+
+    async def _record(self, producer: Producer) -> None:
+        record = draw_record(self.chance, self.settings.topics)
+        with suppress(BrokerUnavailable, ProtocolError):
+            await producer.publish(Outgoing(record.topic, record.value, headers=record.headers))
+            self.num_records += 1
+
+    async def _connection(self, port: int) -> None:
+        pieces = draw_connection(self.chance)
+        with suppress(OSError, TimeoutError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                async with asyncio.timeout(_LISTEN_S):
+                    for piece in pieces:
+                        writer.write(piece)
+                        await writer.drain()
+                    self.num_connections += 1
+                    while await reader.read(_READ_BYTES):
+                        pass
+            finally:
+                reset_on_close(writer.transport)
+                writer.transport.abort()

@@ -1,0 +1,126 @@
+"""The options of `replyline chaos`."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from shared.process.lifetime import fail
+from shared.settings import load_settings
+from shared.telemetry.logs import configure_logs
+
+LATE_STATUS: Final = 3
+
+chaos_app = typer.Typer(
+    help="Kill processes under load, and look whether every promise was kept.", no_args_is_help=True
+)
+
+
+@chaos_app.callback()
+def chaos() -> None:
+    """Kill processes under load, and look whether every promise was kept."""
+
+
+@chaos_app.command("list")
+def list_(
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON array")] = False,
+) -> None:
+    """Every fault: what it does, what must hold all the same, which alert it fires, and what it lacks here."""
+    import msgspec
+
+    from tests.chaos.faults.menu import NEEDED
+    from tests.chaos.listing import listed, show
+    from tests.chaos.tools import lacking
+
+    faults = listed(lacking(*NEEDED))
+    if as_json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(faults)).decode())
+    else:
+        show(faults, Console())
+
+
+@chaos_app.command("run")
+def run(
+    seed: Annotated[int, typer.Option(help="of the questions, their times and the faults")] = 1,
+    minutes: Annotated[float, typer.Option(help="of load")] = 1.0,
+    rate: Annotated[float, typer.Option(help="requests a second, on a schedule fixed beforehand")] = 20.0,
+    clients: Annotated[int, typer.Option(help="conversations, each with a socket")] = 40,
+    brokers: Annotated[int, typer.Option(help="1, or 3 of which one at a time is killed")] = 1,
+    faults: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND=COUNT,…",
+            help="as `replyline chaos list` names them [default: those that kill, and the network's, by minutes]",
+        ),
+    ] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result")] = None,
+) -> None:
+    """Real processes, an open loop of requests, SIGKILLs by a schedule drawn from the seed; then the ledger's verdict.
+
+    Where a promise was broken, each story, and exit status 1; 3 where an answer ended too late and nothing else was
+    broken, which a machine that stands still does too.
+    """
+    from ops.measure.runner import run_bench
+    from tests.chaos.run import ChaosOptions, PromiseLate, run_chaos
+
+    options = ChaosOptions(
+        seed=seed,
+        minutes=minutes,
+        rate=rate,
+        clients=clients,
+        brokers=brokers,
+        faults=faults,
+        json_path=json_path,
+    )
+    options.plan()
+    configure_logs(load_settings().log, process="chaos")
+    try:
+        status = run_bench(lambda: run_chaos(options, Console(stderr=True)))
+    except PromiseLate as error:
+        status = fail(str(error), LATE_STATUS)
+    raise typer.Exit(status)
+
+
+@chaos_app.command("network")
+def network(
+    seed: Annotated[int, typer.Option(help="of the questions and their times")] = 1,
+    requests: Annotated[int, typer.Option(help="in each cell")] = 500,
+    cells: Annotated[
+        str | None, typer.Option(metavar="FAULT:HOP,…", help="latency:kafka,reset:client [default: all 18]")
+    ] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result")] = None,
+) -> None:
+    """Every fault of the network (latency, timeout, reset, slow-close, bandwidth, slicer) on every hop (client, kafka,
+    redis), each under a load of its own; then the ledger's verdict.
+
+    Exit status 1 and each story where a promise was broken.
+    """
+    from ops.measure.runner import run_bench
+    from tests.chaos.network import NetworkOptions, run_network
+
+    options = NetworkOptions(seed=seed, requests=requests, cells=cells, json_path=json_path)
+    options.plan()
+    configure_logs(load_settings().log, process="chaos")
+    raise typer.Exit(run_bench(lambda: run_network(options, Console(stderr=True))))
+
+
+@chaos_app.command("alerts")
+def alerts(
+    seed: Annotated[int, typer.Option(help="of the load")] = 1,
+    faults: Annotated[
+        str | None, typer.Option(metavar="KIND,…", help="of those that wake somebody [default: all of them]")
+    ] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result")] = None,
+) -> None:
+    """Each fault that wakes somebody until its alert fires, before a real Prometheus with the rules of ops/alerts.
+
+    Exit status 1 where one did not within 60 s. All of them take about 25 minutes.
+    """
+    from ops.measure.runner import run_bench
+    from tests.chaos.drill import DrillOptions, run_drill
+
+    options = DrillOptions(seed=seed, faults=faults, json_path=json_path)
+    options.plan()
+    configure_logs(load_settings().log, process="chaos")
+    raise typer.Exit(run_bench(lambda: run_drill(options, Console(stderr=True))))

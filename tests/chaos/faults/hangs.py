@@ -1,0 +1,49 @@
+"""A device that hangs: `python -m tests.chaos.faults.hangs FILE MODULE …` runs a worker whose engine never ends the
+step in which it finds FILE. It takes the file away first, so who put it there sees when the step began to hang. The
+rest of the process goes on."""
+
+import runpy
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from workers.engine import DecodeRow
+from workers.engine.fake import FakeEngine
+
+_ENGINE_THREAD: Final = "engine"  # calibration decodes on another: a worker that hangs there would never begin
+
+Decode = Callable[[FakeEngine, Sequence[DecodeRow]], list[int]]
+
+
+def hanging_at(file: Path, decode: Decode, hang: Callable[[], object]) -> Decode:
+    """Return a decode that takes the file, if it is there, and then calls `hang` first."""
+
+    def decode_or_hang(engine: FakeEngine, rows: Sequence[DecodeRow]) -> list[int]:
+        if threading.current_thread().name == _ENGINE_THREAD and taken(file):
+            hang()
+        return decode(engine, rows)
+
+    return decode_or_hang
+
+
+def taken(file: Path) -> bool:
+    """Remove the file. Return whether it was there: of several who take it at once, one has it."""
+    try:
+        file.unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def main() -> None:
+    file = Path(sys.argv[1])
+    patched: Any = FakeEngine
+    patched.decode = hanging_at(file, FakeEngine.decode, threading.Event().wait)
+    sys.argv = sys.argv[2:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

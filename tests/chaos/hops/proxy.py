@@ -1,0 +1,157 @@
+"""A TCP proxy that is a bad network: far away, narrow, silent, in tiny pieces, slow to say that a connection has ended,
+or cutting its connections by a reset. What each of these is called is as in toxiproxy (`tests/chaos/hops/weather.py`).
+
+It lives in an event loop of its holder's. What is changed holds for what is read from then on, in both directions.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Self
+
+from ops.client.wire import reset_on_close
+
+_READ_BYTES = 1 << 18
+_NARROW_READ_BYTES = 1 << 10
+_MOST_PENDING = 256  # reads on their way; further ones wait in the socket
+
+
+@dataclass(slots=True)
+class _Ends:
+    """Of a connection: the client's, then the server's. Where one is gone the other is told after `told_late_s`."""
+
+    writers: list[asyncio.StreamWriter]
+    told_late_s: float = 0.0
+
+
+class Proxy:
+    """Before `host:target_port`, on `port`. `delay_s` holds every byte back and keeps their order and rate;
+    `bytes_per_s` (None: any) is the rate of each direction of each connection; `slice_bytes` (None: as they come) are
+    written at a time. `carried_bytes` tells what came this way, `num_cut` how many connections were ended here.
+    Use as an async context manager."""
+
+    def __init__(self, host: str, target_port: int, *, delay_s: float = 0.0, bytes_per_s: float | None = None) -> None:
+        self._host = host
+        self.target_port = target_port
+        self.delay_s = delay_s
+        self.bytes_per_s = bytes_per_s
+        self.slice_bytes: int | None = None
+        self.carried_bytes = self.num_cut = 0
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._connections: dict[asyncio.Task[None], _Ends] = {}
+        self._to_server, self._to_client = asyncio.Event(), asyncio.Event()
+        self._to_server.set()
+        self._to_client.set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, self._host, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def silence(self, *, to_server: bool = True, to_client: bool = True) -> None:
+        """Connections stand, new ones too, and nothing passes in that direction, or in both: half open until they are
+        reset, or `speak`, which lets what was held back pass on, as TCP does after a partition."""
+        for silent, way in ((to_server, self._to_server), (to_client, self._to_client)):
+            if silent:
+                way.clear()
+
+    def speak(self) -> None:
+        self._to_server.set()
+        self._to_client.set()
+
+    def reset(self) -> None:
+        """Cut every connection by a reset, in both directions; new ones may come at once."""
+        for task, ends in self._connections.items():
+            for writer in ends.writers:
+                reset_on_close(writer.transport)
+                writer.transport.abort()
+            task.cancel()
+            self.num_cut += 1
+
+    def hang_up(self, *, on_server: bool, told_late_s: float) -> None:
+        """End every connection towards one side, the server's or the clients'; the other is told so much later, and
+        what it sends meanwhile is lost."""
+        for ends in self._connections.values():
+            if not ends.told_late_s:
+                ends.told_late_s = told_late_s
+                ends.writers[-1 if on_server else 0].close()
+                self.num_cut += 1
+
+    async def close(self) -> None:
+        """Refuse new connections and cut those there are. May be called again."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends = _Ends([writer])
+        task = asyncio.create_task(self._join(reader, writer, ends))
+        self._connections[task] = ends
+        task.add_done_callback(self._connections.__delitem__)
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ends: _Ends) -> None:
+        try:
+            far_reader, far_writer = await asyncio.open_connection(self._host, self.target_port)
+        except OSError:
+            writer.close()
+            return
+        ends.writers.append(far_writer)
+        try:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._carry(reader, far_writer, ends, self._to_server))
+                    group.create_task(self._carry(far_reader, writer, ends, self._to_client))
+            except* OSError:
+                pass  # one end is gone: so is the connection
+            await asyncio.sleep(ends.told_late_s)
+        finally:
+            writer.close()
+            far_writer.close()
+
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ends: _Ends, flows: asyncio.Event
+    ) -> None:
+        """From one to the other, until the one ends."""
+        loop = asyncio.get_running_loop()
+        pending: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MOST_PENDING)
+
+        async def deliver() -> None:
+            while True:
+                due_s, data = await pending.get()
+                if (wait_s := due_s - loop.time()) > 0:
+                    await asyncio.sleep(wait_s)
+                await flows.wait()
+                # Where asyncio says nothing of a closed transport uvloop raises RuntimeError.
+                if writer.transport.is_closing() or ends.told_late_s:
+                    raise ConnectionResetError
+                if not data:
+                    writer.write_eof()
+                    return
+                await self._write(writer, data)
+                if self.bytes_per_s is not None:
+                    await asyncio.sleep(len(data) / self.bytes_per_s)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(deliver())
+            data = b"-"
+            while data:
+                data = await reader.read(_READ_BYTES if self.bytes_per_s is None else _NARROW_READ_BYTES)
+                await pending.put((loop.time() + self.delay_s, data))
+
+    async def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        """Raises `OSError` where that end is gone."""
+        self.carried_bytes += len(data)
+        size = self.slice_bytes or len(data)
+        for start in range(0, len(data), size):
+            if writer.transport.is_closing():
+                raise ConnectionResetError
+            writer.write(data[start : start + size])
+            await writer.drain()
+            if self.slice_bytes is not None:
+                await asyncio.sleep(0)

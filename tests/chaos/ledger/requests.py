@@ -1,0 +1,257 @@
+"""Every request of a load and all that its client heard of it: pure. Times are seconds of one monotonic clock.
+
+The clients tell it what they do and hear; it forgets nothing, so `judge` (tests/chaos/ledger/verdict.py) finds what is
+missing, what came twice and what is another's. A session is told of here by its sockets: it is absent from `lost` to
+`opened`."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, assert_never
+
+from shared.wire.messages import ErrorEvent, Response, ResponseCreated, ResponseDelta, ResponseDone
+
+_OWN_FAULT: Final = "internal"
+AnswerEvent = ResponseCreated | ResponseDelta | ResponseDone | ErrorEvent
+
+
+class Breach(Enum):
+    """What must not happen, in the words of the table."""
+
+    LOST = "accepted, and no terminal event"
+    UNHEARD = "asked, and neither accepted nor refused"
+    TWICE = "heard of after its terminal event"
+    TWO_RESPONSES = "two responses to one event"
+    ORDER = "a delta out of its order"
+    TEXT = "text differs from that of its deltas"
+    WRONG_TEXT = "not the right text"
+    FOREIGN = "of another session"
+    FAULT = "refused for a fault of the gateway's own"
+    LATE = "terminal event too late"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """`deadline_ms` runs from when it is asked first."""
+
+    event_id: str
+    session: str
+    text: str
+    max_output_tokens: int
+    first_token_ms: int
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Of a story: something that happened."""
+
+    at_s: float
+    what: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Page:
+    """One request. `deltas` are those of the last telling; a client that came back may be told anew, and what it was
+    shown before stands in `abandoned`, a text a telling. `ends` holds every terminal event and its time, and a refusal
+    stands in `refused` until an answer comes after all."""
+
+    question: Question
+    asked_s: float
+    response_id: str | None = None
+    deltas: list[str] = field(default_factory=list)
+    abandoned: list[str] = field(default_factory=list)
+    asked_again: int = 0
+    ends: list[tuple[float, Response]] = field(default_factory=list)
+    refused: str | None = None
+    breaches: list[tuple[Breach, str]] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    may_begin: bool = True
+
+    @property
+    def told_anew(self) -> int:
+        return len(self.abandoned)
+
+    @property
+    def accepted(self) -> bool:
+        return self.response_id is not None
+
+    @property
+    def settled(self) -> bool:
+        return bool(self.ends) or (self.refused is not None and not self.accepted)
+
+    @property
+    def due_s(self) -> float:
+        return self.asked_s + self.question.deadline_ms / 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A session had no socket; `until_s` is None while it has none."""
+
+    from_s: float
+    until_s: float | None
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self.pages: dict[str, Page] = {}
+        self.strays: list[Line] = []
+        self.absences: dict[str, list[Absence]] = defaultdict(list)
+        self.stalls: list[tuple[float, float]] = []  # from and until when the clients' own loop heard nothing
+        self.session_lines: dict[str, list[Line]] = defaultdict(list)
+        self.recovered = self.not_recovered = self.farewells = 0
+        self._by_session: dict[str, list[Page]] = defaultdict(list)
+        self._by_response: dict[str, Page] = {}
+
+    @property
+    def num_open(self) -> int:
+        """Requests that are neither answered nor refused."""
+        return sum(not page.settled for page in self.pages.values())
+
+    # --- what a client does
+
+    def asked(self, question: Question, now_s: float) -> None:
+        page = Page(question=question, asked_s=now_s)
+        self.pages[question.event_id] = page
+        self._by_session[question.session].append(page)
+        self._note(page, now_s, "asked")
+
+    def asked_again(self, event_id: str, now_s: float) -> None:
+        """On another socket, or after a refusal that passes."""
+        page = self.pages[event_id]
+        page.asked_again += 1
+        page.may_begin = True
+        page.refused = None
+        self._note(page, now_s, "asked again")
+
+    def lost(self, session: str, now_s: float, why: str) -> None:
+        """Its socket is gone, or no good any more."""
+        absences = self.absences[session]
+        if not absences or absences[-1].until_s is not None:
+            absences.append(Absence(now_s, None))
+        self.session_lines[session].append(Line(now_s, f"socket lost: {why}"))
+
+    def dialled(self, session: str, now_s: float, where: str) -> None:
+        """What comes from now on comes over another socket, and may be told from its beginning."""
+        for page in self._by_session[session]:
+            page.may_begin = True
+        self.session_lines[session].append(Line(now_s, f"connects to {where}"))
+
+    def opened(self, session: str, now_s: float, *, resumed: bool, recovered: bool, replayed: int) -> None:
+        """`resumed`: a cursor was sent."""
+        absences = self.absences[session]
+        if absences and absences[-1].until_s is None:
+            absences[-1] = Absence(absences[-1].from_s, now_s)
+        if resumed:
+            self.recovered += recovered
+            self.not_recovered += not recovered
+        said = f"recovered={recovered} replayed={replayed}" if resumed else "without a cursor"
+        self.session_lines[session].append(Line(now_s, f"session open, {said}"))
+
+    # --- what a client hears
+
+    def told_to_go(self, session: str, now_s: float, reason: str) -> None:
+        """Its gateway closes, and says so beforehand."""
+        self.farewells += 1
+        self.session_lines[session].append(Line(now_s, f"the gateway closes: {reason}"))
+
+    def heard(self, session: str, message: AnswerEvent, now_s: float) -> None:
+        match message:
+            case ResponseCreated():
+                self._created(session, message, now_s)
+            case ResponseDelta():
+                page = self._page(session, message.response_id, now_s, f"delta {message.seq}")
+                if page is not None:
+                    self._delta(page, message, now_s)
+            case ResponseDone():
+                page = self._page(session, message.response.id, now_s, "done")
+                if page is not None:
+                    self._done(page, message, now_s)
+            case ErrorEvent():
+                self._error(session, message, now_s)
+            case _:
+                assert_never(message)
+
+    def _created(self, session: str, message: ResponseCreated, now_s: float) -> None:
+        page = self.pages.get(message.event_id)
+        if page is None or page.question.session != session:
+            self._stray(page, now_s, session, f"created for {message.event_id!r}")
+            return
+        self._note(page, now_s, f"created {message.response_id}")
+        if page.response_id is not None and page.response_id != message.response_id:
+            self._breach(page, Breach.TWO_RESPONSES, f"{page.response_id} and {message.response_id}")
+        if page.ends:
+            self._breach(page, Breach.TWICE, "response.created")
+            return
+        if not page.may_begin:
+            self._breach(page, Breach.ORDER, "told from its beginning a second time on one socket")
+        if page.deltas:
+            page.abandoned.append("".join(page.deltas))
+            page.deltas.clear()
+        page.may_begin = False
+        page.refused = None
+        page.response_id = message.response_id
+        self._by_response[message.response_id] = page
+
+    def _delta(self, page: Page, message: ResponseDelta, now_s: float) -> None:
+        self._note(page, now_s, f"delta {message.seq} at {message.offset}, {len(message.delta)} characters")
+        if page.ends:
+            self._breach(page, Breach.TWICE, f"delta {message.seq}")
+            return
+        want = (len(page.deltas), sum(map(len, page.deltas)))
+        if (message.seq, message.offset) != want:
+            self._breach(page, Breach.ORDER, f"(seq, offset) ({message.seq}, {message.offset}) where {want} was due")
+        page.deltas.append(message.delta)
+
+    def _done(self, page: Page, message: ResponseDone, now_s: float) -> None:
+        response = message.response
+        self._note(page, now_s, f"done {response.status}/{response.reason} by {response.source}: {response.timings}")
+        if page.ends:
+            self._breach(page, Breach.TWICE, "response.done")
+        elif response.output_text != (told := "".join(page.deltas)):
+            self._breach(page, Breach.TEXT, f"{response.output_text!r} and its deltas {told!r}")
+        page.ends.append((now_s, response))
+
+    def _error(self, session: str, message: ErrorEvent, now_s: float) -> None:
+        said = f"error {message.error.code}: {message.error.message}"
+        if message.event_id is None:
+            self.session_lines[session].append(Line(now_s, said))
+            return
+        page = self.pages.get(message.event_id)
+        if page is None or page.question.session != session:
+            self._stray(page, now_s, session, said)
+            return
+        self._note(page, now_s, said)
+        if page.ends:
+            self._breach(page, Breach.TWICE, said)
+            return
+        page.refused = message.error.code
+        if message.error.code == _OWN_FAULT:
+            self._breach(page, Breach.FAULT, said)
+
+    # --- bookkeeping
+
+    def _page(self, session: str, response_id: str, now_s: float, what: str) -> Page | None:
+        """The request that this is told of; None where it is not this session's."""
+        page = self._by_response.get(response_id)
+        if page is None or page.question.session != session:
+            self._stray(page, now_s, session, f"{what} of {response_id}")
+            return None
+        return page
+
+    def _stray(self, page: Page | None, now_s: float, session: str, what: str) -> None:
+        line = Line(now_s, f"session {session} heard {what}, which is not its own")
+        if page is None:
+            self.strays.append(line)
+        else:
+            page.lines.append(line)
+            self._breach(page, Breach.FOREIGN, line.what)
+
+    @staticmethod
+    def _note(page: Page, now_s: float, what: str) -> None:
+        page.lines.append(Line(now_s, what))
+
+    @staticmethod
+    def _breach(page: Page, breach: Breach, what: str) -> None:
+        page.breaches.append((breach, what))

@@ -1,0 +1,57 @@
+"""The only right texts of a question: what the fake engine writes of it, and what the fallback says.
+
+The workers are started so that a prompt is the question alone (`PROMPT_ENV`): then the model's text is a function of
+the question and of its length, whoever writes it, however often he dies.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from shared.faq import FaqIndex
+from shared.faq.fallback import choose_fallback
+from shared.settings import Settings
+from tests.chaos.ledger.requests import Question
+from tests.chaos.ledger.verdict import Rights
+from workers.engine import DecodeRow, PrefillChunk, Sampling
+from workers.loading import load_model
+from workers.prompt.conversation import PromptBuilder
+from workers.prompt.history_window import HistoryWindow
+
+_MAX_LENGTH: Final = 2_048
+PROMPT_ENV: Final[Mapping[str, str]] = {
+    "WORKER__ENGINE": "fake",
+    "WORKER__SYSTEM_PROMPT": "",
+    "WORKER__GROUNDING_ENTRIES": "0",
+    "WORKER__HISTORY_TURNS": "0",
+    "WORKER__MAX_LENGTH": str(_MAX_LENGTH),
+    "ANSWERS__POLICY": "model",
+    "ANSWERS__GUARD": "false",
+}
+_GREEDY: Final = Sampling(temperature=0.0)
+
+
+class Oracle:
+    """Answers as a worker without neighbours, cache or history does."""
+
+    def __init__(self) -> None:
+        worker = Settings().worker.model_copy(update={"engine": "fake", "slots": 1, "max_length": _MAX_LENGTH})
+        loaded = load_model(Settings().model_copy(update={"worker": worker}))
+        self._engine, self._tokenizer = loaded.engine, loaded.tokenizer
+        self._prompts = PromptBuilder(loaded.template, system="", window=HistoryWindow("sliding", 0))
+        self._faq = FaqIndex.load()
+
+    def __call__(self, question: Question) -> Rights:
+        text = question.text
+        fallback = choose_fallback(text, self._faq.search(text))
+        return Rights(self._written(text, question.max_output_tokens), fallback.text)
+
+    def _written(self, text: str, num_tokens: int) -> str:
+        prompt = self._prompts.build(turns=[], grounding=[], question=text, max_tokens=_MAX_LENGTH).ids
+        token = self._engine.prefill([PrefillChunk(slot=0, past=0, token_ids=prompt, sampling=_GREEDY)])[0]
+        tokens: list[int] = []
+        while token is not None and len(tokens) < num_tokens:
+            tokens.append(token)
+            (token,) = self._engine.decode(
+                [DecodeRow(slot=0, past=len(prompt) + len(tokens) - 1, token_id=token, sampling=_GREEDY)]
+            )
+        return self._tokenizer.decode_bytes(tokens).decode()

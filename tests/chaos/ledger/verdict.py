@@ -1,0 +1,190 @@
+"""Whether what a ledger holds is what was promised: pure."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shared.wire.messages import Response
+from tests.chaos.ledger.requests import Absence, Breach, Ledger, Page, Question
+
+GRACE_S: Final = 0.25
+"""A terminal event is heard so much after its deadline, at most."""
+RETURN_GRACE_S: Final = 1.0 + GRACE_S
+"""A client that was away at its deadline hears of it so much after its return: a second to read the log, and grace."""
+_TELLTALE_CHARS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """The only right texts of a question: the model's, whole, and the fallback's."""
+
+    model: str
+    fallback: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excused:
+    """Clients that were away when their deadline came. `in_time_at_gateway`: answered there by deadline and grace, by
+    `timings.total_ms`. `widest_s`: from the client's return to the terminal event."""
+
+    requests: int = 0
+    in_time_at_gateway: int = 0
+    widest_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """`broken`: by breach, the requests and what was found. `strays`: events that were of no request at all.
+    `latest_s`: of those that were not excused, how far the last terminal event was from its deadline (negative: before
+    it); None where there is none."""
+
+    requests: int
+    accepted: int
+    broken: dict[Breach, list[tuple[Page, str]]]
+    strays: int
+    excused: Excused
+    latest_s: float | None
+    endings: dict[str, int]
+    refused: dict[str, int]
+    told_anew: int
+    asked_again: int
+    recovered: int
+    not_recovered: int
+    farewells: int
+
+    def count(self, breach: Breach) -> int:
+        return len(self.broken[breach]) + (self.strays if breach is Breach.FOREIGN else 0)
+
+    @property
+    def holds(self) -> bool:
+        """Where nothing was accepted nothing was shown to be kept."""
+        return self.accepted > 0 and not any(self.count(breach) for breach in Breach)
+
+    @property
+    def is_only_late(self) -> bool:
+        """Where an answer ended too late and nothing else is broken: a machine that stands still does that too."""
+        return self.accepted > 0 and [breach for breach in Breach if self.count(breach)] == [Breach.LATE]
+
+    @property
+    def guilty(self) -> list[Page]:
+        """Each request of which something was found, once."""
+        pages = {page.question.event_id: page for found in self.broken.values() for page, _ in found}
+        return sorted(pages.values(), key=lambda page: page.asked_s)
+
+
+def judge(ledger: Ledger, rights_of: Callable[[Question], Rights]) -> Verdict:
+    """After the load has ended and every client has been given its time."""
+    pages = list(ledger.pages.values())
+    rights = {page.question.event_id: rights_of(page.question) for page in pages}
+    owners = {right.model[:_TELLTALE_CHARS]: event_id for event_id, right in rights.items()}
+    broken: dict[Breach, list[tuple[Page, str]]] = {breach: [] for breach in Breach}
+    late = _Lateness(ledger)
+    for page in pages:
+        found = dict(page.breaches)
+        found |= dict(_misshown(page, rights[page.question.event_id], owners))
+        if not page.ends:
+            if page.accepted:
+                found[Breach.LOST] = "no terminal event"
+            elif page.refused is None:
+                found[Breach.UNHEARD] = "nothing was heard of it"
+        else:
+            found |= dict(_misread(page, rights[page.question.event_id], owners))
+            if (lateness := late.of(page)) is not None:
+                found[Breach.LATE] = lateness
+        for breach, what in found.items():
+            broken[breach].append((page, what))
+    return Verdict(
+        requests=len(pages),
+        accepted=sum(page.accepted for page in pages),
+        broken=broken,
+        strays=len(ledger.strays),
+        excused=late.excused,
+        latest_s=late.latest_s,
+        endings=dict(Counter(_ending(page.ends[0][1]) for page in pages if page.ends)),
+        refused=dict(Counter(page.refused for page in pages if page.refused is not None and not page.ends)),
+        told_anew=sum(page.told_anew for page in pages),
+        asked_again=sum(page.asked_again for page in pages),
+        recovered=ledger.recovered,
+        not_recovered=ledger.not_recovered,
+        farewells=ledger.farewells,
+    )
+
+
+def _ending(response: Response) -> str:
+    return f"{response.source} {response.status}/{response.reason}"
+
+
+def _misread(page: Page, right: Rights, owners: dict[str, str]) -> list[tuple[Breach, str]]:
+    """Where the text is another than the only right one: a whole answer's all of it, a cut one's its beginning."""
+    response = page.ends[0][1]
+    said = response.output_text
+    whole = response.reason in {"stop", "max_output_tokens"}
+    want = right.model if response.source == "model" else right.fallback
+    if said == want or (not whole and want.startswith(said)):
+        return []
+    return [_blame(page, said, f"{want!r} is right", owners)]
+
+
+def _misshown(page: Page, right: Rights, owners: dict[str, str]) -> list[tuple[Breach, str]]:
+    """Where a client was shown what begins no right text, in a telling that has no end: it was told anew after that, or
+    heard no more. Whose words they were to be is not known: the model's or the fallback's."""
+    shown = page.abandoned if page.ends else [*page.abandoned, "".join(page.deltas)]
+    return [
+        _blame(page, said, f"neither {right.model!r} nor {right.fallback!r} begins so", owners)
+        for said in shown
+        if not (right.model.startswith(said) or right.fallback.startswith(said))
+    ]
+
+
+def _blame(page: Page, said: str, wrong: str, owners: dict[str, str]) -> tuple[Breach, str]:
+    owner = owners.get(said[:_TELLTALE_CHARS])
+    if owner is not None and owner != page.question.event_id:
+        return Breach.FOREIGN, f"the text is that of {owner}"
+    return Breach.WRONG_TEXT, f"{said!r}: {wrong}"
+
+
+class _Lateness:
+    """By the client's clock, from when it asked first; while the clients' own loop stood still, the clock does too."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._absences = ledger.absences
+        self._stalls = ledger.stalls
+        self.excused = Excused()
+        self.latest_s: float | None = None
+
+    def of(self, page: Page) -> str | None:
+        """What is wrong with the time of its end."""
+        at_s, response = page.ends[0]
+        over_s = at_s - page.due_s
+        if over_s > 0:
+            over_s -= _stalled_s(self._stalls, page.due_s, at_s)
+        if over_s > GRACE_S:
+            back_s = _came_back(self._absences.get(page.question.session, ()), page.due_s, at_s)
+            if back_s is not None:
+                self._excuse(page, response, at_s - back_s)
+                return f"{at_s - back_s:.3f} s after its client came back" if at_s - back_s > RETURN_GRACE_S else None
+        self.latest_s = over_s if self.latest_s is None else max(self.latest_s, over_s)
+        return f"{over_s:.3f} s after its deadline" if over_s > GRACE_S else None
+
+    def _excuse(self, page: Page, response: Response, waited_s: float) -> None:
+        total_ms = response.timings.total_ms
+        in_time = total_ms is not None and total_ms <= page.question.deadline_ms + GRACE_S * 1_000
+        self.excused = Excused(
+            requests=self.excused.requests + 1,
+            in_time_at_gateway=self.excused.in_time_at_gateway + in_time,
+            widest_s=max(self.excused.widest_s, waited_s),
+        )
+
+
+def _stalled_s(stalls: Sequence[tuple[float, float]], from_s: float, until_s: float) -> float:
+    """How much of a time the clients' loop stood still."""
+    return sum(max(0.0, min(until_s, end_s) - max(from_s, start_s)) for start_s, end_s in stalls)
+
+
+def _came_back(absences: Sequence[Absence], due_s: float, end_s: float) -> float | None:
+    """When a client that was away at its deadline, or in the grace after it, had its last socket before the end; None
+    for one that was there."""
+    if not any(away.from_s <= due_s + GRACE_S and (away.until_s is None or away.until_s >= due_s) for away in absences):
+        return None
+    return max((away.until_s for away in absences if away.until_s is not None and away.until_s <= end_s), default=None)

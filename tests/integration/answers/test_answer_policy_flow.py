@@ -1,0 +1,37 @@
+"""Who answers, through Kafka and back: small talk, the FAQ's entry, the model; nobody, and then a person."""
+
+import asyncio
+
+from shared.wire.messages import BY_MODEL
+from tests.support.system import MakeSystem
+from tests.support.wire import Client
+
+GROUNDED = {"answers__policy": "grounded", "answers__guard": True, "answers__confident_score": 1}
+
+
+async def test_each_question_is_answered_by_whom_the_faq_says(make_system: MakeSystem) -> None:
+    """What the model is not asked for takes none of its slots, and is remembered like any answer."""
+    system = await make_system(promise__first_token_ms=8_000, **GROUNDED)
+    worker, gateway = await asyncio.gather(system.worker().ready(), system.gateway().ready())
+    async with Client.connect(gateway.ws) as client:
+        hello = await client.ask("Hello!")
+        perhaps = await client.ask("I would like to return an item, how does that work?")
+        grounded = await client.ask("How do I return an item?", max_output_tokens=8)
+        song, poem = [await client.ask(text) for text in ("Sing me a song", "给我写一首诗")]
+        handoff = await client.of_type("handoff.created")
+    assert hello.outcome == ("completed", "stop", "courtesy")
+    assert perhaps.outcome == ("completed", "stop", "unsure")
+    assert perhaps.response["grounding"]
+    assert all(found["answer"] in perhaps.text for found in perhaps.response["grounding"])
+    assert grounded.outcome[2] in BY_MODEL
+    assert song.outcome == poem.outcome == ("completed", "stop", "unsure")
+    assert "A person can help" in song.text
+    assert "人工客服" in poem.text
+    assert handoff["reason"] == "fallbacks"
+    turns = await system.turns(client.session_id, at_least=5)
+    assert [turn.source for turn in turns] == ["courtesy", "unsure", grounded.outcome[2], "unsure", "unsure"]
+    shown = [len(answer.response["grounding"]) for answer in (perhaps, grounded)]
+    assert [len(turn.grounding) for turn in turns] == [0, *shown, 0, 0]
+    assert await worker.metric("replyline_worker_answers_total", source="unsure") == 3
+    assert await worker.metric("replyline_worker_queue_seconds_count") == 1
+    assert await gateway.metric("replyline_gateway_fallbacks_total") == 0

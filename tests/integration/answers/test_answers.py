@@ -1,0 +1,153 @@
+"""A question goes through the whole system and its answer comes back, token by token."""
+
+import asyncio
+
+import pytest
+import pytest_asyncio
+
+from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.wire import JSON, MSGPACK, Client, Form
+
+QUESTION = "How do I return an item that I do not like?"
+
+
+@pytest_asyncio.fixture(scope="module")
+async def system(make_system: MakeSystem) -> System:
+    return await make_system(worker__fake_decode_ms_per_step=5, worker__reply_interval_ms=0)
+
+
+@pytest.mark.parametrize("form", [JSON, MSGPACK], ids=lambda form: form.name)
+async def test_an_answer_comes_token_by_token(gateway: Service, form: Form) -> None:
+    async with Client.connect(gateway.ws, form) as client:
+        answer = await client.ask(QUESTION, max_output_tokens=40)
+    assert answer.outcome == ("incomplete", "max_output_tokens", "model")
+    assert answer.created["bucket"] == "short"
+    assert len(answer.text) == 40
+    assert len(answer.deltas) > 20
+    assert answer.first_text_at is not None
+    assert answer.first_text_at < answer.done_at
+    response = answer.response
+    assert response["model"] == "fake"
+    assert response["usage"]["output_tokens"] == 40
+    assert response["usage"]["input_tokens"] > len(QUESTION)
+    timings = response["timings"]
+    assert set(timings) == {"admission_ms", "queue_ms", "prefill_ms", "ttft_ms", "total_ms"}
+    assert timings["ttft_ms"] < timings["total_ms"] < 1_000 * answer.took_s + 5
+    assert any("return" in entry["question"].lower() for entry in response["grounding"])
+    assert all(entry["id"] and entry["answer"] for entry in response["grounding"])
+
+
+async def test_the_second_question_is_asked_with_the_first_turn_before_it(system: System, gateway: Service) -> None:
+    """Redis holds the turn, and the prompt grows by what was said."""
+    async with Client.connect(gateway.ws) as client:
+        first = await client.ask(QUESTION, max_output_tokens=20)
+        (turn,) = await system.turns(client.session_id, at_least=1)
+        assert (turn.user, turn.assistant, turn.source) == (QUESTION, first.text, "model")
+        assert turn.request_id == first.response["id"]
+        second = await client.ask(QUESTION, max_output_tokens=20)
+        assert len(await system.turns(client.session_id, at_least=2)) == 2
+    said = len(QUESTION) + len(first.text)
+    growth = second.response["usage"]["input_tokens"] - first.response["usage"]["input_tokens"]
+    assert said < growth < said + 40
+    assert second.text != first.text
+
+
+async def test_a_conversation_goes_on_over_another_connection(gateway: Service) -> None:
+    """Its session id is all that a client needs to keep; another session begins without a history."""
+    async with Client.connect(gateway.ws) as client:
+        first = await client.ask(QUESTION, max_output_tokens=4)
+        session_id = client.session_id
+    async with (
+        Client.connect(gateway.ws, session_id=session_id) as again,
+        Client.connect(gateway.ws, MSGPACK) as stranger,
+    ):
+        assert again.session_id == session_id
+        grown, fresh = await asyncio.gather(
+            again.ask(QUESTION, max_output_tokens=4), stranger.ask(QUESTION, max_output_tokens=4)
+        )
+    tokens = [answer.response["usage"]["input_tokens"] for answer in (first, grown, fresh)]
+    assert tokens[0] == tokens[2] < tokens[1]
+
+
+async def test_six_turns_later_the_first_is_not_in_the_prompt_any_more(gateway: Service) -> None:
+    """Five turns are remembered, so that the prompt stops growing."""
+    async with Client.connect(gateway.ws) as client:
+        sizes = [(await client.ask(QUESTION, max_output_tokens=4)).response["usage"]["input_tokens"] for _ in range(8)]
+    assert sizes[:6] == sorted(set(sizes[:6]))
+    assert sizes[7] == sizes[6] < sizes[5] + sizes[1] - sizes[0], "from then on the entries stand before the question"
+
+
+@pytest.mark.parametrize(("length", "bucket"), [(10, "short"), (64, "short"), (65, "medium"), (300, "long")])
+async def test_the_bucket_is_the_inputs_length(gateway: Service, worker: Service, length: int, bucket: str) -> None:
+    before = await worker.metric("replyline_worker_wrong_bucket_total")
+    async with Client.connect(gateway.ws) as client:
+        answer = await client.ask("x" * length, max_output_tokens=2)
+    assert answer.created["bucket"] == bucket
+    assert await worker.metric("replyline_worker_wrong_bucket_total") == before
+
+
+async def test_many_clients_each_get_their_own_answer(gateway: Service) -> None:
+    """Twenty-four at once over eight slots; greedy answers do not depend on the company they are computed in."""
+    questions = [f"Question number {number}" for number in range(24)]
+
+    async def ask(question: str) -> str:
+        async with Client.connect(gateway.ws, MSGPACK) as client:
+            return (await client.ask(question, max_output_tokens=24)).text
+
+    together = await asyncio.gather(*map(ask, questions))
+    alone = [await ask(question) for question in questions[:4]]
+    assert together[:4] == alone
+    assert len(set(together)) == len(questions)
+
+
+async def test_a_seed_makes_sampling_repeatable(gateway: Service) -> None:
+    async with Client.connect(gateway.ws) as client:
+
+        async def ask(**fields: float) -> str:
+            seen = len(client.events)
+            await client.send({"type": "session.delete"})
+            await client.of_type("session.deleted", since=seen)
+            return (await client.ask("A question", max_output_tokens=24, **fields)).text
+
+        first = await ask(temperature=1.0, seed=7)
+        assert await ask(temperature=1.0, seed=7) == first
+        assert await ask(temperature=1.0, seed=8) != first
+
+
+async def test_a_stop_string_ends_the_answer_before_it(gateway: Service) -> None:
+    """What was to stop it is not shown."""
+    async with Client.connect(gateway.ws) as client, Client.connect(gateway.ws) as other:
+        whole = await client.ask("A question", max_output_tokens=40)
+        stop = whole.text[20:22]
+        answer = await other.ask("A question", max_output_tokens=40, stop=[stop])
+    assert answer.outcome == ("completed", "stop", "model")
+    assert answer.text == whole.text[: whole.text.index(stop)]
+
+
+async def test_the_trace_goes_through_to_the_workers_record(system: System, gateway: Service) -> None:
+    """The client's traceparent is a header of the request, beside the CloudEvents ones and the deadline."""
+    traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with Client.connect(gateway.ws) as client, system.reading("chat.requests.short") as tap:
+        answer = await client.ask("Where is it?", max_output_tokens=2, traceparent=traceparent)
+        name = answer.response["id"].encode()
+        record = await tap.until(lambda record: ("ce_id", name) in record.headers)
+        session_id = client.session_id
+    headers = dict(record.headers)
+    assert headers["traceparent"] == traceparent.encode()
+    assert headers["content-type"] == b"application/msgpack"
+    assert (headers["ce_type"], headers["ce_specversion"]) == (b"chat.request", b"1.0")
+    assert headers["reply-topic"] == system.topic("chat.replies").encode()
+    assert headers["deadline-unix-ms"].isdigit()
+    assert record.key == f"demo/{session_id}".encode()
+
+
+async def test_no_text_of_a_customer_is_in_a_log(gateway: Service, worker: Service) -> None:
+    """Neither question nor answer; the request's id is, once in each process."""
+    async with Client.connect(gateway.ws) as client:
+        answer = await client.ask("My parrot is called Marmaduke", max_output_tokens=30)
+    for service in (gateway, worker):
+        line = {"request_id": answer.response["id"]}
+        await eventually(lambda: service.logged("answered", **line))  # noqa: B023 - a gateway's is written after the answer
+        assert len(service.logged("answered", **line)) == 1
+        assert "Marmaduke" not in service.log.read_text()
+        assert answer.text not in service.log.read_text()

@@ -1,0 +1,142 @@
+"""Questions that are erased while they are answered, and asked again under the same id: by real processes, at one
+gateway and at two."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from tests.integration.support.cuts import WHOLE
+from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.wire import Answer, Client
+
+Way = Callable[[System, Service, Service], Awaitable[Answer]]
+FIRST, QUESTION, TOKENS = "My name is Sorrel.", "How do I track my parcel?", 40
+AT_ONCE = 12
+
+
+@pytest_asyncio.fixture(scope="module")
+async def system(make_system: MakeSystem) -> System:
+    return await make_system(
+        worker__fake_decode_ms_per_step=5,
+        worker__reply_interval_ms=0,
+        worker__slots=16,
+        worker__max_waiting=256,
+        admission__enabled=False,
+        gateway__cursor_secret="a secret that all gateways of this test share",
+    )
+
+
+@pytest_asyncio.fixture(scope="module")
+async def services(system: System) -> tuple[Service, Service]:
+    """Two gateways."""
+    gateways = [system.gateway(gateway__reply_partition=number) for number in (0, 1)]
+    here, there, _ = await asyncio.gather(*(gateway.ready() for gateway in gateways), system.worker().ready())
+    return here, there
+
+
+@pytest_asyncio.fixture(scope="module")
+async def fresh(services: tuple[Service, Service]) -> str:
+    """The answer where nothing was said before: the model's text is a function of all that it is told."""
+    async with Client.connect(services[0].ws) as client:
+        return (await client.ask(QUESTION, max_output_tokens=TOKENS)).text
+
+
+@asynccontextmanager
+async def in_the_middle(system: System, gateway: Service) -> AsyncIterator[Client]:
+    """A client that is being answered, after it has said something that the answer shows."""
+    async with Client.connect(gateway.ws) as client:
+        await client.ask(FIRST, max_output_tokens=4)
+        await system.turns(client.session_id, at_least=1)
+        await ask(client)
+        await client.text_of("asked")
+        yield client
+
+
+async def ask(client: Client) -> int:
+    """Ask; where what is heard from now on begins."""
+    since = len(client.events)
+    await client.create(QUESTION, event_id="asked", max_output_tokens=TOKENS)
+    return since
+
+
+async def erase(client: Client) -> None:
+    await client.send({"type": "session.delete"})
+    await client.of_type("session.deleted")
+
+
+async def after_it_is_done(system: System, here: Service, there: Service) -> Answer:
+    async with in_the_middle(system, here) as client:
+        await erase(client)
+        return await client.answer("asked", since=await ask(client))
+
+
+async def in_one_breath(system: System, here: Service, there: Service) -> Answer:
+    async with in_the_middle(system, here) as client:
+        await client.send({"type": "session.delete"})
+        return await client.answer("asked", since=await again_after_the_end(client))
+
+
+async def again_after_the_end(client: Client) -> int:
+    """In the same breath; its events follow the cancelled one's end."""
+    await client.create(QUESTION, event_id="asked", max_output_tokens=TOKENS)
+    await client.until(lambda event: event["type"] == "response.done" and event["response"]["status"] == "cancelled")
+    return max(number for number, event in enumerate(client.events) if event["type"] == "response.done") + 1
+
+
+async def at_another_gateway(system: System, here: Service, there: Service) -> Answer:
+    """On a socket that was open before."""
+    async with in_the_middle(system, here) as client, Client.connect(there.ws, session_id=client.session_id) as other:
+        await erase(client)
+        return await other.answer("asked", since=await ask(other))
+
+
+async def erased_at_another_gateway(system: System, here: Service, there: Service) -> Answer:
+    async with in_the_middle(system, here) as client, Client.connect(there.ws, session_id=client.session_id) as other:
+        await erase(other)
+        return await client.answer("asked", since=await again_after_the_end(client))
+
+
+WAYS: tuple[Way, ...] = (after_it_is_done, in_one_breath, at_another_gateway, erased_at_another_gateway)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_is_asked_again_after_an_erasure_is_answered_anew(
+    way: Way, system: System, services: tuple[Service, Service], fresh: str
+) -> None:
+    """By the model, whole, and not with what was said before."""
+    answers = await asyncio.gather(*(way(system, *services) for _ in range(AT_ONCE)))
+    assert [(answer.outcome, answer.text) for answer in answers] == [(WHOLE, fresh)] * AT_ONCE
+
+
+async def test_an_erased_answer_does_not_come_into_the_history_when_redis_has_lost_its_mark(
+    system: System, services: tuple[Service, Service]
+) -> None:
+    """Nor into the next prompt: the worker itself knows."""
+    async with in_the_middle(system, services[0]) as client:
+        await erase(client)
+        async with Redis.from_url(system.redis.url) as redis:
+            await redis.flushall()
+        since = await ask(client)
+        await client.answer("asked", since=since)
+        turns = await system.turns(client.session_id, at_least=1)
+        assert [(turn.user, turn.status) for turn in turns] == [(QUESTION, "incomplete")]
+
+
+async def test_the_other_gateway_ends_what_it_is_telling(system: System, services: tuple[Service, Service]) -> None:
+    """And has nothing left of it to tell."""
+    here, there = services
+    async with in_the_middle(system, here) as client, Client.connect(there.ws, session_id=client.session_id) as other:
+        await erase(other)
+        done = await client.of_type("response.done", since=1 + client.events.index(await client.created("asked")))
+        assert done["response"]["status"] == "cancelled"
+        told = client.count("response.output_text.delta")
+        await eventually(lambda: _idle(here))
+        assert client.count("response.output_text.delta") == told
+
+
+async def _idle(gateway: Service) -> bool:
+    return await gateway.metric("replyline_gateway_inflight") == 0

@@ -1,0 +1,154 @@
+"""A cancel reaches the worker that has its request, whoever that is by now, and no other."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from itertools import count
+from typing import Any, Final
+
+import msgpack
+import pytest_asyncio
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+
+from shared.wire.codec import decode_report
+from shared.wire.messages import WorkerReport
+from shared.wire.partitioner import partition_of
+from shared.wire.topics import BUCKETS, session_key
+from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.wire import Client
+
+PARTITIONS: Final = 3
+SESSIONS: Final = 8
+REMEMBERED: Final = "replyline_worker_cancels_remembered"
+
+
+@pytest_asyncio.fixture
+async def system(make_system: MakeSystem) -> System:
+    return await make_system(
+        worker__slots=SESSIONS,
+        worker__fake_decode_ms_per_step=20,
+        promise__deadline_ms=30_000,
+        limits__max_input_tokens=900,
+    )
+
+
+async def share_out(system: System, *workers: Service) -> dict[str, WorkerReport]:
+    """By name, the report of each worker once all partitions are somebody's, and each worker has some."""
+    newest: dict[str, WorkerReport] = {}
+
+    async with system.reading("chat.workers") as tap:
+
+        async def is_done() -> bool:
+            for record in await tap.to_the_end():
+                report = decode_report(record.value)
+                newest[report.worker_id] = report
+            held = [(b, number) for each in newest.values() for b, ns in each.partitions.items() for number in ns]
+            having = [name for name, each in newest.items() if any(each.partitions.values())]
+            return len(having) == len(workers) and sorted(held) == sorted(
+                (b, n) for b in BUCKETS for n in range(PARTITIONS)
+            )
+
+        await eventually(is_done)
+    return newest
+
+
+def in_partition(wanted: int, unique: Callable[[str], str]) -> str:
+    """A session whose requests go there."""
+    names = (unique(f"session{number}") for number in count())
+    return next(name for name in names if partition_of(session_key("demo", name), PARTITIONS) == wanted)
+
+
+async def test_a_cancel_is_read_by_the_worker_that_has_the_request_and_by_no_other(
+    system: System, unique: Callable[[str], str]
+) -> None:
+    workers = [await system.worker().ready() for _ in range(2)]
+    await share_out(system, *workers)
+    gateway = await system.gateway().ready()
+    for number in range(SESSIONS):
+        async with Client.connect(gateway.ws, session_id=in_partition(number % PARTITIONS, unique)) as client:
+            running = await client.create("How do I return an item?", max_output_tokens=1_000)
+            await client.text_of(running, chars=5)
+            await client.send({"type": "response.cancel", "target_event_id": running})
+            assert (await client.answer(running)).outcome[0] == "cancelled"
+    ended = [lambda worker=worker: worker.logged("answered", status="cancelled") for worker in workers]
+    await eventually(lambda: sum(len(each()) for each in ended) == SESSIONS)
+    assert all(each() for each in ended), "both had some"
+    await asyncio.sleep(1)  # who reads what is none of its own has read it by now
+    assert [await worker.metric(REMEMBERED) for worker in workers] == [0, 0]
+
+
+async def test_a_cancel_reaches_both_where_the_partition_moved_while_the_answer_was_being_written(
+    system: System, unique: Callable[[str], str]
+) -> None:
+    """The one that had it writes on, and the one that has it now began it anew: neither does so for nothing."""
+    slow = {"worker__fake_decode_ms_per_step": 100, "promise__first_token_ms": 90_000, "promise__deadline_ms": 90_000}
+    first = await system.worker(**slow).ready()
+    gateway = await system.gateway(**slow).ready()
+    async with AsyncExitStack() as stack:
+        asked: list[tuple[Client, str]] = []
+        for number in range(SESSIONS):
+            name = in_partition(number % PARTITIONS, unique)
+            client = await stack.enter_async_context(Client.connect(gateway.ws, session_id=name))
+            running = await client.create("How do I return an item?", max_output_tokens=1_000)
+            await client.text_of(running, chars=5)
+            asked.append((client, running))
+        second = await system.worker(**slow).ready()
+        reports = (await share_out(system, first, second)).values()
+        (given,) = min((report.partitions["short"] for report in reports), key=len)
+        moved = len(range(given, SESSIONS, PARTITIONS))
+
+        async def has_begun() -> bool:
+            return await second.metric("replyline_worker_slots_used") == moved
+
+        await eventually(has_begun)
+        for client, running in asked:
+            await client.send({"type": "response.cancel", "target_event_id": running})
+            assert (await client.answer(running)).outcome[0] == "cancelled"
+    await eventually(lambda: len(first.logged("answered", status="cancelled")) == SESSIONS)
+    await eventually(lambda: len(second.logged("answered", status="cancelled")) == moved)
+
+
+async def test_a_worker_that_is_given_a_partition_knows_what_was_cancelled_of_it(
+    system: System, unique: Callable[[str], str]
+) -> None:
+    """The cancel came while another had it, or nobody; the request is read after it."""
+    name = unique("cancelled")
+    key = f"demo/{name}".encode()
+    request: dict[str, Any] = {
+        "type": "chat.request",
+        "id": name,
+        "session_id": name,
+        "input": "Hello",
+        "tenant": "demo",
+    }
+    await system.produce("chat.cancels", msgpack.packb({"type": "chat.cancel", "request_id": name}), key=key)
+    worker = await system.worker().ready()
+
+    async def knows() -> bool:
+        return await worker.metric(REMEMBERED) == 1
+
+    await eventually(knows)
+    await system.produce("chat.requests.short", msgpack.packb(request), key=key)
+    async with system.reading("chat.replies.external") as tap:
+        done = await tap.until(lambda record: msgpack.unpackb(record.value)["type"] == "chat.done")
+    assert msgpack.unpackb(done.value)["status"] == "cancelled"
+    await eventually(lambda: worker.logged("answered", status="cancelled"))
+
+
+async def test_topics_by_which_cancels_would_miss_their_worker_are_refused_in_one_line(system: System) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=system.bootstrap)
+    await admin.start()
+    try:
+        await admin.create_partitions({system.topic("chat.cancels"): NewPartitions(6)})
+        worker, gateway = system.worker(), system.gateway()
+        for service in (worker, gateway):
+            (line,) = await eventually(lambda service=service: service.logged("unavailable", what="kafka topics"))
+            assert "chat.cancels has 6 partitions, and" in line["cause"]
+            assert line["cause"].endswith("replyline topics create")
+        assert await worker.status_of("/ready") == 503
+        requests = {system.topic(f"chat.requests.{bucket}"): NewPartitions(6) for bucket in BUCKETS}
+        await admin.create_partitions(requests)
+        await worker.ready()
+        await gateway.ready()
+    finally:
+        await admin.close()

@@ -1,0 +1,168 @@
+"""Whatever becomes of the workers, the client has its answer within its deadline and a quarter of a second."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
+from shared.faq import FaqIndex
+from tests.support.standstill import InTime
+from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.wire import JSON, MSGPACK, Answer, Client
+
+RETURNS = "How do I return an item?"
+STEP_MS = 10
+
+
+@pytest_asyncio.fixture(scope="module")
+async def system(make_system: MakeSystem) -> System:
+    return await make_system(worker__fake_decode_ms_per_step=STEP_MS, worker__slots=4)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def services(system: System) -> tuple[Service, Service]:
+    """The worker has its partitions: what is asked next has little time."""
+    worker, gateway = await asyncio.gather(system.worker().ready(), system.gateway().ready())
+    await eventually(lambda: worker.metric("replyline_rebalances_total"))
+    return worker, gateway
+
+
+@pytest_asyncio.fixture
+async def stopped(worker: Service, gateway: Service) -> AsyncIterator[Service]:
+    """The worker hangs, as in a long pause of its machine."""
+    worker.pause()
+    yield worker
+    worker.resume()
+    async with Client.connect(gateway.ws) as client:
+        assert (await client.ask("Are you back?", max_output_tokens=2)).outcome[2] == "model"
+
+
+async def test_without_any_worker_the_faq_answers_by_the_soft_deadline(
+    make_system: MakeSystem, in_time: InTime
+) -> None:
+    """Created, then the entry's own text, grounded on that entry; the gateway is ready without a worker."""
+    gateway = await (await make_system()).gateway().ready()
+    for form in (JSON, MSGPACK):
+        async with Client.connect(gateway.ws, form) as client:
+            answer = await client.ask(RETURNS, first_token_ms=400)
+        assert answer.outcome == ("completed", "stop", "faq")
+        assert answer.took_s >= 0.399
+        assert in_time(answer, 400)
+        (entry,) = answer.response["grounding"]
+        assert entry["answer"] == answer.text
+        assert answer.text == FaqIndex.load(None).search(RETURNS)[0].entry.answer
+        assert answer.response["usage"] == {}
+        assert 399 <= answer.response["timings"]["ttft_ms"] <= answer.response["timings"]["total_ms"]
+
+
+async def test_what_the_faq_does_not_know_is_answered_with_busy_in_the_questions_language(
+    gateway: Service, stopped: Service
+) -> None:
+    async with Client.connect(gateway.ws) as client:
+        events = [await client.create(text, first_token_ms=300) for text in ("qwerty zxcvb", "天王星有几颗卫星")]
+        english, chinese = [await client.answer(event_id) for event_id in events]
+    assert english.outcome == chinese.outcome == ("completed", "stop", "busy")
+    assert "busy" in english.text
+    assert "稍后" in chinese.text
+    assert "grounding" not in english.response
+
+
+async def test_a_stopped_worker_costs_no_client_its_answer(gateway: Service, stopped: Service, in_time: InTime) -> None:
+    """Each of twenty clients has one from the FAQ by its soft deadline. What comes later is dropped, not computed."""
+    tokens_of_all = 20 * 5
+
+    async def ask() -> Answer:
+        async with Client.connect(gateway.ws) as client:
+            return await client.ask(RETURNS, first_token_ms=500, max_output_tokens=5)
+
+    answers = await asyncio.gather(*(ask() for _ in range(20)))
+    assert {answer.outcome for answer in answers} == {("completed", "stop", "faq")}
+    assert all(in_time(answer, 500) for answer in answers), sorted(answer.took_s for answer in answers)
+    stopped.resume()
+    tokens = await stopped.metric("replyline_worker_output_tokens_total")
+    async with Client.connect(gateway.ws) as client:
+        assert (await client.ask("Back?", max_output_tokens=3)).outcome[2] == "model"
+    computed = await stopped.metric("replyline_worker_output_tokens_total") - tokens
+    assert computed < tokens_of_all
+
+
+async def test_the_faqs_answer_is_part_of_the_conversation(system: System, gateway: Service, stopped: Service) -> None:
+    async with Client.connect(gateway.ws) as client:
+        answer = await client.ask(RETURNS, first_token_ms=200)
+        turns = await eventually(lambda: system.turns(client.session_id))
+    assert [(turn.user, turn.assistant, turn.source) for turn in turns] == [(RETURNS, answer.text, "faq")]
+
+
+async def test_the_hard_deadline_cuts_a_slow_answer(gateway: Service, worker: Service, in_time: InTime) -> None:
+    """What was written stands; the worker does not go on."""
+    ended = await worker.metric("replyline_worker_requests_total")
+    async with Client.connect(gateway.ws) as client:
+        answer = await client.ask(RETURNS, deadline_ms=900, max_output_tokens=500)
+    assert answer.outcome == ("incomplete", "deadline", "model")
+    assert 0 < len(answer.text) < 100
+    assert answer.took_s >= 0.899
+    assert in_time(answer, 900)
+
+    async def is_free() -> bool:
+        return await worker.metric("replyline_worker_slots_used") == 0
+
+    await eventually(is_free, limit_s=3)  # all of it would have taken four seconds more
+
+    async def is_counted() -> bool:
+        return await worker.metric("replyline_worker_requests_total") == ended + 1
+
+    await eventually(is_counted)
+    assert await worker.metric("replyline_worker_requests_total", status="completed") == 0
+
+
+async def test_a_worker_that_stops_in_mid_answer_costs_the_rest_and_not_the_deadline(
+    gateway: Service, worker: Service, in_time: InTime
+) -> None:
+    async with Client.connect(gateway.ws) as client:
+        event_id = await client.create(RETURNS, deadline_ms=1_000, max_output_tokens=500)
+        await client.text_of(event_id, chars=10)
+        worker.pause()
+        try:
+            answer = await client.answer(event_id)
+        finally:
+            worker.resume()
+        assert answer.outcome == ("incomplete", "deadline", "model")
+        assert in_time(answer, 1_000)
+        assert (await client.ask("Back?", max_output_tokens=3)).outcome[2] == "model"
+        assert client.count("response.done") == 2
+
+
+async def test_a_soft_deadline_beyond_the_hard_one_is_brought_back_to_it(
+    gateway: Service, stopped: Service, in_time: InTime
+) -> None:
+    async with Client.connect(gateway.ws) as client:
+        answer = await client.ask(RETURNS, first_token_ms=60_000, deadline_ms=300)
+    assert answer.outcome == ("completed", "stop", "faq")
+    assert in_time(answer, 300)
+
+
+async def test_each_client_has_its_own_deadline(gateway: Service, in_time: InTime) -> None:
+    """Each answer seems to be short enough when it is begun, and none is."""
+    async with Client.connect(gateway.ws) as client:
+        events = {ms: await client.create(RETURNS, deadline_ms=ms, max_output_tokens=100) for ms in (900, 400, 650)}
+        answers = {ms: await client.answer(event_id) for ms, event_id in events.items()}
+    for ms, answer in answers.items():
+        assert answer.outcome == ("incomplete", "deadline", "model")
+        assert answer.took_s >= ms / 1_000 - 0.001
+        assert in_time(answer, ms)
+
+
+async def test_under_overload_every_client_is_answered_in_time(
+    gateway: Service, worker: Service, in_time: InTime
+) -> None:
+    """Thirty at once on four slots that need 0.4 s each: some by the model, the rest by the FAQ, none late."""
+
+    async def ask(number: int) -> Answer:
+        async with Client.connect(gateway.ws, MSGPACK) as client:
+            return await client.ask(RETURNS, first_token_ms=1_000, deadline_ms=1_500, max_output_tokens=40)
+
+    answers = await asyncio.gather(*(ask(number) for number in range(30)))
+    assert {answer.outcome[2] for answer in answers} == {"model", "faq"}
+    for answer in answers:
+        assert in_time(answer, 1_500 if answer.outcome[2] == "model" else 1_000), answer
+    assert len({answer.response["id"] for answer in answers}) == 30

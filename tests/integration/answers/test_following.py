@@ -1,0 +1,118 @@
+"""A reader that is given other partitions: what it keeps goes on without a gap, what is new begins a while ago."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaProducer
+
+from ops.stack.embedded import EmbeddedKafka
+from ops.stack.kafka_broker import KafkaBroker
+from shared.errors import BrokerUnavailable
+from shared.kafka import PartitionReader, create_topics
+from shared.settings.kafka import KafkaSettings
+from tests.support.system import eventually
+
+PARTITIONS = 3
+HOUR_MS = 3_600_000
+
+
+@dataclass
+class Follower:
+    settings: KafkaSettings
+    topic: str
+    reader: PartitionReader = field(init=False)
+    read: list[bytes | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.reader = PartitionReader(self.settings, client_id="test", topic=self.topic, partitions=())
+
+    async def follow(self, *partitions: int, since_unix_ms: int = 0) -> None:
+        await self.reader.follow(partitions, since_unix_ms=since_unix_ms)
+
+    async def write(self, *values: str, written_unix_ms: int | None = None) -> None:
+        """Each into the partition that it begins with."""
+        async with AIOKafkaProducer(bootstrap_servers=self.settings.bootstrap_servers, acks="all") as producer:
+            for value in values:
+                await producer.send_and_wait(
+                    self.topic, value.encode(), partition=int(value[0]), timestamp_ms=written_unix_ms
+                )
+
+    async def hears(self, *values: str) -> None:
+        """These, each once, and nothing else."""
+
+        async def heard() -> bool:
+            self.read += [record.value for record in await self.reader.read(timeout_ms=50)]
+            return len(self.read) >= len(values)
+
+        await eventually(heard)
+        self.read += [record.value for record in await self.reader.read(timeout_ms=300)]
+        assert sorted(self.read) == sorted(value.encode() for value in values)  # type: ignore[type-var]
+        self.read.clear()
+
+
+@pytest_asyncio.fixture(params=["embedded", "kafka"])
+async def follower(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> AsyncIterator[Follower]:
+    name = unique("followed")
+    with ExitStack() as services:
+        if request.param == "embedded":
+            kafka = services.enter_context(EmbeddedKafka())
+            kafka.create({name: PARTITIONS})
+            bootstrap = kafka.bootstrap
+        else:
+            broker: KafkaBroker = request.getfixturevalue("kafka_broker")
+            bootstrap = broker.bootstrap
+            await create_topics(KafkaSettings(bootstrap_servers=bootstrap), {name: PARTITIONS})
+        found = Follower(KafkaSettings(bootstrap_servers=bootstrap, fetch_max_wait_ms=10), name)
+        await found.reader.start()
+        try:
+            yield found
+        finally:
+            await found.reader.stop()
+
+
+async def test_what_is_new_begins_a_while_ago_and_what_is_kept_goes_on(follower: Follower) -> None:
+    await follower.write("0a", "1a")
+    await follower.hears()
+    assert follower.reader.num_partitions == PARTITIONS
+    await follower.follow(0)
+    await follower.hears("0a")
+    await follower.write("0b", "1b", "2b")
+    await follower.follow(0, 1)
+    await follower.hears("0b", "1a", "1b")
+    await follower.follow(1)
+    await follower.write("0c", "1c")
+    await follower.hears("1c")
+    await follower.follow()
+    await follower.write("1d")
+    await follower.hears()
+    await follower.follow(0, 1)
+    await follower.hears("0a", "0b", "0c", "1a", "1b", "1c", "1d")
+
+
+@pytest.mark.parametrize("follower", ["kafka"], indirect=True)
+async def test_what_is_older_than_that_is_not_read(follower: Follower) -> None:
+    """Also where nothing is so young."""
+    now = round(time.time() * 1_000)
+    await follower.write("0old", "1old", written_unix_ms=now - 2 * HOUR_MS)
+    await follower.write("0young", written_unix_ms=now)
+    await follower.follow(0, 1, since_unix_ms=now - HOUR_MS)
+    await follower.hears("0young")
+    await follower.write("1new")
+    await follower.hears("1new")
+
+
+@pytest.mark.parametrize("follower", ["kafka"], indirect=True)
+async def test_a_broker_that_does_not_answer_leaves_all_as_it_was(
+    follower: Follower, kafka_broker: KafkaBroker
+) -> None:
+    await follower.follow(0)
+    follower.settings.__dict__["request_timeout_ms"] = 1
+    with pytest.raises(BrokerUnavailable, match="a while ago"):
+        await follower.follow(1)
+    follower.settings.__dict__["request_timeout_ms"] = 5_000
+    await follower.write("0a", "1a")
+    await follower.hears("0a")

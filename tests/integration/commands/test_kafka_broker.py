@@ -1,0 +1,89 @@
+"""The test broker is a real Kafka: it keeps what it acknowledged across restarts and crashes."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from ops.stack import kafka_broker as module
+from ops.stack.kafka_broker import KafkaBroker, install, node_at
+from ops.stack.processes import ServiceError
+
+
+async def _create(bootstrap: str, topic: str, partitions: int = 2) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(topic, partitions, 1)])
+    finally:
+        await admin.close()
+
+
+async def _produce(bootstrap: str, topic: str, *values: bytes) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True) as producer:
+        for value in values:
+            await producer.send_and_wait(topic, value, partition=1)
+
+
+async def _consume(bootstrap: str, topic: str, group: str, count: int) -> list[bytes | None]:
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest")
+    async with consumer, asyncio.timeout(20):
+        records = [await consumer.getone() for _ in range(count)]
+        await consumer.commit()
+    return [record.value for record in records]
+
+
+async def test_the_shared_broker_makes_a_round_trip(
+    kafka_broker: KafkaBroker, topic_prefix: str, unique: Callable[[str], str]
+) -> None:
+    """Create, produce, consume in a group."""
+    topic = f"{topic_prefix}round-trip"
+    await _create(kafka_broker.bootstrap, topic)
+    await _produce(kafka_broker.bootstrap, topic, b"one", b"two")
+    assert await _consume(kafka_broker.bootstrap, topic, unique("group"), 2) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("kill", [False, pytest.param(True, marks=pytest.mark.slow)])
+async def test_a_restart_keeps_the_address_the_records_and_the_offsets(
+    own_broker: KafkaBroker, unique: Callable[[str], str], kill: bool
+) -> None:
+    """After SIGTERM or SIGKILL the group goes on where it had committed."""
+    bootstrap, topic, group = own_broker.bootstrap, unique("kept"), unique("readers")
+    await _create(bootstrap, topic)
+    await _produce(bootstrap, topic, b"one", b"two")
+    assert await _consume(bootstrap, topic, group, 1) == [b"one"]
+    own_broker.halt(kill=kill)
+    assert not own_broker.running
+    assert node_at("127.0.0.1", own_broker.port) is None
+    own_broker.restart()
+    assert own_broker.bootstrap == bootstrap
+    assert await _consume(bootstrap, topic, group, 1) == [b"two"]
+
+
+def test_a_broker_that_cannot_start_says_why(kafka_broker: KafkaBroker) -> None:
+    """The error carries the end of the broker's own log, and nothing stays behind."""
+    other = KafkaBroker(port=kafka_broker.port)
+    with pytest.raises(ServiceError, match=r"(?s)did not start.*[Bb]ind"):
+        other.start(timeout_s=20)
+    assert other._data is None
+
+
+def test_without_maven_the_error_is_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without Maven, and jars never fetched."""
+    monkeypatch.setattr(module, "CACHE", tmp_path / "kafka-libs")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ServiceError, match="apt-get install openjdk-17-jre-headless maven"):
+        install()
+
+
+def test_stop_removes_the_data(own_broker: KafkaBroker) -> None:
+    """The temporary directory goes with the process; stopping again is allowed."""
+    data = own_broker._data
+    assert data is not None
+    assert data.path.is_dir()
+    own_broker.stop()
+    own_broker.stop()
+    assert not data.path.exists()

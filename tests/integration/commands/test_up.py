@@ -1,0 +1,256 @@
+"""`replyline up` as it is typed, and what is typed beside it."""
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import socket
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest_asyncio
+
+from ops.stack.processes import Child, free_port
+from tests.integration.commands.test_cli import REPLYLINE, replyline
+from tests.support.system import eventually
+from tests.support.wire import Client
+
+
+@dataclass(slots=True)
+class Up:
+    """`replyline up`, running."""
+
+    child: Child
+    log: Path
+    port: int
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    async def ready(self) -> dict[str, Any]:
+        def line() -> dict[str, Any] | None:
+            assert self.child.running, self.log.read_text()
+            return next((line for line in self.lines() if line["event"] == "ready"), None)
+
+        found: dict[str, Any] = await eventually(line, limit_s=60)
+        return found
+
+
+@pytest_asyncio.fixture
+async def up(tmp_path: Path) -> AsyncIterator[Up]:
+    """On a free port, with the scripted engine."""
+    port, log = free_port(), tmp_path / "up.log"
+    env = {
+        "REPLYLINE_GATEWAY__PORT": str(port),
+        "REPLYLINE_WORKER__METRICS_PORT": "1",  # the next three, as if the shell had read an older demo's file
+        "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "REPLYLINE_REDIS__URL": "redis://127.0.0.1:1/0",
+        "REPLYLINE_WORKER__ENGINE": "fake",
+        "REPLYLINE_ANSWERS__POLICY": "model",
+        "REPLYLINE_ANSWERS__GUARD": "false",
+    }
+    child = Child.start([REPLYLINE, "up"], env=env, log=log)
+    yield Up(child, log, port)
+    children = psutil.Process(child.process.pid).children(recursive=True) if child.running else []
+    child.stop(timeout_s=30)
+    for left in children:
+        if left.is_running() and left.status() != psutil.STATUS_ZOMBIE:
+            left.kill()
+
+
+async def test_up_says_where_everything_is_and_answers(up: Up) -> None:
+    """One line `ready` with all addresses; `ask` streams an answer from there; the second has the first before it."""
+    ready = await up.ready()
+    assert ready["page"] == f"http://127.0.0.1:{up.port}/"
+    assert ready["ws"] == f"ws://127.0.0.1:{up.port}/ws"
+    assert ready["kafka"].startswith("127.0.0.1:")
+    assert ready["redis"].startswith("redis://")
+    assert len(ready["metrics"]) == 2
+    assert all(address.endswith("/metrics") for address in ready["metrics"])
+    asked = await replyline("ask", "How do I return an item?", "--url", ready["ws"], "--max-output-tokens", "12")
+    assert asked.status == 0
+    assert len(asked.out.strip("\n")) == 12
+    assert "AI answer" in asked.err
+    assert "based on" in asked.err
+    whole = await replyline("ask", "Where is it?", "--url", ready["ws"], "--max-output-tokens", "12", "--json")
+    response = json.loads(whole.out)
+    assert (response["source"], len(response["output_text"])) == ("model", 12)
+
+
+async def variables_of(file: str) -> dict[str, str]:
+    """What a shell has that reads it."""
+    told = await asyncio.create_subprocess_exec(
+        *("/usr/bin/env", "-i", "/bin/sh", "-c", f'. "{file}" && env'), stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await told.communicate()
+    lines = [line.partition("=") for line in out.decode().splitlines() if line.startswith("REPLYLINE_")]
+    return {name: value for name, _, value in lines}
+
+
+@asynccontextmanager
+async def following(**env: str) -> AsyncIterator[asyncio.StreamReader]:
+    """The lines of `handoffs follow`."""
+    process = await asyncio.create_subprocess_exec(
+        *(str(REPLYLINE), "handoffs", "follow", "--json"),
+        env={**os.environ, **env},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def asked_for_a_person(ws: str) -> str:
+    """A new conversation's hand-off."""
+    async with Client.connect(ws) as client:
+        await client.send({"type": "handoff.request"})
+        created = await client.of_type("handoff.created")
+    name: str = created["handoff_id"]
+    return name
+
+
+async def test_a_shell_works_with_the_demo_by_its_file(up: Up) -> None:
+    """It is the owner's alone, and ends with the demo. By it hand-offs are followed, listed and resolved."""
+    ready = await up.ready()
+    assert ready["env"] == f".run/demo-{up.port}.env"
+    assert stat.S_IMODE(os.stat(ready["env"]).st_mode) == 0o600  # noqa: PTH116 - a look, no wait
+    env = await variables_of(ready["env"])
+    assert (env["REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"], env["REPLYLINE_URL"]) == (ready["kafka"], ready["ws"])
+    made: list[str] = []
+    async with following(**env) as lines:
+        heard = asyncio.create_task(lines.readline())
+        async with asyncio.timeout(30):
+            while not heard.done():  # it does not say when it begins to listen
+                made.append(await asked_for_a_person(ready["ws"]))
+                await asyncio.wait([heard], timeout=1)
+        told = json.loads(heard.result())
+    assert (told["id"] in made, told["open"]) == (True, "yes")
+    listed = await replyline("handoffs", "list", "--since", "1h", "--json", **env)
+    assert [json.loads(line)["id"] for line in listed.out.splitlines()] == made
+    assert {json.loads(line)["open"] for line in listed.out.splitlines()} == {"yes"}
+    resolved = await replyline("handoffs", "resolve", made[0], **env)
+    assert (resolved.status, resolved.out) == (0, f"{made[0]}: resolved\n")
+    asked = await replyline("ask", "Hello?", "--max-output-tokens", "4", **env)
+    assert (asked.status, len(asked.out.strip("\n"))) == (0, 4)
+    up.child.signal(signal.SIGTERM)
+    assert await asyncio.to_thread(up.child.process.wait, 30) == 0
+    assert f"demo-{up.port}.env" not in os.listdir(".run")  # noqa: PTH208
+
+
+@dataclass(slots=True)
+class Terminal:
+    """`replyline chat` in a terminal of its own."""
+
+    process: asyncio.subprocess.Process
+    descriptor: int
+    shown: str = ""
+
+    async def until(self, text: str) -> None:
+        """What it has shown since the last call ends with this."""
+        async with asyncio.timeout(30):
+            while not self.shown.endswith(text):
+                self.shown += (await asyncio.to_thread(os.read, self.descriptor, 4_096)).decode()
+        self.shown = ""
+
+    def type(self, text: str) -> None:
+        os.write(self.descriptor, text.encode())
+
+
+@asynccontextmanager
+async def chatting(url: str) -> AsyncIterator[Terminal]:
+    ours, theirs = pty.openpty()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(str(REPLYLINE), "chat", "--url", url), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        )
+    finally:
+        os.close(theirs)
+    try:
+        yield Terminal(process, ours)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(ours)
+
+
+async def test_an_interrupt_at_the_prompt_ends_the_chat_at_once(up: Up) -> None:
+    """Before the first question and after an answer, whatever has been typed of the next."""
+    ready = await up.ready()
+    for questions in ((), ("How do I return an item?", "And when?")):
+        async with chatting(ready["ws"]) as terminal:
+            await terminal.until("\n› ")
+            for question in questions:
+                terminal.type(f"{question}\n")
+                await terminal.until("\n› ")
+            terminal.type("Half a quest")
+            terminal.process.send_signal(signal.SIGINT)
+            async with asyncio.timeout(5):
+                assert await terminal.process.wait() == 0
+
+
+async def test_doctor_beside_the_demo_finds_it_well(up: Up) -> None:
+    """Judged as the demo's machine, and, with what the demo's file says, as production's: there its one Redis, which
+    evicts, is not enough."""
+    ready = await up.ready()
+    env = {"REPLYLINE_GATEWAY__PORT": str(up.port)}
+    demo = await replyline("doctor", **env)
+    assert (demo.status, demo.err) == (0, "")
+    assert "Replyline answers there" in demo.out
+    assert f"Replyline runs on port {up.port}." in demo.out
+    production = await replyline("doctor", **await variables_of(ready["env"]))
+    assert (production.status, production.err) == (0, "")
+    assert f"Kafka {ready['kafka']}" in production.out
+    assert "evicts history, hand-offs" in production.out
+    assert "embedded" not in production.out
+
+
+async def test_diagnose_by_the_demos_file_hears_of_all_its_processes(up: Up) -> None:
+    """The gateway and the worker, whose port nobody chose, both answer, and the broker tells what waits."""
+    ready = await up.ready()
+    done = await replyline("diagnose", "--seconds", "1", **await variables_of(ready["env"]))
+    assert done.err == ""
+    assert done.out.startswith(f"2 of 2 processes answered; the customers' way in: {ready['ws']}\n")
+
+
+async def test_an_interrupt_ends_up_and_leaves_nothing(up: Up) -> None:
+    """Ctrl-C while an answer is written: it is written to its end; status 0, every process gone, every port free."""
+    ready = await up.ready()
+    children = psutil.Process(up.child.process.pid).children(recursive=True)
+    assert len(children) >= 3  # gateway, worker, redis
+    async with Client.connect(ready["ws"]) as client:
+        event_id = await client.create("Tell me", max_output_tokens=500)
+        await client.created(event_id)
+        up.child.signal(signal.SIGINT)
+        assert len((await client.answer(event_id)).text) == 500
+        assert await client.closed() == 4001
+    assert await asyncio.to_thread(up.child.process.wait, 30) == 0
+    assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
+    with socket.create_server(("127.0.0.1", up.port)):
+        pass
+    assert "Traceback" not in up.log.read_text()
+
+
+async def test_up_ends_when_a_part_of_it_dies(up: Up) -> None:
+    """One line says which; nothing is left."""
+    await up.ready()
+    children = psutil.Process(up.child.process.pid).children(recursive=True)
+    worker = next(child for child in children if "workers" in child.cmdline())
+    worker.kill()
+    assert await asyncio.to_thread(up.child.process.wait, 30) == 1
+    assert "the worker ended with status -9" in up.log.read_text()
+    assert "Traceback" not in up.log.read_text()
+    assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []

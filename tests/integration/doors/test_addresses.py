@@ -1,0 +1,76 @@
+"""Anonymous clients are charged by their addresses, as the trusted proxy before the gateway tells them."""
+
+import asyncio
+import json
+from typing import Final
+
+import pytest_asyncio
+from websockets.asyncio.client import connect
+from websockets.typing import Subprotocol
+
+from tests.support.shipped_proxy import ShippedProxy
+from tests.support.system import MakeSystem, Service, System, eventually, get
+
+PER_MINUTE: Final = 6
+
+
+@pytest_asyncio.fixture(scope="module")
+async def system(make_system: MakeSystem) -> System:
+    return await make_system(quotas__address_per_minute=PER_MINUTE, quotas__cost_delete=2)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def gateway(system: System) -> Service:
+    return await system.gateway(gateway__trusted_proxies="127.0.0.0/8").ready()
+
+
+@pytest_asyncio.fixture(scope="module")
+async def trusting_nobody(system: System) -> Service:
+    return await system.gateway(gateway__reply_partition=1, gateway__trusted_proxies="").ready()
+
+
+async def erased(url: str, *, headers: dict[str, str], here: str = "127.0.0.1", tries: int = PER_MINUTE) -> int:
+    """How many of so many erasures are done."""
+    options = {"subprotocols": [Subprotocol("chat.v1.json")], "proxy": None, "local_addr": (here, 0)}
+    async with connect(url, additional_headers=headers, **options) as socket:  # type: ignore[arg-type]
+        await socket.send(json.dumps({"type": "session.start"}))
+        await socket.recv()
+        heard = []
+        for _ in range(tries):
+            await socket.send(json.dumps({"type": "session.delete"}))
+            heard.append(json.loads(await socket.recv())["type"])
+    return heard.count("session.deleted")
+
+
+async def test_each_client_behind_the_proxy_has_what_it_may_have(gateway: Service) -> None:
+    """What it writes into the header itself is not its address: proxies append."""
+    for forged, client in (("", "192.0.2.1"), ("192.0.2.1, ", "192.0.2.2"), ("", "2001:db8::1")):
+        assert await erased(gateway.ws, headers={"X-Forwarded-For": forged + client}) == 3
+    assert await erased(gateway.ws, headers={"X-Forwarded-For": "192.0.2.2"}) == 0
+    assert await erased(gateway.ws, headers={"X-Forwarded-For": "2001:db8::ffff"}) == 0, "one customer has a /64"
+
+
+async def test_a_header_that_no_trusted_proxy_wrote_changes_nothing_and_is_told_once(trusting_nobody: Service) -> None:
+    here = "127.0.0.77"
+    assert await erased(trusting_nobody.ws, headers={"X-Forwarded-For": "192.0.2.9"}, here=here) == 3
+    assert await erased(trusting_nobody.ws, headers={"X-Forwarded-For": "192.0.2.10"}, here=here) == 0
+    assert await erased(trusting_nobody.ws, headers={}, here="127.0.0.78") == 3
+    (line,) = trusting_nobody.logged("proxy_not_trusted")
+    assert "REPLYLINE_GATEWAY__TRUSTED_PROXIES" in line["action"]
+    assert "127.0.0.77" not in str(line)
+
+
+async def test_a_client_of_the_shipped_proxy_is_charged_by_its_own_address(gateway: Service, system: System) -> None:
+    """Whatever it says of itself: Caddy believes no header of a client's."""
+    proxy = ShippedProxy([gateway], system.folder)
+    try:
+        await eventually(lambda: is_served(proxy))
+        assert await erased(proxy.ws, headers={"X-Forwarded-For": "192.0.2.20"}, here="127.0.0.80") == 3
+    finally:
+        proxy.stop()
+    assert await erased(gateway.ws, headers={"X-Forwarded-For": "192.0.2.20"}) == 3, "it was not charged"
+
+
+async def is_served(proxy: ShippedProxy) -> bool:
+    page = await asyncio.to_thread(get, f"http://{proxy.address}/")
+    return page is not None and page.status == 200

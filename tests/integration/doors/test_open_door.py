@@ -1,0 +1,198 @@
+"""Through the proxy that is shipped, with Kafka or Redis away: the page, sockets, answers of the FAQ, and resume."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest_asyncio
+
+from ops.stack.kafka_broker import KafkaBroker
+from ops.stack.processes import free_port
+from tests.integration.support.cuts import Cut, ask_and_lose
+from tests.support.shipped_proxy import ShippedProxy
+from tests.support.standstill import InTime
+from tests.support.system import OPERATORS_PAGES, MakeSystem, Service, System, eventually, get
+from tests.support.wire import Client
+
+RETURNS = "How do I return an item?"
+# As a proxy sees them: by the answers of several rounds of its checks.
+ROUNDS_S = 4.0
+
+
+@pytest_asyncio.fixture
+async def system(make_system: MakeSystem, own_broker: KafkaBroker) -> AsyncIterator[System]:
+    system = await make_system(
+        broker=own_broker.bootstrap,
+        worker__fake_decode_ms_per_step=10,
+        worker__reply_interval_ms=0,
+        kafka__session_timeout_ms=3_000,
+        kafka__request_timeout_ms=2_000,
+        redis__timeout_ms=100,
+        gateway__cursor_secret="a secret that both gateways share",
+        gateway__port=free_port(),
+        gateway__metrics_port=free_port(),
+        gateway__drain_s=2,
+        worker__drain_s=2,
+    )
+    yield system
+    system.stop()
+
+
+def start_gateways(system: System) -> list[Service]:
+    """Each has a machine's address of its own, as a container has."""
+    ports = {name: system.settings[name] for name in ("gateway__port", "gateway__metrics_port")}
+    return [
+        system.gateway(gateway__host=f"127.0.0.{2 + number}", gateway__reply_partition=number, **ports)
+        for number in range(2)
+    ]
+
+
+@pytest_asyncio.fixture
+async def gateways(system: System) -> list[Service]:
+    gateways = start_gateways(system)
+    await asyncio.gather(system.worker().ready(), *(gateway.ready() for gateway in gateways))
+    return gateways
+
+
+@pytest_asyncio.fixture
+async def proxy(gateways: list[Service], system: System) -> AsyncIterator[ShippedProxy]:
+    proxy = ShippedProxy(gateways, system.folder)
+    await eventually(lambda: is_served(proxy))
+    yield proxy
+    proxy.stop()
+
+
+async def shown(proxy: ShippedProxy, path: str = "/") -> int | None:
+    page = await asyncio.to_thread(get, f"http://{proxy.address}{path}")
+    return page.status if page is not None else None
+
+
+async def is_served(proxy: ShippedProxy) -> bool:
+    return await shown(proxy) == 200
+
+
+async def is_degraded(gateway: Service, missing: str) -> bool:
+    page = await gateway.get("/ready")
+    return page is not None and page.status == 200 and f'"degraded","missing":{{"{missing}":'.encode() in page.body
+
+
+async def the_faq_answers(proxy: ShippedProxy, in_time: InTime) -> None:
+    """Whoever comes new, more than once at each gateway."""
+    assert await shown(proxy) == 200
+    async with AsyncExitStack() as sockets:
+        for _ in range(4):
+            client = await sockets.enter_async_context(Client.connect(proxy.ws))
+            answer = await client.ask(RETURNS, first_token_ms=400)
+            assert answer.outcome == ("completed", "stop", "faq")
+            assert in_time(answer, 400)
+            assert client.count("error") == 0
+
+
+async def the_model_answers(proxy: ShippedProxy) -> None:
+    async def is_so() -> bool:
+        async with Client.connect(proxy.ws) as client:
+            answer = await client.ask(RETURNS, first_token_ms=1_000, max_output_tokens=5)
+            return answer.outcome[2] == "model"
+
+    await eventually(is_so)
+
+
+async def ended(cut: Cut, gateway: Service) -> bool:
+    return bool(gateway.logged("answered", request_id=cut.seen[0]["response_id"]))
+
+
+async def test_without_kafka_the_door_stays_open(
+    proxy: ShippedProxy, gateways: list[Service], own_broker: KafkaBroker, in_time: InTime
+) -> None:
+    """What the workers had written by then is resumed; all else is answered by the FAQ, and marked as the broker's."""
+    await the_model_answers(proxy)
+    (here, there), cut = gateways, await ask_and_lose(gateways[0], 3)
+    await eventually(lambda: ended(cut, here))
+    own_broker.halt()
+    for gateway in (here, there):
+        await eventually(lambda: is_degraded(gateway, "kafka"))  # noqa: B023
+        assert await gateway.status_of("/ready/strict") == 503
+    await asyncio.sleep(ROUNDS_S)
+    before = await of_broker(gateways)
+    await the_faq_answers(proxy, in_time)
+    assert await of_broker(gateways) == before + 4
+    await resumed_by_who_holds_it(proxy, cut)
+    own_broker.start()
+    await asyncio.gather(*(gateway.ready() for gateway in gateways))
+    await the_model_answers(proxy)
+
+
+async def of_broker(gateways: list[Service]) -> float:
+    counts = [await gateway.metric("replyline_gateway_fallbacks_total", reason="broker") for gateway in gateways]
+    return sum(counts)
+
+
+async def resumed_by_who_holds_it(proxy: ShippedProxy, cut: Cut) -> None:
+    """The proxy spreads two clients over two gateways: the one that holds the answer goes on with it at once."""
+    first = Client.connect(proxy.ws, cut.form, session_id=cut.session_id, cursor=cut.cursor)
+    second = Client.connect(proxy.ws, cut.form, session_id=cut.session_id, cursor=cut.cursor)
+    async with first as one, second as other:
+        began = [client.events[0] for client in (one, other)]
+        assert all(event["recovered"] for event in began)
+        holder = one if began[0]["replayed"] else other
+        done = await holder.of_type("response.done")
+    assert done["response"]["source"] == "model"
+    text = "".join(event["delta"] for event in [*cut.seen, *holder.events] if "delta" in event)
+    assert text == done["response"]["output_text"]
+
+
+async def test_gateways_that_start_without_kafka_take_clients(
+    proxy: ShippedProxy, system: System, gateways: list[Service], own_broker: KafkaBroker, in_time: InTime
+) -> None:
+    """Both are killed while it is away, and come back to the same addresses."""
+    own_broker.halt()
+    for gateway in gateways:
+        gateway.kill()
+    again = start_gateways(system)
+    for gateway in again:
+        await eventually(lambda: is_degraded(gateway, "kafka"))  # noqa: B023
+    await eventually(lambda: is_served(proxy))
+    await asyncio.sleep(ROUNDS_S)
+    await the_faq_answers(proxy, in_time)
+    own_broker.start()
+    await asyncio.gather(*(gateway.ready() for gateway in again))
+    await the_model_answers(proxy)
+
+
+async def test_without_redis_the_model_answers_through_the_proxy(
+    proxy: ShippedProxy, system: System, gateways: list[Service]
+) -> None:
+    """Also at gateways that never saw it."""
+    system.redis.stop()
+    await the_model_answers(proxy)
+    for gateway in gateways:
+        gateway.kill()
+    for gateway in start_gateways(system):
+        await eventually(lambda: is_degraded(gateway, "redis"))  # noqa: B023
+    await eventually(lambda: is_served(proxy))
+    await asyncio.sleep(ROUNDS_S)
+    await the_model_answers(proxy)
+
+
+async def test_a_gateway_that_drains_gets_nobody_new_and_operators_still_see_it(
+    proxy: ShippedProxy, gateways: list[Service]
+) -> None:
+    """Its client's answer goes on meanwhile. Customers see no page of the operators'."""
+    assert {await shown(proxy, path) for path in OPERATORS_PAGES} == {404}
+    leaving, staying = gateways
+    async with Client.connect(leaving.ws) as client:
+        running = await client.create(RETURNS, max_output_tokens=150)
+        await client.text_of(running, chars=5)
+        stopping = asyncio.create_task(leaving.stop())
+        await eventually(lambda: is_draining(leaving))
+        assert await shown(proxy) == 200
+        before = await staying.metric("replyline_gateway_connections")
+        async with Client.connect(proxy.ws), Client.connect(proxy.ws):
+            assert await staying.metric("replyline_gateway_connections") == before + 2
+        assert (await client.answer(running)).outcome[2] == "model"
+        assert await stopping == 0
+
+
+async def is_draining(gateway: Service) -> bool:
+    page = await gateway.get("/ready")
+    return page is not None and page.status == 503 and b'"draining":' in page.body

@@ -1,0 +1,81 @@
+"""Scripts that know the protocol and none of this code get streamed answers of the real model."""
+
+import asyncio
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.support.system import MakeSystem, Service, model_dir
+from tests.support.wire import MSGPACK, Client
+
+HERE = Path(__file__).parents[1]
+QUESTION = "How do I return an item?"
+
+
+@pytest_asyncio.fixture(scope="module")
+async def gateway(make_system: MakeSystem) -> Service:
+    """The real model behind it."""
+    system = await make_system(
+        worker__engine="onnx",
+        worker__max_length=1_024,
+        worker__reply_interval_ms=0,
+        kv__precision="exact",  # answers are compared token for token
+        model__dir=model_dir(),
+        promise__first_token_ms=30_000,
+        promise__deadline_ms=60_000,
+    )
+    gateway, _ = await asyncio.gather(system.gateway().ready(), system.worker().ready())
+    return gateway
+
+
+async def ask(*command: str, limit_s: float = 60) -> tuple[list[str], dict[str, object]]:
+    """The deltas that the script printed, and the response."""
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(limit_s):
+            out, err = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        raise
+    assert process.returncode == 0, err.decode()
+    *deltas, (name, response) = [line.split(" ", 1) for line in out.decode().splitlines()]
+    assert name == "done"
+    return [json.loads(text) for _, text in deltas], json.loads(response)
+
+
+def check(deltas: list[str], response: dict[str, object]) -> None:
+    assert len(deltas) > 3
+    assert "".join(deltas) == response["output_text"]
+    assert response["source"] == "model"
+    assert str(response["model"]).lower().startswith("smollm2")
+
+
+async def test_a_python_script_gets_its_answer(gateway: Service) -> None:
+    check(*await ask(sys.executable, str(HERE / "plain_client.py"), gateway.ws, QUESTION))
+
+
+async def test_a_node_script_gets_its_answer(gateway: Service) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.fail("Node is missing. Type: apt-get install nodejs", pytrace=False)
+    check(*await ask(node, str(HERE / "plain_client.mjs"), gateway.ws, QUESTION))
+
+
+async def test_the_models_greedy_answers_are_the_same_alone_and_together(gateway: Service) -> None:
+    """Four at once and one after another, token for token; a question in Chinese is one of them."""
+    questions = [QUESTION, "Where is my order?", "How long does delivery take to Spain?", "怎么退货？"]
+
+    async def ask_model(question: str) -> str:
+        async with Client.connect(gateway.ws, MSGPACK) as client:
+            answer = await client.ask(question, max_output_tokens=16)
+            assert answer.outcome[2] == "model"
+            return answer.text
+
+    alone = [await ask_model(question) for question in questions]
+    assert await asyncio.gather(*map(ask_model, questions)) == alone

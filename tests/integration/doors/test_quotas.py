@@ -1,0 +1,178 @@
+"""Units a minute, counted by all gateways together; by each alone while Redis is away, and nobody waits for it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from redis import Redis
+
+from gateway.access.charges import Caller, Kind, Tariff
+from gateway.access.quotas import Quotas
+from shared.errors import ProtocolError
+from shared.settings.gateway import HandoffSettings
+from shared.settings.quotas import QuotaSettings
+from shared.settings.redis import RedisSettings
+
+MakeQuotas = Callable[..., Quotas]
+
+
+@pytest_asyncio.fixture
+async def make_quotas(redis_server: Any) -> AsyncIterator[MakeQuotas]:
+    made: list[Quotas] = []
+
+    def make(*, requested_per_minute: int = 30, **limits: Any) -> Quotas:
+        redis = RedisSettings(url=redis_server.url, timeout_ms=200, retry_after_ms=10_000)
+        tariff = Tariff(QuotaSettings(**limits), HandoffSettings(requested_per_minute=requested_per_minute))
+        made.append(Quotas(tariff, redis))
+        return made[-1]
+
+    yield make
+    for quotas in made:
+        await quotas.close()
+
+
+async def taken(quotas: Quotas, tenant: str, subject: str, *, tries: int, kind: Kind = "ask") -> int:
+    """So many of the tries passed; the others were told when to come again."""
+    caller = Caller(tenant, "s", subject)
+    return await passed([await refusal(quotas.take(kind, caller)) for _ in range(tries)])
+
+
+async def passed(refusals: list[ProtocolError | None]) -> int:
+    for error in refusals:
+        if error is not None:
+            assert (error.code, error.kind, error.retriable) == ("rate_limited", "rate_limit_error", True)
+            assert error.retry_after_ms is not None
+            assert 0 < error.retry_after_ms <= 60_001
+    return sum(error is None for error in refusals)
+
+
+async def refusal(taking: Any) -> ProtocolError | None:
+    try:
+        await taking
+    except ProtocolError as error:
+        return error
+    return None
+
+
+async def test_a_subject_has_its_units_at_all_gateways_together(
+    make_quotas: MakeQuotas, unique: Callable[[str], str]
+) -> None:
+    one, other = (make_quotas(subject_per_minute=5) for _ in range(2))
+    shop = unique("shop")
+    assert await taken(one, shop, "alice", tries=3) + await taken(other, shop, "alice", tries=9) == 5
+    assert await taken(one, shop, "bob", tries=9) == 5
+    assert await taken(one, unique("shop"), "alice", tries=9) == 5
+
+
+async def test_a_tenant_has_its_units_whoever_uses_them(make_quotas: MakeQuotas, unique: Callable[[str], str]) -> None:
+    """And whom its tenant stops has used up nothing of their own."""
+    quotas, shop = make_quotas(subject_per_minute=3, tenant_per_minute=7), unique("shop")
+    had = [await taken(quotas, shop, subject, tries=5) for subject in ("a", "b", "c", "", "")]
+    assert had == [3, 3, 1, 0, 0]
+    quotas = make_quotas(subject_per_minute=3)
+    assert await taken(quotas, shop, "c", tries=5) == 2
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["counted in Redis", "counted alone"])
+async def test_each_kind_costs_what_it_is_set_to(
+    make_quotas: MakeQuotas, redis_server: Any, unique: Callable[[str], str], away: bool
+) -> None:
+    if away:
+        redis_server.stop()
+    quotas, shop = make_quotas(subject_per_minute=40, cost_delete=10, cost_handoff=20), unique("shop")
+    kinds: tuple[Kind, ...] = ("delete", "handoff", "ask", "delete")
+    assert [await taken(quotas, shop, "alice", tries=1, kind=kind) for kind in kinds] == [1, 1, 1, 0]
+    assert await taken(quotas, shop, "alice", tries=20) == 9
+
+
+async def test_a_tenant_s_customers_ask_for_so_many_people_at_all_gateways(
+    make_quotas: MakeQuotas, unique: Callable[[str], str]
+) -> None:
+    """An outage's are counted apart, and another tenant's."""
+    one, other = (make_quotas(requested_per_minute=3) for _ in range(2))
+    shop = unique("shop")
+    tries = [*([one] * 2), *([other] * 5)]
+    assert await passed([await refusal(each.take_handoff(shop, "requested")) for each in tries]) == 3
+    assert await refusal(one.take_handoff(shop, "text")) is not None
+    assert await refusal(one.take_handoff(shop, "fallbacks")) is None
+    assert await refusal(one.take_handoff(unique("shop"), "requested")) is None
+
+
+async def test_what_redis_keeps_names_nobody_and_goes_with_its_minute(
+    make_quotas: MakeQuotas, redis_server: Any, unique: Callable[[str], str]
+) -> None:
+    quotas, shop = make_quotas(subject_per_minute=60, tenant_per_minute=600), unique("shop")
+    with Redis.from_url(redis_server.url) as admin:
+        before = set(admin.keys("replyline:quota:*"))
+        assert await taken(quotas, shop, "alice", tries=30) == 30
+        fresh = set(admin.keys("replyline:quota:*")) - before
+        assert len(fresh) == 2
+        for key in fresh:
+            assert b"alice" not in key
+            assert shop.encode() not in key
+            assert 0 < admin.pttl(key) <= 30_001, "a bucket that is full again is forgotten"
+
+
+async def test_zero_is_no_limit_and_who_has_no_name_is_not_counted_by_it(
+    make_quotas: MakeQuotas, redis_server: Any
+) -> None:
+    redis_server.stop()
+    quotas = make_quotas(subject_per_minute=1, tenant_per_minute=0)
+    assert await taken(quotas, "shop", "", tries=50) == 50
+    assert quotas._calls.problem == "no answer yet", "Redis is not even asked"
+
+
+async def test_an_address_is_counted_without_redis(make_quotas: MakeQuotas, redis_server: Any) -> None:
+    redis_server.stop()
+    quotas = make_quotas(address_per_minute=5)
+    callers = [Caller("shop", f"s{number}", address="192.0.2.7") for number in range(9)]
+    assert await passed([await refusal(quotas.take("ask", caller)) for caller in callers]) == 5
+    assert await refusal(quotas.take("ask", Caller("shop", "s", address="192.0.2.8"))) is None
+    assert quotas._calls.problem == "no answer yet"
+
+
+@pytest.mark.parametrize("outage", ["stop", "pause"])
+async def test_while_redis_is_away_each_gateway_counts_by_itself(
+    make_quotas: MakeQuotas, redis_server: Any, unique: Callable[[str], str], outage: str
+) -> None:
+    """One message waits for it, once; none fails by it."""
+    quotas, shop = make_quotas(subject_per_minute=4), unique("shop")
+    getattr(redis_server, outage)()
+    began = time.monotonic()
+    assert await taken(quotas, shop, "alice", tries=40) == 4
+    assert time.monotonic() - began < 40 * 0.2 / 2, "not a timeout each"
+
+
+async def test_units_come_back_as_redis_own_time_passes(
+    make_quotas: MakeQuotas, redis_server: Any, unique: Callable[[str], str]
+) -> None:
+    """To the microsecond, over the turn of a second too."""
+    quotas, caller = make_quotas(tenant_per_minute=60, cost_ask=30), Caller(unique("shop"), "s")
+    assert await passed([await refusal(quotas.take("ask", caller)) for _ in range(2)]) == 2
+    with Redis.from_url(redis_server.url) as admin:
+
+        async def waiting_ms() -> tuple[int, float, float]:
+            """How long there is to wait, asked between these two moments."""
+            moments = [admin.time()]
+            error = await refusal(quotas.take("ask", caller))
+            assert error is not None
+            assert error.retry_after_ms is not None
+            moments.append(admin.time())
+            before, after = (seconds * 1_000 + micros / 1_000 for seconds, micros in moments)
+            return error.retry_after_ms, before, after
+
+        first, after, until = await waiting_ms()
+        for _ in range(4):
+            await asyncio.sleep(0.3)
+            then, before, at = await waiting_ms()
+            assert before - until - 2 <= first - then <= at - after + 2
+
+
+async def test_shares_of_less_than_a_millisecond_are_counted_too(make_quotas: MakeQuotas) -> None:
+    """Redis takes no key that lives for none."""
+    quotas = make_quotas(tenant_per_minute=100_000)
+    assert await taken(quotas, "busy", "alice", tries=3) == 3
+    assert len(quotas._local) == 0, "they were counted in Redis"

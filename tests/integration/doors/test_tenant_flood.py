@@ -1,0 +1,227 @@
+"""One tenant asks fifty times as often as any other, and more than the workers can answer; or one client does
+something else as often as it can: the others do not feel it.
+
+docs/reliability.md, row 11. `pytest --reliability FILE` runs the whole.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgpack
+import pytest
+import pytest_asyncio
+
+from ops.measure.quantiles import percentile
+from shared.settings.quotas import QuotaSettings
+from tests.integration.support.crowds import Heard, Visitor
+from tests.integration.support.floods import FLOODS, Flood, Nuisance
+from tests.support.reliability import Reliability
+from tests.support.system import MakeSystem, Service, System
+from tests.support.tokens import SECRET, token
+
+OTHERS: Final = tuple(f"shop{number}" for number in range(9))
+ASKS_PER_S: Final = 1.0
+TIMES: Final = 50
+# Nobody may have more than 32 answers open on one: the flood asks so much in four seconds, which is its deadline.
+FLOOD_CONNECTIONS: Final = 8
+# Eight slots, 13 ms a step: some 38 answers of so many tokens a second.
+ANSWER_TOKENS: Final = 16
+# The nine others ask 540 times a minute.
+ADDRESS_PER_MINUTE: Final = 600
+NUISANCE: Final = "127.0.0.66"
+
+
+@pytest_asyncio.fixture(scope="module")
+async def system(make_system: MakeSystem) -> System:
+    return await make_system(
+        worker__slots=8,
+        worker__fake_decode_ms_per_step=13,
+        worker__system_prompt="",
+        worker__grounding_entries=0,
+        worker__history_turns=0,
+        gateway__messages_per_minute=100_000,
+        gateway__max_inflight_per_connection=32,
+        promise__first_token_ms=2_000,
+        promise__deadline_ms=4_000,
+    )
+
+
+@pytest_asyncio.fixture(scope="module")
+async def services(system: System) -> tuple[Service, Service]:
+    """One where a tenant may ask as often as it likes, and one with the limits that it ships with; the others' tenants
+    share an address."""
+    secret = system.folder / "secret"
+    secret.write_bytes(SECRET)
+    auth = {"auth__mode": "token", "auth__secret_file": secret}
+    free = system.gateway(quotas__subject_per_minute=0, **auth)
+    metered = system.gateway(gateway__reply_partition=1, quotas__address_per_minute=ADDRESS_PER_MINUTE, **auth)
+    await asyncio.gather(free.ready(), metered.ready(), system.worker().ready())
+    return free, metered
+
+
+@pytest.fixture(scope="module")
+def gateway(services: tuple[Service, Service]) -> Service:
+    return services[0]
+
+
+@pytest.fixture(scope="module")
+def metered(services: tuple[Service, Service]) -> Service:
+    return services[1]
+
+
+def token_of(tenant: str) -> str:
+    return token(tenant=tenant, exp=int(time.time()) + 600)
+
+
+@asynccontextmanager
+async def visiting(gateway: Service, tenants: dict[str, int]) -> AsyncIterator[dict[str, list[Visitor]]]:
+    """So many connections of each tenant."""
+    visitors = {tenant: [Visitor() for _ in range(number)] for tenant, number in tenants.items()}
+    for tenant, each in visitors.items():
+        for visitor in each:
+            await visitor.open(gateway.ws, token=token_of(tenant))
+    yield visitors
+    for each in visitors.values():
+        for visitor in each:
+            visitor.close()
+
+
+@pytest_asyncio.fixture
+async def shops(gateway: Service) -> AsyncIterator[dict[str, list[Visitor]]]:
+    """A connection of each tenant; the flood has as many as it takes."""
+    async with visiting(gateway, {**dict.fromkeys(OTHERS, 1), "flood": FLOOD_CONNECTIONS}) as visitors:
+        yield visitors
+
+
+async def ask_steadily(visitors: list[Visitor], *, per_s: float, seconds: float, rng: random.Random) -> list[Heard]:
+    """An open loop: each question at its own time, answered or not, over the connections in turn."""
+    until_s, asked = time.monotonic() + seconds, list[asyncio.Task[Heard]]()
+    while (wait_s := rng.expovariate(per_s)) < until_s - time.monotonic():
+        await asyncio.sleep(wait_s)
+        question = f"Where is parcel {len(asked)}?"
+        visitor = visitors[len(asked) % len(visitors)]
+        asked.append(asyncio.create_task(visitor.ask(question, max_output_tokens=ANSWER_TOKENS)))
+    return await asyncio.gather(*asked)
+
+
+async def ask_all(visitors: dict[str, list[Visitor]], *, seconds: float, rng: random.Random) -> list[Heard]:
+    """What the tenants hear that ask now and then."""
+    lists = await asyncio.gather(
+        *(ask_steadily(visitors[tenant], per_s=ASKS_PER_S, seconds=seconds, rng=rng) for tenant in OTHERS)
+    )
+    return [heard for each in lists for heard in each]
+
+
+def p99_ms(heard: list[Heard]) -> float:
+    return percentile(sorted(each.took_s for each in heard), 0.99) * 1_000
+
+
+async def test_one_tenants_flood_is_its_own_affair(
+    gateway: Service, shops: dict[str, list[Visitor]], reliability: Reliability
+) -> None:
+    """Nobody else is refused, and the flood has what is left over. In the whole run hardly anybody else is answered by
+    the fallback, nor do they wait much longer."""
+    seconds, rng = reliability.amount(60, part=4), random.Random(11)
+    alone = await ask_all(shops, seconds=seconds if reliability.whole else 0.5, rng=rng)
+    flood = asyncio.create_task(
+        ask_steadily(shops["flood"], per_s=TIMES * ASKS_PER_S, seconds=seconds, rng=random.Random(50))
+    )
+    beside = await ask_all(shops, seconds=seconds, rng=rng)
+    flooded = await flood
+    by_model = sum(each.source == "model" for each in flooded)
+    not_by_model = [each for each in beside if each.source != "model"]
+    refused = sum(each.error is not None for each in not_by_model)
+    assert 0 < by_model < len(flooded), "the flood is more than the workers can answer, and gets what is left over"
+    assert await gateway.metric("replyline_gateway_fallbacks_total", reason="share") > 0
+    figure = (
+        f"{refused} of the others' {len(beside)} refused, {len(not_by_model) - refused} answered by the fallback"
+        f"{''.join(_why(gateway, not_by_model))}, beside {len(flooded)} of the flood, of which {by_model} had the "
+        "model's answer"
+    )
+    holds = not refused and all(each.whole for each in beside)
+    if reliability.whole:
+        holds = holds and len(not_by_model) <= len(beside) // 100
+        ratio = p99_ms(beside) / p99_ms(alone)
+        figure += f"; p99 {p99_ms(alone):.0f} → {p99_ms(beside):.0f} ms (×{ratio:.2f})"
+        holds = holds and ratio <= 1.5
+    reliability.found(
+        "11",
+        "one tenant at 50×",
+        figure=figure,
+        target="others: 0 refusals, p99 ≤ 1.5×",
+        holds=holds,
+        fraction=seconds / 60,
+    )
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_one_clients_flood_of_anything_is_its_own_affair(
+    system: System, metered: Service, flood: Flood, reliability: Reliability
+) -> None:
+    """Of what it does no more is done than it may have a minute."""
+    seconds, rng = reliability.amount(30, part=3), random.Random(11)
+    tenant = f"flood-{flood}"
+    nuisance = Nuisance(metered, flood, address=NUISANCE, token=lambda: token_of(tenant))
+    async with visiting(metered, dict.fromkeys(OTHERS, 1)) as shops:
+        alone = await ask_all(shops, seconds=seconds if reliability.whole else 0.5, rng=rng)
+        flooding = asyncio.create_task(nuisance.run(seconds, random.Random(50)))
+        beside = await ask_all(shops, seconds=seconds, rng=rng)
+        await flooding
+    done, most = await done_of(system, flood, tenant, nuisance), allowed(flood, seconds)
+    refused = sum(each.error is not None for each in beside)
+    figure = (
+        f"{refused} of the others' {len(beside)} refused beside {nuisance.sent} times {flood} in {seconds} s, of which "
+        f"{done} were done"
+    )
+    holds = not refused and all(each.whole for each in beside) and done <= most
+    if reliability.whole:
+        ratio = p99_ms(beside) / p99_ms(alone)
+        figure += f"; p99 {p99_ms(alone):.0f} → {p99_ms(beside):.0f} ms (×{ratio:.2f})"
+        holds = holds and ratio <= 1.5
+    reliability.found(
+        "11",
+        f"one client floods: {flood}",
+        figure=figure,
+        target=f"others: 0 refusals, p99 ≤ 1.5×; done ≤ {most:.0f}",
+        holds=holds,
+        fraction=seconds / 30,
+    )
+
+
+async def done_of(system: System, flood: Flood, tenant: str, nuisance: Nuisance) -> int:
+    """As often as it was done: by what stands in Kafka, where that is where it is felt."""
+    match flood:
+        case "delete":
+            return await written(system, "chat.cancels", tenant)
+        case "handoff":
+            return await written(system, "chat.handoffs", tenant)
+        case "feedback":
+            return nuisance.heard["unknown_response"]
+        case "resume":
+            return nuisance.heard["session.created"]
+        case "token":
+            return nuisance.heard["unauthorized"]
+
+
+async def written(system: System, topic: str, tenant: str) -> int:
+    async with system.reading(topic) as tap:
+        return sum(msgpack.unpackb(record.value).get("tenant") == tenant for record in await tap.to_the_end())
+
+
+def allowed(flood: Flood, seconds: float) -> float:
+    """What its subject, or its address, has at once and is given back meanwhile; a second more for the way."""
+    quotas = QuotaSettings()
+    per_minute = ADDRESS_PER_MINUTE if flood == "token" else quotas.subject_per_minute
+    cost: int = getattr(quotas, f"cost_{flood}")
+    return per_minute / cost * (1 + (seconds + 1) / 60) + 1
+
+
+def _why(gateway: Service, heard: list[Heard]) -> list[str]:
+    """Of each that was answered in the model's stead, by the gateway's log."""
+    by_id = {line["request_id"]: line for line in gateway.logged("answered")}
+    lines = [by_id[each.response_id] for each in heard if each.response_id is not None]
+    return [f" ({line['fallback']} after {line['total_ms']:.0f} ms)" for line in lines]

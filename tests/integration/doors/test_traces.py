@@ -1,0 +1,188 @@
+"""A question leaves one trace, from the socket to the engine and back; a trace store that is away costs nobody else."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from tests.integration.support import cuts
+from tests.integration.support.cuts import ask_and_lose
+from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.trace_store import StoredSpan, TraceStore, trace_store
+from tests.support.wire import Answer, Client
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+WHOLE = {
+    "response.create",
+    "admit",
+    "send",
+    "wait",
+    "process",
+    "prepare",
+    "queue",
+    "chat fake",
+    "prefill",
+    "prefill chunk",
+    "decode",
+    "send chat.replies",
+    "deliver",
+}
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[TraceStore]:
+    with trace_store() as started:
+        yield started
+
+
+@pytest_asyncio.fixture(scope="module")
+async def system(make_system: MakeSystem, store: TraceStore) -> System:
+    return await make_system(
+        worker__fake_decode_ms_per_step=4,
+        tracing__endpoint=store.endpoint,
+        tracing__timeout_ms=200,
+        tracing__slow_ms=60_000,
+        gateway__cursor_secret="a secret that all gateways of this test share",
+        kv__enabled="false",
+    )
+
+
+@pytest_asyncio.fixture(scope="module")
+async def gateways(system: System) -> AsyncIterator[tuple[Service, Service]]:
+    """One keeps every trace, the other only what its rules name."""
+    worker = system.worker(tracing__ratio=1)
+    every = system.gateway(tracing__ratio=1)
+    few = system.gateway(tracing__ratio=0, gateway__reply_partition=1)
+    await worker.ready()
+    yield await every.ready(), await few.ready()
+
+
+def _short(name: str, system: System) -> str:
+    name = name.replace(system.prefix, "")
+    return name.removesuffix(" chat.requests.short")
+
+
+async def _stored(store: TraceStore, system: System, trace_id: str) -> dict[str, StoredSpan]:
+    async def has_root() -> dict[str, StoredSpan]:
+        return store.trace(trace_id)
+
+    found = await eventually(has_root)
+    return {_short(name, system): span for name, span in found.items()}
+
+
+def _check_tree(spans: dict[str, StoredSpan], client_span: str) -> None:
+    by_id = {span.span_id: span for span in spans.values()}
+    root = spans["response.create"]
+    assert root.parent_id == client_span
+    for span in spans.values():
+        if span is not root:
+            parent = by_id[span.parent_id]
+            assert parent.start_ns <= span.start_ns <= span.end_ns <= parent.end_ns, span.name
+
+
+async def _ask(gateway: Service, **fields: object) -> Answer:
+    async with Client.connect(gateway.ws) as client:
+        return await client.ask("Where is my parrot Marmaduke?", **fields)
+
+
+async def test_one_question_leaves_one_whole_trace(
+    system: System, store: TraceStore, gateways: tuple[Service, Service]
+) -> None:
+    """The client's trace goes on; gateway and worker each stand for what they did; no word of the customer's is in."""
+    every, _ = gateways
+    answer = await _ask(every, max_output_tokens=8, traceparent=TRACEPARENT)
+    spans = await _stored(store, system, TRACEPARENT[3:35])
+    assert spans.keys() == WHOLE
+    _check_tree(spans, TRACEPARENT[36:52])
+    workers = {name for name, span in spans.items() if span.service == "replyline-worker"}
+    assert workers == WHOLE - {"response.create", "admit", "send", "wait", "deliver"}
+    assert spans["process"].links == (spans["send"].span_id,)
+    assert spans["chat fake"].attributes["gen_ai.usage.output_tokens"] == 8
+    assert spans["response.create"].attributes["replyline.kept"] == "sampled"
+    (logged,) = every.logged("answered", request_id=answer.response["id"])
+    assert logged["trace_id"] == TRACEPARENT[3:35]
+    for body in store.bodies:
+        assert b"Marmaduke" not in body
+        assert answer.text.encode() not in body
+
+
+async def test_a_missed_deadline_is_kept_at_ratio_zero_with_the_workers_half(
+    system: System, store: TraceStore, gateways: tuple[Service, Service]
+) -> None:
+    """What went well is not."""
+    _, few = gateways
+    well = "00-11111111111111111111111111111111-b7ad6b7169203331-01"
+    missed = "00-22222222222222222222222222222222-b7ad6b7169203331-01"
+    assert (await _ask(few, max_output_tokens=4, traceparent=well)).outcome[0] == "incomplete"
+    answer = await _ask(few, max_output_tokens=500, deadline_ms=300, traceparent=missed)
+    assert answer.outcome == ("incomplete", "deadline", "model")
+    spans = await _stored(store, system, missed[3:35])
+    assert spans["response.create"].attributes["replyline.kept"] == "missed"
+    assert spans["response.create"].error == "deadline"
+    assert {"process", "queue", "decode"} <= spans.keys()
+    _check_tree(spans, missed[36:52])
+    assert not store.trace(well[3:35])
+
+
+async def test_an_answer_that_another_gateway_goes_on_with_has_its_trace_there(
+    system: System, store: TraceStore, gateways: tuple[Service, Service]
+) -> None:
+    """Its own gateway is killed in the middle of it, and told nobody; the client's trace is gone on with."""
+    every, _ = gateways
+    parent = "00-66666666666666666666666666666666-b7ad6b7169203331-01"
+    doomed = await system.gateway(tracing__ratio=1, gateway__reply_partition=2).ready()
+    cut = await ask_and_lose(doomed, 3, traceparent=parent)
+    doomed.kill()
+    assert (await cut.resume(every)).outcome == cuts.WHOLE
+    spans = await _stored(store, system, parent[3:35])
+    assert {"response.resume", "process", "prefill", "decode", "send chat.replies"} <= spans.keys()
+    assert not {"response.create", "send", "admit", "wait"} & spans.keys()
+    root, process = spans["response.resume"], spans["process"]
+    assert root.parent_id not in {span.span_id for span in spans.values()}, "it ended with its gateway"
+    assert process.parent_id == root.span_id
+    assert process.links
+    (logged,) = every.logged("answered", trace_id=parent[3:35])
+    assert logged["adopted"] is True
+
+
+async def test_another_services_request_has_its_trace_from_the_worker(
+    system: System, store: TraceStore, gateways: tuple[Service, Service]
+) -> None:
+    """Nobody else hears of its end. Its own trace goes on through the router."""
+    trace_id = "33333333333333333333333333333333"
+    request = {
+        "type": "chat.request",
+        "id": "r-traced",
+        "session_id": "s-traced",
+        "input": "Where is it?",
+        "max_output_tokens": 2,
+        "traceparent": f"00-{trace_id}-b7ad6b7169203331-01",
+    }
+    await system.produce("chat.requests", json.dumps(request).encode(), headers=[("content-type", b"application/json")])
+    spans = await _stored(store, system, trace_id)
+    assert {span.service for span in spans.values()} == {"replyline-worker"}
+    assert spans["process"].parent_id == "b7ad6b7169203331"
+
+
+async def test_a_store_that_is_away_costs_one_line_and_no_answer(
+    store: TraceStore, gateways: tuple[Service, Service]
+) -> None:
+    every, _ = gateways
+    store.stop()
+    for _ in range(3):
+        before = await every.metric("replyline_traces_dropped_total", why="store")
+        answer = await _ask(every, max_output_tokens=4)
+        assert answer.outcome == ("incomplete", "max_output_tokens", "model")
+
+        async def lost(before: float = before) -> bool:
+            return await every.metric("replyline_traces_dropped_total", why="store") > before
+
+        await eventually(lost)
+    await eventually(lambda: every.logged("traces_dropped"))
+    assert len(every.logged("traces_dropped")) == 1
+    assert await every.status_of("/ready") == 200
+    store.start()
+    await _ask(every, max_output_tokens=4)
+    await eventually(lambda: every.logged("traces_sent_again"))
+    assert not every.logged("raw")

@@ -1,0 +1,256 @@
+"""Whoever dies or is asked to go: no answer is lost, none comes twice, and offsets follow the answers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.wire import MSGPACK, Answer, Bystander, Client
+
+STEP_MS = 10
+WHOLE = ("incomplete", "max_output_tokens", "model")
+
+
+@pytest_asyncio.fixture(scope="module")
+async def system(make_system: MakeSystem) -> System:
+    return await make_system(
+        worker__fake_decode_ms_per_step=STEP_MS,
+        worker__slots=4,
+        kafka__session_timeout_ms=2_000,
+        gateway__messages_per_minute=100_000,
+        promise__first_token_ms=10_000,
+        promise__deadline_ms=20_000,
+    )
+
+
+@pytest_asyncio.fixture(scope="module")
+async def gateway(system: System) -> Service:
+    return await system.gateway().ready()
+
+
+class Workers:
+    """One static member of the group at a time, started again by `replace`."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self.current: Service | None = None
+
+    async def start(self) -> Service:
+        self.current = await self._system.worker(worker__instance_id="worker-0").ready()
+        return self.current
+
+
+@pytest_asyncio.fixture
+async def workers(system: System) -> AsyncIterator[Workers]:
+    workers = Workers(system)
+    await workers.start()
+    yield workers
+    assert workers.current is not None
+    assert await workers.current.stop() == 0
+
+
+def current(workers: Workers) -> Service:
+    assert workers.current is not None
+    return workers.current
+
+
+async def test_a_killed_workers_answers_are_written_on_by_the_next_one(gateway: Service, workers: Workers) -> None:
+    """Killed in mid-answer: the text goes on where it was, each character once, and there is one end."""
+    async with Client.connect(gateway.ws) as client:
+        asked = [await client.create(f"Question {number}", max_output_tokens=150) for number in range(3)]
+        for event_id in asked:
+            await client.text_of(event_id, chars=20)
+        current(workers).kill()
+        await workers.start()
+        answers = [await client.answer(event_id) for event_id in asked]
+        assert [answer.outcome for answer in answers] == [WHOLE] * 3
+        assert [len(answer.text) for answer in answers] == [150] * 3
+        assert client.count("response.done") == 3
+    for number, answer in enumerate(answers):
+        async with Client.connect(gateway.ws) as fresh:
+            whole = await fresh.ask(f"Question {number}", max_output_tokens=150)
+        if number == 0:
+            assert whole.text == answer.text
+
+
+async def test_offsets_are_committed_after_the_answers_and_in_order(
+    system: System, gateway: Service, workers: Workers
+) -> None:
+    """Of two requests in a partition the later ends first: nothing is committed, a crash loses neither, the one that
+    was answered is told again as the history has it, and dropped."""
+    async with Client.connect(gateway.ws) as client, system.reading("chat.requests.short") as tap:
+        long = await client.create("A long one", max_output_tokens=250)
+        name = (await client.text_of(long, chars=3)).encode()
+        short = await client.ask("A short one", max_output_tokens=5)
+        record = await tap.until(lambda record: ("ce_id", name) in record.headers)
+        place = ("chat.requests.short", record.partition)
+        assert (await system.committed()).get(place, 0) <= record.offset
+        dropped = await gateway.metric("replyline_gateway_replies_dropped_total", why="unknown")
+        current(workers).kill()
+        assert (await system.committed()).get(place, 0) <= record.offset
+        worker = await workers.start()
+        answer = await client.answer(long)
+        assert (answer.outcome, len(answer.text)) == (WHOLE, 250)
+        assert client.check(short.created["event_id"]).response == short.response
+        assert client.count("response.done") == 2
+
+        async def is_committed() -> bool:
+            return (await system.committed()).get(place, 0) == record.offset + 2
+
+        await eventually(is_committed)
+        assert await worker.metric("replyline_worker_requests_total") == 1, "only what nobody had answered is computed"
+        await eventually(lambda: _has_dropped_more(gateway, dropped))
+        turns = await system.turns(client.session_id, at_least=2)
+        assert sorted(turn.user for turn in turns) == ["A long one", "A short one"]
+
+
+async def _has_dropped_more(gateway: Service, than: float) -> bool:
+    return await gateway.metric("replyline_gateway_replies_dropped_total", why="unknown") > than
+
+
+async def test_a_worker_killed_between_answer_and_commit_answers_twice_and_the_client_hears_it_once(
+    gateway: Service, workers: Workers
+) -> None:
+    async with Client.connect(gateway.ws) as client:
+        answers = []
+        for number in range(2):
+            answers.append(await client.ask(f"Question {number}", max_output_tokens=20))
+            current(workers).kill()
+            await workers.start()
+        assert [answer.outcome for answer in answers] == [WHOLE] * 2
+        assert (await client.ask("And now?", max_output_tokens=5)).outcome == WHOLE
+        assert client.count("response.done") == client.count("response.created") == 3
+
+
+async def test_another_worker_takes_over_from_a_dead_one(system: System, gateway: Service, workers: Workers) -> None:
+    """Two share the partitions; one dies for good, and after the session timeout the other answers for it."""
+    other = await system.worker().ready()
+    clients = 6
+
+    async def ask(number: int) -> Answer:
+        async with Client.connect(gateway.ws, MSGPACK) as client:
+            event_id = await client.create(f"Question {number}", max_output_tokens=60)
+            await client.created(event_id)
+            return await client.answer(event_id)
+
+    async def both_serve() -> bool:
+        await ask(0)
+        return min([await each.metric("replyline_worker_requests_total") for each in (other, current(workers))]) > 0
+
+    await eventually(both_serve)
+    asking = [asyncio.create_task(ask(number)) for number in range(clients)]
+    await eventually(lambda: _is_busy(other))
+    other.kill()
+    answers = await asyncio.gather(*asking)
+    assert [(answer.outcome, len(answer.text)) for answer in answers] == [(WHOLE, 60)] * clients
+
+
+async def _is_busy(worker: Service) -> bool:
+    return await worker.metric("replyline_worker_slots_used") > 0
+
+
+async def test_a_worker_that_is_asked_to_go_finishes_what_it_has(
+    system: System, gateway: Service, workers: Workers
+) -> None:
+    """Twelve answers on four slots, and SIGTERM in the middle: all whole, all committed, status 0, nothing left."""
+    worker = current(workers)
+    clients = 3
+    async with asyncio.TaskGroup() as group:
+        asking = [group.create_task(_ask_four(gateway)) for _ in range(clients)]
+        await eventually(lambda: _is_busy(worker))
+        children = psutil.Process(worker.child.process.pid).children(recursive=True)
+        assert await worker.stop() == 0
+        replaced = await workers.start()
+    answers = [answer for task in asking for answer in task.result()]
+    assert [(answer.outcome, len(answer.text)) for answer in answers] == [(WHOLE, 50)] * clients * 4
+    assert [line["unfinished"] for line in worker.logged("worker_stopped")] == [0]
+    assert not worker.logged("raw")
+    assert children == []
+    served = len(worker.logged("answered")) + await replaced.metric("replyline_worker_requests_total")
+    assert served == clients * 4
+
+
+async def _ask_four(gateway: Service) -> list[Answer]:
+    async with Client.connect(gateway.ws) as client:
+        asked = [await client.create(f"Question {number}", max_output_tokens=50) for number in range(4)]
+        return [await client.answer(event_id) for event_id in asked]
+
+
+async def test_workers_are_replaced_one_by_one_and_nobody_notices(
+    system: System, gateway: Service, workers: Workers
+) -> None:
+    """A rolling restart under load: every answer is the model's, and comes."""
+    async with AsyncExitStack() as stack:
+        asking = [await stack.enter_async_context(Bystander.beside(gateway.ws)) for _ in range(10)]
+
+        def answered() -> int:
+            return min(len(bystander.answers) for bystander in asking)
+
+        await eventually(lambda: answered() > 2)
+        second = await system.worker(worker__instance_id="worker-1").ready()
+        await eventually(lambda: _served_some(second), limit_s=45)
+        seen = answered()
+        assert await second.stop() == 0
+        await eventually(lambda: answered() > seen + 2)
+
+
+async def _served_some(worker: Service) -> bool:
+    return await worker.metric("replyline_worker_requests_total") > 0
+
+
+async def test_a_gateway_that_is_asked_to_go_finishes_what_it_has(system: System, workers: Workers) -> None:
+    """Clients are told first, get what they were promised, and are closed with 4001; new questions are refused."""
+    gateway = await system.gateway(gateway__reply_partition=1).ready()
+    async with Client.connect(gateway.ws) as client, Client.connect(gateway.ws, MSGPACK) as idle:
+        asked = [await client.create(f"Question {number}", max_output_tokens=100) for number in range(4)]
+        for event_id in asked:
+            await client.text_of(event_id)
+        stopping = asyncio.create_task(gateway.stop())
+        for each in (client, idle):
+            closing = await each.of_type("session.closing")
+            assert closing["reason"] == "shutdown"
+            assert 0 < closing["reconnect_after_ms"] <= 10_000
+        await idle.create("One more?", event_id="late")
+        error = await idle.error()
+        assert (error["type"], error["code"], error["event_id"]) == ("overloaded_error", "shutting_down", "late")
+        assert error["retryable"] is True
+        with pytest.raises(OSError):  # noqa: PT011 - refused, whatever the kernel calls it
+            async with Client.connect(gateway.ws):
+                pass
+        for event_id in asked:
+            answer = await client.answer(event_id)
+            assert (answer.outcome, len(answer.text)) == (WHOLE, 100)
+        assert await client.closed() == await idle.closed() == 4001
+        assert await stopping == 0
+    assert [line["unfinished"] for line in gateway.logged("gateway_stopped")] == [0]
+    assert not gateway.logged("raw")
+
+
+async def test_a_gateway_waits_no_longer_than_it_may(system: System, workers: Workers) -> None:
+    """What is not finished within the limit is left, and counted; the client is told to come back."""
+    gateway = await system.gateway(gateway__reply_partition=1, gateway__drain_s=0.3).ready()
+    async with Client.connect(gateway.ws) as client:
+        await client.text_of(await client.create("A long one", max_output_tokens=400))
+        assert await gateway.stop() == 0
+        assert await client.closed() == 4001
+        assert client.count("response.done") == 0
+    assert [line["unfinished"] for line in gateway.logged("gateway_stopped")] == [1]
+
+
+async def test_a_killed_gateway_leaves_the_system_whole(system: System, workers: Workers) -> None:
+    """Its clients see their socket break; the worker serves on, and a new gateway on that partition does too."""
+    gateway = await system.gateway(gateway__reply_partition=1).ready()
+    async with Client.connect(gateway.ws) as client:
+        session_id = client.session_id
+        await client.text_of(await client.create("A question", max_output_tokens=100))
+        gateway.kill()
+        assert await client.closed() == 1006
+    successor = await system.gateway(gateway__reply_partition=1).ready()
+    async with Client.connect(successor.ws, session_id=session_id) as client:
+        answer = await client.ask("Again", max_output_tokens=10)
+    assert answer.outcome == WHOLE
+    assert await successor.stop() == 0

@@ -1,0 +1,214 @@
+"""Kafka or Redis absent at start, or gone for a while: clients are answered all the same, and service resumes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from ops.stack.kafka_broker import KafkaBroker
+from tests.support.standstill import InTime
+from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.wire import Answer, Client
+
+RETURNS = "How do I return an item?"
+
+
+@pytest_asyncio.fixture
+async def system(make_system: MakeSystem, own_broker: KafkaBroker) -> AsyncIterator[System]:
+    """Both services to be, on that broker."""
+    system = await make_system(
+        broker=own_broker.bootstrap,
+        worker__fake_decode_ms_per_step=10,
+        kafka__session_timeout_ms=3_000,
+        kafka__request_timeout_ms=2_000,
+        redis__timeout_ms=100,
+        gateway__messages_per_minute=100_000,
+        gateway__drain_s=2,
+        worker__drain_s=2,
+    )
+    yield system
+    system.stop()
+
+
+async def started(system: System) -> tuple[Service, Service]:
+    gateway, worker = system.gateway(), system.worker()
+    return await gateway.ready(), await worker.ready()
+
+
+async def until_the_model_answers(client: Client, in_time: InTime, *, limit_s: float = 30) -> Answer:
+    """Ask until it does; every answer on the way is in time."""
+
+    async def ask() -> Answer | None:
+        answer = await client.ask(RETURNS, first_token_ms=1_000, max_output_tokens=5)
+        assert in_time(answer, 1_000)
+        return answer if answer.outcome[2] == "model" else None
+
+    answer: Answer = await eventually(ask, limit_s=limit_s)
+    return answer
+
+
+def lines_about(service: Service, what: str) -> list[str]:
+    """How often its log says that it is away."""
+    return [str(line) for line in service.logged("unavailable") if what in str(line.get("what", ""))]
+
+
+async def test_without_kafka_the_faq_answers_and_with_it_the_model(
+    system: System, own_broker: KafkaBroker, in_time: InTime
+) -> None:
+    """Absent at start: the page is served, /ready names what is missing, and only the gateway takes traffic without it;
+    one line says it. Then it comes."""
+    own_broker.halt()
+    gateway, worker = system.gateway(), system.worker()
+    await eventually(lambda: _is_healthy(gateway))
+    await eventually(lambda: _is_healthy(worker))
+    for service in (gateway, worker):
+        await eventually(lambda: lines_about(service, "kafka"))  # noqa: B023
+    assert await gateway.status_of("/") == 200
+    for service, status in ((gateway, 200), (worker, 503)):
+        page = await service.get("/ready")
+        assert page is not None
+        assert page.status == status
+        assert b'"kafka":"no Kafka at ' + own_broker.bootstrap.encode() in page.body
+    async with Client.connect(gateway.ws) as client:
+        answer = await client.ask(RETURNS, first_token_ms=500)
+        assert answer.outcome == ("completed", "stop", "faq")
+        assert in_time(answer, 500)
+        for service in (gateway, worker):
+            assert len(lines_about(service, "kafka")) == 1
+            assert not service.logged("raw")
+        own_broker.start()
+        await asyncio.gather(gateway.ready(), worker.ready())
+        assert (await until_the_model_answers(client, in_time)).outcome == ("incomplete", "max_output_tokens", "model")
+        assert client.count("error") == 0
+
+
+async def test_processes_that_still_wait_for_kafka_end_when_asked(system: System, own_broker: KafkaBroker) -> None:
+    own_broker.halt()
+    gateway, worker = system.gateway(), system.worker()
+    await eventually(lambda: _is_healthy(gateway))
+    await eventually(lambda: lines_about(gateway, "kafka"))
+    await eventually(lambda: lines_about(worker, "kafka"))
+    assert (await gateway.stop(), await worker.stop()) == (0, 0)
+    assert not gateway.logged("raw")
+    assert not worker.logged("raw")
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+async def test_processes_end_when_asked_while_kafka_is_gone(
+    system: System, own_broker: KafkaBroker, kill: bool
+) -> None:
+    """What they could not deliver does not keep them much longer than the drain's limit: `stop` waits no longer."""
+    gateway, worker = await started(system)
+    async with Client.connect(gateway.ws) as client:
+        event_id = await client.create(RETURNS, max_output_tokens=500)
+        await client.text_of(event_id, chars=5)
+        own_broker.halt(kill=kill)
+        assert (await client.ask(RETURNS, first_token_ms=200)).outcome[2] == "faq"
+        assert await asyncio.gather(gateway.stop(), worker.stop()) == [0, 0]
+        assert await client.closed() == 4001
+    for service in (gateway, worker):
+        assert not service.logged("raw")
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+async def test_kafka_goes_and_comes_back(system: System, own_broker: KafkaBroker, in_time: InTime, kill: bool) -> None:
+    """The answer in flight ends by its deadline, new ones come from the FAQ in time, then the model again."""
+    gateway, worker = await started(system)
+    async with Client.connect(gateway.ws) as client:
+        assert (await client.ask(RETURNS, max_output_tokens=5)).outcome[2] == "model"
+        running = await client.create(RETURNS, max_output_tokens=500, deadline_ms=2_000)
+        await client.text_of(running, chars=5)
+        own_broker.halt(kill=kill)
+        during = [await client.ask(RETURNS, first_token_ms=400, deadline_ms=1_000) for _ in range(5)]
+        cut = await client.answer(running)
+        assert {answer.outcome for answer in during} == {("completed", "stop", "faq")}
+        assert all(in_time(answer, 400) for answer in during)
+        assert cut.outcome == ("incomplete", "deadline", "model")
+        await eventually(lambda: _misses(gateway, "kafka"))
+        assert await gateway.status_of("/health") == 200
+        own_broker.start()
+        await until_the_model_answers(client, in_time)
+        await gateway.ready()
+        assert (await client.ask(RETURNS, max_output_tokens=20)).outcome == (
+            "incomplete",
+            "max_output_tokens",
+            "model",
+        )
+        assert client.count("response.done") == client.count("response.created")
+        assert client.count("error") == 0
+    for service in (gateway, worker):
+        assert not service.logged("raw")
+        assert len(service.logged("unavailable", what="kafka")) == 1
+        assert len(service.logged("available", what="kafka")) == 1
+        assert await service.stop() == 0
+
+
+async def test_without_redis_the_model_answers_and_with_it_it_remembers(system: System) -> None:
+    """Absent at start: /ready names it, one line says it, nobody's answer is later for it."""
+    system.redis.stop()
+    gateway, worker = system.gateway(), system.worker()
+    await eventually(lambda: _misses(gateway, "redis"))
+    async with Client.connect(gateway.ws) as client:
+        for _ in range(3):
+            answer = await client.ask(RETURNS, first_token_ms=2_000, max_output_tokens=5)
+            assert answer.outcome[2] == "model"
+        await client.send({"type": "session.delete"})
+        error = await client.error()
+        assert (error["type"], error["code"], error["retryable"]) == ("server_error", "history_unavailable", True)
+        assert len(lines_about(gateway, "redis")) == 1
+        assert {line["what"] for line in worker.logged("unavailable")} == {"redis", "redis for kv"}
+        assert len(lines_about(worker, "redis")) == 2, "each use of it says so once"
+        system.redis.start()
+        await asyncio.gather(gateway.ready(), worker.ready())
+        await _until_remembered(system, client)
+        assert [len(service.logged("available", what="redis")) for service in (gateway, worker)] == [1, 1]
+        await client.send({"type": "session.delete"})
+        await client.of_type("session.deleted")
+        assert await system.turns(client.session_id) == []
+
+
+@pytest.mark.parametrize("how", ["killed", "hanging"])
+async def test_redis_goes_and_comes_back(system: System, how: str) -> None:
+    """A cache: the model answers as before, without what was said. Both processes say it once."""
+    gateway, worker = await started(system)
+    async with Client.connect(gateway.ws) as client:
+        first = await client.ask(RETURNS, max_output_tokens=5)
+        if how == "killed":
+            system.redis.kill()
+        else:
+            system.redis.signal(19)  # SIGSTOP
+        try:
+            for _ in range(3):
+                answer = await client.ask(RETURNS, first_token_ms=2_000, max_output_tokens=5)
+                assert answer.outcome[2] == "model", "a Redis that hangs is not waited for"
+                assert answer.response["usage"]["input_tokens"] == first.response["usage"]["input_tokens"]
+            assert len(lines_about(worker, "redis")) == 1
+            assert await worker.metric("replyline_history_unavailable_total") >= 1
+            assert (await gateway.status_of("/ready"), await worker.status_of("/ready")) == (200, 200)
+        finally:
+            system.redis.signal(18)  # SIGCONT
+            system.redis.start()
+        await _until_remembered(system, client)
+        await eventually(lambda: worker.logged("available", what="redis"))  # the turn is there a moment before the line
+        assert len(lines_about(worker, "redis")) == 1
+        assert len(worker.logged("available", what="redis")) == 1
+
+
+async def _is_healthy(service: Service) -> bool:
+    return await service.status_of("/health") == 200
+
+
+async def _misses(gateway: Service, *names: str) -> bool:
+    """Whether it takes traffic, and says that it has to do without these and nothing else."""
+    page = await gateway.get("/ready")
+    return page is not None and page.status == 200 and set(json.loads(page.body).get("missing", ())) == set(names)
+
+
+async def _until_remembered(system: System, client: Client) -> None:
+    async def is_remembered() -> bool:
+        answer = await client.ask(RETURNS, max_output_tokens=5)
+        return answer.response["id"] in [turn.request_id for turn in await system.turns(client.session_id)]
+
+    await eventually(is_remembered)

@@ -1,0 +1,177 @@
+"""Alerts and dashboards before a real Prometheus: the rules hold, the expressions parse, there is something to see."""
+
+import asyncio
+import json
+import shutil
+import signal
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from ops.dashboards.pages import PAGES
+from ops.stack.processes import Child, free_port
+from tests.support.system import STOP_S, MakeSystem, Service, eventually
+from tests.support.wire import Client
+
+ROOT = Path(__file__).parents[3]
+ALERTS = ROOT / "ops" / "alerts"
+EXPRESSIONS: Final = {
+    (page.name, panel.title, query.legend): query.expr.replace("$__rate_interval", "20s")
+    for page in PAGES
+    for panel in page.panels
+    for query in panel.queries
+}
+# What shows nothing on a machine without a GPU.
+NO_GPU: Final = {
+    ("engine", "GPU memory"),
+    ("engine", "GPU power"),
+    ("engine", "GPU temperature"),
+    ("engine", "GPU: share of time with a kernel running"),
+}
+# The collector may have had nothing to do.
+UNSURE: Final = {("processes", "Garbage collector's pauses, P99")}
+
+
+def _program(name: str) -> str:
+    """Without it the test fails and says what to type."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.fail(f"{name} is missing. Type: apt-get install --no-install-recommends prometheus", pytrace=False)
+    return found
+
+
+def _promtool(*arguments: object) -> str:
+    ran = subprocess.run([_program("promtool"), *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def test_the_rules_are_prometheus_rules() -> None:
+    """Compose's own configuration finds them under this name."""
+    assert "SUCCESS" in _promtool("check", "rules", ALERTS / "rules.yml")
+
+
+def test_each_alert_fires_within_a_minute_of_its_fault_and_not_without() -> None:
+    assert "SUCCESS" in _promtool("test", "rules", ALERTS / "tests.yml")
+
+
+def test_every_panels_expression_parses(tmp_path: Path) -> None:
+    rules = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(EXPRESSIONS.values())]
+    file = tmp_path / "panels.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    assert f"{len(rules)} rules found" in _promtool("check", "rules", file)
+
+
+def test_composes_prometheus_reads_its_configuration(tmp_path: Path) -> None:
+    """With the rules where compose puts them."""
+    config = (ROOT / "ops/docker/prometheus.yml").read_text().replace("/etc/prometheus", str(tmp_path))
+    (tmp_path / "prometheus.yml").write_text(config)
+    shutil.copy(ALERTS / "rules.yml", tmp_path)
+    assert "SUCCESS" in _promtool("check", "config", tmp_path / "prometheus.yml")
+
+
+# --- what there is to see
+
+
+class Prometheus:
+    """The real one, scraping once a second."""
+
+    def __init__(self, folder: Path, targets: dict[str, str]) -> None:
+        self.port = free_port()
+        self._folder = folder
+        config = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(ALERTS / "rules.yml")],
+            "scrape_configs": [
+                {"job_name": job, "static_configs": [{"targets": [address]}]} for job, address in targets.items()
+            ],
+        }
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+
+    def start(self) -> Child:
+        return Child.start(
+            [
+                _program("prometheus"),
+                f"--config.file={self._folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={self._folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{self.port}",
+            ],
+            env={},
+            log=self._folder / "prometheus.log",
+        )
+
+    def ask(self, expr: str) -> list[dict[str, Any]]:
+        """The series of an instant query; none while it does not answer yet."""
+        query = urllib.parse.urlencode({"query": expr})
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{query}", timeout=5) as page:
+                answer = json.load(page)
+        except OSError:
+            return []
+        found: list[dict[str, Any]] = answer["data"]["result"]
+        return [series for series in found if series["value"][1] != "NaN"]
+
+
+@pytest.fixture
+def prometheus_folder(tmp_path: Path) -> Iterator[Path]:
+    _program("prometheus")
+    return tmp_path
+
+
+async def test_every_panel_shows_something_after_two_conversations(
+    make_system: MakeSystem, prometheus_folder: Path
+) -> None:
+    """But for those of a GPU, where there is none: what did not happen is shown as 0. No alert is pending, and no label
+    names who asked. Answers are rated, and both ask for a person. The worker has one slot and no memory for KV besides:
+    each question finds its conversation's in Redis."""
+    system = await make_system(
+        worker__slots=1, kv__host_mib=0, kv__timeout_ms=500, worker__fake_prefill_ms_per_token=0.02
+    )
+    worker, gateway = await asyncio.gather(system.worker().ready(), system.gateway().ready())
+    prometheus = Prometheus(prometheus_folder, {"gateway": gateway.operators, "worker": worker.operators})
+    child = prometheus.start()
+    try:
+        await eventually(lambda: len(prometheus.ask("up == 1")) == 2)
+        async with Client.connect(gateway.ws) as one, Client.connect(gateway.ws) as other:
+            for caller in (one, other, one):
+                for client in (one, other):
+                    answer = await client.ask("How do I return an item?", max_output_tokens=20)
+                    assert answer.outcome[2] == "model"
+                    rated = {"rating": "down", "reason": "wrong"} if client is one else {"rating": "up"}
+                    await client.send({"type": "feedback", "response_id": answer.response["id"], **rated})
+                await caller.send({"type": "handoff.request"})
+                await _scraped_again(prometheus)
+            sessions = (one.session_id, other.session_id)
+        assert _empty(prometheus) - UNSURE == NO_GPU
+        assert prometheus.ask("ALERTS") == []
+        for service in (gateway, worker):
+            await _names_nobody(service, sessions)
+    finally:
+        child.signal(signal.SIGTERM)
+        await asyncio.to_thread(child.process.wait, STOP_S)
+
+
+def _empty(prometheus: Prometheus) -> set[tuple[str, str]]:
+    """(dashboard, panel) of those that show nothing by any of their expressions."""
+    shown = {key[:2] for key, expr in EXPRESSIONS.items() if prometheus.ask(expr)}
+    return {key[:2] for key in EXPRESSIONS} - shown
+
+
+async def _scraped_again(prometheus: Prometheus) -> None:
+    """Two more scrapes of each process."""
+    before = prometheus.ask("count_over_time(up[10m])")
+    wanted = min(float(series["value"][1]) for series in before) + 2
+    await eventually(lambda: len(prometheus.ask(f"count_over_time(up[10m]) >= {wanted}")) == len(before))
+
+
+async def _names_nobody(service: Service, sessions: tuple[str, ...]) -> None:
+    page = await service.get("/metrics")
+    assert page is not None
+    for name in ("demo", *sessions):
+        assert name not in page.body.decode()

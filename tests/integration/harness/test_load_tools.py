@@ -1,0 +1,232 @@
+"""Traffic through the whole system: recorded while it is answered, asked again, made up, and straight to Kafka."""
+
+import asyncio
+import json
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+from aiokafka import ConsumerRecord
+from rich.console import Console
+
+from ops.load.produce.kafka import topics_of
+from ops.load.produce.program import ProduceOptions, bench_produce, measure
+from ops.load.traffic import TrafficOptions, bench_traffic
+from ops.recording.record import RecordOptions, record
+from ops.recording.replay import ReplayOptions, replay
+from ops.traces.recording import Recording, read_recording
+from shared.errors import BrokerUnavailable
+from shared.kafka import PartitionReader, describe_topics
+from shared.settings import Settings
+from shared.wire.messages import Reply, ReplyDone
+from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.wire import JSON, MSGPACK, Client, Form
+
+CONSENTED = "Does the rain jacket AX-3391-B come in green?"
+PRIVATE = "I am Alice, and my parcel is late."
+GAP_S = 0.5
+
+
+@pytest_asyncio.fixture(scope="module")
+async def system(make_system: MakeSystem) -> System:
+    return await make_system(
+        admission__enabled=False,
+        limits__max_input_tokens=4_000,
+        promise__first_token_ms=10_000,
+        promise__deadline_ms=20_000,
+    )  # fmt: skip
+
+
+@pytest_asyncio.fixture(scope="module")
+async def gateway(system: System) -> Service:
+    gateway, _ = await asyncio.gather(system.gateway().ready(), system.worker().ready())
+    return gateway
+
+
+def settings_of(system: System) -> Settings:
+    return Settings(kafka=system.kafka_settings, worker={"engine": "fake"})  # type: ignore[arg-type]
+
+
+async def ask_twice(url: str, form: Form, text: str, **start: object) -> None:
+    async with Client.connect(url, form, start=False) as client:
+        await client.send({"type": "session.start", **start})
+        await client.of_type("session.created")
+        for deadline_ms in (5_000, 9_000):
+            await client.ask(text, max_output_tokens=4, deadline_ms=deadline_ms)
+            await asyncio.sleep(GAP_S)
+
+
+async def started(system: System, path: Path) -> tuple[asyncio.Task[None], StringIO]:
+    """A recording of the next four requests, which has begun; and what it says."""
+    told = StringIO()
+    options = RecordOptions(path=path, minutes=1, requests=4)
+    task = asyncio.create_task(record(options, settings_of(system), asyncio.Event(), Console(file=told, width=500)))
+    await eventually(lambda: task.done() or "recording" in told.getvalue())
+    return task, told
+
+
+async def recorded(system: System, gateway: Service, path: Path) -> Recording:
+    """Two conversations at once, one of whose customer has consented; four requests, four answers."""
+    recording, told = await started(system, path)
+    await asyncio.gather(
+        ask_twice(gateway.ws, JSON, CONSENTED, consent={"training": True}),
+        ask_twice(gateway.ws, MSGPACK, PRIVATE),
+    )
+    await asyncio.wait_for(recording, 30)
+    assert f"{path}: 4 requests in" in told.getvalue()
+    assert "2 with their text (consented), 4 answers" in told.getvalue()
+    return read_recording(path)
+
+
+def talks(recording: Recording) -> list[list[tuple[int, int]]]:
+    """Each conversation's requests in their order: length and deadline."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for one in sorted(recording.asked, key=lambda one: one.at_ms):
+        found.setdefault(one.session, []).append((one.input_tokens, one.deadline_ms))
+    return sorted(found.values())
+
+
+def files_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+async def test_what_is_recorded_is_asked_again(
+    system: System, gateway: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Words of who consented alone; conversations kept together, lengths and deadlines as they were."""
+    path = tmp_path / "a.replay"
+    recording = await recorded(system, gateway, path)
+    committed = await system.committed()
+    texts = [one.text for one in recording.asked]
+    assert sorted(text or "" for text in texts) == ["", "", CONSENTED, CONSENTED]
+    assert b"Alice" not in path.read_bytes()
+    assert recording.num_sessions == 2
+    assert sorted(one.deadline_ms for one in recording.asked) == [5_000, 5_000, 9_000, 9_000]
+    assert {one.input_tokens for one in recording.asked} == {len(CONSENTED), len(PRIVATE)}
+    assert all(answer.whole and answer.output_tokens == 4 for answer in recording.answered.values())
+
+    again, result = tmp_path / "b.replay", tmp_path / "result.json"
+    second, _ = await started(system, again)
+    page = tmp_path / "report.html"
+    options = ReplayOptions(path=path, url=gateway.ws, token=None, speed=2.0, json_path=result, html_path=page)
+    await replay(options, "replyline replay", Console(quiet=True))
+    await asyncio.wait_for(second, 30)
+    report = json.loads(result.read_bytes())
+    assert (report["requests"], report["goodput"]["answers"], report["by_source"]["model"]) == (4, 4, 4)
+    assert report["by_bucket"]["short"]["requests"] == 4
+    assert "4 questions of 2 conversations" in page.read_text()
+    assert not any(words in page.read_text() for words in (CONSENTED, "Alice"))
+    assert "| short | 4 | 4 | 4 | 0 | 0 | 0 | 0 | 100.0% |" in capsys.readouterr().out
+
+    replayed = read_recording(again)
+    assert talks(replayed) == talks(recording)
+    assert [one.text for one in replayed.asked] == [None] * 4  # a replay's customers are nobody
+
+    async def workers_went_on() -> bool:
+        return await system.committed() != committed
+
+    await eventually(workers_went_on)
+
+
+async def test_without_broker_or_topics_it_is_one_line_with_the_remedy(system: System, tmp_path: Path) -> None:
+    settings, options = settings_of(system), RecordOptions(path=tmp_path / "a.replay", minutes=1, requests=1)
+    elsewhere = settings.kafka.model_copy(update={"topic_prefix": "elsewhere."})
+    nowhere = settings.kafka.model_copy(update={"bootstrap_servers": "127.0.0.1:1"})
+    for kafka, said in ((elsewhere, "elsewhere.chat.requests.short, .*topics create"), (nowhere, "no Kafka at")):
+        there = settings.model_copy(update={"kafka": kafka})
+        with pytest.raises(BrokerUnavailable, match=said) as refused:
+            await record(options, there, asyncio.Event(), Console(quiet=True))
+        assert "\n" not in str(refused.value)
+    assert not files_in(tmp_path)
+
+
+async def test_where_nothing_is_asked_nothing_is_written(system: System, tmp_path: Path) -> None:
+    """Told to stop at once, as by Ctrl-C."""
+    stop, told = asyncio.Event(), StringIO()
+    stop.set()
+    options = RecordOptions(path=tmp_path / "a.replay", minutes=1, requests=1)
+    await record(options, settings_of(system), stop, Console(file=told, width=200))
+    assert "nothing was asked in 0 s: nothing is written" in told.getvalue()
+    assert not files_in(tmp_path)
+
+
+async def test_a_worker_answers_what_the_producer_wrote(system: System, gateway: Service) -> None:
+    """Every record is acknowledged, stands in its bucket, and is answered once as another service's request."""
+    settings = settings_of(system)
+    options = ProduceOptions(
+        rate=400.0, seconds=5.0, processes=2, requests=41, sessions=7, prefix=system.prefix, mix="short=0.5,long=0.5",
+        broker="configured", keep=True, json_path=None,
+    )  # fmt: skip
+    async with system.reading("chat.replies.external") as replies:
+        result = await measure(settings, options, broker_pid=None)
+        assert (result.acknowledged, result.all_acknowledged, result.error) == (41, True, "")
+        assert sum(result.by_bucket.values()) == 41
+        assert set(result.by_bucket) == {"short", "long"}
+        answered: set[str] = set()
+
+        def is_last(record: ConsumerRecord) -> bool:
+            reply = msgspec.msgpack.decode(record.value, type=Reply)
+            if isinstance(reply, ReplyDone):
+                assert reply.request_id not in answered
+                assert (reply.source, reply.request_id[:6]) == ("model", "bench_")
+                answered.add(reply.request_id)
+            return len(answered) == 41
+
+        await replies.until(is_last)
+
+
+async def test_traffic_is_asked_of_a_running_gateway(gateway: Service, tmp_path: Path) -> None:
+    path, page = tmp_path / "result.json", tmp_path / "report.html"
+    options = TrafficOptions(
+        name="sessions", rate=6.0, seconds=2.0, url=gateway.ws, token=None, broker="embedded", seed=1,
+        json_path=path, html_path=page,
+    )  # fmt: skip
+    await bench_traffic(options, Settings(), "replyline bench traffic", Console(quiet=True))
+    report = json.loads(path.read_bytes())
+    assert report["requests"] == report["by_phase"]["all"]["requests"] > 4
+    assert report["goodput"]["share"] == 1.0
+    assert f"{report['requests']} questions in 2 s: a shop&#x27;s customers in conversations" in page.read_text()
+
+
+async def test_where_there_is_no_kafka_the_producer_says_so_in_one_line() -> None:
+    nowhere = Settings(kafka={"bootstrap_servers": "127.0.0.1:1"})  # type: ignore[arg-type]
+    options = ProduceOptions(
+        rate=None, seconds=1.0, processes=1, requests=1, sessions=1, prefix="bench.", mix="short=1",
+        broker="configured", keep=False, json_path=None,
+    )  # fmt: skip
+    with pytest.raises(
+        BrokerUnavailable, match=r"^no Kafka at 127\.0\.0\.1:1: .*; for one of its own: --broker kafka$"
+    ):
+        await bench_produce(nowhere, options, Console(quiet=True))
+
+
+async def test_the_producer_removes_the_topics_that_it_made_and_no_others(system: System) -> None:
+    kafka, prefix = system.kafka_settings, f"{system.prefix}made."
+    theirs, ours = kafka.topics.requests("short"), f"{prefix}chat.requests.short"
+    async with topics_of(kafka, Console(quiet=True), prefix=prefix, keep=False) as made:
+        assert made.topics.requests("short") == ours
+        async with topics_of(kafka, Console(quiet=True), prefix=system.prefix, keep=False):
+            assert {theirs, ours} <= set(await describe_topics(kafka))
+
+    async def gone() -> bool:
+        return ours not in await describe_topics(kafka)
+
+    await eventually(gone)
+    assert theirs in await describe_topics(kafka)
+
+
+async def test_a_reader_begins_at_the_end_whatever_stands_before_it(system: System) -> None:
+    """Many at once, so that some are slow to be told where the beginning is."""
+    topic = system.topic("chat.requests")
+    for partition in range(3):
+        await system.produce("chat.requests", b"old", partition=partition)
+    readers = [PartitionReader(system.kafka_settings, client_id="test", topic=topic) for _ in range(20)]
+    try:
+        await asyncio.gather(*(reader.start() for reader in readers))
+        await system.produce("chat.requests", b"new", partition=1)
+        for reader in readers:
+            assert [record.value for record in await reader.read(timeout_ms=5_000)] == [b"new"]
+    finally:
+        await asyncio.gather(*(reader.stop() for reader in readers))

@@ -1,0 +1,184 @@
+"""Workers hold nothing that another cannot take up: killed between two turns, erased, wiped, cut off from Redis."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from ops.model.prepare import prepare_model
+from tests.support.system import MakeSystem, Service, System, eventually, model_dir
+from tests.support.wire import Answer, Client
+
+RETURNS = "How do I return an item?"
+TALK = (
+    "How long do I have to return a rain jacket that I have worn once?",
+    "And who pays for the parcel then?",
+    "I no longer have the box it came in. Is that a problem?",
+    "When would I see the money?",
+)
+ONE_WORKER = {"worker__instance_id": "worker-0"}  # whoever comes after it takes its partitions at once
+
+
+@pytest_asyncio.fixture
+async def system(make_system: MakeSystem) -> AsyncIterator[System]:
+    """With the scripted engine, a prompt of 500 tokens takes it 10 ms."""
+    system = await make_system(
+        worker__fake_prefill_ms_per_token=0.02,
+        kafka__session_timeout_ms=2_000,
+        kv__timeout_ms=500,
+        redis__timeout_ms=200,
+        kv__retry_after_ms=100,
+        gateway__messages_per_minute=100_000,
+        promise__first_token_ms=30_000,
+        promise__deadline_ms=60_000,
+    )
+    yield system
+    system.stop()
+
+
+async def started(system: System, **settings: Any) -> tuple[Service, Service]:
+    """A gateway, and a worker with these settings."""
+    return await asyncio.gather(system.gateway().ready(), system.worker(**settings).ready())
+
+
+async def asked(client: Client, worker: Service, text: str, **fields: Any) -> Answer:
+    """The answer, once what was computed of it is written."""
+    saves = await worker.metric("replyline_kv_save_seconds_count")
+    answer = await client.ask(text, **{"max_output_tokens": 12, "temperature": 0} | fields)
+    assert answer.outcome[2] == "model"
+
+    async def is_saved() -> bool:
+        return await worker.metric("replyline_kv_save_seconds_count") > saves
+
+    await eventually(is_saved)
+    return answer
+
+
+async def restored(worker: Service, **level: str) -> float:
+    return await worker.metric("replyline_kv_tokens_total", **level)
+
+
+async def test_after_kill_9_another_worker_goes_on_from_redis_token_for_token(system: System) -> None:
+    """The real model in float32, greedy, and kept as it is. A worker without any cache says the same. (Of int8 weights
+    tests/conformance/test_kv_reuse.py says what can be expected.)"""
+    system.settings |= {
+        "worker__engine": "onnx",
+        "model__dir": prepare_model(model_dir().parent, "fp32").path,
+        "worker__max_length": 1_024,
+        "worker__slots": 2,
+        "worker__costs_dir": system.folder,
+        "kv__precision": "exact",
+    }
+    gateway, first = await started(system, **ONE_WORKER)
+    async with Client.connect(gateway.ws) as client:
+        said = [(await asked(client, first, text)).text for text in TALK[:2]]
+        assert await restored(first, level="redis") == 0
+
+        async def is_committed() -> bool:
+            return sum((await system.committed()).values()) == len(said)
+
+        await eventually(is_committed)  # or what is answered is computed again, which the gateway alone sees
+        first.kill()
+        second = await system.worker(**ONE_WORKER).ready()
+        third_turn = await asked(client, second, TALK[2])
+        computed = await second.metric("replyline_worker_prompt_tokens_total")
+        assert await restored(second, level="redis") > 150
+        assert computed + await restored(second) == third_turn.response["usage"]["input_tokens"]
+        said.append(third_turn.text)
+        said.append((await asked(client, second, TALK[3])).text)
+        assert await restored(second) > 2 * await restored(second, level="redis"), "its own slot serves the next"
+    second.kill()
+    plain = await system.worker(**ONE_WORKER, kv__enabled=False).ready()
+    async with Client.connect(gateway.ws) as client:
+        answers = [await client.ask(text, max_output_tokens=12, temperature=0) for text in TALK]
+    assert [answer.text for answer in answers] == said
+    assert await restored(plain) == 0
+
+
+async def test_of_two_workers_the_other_takes_up_what_one_leaves(system: System) -> None:
+    gateway, *both = await asyncio.gather(system.gateway().ready(), system.worker().ready(), system.worker().ready())
+    async with Client.connect(gateway.ws) as client:
+        await client.ask(RETURNS, max_output_tokens=12)
+
+        async def who_answered() -> list[Service]:
+            return [each for each in both if await each.metric("replyline_kv_save_seconds_count")]
+
+        (one,) = await eventually(who_answered)
+        (other,) = [each for each in both if each is not one]
+        await one.stop()
+        answer = await asked(client, other, TALK[1])
+        assert answer.response["usage"]["input_tokens"] > 500
+        assert await restored(other, level="redis") > 300
+
+
+async def test_an_erased_conversation_leaves_nothing_in_redis_nor_in_the_worker(system: System) -> None:
+    """The next question has no more from the cache than a stranger's first one has."""
+    gateway, worker = await started(system)
+    async with Redis.from_url(system.redis.url) as redis, Client.connect(gateway.ws) as client:
+        key = f"replyline:{{demo/{client.session_id}}}:kv"
+
+        async def computed(by: Client, text: str) -> float:
+            before = await worker.metric("replyline_worker_prompt_tokens_total")
+            await asked(by, worker, text)
+            return await worker.metric("replyline_worker_prompt_tokens_total") - before
+
+        await computed(client, RETURNS)
+        next_turn = await computed(client, TALK[1])
+        assert await redis.hlen(key) > 3
+        async with Client.connect(gateway.ws) as stranger:
+            expected = await computed(stranger, RETURNS)
+        held = await worker.metric("replyline_kv_host_bytes")
+
+        async def worker_has_heard() -> bool:
+            return await worker.metric("replyline_kv_host_bytes") < held
+
+        await client.send({"type": "session.delete"})
+        await client.of_type("session.deleted")
+        assert await redis.exists(key) == 0
+        await eventually(worker_has_heard)
+        assert await computed(client, RETURNS) == expected
+        assert await computed(client, TALK[1]) == next_turn, "and what is asked from then on is kept again"
+
+
+async def test_a_wiped_redis_costs_time_and_no_answer(system: System) -> None:
+    gateway, worker = await started(system, kv__host_mib=0, worker__slots=1)
+    async with Redis.from_url(system.redis.url) as redis, Client.connect(gateway.ws) as client:
+        await asked(client, worker, RETURNS)
+        await redis.flushall()
+        async with Client.connect(gateway.ws) as other:
+            await asked(other, worker, "Do you sell gift cards?")
+        await asked(client, worker, TALK[1])
+        await asked(client, worker, TALK[2])
+        assert await restored(worker, level="redis") == 0
+        async with Client.connect(gateway.ws) as other:
+            await asked(other, worker, "Do you sell gift cards?")
+        await asked(client, worker, TALK[3])
+        assert await restored(worker, level="redis") > 300
+
+
+async def test_a_redis_that_hangs_costs_time_and_no_answer_and_is_used_again(system: System) -> None:
+    """Both threads find out, each once; then nothing waits for it until it answers again."""
+    gateway, worker = await started(system, kv__host_mib=0, worker__slots=1)
+    async with Client.connect(gateway.ws) as client, Client.connect(gateway.ws) as other:
+        await asked(client, worker, RETURNS)
+        await asked(other, worker, "Do you sell gift cards?")
+        before = await restored(worker, level="redis")
+        system.redis.signal(19)  # SIGSTOP
+        try:
+            for _ in range(3):
+                for each in (client, other):
+                    assert (await each.ask(TALK[1], max_output_tokens=12)).outcome[2] == "model"
+        finally:
+            system.redis.signal(18)  # SIGCONT
+        assert 1 <= len(worker.logged("unavailable", what="redis for kv")) <= 2
+
+        async def is_used_again() -> bool:
+            for each in (client, other):
+                await each.ask(RETURNS, max_output_tokens=12)
+            return await restored(worker, level="redis") > before
+
+        await eventually(is_used_again)
+        assert not worker.logged("fault")
+        assert len(worker.logged("available", what="redis for kv")) >= 1

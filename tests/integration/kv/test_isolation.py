@@ -1,0 +1,140 @@
+"""How long the first token takes tells nobody what others have said: not another tenant, not another customer."""
+
+import random
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from statistics import median
+
+import msgpack
+import pytest_asyncio
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from tests.support.system import MakeSystem, System
+
+MS_PER_TOKEN = 0.1
+CHARS = 300  # one token each: 30 ms, several times what the way there and back varies by
+HITS = MISSES = 100
+CONTROL = 50
+
+
+@pytest_asyncio.fixture(scope="module")
+async def system(make_system: MakeSystem) -> System:
+    """Prompts hold the system text and the question alone, so that asking again is asking the same."""
+    return await make_system(
+        worker__fake_prefill_ms_per_token=MS_PER_TOKEN,
+        worker__max_length=1_024,
+        worker__history_turns=0,
+        worker__grounding_entries=0,
+        limits__short_max_tokens=1_000,
+        limits__medium_max_tokens=1_001,
+        promise__first_token_ms=20_000,
+        promise__deadline_ms=20_000,
+    )
+
+
+@dataclass
+class Asker:
+    """Another service, which names the tenant it asks for."""
+
+    system: System
+    producer: AIOKafkaProducer
+    consumer: AIOKafkaConsumer
+    asked: int = 0
+
+    async def ask(self, tenant: str, session: str, text: str) -> float:
+        """Milliseconds until the only token is there."""
+        name = await self.send(tenant, session, text)
+        begun = time.perf_counter()
+        await self.until({name})
+        return (time.perf_counter() - begun) * 1_000
+
+    async def send(self, tenant: str, session: str, text: str) -> str:
+        self.asked += 1
+        name = f"r{self.asked}"
+        request = {
+            "type": "chat.request",
+            "id": name,
+            "session_id": session,
+            "tenant": tenant,
+            "input": text,
+            "max_output_tokens": 1,
+        }
+        await self.producer.send_and_wait(self.system.topic("chat.requests.short"), msgpack.packb(request))
+        return name
+
+    async def until(self, names: set[str]) -> None:
+        """All of them are answered, by the model."""
+        while names:
+            event = msgpack.unpackb((await self.consumer.getone()).value)
+            if event["type"] == "chat.done":
+                assert event["source"] == "model"
+                names.discard(event["request_id"])
+
+
+@asynccontextmanager
+async def asking(system: System) -> AsyncIterator[Asker]:
+    servers = {"bootstrap_servers": system.bootstrap}
+    replies = system.topic("chat.replies.external")
+    async with (
+        AIOKafkaProducer(**servers, acks="all") as producer,
+        AIOKafkaConsumer(replies, **servers, auto_offset_reset="earliest", fetch_max_wait_ms=5) as consumer,
+    ):
+        yield Asker(system, producer, consumer)
+
+
+def text_of(number: int) -> str:
+    """What one customer says: of one length, no two alike from the first words on."""
+    words = random.Random(number)
+    return "".join(words.choice("abcdefgh ") for _ in range(CHARS - 1)) + "?"
+
+
+def auc(hits: Iterable[bool], misses: Iterable[bool]) -> float:
+    """The chance that a hit looks more like one than a miss does; looking alike counts half."""
+    pairs = [(hit, miss) for hit in hits for miss in list(misses)]
+    return sum((hit > miss) + (hit == miss) / 2 for hit, miss in pairs) / len(pairs)
+
+
+async def test_the_time_to_the_first_token_tells_only_a_conversation_what_it_has_said(system: System) -> None:
+    """200 probes for another tenant, of sessions that bear the same names: AUC at most 0.55. The same in the very
+    conversation: at least 0.9.
+
+    A probe is judged as an attacker would who has calibrated: by whether it took less than the middle between the
+    control's hits and misses. (The rank of times that differ by noise alone would vary by 0.04 at this number.)
+    """
+    worker = await system.worker().ready()
+    order = random.Random(1)
+    said = {f"s{number}": text_of(number) for number in range(HITS)}
+    async with asking(system) as asker:
+
+        async def probe(tenant: str, number: int, *, hit: bool, session: str | None = None) -> float:
+            text = said[f"s{number}"] if hit else text_of(100_000 + number + 1_000 * len(tenant))
+            return await asker.ask(tenant, session or f"s{number}", text)
+
+        async def probes(tenant: str, count: int, session: str | None = None) -> dict[bool, list[float]]:
+            plan = [(number, hit) for number in range(count) for hit in (True, False)]
+            order.shuffle(plan)
+            # The shop's words are this tenant's from its first question on.
+            await asker.ask(tenant, "warm-up", text_of(-len(tenant)))
+            took: dict[bool, list[float]] = {True: [], False: []}
+            for number, hit in plan:
+                took[hit].append(await probe(tenant, number, hit=hit, session=session))
+            return took
+
+        await asker.until({await asker.send("victim", session, text) for session, text in said.items()})
+        own = await probes("victim", CONTROL)
+        middle = (median(own[True]) + median(own[False])) / 2
+        assert median(own[False]) - median(own[True]) > 0.5 * MS_PER_TOKEN * CHARS
+
+        def seen(took: dict[bool, list[float]]) -> float:
+            return auc([ms < middle for ms in took[True]], [ms < middle for ms in took[False]])
+
+        computed = await worker.metric("replyline_worker_prompt_tokens_total")
+        stranger = await probes("stranger", HITS)
+        computed = await worker.metric("replyline_worker_prompt_tokens_total") - computed
+        neighbour = await probes("victim", CONTROL, session="neighbour")
+    assert seen(own) >= 0.9
+    assert seen(stranger) <= 0.55
+    assert seen(neighbour) <= 0.55
+    assert computed >= (HITS + MISSES) * CHARS, "each of the words was computed for the stranger"

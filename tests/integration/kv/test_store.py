@@ -1,0 +1,128 @@
+"""Blocks of KV on a real Redis: what is written and found again."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shared.conversation.history import History
+from shared.conversation.session_key import SessionKey, shared_key
+from shared.conversation.turn import Turn
+from tests.integration.support.kv_stores import FAQ, MAX_VALUE_BYTES, SYSTEM, TENANT, A, B, Bench, C
+from workers.kv.store import Held
+
+
+def test_a_stranger_holds_nothing(bench: Bench) -> None:
+    store = bench.store()
+    assert store.ask(bench.session, [SYSTEM]) == Held()
+    assert store.load(bench.session, [A], [SYSTEM]) == {}
+    assert store.load(bench.session, [], []) == {}
+    assert bench.admin.exists(bench.kv) == 0
+    assert not bench.dropped
+
+
+def test_as_much_as_there_may_be_is_kept(bench: Bench) -> None:
+    """So many names, one of them the longest, and values as long as any of ours can be."""
+    store, longest, value = bench.store(ttl_s=600), b"n" * 64, b"v" * MAX_VALUE_BYTES
+    shared = {SYSTEM + bench.session.session_id.encode(): value}
+    store.save(bench.session, {longest: value}, shared=shared, generation=0)
+    bench.admin.hset(bench.kv, mapping={number.to_bytes(16, "big"): b"" for number in range(4_095)})
+    held = store.ask(bench.session, [*shared])
+    assert (len(held.session_names), longest in held.session_names) == (4_096, True)
+    assert held.shared_names == frozenset(shared)
+    assert store.load(bench.session, [longest], [*shared]) == {longest: value} | shared
+    assert not bench.dropped
+
+
+def test_another_worker_finds_what_was_saved_byte_for_byte(bench: Bench) -> None:
+    """Names and values are any bytes: line ends, zeros, bytes that are no text."""
+    blocks = {A: b"\r\n\x00\xff" * 100, B: b"", C: bytes(range(256)), b"*3\r\n$": b"$-1\r\n"}
+    shared = {SYSTEM + bench.session.session_id.encode(): b"s" * 700}
+    written = bench.store().save(bench.session, blocks, shared=shared, generation=0)
+    assert written == sum(map(len, (blocks | shared).values()))
+    other = bench.store()
+    assert other.ask(bench.session, [FAQ, *shared]) == Held(frozenset(blocks), frozenset(shared))
+    assert other.load(bench.session, [*blocks], [*shared]) == blocks | shared
+    assert other.load(bench.session, [C, b"gone"], [FAQ]) == {C: blocks[C]}
+
+
+def test_a_save_larger_than_a_transaction_is_whole(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several transactions, still one round trip, and the pieces of a value arrive in order."""
+    blocks = {n.to_bytes(16, "big"): bytes([n]) * 700_000 + b"end" for n in range(20)}
+    store = bench.store()
+    monkeypatch.setattr(store, "_max_value_bytes", 1_000_000)
+    assert store.save(bench.session, blocks, generation=0) == 20 * 700_003
+    assert store.load(bench.session, [*blocks]) == blocks
+
+
+def commands(bench: Bench, act: Callable[[], Any]) -> Counter[str]:
+    """How often Redis was given each command, by name; those within scripts too."""
+    bench.admin.config_resetstat()
+    act()
+    stats = bench.admin.info("commandstats")
+    return Counter({name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()})
+
+
+def test_a_second_turn_writes_only_its_own_blocks(bench: Bench) -> None:
+    """What is there is not sent again; blocks that left the chain go; shared ones that another wrote stay."""
+    store = bench.store()
+    shared = {SYSTEM + bench.session.session_id.encode(): b"first"}
+    store.save(bench.session, {A: b"a" * 500, B: b"tail"}, shared=shared, generation=0)
+
+    def turn() -> int:
+        again = dict.fromkeys(shared, b"second")
+        return store.save(bench.session, {C: b"c" * 300}, drop=[B, b"not there"], shared=again, generation=0)
+
+    written: list[int] = []
+    counts = commands(bench, lambda: written.append(turn()))
+    assert written == [300]
+    assert (counts["hset"], counts["multi"], counts["set"]) == (1, 1, 1)
+    assert bench.admin.hgetall(bench.kv) == {A: b"a" * 500, C: b"c" * 300}
+    assert store.load(bench.session, [], [*shared]) == shared
+
+
+def test_blocks_are_dropped_when_there_is_nothing_to_write(bench: Bench) -> None:
+    store = bench.store()
+    store.save(bench.session, {A: b"a", B: b"b"}, generation=0)
+    assert store.save(bench.session, {}, drop=[A], generation=0) == 0
+    assert store.ask(bench.session, []).session_names == {B}
+    assert commands(bench, lambda: store.save(bench.session, {}, generation=0))["multi"] == 0
+
+
+def test_every_use_makes_blocks_live_longer(bench: Bench) -> None:
+    shared = {SYSTEM + bench.session.session_id.encode(): b"s"}
+    keys = [bench.kv, shared_key(TENANT, *shared)]
+    bench.store(profile="promotion").save(bench.session, {A: b"a"}, shared=shared, generation=0)
+    assert all(880 < bench.admin.ttl(key) <= 900 for key in keys)
+    bench.store().ask(bench.session, [*shared])
+    assert all(3_580 < bench.admin.ttl(key) <= 3_600 for key in keys)
+    bench.store(ttl_s=60).save(bench.session, {B: b"b"}, generation=0)
+    assert 50 < bench.admin.ttl(bench.kv) <= 60
+
+
+def test_erasing_takes_the_sessions_blocks_and_nobody_elses(bench: Bench) -> None:
+    store = bench.store()
+    other = SessionKey(TENANT, bench.session.session_id + "-other")
+    shared = {SYSTEM + bench.session.session_id.encode(): b"s"}
+    for session in (bench.session, other):
+        store.save(session, {A: b"a"}, shared=shared, generation=0)
+    store.erase(bench.session)
+    assert store.ask(bench.session, [*shared]) == Held(frozenset(), frozenset(shared))
+    assert store.ask(other, []).session_names == {A}
+
+
+async def test_an_erased_session_is_not_resurrected_by_a_late_save(bench: Bench) -> None:
+    """Whoever saves however late; what is asked after the erasure is kept again."""
+    store, session, history = bench.store(), bench.session, History(bench.settings, kv=bench.settings)
+    await history.append(TENANT, session.session_id, Turn("r1", "q", "a", "model", 1))
+    store.save(session, {A: b"a"}, generation=0)
+    generation = await history.delete(TENANT, session.session_id, generation=7)
+    await history.close()
+    assert bench.admin.keys(session.of("*")) == [session.of("erased").encode()]
+
+    assert store.save(session, {A: b"a", B: b"b" * 900}, drop=[C], generation=generation - 1) == 0
+    assert bench.admin.exists(bench.kv) == 0
+    assert store.save(session, {C: b"c" * 7}, generation=generation) == 7
+    assert store.save(session, {A: b"a"}, generation=0) == 0
+    assert store.ask(session, []).session_names == {C}

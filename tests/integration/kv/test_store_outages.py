@@ -1,0 +1,150 @@
+"""What a Redis that is full, a replica, silent or gone costs: at most one timeout, and a line in the log."""
+
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from ops.stack.embedded import EmbeddedRedis
+from ops.stack.processes import free_port
+from shared.conversation.session_key import SessionKey
+from shared.errors import StoreUnavailable
+from tests.integration.support.kv_stores import MAX_VALUE_BYTES, SYSTEM, TENANT, A, B, Bench, C, MakeBench, until_back
+from workers.kv.store import Held
+
+
+def test_past_maxmemory_the_least_recently_used_sessions_give_way(
+    own_redis: EmbeddedRedis, make_bench: MakeBench
+) -> None:
+    """10,000 sessions of 20 kB in 32 MB: every save is taken, the last are whole, older ones gone as a whole."""
+    bench = make_bench(own_redis.url)
+    store = bench.store()
+    sessions = [SessionKey(TENANT, f"s{n}") for n in range(10_000)]
+    names = [n.to_bytes(16, "big") for n in range(20)]
+    blocks = dict.fromkeys(names, b"x" * MAX_VALUE_BYTES)
+    for session in sessions:
+        assert store.save(session, blocks, generation=0) == 20 * MAX_VALUE_BYTES
+    held = [len(store.ask(session, []).session_names) for session in sessions]
+    assert set(held) == {0, 20}
+    assert held[-20:] == [20] * 20
+    assert 100 < held.count(20) < 2_000
+    assert bench.admin.info("stats")["evicted_keys"] > 8_000
+
+
+def test_a_full_redis_that_evicts_nothing_takes_no_writes_and_still_gives(
+    own_redis: EmbeddedRedis,
+    make_bench: MakeBench,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One line when writes are refused, one when they are taken again; reading goes on meanwhile."""
+    bench = make_bench(own_redis.url)
+    store = bench.store(retry_after_ms=60_000)
+    store.save(bench.session, {A: b"a"}, generation=0)
+    bench.admin.config_set("maxmemory-policy", "noeviction")
+    bench.admin.config_set("maxmemory", "1mb")
+    capsys.readouterr()
+    with pytest.raises(StoreUnavailable, match="maxmemory"):
+        store.save(bench.session, {B: b"b"}, shared={SYSTEM: b"s"}, generation=0)
+    with pytest.raises(StoreUnavailable, match="left alone"):
+        store.save(bench.session, {B: b"b"}, generation=0)
+    assert store.available
+    assert store.ask(bench.session, []).session_names == {A}
+    assert store.load(bench.session, [A]) == {A: b"a"}
+    store._refusals.retry_at_ms = 0.0
+    with pytest.raises(StoreUnavailable, match="maxmemory"):
+        store.save(bench.session, {}, shared={SYSTEM: b"s"}, generation=0)
+    bench.admin.config_set("maxmemory", "0")
+    store._refusals.retry_at_ms = 0.0
+    assert store.save(bench.session, {B: b"b"}, generation=0) == 1
+    lines = [line for line in capsys.readouterr().out.splitlines() if "redis for kv" in line]
+    assert ["unavailable" in line for line in lines] == [True, False]
+
+
+def test_a_replica_that_may_not_be_written_is_away_until_it_is_no_replica(
+    own_redis: EmbeddedRedis, make_bench: MakeBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = make_bench(own_redis.url)
+    store = bench.store(retry_after_ms=10)
+    store.save(bench.session, {A: b"a"}, generation=0)
+    bench.admin.execute_command("REPLICAOF", "127.0.0.1", free_port())
+    with pytest.raises(StoreUnavailable, match="read only"):
+        store.save(bench.session, {B: b"b"}, generation=0)
+    with pytest.raises(StoreUnavailable, match="read only"):
+        store.ask(bench.session, [])
+    time.sleep(0.02)
+    assert not store.probe()
+    bench.admin.execute_command("REPLICAOF", "NO", "ONE")
+    until_back(store)
+    assert store.save(bench.session, {B: b"b"}, generation=0) == 1
+    lines = [line for line in capsys.readouterr().out.splitlines() if "redis for kv" in line]
+    assert ["unavailable" in line for line in lines] == [True, True, False, False]
+
+
+def test_a_redis_that_hangs_costs_one_timeout_and_then_nothing(
+    redis_server: Any, bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Then it comes back by itself, and what it answered too late is nobody's answer."""
+    store = bench.store(timeout_ms=400)
+    store.save(bench.session, {A: b"a", B: b"b"}, generation=0)
+    before = bench.admin.info("stats")["total_connections_received"]
+    capsys.readouterr()
+    redis_server.pause()
+    with pytest.raises(StoreUnavailable):
+        store.load(bench.session, [A])
+    assert not store.available
+    for _ in range(1_000):
+        with pytest.raises(StoreUnavailable, match="left alone"):
+            store.ask(bench.session, [])
+        with pytest.raises(StoreUnavailable, match="left alone"):
+            store.save(bench.session, {C: b"c"}, generation=0)
+    store._outage.retry_at_ms = 0.0
+    assert not store.probe()
+    assert store.probe_due_in_ms()
+    redis_server.resume()
+    probes = 1 + until_back(store)
+    assert bench.admin.info("stats")["total_connections_received"] - before == probes
+    assert store.load(bench.session, [B]) == {B: b"b"}
+    lines = [line for line in capsys.readouterr().out.splitlines() if "redis for kv" in line]
+    assert ["unavailable" in line for line in lines] == [True, False]
+
+
+def test_a_redis_that_died_is_back_when_it_is_started_again(redis_server: Any, bench: Bench) -> None:
+    """Empty: that costs a turn its blocks, nothing else."""
+    store = bench.store()
+    store.save(bench.session, {A: b"a"}, generation=0)
+    redis_server.kill()
+    with pytest.raises(StoreUnavailable):
+        store.ask(bench.session, [])
+    redis_server.start()
+    until_back(store)
+    assert store.ask(bench.session, []) == Held()
+
+
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"$many\r\n", b"-LOADING busy\r\n"])
+def test_what_is_no_redis_is_unavailable_and_raises_nothing_else(make_bench: MakeBench, says: bytes) -> None:
+    """A server that takes connections and is silent, or speaks something else."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        bench = make_bench(f"redis://127.0.0.1:{server.getsockname()[1]}/0")
+        store = bench.store(timeout_ms=200, retry_after_ms=10_000)  # its probe meets silence
+        assert not store.available
+        with pytest.raises(StoreUnavailable):
+            store.ask(bench.session, [])
+        store._outage.succeed()
+        server.settimeout(5)
+        server.accept()[0].close()  # the first probe's
+
+        def speak() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(says)
+                connection.recv(65_536)
+
+        speaker = threading.Thread(target=speak)
+        speaker.start()
+        assert not store.probe()
+        store.close()
+        speaker.join(10)
+        assert not speaker.is_alive()

@@ -1,0 +1,80 @@
+"""A hand-off is resolved by itself, never its conversation's next one."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from msgspec.structs import replace
+
+from shared.conversation.handoff_store import HandoffStore
+from shared.conversation.handoffs import Handoff, transcript_key
+from shared.conversation.history import History
+from shared.settings.redis import RedisSettings
+
+OPEN_S = 60.0
+
+
+@dataclass
+class TwoOfOneConversation:
+    store: HandoffStore
+    first: Handoff
+    second: Handoff
+
+
+@pytest_asyncio.fixture
+async def two(redis_server: Any, unique: Any) -> AsyncIterator[TwoOfOneConversation]:
+    session_id = unique("session")
+    first = Handoff(
+        id=unique("handoff"),
+        tenant="demo",
+        session_id=session_id,
+        reason="requested",
+        language="en",
+        created_unix_ms=1,
+        transcript=transcript_key("demo", session_id),
+    )
+    store = HandoffStore(RedisSettings(url=redis_server.url, timeout_ms=10_000))
+    yield TwoOfOneConversation(store, first, replace(first, id=unique("handoff"), created_unix_ms=2))
+    await store.close()
+
+
+async def test_only_the_one_that_is_open_is_resolved_and_once(two: TwoOfOneConversation) -> None:
+    assert not await two.store.remove(two.first)
+    await two.store.put(two.first, generation=0, open_s=OPEN_S)
+    assert not await two.store.remove(two.second)
+    assert await two.store.remove(two.first)
+    assert not await two.store.remove(two.first)
+
+
+async def test_one_that_is_opened_meanwhile_stays(two: TwoOfOneConversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    await two.store.put(two.first, generation=0, open_s=OPEN_S)
+    read = two.store._value
+
+    async def read_shortly_before(tenant: str, session_id: str) -> bytes | None:
+        value = await read(tenant, session_id)
+        await two.store.put(two.second, generation=0, open_s=OPEN_S)
+        return value
+
+    monkeypatch.setattr(two.store, "_value", read_shortly_before)
+    assert not await two.store.remove(two.first)
+    monkeypatch.undo()
+    assert await two.store.find("demo", two.first.session_id) == two.second
+
+
+async def test_one_of_an_erased_generation_is_not_kept_and_one_of_the_next_is(
+    two: TwoOfOneConversation, redis_server: Any
+) -> None:
+    """Whatever the clocks say: the erasure's gateway was an hour ahead."""
+    ahead = two.second.created_unix_ms + 3_600_000
+    history = History(RedisSettings(url=redis_server.url, timeout_ms=10_000))
+    assert await two.store.generation("demo", two.first.session_id) == 0
+    assert await history.delete("demo", two.first.session_id, generation=ahead) == ahead
+    await history.close()
+    assert not await two.store.put(two.first, generation=ahead - 1, open_s=OPEN_S)
+    assert await two.store.find("demo", two.first.session_id) is None
+    assert await two.store.put(
+        two.second, generation=await two.store.generation("demo", two.first.session_id), open_s=1
+    )
+    assert await two.store.find("demo", two.first.session_id) == two.second

@@ -1,0 +1,59 @@
+"""What a broker refuses for good is told as such, and hinders others for a moment at most."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from ops.stack.kafka_broker import KafkaBroker
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing, Producer
+from shared.settings.kafka import KafkaSettings
+
+SMALL, LARGE = b"x" * 10, b"x" * 5_000
+
+
+@pytest_asyncio.fixture
+async def topic(kafka_broker: KafkaBroker, topic_prefix: str, unique: Callable[[str], str]) -> str:
+    """One that takes small records only."""
+    name = topic_prefix + unique("narrow")
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_broker.bootstrap)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(name, 2, 1, topic_configs={"max.message.bytes": "1000"})])
+    finally:
+        await admin.close()
+    return name
+
+
+@pytest_asyncio.fixture
+async def producer(kafka_broker: KafkaBroker) -> AsyncIterator[Producer]:
+    producer = Producer(KafkaSettings(bootstrap_servers=kafka_broker.bootstrap), client_id="test")
+    await producer.start()
+    yield producer
+    await producer.stop()
+
+
+async def publish(producer: Producer, topic: str, partition: int) -> int:
+    """Until it is taken; its offset."""
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                _, offset = await producer.publish(Outgoing(topic, SMALL, partition=partition))
+            except BrokerUnavailable:
+                await asyncio.sleep(0.05)
+            else:
+                return offset
+
+
+async def test_after_a_record_that_is_too_large_the_next_is_taken_once(producer: Producer, topic: str) -> None:
+    """The broker misses its number; the other partition is not concerned at all."""
+    assert await publish(producer, topic, 0) == 0
+    for number in range(1, 4):
+        with pytest.raises(ProtocolError) as refused:
+            await producer.publish(Outgoing(topic, LARGE, partition=0))
+        assert refused.value.code == "record_too_large"
+        assert await publish(producer, topic, 0) == number
+        assert (await producer.publish(Outgoing(topic, SMALL, partition=1)))[1] == number - 1

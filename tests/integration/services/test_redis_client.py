@@ -1,0 +1,132 @@
+"""A burst of calls to Redis waits for its connections; it is no outage."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from gateway.access.charges import Caller, Tariff
+from gateway.access.quotas import Quotas
+from shared.conversation.erasures import ERASED_FOR_S
+from shared.conversation.history import History
+from shared.conversation.session_key import SessionKey
+from shared.conversation.turn import Turn
+from shared.errors import ProtocolError, StoreUnavailable
+from shared.redis.calls import RedisCalls
+from shared.redis.client import MAX_CONNECTIONS, async_redis
+from shared.redis.nodes import RedisNodes
+from shared.settings.gateway import HandoffSettings
+from shared.settings.quotas import QuotaSettings
+from shared.settings.redis import RedisSettings
+
+AT_ONCE = 300
+
+
+@pytest.fixture
+def settings(redis_server: Any) -> RedisSettings:
+    """A busy machine may take its time."""
+    return RedisSettings(url=redis_server.url, timeout_ms=10_000)
+
+
+async def test_what_was_erased_is_known_to_all_who_ask_at_once(settings: RedisSettings) -> None:
+    history = History(settings)
+    assert await history.delete("demo", "burst", generation=2_000) == 2_000
+    assert set(await asyncio.gather(*(history.generation("demo", "burst") for _ in range(AT_ONCE)))) == {2_000}
+    await history.close()
+
+
+async def test_an_erasures_generation_is_later_than_every_one_before(settings: RedisSettings, unique: Any) -> None:
+    """Of two gateways the one whose clock is behind erases after the other; then Redis loses what it knew."""
+    history, name = History(settings), unique("erased")
+    assert await history.generation("demo", name) == 0
+    assert [await history.delete("demo", name, generation=told) for told in (2_000, 1_000, 2_001, 5_000)] == [
+        *(2_000, 2_001, 2_002, 5_000)
+    ]
+    turns = [Turn(f"r{at}", "q", "a", "model", 1, generation=at) for at in (0, 4_999, 5_000, 5_001)]
+    assert [await history.append("demo", name, turn) for turn in turns] == [False, False, True, True]
+    async with async_redis(settings) as redis:
+        await redis.delete(SessionKey("demo", name).of("erased"))
+    assert await history.append("demo", name, turns[0])
+    assert await history.turns("demo", name, limit=5, before_unix_ms=2, generation=5_000) == turns[2:]
+    await history.close()
+
+
+async def test_the_gateways_count_together_however_many_ask_at_once(settings: RedisSettings, unique: Any) -> None:
+    """One of them counts alone where it believes Redis to be away, and lets as many in again."""
+    tariff = Tariff(QuotaSettings(tenant_per_minute=10), HandoffSettings())
+    one, other = (Quotas(tariff, settings) for _ in range(2))
+    caller = Caller(unique("shop"), "s")
+
+    async def passes(quotas: Quotas) -> bool:
+        try:
+            await quotas.take("ask", caller)
+        except ProtocolError:
+            return False
+        return True
+
+    for quotas in (one, other):
+        passed = await asyncio.gather(*(passes(quotas) for _ in range(AT_ONCE)))
+        assert sum(passed) == (10 if quotas is one else 0)
+        await quotas.close()
+
+
+async def test_closing_the_client_closes_its_connections(settings: RedisSettings) -> None:
+    client = async_redis(settings)
+    await asyncio.gather(*(client.ping() for _ in range(5)))
+    connections = client.connection_pool._available_connections
+    assert connections
+    assert all(connection.is_connected for connection in connections)
+    await client.aclose()
+    assert not any(connection.is_connected for connection in connections)
+
+
+async def test_who_finds_no_free_connection_waits_for_one_as_long_as_its_caller_lets_it(
+    settings: RedisSettings,
+) -> None:
+    nodes, calls = RedisNodes(settings, timeout_ms=settings.timeout_ms), RedisCalls(settings, tells=False)
+    may_end = asyncio.Event()
+
+    async def holds_its_connection(redis: Redis) -> bool:
+        async with redis.client() as connection:
+            await may_end.wait()
+            return bool(await connection.ping())
+
+    holders = [asyncio.create_task(nodes.call("k", holds_its_connection)) for _ in range(MAX_CONNECTIONS)]
+    waiting = asyncio.create_task(calls.bounded(nodes.call("k", lambda redis: redis.ping())))
+    await asyncio.sleep(0)  # all have begun
+    hurried = RedisCalls(settings.model_copy(update={"timeout_ms": 50}), tells=False)
+    with pytest.raises(StoreUnavailable, match="TimeoutError"):
+        await hurried.bounded(nodes.call("k", lambda redis: redis.ping()))
+    assert not waiting.done()
+    may_end.set()
+    assert await waiting
+    assert all(await asyncio.gather(*holders))
+    await nodes.close()
+
+
+async def test_what_is_remembered_is_bounded_and_passes(settings: RedisSettings, unique: Any) -> None:
+    """The newest fifty turns, for the time that is set."""
+    history, session = History(settings), SessionKey("demo", unique("long"))
+    turns = [Turn(f"r{at}", "q", "a", "model", at) for at in range(52)]
+    for turn in turns:
+        assert await history.append(session.tenant, session.session_id, turn)
+    assert await history.turns(session.tenant, session.session_id, limit=60, before_unix_ms=60) == turns[2:]
+    async with async_redis(settings) as redis:
+        assert settings.history_ttl_s - 60 <= await redis.ttl(session.of("turns")) <= settings.history_ttl_s
+    await history.close()
+
+
+async def test_an_erasure_leaves_its_mark_alone(settings: RedisSettings, unique: Any) -> None:
+    """The turns and the hand-off go; the mark stays as long as a request may live. A mark that is no number is none."""
+    history, session = History(settings), SessionKey("demo", unique("erased"))
+    async with async_redis(settings) as redis:
+        for known in (None, "no number"):
+            if known is not None:
+                await redis.set(session.of("erased"), known)
+            await redis.rpush(session.of("turns"), "a turn")
+            await redis.set(session.of("handoff"), "a hand-off")
+            assert await history.delete(session.tenant, session.session_id, generation=1) == 1
+            assert await redis.exists(session.of("turns"), session.of("handoff")) == 0
+            assert ERASED_FOR_S - 60 <= await redis.ttl(session.of("erased")) <= ERASED_FOR_S
+    await history.close()

@@ -1,0 +1,279 @@
+"""Of a Redis Cluster every script and transaction is within one hash slot, and its redirections are followed: while a
+slot is moved, after it was, and when a master is gone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from redis.asyncio import Redis as AsyncRedis
+from redis.crc import key_slot
+from redis.exceptions import ResponseError
+
+from gateway.access.charges import Caller, Tariff
+from gateway.access.quotas import Quotas
+from shared.conversation.handoff_store import HandoffStore
+from shared.conversation.handoffs import Handoff
+from shared.conversation.history import History
+from shared.conversation.session_key import SessionKey
+from shared.conversation.turn import Turn
+from shared.errors import ProtocolError, StoreUnavailable
+from shared.process.clock import now_unix_ms
+from shared.settings.gateway import HandoffSettings
+from shared.settings.quotas import QuotaSettings
+from shared.settings.redis import RedisSettings
+from tests.integration.support.kv_stores import FAQ, SYSTEM, TENANT, A, B, C, MakeBench, until_back
+from tests.support.redis_cluster import MASTERS, RedisCluster
+from workers.kv.store import Held
+
+PATIENCE_S = 30
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def replicated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """A replica stands behind the first master."""
+    cluster = RedisCluster(tmp_path_factory.mktemp("replicated"), replicas=1)
+    yield cluster
+    cluster.stop()
+
+
+def settings_of(redis: RedisCluster, **changed: object) -> RedisSettings:
+    return RedisSettings(**{"url": redis.url, "cluster": True, "timeout_ms": 2_000, "retry_after_ms": 50} | changed)
+
+
+def sessions_of_each_master(cluster: RedisCluster, unique: Callable[[str], str]) -> list[SessionKey]:
+    """A conversation at each."""
+    found: dict[int, SessionKey] = {}
+    while len(found) < MASTERS:
+        session = SessionKey(TENANT, unique("s"))
+        found.setdefault(cluster.owner_of(session.of("turns")), session)
+    return [found[number] for number in range(MASTERS)]
+
+
+def turn(number: int = 1) -> Turn:
+    return Turn(f"r{number}", f"question {number}", f"answer {number}", "model", number)
+
+
+@asynccontextmanager
+async def history_in(redis: RedisCluster, **changed: object) -> AsyncIterator[History]:
+    settings = settings_of(redis, **changed)
+    history = History(settings, kv=settings)
+    yield history
+    await history.close()
+
+
+async def test_a_client_that_follows_no_redirection_is_refused(
+    cluster: RedisCluster, unique: Callable[[str], str]
+) -> None:
+    """The control: two conversations of three are at another node than the one that is asked."""
+    sessions = sessions_of_each_master(cluster, unique)
+    async with history_in(cluster, cluster=False) as history:
+        kept = [await history.append(session.tenant, session.session_id, turn()) for session in sessions]
+    assert kept == [True, False, False]
+    async with AsyncRedis.from_url(cluster.url) as admin:
+        with pytest.raises(ResponseError, match="same slot"):
+            await admin.mget("replyline:{demo/a}:turns", "replyline:{demo/b}:turns")
+
+
+async def test_a_conversation_is_remembered_and_erased_wherever_its_slot_is(
+    cluster: RedisCluster, unique: Callable[[str], str], make_bench: MakeBench
+) -> None:
+    async with history_in(cluster) as history:
+        for session in sessions_of_each_master(cluster, unique):
+            name = session.session_id
+            bench = make_bench(cluster.url, cluster=True)
+            assert bench.store().save(session, {A: b"a"}, generation=0) > 0
+            said = Turn("r1", "q", "a", "model", 1)
+            assert await history.append(TENANT, name, said)
+            assert await history.turns(TENANT, name, limit=5, before_unix_ms=2) == [said]
+            await history.delete(TENANT, name, generation=1)
+            assert await history.generation(TENANT, name) == 1
+            assert cluster.keys(session.of("*")) == {session.of("erased")}
+            assert not await history.append(TENANT, name, said), "it was asked before"
+
+
+async def test_blocks_are_saved_loaded_and_erased_wherever_they_are(
+    cluster: RedisCluster, unique: Callable[[str], str], make_bench: MakeBench
+) -> None:
+    """A session's and those that its tenant's share, which are at another node as a rule."""
+    bench = make_bench(cluster.url, cluster=True)
+    store = bench.store()
+    shared = {SYSTEM: b"s" * 700, FAQ: b"f" * 10}
+    for session in sessions_of_each_master(cluster, unique):
+        for blocks, gone in (({A: b"a" * 500, B: b"tail"}, []), ({A: b"a" * 500, C: b"longer"}, [B])):
+            assert store.save(session, blocks, shared=shared, drop=gone, generation=0) > 0
+            assert store.ask(session, [*shared]) == Held(frozenset(blocks), frozenset(shared))
+            assert store.load(session, [*blocks], [*shared]) == blocks | shared
+        store.drop(session, [A])
+        assert store.ask(session, []).session_names == {C}
+        store.erase(session)
+        assert store.ask(session, [*shared]) == Held(frozenset(), frozenset(shared))
+    assert store.available
+    assert not bench.dropped
+
+
+async def test_a_late_save_of_an_erased_session_leaves_nothing(
+    cluster: RedisCluster, unique: Callable[[str], str], make_bench: MakeBench
+) -> None:
+    store = make_bench(cluster.url, cluster=True).store()
+    async with history_in(cluster) as history:
+        for session in sessions_of_each_master(cluster, unique):
+            await history.delete(TENANT, session.session_id, generation=1)
+            assert store.save(session, {A: b"a"}, generation=0) == 0
+            assert store.save(session, {A: b"a"}, generation=1) == 1
+
+
+async def test_a_minutes_units_are_counted(cluster: RedisCluster, unique: Callable[[str], str]) -> None:
+    tariff = Tariff(QuotaSettings(subject_per_minute=2, tenant_per_minute=3), HandoffSettings())
+    quotas = Quotas(tariff, settings_of(cluster))
+    for shop in (unique("shop") for _ in range(6)):
+        for subject in ("alice", "alice", "bob"):
+            await quotas.take("ask", Caller(shop, "s", subject))
+        with pytest.raises(ProtocolError, match="this tenant may have a minute"):
+            await quotas.take("ask", Caller(shop, "s", "carol"))
+    assert len(quotas._local) == 0, "they were counted in Redis"
+    await quotas.close()
+
+
+async def test_hand_offs_are_kept_and_removed(cluster: RedisCluster, unique: Callable[[str], str]) -> None:
+    store = HandoffStore(settings_of(cluster))
+    for session in sessions_of_each_master(cluster, unique):
+        handoff = Handoff(
+            id=f"handoff_{session.session_id}",
+            tenant=TENANT,
+            session_id=session.session_id,
+            reason="requested",
+            language="en",
+            created_unix_ms=int(now_unix_ms()),
+            transcript=session.of("turns"),
+        )
+        await store.put(handoff, generation=0, open_s=60)
+        assert await store.find(handoff.tenant, handoff.session_id) == handoff
+        assert await store.remove(handoff)
+        assert await store.find(handoff.tenant, handoff.session_id) is None
+    await store.close()
+
+
+async def test_a_burst_waits_for_its_connections(cluster: RedisCluster, unique: Callable[[str], str]) -> None:
+    """It is no outage."""
+    async with history_in(cluster, timeout_ms=10_000) as history:
+        await history.delete(TENANT, name := unique("s"), generation=2_000)
+        assert set(await asyncio.gather(*(history.generation(TENANT, name) for _ in range(300)))) == {2_000}
+
+
+async def write_and_read(history: History, session: SessionKey, stop: asyncio.Event) -> list[int]:
+    """One turn after the other, each read again; the numbers of those that were kept."""
+    kept: list[int] = []
+    number = 0
+    while not stop.is_set():
+        number += 1
+        if await history.append(session.tenant, session.session_id, turn(number)):
+            kept.append(number)
+            turns = await history.turns(session.tenant, session.session_id, limit=1, before_unix_ms=number + 1)
+            if turns:
+                assert turns[-1] == turn(number)
+        else:
+            await asyncio.sleep(0.01)
+    return kept
+
+
+async def kept_of(history: History, session: SessionKey, last: int) -> list[int]:
+    turns = await history.turns(session.tenant, session.session_id, limit=50, before_unix_ms=last + 1)
+    return [each.asked_unix_ms for each in turns]
+
+
+async def test_a_slot_is_moved_while_turns_are_written_and_read(
+    cluster: RedisCluster, unique: Callable[[str], str]
+) -> None:
+    """There and back, more than once: no turn is lost, and none is told to be kept that is not."""
+    session = sessions_of_each_master(cluster, unique)[1]
+    slot, stop = key_slot(session.of("turns").encode()), asyncio.Event()
+    async with history_in(cluster) as history:
+        writing = asyncio.create_task(write_and_read(history, session, stop))
+        for source, target in ((1, 2), (2, 0), (0, 1)) * 3:
+            await asyncio.to_thread(cluster.begin_to_move, slot, source, target)
+            await asyncio.sleep(0.05)
+            await asyncio.to_thread(cluster.end_the_move, slot, source, target)
+            await asyncio.sleep(0.05)
+        stop.set()
+        kept = await writing
+        assert kept == list(range(1, len(kept) + 1)), "each was kept"
+        assert await kept_of(history, session, kept[-1]) == kept[-50:]
+
+
+async def test_an_erasure_waits_for_a_slot_that_is_being_moved(
+    cluster: RedisCluster, unique: Callable[[str], str]
+) -> None:
+    """Else what has not been moved yet would outlive it."""
+    session = sessions_of_each_master(cluster, unique)[0]
+    slot, name = key_slot(session.of("turns").encode()), session.session_id
+    async with history_in(cluster, timeout_ms=10_000) as history:
+        assert await history.append(TENANT, name, turn())
+        await asyncio.to_thread(cluster.begin_to_move, slot, 0, 1)
+        erasing = asyncio.create_task(history.delete(TENANT, name, generation=1))
+        await asyncio.sleep(0.2)
+        assert not erasing.done()
+        await asyncio.to_thread(cluster.end_the_move, slot, 0, 1)
+        await erasing
+        assert cluster.keys(session.of("*")) == {session.of("erased")}
+        await asyncio.to_thread(cluster.begin_to_move, slot, 1, 0)
+        await asyncio.to_thread(cluster.end_the_move, slot, 1, 0)
+
+
+async def test_kv_of_a_slot_that_is_being_moved_cannot_be_had_and_that_is_no_outage(
+    cluster: RedisCluster, unique: Callable[[str], str], make_bench: MakeBench
+) -> None:
+    store = make_bench(cluster.url, cluster=True).store()
+    moving, staying, _ = sessions_of_each_master(cluster, unique)
+    slot = key_slot(moving.of("kv").encode())
+    cluster.begin_to_move(slot, 0, 1)
+    with pytest.raises(StoreUnavailable, match="moving"):
+        store.save(moving, {A: b"a"}, generation=0)
+    assert store.available
+    assert store.save(staying, {A: b"a"}, generation=0) == 1
+    cluster.end_the_move(slot, 0, 1)
+    assert store.save(moving, {A: b"a"}, generation=0) == 1
+    cluster.begin_to_move(slot, 1, 0)
+    cluster.end_the_move(slot, 1, 0)
+    assert store.load(moving, [A]) == {A: b"a"}
+
+
+async def test_a_master_is_killed_while_turns_are_written_and_read(
+    replicated: RedisCluster, unique: Callable[[str], str], make_bench: MakeBench
+) -> None:
+    """What was kept before its replica took over is read there, and what comes is kept. Nobody is restarted."""
+    sessions = sessions_of_each_master(replicated, unique)
+    store = make_bench(replicated.url, cluster=True).store()
+    async with history_in(replicated, timeout_ms=500) as history:
+        stop = asyncio.Event()
+        writing = [asyncio.create_task(write_and_read(history, session, stop)) for session in sessions]
+        await asyncio.sleep(0.3)
+        another = sessions_of_each_master(replicated, unique)[0].session_id
+        assert await history.append(TENANT, another, turn(1))
+        assert store.save(sessions[0], {A: b"a"}, generation=0) == 1
+        await asyncio.to_thread(replicated.tell, 0, "WAIT", 1, 5_000)
+        await asyncio.to_thread(replicated.kill_and_wait, 0)
+        await until_kept(history, another, turn(2))
+        stop.set()
+        for session, kept in zip(sessions, await asyncio.gather(*writing), strict=True):
+            after = await kept_of(history, session, 10**7)
+            assert kept[-1] in after
+            assert session is sessions[0] or [each for each in after if each <= kept[-1]][-10:] == kept[-10:]
+        assert await history.turns(TENANT, another, limit=2, before_unix_ms=9) == [turn(1), turn(2)]
+        with pytest.raises(StoreUnavailable):
+            await asyncio.to_thread(store.load, sessions[0], [A])
+        await asyncio.to_thread(until_back, store)
+        assert await asyncio.to_thread(store.load, sessions[0], [A]) == {A: b"a"}
+
+
+async def until_kept(history: History, session_id: str, said: Turn) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not await history.append(TENANT, session_id, said):  # noqa: ASYNC110 - Redis is away
+            await asyncio.sleep(0.05)

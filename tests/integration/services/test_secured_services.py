@@ -1,0 +1,382 @@
+"""With the rights that docs/security.md lists, and no others, on a Kafka and a Redis that ask everybody who he is."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final
+
+import msgpack
+import pytest
+import pytest_asyncio
+from redis import Redis
+from redis.exceptions import NoPermissionError
+from rich.console import Console
+
+from gateway.access.charges import Caller, Tariff
+from gateway.access.quotas import Quotas
+from ops.operate.doctor.checks import gather
+from ops.recording.record import RecordOptions, record
+from ops.stack.processes import free_port
+from ops.traces.recording import read_recording
+from shared.conversation.history import History
+from shared.conversation.session_key import SessionKey
+from shared.conversation.turn import Turn
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing, Producer, create_topics, describe_topics, group_lag, scan, why_unreachable
+from shared.kafka.groups import GroupWatcher
+from shared.redis.client import blocking_redis
+from shared.settings import KvSettings, Settings
+from shared.settings.gateway import HandoffSettings
+from shared.settings.quotas import QuotaSettings
+from shared.settings.redis import RedisSettings
+from shared.wire.codec import msgpack_encode
+from shared.wire.messages import ReplyDone, Timings, Usage
+from shared.wire.topics import BUCKETS
+from tests.integration.support.kv_stores import TENANT, A, B
+from tests.support.certificates import Authority
+from tests.support.secured import DOCUMENT, PARTITIONS, Secured, secured_services
+from tests.support.system import Service, System, eventually
+from tests.support.wire import Client
+from workers.kv.store import KvStore
+
+QUESTION: Final = "How do I return an item that I do not like?"
+# What a client sends to be let in, and what the test asks itself.
+_NOT_COUNTED: Final = {"auth", "hello", "acl", "config", "info", "client", "script|flush"}
+
+
+@pytest_asyncio.fixture(scope="module")
+async def secured(unique: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Secured]:
+    async with secured_services(tmp_path_factory.mktemp("secured"), unique("s") + ".") as services:
+        yield services
+
+
+# --- everything works with the documented rights
+
+
+async def test_gateway_and_worker_do_their_work_with_the_documented_rights(secured: Secured) -> None:
+    """The gateway begins with a wrong password, says so in one line, and gets in once its file is right."""
+    system = secured.system()
+    common = {"kafka__reply_topics": "chat.replies,chat.replies.*,elsewhere", "worker__fake_decode_ms_per_step": 5}
+    file = secured.password_file("gateway")
+    file.write_text("a wrong one")
+    try:
+        worker = system.worker(**secured.environment("worker"), **common)
+        gateway = system.gateway(**secured.environment("gateway"), **common, quotas__tenant_per_minute=1_000)
+        why = await eventually(lambda: why_kept_out(gateway), limit_s=60)
+        assert "does not let user 'gateway' in with this password by SCRAM-SHA-512: check kafka.username" in why
+        file.write_text(secured.passwords["gateway"])
+        await worker.ready()
+        await gateway.ready()
+        assert [line["cause"] for line in gateway.logged("unavailable") if "kafka" in line["what"]] == [why]
+        await converse(gateway)
+        await serve_others(system)
+        await eventually(system.committed)
+        async with system.reading("chat.replies") as replies:
+            await replies.until(lambda record: msgpack.unpackb(record.value).get("origin") == "gateway")
+        for topic, kind in (("chat.cancels", "chat.cancel"), ("chat.erasures", "chat.erase")):
+            async with system.reading(topic) as tap:  # each is sent beside what the client is told
+                await tap.until(lambda record: msgpack.unpackb(record.value)["type"] == kind)  # noqa: B023
+        await eventually(lambda: gateway.logged("worker_found"))
+    finally:
+        file.write_text(secured.passwords["gateway"])
+        system.stop()
+    for service in (gateway, worker):
+        said = service.log.read_text()
+        assert not [password for password in secured.passwords.values() if password in said]
+    unauthorized = [line for line in worker.logged() + gateway.logged() if "ACLs" in str(line)]
+    assert [line["event"] for line in unauthorized] == ["reply_undeliverable"]
+    with secured.redis.admin() as admin:
+        assert denied(admin) == []
+
+
+async def why_kept_out(service: Service) -> str | None:
+    page = await service.get("/ready")
+    if page is None or b"does not let" not in page.body:
+        return None
+    why: str = json.loads(page.body)["missing"]["kafka"]
+    return why
+
+
+async def converse(gateway: Service) -> None:
+    """Ask, stop, erase."""
+    async with Client.connect(gateway.ws) as client:
+        for _ in range(2):
+            answer = await client.ask(QUESTION, max_output_tokens=5)
+            assert answer.outcome == ("incomplete", "max_output_tokens", "model")
+        name = await client.text_of(event := await client.create(QUESTION, max_output_tokens=500))
+        await client.send({"type": "response.cancel", "response_id": name})
+        assert (await client.answer(event)).response["status"] == "cancelled"
+        await client.send({"type": "session.delete"})
+        await client.of_type("session.deleted")
+
+
+async def serve_others(system: System) -> None:
+    """Another service's requests: one through the inbox, one that is none in each topic, and one whose answer would go
+    where the worker may not write; nobody waits for that one."""
+    asks = {"type": "chat.request", "session_id": "s", "input": QUESTION, "max_output_tokens": 2}
+    async with system.reading("chat.dead-letters") as letters, system.reading("chat.replies.external") as replies:
+        refused = asks | {"id": "refused", "reply_topic": system.topic("elsewhere")}
+        await system.produce("chat.requests.short", msgpack.packb(refused), partition=0)
+        await system.produce("chat.requests.short", b"\xc1", partition=0)
+        await system.produce("chat.requests", b"\xc1", partition=0)
+        await system.produce("chat.requests", msgpack.packb(asks | {"id": "routed"}), partition=0)
+        for topic in ("chat.requests", "chat.requests.short"):
+            origin = f"{system.topic(topic)}/0/".encode()
+            await letters.until(lambda record, origin=origin: origin in dict(record.headers)["dead-letter-origin"])
+        await replies.until(lambda record: msgpack.unpackb(record.value)["type"] == "chat.done")
+
+
+async def test_redis_users_have_the_commands_that_they_use_and_no_others(
+    secured: Secured, unique: Callable[[str], str]
+) -> None:
+    """Nothing is denied, nothing is granted that no code of that process asks for, and no key of another's."""
+    session = SessionKey(TENANT, unique("s"))
+    uses: dict[str, Callable[[], Awaitable[None]]] = {
+        "gateway": lambda: use_as_gateway(secured, session),
+        "worker": lambda: use_as_worker(secured, session),
+    }
+    for user, use in uses.items():
+        with secured.redis.admin() as admin:
+            admin.script_flush()
+            admin.execute_command("CONFIG RESETSTAT")
+            await use()
+            assert denied(admin) == []
+            assert used(admin) == granted(user)
+    for user, key in (("gateway", session.of("kv")), ("gateway", "other"), ("worker", "replyline:quota:1")):
+        client = blocking_redis(secured.redis_settings(user), timeout_ms=2_000)
+        with pytest.raises(NoPermissionError):
+            client.get(key)
+        client.close()
+
+
+ERASED = 7  # the generation that the gateway's erasure begins
+
+
+async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
+    settings = secured.redis_settings("gateway")
+    history, quotas = (
+        History(settings),
+        Quotas(Tariff(QuotaSettings(subject_per_minute=1), HandoffSettings()), settings),
+    )
+    await history.ping()
+    assert await history.append(session.tenant, session.session_id, Turn("r1", "q", "a", "model", 1))
+    assert await history.delete(session.tenant, session.session_id, generation=ERASED) == ERASED
+    assert await history.generation(session.tenant, session.session_id) == ERASED
+    alice = Caller(session.tenant, session.session_id, "alice")
+    await quotas.take_shared("ask", alice)
+    with pytest.raises(ProtocolError, match="more than this subject may have"):
+        await quotas.take_shared("ask", alice)
+    await quotas.close()
+    await history.close()
+
+
+async def use_as_worker(secured: Secured, session: SessionKey) -> None:
+    settings = secured.redis_settings("worker")
+    history = History(settings)
+    await history.ping()
+    turn = Turn("r2", "q", "a", "model", asked_unix_ms=1, generation=ERASED)
+    assert await history.append(session.tenant, session.session_id, turn)
+    assert await history.turns(session.tenant, session.session_id, limit=5, before_unix_ms=2)
+    await history.close()
+    store = KvStore(settings, KvSettings(timeout_ms=2_000), marks=settings, max_value_bytes=10, count_dropped=print)
+    assert store.probe()
+    for _ in range(2):
+        assert store.save(session, {A: b"a"}, drop=[B], shared={B: b"b"}, generation=ERASED) >= 1
+        assert store.ask(session, [B]).shared_names == {B}
+        assert store.load(session, [A], [B]) == {A: b"a", B: b"b"}
+        store.drop(session, [A])
+    store.erase(session)
+    store.close()
+
+
+def denied(admin: Redis) -> list[str]:
+    """What users who were let in asked for and may not do, that redis-py introduces itself left aside."""
+    log: Any = admin.acl_log()
+    admin.acl_log_reset()
+    return [entry["object"] for entry in log if entry["reason"] != "auth" and entry["object"] != "client|setinfo"]
+
+
+def used(admin: Redis) -> set[str]:
+    commands: Any = admin.info("commandstats")
+    names = {name.removeprefix("cmdstat_") for name in commands}
+    return {name for name in names if not {name, name.partition("|")[0]} & _NOT_COUNTED}
+
+
+def granted(user: str) -> set[str]:
+    """By the documents."""
+    lines = [line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"ACL SETUSER {user} ")]
+    assert len(lines) == 1
+    return {word[1:] for word in lines[0].split() if word.startswith("+")}
+
+
+# --- and nothing else
+
+
+async def test_the_gateway_cannot_read_requests(secured: Secured) -> None:
+    kafka = secured.kafka("gateway")
+    with pytest.raises(BrokerUnavailable, match=r"do not let user 'gateway' read the topic .*chat\.requests\.short"):
+        [kept async for kept in scan(kafka, kafka.topics.requests("short"))]
+
+
+async def test_the_worker_cannot_read_answers_nor_write_requests(secured: Secured) -> None:
+    kafka = secured.kafka("worker")
+    with pytest.raises(BrokerUnavailable, match=r"do not let user 'worker' read the topic .*chat\.replies"):
+        [kept async for kept in scan(kafka, kafka.topics.replies)]
+    producer = Producer(kafka, client_id="test")
+    await producer.start()
+    for topic in (kafka.topics.requests("short"), kafka.topics.inbox):
+        with pytest.raises(BrokerUnavailable, match=rf"do not let user 'worker' write to the topic {topic}"):
+            await producer.publish(Outgoing(topic, b"forged", key=b"demo/s"))
+        await eventually(lambda: producer.connected)
+    await producer.stop()
+
+
+async def test_the_recorder_reads_what_passes_and_leaves_no_mark(secured: Secured, tmp_path: Path) -> None:
+    """With its own rights alone a request is recorded with its answer; no group is its to look at or to join."""
+    kafka, system, path = secured.kafka("recorder"), secured.system(), tmp_path / "a.replay"
+    told = StringIO()
+    options = RecordOptions(path=path, minutes=1, requests=1)
+    settings = Settings.model_validate({"kafka": kafka, "worker": {"engine": "fake"}})
+    task = asyncio.create_task(record(options, settings, asyncio.Event(), Console(file=told, width=500)))
+    await eventually(lambda: task.done() or "recording" in told.getvalue())
+    asks = {"type": "chat.request", "id": "recorded", "session_id": "s", "input": QUESTION, "max_output_tokens": 2}
+    await system.produce("chat.requests.short", msgpack.packb(asks), partition=0)
+    ends = ReplyDone(
+        request_id="recorded",
+        session_id="s",
+        attempt=0,
+        status="completed",
+        reason="stop",
+        source="model",
+        output_text="Yes.",
+        usage=Usage(),
+        timings=Timings(),
+    )
+    await system.produce("chat.replies", msgpack_encode(ends), partition=0)
+    await asyncio.wait_for(task, 30)
+    recording = read_recording(path)
+    assert len(recording.asked) == len(recording.answered) == 1
+    with pytest.raises(BrokerUnavailable, match=r"nobody tells what .*workers has committed"):
+        async with GroupWatcher(kafka, kafka.topic_prefix + "workers") as group:
+            await group.committed([(kafka.topics.requests("short"), 0)])
+
+
+async def test_the_operator_sees_what_waits(secured: Secured) -> None:
+    """As `replyline diagnose` asks for it."""
+    kafka = secured.operator()
+    topics = [kafka.topics.requests(bucket) for bucket in BUCKETS]
+    assert (await group_lag(kafka, kafka.topic_prefix + "workers", topics)).keys() == set(topics)
+
+
+@pytest.mark.parametrize("user", ["gateway", "worker", "recorder"])
+async def test_none_can_make_topics(secured: Secured, user: str) -> None:
+    kafka = secured.kafka(user)
+    topic = f"{secured.prefix}chat.replies.new"
+    with pytest.raises(BrokerUnavailable, match=rf"do not let user '{user}' create the topic {topic}: see replyline"):
+        await create_topics(kafka, {topic: PARTITIONS})
+
+
+# --- whoever is kept out is told why
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"password_file": None, "password": "wrong"}, ["user 'gateway'", "SCRAM-SHA-512", "kafka.password_file"]),
+        ({"username": "nobody"}, ["user 'nobody'", "check kafka.username"]),
+        ({"sasl_mechanism": "SCRAM-SHA-256"}, ["takes no SCRAM-SHA-256", "check kafka.sasl_mechanism"]),
+        ({"tls_ca": None}, ["certificate that is not trusted", "check kafka.tls_ca"]),
+        ({"host": "localhost"}, ["certificate that is not trusted", "localhost", "kafka.bootstrap_servers"]),
+        ({"security": "ssl", "username": None, "password_file": None}, ["hangs up", "check kafka.security=ssl"]),
+        ({"security": "sasl_plaintext", "tls_ca": None}, ["hangs up", "check kafka.security=sasl_plaintext"]),
+        ({"listener": "plaintext"}, ["breaks off TLS", "check kafka.security=sasl_ssl"]),
+        ({"listener": "plaintext", "security": "sasl_plaintext", "tls_ca": None}, ["asks for no password"]),
+        (
+            {"listener": "tls", "security": "ssl", "username": None, "password_file": None},
+            ["another certificate", "check kafka.tls_cert"],
+        ),
+    ],
+)
+async def test_what_a_broker_refuses_is_one_line_with_what_to_check(
+    secured: Secured, changed: dict[str, Any], words: list[str]
+) -> None:
+    ports = {"sasl": secured.sasl_port, "plaintext": secured.broker.port, "tls": secured.tls_port}
+    changed = {"host": "127.0.0.1", "listener": "sasl"} | changed
+    address = f"{changed.pop('host')}:{ports[changed.pop('listener')]}"
+    with pytest.raises(BrokerUnavailable) as caught:
+        await describe_topics(secured.kafka("gateway", bootstrap_servers=address, **changed))
+    told = str(caught.value)
+    assert all(word in told for word in [address, *words]), told
+    assert "no Kafka" not in told
+    assert "\n" not in told
+
+
+async def test_another_authority_is_not_trusted(secured: Secured) -> None:
+    another = Authority(secured.folder, "another").ca
+    with pytest.raises(BrokerUnavailable, match=r"certificate that is not trusted .*check kafka\.tls_ca"):
+        await describe_topics(secured.kafka("gateway", tls_ca=another))
+    assert "check redis.tls_ca" in await why_redis_is_missing(secured.redis_settings("gateway", tls_ca=another))
+
+
+async def test_redis_tells_what_to_check_and_no_password(secured: Secured) -> None:
+    url = f"rediss://gateway:wr0ng@127.0.0.1:{secured.redis.port}/0"
+    told = await why_redis_is_missing(secured.redis_settings("gateway", url=url, password_file=None))
+    assert f"no Redis at rediss://gateway:***@127.0.0.1:{secured.redis.port}/0: " in told
+    assert "check the user in redis.url, and redis.password_file" in told
+
+
+async def why_redis_is_missing(settings: RedisSettings) -> str:
+    history = History(settings)
+    awaiting = asyncio.create_task(history.await_first_answer())
+    why = await eventually(lambda: (told := history.missing()) and "no answer yet" not in told and told)
+    awaiting.cancel()
+    await asyncio.gather(awaiting, return_exceptions=True)
+    await history.close()
+    return str(why)
+
+
+async def test_where_nobody_answers_that_is_told_and_where_one_lets_us_in_nothing(secured: Secured) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    why = await why_unreachable(secured.kafka("gateway", bootstrap_servers=nobody))
+    assert why is not None
+    assert why.startswith(f"no Kafka at {nobody}: ")
+    both = f"{nobody},127.0.0.1:{secured.sasl_port}"
+    assert await why_unreachable(secured.kafka("gateway", bootstrap_servers=both)) is None
+
+
+async def test_the_doctor_sees_what_the_brokers_refuse(secured: Secured) -> None:
+    settings = Settings(kafka=secured.kafka("gateway", password_file=None, password="wrong"))
+    facts = await asyncio.to_thread(gather, settings)
+    assert facts.kafka_refusal is not None
+    assert "does not let user 'gateway' in" in facts.kafka_refusal
+
+
+async def test_the_doctor_sees_what_redis_refuses(secured: Secured) -> None:
+    url = f"rediss://gateway:wr0ng@127.0.0.1:{secured.redis.port}/0"
+    redis = secured.redis_settings("gateway", url=url, password_file=None)
+    facts = await asyncio.to_thread(gather, Settings(kafka=secured.kafka("gateway"), redis=redis))
+    (refusal,) = facts.redis_refusals
+    assert "check the user in redis.url, and redis.password_file" in refusal
+    welcome = Settings(kafka=secured.kafka("gateway"), redis=secured.redis_settings("gateway"))
+    assert (await asyncio.to_thread(gather, welcome)).redis_refusals == []
+
+
+async def test_commands_end_with_one_line_and_status_1(secured: Secured) -> None:
+    settings = secured.environment("worker") | {"kafka__password_file": secured.password_file("gateway")}
+    env = {f"REPLYLINE_{name}".upper(): str(value) for name, value in settings.items()}
+
+    async def typed(*command: str) -> tuple[int | None, str]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "ops.cli", *command, env={**os.environ, **env}, stderr=asyncio.subprocess.PIPE
+        )
+        _, err = await process.communicate()
+        return process.returncode, err.decode()
+
+    for status, told in await asyncio.gather(typed("topics", "describe"), typed("dlq", "list")):
+        assert status == 1
+        (line,) = told.splitlines()
+        assert line.startswith(f"replyline: Kafka at 127.0.0.1:{secured.sasl_port} does not let user 'worker' in")

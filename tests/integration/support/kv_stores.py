@@ -1,0 +1,93 @@
+"""A store on a real Redis, and another client that sees and plants."""
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from ops.stack.embedded import EmbeddedRedis
+from shared.conversation.session_key import SessionKey
+from shared.settings import KvSettings
+from shared.settings.redis import RedisSettings
+from workers.kv.store import KvStore
+
+MAX_VALUE_BYTES = 1_000
+TENANT = "demo"
+A, B, C, SYSTEM, FAQ = (bytes([n]) * 16 for n in b"\x00\xffC\x0a\x7b")
+
+
+@dataclass
+class Bench:
+    """A store, and another client that sees and plants."""
+
+    url: str
+    session: SessionKey
+    settings: RedisSettings
+    dropped: Counter[str] = field(default_factory=Counter)
+    stores: list[KvStore] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.admin = Redis.from_url(self.url)
+        self.kv = self.session.of("kv")
+
+    def store(self, **kv: Any) -> KvStore:
+        # The default suits a machine that has a core for each of its processes.
+        store = KvStore(
+            self.settings,
+            KvSettings(**{"timeout_ms": 1_000, "retry_after_ms": 50} | kv),
+            marks=self.settings,
+            max_value_bytes=MAX_VALUE_BYTES,
+            count_dropped=lambda reason: self.dropped.update([reason]),
+        )
+        self.stores.append(store)
+        store.probe()
+        return store
+
+    def close(self) -> None:
+        for store in self.stores:
+            store.close()
+        self.admin.close()
+
+
+MakeBench = Callable[..., Bench]
+
+
+@pytest.fixture
+def make_bench(unique: Callable[[str], str]) -> Iterator[MakeBench]:
+    benches: list[Bench] = []
+
+    def make(url: str, **redis: Any) -> Bench:
+        benches.append(Bench(url, SessionKey(TENANT, unique("s")), RedisSettings(url=url, **redis)))
+        return benches[-1]
+
+    yield make
+    for bench in benches:
+        bench.close()
+
+
+@pytest.fixture
+def bench(redis_server: Any, make_bench: MakeBench) -> Bench:
+    return make_bench(redis_server.url)
+
+
+@pytest.fixture
+def own_redis() -> Iterator[EmbeddedRedis]:
+    """One that the test may fill."""
+    with EmbeddedRedis(binary=shutil.which("redis-server"), max_memory_mb=32) as server:
+        yield server
+
+
+def until_back(store: KvStore) -> int:
+    """What the thread does while it has nothing else to do; how often it has tried."""
+    until, tries = time.monotonic() + 30, 0
+    while not store.available:
+        assert time.monotonic() < until
+        time.sleep((store.probe_due_in_ms() or 0) / 1_000)
+        tries += store.probe_due_in_ms() == 0
+        store.probe()
+    return tries

@@ -1,0 +1,87 @@
+"""A worker's stand-in in the test's own event loop: every question says itself how it is to be answered."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from shared.wire.codec import decode_request
+from shared.wire.messages import ChatRequest, ReplyDelta, ReplyDone, Timings, Usage
+from shared.wire.topics import BUCKETS
+from tests.support.system import System
+
+# All answers of a gateway go to one partition, a batch at a time.
+_BATCH_BYTES: Final = 900_000
+
+
+class Script(msgspec.Struct, frozen=True):
+    """An answer as its question asks for it: so many deltas of so many characters, one every so many seconds."""
+
+    deltas: int
+    chars: int
+    every_s: float
+
+    @property
+    def question(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+@asynccontextmanager
+async def answering(system: System) -> AsyncIterator[None]:
+    """Whatever is asked is answered by its script. It reports nothing, so that a gateway sends it everything."""
+    names = system.kafka_settings.topics
+    topics = [names.requests(bucket) for bucket in BUCKETS]
+    async with (
+        AIOKafkaConsumer(*topics, bootstrap_servers=system.bootstrap, auto_offset_reset="earliest") as consumer,
+        AIOKafkaProducer(
+            bootstrap_servers=system.bootstrap, acks=1, linger_ms=2, max_batch_size=_BATCH_BYTES
+        ) as producer,
+    ):
+        reading = asyncio.create_task(_read(consumer, producer))
+        yield
+        reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await reading
+
+
+async def _read(consumer: AIOKafkaConsumer, producer: AIOKafkaProducer) -> None:
+    async with asyncio.TaskGroup() as answers:
+        async for record in consumer:
+            answers.create_task(_answer(decode_request(record.value), producer))
+
+
+async def _answer(request: ChatRequest, producer: AIOKafkaProducer) -> None:
+    script = msgspec.json.decode(request.input, type=Script)
+    text = "x" * script.chars
+    for seq in range(script.deltas):
+        if seq:
+            await asyncio.sleep(script.every_s)
+        delta = ReplyDelta(
+            request_id=request.id,
+            session_id=request.session_id,
+            attempt=1,
+            seq=seq,
+            offset=seq * script.chars,
+            delta=text,
+        )
+        await _send(producer, request, delta)
+    done = ReplyDone(
+        request_id=request.id,
+        session_id=request.session_id,
+        attempt=1,
+        status="completed",
+        reason="stop",
+        source="model",
+        output_text=text * script.deltas,
+        usage=Usage(),
+        timings=Timings(),
+    )
+    await _send(producer, request, done)
+
+
+async def _send(producer: AIOKafkaProducer, request: ChatRequest, reply: ReplyDelta | ReplyDone) -> None:
+    assert request.reply_topic is not None
+    await producer.send(request.reply_topic, msgspec.msgpack.encode(reply), partition=request.reply_partition)

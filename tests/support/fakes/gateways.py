@@ -1,0 +1,389 @@
+"""A gateway without its services: what Kafka, Redis and clients would hear is kept, and time is the test's."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Self
+
+from msgspec import msgpack
+
+from gateway.access.charges import Caller, Kind
+from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy
+from gateway.kafka.request_publisher import RequestPublisher
+from gateway.people.care import Care
+from gateway.people.handoffs import Outcome
+from gateway.request.cursor import CursorKey, Place, Seal, Told
+from gateway.request.entry import Item
+from gateway.request.inflight import InflightTable
+from gateway.request.outbox import Outbox
+from gateway.serving.gatekeeper import Gatekeeper
+from gateway.serving.gateway import Gateway
+from gateway.session.connections import Connections
+from gateway.session.metering import Metering
+from gateway.session.protocol import Session
+from gateway.session.resumption import Resumption
+from gateway.telemetry.tracer import Tracer
+from shared.conversation.session_key import SessionKey
+from shared.conversation.turn import Turn
+from shared.errors import ProtocolError, StoreUnavailable
+from shared.faq.fallback import DEFAULT_MIN_SCORE
+from shared.faq.live import LiveFaq
+from shared.kafka import Outgoing
+from shared.model.tokenizer import Tokenizer
+from shared.process.clock import now_unix_ms
+from shared.records.requests import Defaults
+from shared.settings import Settings
+from shared.settings.gateway import AdmissionSettings, HandoffSettings
+from shared.wire.codec import decode_erase, decode_notice
+from shared.wire.messages import (
+    Cancel,
+    ChatRequest,
+    ClientMessage,
+    Erase,
+    HandoffReason,
+    Notice,
+    Reply,
+    ReplyDelta,
+    ReplyDone,
+    Response,
+    ResponseDone,
+    ServerMessage,
+    Timings,
+    Usage,
+)
+from shared.wire.partitioner import partition_of
+from shared.wire.topics import BUCKETS, BucketEdges, TopicNames
+from tests.support.fakes.sessions import new
+from tests.support.hostile.saboteur import Saboteur
+
+TOPICS = TopicNames()
+MINUTE_MS = 60_000
+
+
+async def quiet() -> None:
+    """Let every task run until it waits."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], object], *, limit_s: float = 5.0) -> None:
+    """Let the loop's timers run until it is so."""
+    async with asyncio.timeout(limit_s):
+        while not condition():  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)
+
+
+# Its bytes do not show how many tokens it has.
+LONG = "word " * 100
+
+
+class SlowTokenizer:
+    """`asked` once it is to count, which takes until `counted`."""
+
+    def __init__(self) -> None:
+        self.asked, self.counted = threading.Event(), threading.Event()
+
+    def count(self, text: str) -> int:
+        self.asked.set()
+        assert self.counted.wait(timeout=10)
+        return 1
+
+
+@dataclass
+class FakeProducer:
+    published: list[Outgoing] = field(default_factory=list)
+    num_partitions: int | None = None
+
+    def partition_of(self, topic: str, key: bytes) -> int | None:
+        return None if self.num_partitions is None else partition_of(key, self.num_partitions)
+
+    async def publish(self, record: Outgoing) -> tuple[int, int]:
+        await asyncio.sleep(0)
+        return await self.delivered(record.topic, await self.enqueue(record))
+
+    async def enqueue(self, record: Outgoing) -> "asyncio.Future[object]":
+        self.published.append(record)
+        delivery = asyncio.get_running_loop().create_future()
+        delivery.set_result((0, len(self.published)))
+        return delivery
+
+    async def delivered(self, topic: str, delivery: "asyncio.Future[Any]") -> tuple[int, int]:
+        await asyncio.sleep(0)
+        return await delivery
+
+    def of(self, topic: str) -> list[Outgoing]:
+        return [record for record in self.published if record.topic == topic]
+
+
+@dataclass
+class FakeHistory:
+    """Redis: the generations of conversations, and what gateways had it remember."""
+
+    generations: dict[SessionKey, int] = field(default_factory=dict)
+    remembered: list[Turn] = field(default_factory=list)
+    away: bool = False
+
+    async def generation(self, tenant: str, session_id: str) -> int | None:
+        await asyncio.sleep(0)
+        return None if self.away else self.generations.get(SessionKey(tenant, session_id), 0)
+
+    async def delete(self, tenant: str, session_id: str, *, generation: int) -> int:
+        await asyncio.sleep(0)
+        if self.away:
+            raise StoreUnavailable("away")
+        key = SessionKey(tenant, session_id)
+        self.generations[key] = max(self.generations.get(key, 0) + 1, generation)
+        return self.generations[key]
+
+    def remember(self, tenant: str, session_id: str, turn: Turn) -> None:
+        self.remembered.append(turn)
+
+
+@dataclass
+class FakeQuotas:
+    """What was charged, here and at all gateways; of what is `used_up` no more may be had."""
+
+    used_up: set[Kind] = field(default_factory=set)
+    here: list[tuple[Kind, Caller]] = field(default_factory=list)
+    shared: list[tuple[Kind, Caller]] = field(default_factory=list)
+    handoffs: list[tuple[str, HandoffReason]] = field(default_factory=list)
+    handoffs_left: int = 1_000
+
+    def take_here(self, kind: Kind, caller: Caller) -> None:
+        if kind in self.used_up:
+            raise too_often()
+        self.here.append((kind, caller))
+
+    async def take_shared(self, kind: Kind, caller: Caller) -> None:
+        await asyncio.sleep(0)
+        self.shared.append((kind, caller))
+
+    async def take(self, kind: Kind, caller: Caller) -> None:
+        self.take_here(kind, caller)
+        await self.take_shared(kind, caller)
+
+    async def take_handoff(self, tenant: str, reason: HandoffReason) -> None:
+        await asyncio.sleep(0)
+        if len(self.handoffs) >= self.handoffs_left:
+            raise too_often()
+        self.handoffs.append((tenant, reason))
+
+
+def too_often() -> ProtocolError:
+    return ProtocolError("rate_limited", "too often", kind="rate_limit_error", retriable=True, retry_after_ms=9)
+
+
+class FakeHandoffs:
+    async def open(self, *_: object) -> Outcome:
+        await asyncio.sleep(0)
+        return Outcome(None)
+
+    def forget(self, tenant: str, session_id: str) -> None:
+        """Nobody was asked."""
+
+
+class FakeFollower:
+    """Another gateway's log, in which there `stands` this."""
+
+    def __init__(self) -> None:
+        self.stands: list[Reply] = []
+        self.replied: Callable[[list[Reply]], None] = lambda _: None
+
+    async def join(self, place: Place, session_id: str, response_id: str) -> None:
+        await asyncio.sleep(0)
+        self.replied(self.stands)
+
+    def leave(self, partition: int, response_id: str) -> None: ...
+
+
+class FakeQuestions:
+    """Topics in which there `stands` this of each question; `come` is when it has been looked for."""
+
+    def __init__(self) -> None:
+        self.stands = ""
+        self.come = asyncio.Event()
+        self.come.set()
+
+    def ask(self, *_: object) -> "asyncio.Future[str]":
+        return asyncio.ensure_future(self._look())
+
+    async def _look(self) -> str:
+        await self.come.wait()
+        return self.stands
+
+
+@dataclass
+class FakeConnection:
+    """A client that takes all at once."""
+
+    gateway: Gateway
+    session: Session
+    num_inflight: int = 0
+    heard: list[ServerMessage] = field(default_factory=list)
+    closed_with: int | None = None
+    seen_as: Any = None
+    """What the gateway has of it, where that is not itself."""
+    _outbox: Outbox = field(default_factory=Outbox)
+
+    def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
+        self._outbox.begin(seal, told, now_unix_ms)
+
+    def put(self, item: ServerMessage | Item) -> None:
+        if self.closed_with is None:
+            self._outbox.put(item)
+
+    def let_go(self, response_id: str) -> None:
+        self._outbox.let_go(response_id)
+
+    def flush(self) -> None:
+        self.heard += self._outbox.take(now_unix_ms())
+
+    def close(self, code: int, reason: str) -> None:
+        self.flush()
+        self.closed_with = self.closed_with or code
+
+    async def say(self, *messages: ClientMessage) -> Self:
+        """One after the other, in one breath."""
+        for message in messages:
+            await self.gateway.received(self.seen_as or self, message)
+        return self
+
+    def lose(self) -> None:
+        self.gateway.closed(self.seen_as or self)
+
+    @property
+    def cursor(self) -> str:
+        """The last one."""
+        return [cursor for message in self.heard if (cursor := getattr(message, "cursor", None))][-1]
+
+    @property
+    def ends(self) -> list[Response]:
+        return [message.response for message in self.heard if isinstance(message, ResponseDone)]
+
+
+@cache
+def shipped_faq() -> LiveFaq:
+    return LiveFaq(Settings().faq)
+
+
+@dataclass
+class Edge:
+    """A gateway that owns a partition of the replies."""
+
+    producer: FakeProducer = field(default_factory=FakeProducer)
+    history: FakeHistory = field(default_factory=FakeHistory)
+    follower: Any = field(default_factory=FakeFollower)
+    questions: FakeQuestions = field(default_factory=FakeQuestions)
+    partition: int = 0
+    next_offset: Callable[[], int] = lambda: 0
+    saboteur: Saboteur = field(default_factory=Saboteur)
+    quotas: FakeQuotas = field(default_factory=FakeQuotas)
+    kafka_is_away: bool = False
+    people: bool = False
+    admits: bool = False  # by the workers' reports
+    word_s: float = 0.0
+    gateway: Gateway = field(init=False)
+    _numbers: int = 0
+
+    def __post_init__(self) -> None:
+        settings = Settings(admission=AdmissionSettings(enabled=self.admits))
+        before = self.saboteur.before
+        quotas: Any = before(self.quotas)
+        fakes: dict[str, Any] = {"history": before(self.history), "metering": Metering(quotas=quotas)}
+        producer: Any = self.producer
+        questions: Any = self.questions
+        nobody: Any = FakeHandoffs()
+        publisher = before(
+            RequestPublisher(
+                producer=producer,
+                topics=TOPICS,
+                defaults=Defaults.of(settings),
+                reply_partition=self.partition,
+                source=f"gateway-{self.partition}",
+                away=lambda: self.kafka_is_away,
+            )
+        )
+        self.gateway = Gateway(
+            limits=AdmissionLimits(
+                max_input_tokens=1_000,
+                max_inflight=100,
+                max_inflight_per_connection=4,
+                first_token_ms=MINUTE_MS,
+                deadline_ms=MINUTE_MS,
+                max_deadline_ms=2 * MINUTE_MS,
+            ),
+            edges=BucketEdges(short_max_tokens=64, medium_max_tokens=256),
+            tokenizer=Tokenizer.byte_level(),
+            faq=before(shipped_faq(), within=("index",)),
+            min_score=DEFAULT_MIN_SCORE,
+            publisher=publisher,
+            gatekeeper=before(Gatekeeper(Admission(AdmissionPolicy.of(settings))), within=("admission",)),
+            resumption=before(
+                Resumption(
+                    key=CursorKey(b"secret"),
+                    adopt=publisher.adopt,
+                    word_s=self.word_s,
+                    follower=self.follower,
+                    questions=questions,
+                    partition=self.partition,
+                    next_offset=self.next_offset,
+                    max_inflight=100,
+                )
+            ),
+            care=before(Care(settings=HandoffSettings(enabled=self.people), handoffs=nobody, quotas=quotas)),
+            tracer=before(Tracer()),
+            inflight=before(InflightTable()),
+            connections=before(Connections()),
+            **fakes,
+        )
+        self.follower.replied = self.gateway.replied
+
+    def connect(self) -> FakeConnection:
+        session = new()
+        self._numbers += 1
+        session.connection_id = f"conn_{self.partition}_{self._numbers}"
+        connection = FakeConnection(self.gateway, session)
+        connection.seen_as = self.saboteur.before(connection)
+        self.gateway.opened(connection.seen_as)
+        return connection
+
+    @property
+    def asked(self) -> list[ChatRequest]:
+        """The requests in Kafka, in their order."""
+        topics = {TOPICS.requests(bucket) for bucket in BUCKETS}
+        records = [record for record in self.producer.published if record.topic in topics]
+        return [msgpack.decode(record.value or b"", type=ChatRequest) for record in records]
+
+    @property
+    def cancelled(self) -> list[str]:
+        """The requests that workers were told to stop."""
+        return [told.request_id for told in self.notices if isinstance(told, Cancel)]
+
+    @property
+    def notices(self) -> list[Notice]:
+        return [decode_notice(record.value) for record in self.producer.of(TOPICS.cancels)]
+
+    @property
+    def told_all(self) -> list[Erase]:
+        """What every worker and gateway was told."""
+        return [decode_erase(record.value) for record in self.producer.of(TOPICS.erasures)]
+
+
+def delta(request_id: str, text: str, offset: int = 0, *, session_id: str = "s") -> ReplyDelta:
+    return ReplyDelta(request_id=request_id, session_id=session_id, attempt=0, seq=0, offset=offset, delta=text)
+
+
+def done(request_id: str, text: str, *, session_id: str = "s") -> ReplyDone:
+    return ReplyDone(
+        request_id=request_id,
+        session_id=session_id,
+        attempt=0,
+        status="completed",
+        reason="stop",
+        source="model",
+        output_text=text,
+        usage=Usage(),
+        timings=Timings(),
+    )

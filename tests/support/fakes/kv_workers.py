@@ -1,0 +1,243 @@
+"""Workers' caches on one Redis in memory, and KV that tells whose tokens it is of."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from prometheus_client import REGISTRY
+
+from shared.conversation.session_key import SessionKey
+from shared.errors import StoreUnavailable
+from shared.wire.deadline import Deadline
+from workers.engine import Sampling
+from workers.engine.kv_layout import KvLayout
+from workers.engine.kv_pieces import KvPieces
+from workers.kv.blocks import BlockNamer
+from workers.kv.cache import KvCache
+from workers.kv.gate import LoadGate
+from workers.kv.host import HostCache
+from workers.kv.store import Held
+from workers.schedule.sequence import Sequence
+
+BLOCK = 4
+LAYOUT = KvLayout(layers=2, parts=2, heads=1, dim=3, dtype="<f4")
+NEVER = Deadline(first_token_unix_ms=2**50, deadline_unix_ms=2**50)
+SHARED = list(range(1, 10))  # two full blocks of the shop's words, and one token more
+TALK = [*SHARED, *range(20, 29)]  # 18 tokens: four full blocks and a tail of two
+LIMIT_S = 10.0
+
+
+class TokenCosts:
+    """Computing a token takes so many milliseconds."""
+
+    def __init__(self, ms: float) -> None:
+        self._ms = ms
+
+    def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float:
+        return self._ms * tokens
+
+    def decode_ms(self, rows: int, context: int) -> float:
+        return self._ms
+
+
+@dataclass
+class Redis:
+    """What all stores see."""
+
+    sessions: dict[SessionKey, dict[bytes, bytes]] = field(default_factory=dict)
+    shared: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
+    erased: dict[SessionKey, int] = field(default_factory=dict)
+
+    def erase(self, session: SessionKey) -> int:
+        """The generation that begins."""
+        self.erased[session] = self.erased.get(session, 0) + 1
+        self.sessions.pop(session, None)
+        return self.erased[session]
+
+    def of(self, session: str = "a", tenant: str = "t") -> dict[bytes, bytes]:
+        return self.sessions.get(SessionKey(tenant, session), {})
+
+
+@dataclass
+class Store:
+    """`KvStore` in memory. `broken` names the method that Redis does not answer."""
+
+    redis: Redis
+    available: bool = True
+    broken: str | None = None
+    fault: Exception | None = None
+    calls: Counter[str] = field(default_factory=Counter)
+    loaded: list[bytes] = field(default_factory=list)
+    closed: bool = False
+
+    def _call(self, name: str) -> None:
+        assert not self.closed
+        self.calls[name] += 1
+        if self.fault is not None:
+            raise self.fault
+        if not self.available or self.broken == name:
+            self.available = False
+            raise StoreUnavailable("Redis: no answer in time")
+
+    def probe_due_in_ms(self) -> float | None:
+        return None
+
+    def probe(self) -> bool:
+        return self.available
+
+    def ask(self, session: SessionKey, shared_names: Collection[bytes]) -> Held:
+        self._call("ask")
+        shared = frozenset(name for name in shared_names if (session.tenant, name) in self.redis.shared)
+        return Held(frozenset(self.redis.sessions.get(session, {})), shared)
+
+    def load(
+        self, session: SessionKey, names: Collection[bytes], shared_names: Collection[bytes] = ()
+    ) -> dict[bytes, bytes]:
+        self._call("load")
+        own = self.redis.sessions.get(session, {})
+        values = {name: own[name] for name in names if name in own}
+        values |= {
+            n: self.redis.shared[session.tenant, n] for n in shared_names if (session.tenant, n) in self.redis.shared
+        }
+        self.loaded += values
+        return values
+
+    def save(
+        self,
+        session: SessionKey,
+        blocks: Mapping[bytes, bytes],
+        *,
+        drop: Collection[bytes] = (),
+        shared: Mapping[bytes, bytes] | None = None,
+        generation: int,
+    ) -> int:
+        self._call("save")
+        own = self.redis.sessions.setdefault(session, {})
+        for name in drop:
+            own.pop(name, None)
+        written = 0
+        if self.redis.erased.get(session, 0) <= generation:
+            own.update(blocks)
+            written = sum(map(len, blocks.values()))
+        for name, value in (shared or {}).items():
+            if self.redis.shared.setdefault((session.tenant, name), value) is value:
+                written += len(value)
+        return written
+
+    def drop(self, session: SessionKey, names: Collection[bytes], shared_names: Collection[bytes] = ()) -> None:
+        self._call("drop")
+        for name in names:
+            self.redis.sessions.get(session, {}).pop(name, None)
+        for name in shared_names:
+            self.redis.shared.pop((session.tenant, name), None)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Worker:
+    """A cache with stores and a host memory of its own."""
+
+    cache: KvCache
+    loading: Store
+    saving: Store
+    host: HostCache
+    gate: LoadGate
+
+    async def restored(
+        self, ids: list[int], *, session: str = "a", tenant: str = "t", shared: int = len(SHARED), **how: Any
+    ) -> Sequence:
+        row = sequence(ids, session=session, tenant=tenant, shared=shared)
+        await self.cache.restore(row, first=how.get("first", False), standing=how.get("standing", 0))
+        if row.kv is not None:
+            assert np.array_equal(brought(row.kv, row.computed), truth(ids)[:, :, :, : row.computed]), "byte for byte"
+        return row
+
+    def keep(self, row: Sequence, values: NDArray[Any] | None = None) -> None:
+        """The sequence ends, and all of it is computed."""
+        ids = [*row.prompt_ids, *row.output_ids]
+        self.cache.keep(row, row.kept, (truth(ids) if values is None else values)[:, :, :, row.kept :])
+        self.saved()
+
+    def saved(self) -> None:
+        self.cache._saves.submit(lambda: None).result(LIMIT_S)
+
+    async def turn(self, ids: list[int], **of: Any) -> Sequence:
+        row = await self.restored(ids, **of)
+        self.keep(row)
+        return row
+
+
+def sequence(
+    ids: list[int], *, session: str = "a", tenant: str = "t", shared: int = len(SHARED), generation: int = 0
+) -> Sequence:
+    return Sequence(
+        request_id="r",
+        prompt_ids=ids,
+        max_output_tokens=5,
+        sampling=Sampling(),
+        deadline=NEVER,
+        arrived_unix_ms=0,
+        tenant=tenant,
+        session_id=session,
+        shared_tokens=shared,
+        generation=generation,
+    )
+
+
+def truth(ids: list[int]) -> NDArray[np.float32]:
+    """The KV of these tokens: each depends on all before it."""
+    sums = np.cumsum(np.array(ids, np.float32) * np.arange(1, len(ids) + 1, dtype=np.float32))
+    cells = np.arange(LAYOUT.layers * 2 * LAYOUT.dim, dtype=np.float32).reshape(LAYOUT.layers, 2, 1, 1, LAYOUT.dim)
+    return (cells + sums.reshape(1, 1, 1, -1, 1)).astype(np.float32)
+
+
+def brought(kv: KvPieces, num_tokens: int) -> NDArray[Any]:
+    """What the scheduler would have imported of it."""
+    return np.concatenate([values for _, values in kv.between(0, num_tokens)], axis=3)
+
+
+class Workers:
+    """Workers on one Redis."""
+
+    def __init__(self) -> None:
+        self.redis = Redis()
+        self._started: list[Worker] = []
+
+    def start(self, *, ms_per_token: float = 10.0, host_bytes: int = 1 << 20, ttl_s: float = 3_600.0) -> Worker:
+        host, gate = HostCache(max_bytes=host_bytes, ttl_s=ttl_s), LoadGate(probe_interval_ms=3_600_000.0)
+        loading, saving = Store(self.redis), Store(self.redis)
+        cache = KvCache(
+            layout=LAYOUT,
+            codec="exact",
+            namer=BlockNamer(salt=b"", layout_id="layout", block_tokens=BLOCK),
+            block_tokens=BLOCK,
+            host=host,
+            gate=gate,
+            loading=loading,  # type: ignore[arg-type]
+            saving=saving,  # type: ignore[arg-type]
+            costs=TokenCosts(ms_per_token),
+        )
+        cache.start()
+        self._started.append(Worker(cache, loading, saving, host, gate))
+        return self._started[-1]
+
+    def close(self) -> None:
+        for worker in self._started:
+            worker.cache.close()
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    workers = Workers()
+    yield workers
+    workers.close()
+
+
+def dropped(reason: str) -> float:
+    return REGISTRY.get_sample_value("replyline_kv_dropped_total", {"reason": reason}) or 0.0

@@ -1,0 +1,127 @@
+"""Small random models of every family, the same bytes wherever they are written.
+
+Weights come from PCG64's raw bits, whose stream numpy keeps for good; its distributions may change with a version.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from shared.model.tokenizer import byte_level_definition
+from tests.support.models.fixtures import safetensors
+from workers.graph.sources.checkpoint import expected_shapes
+from workers.graph.sources.config import ModelConfig, architecture_of
+
+_COMMON = {
+    "hidden_act": "silu",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "vocab_size": 320,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10_000.0,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": False,
+    "eos_token_id": 2,
+}
+_LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **_COMMON}
+_QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", **_COMMON}
+_QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", **_COMMON}
+# Short enough that all three kinds of rotation occur within the tokens that are compared.
+_LLAMA3_SCALING = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+FAMILY_CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": {**_LLAMA, "num_attention_heads": 4},
+    "llama, grouped, tied": {
+        **_LLAMA,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
+        "tie_word_embeddings": True,
+    },
+    "llama 3.1 scaling, own head_dim": {
+        **_LLAMA,
+        "hidden_size": 96,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "rope_scaling": _LLAMA3_SCALING,
+    },
+    "llama, linear scaling, every bias": {
+        **_LLAMA,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "rope_scaling": {"type": "linear", "factor": 4.0},
+    },
+    "qwen2, tied": {
+        **_QWEN2,
+        "hidden_size": 224,
+        "num_attention_heads": 7,
+        "num_key_value_heads": 1,
+        "tie_word_embeddings": True,
+        "rope_theta": 1_000_000.0,
+    },
+    "qwen2": {**_QWEN2, "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-6},
+    "qwen3, tied": {
+        **_QWEN3,
+        "num_attention_heads": 5,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "tie_word_embeddings": True,
+        "rope_theta": 1_000_000.0,
+    },
+    "qwen3, biases": {
+        **_QWEN3,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "head_dim": 16,
+        "attention_bias": True,
+    },
+}
+
+
+def family_tensors(config: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
+    """Random float32 weights under the names that transformers gives them."""
+    shapes = expected_shapes(architecture_of(msgspec.convert(config, ModelConfig)))
+    tensors = {}
+    for number, (name, shape) in enumerate(shapes.items()):
+        bits = np.random.PCG64(1_000 * seed + number).random_raw(int(np.prod(shape))) >> np.uint64(40)
+        noise = (bits.astype(np.float32) / np.float32(2**23) - 1).reshape(shape)
+        if len(shape) == 2:
+            weight = noise * np.float32(3 * shape[1] ** -0.5)
+        else:
+            weight = noise / 2 if name.endswith(".bias") else 1 + noise / 4
+        stem = "lm_head" if name == "lm_head" else f"model.{name}"
+        tensors[stem if stem.endswith(".bias") else f"{stem}.weight"] = weight
+    return tensors
+
+
+def weights_sha256(tensors: dict[str, np.ndarray]) -> str:
+    return hashlib.sha256(b"".join(np.ascontiguousarray(tensor).tobytes() for tensor in tensors.values())).hexdigest()
+
+
+def write_family(folder: Path, config: dict[str, Any], tensors: dict[str, np.ndarray], *, shards: int = 1) -> None:
+    """Write a model as Hugging Face does, its weights in one file or in `shards` files and an index."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_bytes(msgspec.json.encode(config))
+    (folder / "tokenizer.json").write_bytes(byte_level_definition())
+    if shards == 1:
+        (folder / "model.safetensors").write_bytes(safetensors(tensors))
+        return
+    files = [f"model-{number + 1:05}-of-{shards:05}.safetensors" for number in range(shards)]
+    weight_map = {name: files[number % shards] for number, name in enumerate(tensors)}
+    for file in files:
+        part = {name: tensor for name, tensor in tensors.items() if weight_map[name] == file}
+        (folder / file).write_bytes(safetensors(part))
+    (folder / "model.safetensors.index.json").write_bytes(msgspec.json.encode({"weight_map": weight_map}))

@@ -1,0 +1,53 @@
+"""The proxy as docker-compose.yml has it: Caddy with the Caddyfile that is shipped, only its addresses are others."""
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ops.stack.processes import Child, free_port
+from tests.support.system import Service
+
+CADDYFILE: Final = Path(__file__).parents[2] / "ops" / "docker" / "Caddyfile"
+
+
+class ShippedProxy:
+    """On a port of 127.0.0.1, before gateways that each have an address of their own and the same ports, as containers
+    have."""
+
+    def __init__(self, gateways: Sequence[Service], folder: Path) -> None:
+        binary = shutil.which("caddy")
+        if binary is None:
+            pytest.fail("caddy is missing. Type: apt-get install caddy", pytrace=False)
+        self.port = free_port()
+        file = folder / "Caddyfile"
+        file.write_text(self._adapted(CADDYFILE.read_text(), gateways))
+        command = [binary, "run", "--config", str(file), "--adapter", "caddyfile"]
+        home = {name: str(folder) for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
+        self._child = Child.start(command, env=home, log=folder / "caddy.log")
+
+    def _adapted(self, text: str, gateways: Sequence[Service]) -> str:
+        (metrics_port,) = {gateway.operators.rpartition(":")[2] for gateway in gateways}
+        upstreams = " ".join(gateway.address for gateway in gateways)
+        for pattern, ours in (
+            (r"^:8080 \{$", f"http://127.0.0.1:{self.port} {{"),
+            (r"(?<=reverse_proxy )gateway-0:8080 gateway-1:8080", upstreams),
+            (r"(?<=health_port )\d+", metrics_port),
+        ):
+            text, count = re.subn(pattern, ours, text, flags=re.MULTILINE)
+            assert count == 1, f"{pattern} stands {count} times in {CADDYFILE}"
+        return text
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def ws(self) -> str:
+        return f"ws://{self.address}/ws"
+
+    def stop(self) -> None:
+        self._child.stop()

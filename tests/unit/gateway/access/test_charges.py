@@ -1,0 +1,64 @@
+"""What each kind of message costs whom."""
+
+import pytest
+
+from gateway.access.charges import Caller, Charge, Kind, Tariff
+from shared.settings.gateway import HandoffSettings
+from shared.settings.quotas import QuotaSettings
+
+ALICE = Caller("shop", "s", "alice", "192.0.2.7")
+NOBODY = Caller("shop", "s")
+
+
+def tariff(**quotas: int) -> Tariff:
+    return Tariff(QuotaSettings(**quotas), HandoffSettings(requests_per_minute=6))
+
+
+@pytest.mark.parametrize("kind", ["ask", "resume", "delete", "handoff", "feedback", "token"])
+def test_every_kind_is_charged_to_the_address_the_subject_and_the_tenant(kind: Kind) -> None:
+    prices = tariff(subject_per_minute=100, tenant_per_minute=200, address_per_minute=300, **{f"cost_{kind}": 7})
+    assert Charge("address", "192.0.2.7", 7, 300) in prices.here(kind, ALICE)
+    assert prices.shared(kind, ALICE) == [
+        Charge("subject", "subject/alice", 7, 100),
+        Charge("tenant", "tenant", 7, 200),
+    ]
+
+
+def test_a_session_asks_for_a_person_so_often() -> None:
+    assert Charge("session", "shop/s", 1, 6) in tariff().here("handoff", ALICE)
+    assert [charge.payer for charge in tariff().here("ask", ALICE)] == ["address"]
+
+
+def test_who_has_no_name_is_not_charged_by_it() -> None:
+    prices = tariff(tenant_per_minute=9)
+    assert prices.here("ask", NOBODY) == []
+    assert prices.shared("ask", NOBODY) == [Charge("tenant", "tenant", 1, 9)]
+
+
+def test_no_subject_s_name_is_the_tenant_s_or_a_hand_off_s() -> None:
+    prices = tariff(tenant_per_minute=9)
+    names = {charge.name for reason in ("requested", "fallbacks") for charge in prices.opened(reason)}
+    names |= {"tenant"}
+    for subject in names:
+        (charge, _) = prices.shared("ask", Caller("shop", "s", subject))
+        assert charge.name not in names
+
+
+def test_no_limit_and_no_cost_are_no_charge() -> None:
+    assert tariff(address_per_minute=0, subject_per_minute=0).here("ask", ALICE) == []
+    assert tariff(subject_per_minute=0).shared("ask", ALICE) == []
+    assert tariff(cost_feedback=0).here("feedback", ALICE) == []
+
+
+def test_nothing_costs_more_than_a_minutes_worth() -> None:
+    """Else it could never be had."""
+    assert tariff(subject_per_minute=5, cost_delete=10).shared("delete", ALICE) == [
+        Charge("subject", "subject/alice", 5, 5)
+    ]
+
+
+def test_what_customers_ask_for_and_what_an_outage_brings_are_counted_apart() -> None:
+    prices = Tariff(QuotaSettings(), HandoffSettings(requested_per_minute=3, fallbacks_per_minute=5))
+    asked_for, outage = Charge("tenant", "requested", 1, 3), Charge("tenant", "fallbacks", 1, 5)
+    assert prices.opened("requested") == prices.opened("text") == [asked_for]
+    assert prices.opened("fallbacks") == [outage]

@@ -1,0 +1,64 @@
+"""A fetch of keys that does not come to an end: nobody waits for it beyond its time, and there is one of it."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from gateway.access import jwks
+from gateway.access.identity import TokenGate
+from gateway.access.jwks import Jwks
+from gateway.access.token_keys import KeySet, TokenKey
+from shared.errors import ProtocolError
+from shared.settings.auth import AuthSettings
+from tests.support.tokens import KEYS, NOW_UNIX_MS, RULES, token
+
+
+@dataclass
+class Fetches:
+    """In place of `read_keys`: each lasts until it may `end`."""
+
+    begun: int = 0
+    end: threading.Event = field(default_factory=threading.Event)
+
+    def read(self, source: str, timeout_s: float) -> tuple[TokenKey, ...]:
+        self.begun += 1
+        self.end.wait(30)
+        return KEYS.keys
+
+
+@pytest.fixture
+def fetches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fetches]:
+    fetches = Fetches()
+    monkeypatch.setattr(jwks, "read_keys", fetches.read)
+    yield fetches
+    fetches.end.set()
+
+
+def reader() -> Jwks:
+    settings = AuthSettings.model_validate(
+        {"jwks": "https://keys.invalid/", "jwks_timeout_ms": 10, "jwks_cooldown_s": 0}
+    )
+    return Jwks(source="https://keys.invalid/", settings=settings, gate=TokenGate(RULES, KeySet(complete=False)))
+
+
+async def test_who_needs_the_keys_is_told_that_they_cannot_be_read(fetches: Fetches) -> None:
+    keys = reader()
+    await keys.prepare(token("ES256"))
+    with pytest.raises(ProtocolError) as caught:
+        keys.gate.identify(token("ES256"), NOW_UNIX_MS)
+    assert (caught.value.code, caught.value.retriable) == ("keys_unavailable", True)
+    fetches.end.set()
+
+
+async def test_the_next_who_comes_waits_for_the_same_fetch(fetches: Fetches) -> None:
+    """Else a server that never ends its headers would be given one thread after the other."""
+    keys = reader()
+    for _ in range(3):
+        await keys.prepare(token("ES256"))
+    assert fetches.begun == 1
+    fetches.end.set()
+    keys.settings = keys.settings.model_copy(update={"jwks_timeout_ms": 30_000})
+    await keys.prepare(token("ES256"))
+    assert keys.gate.identify(token("ES256"), NOW_UNIX_MS).subject == "alice"

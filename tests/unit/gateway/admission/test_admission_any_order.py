@@ -1,0 +1,95 @@
+"""Whatever is asked, answered, erased and reported in whatever order, the books are right and nobody is kept out."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gateway.admission.breaker import BreakerState
+from shared.wire.messages import Bucket
+from shared.wire.topics import BUCKETS
+from tests.unit.gateway.admission.test_control import NOW, decide, make_admission, report
+
+
+class AnyTraffic(RuleBasedStateMachine):
+    """Requests, words, answers and reports in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.admission = make_admission(min_concurrency=2, breaker_fewest_words=5, breaker_probes=2)
+        self.now = NOW
+        self.number = 0
+        self.inflight: set[str] = set()
+        self.silent: set[str] = set()
+
+    @rule(later=st.sampled_from([0.0, 10.0, 500.0, 3_100.0, 6_100.0]))
+    def time_passes(self, later: float) -> None:
+        self.now += later
+
+    @rule(first_token_ms=st.sampled_from([0.0, 100.0, 3_000.0, 60_000.0]))
+    def hear_of_the_worker(self, first_token_ms: float) -> None:
+        self.admission.fleet.observe(report(first_token_ms=first_token_ms), self.now)
+
+    @rule(bucket=st.sampled_from(BUCKETS), times=st.integers(1, 20))
+    def ask(self, bucket: Bucket, times: int) -> None:
+        for _ in range(times):
+            self.number += 1
+            self._ask(f"r{self.number}", bucket)
+
+    @precondition(lambda self: self.silent - self.inflight)
+    @rule(data=st.data(), bucket=st.sampled_from(BUCKETS))
+    def ask_again(self, data: st.DataObject, bucket: Bucket) -> None:
+        """What was erased before a worker said a word, by the same name."""
+        name = data.draw(st.sampled_from(sorted(self.silent - self.inflight)))
+        self.silent.discard(name)
+        self._ask(name, bucket)
+
+    def _ask(self, name: str, bucket: Bucket) -> None:
+        decision = decide(self.admission, name, now=self.now, bucket=bucket)
+        if decision.light is None:
+            self.inflight.add(name)
+            self.silent.add(name)
+        assert decision.light != "overload" or len(self.inflight) >= self.admission.inflight_limit
+        assert decision.light != "infeasible" or decision.eta_ms is not None
+
+    @precondition(lambda self: self.silent)
+    @rule(data=st.data(), withdrawn=st.booleans())
+    def hear(self, data: st.DataObject, withdrawn: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.silent)))
+        self.silent.discard(name)
+        if withdrawn:
+            self.admission.withdrawn(name)
+        else:
+            self.admission.heard(name, self.now)
+
+    @precondition(lambda self: self.inflight)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.inflight)))
+        self.inflight.discard(name)
+        self.admission.ended(name)
+
+    @invariant()
+    def the_books_are_right(self) -> None:
+        assert self.admission.inflight == len(self.inflight)
+        assert set(self.admission._silent) <= self.silent
+        breaker = self.admission.breaker
+        if breaker.state is BreakerState.HALF_OPEN:
+            assert breaker._probes_out == sum(breaker._counts(sent.probe) for sent in self.admission._silent.values())
+
+    def teardown(self) -> None:
+        """Nothing is refused for ever: once all is answered and the workers are quick, a minute sets all right."""
+        for name in self.inflight:
+            self.admission.ended(name)
+        for second in range(60):
+            now = self.now + second * 1_000
+            self.admission.fleet.observe(report(first_token_ms=10.0), now)
+            light = decide(self.admission, f"late{second}", now=now).light
+            if light is None:
+                self.admission.heard(f"late{second}", now + 10)
+                self.admission.ended(f"late{second}")
+        assert light is None
+        assert self.admission.breaker.state is BreakerState.CLOSED
+
+
+AnyTraffic.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestAnyTraffic = AnyTraffic.TestCase

@@ -1,0 +1,446 @@
+"""What cannot be taken is refused at once, with the reason and when to come back; what the workers cannot meet goes the
+light path at once."""
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.admission.breaker import BreakerPolicy, BreakerState
+from gateway.admission.concurrency import ConcurrencyBounds
+from gateway.admission.control import (
+    Admission,
+    AdmissionLimits,
+    AdmissionPolicy,
+    Decision,
+    check_inflight,
+    check_length,
+    promise,
+)
+from shared.errors import ProtocolError
+from shared.settings import Settings
+from shared.settings.gateway import AdmissionSettings, GatewaySettings
+from shared.wire.deadline import Deadline
+from shared.wire.messages import Bucket, ResponseCreate, WorkerReport
+from shared.wire.topics import BUCKETS
+
+LIMITS = AdmissionLimits(
+    max_input_tokens=10,
+    max_inflight=100,
+    max_inflight_per_connection=4,
+    first_token_ms=200,
+    deadline_ms=1_000,
+    max_deadline_ms=60_000,
+)
+
+
+@pytest.mark.parametrize(
+    ("now", "draining", "code", "kind", "retry_after_ms"),
+    [
+        ((5, 4), False, "too_many_inflight", "rate_limit_error", None),
+        ((100, 0), False, "queue_full", "overloaded_error", 1_000),
+        ((0, 0), True, "shutting_down", "overloaded_error", 1_000),
+        ((100, 4), True, "shutting_down", "overloaded_error", 1_000),
+    ],
+)
+def test_one_more_than_fits_is_refused(
+    now: tuple[int, int], draining: bool, code: str, kind: str, retry_after_ms: int | None
+) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        check_inflight(LIMITS, inflight=now[0], of_connection=now[1], draining=draining)
+    error = caught.value
+    assert (error.code, error.kind, error.retriable, error.retry_after_ms) == (code, kind, True, retry_after_ms)
+
+
+def test_the_last_that_fits_is_taken() -> None:
+    check_inflight(LIMITS, inflight=99, of_connection=3, draining=False)
+    check_length(LIMITS, 10)
+
+
+def test_an_input_that_is_too_long_is_told_by_how_much() -> None:
+    with pytest.raises(ProtocolError, match="has 11 tokens, 10 are allowed") as caught:
+        check_length(LIMITS, 11)
+    assert (caught.value.code, caught.value.param, caught.value.retriable) == ("input_too_long", "input", False)
+
+
+def ask(**fields: int) -> ResponseCreate:
+    return ResponseCreate(event_id="e", input="x", **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("asked", "soft", "hard"),
+    [
+        ({}, 1_200, 2_000),
+        ({"deadline_ms": 60_000}, 1_200, 61_000),
+        ({"first_token_ms": 50}, 1_050, 2_000),
+        ({"deadline_ms": 100}, 1_100, 1_100),
+        ({"first_token_ms": 2**53 - 1}, 2_000, 2_000),
+    ],
+)
+def test_the_promise_runs_from_the_receipt(asked: dict[str, int], soft: int, hard: int) -> None:
+    deadline = promise(ask(**asked), LIMITS, 1_000.5)
+    assert (deadline.first_token_unix_ms, deadline.deadline_unix_ms) == (soft, hard)
+
+
+def test_a_deadline_beyond_the_longest_is_refused() -> None:
+    """An absolute time given by mistake would otherwise wait for decades."""
+    with pytest.raises(ProtocolError, match="deadline_ms=60001 is above 60000") as caught:
+        promise(ask(deadline_ms=60_001), LIMITS, 0)
+    assert (caught.value.code, caught.value.param) == ("invalid_field", "deadline_ms")
+
+
+def test_the_limits_are_those_of_the_settings() -> None:
+    given = Settings()
+    limits = AdmissionLimits.of(given)
+    assert limits.max_inflight == given.gateway.max_inflight
+    assert limits.max_inflight_per_connection == given.gateway.max_inflight_per_connection
+    assert limits.max_input_tokens == given.limits.max_input_tokens
+    assert limits.first_token_ms == given.promise.first_token_ms
+    assert limits.deadline_ms == given.promise.deadline_ms
+    assert limits.max_deadline_ms == given.promise.max_deadline_ms
+
+
+@pytest.mark.parametrize(("max_inflight", "lowest"), [(100, 7), (5, 5)])
+def test_the_policy_is_that_of_the_settings(max_inflight: int, lowest: int) -> None:
+    """In milliseconds; and the limit has room for its lowest."""
+    given = AdmissionSettings(
+        enabled=False,
+        worker_ttl_ms=1_001,
+        infeasible_ratio=1.5,
+        probe_interval_ms=102,
+        min_concurrency=7,
+        breaker_p99_ms=103,
+        breaker_window_s=20.5,
+        breaker_fewest_words=8,
+        breaker_open_s=4.5,
+        breaker_probes=9,
+        breaker_close_ratio=0.25,
+    )
+    settings = Settings(admission=given, gateway=GatewaySettings(max_inflight=max_inflight))
+    assert AdmissionPolicy.of(settings) == AdmissionPolicy(
+        enabled=False,
+        worker_ttl_ms=1_001,
+        infeasible_ratio=1.5,
+        probe_interval_ms=102,
+        breaker_p99_ms=103,
+        breaker=BreakerPolicy(window_ms=20_500, fewest_words=8, open_ms=4_500, num_probes=9, close_ratio=0.25),
+        concurrency=ConcurrencyBounds(lowest=lowest, highest=max_inflight),
+    )
+
+
+# --- whether the workers get it
+
+NOW = 1_000_000.0
+
+
+def make_admission(**given: Any) -> Admission:
+    return Admission(AdmissionPolicy.of(Settings(admission=AdmissionSettings(**given))))
+
+
+def report(*, first_token_ms: float, slots: int = 8, name: str = "w", partitions: tuple[int, ...] = ()) -> WorkerReport:
+    return WorkerReport(
+        worker_id=name,
+        unix_ms=int(NOW),
+        buckets=BUCKETS,
+        partitions=dict.fromkeys(BUCKETS, partitions),
+        slots=slots,
+        running=slots,
+        first_token_ms=dict.fromkeys(BUCKETS, first_token_ms),
+        service_ms=dict.fromkeys(BUCKETS, 10.0),
+    )
+
+
+def decide(
+    admission: Admission,
+    name: str,
+    *,
+    now: float = NOW,
+    waited: float = 0.0,
+    soft: int = 3_000,
+    bucket: Bucket = "short",
+    tenant: str = "demo",
+    partition: int | None = 0,
+) -> Decision:
+    received = now - waited
+    deadline = Deadline.after(received, first_token_ms=soft, whole_ms=15_000)
+    return admission.decide(
+        name, tenant, bucket, deadline, partition=partition, received_unix_ms=received, now_unix_ms=now
+    )
+
+
+def test_a_hot_partition_is_refused_beside_idle_workers_and_no_other_is() -> None:
+    """The key decides which worker gets a request: that another one has nothing to do is of no use to it."""
+    admission = make_admission()
+    admission.fleet.observe(report(name="busy", first_token_ms=60_000.0, partitions=(0, 2)), NOW)
+    admission.fleet.observe(report(name="idle", first_token_ms=50.0, partitions=(1, 3)), NOW)
+    assert decide(admission, "tried", partition=0).eta_ms == 60_000.0
+    assert [decide(admission, f"r{number}", partition=number).light for number in range(4)] == [
+        "infeasible",
+        None,
+        "infeasible",
+        None,
+    ]
+
+
+def test_a_wrong_prediction_is_found_out_of_each_worker() -> None:
+    admission = make_admission()
+    for number in range(3):
+        admission.fleet.observe(report(name=f"w{number}", first_token_ms=60_000.0, partitions=(number,)), NOW)
+    lights = [decide(admission, f"r{number}", partition=number % 3).light for number in range(6)]
+    assert lights == [None] * 3 + ["infeasible"] * 3
+
+
+def test_without_a_report_every_request_goes_to_the_workers() -> None:
+    assert decide(make_admission(), "r") == Decision(light=None, eta_ms=None)
+
+
+def test_a_worker_that_does_not_say_how_long_it_takes_gets_its_requests() -> None:
+    admission = make_admission()
+    said = report(first_token_ms=60_000.0, partitions=(0,))
+    admission.fleet.observe(msgspec.structs.replace(said, first_token_ms={"long": 60_000.0}), NOW)
+    assert [decide(admission, f"r{number}") for number in range(2)] == [Decision(light=None, eta_ms=None)] * 2
+
+
+def test_the_prediction_runs_from_the_receipt() -> None:
+    admission = make_admission()
+    admission.fleet.observe(report(first_token_ms=400.0), NOW)
+    assert decide(admission, "r", waited=30.0) == Decision(light=None, eta_ms=430.0)
+
+
+def test_what_was_sent_since_the_report_stands_before_the_next() -> None:
+    admission = make_admission()
+    admission.fleet.observe(report(first_token_ms=400.0), NOW)
+    assert [decide(admission, f"r{number}").eta_ms for number in range(3)] == [400.0, 410.0, 420.0]
+
+
+def test_what_cannot_be_met_goes_the_light_path() -> None:
+    """Beyond 1.25 times what is left of the first token's time, the time already spent counted; save one a second."""
+    admission = make_admission()
+    admission.fleet.observe(report(first_token_ms=3_750.0), NOW)
+    assert decide(admission, "r1").light is None
+    assert decide(admission, "r2", waited=10.0, now=NOW).light is None  # tried against the prediction
+    assert decide(admission, "r3", waited=10.0) == Decision(light="infeasible", eta_ms=3_780.0)
+    assert decide(admission, "r4", soft=15_000).light is None
+
+
+def test_a_prediction_of_doom_is_put_to_the_test_once_a_second_and_bucket() -> None:
+    """Ten seconds of a hundred requests a second and bucket; the reports say that none can be met, the worker too."""
+    admission = make_admission()
+    sent: Counter[Bucket] = Counter()
+    for tick in range(1_000):
+        now = NOW + tick * 10
+        if tick % 50 == 0:
+            admission.fleet.observe(report(first_token_ms=60_000.0), now)
+        for bucket in BUCKETS:
+            name = f"{bucket}{tick}"
+            sent[bucket] += decide(admission, name, now=now, bucket=bucket).light is None
+            admission.heard(name, now)
+            admission.ended(name)
+    assert sent == dict.fromkeys(BUCKETS, 10)
+
+
+def test_a_wrong_prediction_recovers_with_the_next_report() -> None:
+    admission = make_admission()
+    admission.fleet.observe(report(first_token_ms=60_000.0), NOW)
+    assert [decide(admission, f"r{number}").light for number in range(3)] == [None, "infeasible", "infeasible"]
+    admission.fleet.observe(report(first_token_ms=50.0), NOW)
+    assert decide(admission, "r").light is None
+
+
+def test_above_the_limit_the_fallback_answers_at_once() -> None:
+    """And what the workers have slots for is never above it."""
+    admission = make_admission()
+    admission.limit.value = 2
+    assert [decide(admission, f"r{number}").light for number in range(3)] == [None, None, "overload"]
+    admission.ended("r0")
+    assert decide(admission, "r3").light is None
+    admission.fleet.observe(report(first_token_ms=1.0, slots=3), NOW)
+    assert [decide(admission, f"s{number}").light for number in range(2)] == [None, "overload"]
+
+
+def test_a_tenant_that_fills_the_slots_goes_without_for_the_others() -> None:
+    """While another asks too, and as long as the slots are taken."""
+    admission = make_admission()
+    admission.fleet.observe(report(first_token_ms=10.0), NOW)
+    decide(admission, "small", tenant="small")
+    lights = [decide(admission, f"big{number}", tenant="big").light for number in range(20)]
+    assert lights == [None] * 6 + ["share"] * 14
+    assert decide(admission, "small2", tenant="small").light is None
+    admission.ended("big0")
+    admission.ended("small")
+    assert decide(admission, "big20", tenant="big").light is None
+
+
+def test_what_one_tenant_queues_is_not_counted_against_another() -> None:
+    """The workers give up the one's for the other's, whatever they predict."""
+    admission = make_admission()
+    for number in range(60):
+        decide(admission, f"big{number}", tenant="big")
+    admission.fleet.observe(report(first_token_ms=60_000.0), NOW)
+    decide(admission, "tried", tenant="big")
+    assert decide(admission, "big", tenant="big").light == "infeasible"
+    assert decide(admission, "small", tenant="small").light is None
+    assert decide(admission, "big again", tenant="big").light == "share"
+    admission.limit.value = 1
+    assert decide(admission, "small too", tenant="small").light is None
+
+
+def test_who_waits_behind_what_it_has_queued_itself_is_owed_nothing() -> None:
+    """Even while slots are free."""
+    admission = make_admission()
+    decide(admission, "small", tenant="small")
+    admission.ended("small")
+    for number in range(4):
+        decide(admission, f"big{number}", tenant="big")
+    admission.fleet.observe(report(first_token_ms=60_000.0), NOW)
+    decide(admission, "tried", tenant="big")
+    assert decide(admission, "big", tenant="big").light == "infeasible"
+    assert decide(admission, "small again", tenant="small").light is None
+
+
+def silence(admission: Admission, *, requests: int = 30) -> None:
+    for number in range(requests):
+        decide(admission, f"silent{number}", now=NOW + number)
+        admission.ended(f"silent{number}")  # by the fallback
+
+
+def test_workers_that_say_nothing_open_the_breaker_and_quick_probes_close_it() -> None:
+    """By default after twice the promise: six seconds here."""
+    admission = make_admission()
+    silence(admission)
+    assert decide(admission, "r", now=NOW + 6_000).light is None
+    late = NOW + 6_030
+    assert decide(admission, "r", now=late).light == "breaker"
+    assert decide(admission, "r", now=late + 4_999).light == "breaker"
+    probing = late + 5_000
+    lights = [decide(admission, f"probe{number}", now=probing).light for number in range(6)]
+    assert lights == [None] * 5 + ["breaker"]
+    for number in range(5):
+        admission.heard(f"probe{number}", probing + 100)
+    assert decide(admission, "r", now=probing + 100).light is None
+
+
+def test_probes_without_a_word_open_it_again() -> None:
+    admission = make_admission()
+    silence(admission)
+    decide(admission, "r", now=NOW + 6_030)
+    probing = NOW + 11_030
+    assert [decide(admission, f"probe{number}", now=probing).light for number in range(6)] == [None] * 5 + ["breaker"]
+    assert decide(admission, "r", now=probing + 6_001).light == "breaker"
+    assert admission.breaker.state is BreakerState.OPEN
+
+
+def test_a_probe_that_was_erased_and_is_asked_again_is_one_probe() -> None:
+    """Else the breaker would wait for the first one's word for ever."""
+    admission = make_admission()
+    silence(admission)
+    decide(admission, "r", now=NOW + 6_030)
+    probing = NOW + 11_030
+    for number in range(10):
+        assert decide(admission, "probe", now=probing + number).light is None
+        admission.ended("probe")
+    for number in range(4):
+        assert decide(admission, f"probe{number}", now=probing + 20).light is None
+        admission.heard(f"probe{number}", probing + 30)
+    admission.heard("probe", probing + 30)
+    assert admission.breaker.state is BreakerState.CLOSED
+
+
+def test_what_is_asked_again_is_late_by_its_own_time() -> None:
+    admission = make_admission()
+    decide(admission, "r")
+    admission.ended("r")
+    decide(admission, "r", now=NOW + 5_000)
+    decide(admission, "other", now=NOW + 6_001)
+    assert admission.heard("r", NOW + 6_002) == 1_002
+    assert (admission.breaker.words, admission.breaker.late) == (1, 0)
+
+
+def test_refusing_in_time_is_no_fault() -> None:
+    """Under ten times the load nine in ten are refused, each by its deadline: the breaker and the limit stay."""
+    admission = make_admission()
+    for number in range(2_000):
+        now = NOW + number * 10
+        assert decide(admission, f"r{number}", now=now).light is None
+        if number >= 310:  # each after 3.1 seconds: refused at its deadline, and a little on the way
+            admission.heard(f"r{number - 310}", now)
+            admission.ended(f"r{number - 310}")
+    assert admission.breaker.state is BreakerState.CLOSED
+    assert admission.limit.value == 2_000
+
+
+@pytest.mark.parametrize(("given", "soft", "threshold"), [(0, 200, 1_500), (0, 3_000, 6_000), (700, 3_000, 700)])
+def test_the_breakers_threshold_follows_the_promise_unless_it_is_set(given: int, soft: int, threshold: int) -> None:
+    for took_ms, state in ((threshold, BreakerState.CLOSED), (threshold + 1, BreakerState.OPEN)):
+        admission = make_admission(breaker_p99_ms=given)
+        for number in range(20):
+            decide(admission, f"r{number}", soft=soft)
+        for number in range(20):
+            assert admission.heard(f"r{number}", NOW + took_ms) == took_ms
+        assert admission.breaker.state is state
+
+
+def test_a_word_is_waited_for_until_its_threshold_is_over() -> None:
+    admission = make_admission()
+    for name in ("last moment", "silent"):
+        decide(admission, name)
+    decide(admission, "r", now=NOW + 6_000)
+    assert admission.heard("last moment", NOW + 6_000) == 6_000
+    decide(admission, "s", now=NOW + 6_001)
+    assert admission.heard("silent", NOW + 6_001) is None
+    assert (admission.breaker.words, admission.breaker.late) == (2, 1)
+
+
+def test_a_clock_that_is_set_back_makes_no_time_less_than_none() -> None:
+    admission = make_admission()
+    decide(admission, "r")
+    assert admission.heard("r", NOW - 3_600_000) == 0
+
+
+def test_only_the_first_word_on_a_request_counts() -> None:
+    admission = make_admission()
+    decide(admission, "r")
+    assert [admission.heard("r", NOW + 5), admission.heard("r", NOW + 9), admission.heard("other", NOW)] == [
+        5,
+        None,
+        None,
+    ]
+
+
+def test_what_kafka_did_not_take_says_nothing_of_the_workers() -> None:
+    admission = make_admission()
+    for number in range(30):
+        decide(admission, f"r{number}")
+        admission.withdrawn(f"r{number}")
+        admission.ended(f"r{number}")
+    decide(admission, "later", now=NOW + 60_000)
+    assert (admission.breaker.words, admission.inflight) == (0, 1)
+
+
+def test_late_workers_lower_the_limit() -> None:
+    admission = make_admission(min_concurrency=4)
+    for number in range(40):
+        decide(admission, f"r{number}")
+    for number in range(40):
+        admission.heard(f"r{number}", NOW + 3_300 + 50 * number)
+        admission.ended(f"r{number}")
+    assert 4 <= admission.limit.value < 40
+
+
+def test_what_is_late_for_the_breaker_alone_does_not_lower_the_limit() -> None:
+    """Its threshold may be below the promise: no word has come for 0.7 of 3 seconds."""
+    admission = make_admission(breaker_p99_ms=700, breaker_fewest_words=1_000)
+    for number in range(40):
+        decide(admission, f"r{number}", now=NOW + 50 * number)
+    decide(admission, "r", now=NOW + 3_000)
+    decide(admission, "s", now=NOW + 4_000)
+    assert (admission.breaker.late, admission.limit.value) == (41, 2_000)
+
+
+def test_switched_off_everything_goes_to_the_workers() -> None:
+    admission = make_admission(enabled=False)
+    admission.fleet.observe(report(first_token_ms=60_000.0), NOW)
+    admission.limit.value = 1
+    silence(admission)
+    assert [decide(admission, f"r{number}", now=NOW + 60_000).light for number in range(50)] == [None] * 50

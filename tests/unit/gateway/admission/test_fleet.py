@@ -1,0 +1,313 @@
+"""When a request that is sent now would get its first token, by what the workers said and what was sent since."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from gateway.admission.fleet import Fleet
+from shared.wire.messages import Bucket, WorkerReport
+from shared.wire.topics import BUCKETS
+
+TTL_MS = 3_000.0
+NOW = 1_000_000.0
+
+
+def report(
+    name: str = "w1",
+    *,
+    unix_ms: float = NOW,
+    buckets: tuple[Bucket, ...] = BUCKETS,
+    partitions: Sequence[int] = (),
+    slots: int = 4,
+    running: int = 4,
+    waiting: int = 0,
+    backlog_ms: float = 0.0,
+    first_token_ms: float = 100.0,
+    service_ms: float = 50.0,
+) -> WorkerReport:
+    return WorkerReport(
+        worker_id=name,
+        unix_ms=int(unix_ms),
+        buckets=buckets,
+        partitions={bucket: tuple(partitions) for bucket in buckets if partitions},
+        slots=slots,
+        running=running,
+        waiting=waiting,
+        backlog_ms=backlog_ms,
+        first_token_ms=dict.fromkeys(buckets, first_token_ms),
+        service_ms=dict.fromkeys(buckets, service_ms),
+    )
+
+
+def eta_ms(fleet: Fleet, bucket: Bucket, now: float, partition: int | None = None) -> float | None:
+    reader = fleet.reader(bucket, partition, now)
+    return None if reader is None else reader.eta_ms(bucket, now)
+
+
+def send(fleet: Fleet, bucket: Bucket, now: float, partition: int | None = None) -> None:
+    reader = fleet.reader(bucket, partition, now)
+    if reader is not None:
+        fleet.sent(reader, bucket, now)
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet(ttl_ms=TTL_MS)
+
+
+def test_without_a_worker_there_is_no_opinion(fleet: Fleet) -> None:
+    assert eta_ms(fleet, "short", NOW) is None
+
+
+def test_a_report_is_believed_as_it_is(fleet: Fleet) -> None:
+    fleet.observe(report(first_token_ms=120.0), NOW)
+    assert eta_ms(fleet, "short", NOW) == 120.0
+
+
+def test_a_bucket_that_nobody_serves_has_no_prediction(fleet: Fleet) -> None:
+    fleet.observe(report(buckets=("short",)), NOW)
+    assert eta_ms(fleet, "long", NOW) is None
+
+
+def test_the_soonest_worker_counts(fleet: Fleet) -> None:
+    fleet.observe(report("w1", first_token_ms=9_000.0), NOW)
+    fleet.observe(report("w2", first_token_ms=80.0), NOW)
+    assert eta_ms(fleet, "short", NOW) == 80.0
+
+
+def test_a_burst_between_two_reports_is_seen(fleet: Fleet) -> None:
+    """Ten requests of 50 ms each stand before the eleventh, on a worker without a free slot."""
+    fleet.observe(report(first_token_ms=100.0, service_ms=50.0), NOW)
+    for _ in range(10):
+        send(fleet, "short", NOW)
+    assert eta_ms(fleet, "short", NOW) == 600.0
+
+
+def test_what_was_sent_is_shared_by_the_workers_of_its_bucket(fleet: Fleet) -> None:
+    for name in ("w1", "w2"):
+        fleet.observe(report(name), NOW)
+    fleet.observe(report("w3", buckets=("long",), first_token_ms=900.0), NOW)
+    for _ in range(10):
+        send(fleet, "short", NOW)
+    assert eta_ms(fleet, "short", NOW) == 350.0
+    assert eta_ms(fleet, "long", NOW) == 350.0
+
+
+@pytest.mark.parametrize(("running", "waiting", "free"), [(1, 0, 3), (1, 2, 1)])
+def test_free_slots_take_in_what_was_sent_without_a_queue(fleet: Fleet, running: int, waiting: int, free: int) -> None:
+    fleet.observe(report(slots=4, running=running, waiting=waiting), NOW)
+    for _ in range(free):
+        send(fleet, "short", NOW)
+    assert eta_ms(fleet, "short", NOW) == 100.0
+    send(fleet, "short", NOW)
+    assert eta_ms(fleet, "short", NOW) == 150.0
+
+
+def test_time_works_off_what_was_ahead_and_no_more(fleet: Fleet) -> None:
+    """The queue of 400 ms melts; the request's own 100 ms do not."""
+    fleet.observe(report(first_token_ms=500.0, backlog_ms=400.0), NOW)
+    assert [eta_ms(fleet, "short", NOW + later) for later in (0, 150, 400, 2_000)] == [500.0, 350.0, 100.0, 100.0]
+
+
+def test_a_steady_load_below_capacity_does_not_look_like_a_queue(fleet: Fleet) -> None:
+    """One request of 50 ms every 100 ms, and a report that is half a second old."""
+    fleet.observe(report(first_token_ms=100.0, service_ms=50.0), NOW)
+    for number in range(5):
+        send(fleet, "short", NOW + 100 * number)
+    assert eta_ms(fleet, "short", NOW + 500) == 100.0
+
+
+def test_a_new_report_counts_what_was_sent_before_it(fleet: Fleet) -> None:
+    """What was sent just before is not in it yet."""
+    fleet.observe(report(), NOW)
+    for sent_unix_ms in (NOW + 100, NOW + 200, NOW + 480):
+        send(fleet, "short", sent_unix_ms)
+    fleet.observe(report(first_token_ms=200.0), NOW + 500)
+    assert eta_ms(fleet, "short", NOW + 500) == 250.0
+
+
+def test_a_silent_worker_is_forgotten(fleet: Fleet) -> None:
+    fleet.observe(report(), NOW)
+    assert eta_ms(fleet, "short", NOW + TTL_MS) is not None
+    assert eta_ms(fleet, "short", NOW + TTL_MS + 1) is None
+    assert len(fleet) == 1
+    assert fleet.expire(NOW + TTL_MS + 1) == ["w1"]
+    assert len(fleet) == fleet.slots == 0
+
+
+def test_another_workers_report_does_not_hide_who_has_fallen_silent(fleet: Fleet) -> None:
+    fleet.observe(report("w1"), NOW)
+    fleet.observe(report("w2"), NOW + TTL_MS + 1)
+    assert fleet.expire(NOW + TTL_MS + 1) == ["w1"]
+    assert len(fleet) == 1
+
+
+def test_a_leaving_worker_is_forgotten_at_once(fleet: Fleet) -> None:
+    fleet.observe(report("w1"), NOW)
+    fleet.observe(report("w2", first_token_ms=700.0), NOW)
+    assert fleet.forget("w1")
+    assert not fleet.forget("w1")
+    assert eta_ms(fleet, "short", NOW) == 700.0
+
+
+@pytest.mark.parametrize("skew_ms", [-3_600_000.0, -180_000.0, 180_000.0, 3_600_000.0])
+def test_a_workers_clock_that_is_off_makes_no_report_stale_or_fresh_for_ever(fleet: Fleet, skew_ms: float) -> None:
+    fleet.observe(report(unix_ms=NOW - skew_ms), NOW)
+    assert eta_ms(fleet, "short", NOW + TTL_MS) is not None
+    assert eta_ms(fleet, "short", NOW + TTL_MS + 1) is None
+
+
+def test_a_gateways_clock_that_is_set_back_keeps_no_dead_worker(fleet: Fleet) -> None:
+    fleet.observe(report(), NOW)
+    assert eta_ms(fleet, "short", NOW - 3_600_000) is None
+    fleet.observe(report(unix_ms=NOW), NOW - 3_600_000)
+    assert eta_ms(fleet, "short", NOW - 3_600_000) == 100.0
+
+
+@pytest.mark.parametrize("partition", [None, 7])
+def test_where_nobody_reads_the_partition_the_soonest_counts(fleet: Fleet, partition: int | None) -> None:
+    """In a rebalance, and of a worker that does not say what it reads."""
+    fleet.observe(report("w1", first_token_ms=9_000.0, partitions=[0]), NOW)
+    fleet.observe(report("w2", first_token_ms=80.0), NOW)
+    assert eta_ms(fleet, "short", NOW, partition) == 80.0
+
+
+def test_the_worker_that_reads_the_partition_counts(fleet: Fleet) -> None:
+    fleet.observe(report("w1", first_token_ms=9_000.0, partitions=[0, 2]), NOW)
+    fleet.observe(report("w2", first_token_ms=80.0, partitions=[1, 3]), NOW)
+    assert [eta_ms(fleet, "short", NOW, partition) for partition in range(4)] == [9_000.0, 80.0, 9_000.0, 80.0]
+
+
+def test_what_was_sent_counts_with_its_worker_alone(fleet: Fleet) -> None:
+    for number, name in enumerate(("w1", "w2")):
+        fleet.observe(report(name, partitions=[number]), NOW)
+    for _ in range(10):
+        send(fleet, "short", NOW, 0)
+    assert [eta_ms(fleet, "long", NOW, partition) for partition in range(2)] == [600.0, 100.0]
+
+
+def test_a_partition_is_of_whoever_said_so_last(fleet: Fleet) -> None:
+    """A worker that has not noticed yet what it lost goes on saying so."""
+    old, new = report("old", partitions=[0, 1]), report("new", first_token_ms=700.0, partitions=[1])
+    for each in (old, new, old):
+        fleet.observe(each, NOW)
+    assert eta_ms(fleet, "short", NOW, 1) == 700.0
+    fleet.observe(report("old", partitions=[0]), NOW)
+    assert [eta_ms(fleet, "short", NOW, partition) for partition in range(2)] == [100.0, 700.0]
+    fleet.forget("new")
+    assert eta_ms(fleet, "short", NOW, 1) == 100.0
+
+
+def test_a_prediction_is_put_to_the_test_once_an_interval_and_bucket(fleet: Fleet) -> None:
+    fleet.observe(report(), NOW)
+    reader = fleet.reader("short", None, NOW)
+    assert reader is not None
+    tried = [reader.may_try("short", NOW + later, interval_ms=1_000) for later in (0, 999, 1_000, 1_999, 2_000)]
+    assert tried == [True, False, True, False, True]
+    assert reader.may_try("long", NOW, interval_ms=1_000)
+
+
+MS = st.floats(0, 1e6)
+NAMES = st.sampled_from(["w1", "w2", "w3"])
+REPORTS = st.builds(
+    report,
+    NAMES,
+    buckets=st.lists(st.sampled_from(BUCKETS), unique=True).map(tuple),
+    partitions=st.lists(st.integers(0, 3), unique=True),
+    slots=st.integers(0, 64),
+    running=st.integers(0, 64),
+    backlog_ms=MS,
+    first_token_ms=MS,
+    service_ms=MS,
+)
+
+
+@dataclass
+class Told:
+    """A worker as the definition has it: its newest report, and every request that was sent to it, with its time."""
+
+    report: WorkerReport
+    received: float
+    sent: list[tuple[float, Bucket]]
+
+    def eta_ms(self, bucket: Bucket, now: float) -> float:
+        ahead = [
+            self.report.service_ms[each]
+            for at, each in self.sent
+            if at > self.received - 50.0 and each in self.report.buckets
+        ]
+        free = max(0, self.report.slots - self.report.running - self.report.waiting)
+        ahead_ms = sum(ahead) * (1 - free / len(ahead)) if len(ahead) > free else 0.0
+        first_ms = self.report.first_token_ms[bucket]
+        queue_ms = min(self.report.backlog_ms, first_ms)
+        return first_ms - queue_ms + max(0.0, queue_ms + ahead_ms - (now - self.received))
+
+
+class AnyFleet(RuleBasedStateMachine):
+    """Workers report, leave and fall silent, requests are sent: each is told the time that the definition says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fleet = Fleet(ttl_ms=TTL_MS)
+        self.now = NOW
+        self.told: dict[str, Told] = {}
+        self.said: dict[tuple[Bucket, int], str] = {}
+
+    def reads(self, name: str) -> set[tuple[Bucket, int]]:
+        told = self.told.get(name)
+        return {(b, n) for b, numbers in told.report.partitions.items() for n in numbers} if told is not None else set()
+
+    @rule(later=st.sampled_from([0.0, 1.0, 49.0, 51.0, 1_000.0, TTL_MS]))
+    def time_passes(self, later: float) -> None:
+        self.now += later
+
+    @rule(newest=REPORTS)
+    def observe(self, newest: WorkerReport) -> None:
+        before = self.reads(newest.worker_id)
+        sent = self.told[newest.worker_id].sent if newest.worker_id in self.told else []
+        self.told[newest.worker_id] = Told(newest, self.now, sent)
+        self.said.update(dict.fromkeys(self.reads(newest.worker_id) - before, newest.worker_id))
+        self.fleet.observe(newest, self.now)
+
+    @rule(name=NAMES)
+    def leave(self, name: str) -> None:
+        assert self.fleet.forget(name) == (self.told.pop(name, None) is not None)
+
+    @rule()
+    def expire(self) -> None:
+        silent = {name for name, told in self.told.items() if self.now - told.received > TTL_MS}
+        assert set(self.fleet.expire(self.now)) == silent
+        for name in silent:
+            del self.told[name]
+
+    @rule(bucket=st.sampled_from(BUCKETS), partition=st.none() | st.integers(0, 3))
+    def ask(self, bucket: Bucket, partition: int | None) -> None:
+        fresh = {name: told for name, told in self.told.items() if self.now - told.received <= TTL_MS}
+        etas = {name: told.eta_ms(bucket, self.now) for name, told in fresh.items() if bucket in told.report.buckets}
+        reader = self.fleet.reader(bucket, partition, self.now)
+        if partition is not None:
+            said = self.said.get((bucket, partition), "")
+            if said in fresh and (bucket, partition) in self.reads(said):
+                etas = {said: etas[said]}
+        if reader is None:
+            assert not etas
+            return
+        name = reader.report.worker_id
+        assert reader.eta_ms(bucket, self.now) == pytest.approx(etas[name], abs=0.001)
+        assert etas[name] == pytest.approx(min(etas.values()), abs=0.001)
+        self.told[name].sent.append((self.now, bucket))
+        self.fleet.sent(reader, bucket, self.now)
+
+    @invariant()
+    def the_sums_are_right(self) -> None:
+        assert len(self.fleet) == len(self.told)
+        assert {name for name in ("w1", "w2", "w3") if name in self.fleet} == set(self.told)
+        assert self.fleet.slots == sum(told.report.slots for told in self.told.values())
+
+
+AnyFleet.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAnyFleet = AnyFleet.TestCase

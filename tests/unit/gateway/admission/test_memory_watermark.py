@@ -1,0 +1,154 @@
+"""How near the memory budget a process is, and what follows; a level does not flutter."""
+
+import asyncio
+import resource
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy
+from gateway.admission.memory_watermark import REFUSE_AT, SHED_AT, MemoryLevel, memory_level
+from gateway.request.entry import Entry
+from gateway.serving import memory_watch
+from gateway.serving.gatekeeper import Gatekeeper
+from gateway.serving.memory_watch import MIB, MemoryWatch
+from shared.errors import ProtocolError
+from shared.settings import Settings
+from shared.wire.deadline import Deadline
+
+BUDGET = 1_000 * MIB
+LEVELS = st.sampled_from(MemoryLevel)
+RESIDENT = st.integers(0, 2 * BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("percent", "level"),
+    [
+        (0, MemoryLevel.NORMAL),
+        (91.9, MemoryLevel.NORMAL),
+        (92, MemoryLevel.SHEDDING),
+        (94.9, MemoryLevel.SHEDDING),
+        (95, MemoryLevel.REFUSING),
+        (300, MemoryLevel.REFUSING),
+    ],
+)
+def test_it_sheds_at_92_and_refuses_at_95_percent_of_the_budget(percent: float, level: MemoryLevel) -> None:
+    assert memory_level(int(percent * BUDGET / 100), BUDGET, MemoryLevel.NORMAL) is level
+
+
+@pytest.mark.parametrize(
+    ("percent", "was", "level"),
+    [
+        (93.1, MemoryLevel.REFUSING, MemoryLevel.REFUSING),
+        (92.9, MemoryLevel.REFUSING, MemoryLevel.SHEDDING),
+        (90.1, MemoryLevel.REFUSING, MemoryLevel.SHEDDING),
+        (94.9, MemoryLevel.SHEDDING, MemoryLevel.SHEDDING),
+        (90.1, MemoryLevel.SHEDDING, MemoryLevel.SHEDDING),
+        (89.9, MemoryLevel.SHEDDING, MemoryLevel.NORMAL),
+    ],
+)
+def test_a_level_ends_two_percent_below_where_it_begins(percent: float, was: MemoryLevel, level: MemoryLevel) -> None:
+    assert memory_level(int(percent * BUDGET / 100), BUDGET, was) is level
+
+
+@given(RESIDENT, st.integers(1, BUDGET), LEVELS)
+def test_a_mark_once_reached_is_heeded_whatever_was_before(resident: int, budget: int, was: MemoryLevel) -> None:
+    level = memory_level(resident, budget, was)
+    if resident >= REFUSE_AT * budget:
+        assert level is MemoryLevel.REFUSING
+    if resident >= SHED_AT * budget:
+        assert level >= MemoryLevel.SHEDDING
+    if resident < (SHED_AT - 0.03) * budget:
+        assert level is MemoryLevel.NORMAL
+
+
+@given(RESIDENT, RESIDENT, LEVELS)
+def test_more_memory_is_never_a_lower_level(one: int, other: int, was: MemoryLevel) -> None:
+    less, more = sorted((one, other))
+    assert memory_level(less, BUDGET, was) <= memory_level(more, BUDGET, was)
+
+
+@given(
+    st.integers(BUDGET * 88 // 100, BUDGET * 98 // 100),
+    st.lists(st.integers(-BUDGET // 101, BUDGET // 101), max_size=50),
+)
+def test_a_level_that_was_reached_stands_while_memory_moves_by_a_hundredth(resident: int, moves: list[int]) -> None:
+    """Up it may go by such a step, and then it stays there."""
+    level = memory_level(resident, BUDGET, MemoryLevel.NORMAL)
+    seen = {level}
+    for move in moves:
+        level = memory_level(resident + move, BUDGET, level)
+        seen.add(level)
+    assert len(seen) <= 2
+    assert level == max(seen)
+
+
+def memory(percent: int) -> MemoryWatch:
+    watch = MemoryWatch(BUDGET)
+    watch.measured(percent * BUDGET // 100)
+    return watch
+
+
+def entry() -> Entry:
+    deadline = Deadline(first_token_unix_ms=1_000, deadline_unix_ms=2_000)
+    return Entry(
+        response_id="r",
+        event_id="e",
+        tenant="demo",
+        session_id="s",
+        connection_id=None,
+        input="Hello?",
+        received_unix_ms=0,
+        deadline=deadline,
+    )
+
+
+def keeper(percent: int) -> Gatekeeper:
+    return Gatekeeper(Admission(AdmissionPolicy.of(Settings())), memory(percent))
+
+
+@pytest.mark.parametrize(("percent", "light"), [(91, None), (92, "memory"), (96, "memory")])
+def test_from_the_first_mark_on_the_fallback_answers_at_once(percent: int, light: str | None) -> None:
+    assert keeper(percent).light_path(entry(), 0) == light
+
+
+def test_from_the_second_mark_on_a_request_is_refused_with_when_to_come_back() -> None:
+    limits = AdmissionLimits.of(Settings())
+    for percent in (0, 94):
+        keeper(percent).check_room(limits, inflight=0, of_connection=0, draining=False)
+    with pytest.raises(ProtocolError, match="no memory left") as caught:
+        keeper(95).check_room(limits, inflight=0, of_connection=0, draining=False)
+    error = caught.value
+    assert (error.code, error.kind, error.retriable) == ("memory_full", "overloaded_error", True)
+    assert error.retry_after_ms
+
+
+def test_who_refuses_is_not_ready_and_says_why() -> None:
+    assert [memory(percent).missing() for percent in (0, 94)] == [None, None]
+    assert memory(97).missing() == "970 of 1000 MiB are in use: nobody new is let in"
+
+
+async def test_without_a_budget_nothing_is_watched() -> None:
+    """It returns at once, and the level stays."""
+    watch = MemoryWatch(0)
+    await watch.watch()
+    assert watch.level is MemoryLevel.NORMAL
+
+
+async def test_a_process_without_a_file_descriptor_left_is_watched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_watch, "_WATCH_S", 0)
+    watch = MemoryWatch(BUDGET)
+    watching = asyncio.create_task(watch.watch())
+    await asyncio.sleep(0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        watch._resident_bytes = 0
+        for _ in range(3):
+            await asyncio.sleep(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert watch._resident_bytes > MIB
+    assert not watching.done()
+    watching.cancel()

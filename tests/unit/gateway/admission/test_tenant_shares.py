@@ -1,0 +1,243 @@
+"""Who holds much more than the others gets no more when the slots are taken; nobody else is ever held back for it."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gateway.admission.tenant_shares import TenantShares
+
+NOW = 1_000_000.0
+SLOTS = 8
+
+
+def holding(*held: tuple[str, int]) -> TenantShares:
+    """Tenants that have asked at least once, and how many requests of theirs the workers have."""
+    shares = TenantShares()
+    for tenant, count in held:
+        for _ in range(max(1, count)):
+            shares.asks(tenant, NOW)
+        for number in range(count):
+            shares.took(f"{tenant}{number}", tenant)
+    return shares
+
+
+def test_the_tenant_that_fills_the_slots_gets_no_more_and_the_others_do() -> None:
+    shares = holding(("big", 7), ("small", 0))
+    assert shares.has_too_much("big", SLOTS)
+    assert not shares.has_too_much("small", SLOTS)
+
+
+def test_beside_a_flood_that_is_held_back_who_asks_now_and_then_is_not() -> None:
+    """Though it happens to hold the most: the flood has what the others leave it."""
+    shares = holding(("flood", 1), ("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1), ("f", 1), ("g", 0))
+    for _ in range(500):
+        shares.asks("flood", NOW)
+    assert shares.has_too_much("flood", SLOTS)
+    assert not any(shares.has_too_much(tenant, SLOTS) for tenant in "abcdefg")
+
+
+@pytest.mark.parametrize("began", [0.0, NOW])
+def test_to_ask_half_as_much_again_as_an_even_share_is_not_yet_much(began: float) -> None:
+    """Of eight tenants: three questions of sixteen are half as much again, four are more until there are twenty-two."""
+    shares = TenantShares()
+    for tenant in "abcdefg":
+        shares.asks(tenant, began)
+        shares.took(tenant, tenant)
+    much: list[bool] = []
+    for tenant in "haabbcdefabbbbb":
+        shares.asks(tenant, began)
+        much.append(shares.has_too_much("a", SLOTS))
+    assert much[8:] == [False, True, True, True, True, True, False]
+
+
+def test_who_holds_half_of_the_slots_with_few_questions_gets_no_more() -> None:
+    """Long answers are a flood too."""
+    shares = holding(("long", 4), *((f"t{number}", 1) for number in range(4)))
+    for number in range(4):
+        for _ in range(50):
+            shares.asks(f"t{number}", NOW)
+    assert shares.has_too_much("long", SLOTS)
+
+
+@pytest.mark.parametrize("times_ms", [(60_001, 120_002), (120_001,)])
+def test_a_flood_is_forgotten_after_two_minutes_at_most(times_ms: tuple[int, ...]) -> None:
+    shares = holding(("was", 3), ("a", 1), ("b", 1), ("c", 1), ("d", 1))
+    for _ in range(500):
+        shares.asks("was", NOW)
+    assert shares.has_too_much("was", SLOTS)
+    for later in times_ms:
+        for tenant in ("was", "a", "b", "c", "d"):
+            shares.asks(tenant, NOW + later)
+    assert not shares.has_too_much("was", SLOTS)
+
+
+def test_a_flood_of_the_minute_before_still_counts() -> None:
+    shares = holding(("flood", 2), *((tenant, 1) for tenant in "abcdef"))
+    for _ in range(500):
+        shares.asks("flood", NOW)
+    for tenant in ("flood", *"abcdef"):
+        shares.asks(tenant, NOW + 60_001)
+    assert shares.has_too_much("flood", SLOTS)
+
+
+def test_while_slots_are_free_anyone_may_have_them() -> None:
+    assert not holding(("big", 6), ("small", 0)).has_too_much("big", SLOTS)
+
+
+def test_alone_a_tenant_has_no_share() -> None:
+    shares = holding(("only", 1_000))
+    assert not shares.has_too_much("only", SLOTS)
+    assert not shares.is_owed("only")
+
+
+def test_where_no_worker_is_known_nobody_has_too_much() -> None:
+    assert not holding(("big", 1_000), ("small", 0)).has_too_much("big", 0)
+
+
+def test_two_that_have_somewhat_different_loads_are_let_alone() -> None:
+    shares = holding(("a", 20), ("b", 10))
+    assert not any(shares.has_too_much(tenant, SLOTS) for tenant in "ab")
+
+
+def test_who_has_little_is_owed_what_another_queues() -> None:
+    shares = holding(("big", 60), ("small", 0))
+    assert shares.is_owed("small")
+    assert not shares.is_owed("big")
+
+
+def test_nobody_is_owed_anything_where_all_have_alike() -> None:
+    """Else many small tenants could go round the limit that protects the workers."""
+    shares = holding(*((f"t{number}", 1) for number in range(100)), ("new", 0))
+    assert not shares.is_owed("new")
+
+
+def test_a_tenant_that_has_not_asked_for_a_minute_is_not_reckoned_with() -> None:
+    shares = holding(("big", 20), ("gone", 0))
+    shares.asks("big", NOW + 60_000)
+    assert shares.has_too_much("big", SLOTS)
+    shares.asks("big", NOW + 60_001)
+    assert not shares.has_too_much("big", SLOTS)
+
+
+@pytest.mark.parametrize("set_by_ms", [-3_600_000.0, 3_600_000.0])
+def test_a_clock_that_is_set_does_no_harm(set_by_ms: float) -> None:
+    shares = holding(("big", 20), ("small", 0))
+    for tenant in ("big", "small"):
+        shares.asks(tenant, NOW + set_by_ms)
+    assert shares.has_too_much("big", SLOTS)
+
+
+class Definition:
+    """What has too much and who is owed, by the words of the module: all is counted anew each time."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, float]] = []
+        self.halves = [0.0]
+        self.open: dict[str, str] = {}
+
+    def asks(self, tenant: str, now: float) -> None:
+        self.asked.append((tenant, now))
+        if now - self.halves[-1] > 60_000:
+            self.halves.append(now)
+
+    def tenants(self, now: float) -> set[str]:
+        return {tenant for tenant, at in self.asked if now - at <= 60_000} | set(self.open.values())
+
+    def is_much(self, held: int, now: float) -> bool:
+        tenants = len(self.tenants(now))
+        return tenants > 1 and held * tenants > 1.5 * (len(self.open) + 1)
+
+    def has_too_much(self, tenant: str, now: float) -> bool:
+        held = Counter(self.open.values())
+        if held.total() < SLOTS - 1 or not self.is_much(held[tenant] + 1, now) or held[tenant] < max(held.values()):
+            return False
+        since = self.halves[-1]
+        if len(self.halves) > 1 and self.halves[-1] - self.halves[-2] <= 120_000:
+            since = self.halves[-2]
+        questions = Counter(each for each, at in self.asked if at >= since)
+        much = questions[tenant] * len(self.tenants(now)) > 1.5 * questions.total()
+        return much or held[tenant] * 2 >= SLOTS
+
+    def is_owed(self, tenant: str, now: float) -> bool:
+        held = Counter(self.open.values())
+        if not held or (held[tenant] + 1) * len(self.tenants(now)) > held.total() + 1:
+            return False
+        return self.is_much(max(held.values()), now)
+
+
+class AnyTenants(RuleBasedStateMachine):
+    """Requests of a few tenants come and end in any order: what is counted along the way is what the definition says.
+    Each that is not held back is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shares = TenantShares()
+        self.by_words = Definition()
+        self.now = NOW
+        self.number = 0
+
+    @rule(later=st.sampled_from([0.0, 10.0, 59_000.0, 61_000.0, 121_000.0]))
+    def time_passes(self, later: float) -> None:
+        self.now += later
+
+    @rule(tenant=st.sampled_from("abcd"), times=st.integers(1, 12))
+    def ask(self, tenant: str, times: int) -> None:
+        for _ in range(times):
+            self.number += 1
+            self.shares.asks(tenant, self.now)
+            self.by_words.asks(tenant, self.now)
+            for each in "abcd":
+                assert self.shares.has_too_much(each, SLOTS) == self.by_words.has_too_much(each, self.now)
+                assert self.shares.is_owed(each) == self.by_words.is_owed(each, self.now)
+            if not self.shares.has_too_much(tenant, SLOTS):
+                self.take(f"r{self.number}", tenant)
+
+    def take(self, request_id: str, tenant: str) -> None:
+        self.shares.took(request_id, tenant)
+        self.by_words.open[request_id] = tenant
+
+    @precondition(lambda self: self.by_words.open)
+    @rule(data=st.data(), tenant=st.sampled_from("abcd"))
+    def take_again(self, data: st.DataObject, tenant: str) -> None:
+        """A request is counted once, whoever it is of."""
+        self.take(data.draw(st.sampled_from(sorted(self.by_words.open))), tenant)
+
+    @precondition(lambda self: self.by_words.open)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.by_words.open)))
+        del self.by_words.open[name]
+        for _ in range(2):  # an end that is told twice counts once
+            self.shares.ended(name)
+
+    @invariant()
+    def the_books_are_right(self) -> None:
+        assert len(self.shares) == len(self.by_words.open)
+
+
+AnyTenants.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestAnyTenants = AnyTenants.TestCase
+
+
+@given(st.integers(2, 10), st.lists(st.sampled_from(["flood", "other", "end"]), max_size=300))
+def test_a_flood_never_takes_the_last_slot_from_others_that_ask(num_tenants: int, events: list[str]) -> None:
+    """However the others come and go, what the flood gets ends below the slots that are kept free of it."""
+    shares = TenantShares()
+    open_: list[tuple[str, str]] = []
+    for number in range(num_tenants - 1):
+        shares.asks(f"other{number}", NOW)
+    for number, event in enumerate(events):
+        if event == "end" and open_:
+            shares.ended(open_.pop(0)[0])
+            continue
+        tenant = "flood" if event == "flood" else f"other{number % (num_tenants - 1)}"
+        shares.asks(tenant, NOW)
+        if not shares.has_too_much(tenant, SLOTS):
+            shares.took(f"r{number}", tenant)
+            open_.append((f"r{number}", tenant))
+        flood = sum(holder == "flood" for _, holder in open_)
+        most = max((sum(holder == f"other{n}" for _, holder in open_) for n in range(num_tenants - 1)), default=0)
+        assert flood <= max(SLOTS - 1, most + 1, 1.5 * (len(open_) + 1) / num_tenants)

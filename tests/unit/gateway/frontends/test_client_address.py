@@ -1,0 +1,63 @@
+"""A client is charged by its own address, which nobody else's header can change."""
+
+from ipaddress import ip_network
+
+import pytest
+
+from gateway.frontends.client_address import charged_address, is_trusted
+from shared.errors import SettingsError
+from shared.settings import load_settings
+
+TRUSTED = (ip_network("10.0.0.0/8"), ip_network("::1/128"))
+PROXY, CLIENT, OTHER = "10.0.0.9", "198.51.100.7", "203.0.113.4"
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "charged"),
+    [
+        (CLIENT, [], CLIENT),
+        (CLIENT, [OTHER], CLIENT),
+        (PROXY, [CLIENT], CLIENT),
+        (PROXY, [f"{OTHER}, {CLIENT}"], CLIENT),
+        (PROXY, [OTHER, CLIENT], CLIENT),
+        (PROXY, [f"{CLIENT}, 10.1.2.3"], CLIENT),
+        (PROXY, [f"{OTHER}, {CLIENT}, 10.1.2.3, 10.4.5.6"], CLIENT),
+        (PROXY, [], PROXY),
+        (PROXY, ["10.1.2.3"], "10.1.2.3"),
+        (PROXY, ["what?"], PROXY),
+        (PROXY, [f"{CLIENT}, what?, 10.1.2.3"], "10.1.2.3"),
+        (PROXY, [""], PROXY),
+        (PROXY, [f"{CLIENT}:4711"], CLIENT),
+        (PROXY, ["[2001:db8:1:2:3::4]:4711"], "2001:db8:1:2::/64"),
+        ("::1", ["2001:db8:1:2:3:4:5:6"], "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::1", [], "2001:db8:1:2::/64"),
+        ("::ffff:198.51.100.7", [], CLIENT),
+        ("::ffff:10.0.0.9", [CLIENT], CLIENT),
+        ("fe80::1%eth0", [], "fe80::/64"),
+        ("", [CLIENT], ""),
+        ("/run/socket", [], ""),
+    ],
+)
+def test_the_last_address_that_no_trusted_proxy_has_is_charged(peer: str, forwarded: list[str], charged: str) -> None:
+    assert charged_address(peer, forwarded, TRUSTED) == charged
+
+
+@pytest.mark.parametrize(("peer", "is_so"), [(PROXY, True), (CLIENT, False), ("::ffff:10.0.0.9", True), ("", False)])
+def test_who_is_a_proxy_is_told_by_its_network(peer: str, is_so: bool) -> None:
+    assert is_trusted(peer, TRUSTED) is is_so
+
+
+@pytest.mark.parametrize("network", ["nowhere", "10.0.0.1/8", "10.0.0.0/40"])
+def test_what_is_no_network_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, network: str) -> None:
+    monkeypatch.setenv("REPLYLINE_GATEWAY__TRUSTED_PROXIES", f"fd00::/8,{network}")
+    with pytest.raises(SettingsError) as refusal:
+        load_settings()
+    assert str(refusal.value) == (
+        f"REPLYLINE_GATEWAY__TRUSTED_PROXIES={network!r}: {network!r} is no network: write its first address and its "
+        "length, as 10.0.0.0/8"
+    )
+
+
+def test_networks_of_both_kinds_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLYLINE_GATEWAY__TRUSTED_PROXIES", "10.0.0.0/8,fd00::/8")
+    assert load_settings().gateway.trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))

@@ -1,0 +1,115 @@
+"""Another gateway's log is read from where an adopted answer begins, once for all who come together."""
+
+import asyncio
+
+import pytest
+
+from gateway.kafka import log_follower
+from gateway.kafka.log_follower import LogFollower
+from gateway.request.cursor import Place
+from shared.kafka import Record
+from shared.wire.codec import msgpack_encode
+from shared.wire.messages import Reply, ReplyDelta
+from tests.support.fakes.fake_log import FakeLog
+
+P = 3
+
+
+def record(offset: int, session_id: str) -> Record:
+    delta = ReplyDelta(request_id=f"r-{session_id}", session_id=session_id, attempt=1, seq=0, offset=offset, delta="x")
+    return Record("chat.replies", P, offset, session_id.encode(), msgpack_encode(delta))
+
+
+def follow(log: FakeLog) -> tuple[LogFollower, list[tuple[str, int]]]:
+    told: list[tuple[str, int]] = []
+
+    def replied(replies: list[Reply]) -> None:
+        told.extend((reply.session_id, reply.offset) for reply in replies if isinstance(reply, ReplyDelta))
+
+    return LogFollower(log.reader, replied), told  # type: ignore[arg-type]
+
+
+async def test_an_answer_is_told_from_its_place_on_until_it_leaves() -> None:
+    log = FakeLog([record(offset, "s") for offset in range(5)])
+    follower, told = follow(log)
+    await follower.join(Place(P, 2), "s", "r")
+    assert told == [("s", 2), ("s", 3), ("s", 4)]
+    log.records.append(record(5, "s"))
+    async with asyncio.timeout(5):
+        while told[-1] != ("s", 5):  # noqa: ASYNC110 - a test
+            await asyncio.sleep(0)
+    follower.leave(P, "r")
+    await log.all_closed()
+
+
+async def test_other_sessions_are_passed_over() -> None:
+    log = FakeLog([record(0, "s"), record(1, "other"), record(2, "s")])
+    follower, told = follow(log)
+    await follower.join(Place(P, 0), "s", "r")
+    assert told == [("s", 0), ("s", 2)]
+    await follower.stop()
+
+
+async def test_who_comes_while_it_reads_waits_and_all_of_them_go_back_once() -> None:
+    """However many come, the log is read on to its end first: those who come do not starve those who came."""
+    log = FakeLog([record(offset, "s" if offset % 2 else "t") for offset in range(40)])
+    follower, told = follow(log)
+    late: list[asyncio.Future[None]] = []
+
+    def one_more(at: int) -> None:
+        if at == 30 and not late:
+            late.extend(follower.join(Place(P, 10 + number), "t", f"t{number}") for number in range(10))
+
+    log.on_read = one_more
+    await follower.join(Place(P, 20), "s", "r")
+    await asyncio.gather(*late)
+    assert log.seeks == [20, 10]
+    assert {offset for session_id, offset in told if session_id == "t"} >= set(range(10, 40, 2))
+    await follower.stop()
+
+
+async def test_an_outage_of_the_broker_is_outlived(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_follower, "_RETRY_S", 0)
+    log = FakeLog([record(0, "s")], fails=1)
+    follower, told = follow(log)
+    await follower.join(Place(P, 0), "s", "r")
+    assert told == [("s", 0)]
+    await follower.stop()
+    assert log.open_readers == 0
+
+
+async def test_whoever_leaves_before_it_is_read_is_not_waited_for() -> None:
+    log = FakeLog([record(0, "s")])
+    follower, told = follow(log)
+    waiting = follower.join(Place(P, 0), "s", "r")
+    follower.leave(P, "r")
+    await asyncio.wait_for(waiting, 5)
+    assert told == []
+    follower.leave(P, "r")
+    await log.all_closed()
+
+
+async def test_whoever_leaves_while_the_broker_is_away_is_let_go_and_nothing_tries_on() -> None:
+    log = FakeLog([record(0, "s")], absent=asyncio.Event())
+    follower, _ = follow(log)
+    waiting = follower.join(Place(P, 0), "s", "r")
+    await asyncio.sleep(0)
+    assert log.open_readers == 1
+    follower.leave(P, "r")
+    assert waiting.done()
+    await log.all_closed()
+
+
+async def test_a_session_is_followed_as_long_as_one_of_its_answers_is() -> None:
+    log = FakeLog([record(offset, "s") for offset in range(3)])
+    follower, told = follow(log)
+    for response_id in ("r", "r", "q"):
+        await follower.join(Place(P, 0), "s", response_id)
+    follower.leave(P, "r")
+    told.clear()
+    log.records.append(record(3, "s"))
+    async with asyncio.timeout(5):
+        while not told:  # noqa: ASYNC110 - a test
+            await asyncio.sleep(0)
+    follower.leave(P, "q")
+    await log.all_closed()

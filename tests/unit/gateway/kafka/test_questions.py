@@ -1,0 +1,155 @@
+"""The questions of adopted requests are read from their topics, once for all who wait for a partition."""
+
+import asyncio
+
+import pytest
+
+from gateway.kafka import questions
+from gateway.kafka.questions import Questions
+from gateway.request.cursor import Place
+from shared.errors import BrokerRefuses
+from shared.kafka import Record
+from shared.wire.codec import msgpack_encode
+from shared.wire.messages import ChatRequest
+from tests.support.fakes.fake_log import FakeLog
+
+P = 3
+
+
+def record(offset: int, request_id: str = "") -> Record:
+    request = ChatRequest(id=request_id or f"r{offset}", session_id="s", input=f"question {offset}")
+    return Record("chat.requests.short", P, offset, b"s", msgpack_encode(request))
+
+
+def asking(log: FakeLog) -> Questions:
+    return Questions(log.reader)  # type: ignore[arg-type]
+
+
+async def test_all_who_come_together_are_served_by_one_way_through() -> None:
+    log = FakeLog([record(offset) for offset in range(40)])
+    asked = asking(log)
+    places = [30, 5, 12, 39]
+    found = await asyncio.gather(*(asked.ask(f"r{offset}", "short", Place(P, offset)) for offset in places))
+    assert found == [f"question {offset}" for offset in places]
+    await log.all_closed()
+    assert log.seeks == [5]
+
+
+async def test_who_comes_while_it_reads_is_served_by_the_next() -> None:
+    log = FakeLog([record(offset) for offset in range(40)])
+    asked = asking(log)
+    late: list[asyncio.Future[str]] = []
+
+    def one_more(at: int) -> None:
+        if at == 25 and not late:
+            late.append(asked.ask("r2", "short", Place(P, 2)))
+
+    log.on_read = one_more
+    assert await asked.ask("r25", "short", Place(P, 25)) == "question 25"
+    assert await late[0] == "question 2"
+    await log.all_closed()
+    assert log.seeks == [25, 2]
+
+
+async def test_whoever_asks_again_while_it_is_read_waits_for_the_same() -> None:
+    log = FakeLog([record(0)])
+    asked = asking(log)
+    first = asked.ask("r0", "short", Place(P, 0))
+    assert asked.ask("r0", "short", Place(P, 0)) is first
+    assert await first == "question 0"
+    await log.all_closed()
+    assert await asked.ask("r0", "short", Place(P, 0)) == "question 0", "it is read anew"
+
+
+@pytest.mark.parametrize(
+    ("records", "offset"),
+    [([], 0), ([record(0)], 1), ([record(0, "another")], 0), ([Record("t", P, 0, b"s", b"\xc1", {})], 0)],
+    ids=["an empty log", "behind its end", "another request", "no request"],
+)
+async def test_what_does_not_stand_there_is_nothing(records: list[Record], offset: int) -> None:
+    log = FakeLog(records)
+    asked = asking(log)
+    assert await asked.ask("r0", "short", Place(P, offset)) == ""
+    await log.all_closed()
+
+
+async def test_nothing_is_had_of_a_broker_that_is_away_and_all_of_it_when_it_is_back() -> None:
+    log = FakeLog([record(0), record(1)], fails=1)
+    asked = asking(log)
+    places = [asked.ask(f"r{offset}", "short", Place(P, offset)) for offset in range(2)]
+    assert await asyncio.gather(*places) == ["", ""]
+    await log.all_closed()
+    assert await asked.ask("r1", "short", Place(P, 1)) == "question 1"
+    await asked.stop()
+
+
+async def test_who_comes_while_it_reads_and_stands_ahead_is_taken_along() -> None:
+    log = FakeLog([record(offset) for offset in range(40)])
+    asked = asking(log)
+    late: list[asyncio.Future[str]] = []
+
+    def one_more(at: int) -> None:
+        if at == 10 and not late:
+            late.append(asked.ask("r30", "short", Place(P, 30)))
+
+    log.on_read = one_more
+    asked.ask("r5", "short", Place(P, 5))
+    assert await asked.ask("r20", "short", Place(P, 20)) == "question 20"
+    assert await late[0] == "question 30"
+    await log.all_closed()
+    assert log.seeks == [5]
+
+
+async def test_a_topic_that_may_not_be_read_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "_BARRED_S", 0.2)
+    log = FakeLog([record(0)], fails=1, failure=BrokerRefuses("no right to read"))
+    asked = asking(log)
+    assert await asked.ask("r0", "short", Place(P, 0)) == ""
+    await log.all_closed()
+    assert await asked.ask("r0", "short", Place(P, 0)) == ""
+    assert log.seeks == [0]
+    assert await asked.ask("r0", "medium", Place(P, 0)) == "question 0", "another topic's rights are its own"
+    await asyncio.sleep(0.2)
+    assert await asked.ask("r0", "short", Place(P, 0)) == "question 0"
+    await asked.stop()
+
+
+async def test_a_log_that_stands_still_is_left_and_tried_again_by_who_came_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(questions, "_ONE_WAY_S", 0.1)
+    log = FakeLog([record(1), record(1)])
+    asked = asking(log)
+    late: list[asyncio.Future[str]] = []
+
+    def still(at: int) -> None:  # its end was seen, and never comes
+        if not late:
+            late.append(asked.ask("r0", "short", Place(P, 0)))
+            log.records.clear()
+            asyncio.get_running_loop().call_later(0.05, log.records.extend, [record(0)])
+
+    log.on_read = still
+    async with asyncio.timeout(5):
+        assert await asked.ask("r1", "short", Place(P, 1)) == ""
+        assert await late[0] == "question 0"
+    await log.all_closed()
+
+
+async def test_two_of_one_place_the_later_counts() -> None:
+    """A topic was made anew."""
+    asked = asking(FakeLog([record(0)]))
+    before = asked.ask("another", "short", Place(P, 0))
+    assert await asked.ask("r0", "short", Place(P, 0)) == "question 0"
+    assert await before == ""
+
+
+async def test_stopped_nobody_is_told_that_there_was_no_question() -> None:
+    """It would be answered "busy", where another gateway can read it."""
+    log = FakeLog([record(0)])
+    asked = asking(log)
+    waiting = asked.ask("r0", "short", Place(P, 0))
+    await asyncio.sleep(0)
+    await asked.stop()
+    assert waiting.cancelled()
+    assert asked.ask("r0", "short", Place(P, 0)).cancelled()
+    assert log.open_readers == 0

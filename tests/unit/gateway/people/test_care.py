@@ -1,0 +1,84 @@
+"""People are asked by themselves where nothing helps, and not too often."""
+
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from gateway.people.care import Care
+from gateway.request.entry import Entry
+from shared.settings.gateway import HandoffSettings
+from shared.wire.deadline import Deadline
+from shared.wire.messages import ErrorEvent, HandoffRequest, Response, SessionStart, Timings, Usage
+from tests.support.fakes.gateways import Edge, FakeQuotas, quiet
+from tests.unit.gateway.people.test_handoffs import Broker, Store, made
+
+
+async def answered_from_the_faq(care: Care, session_id: str, *, times: int = 2) -> None:
+    for number in range(times):
+        name = f"{session_id}{number}"
+        entry = Entry(
+            response_id=name,
+            event_id=name,
+            tenant="t",
+            session_id=session_id,
+            connection_id=None,
+            input="Hello?",
+            received_unix_ms=0,
+            deadline=Deadline(first_token_unix_ms=1, deadline_unix_ms=2),
+            stood_in=True,
+        )
+        response = Response(
+            id=name,
+            status="completed",
+            reason="stop",
+            source="faq",
+            output_text="Hi.",
+            usage=Usage(),
+            timings=Timings(),
+        )
+        care.ended(entry, response, None)
+        await quiet()
+
+
+def caring(broker: Broker, quotas: FakeQuotas, **settings: Any) -> Care:
+    counts: Any = quotas
+    return Care(settings=HandoffSettings(**settings), handoffs=made(broker, Store(), quotas=quotas), quotas=counts)
+
+
+async def test_people_are_asked_because_of_fallbacks_so_often_a_minute() -> None:
+    """Nobody is told of one too many: nobody has asked for it."""
+    broker, quotas = Broker(), FakeQuotas(handoffs_left=2)
+    care = caring(broker, quotas)
+    for session_id in ("a", "b", "c"):
+        await answered_from_the_faq(care, session_id)
+    assert quotas.handoffs == [("t", "fallbacks")] * 2
+    assert [record.key for record in broker.records] == [b"t/a", b"t/b"]
+
+
+async def test_where_a_person_has_been_asked_already_that_is_not_counted() -> None:
+    """Else sessions with an open hand-off would use up what the others need."""
+    broker, quotas = Broker(), FakeQuotas()
+    care = caring(broker, quotas)
+    await care.handoffs.open("t", "a", "requested", "en", ())
+    await answered_from_the_faq(care, "a", times=6)
+    await answered_from_the_faq(care, "b")
+    assert quotas.handoffs == [("t", "requested"), ("t", "fallbacks")]
+    assert [record.key for record in broker.records] == [b"t/a", b"t/b"]
+
+
+async def test_a_hand_off_that_meets_a_fault_of_ours_is_said_to_have_failed() -> None:
+    """Neither the customer who asked in words nor the one who pressed the button waits for a word."""
+
+    class Faulty:
+        async def open(self, *_: object) -> None:
+            raise RuntimeError("a fault of our own")
+
+    handoffs: Any = Faulty()
+    quotas: Any = FakeQuotas()
+    care = Care(settings=HandoffSettings(), handoffs=handoffs, quotas=quotas)
+    edge = Edge()
+    client = await edge.connect().say(SessionStart(session_id="s"))
+    with capture_logs():
+        care.received(client, HandoffRequest(event_id="h"))
+        await quiet()
+    assert [message.error.code for message in client.heard if isinstance(message, ErrorEvent)] == ["handoff_failed"]

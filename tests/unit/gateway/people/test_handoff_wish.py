@@ -1,0 +1,182 @@
+"""Who plainly asks for a person gets one; who does not, or only speaks of people, is answered."""
+
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.people.handoff_wish import MAX_CHARS, wants_person
+from shared.faq import FaqIndex
+from tests.support.samples.faq_questions import (
+    CHINESE_OFF_TOPIC,
+    CHINESE_QUESTIONS,
+    ENGLISH_OFF_TOPIC,
+    ENGLISH_QUESTIONS,
+    UNSEEN_OFF_TOPIC,
+    UNSEEN_QUESTIONS,
+)
+
+WISHES: Final = (
+    "I want to talk to a person",
+    "i want to speak with a human.",
+    "I'd like to talk to a real person please",
+    "I’d rather speak to someone from your team",
+    "I would like to chat with an agent about my refund",
+    "I need to speak to somebody",
+    "Can I talk to a human?",
+    "can i please speak to a representative",
+    "Could I speak with your manager?",
+    "Why can't I talk to a real person?",
+    "How can I talk to a human being?",
+    "how do i reach a person",
+    "Let me speak to an actual person!",
+    "Connect me to an agent",
+    "please transfer me to customer service",
+    "put me through to a human",
+    "get me a human",
+    "Give me a real person now",
+    "Is there someone I can talk to?",
+    "is there a person who I can speak to",
+    "talk to a human",
+    "Please talk to a person",
+    "Speak to a representative",
+    "human please",
+    "agent",
+    "Real person!",
+    "I need a human",
+    "I want a real person to help me",
+    "I want a real person not a bot",
+    "This does not help. I want a person!",
+    "I don't want a bot, I want to talk to a person",
+    "Where is my parcel? And can I talk to a human about it?",
+    "I am not happy with this, let me talk to a person",
+    "I  WANT\tTO   TALK to A PERSON",
+    "转人工",
+    "转人工客服",
+    "請轉人工",
+    "我要转人工！",
+    "我 要 转 人工",
+    "人工",
+    "人工客服",
+    "真人客服，谢谢",
+    "客服",
+    "我要人工客服",
+    "帮我转接人工",
+    "我想和真人说话",
+    "我要跟真人聊",
+    "能不能转人工？",
+    "可以帮我转到人工吗",
+    "怎么联系人工客服",
+    "怎么转人工",
+    "我想跟你们经理谈",
+    "我不要机器人，我要人工",
+    "这个回答没用。找真人！",
+    "让我和客服人员沟通",
+    "请帮我转接客服",
+    "给我一个真人",
+)  # fmt: skip
+NONE: Final = (
+    "I don't want to talk to a person",
+    "I do not want to speak with an agent",
+    "I'd rather not talk to a person",
+    "no need to connect me to an agent",
+    "please don't transfer me to a human",
+    "Do I have to talk to a person to return it?",
+    "do i need to speak to an agent first",
+    "Should I talk to a representative about this?",
+    "If I want to talk to a person, when are you open?",
+    "which person designed this?",
+    "Did a real person pack my parcel?",
+    "Are you a person or a bot?",
+    "Am I talking to a human?",
+    "is this a real person",
+    "I talked to a person yesterday",
+    "I was told to talk to an agent of the courier",
+    "the person at the door took my parcel",
+    "I need a person-sized blanket",
+    "I want a human hair brush",
+    "I need a personal invoice",
+    "my agent says hi",
+    "Can another person pick up my order?",
+    "Can I send it to another person?",
+    "Which people work in the Hamburg shop?",
+    "do you have a customer service",
+    "what does human mean",
+    "how many people fit on the sofa",
+    "do you support apple pay",
+    "Can I contact you?",
+    "I want to return it without talking to a person",
+    "人工智能是什么？",
+    "这是人工做的吗",
+    "人工服务费多少钱",
+    "需要人工安装吗",
+    "不用转人工",
+    "我不想转人工",
+    "不要给我转人工",
+    "别转人工",
+    "我不需要人工客服",
+    "你是真人吗",
+    "是不是人工回答",
+    "人工客服几点上班？",
+    "这是真人模特吗",
+    "我想找真人模特拍的照片",
+    "如果转人工要等多久？",
+    "需要人工吗",
+    "我们三个人一起买有优惠吗",
+    "",
+    "   ",
+    "?!",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WISHES)
+def test_a_plain_wish_is_heard(text: str) -> None:
+    assert wants_person(text)
+
+
+@pytest.mark.parametrize("text", NONE)
+def test_what_is_no_wish_is_none(text: str) -> None:
+    assert not wants_person(text)
+
+
+def test_what_customers_ask_the_shop_is_for_the_model() -> None:
+    """All the questions that the FAQ was fitted on and tried with, and its own, but those about reaching somebody."""
+    asked = [*ENGLISH_QUESTIONS, *CHINESE_QUESTIONS, *UNSEEN_QUESTIONS]
+    texts = [text for text, entry in asked if "contact" not in str(entry)]
+    texts += [*ENGLISH_OFF_TOPIC, *CHINESE_OFF_TOPIC, *UNSEEN_OFF_TOPIC]
+    entries = [entry for ranking in FaqIndex.load(None)._rankings.values() for entry in ranking.entries]
+    texts += [text for entry in entries if entry.topic != "contact" for text in (entry.question, *entry.alternatives)]
+    assert len(texts) > 500
+    assert [text for text in texts if wants_person(text)] == []
+
+
+def test_a_long_text_is_no_plain_wish() -> None:
+    longest = "I want to talk to a person. ".ljust(MAX_CHARS, "x")
+    assert wants_person(longest)
+    assert not wants_person(longest + "x")
+
+
+PARTS = [
+    "i ",
+    "want ",
+    "to ",
+    "talk ",
+    "please ",
+    "a ",
+    "real ",
+    "person",
+    "not ",
+    "can ",
+    "我",
+    "要",
+    "人工",
+    "不",
+    "转",
+    " , ",
+]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=400) | st.text(max_size=300).map(list))
+def test_any_text_is_judged(parts: list[str]) -> None:
+    assert wants_person("".join(parts)) in {True, False}

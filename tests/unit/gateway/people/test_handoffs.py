@@ -1,0 +1,166 @@
+"""One hand-off a conversation, told only where Kafka has it, and known where Redis is away."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+
+from gateway.people.handoffs import Handoffs, Outcome
+from shared.conversation.handoffs import Handoff, decode_handoff, encode_handoff, handoff_headers
+from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
+from shared.kafka import Outgoing
+from tests.support.fakes.gateways import FakeQuotas
+from tests.support.hostile.message_strategies import any_of
+
+
+@dataclass
+class Broker:
+    """Takes records, or does not."""
+
+    fails: bool = False
+    records: list[Outgoing] = field(default_factory=list)
+
+    async def publish(self, record: Outgoing) -> tuple[int, int]:
+        await asyncio.sleep(0)
+        if self.fails:
+            raise BrokerUnavailable("away")
+        self.records.append(record)
+        return 0, len(self.records)
+
+
+@dataclass
+class Store:
+    """Redis, there or not."""
+
+    away: bool = False
+    kept: dict[tuple[str, str], Handoff] = field(default_factory=dict)
+    erased: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    async def find(self, tenant: str, session_id: str) -> Handoff | None:
+        if self.away:
+            raise StoreUnavailable("away")
+        return self.kept.get((tenant, session_id))
+
+    async def generation(self, tenant: str, session_id: str) -> int:
+        if self.away:
+            raise StoreUnavailable("away")
+        return self.erased.get((tenant, session_id), 0)
+
+    async def put(self, handoff: Handoff, *, generation: int, open_s: float) -> bool:
+        if self.away:
+            raise StoreUnavailable("away")
+        if self.erased.get((handoff.tenant, handoff.session_id), 0) > generation:
+            return False
+        self.kept[handoff.tenant, handoff.session_id] = handoff
+        return True
+
+
+def made(broker: Broker, store: Store, *, open_s: float = 60.0, quotas: FakeQuotas | None = None) -> Handoffs:
+    return Handoffs(
+        producer=broker,  # type: ignore[arg-type]
+        topic="chat.handoffs",
+        store=store,  # type: ignore[arg-type]
+        open_s=open_s,
+        source="replyline-gateway-0",
+        quotas=quotas or FakeQuotas(),  # type: ignore[arg-type]
+    )
+
+
+async def opened(handoffs: Handoffs, session_id: str = "s") -> Outcome:
+    return await handoffs.open("t", session_id, "requested", "en", ("r",))
+
+
+async def test_who_asks_again_has_the_same_and_so_has_who_asks_meanwhile() -> None:
+    broker = Broker()
+    handoffs = made(broker, Store())
+    both = await asyncio.gather(opened(handoffs), opened(handoffs))
+    again = await opened(handoffs)
+    (record,) = broker.records
+    assert {each.handoff for each in (*both, again)} == {decode_handoff(record.value)}
+    assert [each.was_open for each in (*both, again)] == [False, True, True]
+    assert (record.key, record.headers["ce_type"]) == (b"t/s", b"chat.handoff")
+    assert (await opened(handoffs, "other")).handoff != again.handoff
+
+
+async def test_only_one_that_is_made_counts_among_the_tenants_and_one_too_many_is_not_made() -> None:
+    """Who asks again for what is open has it all the same."""
+    broker, quotas = Broker(), FakeQuotas(handoffs_left=2)
+    handoffs = made(broker, Store(), quotas=quotas)
+    for name in ("a", "a", "b", "a"):
+        assert (await opened(handoffs, name)).handoff is not None
+    both = await asyncio.gather(opened(handoffs, "c"), opened(handoffs, "c"), return_exceptions=True)
+    assert [getattr(error, "code", None) for error in both] == ["rate_limited"] * 2
+    assert (await opened(handoffs, "b")).was_open
+    assert quotas.handoffs == [("t", "requested")] * 2
+    assert [record.key for record in broker.records] == [b"t/a", b"t/b"]
+
+
+async def test_what_kafka_does_not_take_is_none_and_the_next_request_tries_again() -> None:
+    broker = Broker(fails=True)
+    handoffs = made(broker, Store())
+    assert await asyncio.gather(opened(handoffs), opened(handoffs)) == [Outcome(None), Outcome(None)]
+    assert await handoffs.find("t", "s") is None
+    broker.fails = False
+    assert not (await opened(handoffs)).was_open
+    assert len(broker.records) == 1
+
+
+@pytest.mark.parametrize("away_then", [True, False])
+@pytest.mark.parametrize("away_now", [True, False])
+async def test_a_gateway_knows_what_it_opened_whether_redis_is_there_or_not(*, away_then: bool, away_now: bool) -> None:
+    store = Store(away=away_then)
+    handoffs = made(Broker(), store)
+    first = await opened(handoffs)
+    store.away = away_now
+    assert await handoffs.find("t", "s") == first.handoff
+    handoffs.forget("t", "s")
+    store.kept.clear()
+    assert await handoffs.find("t", "s") is None
+
+
+async def test_what_redis_had_and_has_no_more_is_resolved() -> None:
+    broker, store = Broker(), Store()
+    handoffs = made(broker, store)
+    first = await opened(handoffs)
+    store.kept.clear()
+    second = await opened(handoffs)
+    assert second.handoff != first.handoff
+    assert len(broker.records) == 2
+
+
+async def test_one_whose_conversation_is_erased_on_its_way_is_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, store = Broker(), Store()
+    handoffs = made(broker, store)
+    publish = broker.publish
+
+    async def erase_meanwhile(record: Outgoing) -> tuple[int, int]:
+        store.erased["t", "s"] = 7
+        return await publish(record)
+
+    monkeypatch.setattr(broker, "publish", erase_meanwhile)
+    await opened(handoffs)
+    for store.away in (False, True):
+        assert await handoffs.find("t", "s") is None
+    store.away = False
+    monkeypatch.undo()
+    again = await opened(handoffs)
+    assert (await handoffs.find("t", "s"), again.was_open) == (again.handoff, False)
+
+
+async def test_its_time_passes_without_redis_too() -> None:
+    handoffs = made(Broker(), Store(away=True), open_s=0.0)
+    await opened(handoffs)
+    assert await handoffs.find("t", "s") is None
+
+
+@given(any_of(Handoff))
+def test_a_record_comes_back_as_it_went(handoff: Handoff) -> None:
+    assert decode_handoff(encode_handoff(handoff)) == handoff
+    assert handoff_headers(handoff, source="g")["ce_id"] == handoff.id.encode()
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\xc1", b"\x80", b"\x91" * 20_000])
+def test_what_is_no_hand_off_is_told(value: bytes | None) -> None:
+    with pytest.raises(ProtocolError, match=r"not a chat\.handoff"):
+        decode_handoff(value)

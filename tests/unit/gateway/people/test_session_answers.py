@@ -1,0 +1,152 @@
+"""What a session was answered lately: whose answers may be rated, what counts of them, and how many were fallbacks."""
+
+from collections import Counter, OrderedDict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.people.session_answers import Rated, SessionAnswers, verdict_of
+from shared.errors import ProtocolError
+from shared.wire.messages import Feedback, Grounding, Response, Source, Status, Timings, Usage
+
+
+def response(
+    name: str, source: Source = "model", status: Status = "completed", grounding: tuple[Grounding, ...] = ()
+) -> Response:
+    return Response(
+        id=name,
+        status=status,
+        reason="stop",
+        source=source,
+        output_text="",
+        usage=Usage(),
+        timings=Timings(),
+        grounding=grounding,
+    )
+
+
+@pytest.mark.parametrize(
+    ("feedback", "verdict"),
+    [
+        (Feedback(response_id="r", rating="up"), "resolved"),
+        (Feedback(response_id="r", rating="down"), "unresolved"),
+        (Feedback(response_id="r", resolved=True), "resolved"),
+        (Feedback(response_id="r", resolved=False), "unresolved"),
+        (Feedback(response_id="r", rating="down", resolved=True), "resolved"),
+        (Feedback(response_id="r", rating="up", resolved=False), "unresolved"),
+        (Feedback(response_id="r", reason="wrong"), None),
+    ],
+)
+def test_what_the_customer_says_of_the_matter_counts_before_the_rating(feedback: Feedback, verdict: str | None) -> None:
+    assert verdict_of(feedback) == verdict
+
+
+def test_the_last_rating_of_an_answer_counts() -> None:
+    answers = SessionAnswers()
+    answers.answered("t", "s", response("r", "faq"))
+    up, down = Feedback(response_id="r", rating="up"), Feedback(response_id="r", rating="down", reason="wrong")
+    assert answers.rate("t", "s", up) == Rated("faq", "resolved", None, None)
+    assert answers.rate("t", "s", up) == Rated("faq", "resolved", "resolved", None)
+    assert answers.rate("t", "s", down) == Rated("faq", "unresolved", "resolved", "wrong")
+    assert answers.rate("t", "s", down) == Rated("faq", "unresolved", "unresolved", None)
+
+
+@pytest.mark.parametrize(("tenant", "session", "name"), [("t", "s", "x"), ("t", "other", "r"), ("other", "s", "r")])
+def test_nobody_rates_what_was_not_answered_to_him(tenant: str, session: str, name: str) -> None:
+    answers = SessionAnswers()
+    answers.answered("t", "s", response("r"))
+    with pytest.raises(ProtocolError) as caught:
+        answers.rate(tenant, session, Feedback(response_id=name, rating="up"))
+    assert (caught.value.code, caught.value.param) == ("unknown_response", "response_id")
+
+
+def test_feedback_that_says_nothing_is_refused() -> None:
+    answers = SessionAnswers()
+    answers.answered("t", "s", response("r"))
+    with pytest.raises(ProtocolError, match="has a rating"):
+        answers.rate("t", "s", Feedback(response_id="r", reason="other"))
+
+
+STOOD_IN = True
+
+
+def test_what_does_not_help_is_counted_in_a_row_and_what_does_ends_the_row() -> None:
+    """A fallback, or that nothing is known. What a worker chose from the FAQ helps; a greeting says nothing."""
+    answers = SessionAnswers()
+    ends: list[tuple[Source, Status, bool]] = [
+        ("faq", "completed", STOOD_IN),
+        ("model", "completed", False),
+        ("busy", "completed", STOOD_IN),
+        ("model", "cancelled", False),
+        ("model", "failed", False),
+        ("courtesy", "completed", False),
+        ("faq", "completed", STOOD_IN),
+        ("model", "incomplete", False),
+        ("unsure", "completed", False),
+        ("unsure", "completed", False),
+        ("faq", "completed", False),
+        ("faq", "completed", STOOD_IN),
+        ("mixed", "completed", False),
+        ("faq", "completed", STOOD_IN),
+        ("handoff", "completed", False),
+    ]
+    row = [
+        answers.answered("t", "s", response(str(n), source, status), stood_in=stood_in).fallbacks
+        for n, (source, status, stood_in) in enumerate(ends)
+    ]
+    assert row == [1, 0, 1, 1, 1, 1, 2, 0, 1, 2, 0, 1, 0, 1, 0]
+
+
+def test_what_may_help_neither_counts_nor_ends_the_row() -> None:
+    answers = SessionAnswers()
+    entry = (Grounding(id="g", question="q", answer="a"),)
+    row = [
+        answers.answered("t", "s", response(str(n), "unsure", grounding=grounding)).fallbacks
+        for n, grounding in enumerate([(), entry, ()])
+    ]
+    assert row == [1, 1, 2]
+
+
+def test_an_answer_that_ends_again_is_no_second_fallback_and_an_asked_person_ends_the_row() -> None:
+    answers = SessionAnswers()
+    answers.answered("t", "s", response("a", "unsure"))
+    assert answers.answered("t", "s", response("a", "unsure")).fallbacks == 1
+    assert answers.answered("t", "s", response("b", "unsure")).fallbacks == 2
+    answers.handed_over("t", "s")
+    assert answers.answered("t", "s", response("c", "unsure")).fallbacks == 1
+
+
+def test_an_erased_conversation_is_unknown() -> None:
+    answers = SessionAnswers()
+    assert answers.answered("t", "s", response("a")).first
+    assert not answers.answered("t", "s", response("b")).first
+    assert answers.response_ids("t", "s") == ("a", "b")
+    for _ in range(2):  # not only once, if it is known here at all
+        answers.forget("t", "s")
+    assert answers.response_ids("t", "s") == ()
+    assert len(answers) == 0
+    assert answers.answered("t", "s", response("c")).first
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 30))), st.integers(4, 12), st.integers(1, 4))
+def test_it_holds_no_more_than_its_bounds_and_what_was_last(
+    ends: list[tuple[str, int]], most: int, of_a_session: int
+) -> None:
+    """Against a plain model: sessions by their last answer, each with its last ones."""
+    answers = SessionAnswers(max_answers=most, max_of_a_session=of_a_session)
+    model: OrderedDict[str, list[str]] = OrderedDict()
+    for session, number in ends:
+        answers.answered("t", session, response(str(number)))
+        held = model.setdefault(session, [])
+        model.move_to_end(session)
+        if str(number) not in held:
+            held.append(str(number))
+        del held[:-of_a_session]
+        while sum(map(len, model.values())) > most:
+            model.popitem(last=False)
+        assert len(answers) == sum(map(len, model.values())) <= most
+        assert Counter({name: len(answers.response_ids("t", name)) for name in "abcdef"}) == Counter(
+            {name: len(model.get(name, [])) for name in "abcdef"}
+        )
+    assert {name: answers.response_ids("t", name) for name in model} == {k: tuple(v) for k, v in model.items()}

@@ -1,0 +1,194 @@
+"""A cursor says where its client stands, to the gateways that have the key and for the session it was written for."""
+
+from base64 import urlsafe_b64encode
+
+import pytest
+from annotated_types import Le
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.request.cursor import (
+    RESUMABLE_MS,
+    CursorKey,
+    Place,
+    Seal,
+    Told,
+    checksum,
+    digest_of,
+    response_digest,
+    response_id,
+)
+from shared.settings.gateway import GatewaySettings
+
+KEY = CursorKey(b"secret")
+SEAL = KEY.seal("t", "s")
+
+COUNTS = st.integers(0, 2**53 - 1)
+PLACES = st.none() | st.builds(Place, partition=COUNTS, offset=COUNTS)
+TOLD = st.builds(
+    Told,
+    digest=st.binary(min_size=12, max_size=12),
+    event_id=st.text("abcAB09_.:-", min_size=1, max_size=64),
+    bucket=st.sampled_from(["short", "medium", "long"]),
+    received_unix_ms=COUNTS,
+    first_token_ms=st.integers(-1_000, 600_000),
+    deadline_ms=st.integers(-1_000, 600_000),
+    log=PLACES,
+    request=PLACES,
+    seq=COUNTS,
+    chars=COUNTS,
+    crc=st.integers(0, 2**32 - 1),
+    trace=st.none() | st.binary(min_size=24, max_size=24),
+    generation=COUNTS,
+    age_ms=COUNTS,
+)
+OPEN = st.lists(TOLD, max_size=4)
+NAMES = st.text("ab/:.-", max_size=3)
+
+
+def told(**fields: int) -> Told:
+    return Told(
+        digest=bytes(12),
+        event_id="e",
+        bucket="short",
+        received_unix_ms=fields.pop("received", 0),
+        first_token_ms=200,
+        deadline_ms=fields.pop("deadline", 1_000),
+        log=Place(1, 7),
+        request=None,
+        **fields,
+    )
+
+
+@given(OPEN)
+def test_what_was_written_is_read(open_: list[Told]) -> None:
+    assert SEAL.read(SEAL.write(open_)) == open_
+
+
+def longest(number: int) -> Told:
+    """Of an answer whose every field is as long as it can be."""
+    place = Place(2**53 - 1, 2**53 - 1)
+    return Told(
+        digest=number.to_bytes(12),
+        event_id="e" * 64,
+        bucket="medium",
+        received_unix_ms=2**53 - 1,
+        first_token_ms=2**31,
+        deadline_ms=2**31,
+        log=place,
+        request=place,
+        seq=2**53 - 1,
+        chars=2**53 - 1,
+        crc=2**32 - 1,
+        trace=bytes(24),
+        generation=2**53 - 1,
+        age_ms=2**53 - 1,
+    )
+
+
+@given(TOLD)
+def test_no_answer_takes_more_of_a_cursor_than_the_longest(each: Told) -> None:
+    assert len(SEAL.write([each])) <= len(SEAL.write([longest(0)]))
+
+
+def test_a_cursor_of_as_many_open_answers_as_a_connection_may_have_is_read() -> None:
+    """However long each of them is; else whoever loses its socket then could not go on, and nobody would say so."""
+    bounds = GatewaySettings.model_fields["max_inflight_per_connection"].metadata
+    (most,) = [bound.le for bound in bounds if isinstance(bound, Le)]
+    assert isinstance(most, int)
+    open_ = [longest(number) for number in range(most)]
+    assert SEAL.read(SEAL.write(open_)) == open_
+
+
+@given(OPEN, st.data())
+def test_a_changed_cursor_is_refused(open_: list[Told], data: st.DataObject) -> None:
+    """Whichever character is another, missing or added."""
+    cursor = SEAL.write(open_)
+    at = data.draw(st.integers(0, len(cursor) - 1))
+    other = data.draw(st.characters(codec="ascii").filter(lambda char: char != cursor[at]))
+    assert SEAL.read(cursor[:at] + other + cursor[at + 1 :]) is None
+    assert SEAL.read(cursor[:at] + cursor[at + 1 :]) is None
+    assert SEAL.read(cursor[:at] + other + cursor[at:]) is None
+
+
+@given(st.tuples(NAMES, NAMES), st.tuples(NAMES, NAMES))
+@example(("a", "bc"), ("ab", "c"))
+def test_a_cursor_is_its_own_sessions(mine: tuple[str, str], other: tuple[str, str]) -> None:
+    cursor = KEY.seal(*mine).write([told()])
+    assert (KEY.seal(*other).read(cursor) is not None) == (mine == other)
+
+
+def test_another_secret_reads_nothing() -> None:
+    cursor = CursorKey(b"secret").seal("t", "s").write([told()])
+    assert CursorKey(b"other").seal("t", "s").read(cursor) is None
+
+
+@pytest.mark.parametrize("cursor", ["", "resp_1@12", "====", "a", "é", "\x00", "A" * 24, "A" * 1_000_000, "kA=="])
+def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+    assert SEAL.read(cursor) is None
+
+
+def test_a_cursor_of_another_version_is_refused() -> None:
+    """Its signature is right: the gateways are being replaced one by one."""
+    assert SEAL.read(sealed(SEAL, b"\x92\x01\x90")) == []
+    for body in (b"\x92\x02\x90", b"\x92\x01\x91\x90", b"\xc1"):
+        assert SEAL.read(sealed(SEAL, body)) is None
+
+
+def sealed(seal: Seal, body: bytes) -> str:
+    mac = seal._mac.copy()
+    mac.update(body)
+    return urlsafe_b64encode(body + mac.digest()).decode()
+
+
+def test_an_answer_is_resumable_until_two_minutes_after_its_deadline() -> None:
+    each = told(received=5_000, deadline=1_000)
+    assert each.resumable(6_000 + RESUMABLE_MS)
+    assert not each.resumable(6_000 + RESUMABLE_MS + 1)
+
+
+@pytest.mark.parametrize(
+    ("wire", "age", "elapsed"),
+    [(7_000.0, None, 2_000), (5_100.0, None, 300), (0.0, None, 300), (0.0, 40, 340), (9e9, 0, 300)],
+)
+def test_how_old_an_answer_is_its_client_knows_best(wire: float, age: int | None, elapsed: int) -> None:
+    """The clocks of two gateways may say anything, but that no time has passed since the cursor was written."""
+    each = told(received=5_000, age_ms=300)
+    assert each.elapsed_ms(wire, age) == elapsed
+
+
+@given(st.lists(st.text(max_size=5)))
+def test_what_was_told_adds_up(pieces: list[str]) -> None:
+    each = told()
+    for piece in pieces:
+        each.tell(piece)
+    text = "".join(pieces)
+    assert (each.seq, each.chars, each.crc) == (len(pieces), len(text), checksum(text))
+
+
+def test_a_response_is_named_alike_everywhere_and_unlike_any_other() -> None:
+    names = ("t", "s", "e", "Where is it?")
+    assert response_id(*names) == response_id(*names)
+    assert response_id(*names) == f"resp_{response_digest(*names).hex()}"
+    assert digest_of(response_id(*names)) == response_digest(*names)
+    others = [tuple(f"{name}x" if at == place else name for at, name in enumerate(names)) for place in range(4)]
+    assert len({response_id(*names), *(response_id(*other) for other in others)}) == 5  # type: ignore[arg-type]
+
+
+@given(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1))
+def test_a_response_has_another_name_in_each_generation(one: int, other: int) -> None:
+    names = ("t", "s", "e", "Where is it?")
+    assert (response_id(*names, one) == response_id(*names, other)) == (one == other)
+
+
+def test_a_response_keeps_its_name_from_version_to_version() -> None:
+    """A client repeats its event while the gateways are being replaced."""
+    assert response_id("demo", "sess_1", "ev_1", "Hi") == "resp_cae08506d47e6d3de1d8f1dc"
+    assert response_id("demo", "sess_1", "ev_1", "Hi", 7) == "resp_bccf334097424501972c5e99"
+
+
+def test_a_cursor_is_read_from_version_to_version() -> None:
+    """A client comes back with it while the gateways are being replaced."""
+    cursor = "kgGRnsQMAAAAAAAAAAAAAAAAoWWlc2hvcnQAzMjNA-iSAQfAAAAAwAAAWSDF0cstFeWvBaYEPicEQg=="
+    assert CursorKey(b"secret").seal("t", "s").read(cursor) == [told()]
+    assert CursorKey(b"secret").seal("t", "s").write([told()]) == cursor

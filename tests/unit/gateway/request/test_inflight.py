@@ -1,0 +1,493 @@
+"""Each accepted request is answered once; what its client is shown is in order, whatever the replies do."""
+
+import pytest
+from msgspec import structs
+
+from gateway.request.entry import Entry, Item, State
+from gateway.request.inflight import InflightTable
+from gateway.request.outbox import Opened, Shown
+from gateway.request.trace_times import RequestTrace
+from shared.conversation.session_key import SessionKey
+from shared.conversation.turn import Turn
+from shared.faq.fallback import Fallback
+from shared.tracing.context import TraceContext
+from shared.wire.deadline import Deadline
+from shared.wire.messages import (
+    ErrorDetail,
+    Grounding,
+    Reason,
+    Replaced,
+    ReplyDelta,
+    ReplyDone,
+    Response,
+    ResponseCreated,
+    Status,
+    Timings,
+    Usage,
+)
+
+R1 = "resp_000000000000000000000001"
+FAQ = Fallback(
+    source="faq", text="Within 5 days.", language="en", grounding=(Grounding(id="g", question="q", answer="a"),)
+)
+
+SESSION = SessionKey("t", "s")
+
+
+def name(number: int = 1) -> str:
+    return f"resp_{number:024x}"
+
+
+def make_entry(number: int = 1, *, soft: int = 200, hard: int = 1_000, received: float = 0.0) -> Entry:
+    return Entry(
+        response_id=name(number),
+        event_id=f"e{number}",
+        tenant="t",
+        session_id="s",
+        connection_id="c",
+        input="hi",
+        received_unix_ms=received,
+        deadline=Deadline(first_token_unix_ms=soft, deadline_unix_ms=hard),
+    )
+
+
+def delta(text: str, offset: int = 0, *, attempt: int = 1, request_id: str = R1) -> ReplyDelta:
+    return ReplyDelta(request_id=request_id, session_id="s", attempt=attempt, seq=0, offset=offset, delta=text)
+
+
+def done(
+    text: str, *, attempt: int = 1, status: Status = "completed", reason: Reason = "stop", request_id: str = R1
+) -> ReplyDone:
+    return ReplyDone(
+        request_id=request_id,
+        session_id="s",
+        attempt=attempt,
+        status=status,
+        reason=reason,
+        source="model",
+        output_text=text,
+        usage=Usage(output_tokens=3),
+        timings=Timings(queue_ms=1.0, total_ms=99.0),
+        model="m",
+    )
+
+
+@pytest.fixture
+def table() -> InflightTable:
+    return InflightTable()
+
+
+def publishing(table: InflightTable, number: int = 1) -> Entry:
+    entry = make_entry(number)
+    table.accept(entry)
+    table.admit(entry, "medium", 5.0)
+    return entry
+
+
+def waiting(table: InflightTable, number: int = 1) -> Entry:
+    entry = publishing(table, number)
+    table.acknowledge(entry)
+    return entry
+
+
+def test_the_predicted_time_is_told_with_the_promise_of_an_answer(table: InflightTable) -> None:
+    entry = publishing(table)
+    entry.eta_ms = 12.6
+    assert texts(table.acknowledge(entry)) == [
+        ResponseCreated(response_id=R1, event_id="e1", bucket="medium", eta_ms=13),
+    ]
+
+
+def created(number: int = 1) -> ResponseCreated:
+    return ResponseCreated(response_id=name(number), event_id=f"e{number}", bucket="medium")
+
+
+def texts(items: list[Item]) -> list[object]:
+    """What is shown, briefly: the created event, shown text, the terminal event's status and text."""
+    brief: list[object] = []
+    for item in items:
+        if isinstance(item, Shown):
+            brief.append((item.offset, item.text))
+        elif isinstance(item, Response):
+            brief.append((item.status, item.reason, item.output_text))
+        else:
+            brief.append(item.created)
+    return brief
+
+
+# --- the usual way
+
+
+def test_an_answer_is_assured_then_shown_then_done(table: InflightTable) -> None:
+    entry = make_entry(soft=1_200, hard=2_000, received=1_000.0)
+    entry.trace = RequestTrace(context=TraceContext(1, 2))
+    table.accept(entry)
+    table.admit(entry, "medium", 1_005.12345)
+    assert texts(table.acknowledge(entry)) == [created()]
+    assert (entry.state, entry.published) == (State.WAITING, True)
+    assert table.delta(delta("He"), 1_050.98765) == [Shown(R1, 0, "He")]
+    assert table.delta(delta("y", 2), 1_060) == [Shown(R1, 2, "y")]
+    assert entry.trace.last_text_unix_ms == 1_060
+    items = table.finish(entry, done("Hey you"), 1_090.55555)
+    assert texts(items) == [(3, " you"), ("completed", "stop", "Hey you")]
+    response = items[-1]
+    assert isinstance(response, Response)
+    assert (response.usage.output_tokens, response.model, response.source) == (3, "m", "model")
+    assert response.timings == Timings(admission_ms=5.123, queue_ms=1.0, ttft_ms=50.988, total_ms=90.556)
+    assert (len(table), entry.done) == (0, True)
+
+
+def test_what_a_fallback_answers_is_remembered_as_it_was_asked() -> None:
+    """By the time on the wire, and in the generation of the conversation that it was asked in."""
+    entry = make_entry(received=7_000.5)
+    entry.clock_ms, entry.generation = 60_000, 3
+    assert entry.turn(FAQ) == Turn(
+        request_id=R1,
+        user="hi",
+        assistant=FAQ.text,
+        source="faq",
+        asked_unix_ms=67_000,
+        grounding=FAQ.grounding,
+        generation=3,
+    )
+
+
+def test_a_request_that_is_refused_is_forgotten(table: InflightTable) -> None:
+    entry = make_entry()
+    table.accept(entry)
+    table.refuse(entry)
+    assert (len(table), table.find("t", "s", "e1"), table.get(R1)) == (0, None, None)
+    assert table.next_due_unix_ms() is None
+    table.refuse(make_entry(2))  # nor is it known where a fault came before it was accepted
+    assert table.find("t", "s", "e2") is None
+
+
+# --- replies and Kafka's acknowledgement cross
+
+
+def test_replies_before_the_acknowledgement_wait_for_it(table: InflightTable) -> None:
+    entry = publishing(table)
+    assert table.delta(delta("He"), 1) == []
+    assert table.delta(delta("y", 2), 2) == []
+    assert texts(table.acknowledge(entry)) == [created(), (0, "Hey")]
+    assert entry.state is State.STREAMING
+    assert table.delta(delta("!", 3), 3) == [Shown(R1, 3, "!")]
+
+
+def test_a_terminal_event_before_the_acknowledgement_assures_the_answer_itself(table: InflightTable) -> None:
+    entry = publishing(table)
+    table.delta(delta("He"), 1)
+    assert texts(table.finish(entry, done("Hey"), 2)) == [created(), (0, "Hey"), ("completed", "stop", "Hey")]
+    assert entry.published
+    assert table.acknowledge(entry) == [], "the acknowledgement says nothing new"
+
+
+def test_another_text_before_the_acknowledgement_replaces_what_nobody_saw(table: InflightTable) -> None:
+    entry = publishing(table)
+    table.delta(delta("Hello", attempt=1), 1)
+    items = table.finish(entry, done("Good day", attempt=2), 2)
+    assert texts(items) == [created(), (0, "Good day"), ("completed", "stop", "Good day")]
+
+
+def test_a_cancel_before_the_acknowledgement_shows_no_half_text(table: InflightTable) -> None:
+    entry = publishing(table)
+    table.delta(delta("He"), 1)
+    assert texts(table.cancel(entry, 2)) == [created(), ("cancelled", "client", "")]
+
+
+def test_the_fallback_before_the_acknowledgement_replaces_what_nobody_saw(table: InflightTable) -> None:
+    entry = publishing(table)
+    table.delta(delta("He"), 1)
+    items = table.fall_back(entry, FAQ, 2)
+    assert texts(items) == [created(), (0, FAQ.text), ("completed", "stop", FAQ.text)]
+    response = items[-1]
+    assert isinstance(response, Response)
+    assert (response.source, response.grounding, response.model) == ("faq", FAQ.grounding, None)
+    assert response.timings.ttft_ms == 2.0
+
+
+@pytest.mark.parametrize("origin", ["worker", "gateway"])
+def test_what_was_replaced_and_what_it_stands_on_is_told_with_the_end(table: InflightTable, origin: str) -> None:
+    """By the worker's own word, and by that of the gateway that an adopted answer began at."""
+    replaced = (Replaced(offset=0, length=4, id="g"),)
+    end = structs.replace(done("Soon. Yes."), source="mixed", grounding=FAQ.grounding, replaced=replaced, origin=origin)
+    response = table.finish(waiting(table), end, 2)[-1]
+    assert isinstance(response, Response)
+    assert (response.source, response.grounding, response.replaced) == ("mixed", FAQ.grounding, replaced)
+
+
+def test_a_gateways_entry_stands_in_and_a_workers_is_its_answer(table: InflightTable) -> None:
+    for origin, stood_in in (("worker", False), ("gateway", True)):
+        entry = waiting(table)
+        table.finish(entry, structs.replace(done("Within 5 days."), source="faq", origin=origin), 2)
+        assert entry.stood_in == stood_in
+    for fallback, stood_in in ((FAQ, True), (Fallback(source="handoff", text="Somebody comes.", language="en"), False)):
+        entry = waiting(table)
+        table.fall_back(entry, fallback, 2)
+        assert entry.stood_in == stood_in
+
+
+def test_an_end_that_comes_while_a_request_is_counted_assures_the_answer_itself(table: InflightTable) -> None:
+    """It was asked here before, by a client that asks again."""
+    entry = make_entry()
+    table.accept(entry)
+    assert table.delta(delta("Hi"), 1) == []
+    items = table.finish(entry, done("Hi there"), 2)
+    assert texts(items) == [entry.opened().created, (0, "Hi there"), ("completed", "stop", "Hi there")]
+
+
+def test_a_request_may_be_cancelled_while_it_is_counted(table: InflightTable) -> None:
+    entry = make_entry()
+    table.accept(entry)
+    assert [type(item) for item in table.cancel(entry, 2)] == [Opened, Response]
+    table.admit(entry, "long", 3)
+    assert (entry.state, entry.bucket) == (State.DONE, "short")
+
+
+# --- replies come late, twice, with gaps, from two workers
+
+
+def test_a_repeated_delta_is_shown_once(table: InflightTable) -> None:
+    waiting(table)
+    table.delta(delta("Hello"), 1)
+    assert table.delta(delta("Hello"), 2) == []
+    assert table.delta(delta("ello", 1), 3) == []
+    assert table.delta(delta("llo you", 2), 4) == [Shown(R1, 5, " you")]
+
+
+def test_behind_a_gap_nothing_is_shown_until_the_end_fills_it(table: InflightTable) -> None:
+    entry = waiting(table)
+    table.delta(delta("He"), 1)
+    assert table.delta(delta("you", 4), 2) == []
+    assert texts(table.finish(entry, done("Hey you"), 3)) == [(2, "y you"), ("completed", "stop", "Hey you")]
+
+
+def test_a_second_worker_with_the_same_text_goes_on_where_the_first_was(table: InflightTable) -> None:
+    waiting(table)
+    table.delta(delta("Hello", attempt=1), 1)
+    assert table.delta(delta("Hell", attempt=2), 2) == []
+    assert table.delta(delta("o you", 4, attempt=2), 3) == [Shown(R1, 5, " you")]
+    assert table.delta(delta("XX", 9, attempt=1), 4) == [], "the first worker is not listened to any more"
+
+
+def test_two_texts_are_never_spliced(table: InflightTable) -> None:
+    entry = waiting(table)
+    table.delta(delta("Hello", attempt=1), 1)
+    assert table.delta(delta("Good day", attempt=2), 2) == []
+    assert table.delta(delta(" you", 5, attempt=2), 3) == []
+    items = table.finish(entry, done("Good day you", attempt=2), 4)
+    assert texts(items) == [("failed", "internal", "Hello")]
+    response = items[-1]
+    assert isinstance(response, Response)
+    assert (response.usage.output_tokens, response.model) == (3, "m"), "it was computed, whatever it is worth"
+
+
+@pytest.mark.parametrize(("end", "reason"), [("Hel", "stop"), ("Good day", "infeasible")])
+def test_an_end_that_takes_back_what_was_shown_has_failed(table: InflightTable, end: str, reason: Reason) -> None:
+    """Only a cut may be shorter, and no cut may be another text."""
+    entry = waiting(table)
+    table.delta(delta("Hello"), 1)
+    assert texts(table.finish(entry, done(end, reason=reason), 2)) == [("failed", "internal", "Hello")]
+
+
+@pytest.mark.parametrize("whose", ["worker", "gateway"])
+def test_an_answer_that_fails_keeps_its_text_and_says_why(table: InflightTable, whose: str) -> None:
+    """By the worker's word or the gateway's own."""
+    error = ErrorDetail(type="server_error", code="internal_error", message="a fault of ours", retryable=True)
+    entry = waiting(table)
+    table.delta(delta("Hello"), 1)
+    if whose == "worker":
+        end = structs.replace(done("Hello", status="failed", reason="internal"), error=error)
+        items = table.finish(entry, end, 2)
+    else:
+        items = table.fail(entry, error, 2)
+    assert texts(items) == [("failed", "internal", "Hello")]
+    assert isinstance(items[-1], Response)
+    assert items[-1].error == error
+
+
+@pytest.mark.parametrize("again", ["", "Hel"])
+def test_a_second_worker_that_gives_up_leaves_what_the_first_has_shown(table: InflightTable, again: str) -> None:
+    """The first was killed in the middle, and for the second there was too little time left: no fault, and no answer
+    that has failed."""
+    entry = waiting(table)
+    table.delta(delta("Hello"), 10)
+    items = table.finish(entry, done(again, attempt=2, status="incomplete", reason="infeasible"), 20)
+    assert texts(items) == [("incomplete", "infeasible", "Hello")]
+
+
+def test_the_first_workers_end_stands_even_after_the_second_began_otherwise(table: InflightTable) -> None:
+    entry = waiting(table)
+    table.delta(delta("Hello", attempt=1), 1)
+    table.delta(delta("Good", attempt=2), 2)
+    items = table.finish(entry, done("Hello you", attempt=1), 3)
+    assert texts(items) == [(5, " you"), ("completed", "stop", "Hello you")]
+
+
+def test_replies_to_what_is_over_or_unknown_are_dropped(table: InflightTable) -> None:
+    entry = waiting(table)
+    table.finish(entry, done("Hi"), 1)
+    assert table.delta(delta("more", 2), 2) == []
+    assert table.delta(delta("x", request_id="nobody"), 2) == []
+    assert table.get(R1) is None, "a second terminal event finds nothing to end"
+
+
+# --- the deadlines
+
+
+def test_without_text_the_soft_deadline_is_missed_and_with_text_the_hard(table: InflightTable) -> None:
+    silent, streaming = publishing(table, 1), publishing(table, 2)
+    table.acknowledge(streaming)
+    table.delta(delta("x", request_id=name(2)), 1)
+    assert table.next_due_unix_ms() == 200
+    assert table.late(199.9) == []
+    assert table.late(200) == [silent]
+    table.fall_back(silent, FAQ, 200)
+    assert table.next_due_unix_ms() == 1_000
+    assert table.late(999.9) == []
+    assert table.late(1_000) == [streaming]
+    assert texts(table.cut(streaming, 1_000)) == [("incomplete", "deadline", "x")]
+    assert table.next_due_unix_ms() is None
+
+
+def test_text_that_nobody_saw_does_not_hold_the_soft_deadline(table: InflightTable) -> None:
+    entry = publishing(table)
+    table.delta(delta("He"), 1)
+    assert table.late(200) == [entry]
+    assert texts(table.fall_back(entry, FAQ, 200))[1] == (0, FAQ.text)
+
+
+def test_shown_text_is_never_replaced_by_the_fallback(table: InflightTable) -> None:
+    entry = waiting(table)
+    table.delta(delta("He"), 1)
+    with pytest.raises(AssertionError, match="has text already"):
+        table.fall_back(entry, FAQ, 2)
+
+
+def test_one_that_missed_both_deadlines_is_late_once(table: InflightTable) -> None:
+    entry = publishing(table)
+    assert table.late(5_000) == [entry]
+
+
+# --- the client asks again, or is gone
+
+
+def test_a_repeated_event_finds_its_answer_and_hears_all_of_it_again(table: InflightTable) -> None:
+    entry = publishing(table)
+    assert table.find("t", "s", "e1") is entry
+    assert table.reattach(entry, "c2") == []
+    assert texts(table.acknowledge(entry)) == [created()]
+    table.delta(delta("He"), 1)
+    assert texts(table.reattach(entry, "c3")) == [created(), (0, "He")]
+    assert entry.connection_id == "c3"
+    table.finish(entry, done("Hey"), 2)
+    assert table.find("t", "s", "e1") is entry
+    assert texts(table.reattach(entry, "c4")) == [created(), (0, "Hey"), ("completed", "stop", "Hey")]
+
+
+def test_a_request_is_named_by_its_answer_or_its_event_and_in_its_own_session(table: InflightTable) -> None:
+    entry, other = publishing(table), publishing(table, 2)
+    assert table.named("t", "s", R1, None) is entry
+    assert table.named("t", "s", R1, "e2") is entry, "the answer's name counts first"
+    assert table.named("t", "s", None, "e2") is other
+    assert table.named("t", "s", "resp_never", "e2") is other
+    table.cancel(entry, 1)
+    assert table.named("t", "s", R1, None) is entry, "it ended a short while ago"
+    for tenant, session, response, event in (
+        ("other", "s", R1, "e1"),
+        ("t", "other", R1, "e1"),
+        ("t", "s", "resp_never", "e3"),
+        ("t", "s", None, None),
+    ):
+        assert table.named(tenant, session, response, event) is None
+
+
+def test_another_tenants_or_sessions_event_finds_nothing(table: InflightTable) -> None:
+    publishing(table)
+    assert table.find("other", "s", "e1") is None
+    assert table.find("t", "other", "e1") is None
+
+
+def test_a_lost_connection_loses_no_answer(table: InflightTable) -> None:
+    entry, other = waiting(table), publishing(table, 2)
+    other.connection_id = "c2"
+    table.detach("c")
+    assert (entry.connection_id, other.connection_id) == (None, "c2")
+    table.delta(delta("Hey"), 1)
+    assert texts(table.reattach(entry, "c3")) == [created(), (0, "Hey")]
+
+
+def test_an_answer_that_is_forgotten_takes_no_others_name_with_it(table: InflightTable) -> None:
+    """Its event is used again for another question, which is under way."""
+    entry, newer = waiting(table), make_entry(2)
+    table.finish(entry, done("Hi"), 1)
+    newer.event_id = entry.event_id
+    table.accept(newer)
+    table.forget(entry)
+    assert table.get_any(entry.response_id) is None
+    assert table.find("t", "s", entry.event_id) is newer
+    table.forget(newer)
+    assert table.get(newer.response_id) is newer, "what has not ended is not forgotten"
+
+
+def test_of_an_erased_session_the_earlier_generations_are_forgotten_and_no_other(table: InflightTable) -> None:
+    """And no other session's: what is open is to be ended, what has ended is dropped."""
+    ended, open_, later, other = waiting(table), *(publishing(table, number) for number in (2, 3, 4))
+    later.generation, other.session_id = 7, "s2"
+    table.finish(ended, done("Hi"), 1)
+    assert table.erased(SESSION, 7) == [open_]
+    table.forget_session(SESSION, 7)
+    assert table.find("t", "s", "e1") is None
+    assert table.get_any(ended.response_id) is None
+    table.finish(later, done("Hi", request_id=later.response_id), 1)
+    table.forget_session(SESSION, 7)
+    assert table.find("t", "s", "e3") is later
+    assert table.erased(SessionKey("t", "s2"), 7) == [other]
+
+
+def test_why_a_reply_is_shown_to_nobody(table: InflightTable) -> None:
+    erased, open_ = waiting(table), waiting(table, 2)
+    table.finish(erased, done("Hi"), 1)
+    table.forget_session(SESSION, 7)
+    names = (erased.response_id, open_.response_id, "resp_never")
+    assert [table.why_dropped(done("Hi", request_id=name)) for name in names] == ["erased", "session", "unknown"]
+
+
+def test_an_event_is_that_of_its_newest_generation(table: InflightTable) -> None:
+    """Who comes back with an answer that was erased meanwhile does not take the event from whoever asked anew."""
+    newer, older = make_entry(1), make_entry(2)
+    newer.generation, older.event_id = 7, newer.event_id
+    table.accept(newer)
+    table.accept(older)
+    assert table.find("t", "s", newer.event_id) is newer
+    table.refuse(older)
+    assert table.find("t", "s", newer.event_id) is newer
+
+
+# --- memory
+
+
+def test_only_so_many_answers_are_remembered(table: InflightTable) -> None:
+    for number in range(1, 2_502):
+        table.cancel(publishing(table, number), now_unix_ms=1.0)
+    assert table.find("t", "s", "e501") is None
+    assert table.find("t", "s", "e502") is not None
+    assert len(table._done) == len(table._by_event) == 2_000
+
+
+def test_only_so_many_erased_answers_are_remembered(table: InflightTable) -> None:
+    for number in range(1, 2_002):
+        entry = publishing(table, number)
+        table.cancel(entry, now_unix_ms=1.0)
+        table.forget(entry)
+    known = [table.why_dropped(done("Hi", request_id=name(number))) for number in (1, 2, 2_001)]
+    assert known == ["unknown", "erased", "erased"]
+
+
+def test_answers_are_remembered_for_two_minutes(table: InflightTable) -> None:
+    table.cancel(publishing(table, 1), now_unix_ms=0.0)
+    table.cancel(publishing(table, 2), now_unix_ms=120_000.0)
+    assert table.find("t", "s", "e1") is not None
+    table.cancel(publishing(table, 3), now_unix_ms=120_000.1)
+    assert table.find("t", "s", "e1") is None
+    assert table.find("t", "s", "e2") is not None

@@ -1,0 +1,353 @@
+"""Wherever a client's socket breaks and whichever gateway it comes back to, it is told one text, once, and one end."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from gateway.request.cursor import CursorKey, Place, Told
+from gateway.request.entry import Entry, Item
+from gateway.request.inflight import InflightTable
+from gateway.request.outbox import Outbox
+from gateway.request.trace_times import RequestTrace
+from shared.conversation.session_key import SessionKey
+from shared.tracing.context import TraceContext
+from shared.wire.deadline import Deadline
+from shared.wire.messages import Reply, ReplyDelta, ReplyDone, ResponseCreated, ResponseDelta, ResponseDone
+from tests.unit.gateway.request.test_inflight import FAQ, delta, done, make_entry, texts
+
+SEAL = CursorKey(b"secret").seal("t", "s")
+SESSION = SessionKey("t", "s")
+
+
+def told(text: str = "", *, number: int = 1, soft: int = 200, hard: int = 1_000, age: int = 0) -> Told:
+    """Received at 0; of that age."""
+    each = make_entry(number, soft=soft, hard=hard)
+    each.log = Place(0, 0)
+    opened = each.opened().told
+    if text:
+        opened.tell(text)
+    opened.age_ms = age
+    return opened
+
+
+def adopted(table: InflightTable, text: str = "", *, now: float = 100.0) -> Entry:
+    return table.adopt(told(text, age=int(now)), SESSION, "c2", now)
+
+
+@pytest.fixture
+def table() -> InflightTable:
+    return InflightTable()
+
+
+# --- the gateway that began it
+
+
+def test_a_client_that_comes_back_is_told_the_rest(table: InflightTable) -> None:
+    entry = make_entry()
+    table.accept(entry)
+    table.admit(entry, "short", 1)
+    table.acknowledge(entry)
+    table.delta(delta("Hello"), 2)
+    table.detach("c")
+    assert texts(table.resume(entry, "c2", told("He"))) == [(2, "llo")]
+    assert table.resume(entry, "c3", told("Hello")) == []
+    assert texts(table.delta(delta(" you", 5), 3)) == [(5, " you")]
+    table.finish(entry, done("Hello you!"), 4)
+    assert texts(table.resume(entry, "c4", told("Hello"))) == [(5, " you!"), ("completed", "stop", "Hello you!")]
+    assert texts(table.resume(entry, "c5", told("Hello you!"))) == [("completed", "stop", "Hello you!")]
+    assert entry.connection_id == "c5"
+
+
+def test_an_answer_that_was_asked_again_and_is_not_promised_here_yet_is_told_from_its_beginning(
+    table: InflightTable,
+) -> None:
+    entry = make_entry()
+    table.accept(entry)
+    table.admit(entry, "short", 1)
+    table.delta(delta("Hello"), 2)
+    assert table.resume(entry, "c2", told("He")) == []
+    assert texts(table.fall_back(entry, FAQ, 3)) == [
+        entry.opened().created,
+        (0, FAQ.text),
+        ("completed", "stop", FAQ.text),
+    ]
+
+
+def test_whoever_comes_back_with_less_than_before_has_the_soft_deadline_again(table: InflightTable) -> None:
+    entry = adopted(table, "Hel", now=0.0)
+    table.recalled(entry)
+    assert table.late(300) == [], "its client has text"
+    table.resume(entry, "c3", told())
+    assert table.next_due_unix_ms() == entry.deadline.first_token_unix_ms
+    assert table.late(301) == [entry]
+
+
+def test_whoever_asks_again_has_the_soft_deadline_again(table: InflightTable) -> None:
+    """What was shown elsewhere is told no more, and here is nothing yet."""
+    entry = adopted(table, "Hel", now=0.0)
+    table.recalled(entry)
+    assert table.late(300) == [], "its client has text"
+    assert texts(table.reattach(entry, "c3")) == [entry.opened().created]
+    assert table.late(301) == [entry]
+
+
+# --- another one
+
+
+def test_an_adopted_answer_is_shown_from_where_its_client_was(table: InflightTable) -> None:
+    entry = adopted(table, "Hel")
+    assert table.delta(delta("He"), 101) == []
+    assert texts(table.delta(delta("llo", 2), 102)) == [(3, "lo")]
+    items = table.finish(entry, done("Hello you"), 103)
+    assert texts(items) == [(5, " you"), ("completed", "stop", "Hello you")]
+
+
+def test_the_log_may_be_read_twice(table: InflightTable) -> None:
+    adopted(table, "Hel")
+    for _ in range(2):
+        assert table.delta(delta("He"), 101) == []
+    assert texts(table.delta(delta("llo", 2), 102)) == [(3, "lo")]
+    assert table.delta(delta("He"), 103) == table.delta(delta("llo", 2), 103) == []
+
+
+def test_a_client_that_was_shown_another_text_is_told_anew(table: InflightTable) -> None:
+    """The first gateway showed its fallback, and died before the log had it."""
+    entry = adopted(table, "We are busy")
+    assert table.delta(delta("Hello"), 101) == []
+    created = entry.opened().created
+    assert texts(table.delta(delta(" you there", 5), 102)) == [created, (0, "Hello you there")]
+    assert texts(table.finish(entry, done("Hello you there"), 103)) == [("completed", "stop", "Hello you there")]
+
+
+def test_an_end_that_is_shorter_than_what_was_shown_is_told_anew(table: InflightTable) -> None:
+    entry = adopted(table, "We are busy")
+    assert texts(table.finish(entry, done("Hi"), 101)) == [
+        entry.opened().created,
+        (0, "Hi"),
+        ("completed", "stop", "Hi"),
+    ]
+
+
+def test_the_same_fallback_goes_on_where_the_first_gateways_broke_off(table: InflightTable) -> None:
+    entry = adopted(table, FAQ.text[:6])
+    assert texts(table.fall_back(entry, FAQ, 300)) == [(6, FAQ.text[6:]), ("completed", "stop", FAQ.text)]
+
+
+def test_a_gateways_own_end_is_the_answer_whatever_was_read_before(table: InflightTable) -> None:
+    entry = adopted(table)
+    assert texts(table.delta(delta("Hel"), 101)) == [(0, "Hel")]
+    end = ReplyDone(**{**_fields(done(FAQ.text)), "origin": "gateway"})
+    items = table.finish(entry, end, 102)
+    assert texts(items) == [entry.opened().created, (0, FAQ.text), ("completed", "stop", FAQ.text)]
+
+
+def test_a_cut_that_came_sooner_elsewhere_keeps_what_was_shown(table: InflightTable) -> None:
+    entry = adopted(table)
+    table.delta(delta("Hello"), 101)
+    items = table.finish(entry, done("Hel", status="incomplete", reason="deadline"), 102)
+    assert texts(items) == [("incomplete", "deadline", "Hello")]
+
+
+def _fields(message: ReplyDone) -> dict[str, object]:
+    return {name: getattr(message, name) for name in message.__struct_fields__}
+
+
+# --- its deadlines
+
+
+def test_an_adopted_answer_keeps_its_deadlines(table: InflightTable) -> None:
+    entry = adopted(table, now=100)
+    table.recalled(entry)
+    assert table.late(199) == []
+    assert table.late(200) == [entry]
+
+
+def test_while_the_log_is_read_the_deadlines_wait_a_little(table: InflightTable) -> None:
+    entry = adopted(table, "Hello", now=950)
+    assert table.late(1_000) == table.late(1_199) == []
+    assert table.late(1_200) == [entry]
+    assert entry.latest_unix_ms == 1_200, "nothing is waited for behind that"
+
+
+@pytest.mark.parametrize("now", [1_000, 50_000])
+def test_what_was_over_is_read_from_the_log_first_and_for_a_second_at_most(table: InflightTable, now: int) -> None:
+    entry = adopted(table, "Hello", now=now)
+    assert table.late(now + 999) == []
+    table.recalled(entry)
+    assert table.late(now + 999) == [entry]
+    other = InflightTable()
+    entry = adopted(other, "Hello", now=now)
+    assert other.late(now + 999) == []
+    assert other.late(now + 1_000) == [entry]
+    assert entry.latest_unix_ms == now + 1_200
+
+
+def test_with_text_shown_elsewhere_the_soft_deadline_is_kept(table: InflightTable) -> None:
+    entry = adopted(table, "Hello", now=100)
+    table.recalled(entry)
+    assert table.late(999) == []
+    assert table.late(1_000) == [entry]
+
+
+def test_a_cursor_tells_all_that_another_gateway_needs_of_an_answer(table: InflightTable) -> None:
+    """Where the log and the request are, whose generation and trace it has, and by when it was promised."""
+    begun = make_entry(soft=7_200, hard=8_000, received=7_000.0)
+    begun.bucket, begun.generation, begun.clock_ms = "long", 3, 60_000
+    begun.log, begun.request = Place(1, 5), Place(2, 6)
+    begun.trace = RequestTrace(context=TraceContext(1, 2), recorded=True)
+    each = begun.opened().told
+    assert each.trace == TraceContext(1, 2).packed()
+    each.age_ms = 150
+    entry = table.adopt(each, SESSION, "c2", 150.0)
+    assert (entry.response_id, entry.event_id, entry.session) == (begun.response_id, begun.event_id, SESSION)
+    assert (entry.bucket, entry.generation, entry.log, entry.request) == ("long", 3, Place(1, 5), Place(2, 6))
+    assert (entry.published, adopted(table).published) == (True, False), "where its request is known to be"
+    assert (entry.connection_id, entry.adopted, entry.input) == ("c2", True, "")
+    assert entry.asked_unix_ms == 67_000
+    assert entry.promised == Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000)
+
+
+def test_the_cursor_of_an_adopted_answer_is_as_good_as_the_first(table: InflightTable) -> None:
+    entry = table.adopt(told(age=950), SESSION, "c2", 950)
+    assert entry.opened().told == told(), "its age is written with it"
+    table.recalled(entry)
+    assert entry.opened().told == told()
+
+
+@pytest.mark.parametrize("off_ms", [-3_600_000, -60_000, 0, 60_000, 3_600_000])
+def test_an_adopted_answers_deadlines_go_by_its_age_and_not_by_the_first_gateways_clock(
+    table: InflightTable, off_ms: int
+) -> None:
+    """Its cursor, its request and its cancel name the moment that the first gateway wrote."""
+    each = told(age=150)
+    each.received_unix_ms = 1_800_000_000_000 + off_ms
+    entry = table.adopt(each, SESSION, "c2", 7_000)
+    table.recalled(entry)
+    assert (entry.deadline.first_token_unix_ms, entry.deadline.deadline_unix_ms) == (7_050, 7_850)
+    assert entry.asked_unix_ms == each.received_unix_ms
+    assert entry.opened().told.received_unix_ms == each.received_unix_ms
+
+
+# --- anywhere, any time
+
+
+@dataclass
+class Shop:
+    """A gateway: its table, what it has read of the log, whether it is there."""
+
+    table: InflightTable = field(default_factory=InflightTable)
+    read: int = 0
+    alive: bool = True
+
+
+class Resuming(RuleBasedStateMachine):
+    """One answer in one log, two gateways that read it when they like, a client that moves between them."""
+
+    @initialize(text=st.text("ab你", min_size=1, max_size=12))
+    def ask(self, text: str) -> None:
+        self.text = text
+        self.log: list[Reply] = []
+        self.shops = [Shop(), Shop()]
+        self.at, self.connection, self.num_connections = 0, "c", 1
+        self.outbox = Outbox()
+        self.outbox.begin(SEAL, (), 0.0)
+        self.cursor: str | None = None
+        self.seen, self.seq, self.ends = "", 0, 0
+        entry = make_entry(soft=10_000, hard=10_000)
+        entry.log = Place(0, 0)
+        table = self.shops[0].table
+        table.accept(entry)
+        table.admit(entry, "short", 1)
+        self.show(table.acknowledge(entry))
+        self.arrive()
+
+    def show(self, items: list[Item]) -> None:
+        for item in items:
+            self.outbox.put(item)
+
+    def hear(self, shop: Shop, reply: Reply) -> list[Item]:
+        if isinstance(reply, ReplyDelta):
+            return shop.table.delta(reply, 2)
+        entry = shop.table.get(reply.request_id)
+        return shop.table.finish(entry, reply, 3) if entry is not None else []
+
+    @rule(data=st.data())
+    def write(self, data: st.DataObject) -> None:
+        """A worker writes on, or again; a delta may be lost."""
+        start = data.draw(st.integers(0, len(self.text)))
+        stop = data.draw(st.integers(start, len(self.text)))
+        self.log.append(delta(self.text[start:stop], start))
+
+    @rule()
+    def end(self) -> None:
+        self.log.append(done(self.text))
+
+    @rule(shop=st.integers(0, 1), records=st.integers(1, 5))
+    def follow(self, shop: int, records: int) -> None:
+        reader = self.shops[shop]
+        for reply in self.log[reader.read : reader.read + records]:
+            entry = reader.table.get(reply.request_id)
+            items = self.hear(reader, reply)
+            if shop == self.at and entry is not None and entry.connection_id == self.connection:
+                self.show(items)
+        reader.read = min(len(self.log), reader.read + records)
+
+    @rule()
+    def arrive(self) -> None:
+        """All that was written to the socket reaches the client."""
+        for message in self.outbox.take(0.0):
+            if isinstance(message, ResponseCreated):
+                assert self.seen == "", "no text is told twice"
+            elif isinstance(message, ResponseDelta):
+                assert (message.seq, message.offset) == (self.seq, len(self.seen))
+                self.seen += message.delta
+                self.seq += 1
+            elif isinstance(message, ResponseDone):
+                assert message.response.output_text == self.seen == self.text
+                self.ends += 1
+            self.cursor = getattr(message, "cursor", self.cursor)
+
+    @rule(shop=st.integers(0, 1), lost=st.booleans())
+    def move(self, shop: int, lost: bool) -> None:
+        """The socket breaks, with what it held or after that has arrived; the client comes back here or there. A
+        gateway that does not know the answer reads the log from its beginning."""
+        if not lost:
+            self.arrive()
+        self.outbox = Outbox()
+        self.shops[self.at].table.detach(self.connection)
+        self.at, self.connection = shop, f"c{self.num_connections}"
+        self.num_connections += 1
+        assert self.cursor is not None
+        open_ = SEAL.read(self.cursor)
+        assert open_ is not None
+        self.outbox.begin(SEAL, open_, 0.0)
+        for each in open_:
+            reader = self.shops[shop]
+            entry = reader.table.get_any(each.response_id)
+            if entry is None:
+                reader.table.adopt(each, SESSION, self.connection, 2)
+                reader.read = 0
+            else:
+                self.show(reader.table.resume(entry, self.connection, each))
+
+    @rule(shop=st.integers(0, 1))
+    def die(self, shop: int) -> None:
+        """Its process is another one; its client, if it has one, comes back to it or the other."""
+        self.shops[shop] = Shop(read=len(self.log))
+        if shop == self.at:
+            self.move(1 - shop, lost=True)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "text"):
+            return
+        self.end()
+        self.follow(self.at, 10_000)
+        self.arrive()
+        assert (self.seen, self.ends) == (self.text, 1)
+
+
+TestResuming = Resuming.TestCase
+TestResuming.settings = settings(max_examples=200, stateful_step_count=30)

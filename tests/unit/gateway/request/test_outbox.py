@@ -1,0 +1,234 @@
+"""What waits for a client keeps its order, loses nothing, and is told from its beginning when it is told again."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.request.cursor import CursorKey, Told, checksum, digest_of
+from gateway.request.outbox import Opened, Outbox, Shown
+from shared.wire.messages import (
+    Ping,
+    Response,
+    ResponseCreated,
+    ResponseDelta,
+    ResponseDone,
+    ServerMessage,
+    Timings,
+    Usage,
+)
+
+SEAL = CursorKey(b"secret").seal("t", "s")
+NAMES = {letter: f"resp_{number:024x}" for number, letter in enumerate("rabc")}
+
+
+def outbox() -> Outbox:
+    empty = Outbox()
+    empty.begin(SEAL, (), 0.0)
+    return empty
+
+
+def told(text: str = "", *, seq: int = 0, letter: str = "r") -> Told:
+    """So much of an answer was told, in so many deltas."""
+    return Told(
+        digest=digest_of(NAMES[letter]),
+        event_id="e",
+        bucket="short",
+        received_unix_ms=0,
+        first_token_ms=200,
+        deadline_ms=1_000,
+        log=None,
+        request=None,
+        seq=seq,
+        chars=len(text),
+        crc=checksum(text),
+    )
+
+
+def opened(letter: str = "r") -> Opened:
+    return Opened(ResponseCreated(response_id=NAMES[letter], event_id="e", bucket="short"), told(letter=letter), 0.0)
+
+
+def shown(offset: int, text: str, letter: str = "r") -> Shown:
+    return Shown(NAMES[letter], offset, text)
+
+
+def ended(text: str, letter: str = "r") -> Response:
+    return Response(
+        id=NAMES[letter],
+        status="completed",
+        reason="stop",
+        source="model",
+        output_text=text,
+        usage=Usage(),
+        timings=Timings(),
+    )
+
+
+def brief(messages: list[ServerMessage]) -> list[object]:
+    """Each by its letter and what it says, without its cursor."""
+    letters = {name: letter for letter, name in NAMES.items()}
+    said: list[object] = []
+    for message in messages:
+        if isinstance(message, ResponseCreated):
+            said.append(letters[message.response_id])
+        elif isinstance(message, ResponseDelta):
+            said.append((letters[message.response_id], message.seq, message.offset, message.delta))
+        elif isinstance(message, ResponseDone):
+            said.append((letters[message.response.id], message.response.output_text))
+        else:
+            said.append(message)
+    return said
+
+
+def taken(*items: ServerMessage | Opened | Shown | Response) -> list[object]:
+    box = outbox()
+    for item in items:
+        box.put(item)
+    return brief(box.take(0.0))
+
+
+def cursors(messages: list[ServerMessage]) -> list[list[Told] | None]:
+    return [SEAL.read(getattr(message, "cursor", None) or "") for message in messages]
+
+
+def test_deltas_that_wait_are_merged_into_one() -> None:
+    box = outbox()
+    for item in (opened(), shown(0, "He"), shown(2, "y "), shown(4, "you")):
+        box.put(item)
+    assert (box.merged, box.size_chars) == (2, 7)
+    assert brief(box.take(0.0)) == ["r", ("r", 0, 0, "Hey you")]
+    assert not box
+    assert box.size_chars == 0
+
+
+def test_numbers_have_no_gap_across_writes() -> None:
+    box = outbox()
+    box.put(opened())
+    messages = []
+    for offset, text in enumerate("abc"):
+        box.put(shown(offset, text))
+        messages += box.take(0.0)
+    box.put(ended("abc"))
+    assert brief([*messages, *box.take(0.0)]) == [
+        "r",
+        ("r", 0, 0, "a"),
+        ("r", 1, 1, "b"),
+        ("r", 2, 2, "c"),
+        ("r", "abc"),
+    ]
+
+
+def test_answers_do_not_mix_and_other_messages_keep_their_place() -> None:
+    items = (opened("a"), opened("b"), shown(0, "1", "a"), Ping(), shown(0, "2", "b"), shown(1, "3", "a"))
+    assert taken(*items) == ["a", "b", ("a", 0, 0, "13"), Ping(), ("b", 0, 0, "2")]
+
+
+def test_an_answer_that_is_told_again_begins_anew_even_while_its_text_waits() -> None:
+    """A slow client repeats its event: the text that still waits belongs to the first telling."""
+    items = (opened(), shown(0, "ab"), opened(), shown(0, "ab"), shown(2, "c"), ended("abc"))
+    assert taken(*items) == ["r", ("r", 0, 0, "ab"), "r", ("r", 0, 0, "abc"), ("r", "abc")]
+
+
+def test_an_end_is_told_to_a_client_that_was_told_nothing_of_its_answer() -> None:
+    assert taken(ended("abc")) == [("r", "abc")]
+
+
+def test_what_waits_counts_the_text_that_is_to_be_written() -> None:
+    box = outbox()
+    box.put(shown(0, "ab"))
+    box.put(ended("ab"))
+    assert box.size_chars == 4
+    assert bool(box)
+
+
+def test_each_cursor_says_what_has_left_of_every_open_answer() -> None:
+    box = outbox()
+    for item in (opened("a"), shown(0, "xy", "a"), opened("b"), shown(0, "z", "b")):
+        box.put(item)
+    first = box.take(0.0)
+    for item in (shown(2, "!", "a"), ended("xy!", "a"), ended("z", "b")):
+        box.put(item)
+    assert cursors([*first, *box.take(0.0)]) == [
+        [told(letter="a")],
+        [told("xy", seq=1, letter="a")],
+        [told("xy", seq=1, letter="a"), told(letter="b")],
+        [told("xy", seq=1, letter="a"), told("z", seq=1, letter="b")],
+        [told("xy!", seq=2, letter="a"), told("z", seq=1, letter="b")],
+        [told("z", seq=1, letter="b")],
+        [],
+    ]
+
+
+def test_a_client_that_comes_back_is_told_on_from_where_it_was() -> None:
+    box = Outbox()
+    box.begin(SEAL, [told("xy", seq=1, letter="a"), told("z", seq=1, letter="b")], 0.0)
+    box.put(shown(2, "!", "a"))
+    box.put(ended("z", "b"))
+    messages = box.take(0.0)
+    assert brief(messages) == [("a", 1, 2, "!"), ("b", "z")]
+    assert cursors(messages) == [
+        [told("xy!", seq=2, letter="a"), told("z", seq=1, letter="b")],
+        [told("xy!", seq=2, letter="a")],
+    ]
+
+
+def test_of_an_answer_that_is_let_go_nothing_is_told_and_others_keep_their_place() -> None:
+    box = outbox()
+    for item in (
+        opened("a"),
+        opened("b"),
+        shown(0, "12", "a"),
+        shown(0, "3", "b"),
+        ended("12", "a"),
+        shown(1, "4", "b"),
+        ended("34", "b"),
+    ):
+        box.put(item)
+    box.let_go(NAMES["a"])
+    assert box.size_chars == 4
+    messages = box.take(0.0)
+    assert brief(messages) == ["b", ("b", 0, 0, "34"), ("b", "34")]
+    assert cursors(messages) == [[told(letter="b")], [told("34", seq=1, letter="b")], []]
+
+
+def test_a_cursor_says_how_old_its_answers_are() -> None:
+    """Those that its client came back with, too: of their age by then."""
+    box = Outbox()
+    known = told(letter="a")
+    known.age_ms = 300
+    box.begin(SEAL, [known], 1_000.0)
+    box.put(Opened(ResponseCreated(response_id=NAMES["b"], event_id="e", bucket="short"), told(letter="b"), 1_100.0))
+    (message,) = box.take(1_250.9)
+    assert [[each.age_ms for each in told_ or ()] for told_ in cursors([message])] == [[550, 150]]
+
+
+PIECES = st.lists(
+    st.tuples(st.sampled_from("abc"), st.text("xy你", min_size=1, max_size=3), st.booleans()), max_size=30
+)
+
+
+@given(PIECES)
+def test_whenever_it_is_written_each_text_arrives_whole_and_in_order(pieces: list[tuple[str, str, bool]]) -> None:
+    box, said, got, seqs = outbox(), dict.fromkeys("abc", ""), dict.fromkeys("abc", ""), dict.fromkeys("abc", 0)
+    letters = {name: letter for letter, name in NAMES.items()}
+    for letter in "abc":
+        box.put(opened(letter))
+
+    def write() -> None:
+        for message in box.take(0.0):
+            if isinstance(message, ResponseDelta):
+                letter = letters[message.response_id]
+                assert (message.seq, message.offset) == (seqs[letter], len(got[letter]))
+                got[letter] += message.delta
+                seqs[letter] += 1
+                open_ = SEAL.read(message.cursor)
+                assert open_ is not None
+                assert told(got[letter], seq=seqs[letter], letter=letter) in open_
+
+    for letter, text, written in pieces:
+        box.put(shown(len(said[letter]), text, letter))
+        said[letter] += text
+        assert box.size_chars == sum(map(len, said.values())) - sum(map(len, got.values()))
+        if written:
+            write()
+    write()
+    assert got == said

@@ -1,0 +1,72 @@
+"""What admission learns from the replies."""
+
+import msgspec
+import pytest
+
+from gateway.admission.control import Admission, AdmissionPolicy
+from gateway.serving.gatekeeper import Gatekeeper
+from shared.process.clock import now_unix_ms
+from shared.settings import Settings
+from shared.wire.deadline import Deadline
+from shared.wire.messages import WorkerReport
+from tests.unit.gateway.request.test_inflight import R1, delta, done
+
+
+def gatekeeper() -> Gatekeeper:
+    """It has sent one request to the workers, at 0 ms."""
+    keeper = Gatekeeper(Admission(AdmissionPolicy.of(Settings())))
+    deadline = Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000)
+    decision = keeper.admission.decide(R1, "demo", "short", deadline, partition=0, received_unix_ms=0, now_unix_ms=0)
+    assert decision.light is None
+    return keeper
+
+
+def test_a_workers_first_word_is_measured() -> None:
+    keeper = gatekeeper()
+    for reply in (delta("Hi"), done("Hi")):
+        keeper.heard(reply, 50)
+    assert keeper.admission.breaker.words == 1
+
+
+def test_a_gateways_own_end_in_the_log_says_nothing_of_the_workers() -> None:
+    """Else a fallback would pass for the word of a worker that hangs."""
+    keeper = gatekeeper()
+    end = done("Within 5 days.")
+    keeper.heard(msgspec.structs.replace(end, origin="gateway"), 50)
+    assert keeper.admission.breaker.words == 0
+    keeper.heard(done(""), 60)
+    assert keeper.admission.breaker.words == 1
+
+
+def report(name: str, *, behind_ms: float = 0.0) -> WorkerReport:
+    return WorkerReport(worker_id=name, unix_ms=int(now_unix_ms() - behind_ms), buckets=("short",), slots=8, running=0)
+
+
+def test_a_worker_is_told_of_when_it_comes_and_when_it_leaves(capsys: pytest.CaptureFixture[str]) -> None:
+    """Once each, however often it reports."""
+    keeper = gatekeeper()
+    for said in (report("w1"), report("w1"), report("w1"), None, None):
+        keeper.reported("w1", said)
+    told = capsys.readouterr().out
+    assert (told.count("worker_found"), told.count("worker_left")) == (1, 1)
+
+
+def test_who_falls_silent_is_told_of_though_others_report_on(capsys: pytest.CaptureFixture[str]) -> None:
+    keeper = gatekeeper()
+    keeper.reported("w1", report("w1"))
+    later = now_unix_ms() + 10_000
+    keeper.admission.fleet.observe(report("w2"), later)
+    keeper.forget_silent(later)
+    said = capsys.readouterr().out
+    assert said.count("worker_silent") == 1
+    assert "w1" in said.partition("worker_silent")[2]
+
+
+def test_a_worker_that_left_and_came_back_is_told_of_its_clock_again(capsys: pytest.CaptureFixture[str]) -> None:
+    keeper = gatekeeper()
+    for _ in range(2):
+        keeper.reported("w1", report("w1", behind_ms=60_000))
+    assert capsys.readouterr().out.count("clocks_differ") == 1
+    keeper.reported("w1", None)
+    keeper.reported("w1", report("w1", behind_ms=60_000))
+    assert capsys.readouterr().out.count("clocks_differ") == 1

@@ -1,0 +1,350 @@
+"""What the gateway makes of what clients, workers and the clock do, one after the other or in one breath."""
+
+import asyncio
+
+import pytest
+
+from gateway.request.cursor import CursorKey, Place, Told, checksum, digest_of, response_id
+from gateway.request.entry import Entry
+from gateway.session.connection import put_all
+from shared.process.clock import now_unix_ms
+from shared.wire.messages import (
+    Adopt,
+    Cancel,
+    ErrorEvent,
+    ResponseCancel,
+    ResponseCreate,
+    ResponseCreated,
+    Resume,
+    SessionCreated,
+    SessionDelete,
+    SessionStart,
+    WorkerReport,
+)
+from shared.wire.partitioner import partition_of
+from shared.wire.topics import BROADCAST_PARTITION, session_key
+from tests.support.fakes.gateways import (
+    LONG,
+    MINUTE_MS,
+    TOPICS,
+    Edge,
+    FakeConnection,
+    FakeProducer,
+    SlowTokenizer,
+    delta,
+    done,
+    quiet,
+    until,
+)
+
+START = SessionStart(session_id="s")
+QUESTION = "How do I return an item?"
+
+
+@pytest.fixture
+def edge() -> Edge:
+    return Edge()
+
+
+def asks(event_id: str) -> ResponseCreate:
+    return ResponseCreate(event_id=event_id, input=QUESTION)
+
+
+def entry_of(edge: Edge, event_id: str) -> Entry:
+    found = edge.gateway.inflight.find("demo", "s", event_id)
+    assert found is not None
+    return found
+
+
+def name_of(event_id: str) -> str:
+    return response_id("demo", "s", event_id, QUESTION)
+
+
+# --- which worker gets it
+
+
+async def test_a_session_is_admitted_by_the_worker_that_will_get_it_and_its_request_goes_there() -> None:
+    """One worker has no time before the deadline; it is tried once all the same."""
+    edge = Edge(FakeProducer(num_partitions=2), admits=True)
+    for number, first_token_ms in enumerate((10.0 * MINUTE_MS, 50.0)):
+        reads = WorkerReport(
+            worker_id=f"w{number}",
+            unix_ms=now_unix_ms(),
+            buckets=("short",),
+            slots=8,
+            first_token_ms={"short": first_token_ms},
+            partitions={"short": (number,)},
+        )
+        edge.gateway.gatekeeper.reported(reads.worker_id, reads)
+    sessions = [f"s{number}" for number in range(8)]
+    for session in sessions:
+        await edge.connect().say(SessionStart(session_id=session), asks("e"))
+    await quiet()
+    sent = edge.producer.of(TOPICS.requests("short"))
+    assert all(record.partition == partition_of(record.key or b"", 2) for record in sent)
+    at_the_idle = [key for key in (session_key("demo", session) for session in sessions) if partition_of(key, 2)]
+    assert 0 < len(at_the_idle) < len(sessions)
+    assert [record.key for record in sent if record.partition == 1] == at_the_idle
+    assert len(sent) == len(at_the_idle) + 1
+
+
+# --- an answer is adopted
+
+
+async def adopting(edge: Edge, *, text: str = "", soft_ms: int = 0, asked_ms_ago: int = 1_000) -> FakeConnection:
+    """A client that comes with an answer which another gateway began, and has so much of it. Its soft deadline comes
+    that long from now."""
+    now = int(now_unix_ms())
+    told = Told(
+        digest=digest_of(name_of("e")),
+        event_id="e",
+        bucket="short",
+        received_unix_ms=now - asked_ms_ago,
+        first_token_ms=asked_ms_ago + soft_ms,
+        deadline_ms=MINUTE_MS,
+        log=Place(1, 0),
+        request=Place(0, 7),
+        chars=len(text),
+        crc=checksum(text),
+    )
+    cursor = CursorKey(b"secret").seal("demo", "s").write([told])
+    client = await edge.connect().say(SessionStart(session_id="s", resume=Resume(cursor=cursor)))
+    await quiet()
+    return client
+
+
+async def test_whoever_asks_again_too_late_for_the_first_token_hears_from_the_faq_at_once(edge: Edge) -> None:
+    """Another gateway has shown text, of which nothing stands in the log, and the hard deadline is a minute away."""
+    client = await adopting(edge, text="Within", soft_ms=-500)
+    assert not client.ends
+    await client.say(asks("e"))
+    await until(lambda: client.ends, limit_s=0.5)  # by itself the alarm rings after a second
+    assert [end.source for end in client.ends] == ["faq"]
+
+
+async def test_the_question_of_an_adopted_request_is_there_before_its_deadline(edge: Edge) -> None:
+    """Its record may be long in coming, and the deadline waits for nobody."""
+    edge.questions.stands = "When does delivery come?"
+    client = await adopting(edge, soft_ms=MINUTE_MS)
+    assert entry_of(edge, "e").input == "When does delivery come?"
+    assert not client.ends
+
+
+async def test_of_an_answer_that_has_begun_in_the_log_nobody_reads_the_question(edge: Edge) -> None:
+    edge.questions.stands = "When does delivery come?"
+    edge.follower.stands = [delta(name_of("e"), "Within 30")]
+    await adopting(edge, text="Within", soft_ms=MINUTE_MS)
+    assert entry_of(edge, "e").text == "Within 30"
+    assert not entry_of(edge, "e").input
+
+
+async def test_while_the_question_is_read_the_worker_may_still_answer_it(edge: Edge) -> None:
+    """The soft deadline has come and the FAQ is to answer; then the log has text after all."""
+    edge.questions.come.clear()
+    client = await adopting(edge, soft_ms=-1)
+    await until(lambda: entry_of(edge, "e").fallback)
+    await quiet()
+    edge.gateway.replied([delta(name_of("e"), "Within 30")])
+    edge.questions.come.set()
+    await quiet()
+    assert edge.cancelled == []
+    assert not client.ends
+    assert entry_of(edge, "e").fallback is None
+    edge.gateway.replied([done(name_of("e"), "Within 30 days.")])
+    await quiet()
+    assert [(end.source, end.output_text) for end in client.ends] == [("model", "Within 30 days.")]
+    assert edge.cancelled == []
+
+
+async def test_a_question_that_is_asked_again_while_it_is_read_is_not_forgotten(edge: Edge) -> None:
+    edge.questions.come.clear()
+    client = await adopting(edge, soft_ms=-1)
+    await until(lambda: entry_of(edge, "e").fallback)
+    await client.say(asks("e"))
+    edge.questions.come.set()
+    await until(lambda: client.ends)
+    assert [end.source for end in client.ends] == ["faq"]
+
+
+async def test_at_the_last_moment_no_question_is_waited_for(edge: Edge) -> None:
+    """Its record cannot be read; the answer's end is due all the same."""
+    edge.questions.come.clear()
+    await adopting(edge, soft_ms=MINUTE_MS)
+    entry, question = entry_of(edge, "e"), edge.gateway.resumption.question
+    waiting = asyncio.ensure_future(question(entry, entry.latest_unix_ms - 10_000))
+    at_once = asyncio.ensure_future(question(entry, entry.latest_unix_ms))
+    await quiet()
+    assert (at_once.done(), waiting.done()) == (True, False)
+    assert await at_once == ""
+    edge.questions.come.set()
+    await waiting
+
+
+async def test_once_the_faq_has_answered_the_worker_is_told_to_stop(edge: Edge) -> None:
+    edge.questions.come.clear()
+    client = await adopting(edge, soft_ms=-1)
+    await until(lambda: entry_of(edge, "e").fallback)
+    await quiet()
+    assert edge.cancelled == []
+    edge.questions.come.set()
+    await quiet()
+    assert [end.source for end in client.ends] == ["busy"], "there is no question to look up"
+    stopped = [told for told in edge.notices if isinstance(told, Cancel)]
+    assert {told.request_id for told in stopped} == {name_of("e")}
+    assert {told.reply_partition for told in stopped} == {0, 1}, "it may be written for both"
+
+
+async def test_the_worker_that_has_an_answer_tells_it_where_its_client_is_and_nobody_reads_the_log() -> None:
+    edge = Edge(word_s=0.05)
+    edge.follower.stands = [delta(name_of("e"), "Within 30 days of that")]
+    client = await adopting(edge, text="Within", soft_ms=MINUTE_MS)
+    (told,) = edge.notices
+    entry = entry_of(edge, "e")
+    assert told == Adopt(request_id=name_of("e"), reply_partition=0, created_unix_ms=entry.asked_unix_ms)
+    edge.gateway.replied([delta(name_of("e"), "Within 30 ")])
+    await until(lambda: entry.promised is None)
+    assert (entry.text, entry.input) == ("Within 30 ", "")
+    edge.gateway.replied([delta(name_of("e"), "days.", 10), done(name_of("e"), "Within 30 days.")])
+    assert [end.output_text for end in client.ends] == ["Within 30 days."]
+
+
+async def test_a_worker_that_has_no_text_yet_is_heard_too() -> None:
+    edge = Edge(word_s=0.05)
+    edge.follower.stands = [delta(name_of("e"), "Within 30 days")]
+    await adopting(edge, soft_ms=MINUTE_MS)
+    edge.gateway.replied([delta(name_of("e"), "")])
+    entry = entry_of(edge, "e")
+    await until(lambda: entry.promised is None)
+    assert entry.text == ""
+
+
+async def test_an_answer_that_no_worker_tells_of_is_read_from_the_log() -> None:
+    edge = Edge(word_s=0.05)
+    edge.follower.stands = [delta(name_of("e"), "Within 30 days")]
+    await adopting(edge, soft_ms=MINUTE_MS)
+    await until(lambda: entry_of(edge, "e").promised is None)
+    assert entry_of(edge, "e").text == "Within 30 days"
+
+
+async def test_while_kafka_is_known_to_be_away_the_faq_answers_at_once(edge: Edge) -> None:
+    """No deadline is waited for."""
+    edge.kafka_is_away = True
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    assert [end.source for end in client.ends] == ["faq"]
+    assert entry_of(edge, "e").fallback == "broker"
+    assert edge.producer.published == []
+
+
+# --- one question after the other
+
+
+async def test_a_short_question_does_not_overtake_the_long_one_before_it(edge: Edge) -> None:
+    """Which is counted on a thread. Another session does not wait for it."""
+    counter = edge.gateway.tokenizer = SlowTokenizer()  # type: ignore[assignment]
+    client = await edge.connect().say(START, ResponseCreate(event_id="long", input=LONG), asks("short"))
+    other = await edge.connect().say(SessionStart(session_id="t"), asks("other"))
+    await until(counter.asked.is_set)
+    await quiet()
+    assert [asked.session_id for asked in edge.asked] == ["t"]
+    assert isinstance(other.heard[-1], ResponseCreated)
+    counter.counted.set()
+    await until(lambda: len(edge.asked) == 3)
+    assert [asked.input for asked in edge.asked[1:]] == [LONG, QUESTION]
+    await quiet()
+    assert [message.event_id for message in client.heard if isinstance(message, ResponseCreated)] == ["long", "short"]
+
+
+async def test_who_stands_in_line_is_still_answered_by_the_deadline(edge: Edge) -> None:
+    counter = edge.gateway.tokenizer = SlowTokenizer()  # type: ignore[assignment]
+    hasty = ResponseCreate(event_id="short", input=QUESTION, first_token_ms=1)
+    client = await edge.connect().say(START, ResponseCreate(event_id="long", input=LONG), hasty)
+    await until(lambda: client.ends)
+    assert [(end.id, end.source) for end in client.ends] == [(name_of("short"), "faq")]
+    counter.counted.set()
+    await until(lambda: edge.asked)
+    await quiet()
+    assert [asked.input for asked in edge.asked] == [LONG]
+
+
+# --- two sockets of one session
+
+
+async def test_answers_that_go_from_socket_to_socket_leave_no_cursor_behind(edge: Edge) -> None:
+    """However often they do, what is open stands in one cursor, and a client goes on from it."""
+    sockets = [await edge.connect().say(START) for _ in range(2)]
+    for number in range(12):
+        here, there = sockets[number % 2], sockets[(number + 1) % 2]
+        await here.say(asks(f"e{number}"))
+        await quiet()
+        await there.say(asks(f"e{number}"))
+        edge.gateway.replied([done(name_of(f"e{number}"), "Yes.")] if number % 3 else [])
+    for client in sockets:
+        await client.say(asks("last"))
+        await quiet()
+        edge.gateway.replied([delta(name_of("last"), "In ")])
+        back = await edge.connect().say(SessionStart(session_id="s", resume=Resume(cursor=client.cursor)))
+        assert [message.recovered for message in back.heard if isinstance(message, SessionCreated)] == [True]
+        assert len(CursorKey(b"secret").seal("demo", "s").read(client.cursor) or ()) <= 4
+
+
+async def test_no_socket_takes_more_answers_over_than_it_may_ask_for(edge: Edge) -> None:
+    first, second = [await edge.connect().say(START) for _ in range(2)]
+    for number in range(6):
+        await first.say(asks(f"e{number}"))
+        await quiet()
+        await second.say(asks(f"e{number}"))
+    errors = [message for message in second.heard if isinstance(message, ErrorEvent)]
+    assert [(error.event_id, error.error.code) for error in errors] == [
+        ("e4", "too_many_inflight"),
+        ("e5", "too_many_inflight"),
+    ]
+    assert (first.num_inflight, second.num_inflight) == (2, 4)
+
+
+async def test_a_socket_that_an_answer_has_left_is_told_nothing_more_of_it(edge: Edge) -> None:
+    """Not even what waited for it to read."""
+    slow, quick = [await edge.connect().say(START) for _ in range(2)]
+    await slow.say(asks("e"))
+    await quiet()
+    put_all(slow, edge.gateway.inflight.delta(delta(name_of("e"), "Within "), 0.0))
+    heard = len(slow.heard)
+    await quick.say(asks("e"))
+    edge.gateway.replied([done(name_of("e"), "Within 30 days.")])
+    slow.flush()
+    assert slow.heard[heard:] == []
+    assert [end.output_text for end in quick.ends] == ["Within 30 days."]
+
+
+# --- a client does not want an answer any more
+
+
+@pytest.mark.parametrize("named", ["response_id", "target_event_id"])
+async def test_a_cancel_that_comes_just_after_the_end_is_no_error(edge: Edge, named: str) -> None:
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    edge.gateway.replied([done(name_of("e"), "Within 30 days.")])
+    await client.say(ResponseCancel(**{named: name_of("e") if named == "response_id" else "e"}))
+    assert [end.status for end in client.ends] == ["completed"]
+    assert not any(isinstance(message, ErrorEvent) for message in client.heard)
+
+
+async def test_an_erasure_is_written_where_all_read_and_a_cancel_where_the_worker_does_that_has_the_request() -> None:
+    """Whatever number of partitions the topics have by now."""
+    edge = Edge(FakeProducer(num_partitions=3))
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    await client.say(ResponseCancel(target_event_id="e"), SessionDelete())
+    await quiet()
+    (request,), (cancel,), (erasure,) = map(
+        edge.producer.of, (TOPICS.requests("short"), TOPICS.cancels, TOPICS.erasures)
+    )
+    assert (cancel.key, cancel.partition) == (request.key, request.partition) == (b"demo/s", partition_of(b"demo/s", 3))
+    assert erasure.partition == BROADCAST_PARTITION
+
+
+@pytest.mark.parametrize("event_id", ["never", None])
+async def test_a_cancel_of_nothing_is_an_error_of_what_it_named(edge: Edge, event_id: str | None) -> None:
+    client = await edge.connect().say(START, ResponseCancel(response_id="resp_never", target_event_id=event_id))
+    (error,) = [message for message in client.heard if isinstance(message, ErrorEvent)]
+    assert (error.error.code, error.event_id) == ("unknown_response", event_id)

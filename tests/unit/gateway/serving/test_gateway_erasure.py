@@ -1,0 +1,250 @@
+"""A conversation is erased, here or elsewhere: nothing of it is told again, and what is asked next is answered."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import REGISTRY
+
+from gateway.request.cursor import response_id
+from gateway.request.entry import Entry
+from shared.conversation.session_key import SessionKey
+from shared.process.clock import now_unix_ms
+from shared.wire.messages import (
+    Erase,
+    ErrorEvent,
+    ReplyDone,
+    ResponseCreate,
+    ResponseDelta,
+    Resume,
+    SessionDelete,
+    SessionDeleted,
+    SessionStart,
+)
+from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, delta, done, quiet
+
+START = SessionStart(session_id="s")
+QUESTION = "How do I return an item?"
+SESSION = SessionKey("demo", "s")
+
+
+@pytest.fixture
+def edge() -> Edge:
+    return Edge()
+
+
+def asks(event_id: str) -> ResponseCreate:
+    return ResponseCreate(event_id=event_id, input=QUESTION)
+
+
+def name_of(event_id: str, generation: int = 0) -> str:
+    return response_id("demo", "s", event_id, QUESTION, generation)
+
+
+def entry_of(edge: Edge, event_id: str) -> Entry:
+    found = edge.gateway.inflight.find("demo", "s", event_id)
+    assert found is not None
+    return found
+
+
+def but(end: ReplyDone, **changed: Any) -> ReplyDone:
+    return msgspec.structs.replace(end, **changed)
+
+
+def ends(client: FakeConnection) -> list[tuple[str, str]]:
+    return [(end.status, end.output_text) for end in client.ends]
+
+
+def deltas(client: FakeConnection) -> list[str]:
+    return [message.delta for message in client.heard if isinstance(message, ResponseDelta)]
+
+
+def dropped(why: str) -> float:
+    return REGISTRY.get_sample_value("replyline_gateway_replies_dropped_total", {"why": why}) or 0.0
+
+
+def comes_back(client: FakeConnection) -> SessionStart:
+    return SessionStart(session_id="s", resume=Resume(cursor=client.cursor))
+
+
+async def test_an_erasure_counts_from_the_moment_at_which_it_is_asked_for(edge: Edge) -> None:
+    """In one breath: what was asked before is cancelled; what is asked after is of the conversation that begins."""
+    client = await edge.connect().say(START, asks("before"), SessionDelete(), asks("after"))
+    await quiet()
+    assert [(end.id, end.status) for end in client.ends] == [(name_of("before"), "cancelled")]
+    assert any(isinstance(message, SessionDeleted) for message in client.heard)
+    generation = edge.history.generations[SESSION]
+    assert (edge.asked[-1].id, edge.asked[-1].generation) == (name_of("after", generation), generation)
+    edge.gateway.replied([done(name_of("after", generation), "Within 30 days.")])
+    assert client.ends[-1].output_text == "Within 30 days."
+
+
+async def test_what_the_first_computation_still_says_is_not_the_second_ones_answer(edge: Edge) -> None:
+    """The same event with the same text: its replies bear the id that it had in the conversation that was erased."""
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    edge.gateway.replied([delta(name_of("e"), "A secret")])
+    await client.say(SessionDelete(), asks("e"))
+    await quiet()
+    heard, counted = len(client.heard), dropped("erased")
+    edge.gateway.replied([delta(name_of("e"), " is", 8), done(name_of("e"), "A secret is told.")])
+    assert client.heard[heard:] == []
+    assert dropped("erased") == counted + 2
+    edge.gateway.replied([done(entry_of(edge, "e").response_id, "Within 30 days.")])
+    assert ends(client) == [("cancelled", "A secret"), ("completed", "Within 30 days.")]
+
+
+async def test_what_was_cancelled_stands_in_the_log_without_its_text(edge: Edge) -> None:
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    edge.gateway.replied([delta(name_of("e"), "A secret")])
+    await client.say(SessionDelete())
+    await quiet()
+    (written,) = edge.producer.of(TOPICS.replies)
+    assert b"cancelled" in (written.value or b"")
+    assert b"secret" not in (written.value or b"")
+
+
+async def test_a_reply_of_another_session_is_nobodys(edge: Edge) -> None:
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    heard, counted = len(client.heard), dropped("session")
+    edge.gateway.replied([but(done(name_of("e"), "Another's."), session_id="t")])
+    assert client.heard[heard:] == []
+    assert dropped("session") == counted + 1
+
+
+async def test_without_redis_nothing_is_erased_and_nothing_ends(edge: Edge) -> None:
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    edge.history.away = True
+    await client.say(SessionDelete())
+    await quiet()
+    errors = [message.error.code for message in client.heard if isinstance(message, ErrorEvent)]
+    assert errors == ["history_unavailable"]
+    assert not any(isinstance(message, SessionDeleted) for message in client.heard)
+    edge.gateway.replied([done(name_of("e"), "Within 30 days.")])
+    assert ends(client) == [("completed", "Within 30 days.")]
+
+
+async def test_while_redis_is_away_a_request_goes_by_its_creation(edge: Edge) -> None:
+    """This gateway may not have heard of the last erasure."""
+    edge.history.away = True
+    await edge.connect().say(START, asks("e"))
+    await quiet()
+    assert [(asked.id, asked.generation) for asked in edge.asked] == [(name_of("e"), None)]
+
+
+async def test_what_workers_and_gateways_are_told_names_the_generation(edge: Edge) -> None:
+    """A later one than Redis had, whatever the clock says."""
+    edge.history.generations[SESSION] = ahead = int(now_unix_ms()) + 60_000
+    client = await edge.connect().say(START, SessionDelete())
+    await quiet()
+    assert edge.told_all == [Erase(tenant="demo", session_id="s", generation=ahead + 1)]
+    assert edge.history.generations[SESSION] == ahead + 1
+    assert any(isinstance(message, SessionDeleted) for message in client.heard)
+
+
+# --- erased at another gateway
+
+
+async def answered(edge: Edge) -> FakeConnection:
+    """A client that lost its socket in the middle of an answer, which has ended since."""
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    edge.gateway.replied([delta(name_of("e"), "Within 30")])
+    client.lose()
+    edge.gateway.replied([done(name_of("e"), "Within 30 days.")])
+    return client
+
+
+def erased(edge: Edge) -> int:
+    """In Redis; the generation that has begun."""
+    edge.history.generations[SESSION] = generation = int(now_unix_ms())
+    return generation
+
+
+async def test_who_comes_back_is_told_the_rest_of_what_nobody_has_erased(edge: Edge) -> None:
+    client = await answered(edge)
+    back = await edge.connect().say(comes_back(client))
+    assert deltas(back) == [" days."]
+    assert ends(back) == [("completed", "Within 30 days.")]
+
+
+async def test_text_that_is_held_is_not_told_again(edge: Edge) -> None:
+    client = await answered(edge)
+    erased(edge)
+    back = await edge.connect().say(comes_back(client))
+    await quiet()
+    assert (ends(back), deltas(back)) == ([("cancelled", "")], [])
+
+
+async def test_an_answer_that_is_still_written_ends_when_its_client_comes_back(edge: Edge) -> None:
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    edge.gateway.replied([delta(name_of("e"), "Within 30")])
+    client.lose()
+    erased(edge)
+    back = await edge.connect().say(comes_back(client))
+    await quiet()
+    assert ends(back) == [("cancelled", "")]
+    assert name_of("e") in edge.cancelled
+    assert back.num_inflight == len(edge.gateway.inflight) == 0
+
+
+async def test_it_ends_as_soon_as_the_erasure_is_heard_of(edge: Edge) -> None:
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    edge.gateway.replied([delta(name_of("e"), "Within 30")])
+    edge.gateway.erased(Erase(tenant="demo", session_id="s", generation=erased(edge)))
+    edge.gateway.replied([delta(name_of("e"), " days.", 9), done(name_of("e"), "Within 30 days.")])
+    assert (ends(client), deltas(client)) == ([("cancelled", "Within 30")], ["Within 30"])
+
+
+async def test_what_was_heard_is_known_when_redis_has_forgotten_it(edge: Edge) -> None:
+    client = await answered(edge)
+    generation = erased(edge)
+    edge.gateway.erased(Erase(tenant="demo", session_id="s", generation=generation))
+    edge.history.generations.clear()
+    back = await edge.connect().say(comes_back(client), asks("e"))
+    await quiet()
+    assert (ends(back), deltas(back)) == ([("cancelled", "")], [])
+    assert edge.asked[-1].id == name_of("e", generation)
+
+
+async def test_a_question_asked_again_is_a_new_one_and_the_erased_answer_in_the_cursor_stays_one(edge: Edge) -> None:
+    client = await answered(edge)
+    generation = erased(edge)
+    await edge.connect().say(START, asks("e"))
+    await quiet()
+    assert [asked.id for asked in edge.asked] == [name_of("e"), name_of("e", generation)]
+    back = await edge.connect().say(comes_back(client), asks("e"))
+    await quiet()
+    assert ends(back) == [("cancelled", "")]
+    edge.gateway.replied([done(name_of("e", generation), "Within 30 days.")])
+    assert ends(back) == [("cancelled", ""), ("completed", "Within 30 days.")]
+    assert len(edge.asked) == 2
+
+
+async def test_another_conversations_erasure_and_an_older_one_end_nothing(edge: Edge) -> None:
+    generation = erased(edge)
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    for session_id, told in (("t", generation + 1), ("s", generation), ("s", generation - 1)):
+        edge.gateway.erased(Erase(tenant="demo", session_id=session_id, generation=told))
+    edge.gateway.replied([done(name_of("e", generation), "Within 30 days.")])
+    assert ends(client) == [("completed", "Within 30 days.")]
+
+
+# --- cancelled by somebody
+
+
+async def test_a_workers_word_that_it_was_cancelled_ends_nothing(edge: Edge) -> None:
+    """It is of an earlier cancel: of this gateway in another life, or of another, which tells the log itself."""
+    client = await edge.connect().say(START, asks("e"))
+    await quiet()
+    heard = len(client.heard)
+    edge.gateway.replied([but(done(name_of("e"), ""), status="cancelled", reason="client")])
+    assert client.heard[heard:] == []
+    edge.gateway.replied([done(name_of("e"), "Within 30 days.")])
+    assert ends(client) == [("completed", "Within 30 days.")]

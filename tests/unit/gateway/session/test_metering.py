@@ -1,0 +1,186 @@
+"""Whatever a client does that costs is charged before it is done; one too many is told, and not done."""
+
+from typing import Any
+
+import pytest
+
+from gateway.access.charges import Caller, Kind
+from gateway.session.metering import Metering
+from gateway.session.protocol import CloseCode, State
+from shared.wire.messages import (
+    ClientMessage,
+    ErrorEvent,
+    Feedback,
+    FeedbackRecorded,
+    HandoffRequest,
+    Pong,
+    ResponseCancel,
+    ResponseCreate,
+    Resume,
+    SessionCreated,
+    SessionDelete,
+    SessionDeleted,
+    SessionRefresh,
+    SessionStart,
+)
+from tests.support.fakes.gateways import TOPICS, Edge, quiet
+from tests.support.fakes.sessions import guarded, new
+from tests.support.tokens import gate, token
+
+START, NAMED = SessionStart(), SessionStart(session_id="s")
+ASK = ResponseCreate(event_id="e", input="How do I return an item?")
+PERSON, RATING = HandoffRequest(event_id="h"), Feedback(event_id="f", response_id="r", rating="up")
+WHO = Caller("demo", "s", address="192.0.2.7")
+
+
+@pytest.fixture
+def edge() -> Edge:
+    return Edge(people=True)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [(ASK, "ask"), (SessionDelete(), "delete"), (PERSON, "handoff"), (RATING, "feedback")],
+)
+async def test_each_message_that_costs_is_charged_here_and_at_all_gateways(
+    edge: Edge, message: ClientMessage, kind: Kind
+) -> None:
+    client = await edge.connect().say(NAMED)
+    await client.say(message)
+    await quiet()
+    assert edge.quotas.here == edge.quotas.shared == [("resume", WHO), (kind, WHO)]
+
+
+@pytest.mark.parametrize("start", [NAMED, SessionStart(resume=Resume(cursor="c"))])
+async def test_who_comes_back_is_charged_and_who_is_new_is_not(edge: Edge, start: SessionStart) -> None:
+    await edge.connect().say(START)
+    assert edge.quotas.here == []
+    await edge.connect().say(start)
+    assert [kind for kind, _ in edge.quotas.here] == ["resume"]
+
+
+async def test_what_costs_nothing_is_free(edge: Edge) -> None:
+    await edge.connect().say(START, Pong(), ResponseCancel(response_id="none"))
+    assert edge.quotas.here == edge.quotas.shared == []
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "event_id", "told"),
+    [
+        (ASK, "ask", "e", None),
+        (SessionDelete(), "delete", None, SessionDeleted),
+        (PERSON, "handoff", "h", None),
+        (RATING, "feedback", "f", FeedbackRecorded),
+    ],
+)
+async def test_one_too_many_is_told_and_nothing_of_it_is_done(
+    edge: Edge, message: ClientMessage, kind: Kind, event_id: str | None, told: type[Any] | None
+) -> None:
+    """The connection stays."""
+    edge.quotas.used_up = {kind}
+    client = await edge.connect().say(START, message)
+    await quiet()
+    (error,) = [each for each in client.heard if isinstance(each, ErrorEvent)]
+    assert (error.error.code, error.error.retryable, error.error.retry_after_ms) == ("rate_limited", True, 9)
+    assert error.event_id == event_id
+    assert not [each for each in client.heard if told is not None and isinstance(each, told)]
+    assert edge.producer.published == []
+    assert client.closed_with is None
+    assert len(edge.gateway.inflight) == 0
+
+
+async def test_who_comes_back_too_often_is_sent_away_and_may_come_again(edge: Edge) -> None:
+    """Its cursor is good the next time: nothing is lost, and it is not told that it has not recovered."""
+    edge.quotas.used_up = {"resume"}
+    client = await edge.connect().say(NAMED, ASK)
+    assert [type(each) for each in client.heard] == [ErrorEvent]
+    assert client.closed_with == CloseCode.INTERNAL
+    assert client.session.state is State.CLOSED
+    assert edge.producer.of(TOPICS.requests("short")) == []
+
+
+async def test_a_question_that_asks_for_a_person_costs_both(edge: Edge) -> None:
+    wish = ResponseCreate(event_id="e", input="Can I talk to a human?")
+    await edge.connect().say(NAMED, wish)
+    await quiet()
+    assert [kind for kind, _ in edge.quotas.shared] == ["resume", "ask", "handoff"]
+
+
+async def test_a_question_that_asks_for_a_person_too_often_is_refused(edge: Edge) -> None:
+    edge.quotas.used_up = {"handoff"}
+    client = await edge.connect().say(START, ResponseCreate(event_id="e", input="Can I talk to a human?"))
+    await quiet()
+    (error,) = [each for each in client.heard if isinstance(each, ErrorEvent)]
+    assert (error.event_id, error.error.code) == ("e", "rate_limited")
+
+
+class Keys:
+    """An identity provider's: what was to be checked with them."""
+
+    def __init__(self) -> None:
+        self.prepared: list[str] = []
+
+    async def prepare(self, text: str) -> None:
+        self.prepared.append(text)
+
+
+@pytest.fixture
+def keys(edge: Edge) -> Keys:
+    made: Any = Keys()
+    edge.gateway.metering = Metering(quotas=edge.gateway.metering.quotas, jwks=made)
+    keys: Keys = made
+    return keys
+
+
+async def test_a_token_is_charged_before_its_key_is_looked_for(edge: Edge, keys: Keys) -> None:
+    """Good or bad: it has to be checked to know."""
+    client = edge.connect()
+    client.session = new(gate=gate(), now=0)
+    await client.say(SessionStart(token="nonsense"))
+    assert [kind for kind, _ in edge.quotas.here] == ["token"]
+    assert keys.prepared == ["nonsense"]
+    assert client.closed_with == CloseCode.INVALID_TOKEN
+
+
+async def test_one_token_too_many_is_not_looked_at_and_its_client_may_come_again(edge: Edge, keys: Keys) -> None:
+    edge.quotas.used_up = {"token"}
+    client = await edge.connect().say(SessionStart(token="nonsense"))
+    assert [each.error.code for each in client.heard if isinstance(each, ErrorEvent)] == ["rate_limited"]
+    assert (keys.prepared, client.closed_with) == ([], CloseCode.INTERNAL)
+
+
+async def test_a_token_too_many_of_an_open_session_leaves_it_open(edge: Edge, keys: Keys) -> None:
+    client = edge.connect()
+    client.session = guarded()
+    edge.quotas.used_up = {"token"}
+    await client.say(SessionRefresh(token=token()))
+    assert [each.error.code for each in client.heard if isinstance(each, ErrorEvent)] == ["rate_limited"]
+    assert (keys.prepared, client.closed_with, client.session.state) == ([], None, State.OPEN)
+
+
+async def test_a_hello_whose_keys_are_fetched_beyond_the_hello_s_time_is_received(edge: Edge, keys: Keys) -> None:
+    """Whoever has said hello is not closed for the time that its keys take."""
+    client = edge.connect()
+    client.session = new(gate=gate(), now=0)
+    effects: list[object] = []
+
+    async def slowly(_: str) -> None:
+        effects.extend(client.session.tick(60_000))
+
+    keys.prepare = slowly  # type: ignore[method-assign]
+    await client.say(SessionStart(token="nonsense"))
+    assert effects == []
+
+
+async def test_a_caller_is_the_token_s_subject_and_its_address() -> None:
+    session = guarded(sub="alice", tenant="shop")
+    caller = session.caller
+    assert (caller.tenant, caller.subject, caller.address) == ("shop", "alice", "192.0.2.7")
+    assert caller.session_id == session.conversation_id
+
+
+async def test_who_has_a_token_and_is_let_in_is_told_so(edge: Edge, keys: Keys) -> None:
+    client = edge.connect()
+    client.session = new(gate=gate(), now=0)
+    await client.say(SessionStart(token=token(exp=2**33)))
+    assert [type(each) for each in client.heard] == [SessionCreated]

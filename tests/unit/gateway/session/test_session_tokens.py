@@ -1,0 +1,139 @@
+"""A session is opened by a token, belongs to its subject, and ends with it."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.access.identity import TokenGate
+from gateway.access.token_keys import KeySet
+from gateway.session.protocol import Ask, Begin, Close, CloseCode, Refuse, Send, State
+from shared.conversation.session_key import owned_session_id
+from shared.wire.fields import MAX_ID_CHARS, Identifier
+from shared.wire.messages import (
+    ClientMessage,
+    SessionClosing,
+    SessionDelete,
+    SessionRefresh,
+    SessionRefreshed,
+    SessionStart,
+)
+from tests.support.fakes.sessions import ASK, guarded, new, refused
+from tests.support.hostile.message_strategies import NAMES
+from tests.support.tokens import NOW_UNIX_MS, NOW_UNIX_S, RULES, gate, token
+
+
+def test_a_token_opens_the_session_and_says_whose_it_is() -> None:
+    session = new(now=NOW_UNIX_MS, gate=gate())
+    assert session.receive(SessionStart(token=token(tenant="shop"), session_id="mine"), NOW_UNIX_MS) == [
+        Begin(None, returns=True)
+    ]
+    assert session.created(recovered=False, replayed=0).expires_at == (NOW_UNIX_S + 60) * 1_000
+    assert (session.tenant, session.session_id) == ("shop", "mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "close"),
+    [
+        (None, "unauthorized", CloseCode.INVALID_TOKEN),
+        ("", "unauthorized", CloseCode.INVALID_TOKEN),
+        ("nonsense", "unauthorized", CloseCode.INVALID_TOKEN),
+        (token(aud="billing"), "unauthorized", CloseCode.INVALID_TOKEN),
+        (token(exp=NOW_UNIX_S - 60), "token_expired", CloseCode.TOKEN_EXPIRED),
+    ],
+)
+def test_without_a_good_token_the_session_is_refused_and_closed(text: str | None, code: str, close: int) -> None:
+    session = new(now=NOW_UNIX_MS, gate=gate())
+    refuse, closing = session.receive(SessionStart(token=text), NOW_UNIX_MS)
+    assert isinstance(refuse, Refuse)
+    assert (refuse.error.code, refuse.error.kind) == (code, "authentication_error")
+    assert closing == Close(close, code)
+    assert session.state is State.CLOSED
+    assert session.receive(SessionStart(token=token()), NOW_UNIX_MS) == []
+
+
+def test_while_the_keys_cannot_be_read_the_client_is_to_come_back() -> None:
+    unread = TokenGate(RULES, KeySet(complete=False))
+    session = new(now=NOW_UNIX_MS, gate=unread)
+    _, closing = session.receive(SessionStart(token=token("RS256")), NOW_UNIX_MS)
+    assert closing == Close(CloseCode.INTERNAL, "keys_unavailable")
+
+
+def test_a_session_of_one_name_is_another_for_each_subject() -> None:
+    """In every way that the rest of the gateway and the workers know a conversation by."""
+    sessions = [guarded(**who) for who in ({}, {"sub": "bob"}, {"tenant": "shop"}, {"tenant": "shop", "sub": "bob"})]
+    assert {session.session_id for session in sessions} == {"mine"}
+    assert len({(session.tenant, session.conversation_id) for session in sessions}) == 4
+    assert guarded().conversation_id == sessions[0].conversation_id
+
+
+@given(st.text(min_size=1), st.text(min_size=1), NAMES, NAMES)
+def test_no_two_subjects_share_a_conversation(one: str, other: str, session: str, another: str) -> None:
+    names = {owned_session_id(who, which) for who in {one, other} for which in {session, another}}
+    assert len(names) == len({one, other}) * len({session, another})
+    for name in names:
+        assert len(name) == MAX_ID_CHARS
+        assert msgspec.convert(name, Identifier) == name
+
+
+def test_who_has_no_token_can_name_nobodys_conversation() -> None:
+    session = new()
+    owned = guarded().conversation_id
+    assert refused(lambda: session.receive(SessionStart(session_id=owned), 0)).param == "session_id"
+    session.receive(SessionStart(session_id="mine"), 0)
+    assert session.conversation_id == "mine"
+
+
+def test_the_session_ends_with_its_token() -> None:
+    session = guarded()
+    expires = (NOW_UNIX_S + 60) * 1_000
+    assert Close(CloseCode.TOKEN_EXPIRED, "the token has expired") not in session.tick(expires - 1)
+    closing, close = session.tick(expires)
+    assert isinstance(closing, Send)
+    assert isinstance(closing.message, SessionClosing)
+    assert closing.message.reason == "token_expired"
+    assert 0 <= closing.message.reconnect_after_ms < 1_000
+    assert close == Close(CloseCode.TOKEN_EXPIRED, "the token has expired")
+    assert session.tick(expires + 1) == []
+    assert session.receive(ASK, expires + 1) == []
+
+
+@pytest.mark.parametrize("message", [ASK, SessionDelete(), SessionRefresh(token=token(exp=NOW_UNIX_S + 999))])
+def test_nothing_is_carried_out_after_the_token_has_expired(message: ClientMessage) -> None:
+    """The clock's next tick may be a second away."""
+    effects = guarded().receive(message, (NOW_UNIX_S + 60) * 1_000)
+    assert [type(effect) for effect in effects] == [Send, Close]
+
+
+def test_a_newer_token_of_the_same_subject_lets_the_session_go_on() -> None:
+    session = guarded()
+    until = (NOW_UNIX_S + 600) * 1_000
+    effects = session.receive(SessionRefresh(token=token("EdDSA", exp=NOW_UNIX_S + 600)), NOW_UNIX_MS + 1)
+    assert effects == [Send(SessionRefreshed(expires_at=until))]
+    assert not any(isinstance(effect, Close) for effect in session.tick(until - 1))
+    assert isinstance(session.tick(until)[-1], Close)
+
+
+def test_an_older_token_does_not_shorten_the_session() -> None:
+    session = guarded(exp=NOW_UNIX_S + 600)
+    effects = session.receive(SessionRefresh(token=token(exp=NOW_UNIX_S + 60)), NOW_UNIX_MS)
+    assert effects == [Send(SessionRefreshed(expires_at=(NOW_UNIX_S + 600) * 1_000))]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        token(sub="bob", exp=NOW_UNIX_S + 999),
+        token(tenant="shop", exp=NOW_UNIX_S + 999),
+        token(exp=NOW_UNIX_S - 60),
+        "nonsense",
+        "",
+    ],
+)
+def test_a_token_that_does_not_fit_is_refused_and_the_session_stays_as_it_was(text: str) -> None:
+    session = guarded()
+    before = (session.identity, session.tenant, session.conversation_id)
+    assert refused(lambda: session.receive(SessionRefresh(token=text), NOW_UNIX_MS)).kind == "authentication_error"
+    assert (session.identity, session.tenant, session.conversation_id) == before
+    assert session.receive(ASK, NOW_UNIX_MS) == [Ask(ASK)]
+    assert isinstance(session.tick((NOW_UNIX_S + 60) * 1_000)[-1], Close)

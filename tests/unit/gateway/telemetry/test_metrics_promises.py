@@ -1,0 +1,115 @@
+"""What is counted of an answer: whether its promise was kept, and where a step's time went."""
+
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from gateway.telemetry.answer_metrics import count_answer
+from gateway.telemetry.attainment import Attainment, attainment, is_late
+from shared.wire.deadline import Deadline
+from shared.wire.messages import Response, Source, Timings, Usage
+from tests.unit.gateway.request.test_inflight import make_entry
+from tests.unit.workers.serving.test_worker import Bench
+from workers.engine import PrefillChunk
+from workers.schedule.scheduler import Step
+from workers.serving.engine_loop import _count
+from workers.serving.engine_step import StepResult
+
+PROMISE = Deadline(first_token_unix_ms=1_200, deadline_unix_ms=2_000)
+RECEIVED = 1_000.0
+
+
+def response(ttft_ms: float | None = 100.0, total_ms: float | None = 500.0, **changed: Any) -> Response:
+    given = {"status": "completed", "reason": "stop", "source": "model"} | changed
+    return Response(id="r", output_text="", usage=Usage(), timings=Timings(ttft_ms=ttft_ms, total_ms=total_ms), **given)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        (response(), Attainment(first_token=True, whole=True)),
+        (response(200.0, 1_000.0), Attainment(first_token=True, whole=True)),
+        (response(200.1, 1_000.1), Attainment(first_token=False, whole=False)),
+        (response(reason="max_output_tokens", status="incomplete"), Attainment(first_token=True, whole=True)),
+        (response(100.0, 1_000.0, reason="deadline", status="incomplete"), Attainment(first_token=True, whole=False)),
+        (response(None), Attainment(first_token=False, whole=True)),
+        (response(source="mixed"), Attainment(first_token=True, whole=True)),
+        (response(source="faq"), Attainment(first_token=True, whole=True)),
+        (response(source="unsure"), Attainment(first_token=True, whole=True)),
+        (response(status="failed", reason="internal"), Attainment(first_token=False, whole=False)),
+        (response(status="cancelled", reason="client"), None),
+        (response(source="handoff"), None),
+        (response(None, None), None),
+    ],
+)
+def test_a_promise_is_kept_by_a_workers_answer_in_time(answer: Response, kept: Attainment | None) -> None:
+    assert attainment(answer, PROMISE, RECEIVED, stood_in=False) == kept
+
+
+@pytest.mark.parametrize("source", ["faq", "busy"])
+def test_a_promise_is_not_kept_by_what_stands_in(source: Source) -> None:
+    kept = Attainment(first_token=False, whole=False)
+    assert attainment(response(source=source), PROMISE, RECEIVED, stood_in=True) == kept
+
+
+@pytest.mark.parametrize(("total_ms", "late"), [(1_250.0, False), (1_250.1, True), (None, False)])
+def test_an_end_may_come_a_quarter_of_a_second_after_its_deadline(total_ms: float | None, late: bool) -> None:
+    """Whoever gives the answer, and however it ends."""
+    for source in ("model", "faq"):
+        answer = response(total_ms=total_ms, source=source, status="cancelled", reason="client")
+        assert is_late(answer, PROMISE, RECEIVED) == late
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def test_an_answer_is_counted_with_its_promise_and_an_adopted_one_without() -> None:
+    """The adopted one's first text was another gateway's."""
+    labels = {"bucket": "short", "deadline": "whole", "outcome": "met"}
+    kept, late = value("replyline_gateway_deadlines_total", **labels), value("replyline_gateway_late_terminals_total")
+    entry = make_entry(soft=200, hard=1_000)
+    count_answer(entry, response())
+    assert value("replyline_gateway_deadlines_total", **labels) == kept + 1
+    assert value("replyline_gateway_late_terminals_total") == late
+    count_answer(entry, response(total_ms=1_300.0))
+    assert value("replyline_gateway_late_terminals_total") == late + 1
+    entry.adopted = True
+    count_answer(entry, response(total_ms=1_300.0))
+    assert value("replyline_gateway_late_terminals_total") == late + 1
+
+
+def test_padding_is_what_makes_the_rows_of_a_call_equal() -> None:
+    """Rows of 3, 5 and 1 tokens are computed as three of 5."""
+    padding, prompt = value("replyline_worker_padding_tokens_total"), value("replyline_worker_prompt_tokens_total")
+    chunks = tuple(
+        PrefillChunk(slot=slot, past=0, token_ids=[7] * length, sampling=None) for slot, length in enumerate((3, 5, 1))
+    )
+    step = Step(prefill=chunks, prefilled=(), decode=(), decoded=(), transfers=())
+    _count(step, StepResult([None] * 3, [], transfer_s=0.0, prefill_s=0.01, decode_s=0.0))
+    assert value("replyline_worker_padding_tokens_total") == padding + 6
+    assert value("replyline_worker_prompt_tokens_total") == prompt + 9
+
+
+def test_a_steps_planning_and_completing_are_timed_and_its_answer_counted_as_inference() -> None:
+    bench = Bench()
+    kinds = ("schedule", "complete", "decode", "prefill")
+    before = {kind: value("replyline_worker_step_seconds_count", kind=kind) for kind in kinds}
+    answers, timed = value("infer_total", status="incomplete"), value("infer_duration_seconds_count")
+    heard = bench.engine_loop.tell
+
+    def hear_and_stop(news: Any) -> None:
+        heard(news)
+        if bench.ends():
+            bench.engine_loop.stop()
+
+    bench.engine_loop.tell = hear_and_stop
+    bench.accept(1, output=3)
+    bench.engine_loop.run()
+    steps = {kind: value("replyline_worker_step_seconds_count", kind=kind) - before[kind] for kind in kinds}
+    assert steps["schedule"] == steps["complete"] >= 3
+    assert steps["prefill"] >= 1
+    assert steps["decode"] >= 2
+    assert value("infer_total", status="incomplete") == answers + 1
+    assert value("infer_duration_seconds_count") == timed + 1

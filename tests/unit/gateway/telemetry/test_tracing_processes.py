@@ -1,0 +1,246 @@
+"""Who tells what to whom: a worker its times, where somebody records; a gateway waits for them, and not for ever."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.request.cursor import CursorKey
+from gateway.request.entry import State
+from gateway.telemetry.trace_spans import Ended, spans_of
+from gateway.telemetry.tracer import Tracer
+from shared.tracing import conventions as names
+from shared.tracing.export import TraceExporter
+from shared.tracing.keep import KeepRules
+from shared.wire.messages import ReplyDone, Response, Timings, Usage
+from tests.unit.shared.tracing.test_export import Store
+from tests.unit.shared.tracing.test_spans import NOW, TRACEPARENT, check_tree, entry_of, request_trace, worker_times
+from tests.unit.workers.serving.test_worker import Bench
+from workers.telemetry import trace_spans as worker_spans
+from workers.telemetry.tracer import Tracer as WorkerTracer
+
+KEY = CursorKey(b"secret")
+UNSAMPLED = TRACEPARENT[:-2] + "00"
+
+
+def told(**fields: Any) -> ReplyDone:
+    given: dict[str, Any] = {
+        "request_id": "resp_" + "01" * 14,
+        "session_id": "s",
+        "attempt": 1,
+        "status": "incomplete",
+        "reason": "deadline",
+        "source": "model",
+        "output_text": "",
+        "usage": Usage(output_tokens=3),
+        "timings": Timings(),
+        "times": worker_times(),
+    }
+    return ReplyDone(**(given | fields))
+
+
+class AtGateway:
+    """A tracer and the store behind it; `sent` are the traces that have left."""
+
+    def __init__(self, rules: KeepRules | None = None) -> None:
+        self.store = Store()
+        self.exporter: TraceExporter[Ended] = TraceExporter(
+            spans_of=spans_of, send=self.store, endpoint="http://store:4318"
+        )
+        self.tracer = Tracer(rules=rules or KeepRules(), exporter=self.exporter, gateway_id="gw-0")
+
+    def sent(self) -> list[set[str]]:
+        self.exporter.send_all()
+        return [set(check_tree(trace)) for trace in self.store.taken]
+
+
+def cut(at: AtGateway, **fields: Any) -> Any:
+    """An entry that was published, and that this gateway's own clock has ended."""
+    trace = request_trace(sent_unix_ms=NOW + 1, acked_unix_ms=NOW + 2)
+    entry = entry_of(trace, done_unix_ms=NOW + 15_000, **fields)
+    entry.response = Response(
+        id=entry.response_id,
+        status="incomplete",
+        reason="deadline",
+        source="model",
+        output_text="",
+        usage=Usage(),
+        timings=Timings(ttft_ms=100.0, total_ms=15_000.0),
+    )
+    at.tracer.ended(entry, entry.response)
+    return entry
+
+
+def test_a_missed_deadline_waits_for_the_workers_word() -> None:
+    at = AtGateway()
+    cut(at)
+    assert at.sent() == []
+    at.tracer.heard(None, told(), NOW + 15_040)
+    (spans,) = at.sent()
+    assert {"process chat.requests.short", "queue", "response.create"} <= spans
+
+
+def test_whoever_says_nothing_is_waited_for_five_seconds() -> None:
+    """What came later stays."""
+    at = AtGateway()
+    cut(at)
+    at.tracer.give_up(NOW + 15_000)
+    assert at.sent() == []
+    at.tracer.give_up(NOW + 15_001)
+    (spans,) = at.sent()
+    assert "process chat.requests.short" not in spans
+    at.tracer.heard(None, told(), NOW + 15_040)
+    assert len(at.sent()) == 1, "told twice"
+
+
+def test_what_waits_is_bounded() -> None:
+    at = AtGateway()
+    for number in range(2_003):
+        cut(at, response_id=f"resp_{number:028x}")
+    assert len(at.sent()) == 3
+
+
+def test_a_word_without_times_ends_the_wait() -> None:
+    """An answer that was repeated, or a worker of before."""
+    at = AtGateway()
+    cut(at)
+    at.tracer.heard(None, told(times=None), NOW + 15_040)
+    assert len(at.sent()) == 1
+
+
+def test_another_gateways_end_is_no_workers_word() -> None:
+    at = AtGateway()
+    cut(at)
+    at.tracer.heard(None, told(origin="gateway"), NOW + 15_040)
+    assert at.sent() == []
+
+
+def test_the_first_worker_that_ends_it_counts() -> None:
+    """A request may be answered by two, after a rebalance."""
+    at = AtGateway()
+    entry = entry_of(request_trace(sent_unix_ms=NOW))
+    at.tracer.heard(entry, told(times=worker_times(worker_id="w-1")), NOW + 200)
+    at.tracer.heard(entry, told(times=worker_times(worker_id="w-2")), NOW + 300)
+    assert entry.trace is not None
+    assert entry.trace.worker is not None
+    assert entry.trace.worker.times.worker_id == "w-1"
+
+
+@pytest.mark.parametrize("asked", [None, TRACEPARENT])
+def test_without_a_store_the_clients_context_goes_through_as_it_came(asked: str | None) -> None:
+    """One of our own tells the workers that nobody records."""
+    trace = Tracer().begin(asked)
+    assert trace.traceparent.endswith("-01" if asked else "-00")
+    assert asked in {None, trace.traceparent}
+
+
+# --- at a worker
+
+
+def served(traceparent: str | None, *, reply_topic: str = "chat.replies", tracer: WorkerTracer | None = None) -> Any:
+    bench = Bench()
+    if tracer is not None:
+        bench.worker._tracer = tracer
+    job = bench.accept(0)
+    request = msgspec.structs.replace(job.order.request, traceparent=traceparent)
+    object.__setattr__(job.order, "request", request)
+    object.__setattr__(job.order, "reply_topic", reply_topic)
+    job.targets = {(reply_topic, 0): None}
+    bench.run()
+    return bench
+
+
+@pytest.mark.parametrize(("traceparent", "told_times"), [(TRACEPARENT, True), (UNSAMPLED, False), (None, False)])
+def test_a_worker_tells_its_times_where_the_trace_is_recorded(traceparent: str | None, told_times: bool) -> None:
+    bench = served(traceparent, tracer=WorkerTracer(worker_id="w-9", gateways_topic="chat.replies"))
+    (end,) = bench.ends()
+    assert (end.times is not None) is told_times
+    if end.times is not None:
+        moments = [
+            end.times.arrived_unix_ms,
+            end.times.ready_unix_ms,
+            end.times.started_unix_ms,
+            *end.times.prefilled_unix_ms,
+            end.times.first_token_unix_ms,
+            end.times.ended_unix_ms,
+        ]
+        assert moments == sorted(moments)
+        assert end.times.worker_id == "w-9"
+        assert len(end.times.prefilled_unix_ms) == 1
+
+
+def test_an_answer_that_is_repeated_later_has_no_old_times() -> None:
+    bench = served(TRACEPARENT, tracer=WorkerTracer(gateways_topic="chat.replies"))
+    assert all(found.done.times is None for found in bench.worker._recent._answered.values())
+    assert len(bench.worker._recent) == 1
+
+
+@pytest.mark.parametrize(("topic", "made"), [("chat.replies", 0), ("chat.replies.shop", 1)])
+def test_another_services_trace_is_made_by_the_worker(topic: str, made: int) -> None:
+    store = Store()
+    exporter: TraceExporter[worker_spans.Ended] = TraceExporter(
+        spans_of=worker_spans.spans_of, send=store, endpoint="http://store:4318"
+    )
+    tracer = WorkerTracer(worker_id="w-9", gateways_topic="chat.replies", rules=KeepRules(ratio=1.0), exporter=exporter)
+    served(TRACEPARENT, reply_topic=topic, tracer=tracer)
+    exporter.send_all()
+    assert len(store.taken) == made
+    for trace in store.taken:
+        spans = check_tree(trace)
+        root = spans["process chat.requests.short"]
+        assert root.parent_id == int(TRACEPARENT[36:52], 16)
+        assert root.attributes[names.KEPT] == "sampled"
+        assert root.attributes[names.MESSAGING_KAFKA_OFFSET] == 0
+
+
+def adopted(at: AtGateway, cursor: bytes | None, half: ReplyDone | None = None) -> Any:
+    """An answer of another gateway that this one has taken over at +300, and that ended at +900."""
+    entry = entry_of(at.tracer.adopt(cursor, NOW + 300), adopted=True, state=State.WAITING, done_unix_ms=NOW + 900)
+    if half is not None:
+        at.tracer.heard(entry, half, NOW + 900)
+    entry.response = Response(
+        id=entry.response_id,
+        status="completed",
+        reason="stop",
+        source="model",
+        output_text="",
+        usage=Usage(),
+        timings=Timings(total_ms=900.0),
+    )
+    at.tracer.ended(entry, entry.response)
+    return entry
+
+
+def test_an_adopted_answers_trace_goes_on_where_its_own_gateway_began_it() -> None:
+    """The same trace; under the other gateway's root, linked with what the workers were told."""
+    first, second = AtGateway(), AtGateway(KeepRules(ratio=1.0))
+    begun = first.tracer.begin(TRACEPARENT)
+    cursor = KEY.seal("t", "s").write([entry_of(begun, response_id="resp_" + "01" * 12).opened().told])
+    (told_of,) = KEY.seal("t", "s").read(cursor) or []
+    entry = adopted(second, told_of.trace, told(status="completed", reason="stop"))
+    second.exporter.send_all()
+    (trace,) = second.store.taken
+    assert trace.trace_id == begun.context.trace_id == int(TRACEPARENT.split("-")[1], 16)
+    root, process, *_ = trace.spans
+    assert (root.name, root.parent_id) == ("response.resume", begun.context.span_id)
+    assert [(event.name, event.unix_ms) for event in root.events] == [("adopted", NOW + 300)]
+    assert process.name == "process chat.requests.short"
+    assert process.links == (int(begun.traceparent.split("-")[2], 16),)
+    assert {span.name for span in trace.spans} == {root.name, process.name, "prepare", "queue", "send chat.replies"}
+    assert len({span.span_id for span in trace.spans} | {begun.context.child_id(n) for n in range(20)}) == 25
+    assert entry.opened().told.trace == told_of.trace, "a third gateway goes on with the same"
+
+
+def test_without_the_workers_word_an_adopted_answer_has_its_root_alone_and_waits_for_nobody() -> None:
+    first, second = AtGateway(), AtGateway(KeepRules(ratio=1.0))
+    adopted(second, first.tracer.begin(None).told)
+    second.exporter.send_all()
+    assert [[span.name for span in trace.spans] for trace in second.store.taken] == [["response.resume"]]
+
+
+def test_where_either_gateway_records_nothing_an_adopted_answer_has_no_trace() -> None:
+    silent, recording = Tracer(), AtGateway(KeepRules(ratio=1.0))
+    assert silent.begin(TRACEPARENT).told is None
+    assert silent.adopt(recording.tracer.begin(None).told, NOW) is None
+    adopted(recording, silent.begin(TRACEPARENT).told)
+    assert recording.sent() == []

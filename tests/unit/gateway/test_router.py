@@ -1,0 +1,238 @@
+"""What comes to the inbox is in a bucket or in the dead letters before it is committed, whatever is wrong with it."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from gateway import router as module
+from gateway.router import Router
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing, Record
+from shared.model.tokenizer import Tokenizer
+from shared.records import dead_letters as deadletters
+from shared.records.commits import Commits
+from shared.records.dead_letters import DeadLetters
+from shared.records.deliveries import Count, Note, Partition
+from shared.records.offsets import OffsetTracker
+from shared.records.requests import Defaults
+from shared.settings import Settings
+from shared.wire.messages import ChatRequest, ReplyDone
+from shared.wire.topics import BucketEdges, TopicNames
+from tests.support.fakes.gateways import LONG, SlowTokenizer, quiet, until
+from tests.support.hostile.poison_records import packed
+from tests.unit.shared.records.test_commits import FakeReader
+
+TOPICS = TopicNames()
+
+
+@dataclass
+class FakeProducer:
+    """Refuses the first so many records of each topic."""
+
+    refusals: dict[str, list[Exception]] = field(default_factory=dict)
+    published: list[Outgoing] = field(default_factory=list)
+
+    async def publish(self, record: Outgoing) -> None:
+        await self.delivered(record.topic, await self.enqueue(record))
+
+    async def enqueue(self, record: Outgoing) -> "asyncio.Future[None]":
+        delivery = asyncio.get_running_loop().create_future()
+        refusals = self.refusals.get(record.topic, [])
+        if refusals:
+            delivery.set_exception(refusals.pop(0))
+        else:
+            self.published.append(record)
+            delivery.set_result(None)
+        return delivery
+
+    async def delivered(self, topic: str, delivery: "asyncio.Future[None]") -> None:
+        await asyncio.sleep(0)
+        await delivery
+
+    def of(self, topic: str) -> list[Outgoing]:
+        return [record for record in self.published if record.topic == topic]
+
+
+@dataclass
+class Bench:
+    reader: FakeReader = field(default_factory=FakeReader)
+    producer: FakeProducer = field(default_factory=FakeProducer)
+    offsets: OffsetTracker = field(default_factory=OffsetTracker)
+    router: Router = field(init=False)
+
+    def __post_init__(self) -> None:
+        reader: Any = self.reader
+        self.router = Router(
+            reader=reader,
+            offsets=self.offsets,
+            commits=Commits(reader, self.offsets),
+            producer=self.producer,  # type: ignore[arg-type]
+            letters=DeadLetters(self.producer, TOPICS),  # type: ignore[arg-type]
+            topics=TOPICS,
+            tokenizer=Tokenizer.byte_level(),
+            edges=BucketEdges(short_max_tokens=64, medium_max_tokens=256),
+            defaults=Defaults.of(Settings()),
+            max_input_tokens=1_000,
+            source="gateway-0",
+        )
+
+    async def forward(self, *records: Record) -> None:
+        """Read, and worked off; then committed."""
+        committing = asyncio.create_task(self.router.commits.run())
+        self.router._forward_all(records)
+        while self.router._open:
+            await asyncio.wait(self.router._open)
+        committing.cancel()
+        await self.router.commits.commit()
+
+    @property
+    def committed(self) -> dict[Partition, int]:
+        return self.reader.offsets
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_RETRY_S", 0.0)
+
+
+def record(offset: int, value: bytes | None = None, **headers: bytes) -> Record:
+    return Record(TOPICS.inbox, 0, offset, b"k", packed(id=f"r{offset}") if value is None else value, headers)
+
+
+def ids(records: list[Outgoing]) -> list[str]:
+    return [msgspec.msgpack.decode(out.value or b"", type=ChatRequest).id for out in records]
+
+
+async def test_what_the_broker_did_not_take_is_tried_again_before_anything_is_committed() -> None:
+    bench = Bench()
+    bench.producer.refusals = {TOPICS.requests("short"): [BrokerUnavailable("away")] * 3}
+    await bench.forward(record(0), record(1))
+    assert sorted(ids(bench.producer.of(TOPICS.requests("short")))) == ["r0", "r1"]
+    assert bench.committed == {(TOPICS.inbox, 0): 2}
+
+
+async def test_poison_is_set_aside_and_its_neighbours_are_forwarded() -> None:
+    bench = Bench()
+    unreadable = Record(TOPICS.inbox, 0, 3, None, None, unreadable="no text")
+    await bench.forward(record(0, b"\xc1"), record(1), record(2, ce_id=b"other"), unreadable)
+    assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r1"]
+    told = [letter.headers["dead-letter-reason"] for letter in bench.producer.of(TOPICS.dead_letters)]
+    assert sorted(told) == [b"header_mismatch", b"invalid_record", b"invalid_record"]
+    assert bench.committed == {(TOPICS.inbox, 0): 4}
+
+
+async def test_a_fault_of_our_own_sets_one_record_aside_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one record would end every gateway that reads it, one after another."""
+    bench = Bench()
+
+    def faulty(value: Any, headers: Any, *, unreadable: str = "") -> ChatRequest:
+        request = open_request(value, headers, unreadable=unreadable)
+        if request.id == "r0":
+            raise ZeroDivisionError(request.input)
+        return request
+
+    open_request = module.open_request
+    monkeypatch.setattr(module, "open_request", faulty)
+    await bench.forward(record(0), record(1))
+    (letter,) = bench.producer.of(TOPICS.dead_letters)
+    assert letter.headers["dead-letter-reason"] == b"internal"
+    assert letter.headers["dead-letter-detail"].startswith(b"ZeroDivisionError, a fault of Replyline's own")
+    assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r1"]
+
+
+async def test_what_is_too_large_even_for_a_dead_letter_leaves_its_place_and_size() -> None:
+    bench = Bench()
+    too_large = ProtocolError("record_too_large", "chat.requests.short takes no record of this size")
+    bench.producer.refusals = {TOPICS.requests("short"): [too_large], TOPICS.dead_letters: [too_large]}
+    await bench.forward(record(7))
+    (letter,) = bench.producer.of(TOPICS.dead_letters)
+    assert letter.value == b""
+    assert letter.headers["dead-letter-origin"] == b"chat.requests/0/7"
+    assert letter.headers["dead-letter-left-out"] == b"%d bytes" % len(packed(id="r7"))
+    assert letter.headers["dead-letter-reason"] == b"record_too_large"
+
+
+async def test_the_copy_says_the_same_in_its_headers_as_in_its_value() -> None:
+    bench = Bench()
+    headers = {"reply-topic": b"chat.replies.crm", "reply-partition": b"3", "foreign": b"x"}
+    await bench.forward(Record(TOPICS.inbox, 0, 0, b"k", packed(tenant="shop"), headers))
+    (copy,) = bench.producer.of(TOPICS.requests("short"))
+    value = msgspec.msgpack.decode(copy.value or b"", type=ChatRequest)
+    assert (value.reply_topic, value.reply_partition, value.tenant) == ("chat.replies.crm", 3, "shop")
+    assert (copy.headers["reply-topic"], copy.headers["reply-partition"]) == (b"chat.replies.crm", b"3")
+    assert (copy.headers["ce_id"], copy.headers["foreign"], copy.key) == (b"r1", b"x", b"shop/s1")
+
+
+async def test_of_one_session_nothing_is_forwarded_before_what_came_before_it() -> None:
+    """A long input is counted on a thread; a short one behind it is not counted at all."""
+    bench, counter = Bench(), SlowTokenizer()
+    router = bench.router
+    router.tokenizer = counter  # type: ignore[assignment]
+    inputs = [("r0", "s", LONG), ("r1", "s", "short"), ("r2", "t", "short")]
+    records = [
+        record(offset, packed(id=name, session_id=session, input=text))
+        for offset, (name, session, text) in enumerate(inputs)
+    ]
+    forwarding = asyncio.create_task(bench.forward(*records))
+    await until(counter.asked.is_set)
+    await quiet()
+    assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r2"]
+    counter.counted.set()
+    await forwarding
+    assert [ids([out]) for out in bench.producer.published] == [["r2"], ["r0"], ["r1"]]
+
+
+async def test_who_is_refused_is_told_where_an_answer_would_have_gone() -> None:
+    """An input that is too long; not what contradicts itself."""
+    bench = Bench()
+    long = "word " * 2_000
+    await bench.forward(record(0, packed(id="r0", input=long)), record(1), record(2, ce_id=b"other"))
+    [reply] = bench.producer.of(TOPICS.external_replies)
+    end = msgspec.msgpack.decode(reply.value or b"", type=ReplyDone)
+    assert (end.request_id, end.status, end.reason, end.origin) == ("r0", "failed", "internal", "gateway")
+    assert end.error is not None
+    assert end.error.code == "input_too_long"
+    assert bench.committed == {(TOPICS.inbox, 0): 3}
+
+
+async def test_a_dead_letter_that_is_not_taken_holds_up_its_own_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it is in no bucket and in no dead letter, and done."""
+    monkeypatch.setattr(deadletters, "_FIRST_PAUSE_S", 0.0)
+    bench = Bench()
+    bench.producer.refusals = {TOPICS.dead_letters: [BrokerUnavailable("away")] * 3}
+    await bench.forward(record(0, b"\xc1"), record(1))
+    assert len(bench.producer.of(TOPICS.dead_letters)) == 1
+    assert bench.committed == {(TOPICS.inbox, 0): 2}
+
+
+async def test_whoever_names_a_topic_that_is_not_there_is_told_nowhere() -> None:
+    bench = Bench()
+    bench.producer.refusals = {TOPICS.external_replies: [ProtocolError("unknown_topic", "no such topic")]}
+    await bench.forward(record(0, packed(id="r0", input="word " * 2_000)))
+    assert bench.producer.of(TOPICS.external_replies) == []
+    assert len(bench.producer.of(TOPICS.dead_letters)) == 1
+    assert bench.committed == {(TOPICS.inbox, 0): 1}
+
+
+async def test_a_record_that_has_ended_three_gateways_is_set_aside_and_who_asked_is_told() -> None:
+    bench = Bench()
+    bench.reader.written[TOPICS.inbox, 0] = Note(counts={0: Count(3, fatal=True)}).encode()
+    with capture_logs():
+        await bench.forward(record(0), record(1))
+    assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r1"]
+    [letter] = bench.producer.of(TOPICS.dead_letters)
+    assert letter.headers["dead-letter-reason"] == b"poison"
+    [reply] = bench.producer.of(TOPICS.external_replies)
+    assert msgspec.msgpack.decode(reply.value or b"", type=ReplyDone).request_id == "r0"
+    assert bench.committed == {(TOPICS.inbox, 0): 2}
+
+
+async def test_what_is_read_again_while_it_is_forwarded_is_forwarded_once() -> None:
+    bench = Bench()
+    bench.router._forward_all([record(0)])
+    await bench.forward(record(0), record(1))
+    assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r0", "r1"]

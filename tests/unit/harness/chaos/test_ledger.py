@@ -1,0 +1,452 @@
+"""A ledger finds what must not happen: whatever lie is planted into what clients hear, its verdict names it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.wire.messages import (
+    ErrorDetail,
+    ErrorEvent,
+    Reason,
+    Response,
+    ResponseCreated,
+    ResponseDelta,
+    ResponseDone,
+    Source,
+    Status,
+    Timings,
+    Usage,
+)
+from tests.chaos.ledger.requests import AnswerEvent, Breach, Ledger, Question
+from tests.chaos.ledger.story import story
+from tests.chaos.ledger.verdict import GRACE_S, RETURN_GRACE_S, Rights, Verdict, judge
+
+DEADLINE_MS = 5_000
+
+
+def rights(question: Question) -> Rights:
+    """As the fake engine does: a text of the question's own."""
+    return Rights(model=f"{question.event_id:>12} is answered, and no more", fallback="we are busy")
+
+
+@dataclass(frozen=True)
+class Heard:
+    """No message: the socket is gone, and there is another one."""
+
+    session: str
+    at_s: float
+    message: AnswerEvent | None
+
+
+@dataclass
+class Told:
+    """What is told of one request: the events of a right answer, to be spoilt."""
+
+    question: Question
+    events: list[Heard] = field(default_factory=list)
+
+    @property
+    def asked_s(self) -> float:
+        return int(self.question.event_id.removeprefix("ask-")) * 0.1
+
+    @property
+    def response_id(self) -> str:
+        return f"resp-{self.question.event_id}"
+
+    def add(self, message: AnswerEvent | None, at_s: float) -> None:
+        self.events.append(Heard(self.question.session, self.asked_s + at_s, message))
+
+    def shown_before(self, *deltas: ResponseDelta) -> None:
+        """An earlier telling, which the loss of its socket ends: all that is there now is told anew."""
+        for message in (created(self), *deltas, None):
+            self.add(message, 0.01)
+
+
+def created(told: Told, response_id: str | None = None) -> ResponseCreated:
+    return ResponseCreated(response_id=response_id or told.response_id, event_id=told.question.event_id, bucket="short")
+
+
+def delta(told: Told, seq: int, offset: int, text: str) -> ResponseDelta:
+    return ResponseDelta(response_id=told.response_id, seq=seq, offset=offset, delta=text, cursor="c")
+
+
+def done(
+    told: Told,
+    text: str,
+    *,
+    status: Status = "incomplete",
+    reason: Reason = "max_output_tokens",
+    source: Source = "model",
+    total_ms: float = 900.0,
+) -> ResponseDone:
+    response = Response(
+        id=told.response_id,
+        status=status,
+        reason=reason,
+        source=source,
+        output_text=text,
+        usage=Usage(),
+        timings=Timings(total_ms=total_ms),
+    )
+    return ResponseDone(response=response, cursor="c")
+
+
+def right_answer(number: int, session: str, cuts: list[int]) -> Told:
+    """Told in deltas that end at `cuts`."""
+    question = Question(
+        event_id=f"ask-{number}",
+        session=session,
+        text=f"question {number}",
+        max_output_tokens=20,
+        first_token_ms=3_000,
+        deadline_ms=DEADLINE_MS,
+    )
+    told, text = Told(question), rights(question).model
+    told.add(created(told), 0.05)
+    edges = sorted({0, *(cut % len(text) for cut in cuts), len(text)})
+    for seq, (start, stop) in enumerate(pairwise(edges)):
+        told.add(delta(told, seq, start, text[start:stop]), 0.1 + seq / 100)
+    told.add(done(told, text), 0.9)
+    return told
+
+
+def replay(answers: list[Told], ledger: Ledger | None = None) -> Ledger:
+    ledger = ledger or Ledger()
+    for told in answers:
+        ledger.asked(told.question, told.asked_s)
+    for heard in sorted((heard for told in answers for heard in told.events), key=lambda heard: heard.at_s):
+        hear(ledger, heard)
+    return ledger
+
+
+def hear(ledger: Ledger, heard: Heard) -> None:
+    if heard.message is not None:
+        ledger.heard(heard.session, heard.message, heard.at_s)
+        return
+    ledger.lost(heard.session, heard.at_s, "cut")
+    ledger.dialled(heard.session, heard.at_s, "gateway-1")
+    ledger.opened(heard.session, heard.at_s, resumed=True, recovered=False, replayed=0)
+
+
+def verdict_of(answers: list[Told]) -> Verdict:
+    return judge(replay(answers), rights)
+
+
+def found(verdict: Verdict) -> set[Breach]:
+    return {breach for breach in Breach if verdict.count(breach)}
+
+
+ANSWERS = st.lists(
+    st.tuples(st.integers(0, 3), st.lists(st.integers(1, 100), max_size=6)), min_size=2, max_size=12
+).map(lambda drawn: [right_answer(number, f"s{session}", cuts) for number, (session, cuts) in enumerate(drawn)])
+
+
+@given(ANSWERS)
+def test_right_answers_pass(answers: list[Told]) -> None:
+    """However they are cut, and however many sessions there are."""
+    verdict = verdict_of(answers)
+    assert found(verdict) == set()
+    assert verdict.holds
+    assert (verdict.requests, verdict.accepted) == (len(answers), len(answers))
+    assert verdict.latest_s is not None
+    assert verdict.latest_s < 0
+
+
+def lose_the_done(told: Told, other: Told) -> None:
+    told.events.pop()
+
+
+def say_nothing(told: Told, other: Told) -> None:
+    told.events.clear()
+
+
+def end_twice(told: Told, other: Told) -> None:
+    told.add(told.events[-1].message, 1.0)
+
+
+def go_on_after_the_end(told: Told, other: Told) -> None:
+    told.add(delta(told, 99, 99, "x"), 1.0)
+
+
+def begin_again_after_the_end(told: Told, other: Told) -> None:
+    told.add(created(told), 1.0)
+
+
+def refuse_after_the_end(told: Told, other: Told) -> None:
+    told.add(refusal(told), 1.0)
+
+
+def answer_twice(told: Told, other: Told) -> None:
+    told.events.insert(1, replace(told.events[0], message=created(told, "resp-another")))
+
+
+def swap_seq(told: Told, other: Told) -> None:
+    first = told.events[1]
+    assert isinstance(first.message, ResponseDelta)
+    told.events[1] = replace(first, message=msgspec.structs.replace(first.message, seq=1))
+
+
+def repeat_a_delta(told: Told, other: Told) -> None:
+    told.events.insert(2, told.events[1])
+
+
+def leave_out_the_first_delta(told: Told, other: Told) -> None:
+    del told.events[1]
+
+
+def begin_again_on_the_same_socket(told: Told, other: Told) -> None:
+    told.events.insert(1, told.events[0])
+
+
+def end_late(told: Told, other: Told) -> None:
+    told.events[-1] = replace(told.events[-1], at_s=told.asked_s + DEADLINE_MS / 1_000 + GRACE_S + 0.001)
+
+
+def change_a_letter(told: Told, other: Told) -> None:
+    text = rights(told.question).model.replace("more", "mode")
+    del told.events[1:]
+    told.add(delta(told, 0, 0, text), 0.1)
+    told.add(done(told, text), 0.9)
+
+
+def end_before_the_end(told: Told, other: Told) -> None:
+    """A whole answer, it says, and it is not."""
+    text = rights(told.question).model[:-1]
+    del told.events[1:]
+    told.add(delta(told, 0, 0, text), 0.1)
+    told.add(done(told, text), 0.9)
+
+
+def say_another_text_at_the_end(told: Told, other: Told) -> None:
+    told.events[-1] = replace(told.events[-1], message=done(told, rights(told.question).model[:-1], reason="deadline"))
+
+
+def tell_anothers_text(told: Told, other: Told) -> None:
+    text = rights(other.question).model
+    del told.events[1:]
+    told.add(delta(told, 0, 0, text), 0.1)
+    told.add(done(told, text), 0.9)
+
+
+def show_anothers_text_before_the_right_one(told: Told, other: Told) -> None:
+    told.shown_before(delta(told, 0, 0, rights(other.question).model[:20]))
+
+
+def show_a_wrong_beginning_before_the_right_one(told: Told, other: Told) -> None:
+    right = rights(told.question).model
+    told.shown_before(delta(told, 0, 0, right[:3]), delta(told, 1, 3, "x"))
+
+
+def show_another_text_and_no_more(told: Told, other: Told) -> None:
+    del told.events[1:]
+    told.add(delta(told, 0, 0, rights(other.question).model), 0.1)
+
+
+def refuse_for_a_fault(told: Told, other: Told) -> None:
+    told.events.clear()
+    told.add(refusal(told, "internal"), 0.1)
+
+
+def tell_anothers_session(told: Told, other: Told) -> None:
+    told.events = [replace(heard, session="s-foreign") for heard in told.events]
+
+
+def refusal(told: Told, code: str = "queue_full") -> ErrorEvent:
+    error = ErrorDetail(type="overloaded_error", code=code, message="not now", retryable=True)
+    return ErrorEvent(error=error, event_id=told.question.event_id)
+
+
+def refuse_what_was_accepted(told: Told, other: Told) -> None:
+    told.events[-1] = replace(told.events[-1], message=refusal(told))
+
+
+LIES: dict[Callable[[Told, Told], None], Breach] = {
+    lose_the_done: Breach.LOST,
+    refuse_what_was_accepted: Breach.LOST,
+    say_nothing: Breach.UNHEARD,
+    end_twice: Breach.TWICE,
+    go_on_after_the_end: Breach.TWICE,
+    begin_again_after_the_end: Breach.TWICE,
+    refuse_after_the_end: Breach.TWICE,
+    answer_twice: Breach.TWO_RESPONSES,
+    swap_seq: Breach.ORDER,
+    repeat_a_delta: Breach.ORDER,
+    leave_out_the_first_delta: Breach.TEXT,
+    begin_again_on_the_same_socket: Breach.ORDER,
+    end_late: Breach.LATE,
+    change_a_letter: Breach.WRONG_TEXT,
+    end_before_the_end: Breach.WRONG_TEXT,
+    say_another_text_at_the_end: Breach.TEXT,
+    tell_anothers_text: Breach.FOREIGN,
+    show_anothers_text_before_the_right_one: Breach.FOREIGN,
+    show_a_wrong_beginning_before_the_right_one: Breach.WRONG_TEXT,
+    show_another_text_and_no_more: Breach.FOREIGN,
+    refuse_for_a_fault: Breach.FAULT,
+    tell_anothers_session: Breach.FOREIGN,
+}
+
+
+@pytest.mark.parametrize(("lie", "breach"), LIES.items(), ids=lambda value: getattr(value, "__name__", ""))
+@settings(max_examples=25)
+@given(answers=ANSWERS, chosen=st.integers(min_value=0))
+def test_a_planted_lie_is_found_and_blamed_on_its_request(
+    answers: list[Told], chosen: int, lie: Callable[[Told, Told], None], breach: Breach
+) -> None:
+    """Among any right answers; and the story of that request names it."""
+    told, other = answers[chosen % len(answers)], answers[(chosen + 1) % len(answers)]
+    lie(told, other)
+    ledger = replay(answers)
+    verdict = judge(ledger, rights)
+    assert not verdict.holds
+    assert breach in found(verdict)
+    assert verdict.is_only_late == (breach is Breach.LATE)
+    assert [page.question.event_id for page in verdict.guilty] == [told.question.event_id]
+    page = verdict.guilty[0]
+    assert told.question.event_id in story(ledger, page, [], 0.0)
+
+
+def test_an_answer_to_nobodys_question_is_a_stray() -> None:
+    """Heard of a response that no request of this load has."""
+    told = right_answer(0, "s0", [])
+    ledger = replay([told])
+    ledger.heard("s0", ResponseDelta(response_id="resp-nobody", seq=0, offset=0, delta="x", cursor="c"), 1.0)
+    verdict = judge(ledger, rights)
+    assert (verdict.strays, verdict.count(Breach.FOREIGN), verdict.holds) == (1, 1, False)
+
+
+def test_what_is_refused_at_first_is_counted_and_breaks_nothing() -> None:
+    told = right_answer(0, "s0", [])
+    told.events = []
+    told.add(refusal(told), 0.1)
+    verdict = verdict_of([told, right_answer(1, "s1", [])])
+    assert (verdict.holds, verdict.accepted, verdict.refused) == (True, 1, {"queue_full": 1})
+
+
+def test_a_load_of_which_nothing_was_accepted_shows_nothing() -> None:
+    told = right_answer(0, "s0", [])
+    told.events = []
+    told.add(refusal(told), 0.1)
+    verdict = verdict_of([told])
+    assert (found(verdict), verdict.accepted, verdict.holds) == (set(), 0, False)
+    assert not verdict_of([]).holds
+
+
+@pytest.mark.parametrize("beginning", ["", "we are", "we are busy", "       ask-0 is"])
+def test_what_begins_either_right_text_may_be_told_anew(beginning: str) -> None:
+    """One gateway began with the fallback, and another one had the model's answer after all."""
+    told = right_answer(0, "s0", [])
+    told.shown_before(delta(told, 0, 0, beginning))
+    verdict = verdict_of([told])
+    assert (verdict.holds, verdict.told_anew) == (True, 1)
+
+
+@given(ANSWERS, st.integers(min_value=0), st.integers(min_value=0))
+def test_a_client_that_comes_back_may_go_on_or_be_told_anew(answers: list[Told], chosen: int, place: int) -> None:
+    """Cut anywhere: the rest may follow, or all of it from `response.created`; either is right, once."""
+    told = answers[chosen % len(answers)]
+    ledger = Ledger()
+    for each in answers:
+        ledger.asked(each.question, each.asked_s)
+    session = told.question.session
+    cut = place % len(told.events)
+    for heard in told.events[:cut]:
+        hear(ledger, heard)
+    ledger.lost(session, told.asked_s + 0.5, "cut")
+    ledger.dialled(session, told.asked_s + 0.6, "gateway-1")
+    ledger.opened(session, told.asked_s + 0.6, resumed=True, recovered=place % 2 == 0, replayed=0)
+    for heard in told.events if place % 2 else told.events[cut:]:
+        hear(ledger, replace(heard, at_s=heard.at_s + 1.0))
+    for each in answers:
+        if each is not told:
+            for heard in each.events:
+                hear(ledger, heard)
+    assert judge(ledger, rights).holds
+
+
+@pytest.mark.parametrize(
+    ("stall", "holds"),
+    [((4.9, 5.3), True), ((5.2, 5.7), True), ((4.0, 5.0), False), ((5.25, 5.3), False), ((5.6, 6.5), False)],
+    ids=["over the deadline", "after it", "before it", "too short", "after the end"],
+)
+def test_what_clients_could_not_hear_is_not_late(stall: tuple[float, float], holds: bool) -> None:
+    """Their own loop stood still: half a second after the deadline, of which half is grace."""
+    told = right_answer(0, "s0", [])
+    told.events[-1] = replace(told.events[-1], at_s=5.0 + GRACE_S + 0.25)
+    ledger = Ledger()
+    ledger.stalls.append(stall)
+    verdict = judge(replay([told], ledger), rights)
+    assert verdict.holds is holds
+    assert verdict.latest_s is not None
+    assert (verdict.latest_s <= GRACE_S) is holds
+
+
+@pytest.mark.parametrize(
+    ("away", "end_s", "holds", "excused"),
+    [
+        ((4.0, 6.0), 6.5, True, 1),
+        ((4.0, 6.0), 6.0, True, 1),
+        ((5.2, 6.0), 6.5, True, 1),
+        ((4.0, 6.0), 6.0 + RETURN_GRACE_S + 0.01, False, 1),
+        ((4.0, 4.5), 5.2, True, 0),
+        ((4.0, 4.5), 5.3, False, 0),
+        ((5.3, 6.0), 6.1, False, 0),
+    ],
+    ids=[
+        "away at the deadline",
+        "with its return",
+        "in the grace",
+        "long after its return",
+        "back before",
+        "back and late",
+        "too late",
+    ],
+)
+def test_only_a_client_that_was_away_at_its_deadline_is_excused(
+    away: tuple[float, float], end_s: float, holds: bool, excused: int
+) -> None:
+    """And it hears of its answer soon after it has come back."""
+    told = right_answer(0, "s0", [])
+    told.events[-1] = replace(told.events[-1], at_s=end_s)
+    ledger = Ledger()
+    ledger.lost("s0", away[0], "cut")
+    ledger.opened("s0", away[1], resumed=False, recovered=False, replayed=0)
+    verdict = judge(replay([told], ledger), rights)
+    assert (verdict.holds, verdict.excused.requests) == (holds, excused)
+    assert verdict.excused.in_time_at_gateway == excused
+
+
+def test_a_fallback_and_a_cut_answer_are_right_texts() -> None:
+    """The fallback's own words; of the model's as many as there were."""
+    fallback, cut = right_answer(0, "s0", []), right_answer(1, "s1", [])
+    for told, text, source, reason in (
+        (fallback, "we are busy", "busy", "stop"),
+        (cut, rights(cut.question).model[:9], "model", "deadline"),
+    ):
+        del told.events[1:]
+        told.add(delta(told, 0, 0, text), 0.1)
+        told.add(done(told, text, source=source, reason=reason), 0.9)
+    verdict = verdict_of([fallback, cut])
+    assert verdict.holds
+    assert verdict.endings == {"busy incomplete/stop": 1, "model incomplete/deadline": 1}
+
+
+def test_a_story_tells_in_order_what_happened_to_a_request_and_around_it() -> None:
+    """Times from the load's beginning; the kill near it stands where it was."""
+    from tests.chaos.ledger.requests import Line
+
+    told = right_answer(0, "s0", [])
+    told.events.pop()
+    ledger = replay([told])
+    page = judge(ledger, rights).guilty[0]
+    lines = story(ledger, page, [Line(0.07, "worker-1 killed"), Line(900.0, "much later")], 0.0).splitlines()
+    told_lines = [line.split(maxsplit=1)[1] for line in lines[1:]]
+    assert told_lines[0] == "asked"
+    assert told_lines[1].startswith("created")
+    assert told_lines[2] == "system   worker-1 killed"
+    assert "much later" not in "\n".join(lines)
+    assert told_lines[-1] == "deadline"

@@ -1,0 +1,182 @@
+"""What is asked, what is right, what is printed; and options that cannot be."""
+
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from ops.cli import main
+from ops.measure.environment import Environment
+from ops.stack.kafka_cluster import Metadata, read_metadata
+from shared.errors import SettingsError
+from shared.wire.messages import Response, ResponseCreated, ResponseDelta, ResponseDone, Timings, Usage
+from tests.chaos.faults.schedule import Kind
+from tests.chaos.ledger.questions import make_questions
+from tests.chaos.ledger.requests import Breach, Ledger, Line
+from tests.chaos.ledger.rights import Oracle
+from tests.chaos.ledger.verdict import judge
+from tests.chaos.run import ChaosOptions, PromiseBroken, PromiseLate, tell
+from tests.chaos.table import Conditions, FaultRow, report, tables
+
+
+def options(**changed: object) -> ChaosOptions:
+    usual = {"seed": 1, "minutes": 1.0, "rate": 20.0, "clients": 40, "brokers": 1, "faults": None, "json_path": None}
+    return ChaosOptions(**{**usual, **changed})  # type: ignore[arg-type]
+
+
+def test_no_two_questions_are_alike_and_the_seed_decides_them() -> None:
+    """So no answer can pass for another's."""
+    asked = make_questions(7, 500, 40)
+    assert len({question.text for question in asked}) == len({question.event_id for question in asked}) == 500
+    assert len({question.session for question in asked}) == 40
+    assert asked == make_questions(7, 500, 40)
+    assert asked != make_questions(8, 500, 40)
+
+
+def test_the_right_text_is_the_questions_own_and_as_long_as_asked() -> None:
+    """Each time the same, whatever was asked before; and as each token is one letter, so long."""
+    asked = make_questions(7, 20, 4)
+    oracle = Oracle()
+    texts = [oracle(question).model for question in asked]
+    assert [len(text) for text in texts] == [question.max_output_tokens for question in asked]
+    assert len(set(texts)) == len(texts)
+    assert [oracle(question).model for question in reversed(asked)] == texts[::-1]
+    assert all(oracle(question).fallback for question in asked)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"minutes": 0.0}, r"--minutes 0: must be above 0"),
+        ({"rate": -1.0}, r"--rate -1: must be above 0"),
+        ({"clients": 5_000}, r"--clients 5000: .*at most 2000"),
+        ({"brokers": 2}, r"--brokers 2: must be 1 or 3"),
+        ({"faults": "worker"}, r"--faults worker: write kind=count"),
+        ({"minutes": 0.01}, r"--minutes"),
+        ({"json_path": Path("/nowhere/at/all.json")}, r"/nowhere/at is no directory"),
+    ],
+)
+def test_options_that_cannot_be_are_named_with_the_remedy(changed: dict[str, object], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        options(**{"faults": "worker=2", **changed}).plan()
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(SettingsError, match=r"(?s)--rate.*--brokers"):
+        options(rate=0.0, brokers=5).plan()
+
+
+def test_the_table_says_of_each_invariant_whether_it_holds() -> None:
+    """And what was lost stands in the JSON by the invariant's name."""
+    ledger = Ledger()
+    question = make_questions(1, 1, 1)[0]
+    ledger.asked(question, 0.0)
+    verdict = judge(ledger, Oracle())
+    machine = Environment(
+        date="", cpu="", cores=2, load_1min=0.0, system="", python="", versions={}, engine="fake", broker=""
+    )
+    conditions = Conditions(
+        seed=1,
+        minutes=1.0,
+        rate=20.0,
+        clients=1,
+        brokers=1,
+        silence_s=0.1,
+        client_lag_s=0.001,
+        environment=machine,
+    )
+    found = report(verdict, [FaultRow(kind=Kind.WORKER, count=3, back_s=2.5)], conditions)
+    assert (found.holds, found.invariants["unheard"], found.invariants["lost"]) == (False, 1, 0)
+    shown = tables(found).splitlines()
+    assert f"| {Breach.UNHEARD.value} | 1 | no |" in shown
+    assert f"| {Breach.LOST.value} | 0 | yes |" in shown
+    assert "| worker | 3 | 2.50 |" in shown
+
+
+def test_metadata_is_read_as_kafkas_protocol_guide_has_it() -> None:
+    """Two brokers, one of them with a rack; a topic of two partitions, of the second one replica lags."""
+    text = lambda value: struct.pack(">h", len(value)) + value  # noqa: E731
+    ids = lambda *values: struct.pack(f">i{len(values)}i", len(values), *values)  # noqa: E731
+    null = struct.pack(">h", -1)
+    brokers = struct.pack(">i", 2)
+    brokers += struct.pack(">i", 1) + text(b"127.0.0.1") + struct.pack(">i", 9_092) + null
+    brokers += struct.pack(">i", 2) + text(b"127.0.0.1") + struct.pack(">i", 9_093) + text(b"rack-b")
+    partitions = struct.pack(">i", 2)
+    partitions += struct.pack(">hii", 0, 0, 1) + ids(1, 2) + ids(2, 1)
+    partitions += struct.pack(">hii", 0, 1, 1) + ids(1, 2) + ids(1)
+    topic = struct.pack(">i", 1) + struct.pack(">h", 0) + text(b"chat.replies") + b"\0" + partitions
+    reply = struct.pack(">i", 1) + brokers + struct.pack(">i", 1) + topic
+    both = frozenset({1, 2})
+    assert read_metadata(reply) == Metadata((1, 2), ((both, both), (both, frozenset({1}))))
+
+
+def test_a_broken_promise_is_told_with_its_story_and_the_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is typed to see it again, and where the processes' logs are."""
+    ledger = Ledger()
+    question = make_questions(9, 1, 1)[0]
+    ledger.asked(question, 100.0)
+    verdict = judge(ledger, Oracle())
+    system = [Line(100.5, "gateway-1 killed")]
+    with pytest.raises(PromiseBroken, match=r"1 invariants .* of 1 requests.*/logs.*--seed 9 --minutes 2"):
+        tell(verdict, ledger, system, 100.0, Path("/logs"), "replyline chaos run --seed 9 --minutes 2")
+    told = capsys.readouterr().out
+    assert question.event_id in told
+    assert "0.500  system   gateway-1 killed" in told
+    assert Breach.UNHEARD.value in told
+
+
+def answered(after_s: float) -> Ledger:
+    """What is heard of one question: the right answer, so long after it was asked."""
+    ledger, question = Ledger(), make_questions(9, 1, 1)[0]
+    text = Oracle()(question).model
+    response = Response(
+        id="r",
+        status="incomplete",
+        reason="max_output_tokens",
+        source="model",
+        output_text=text,
+        usage=Usage(),
+        timings=Timings(),
+    )
+    ledger.asked(question, 100.0)
+    for message in (
+        ResponseCreated(response_id="r", event_id=question.event_id, bucket="short"),
+        ResponseDelta(response_id="r", seq=0, offset=0, delta=text, cursor="c"),
+        ResponseDone(response=response, cursor="c"),
+    ):
+        ledger.heard(question.session, message, 100.0 + after_s)
+    return ledger
+
+
+def test_an_answer_that_is_late_and_nothing_worse_is_told_apart() -> None:
+    ledger = answered(60.0)
+    verdict = judge(ledger, Oracle())
+    with pytest.raises(PromiseLate, match="1 invariants"):
+        tell(verdict, ledger, [], 100.0, Path("/logs"), "replyline chaos run")
+    ledger.asked(make_questions(9, 2, 1)[1], 100.0)
+    with pytest.raises(PromiseBroken, match="2 invariants") as raised:
+        tell(judge(ledger, Oracle()), ledger, [], 100.0, Path("/logs"), "replyline chaos run")
+    assert not isinstance(raised.value, PromiseLate)
+
+
+@pytest.mark.parametrize(("broken", "status"), [(PromiseLate, 3), (PromiseBroken, 1), (None, 0)])
+def test_only_what_is_late_and_nothing_worse_has_the_status_3(
+    broken: type[PromiseBroken] | None,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By it whoever has a machine that stands still may try again."""
+
+    async def run_chaos(*_: object) -> None:
+        if broken is not None:
+            raise broken("1 invariants do not hold")
+
+    monkeypatch.setattr("tests.chaos.run.run_chaos", run_chaos)
+    monkeypatch.setattr("tests.chaos.commands.configure_logs", lambda *_, **__: None)
+    monkeypatch.setattr(sys, "argv", ["replyline", "chaos", "run"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == status
+    assert capsys.readouterr().err == ("replyline: 1 invariants do not hold\n" if broken else "")

@@ -1,0 +1,90 @@
+"""The dashboards are what the program makes, ask for metrics that exist, and show every one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import Counter, Gauge, Histogram
+
+from ops.dashboards.__main__ import JSON_DIR, stale, wanted, write
+from ops.dashboards.grafana.dashboard import SCHEMA_VERSION
+from ops.dashboards.grafana.promql import exposed_names, metric_names
+from ops.dashboards.grafana.queries import name_of, per_second
+from ops.dashboards.pages import PAGES
+from shared.telemetry import metrics
+
+FILES = sorted(JSON_DIR.glob("*.json"))
+DASHBOARDS: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_text()) for path in FILES}
+EXPRESSIONS = sorted(
+    {target["expr"] for board in DASHBOARDS.values() for panel in board["panels"] for target in panel["targets"]}
+)
+DECLARED = [value for value in vars(metrics).values() if isinstance(value, Counter | Gauge | Histogram)]
+
+
+def test_the_files_are_what_the_program_makes() -> None:
+    """Else: python -m ops.dashboards."""
+    assert stale(JSON_DIR) == []
+
+
+def test_a_changed_missing_or_foreign_file_is_found_and_mended(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert stale(tmp_path) == []
+    (tmp_path / "kv.json").unlink()
+    (tmp_path / "engine.json").write_text("{}")
+    (tmp_path / "old.json").write_text("{}")
+    assert stale(tmp_path) == ["engine.json", "kv.json", "old.json"]
+    write(tmp_path)
+    assert stale(tmp_path) == []
+    assert {path.name for path in tmp_path.iterdir()} == wanted().keys()
+
+
+@pytest.mark.parametrize(
+    ("expr", "names"),
+    [
+        ("up == 0", {"up"}),
+        ('sum by (job, le) (rate(a_bucket{job=~"x|y",z="}"}[$__rate_interval])) > 0.5', {"a_bucket"}),
+        ('a_total offset 5m / ignoring (state) b{c="sum(d)"} or vector(0)', {"a_total", "b"}),
+        ("histogram_quantile(0.99, sum by (le) (rate(a_bucket[30s]))) > scalar(max(b))", {"a_bucket", "b"}),
+        ("a / on (x) group_left b unless c and on() d", {"a", "b", "c", "d"}),
+        ("sum(a) without (instance) + 1e3", {"a"}),
+    ],
+)
+def test_the_metrics_of_an_expression_are_found(expr: str, names: set[str]) -> None:
+    assert metric_names(expr) == names
+
+
+@pytest.mark.parametrize("expr", EXPRESSIONS)
+def test_an_expression_asks_only_for_what_exists(expr: str) -> None:
+    assert metric_names(expr)
+    assert metric_names(expr) <= exposed_names()
+
+
+def test_every_declared_metric_is_on_some_panel() -> None:
+    shown = {name for expr in EXPRESSIONS for name in metric_names(expr)}
+    suffixes = ("", "_bucket", "_sum", "_count")
+    assert [name for name in map(name_of, DECLARED) if not any(name + each in shown for each in suffixes)] == []
+
+
+def test_a_label_that_does_not_exist_cannot_be_asked_for() -> None:
+    with pytest.raises(ValueError, match="replyline_worker_steps_total has no label tenant"):
+        per_second(metrics.steps, "tenant")
+
+
+def test_dashboards_and_panels_have_ids_of_their_own() -> None:
+    assert len({board["uid"] for board in DASHBOARDS.values()}) == len(DASHBOARDS) == len(PAGES)
+    for board in DASHBOARDS.values():
+        assert board["schemaVersion"] == SCHEMA_VERSION
+        numbers = [panel["id"] for panel in board["panels"]]
+        assert len(set(numbers)) == len(numbers)
+        places = [tuple(panel["gridPos"].values()) for panel in board["panels"]]
+        assert len(set(places)) == len(places)
+
+
+def test_every_panel_has_a_unit_and_says_what_good_looks_like() -> None:
+    for board in DASHBOARDS.values():
+        for panel in board["panels"]:
+            assert panel["fieldConfig"]["defaults"]["unit"]
+            assert panel["description"].startswith("Good: ")
+            assert panel["targets"]
+            assert all(target["legendFormat"] for target in panel["targets"])

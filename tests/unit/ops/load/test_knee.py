@@ -1,0 +1,84 @@
+"""The knee: which loads pass, when a rate is decided, and which rate is found."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.load.figures.outcome import Outcome
+from ops.load.figures.report import summarise
+from ops.load.figures.tries import Bounds, decided
+from ops.load.knee import KneeOptions
+from ops.measure.search import StepSearch
+from shared.errors import SettingsError
+
+
+def answer(ttft_ms: float, e2e_ms: float, *, source: str = "model") -> Outcome:
+    return Outcome(
+        scheduled_s=0.0, deadline_ms=1_000, first_s=ttft_ms / 1e3, done_s=e2e_ms / 1e3, source=source,
+        status="completed", reason="stop",
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bounds", "broken"),
+    [
+        (Bounds(ttft_p99_ms=None, e2e_p99_ms=None, goodput=0.5), []),
+        (Bounds(ttft_p99_ms=200, e2e_p99_ms=900, goodput=0.66), []),
+        (
+            Bounds(ttft_p99_ms=199, e2e_p99_ms=899, goodput=0.7),
+            ["TTFT p99 200.00 ms", "end to end p99 900.00 ms", "in time 66.7%"],
+        ),
+    ],
+)
+def test_a_load_breaks_the_bounds_that_it_is_beyond(bounds: Bounds, broken: list[str]) -> None:
+    report = summarise([answer(100, 500), answer(200, 900), answer(1, 1, source="faq")])
+    assert bounds.broken_by(report) == broken
+
+
+def test_where_the_model_answered_nothing_every_bound_is_broken() -> None:
+    report = summarise([answer(1, 1, source="faq")])
+    assert len(Bounds(ttft_p99_ms=1e9, e2e_p99_ms=1e9, goodput=0.1).broken_by(report)) == 3
+
+
+@given(st.integers(1, 15), st.data())
+def test_most_of_the_tries_decide_and_no_more_are_made_than_that_takes(tries: int, data: st.DataObject) -> None:
+    outcomes = data.draw(st.lists(st.booleans(), min_size=tries, max_size=tries))
+    passes: list[bool] = []
+    while (verdict := decided(passes, tries)) is None:
+        passes.append(outcomes[len(passes)])
+    assert verdict == (sum(outcomes) > tries // 2)
+    assert len(passes) <= tries
+    assert decided(passes[:-1], tries) is None
+
+
+@given(st.integers(1, 5_000), st.integers(1, 100))
+def test_a_sharp_knee_is_found_to_within_five_percent(knee: int, start: int) -> None:
+    search = StepSearch(start=start, limit=10_000)
+    while (load := search.next_load()) is not None:
+        search.passed(passed=load <= knee)
+    assert search.best <= knee
+    assert search.best >= knee * 0.94 - 1 or knee < start
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"start": 0.0}, "--start 0"),
+        ({"limit": 1.0}, "--limit 1: must be 2 or more"),
+        ({"tries": 0}, "--tries 0"),
+        ({"seconds": float("nan")}, "--seconds nan"),
+        ({"bounds": Bounds(ttft_p99_ms=0.0, e2e_p99_ms=None, goodput=2.0)}, "--ttft-p99-ms 0.*\n.*--goodput 2"),
+        ({"mix": "short=3"}, "--mix short=3"),
+        ({"html_path": Path("/nowhere/a.html")}, "--html /nowhere/a.html: /nowhere is no directory; make it first"),
+    ],
+)
+def test_a_wrong_option_is_named(changed: dict[str, object], said: str) -> None:
+    right = {
+        "bounds": Bounds(ttft_p99_ms=None, e2e_p99_ms=None, goodput=0.9), "start": 2.0, "limit": 9.0, "seconds": 5.0,
+        "tries": 3, "mix": "short=1", "max_output_tokens": 8, "deadline_ms": None, "url": None, "broker": "embedded",
+        "seed": 0, "json_path": None,
+    }  # fmt: skip
+    with pytest.raises(SettingsError, match=said):
+        KneeOptions(**{**right, **changed}).check()  # type: ignore[arg-type]

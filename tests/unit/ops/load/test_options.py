@@ -1,0 +1,71 @@
+"""A wrong option of `replyline bench` is told before anything starts: one line a fault, exit status 2."""
+
+import subprocess
+import sys
+
+import pytest
+
+from shared.errors import SettingsError
+from tests.bench.path import count_of, parse_rates
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--requests", "0"], "--requests 0"),
+        (["--clients", "-1"], "--clients -1"),
+        (["--rate", "0"], "--rate 0"),
+        (["--rate", "nan"], "--rate nan"),
+        (["--rate", "5", "--clients", "2"], "--rate and --clients"),
+        (["--input-tokens", "5", "--mix", "short=1"], "--input-tokens and --mix"),
+        (["--mix", "short=2"], "--mix short=2"),
+        (["--json", "/nowhere/at/all.json"], "--json"),
+        (["path", "--rates", "fast"], "--rates fast"),
+        (["path", "--seconds", "0"], "--seconds 0"),
+        (["stream", "--clients", "0"], "--clients 0"),
+        (["gateway", "--start", "9", "--limit", "8"], "--start 9"),
+        (["memory", "--minutes", "-1"], "--minutes -1"),
+        (["produce", "--rate", "fast"], "--rate fast"),
+        (["traffic", "sessions", "--rate", "0"], "--rate 0"),
+        (["join", "--group", "range"], "--group range"),
+        (["join", "--window-s", "0"], "--window-s 0"),
+        (["scale", "--busy", "1"], "--busy 1"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_status_two(arguments: list[str], named: str) -> None:
+    """The line names the option and what was given."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ops.cli", "bench", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("arguments", "named"), [(["--requests", "many"], "--requests"), (["nothing"], "nothing")])
+def test_what_cannot_be_parsed_is_status_two(arguments: list[str], named: str) -> None:
+    """The command line's own parser says what it did not understand."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ops.cli", "bench", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert named in done.stderr
+
+
+@pytest.mark.parametrize("text", ["", "a", "200,", "0", "-5", "inf"])
+def test_rates_that_are_none_are_refused(text: str) -> None:
+    """Each is a number above nothing."""
+    with pytest.raises(SettingsError, match="--rates"):
+        parse_rates(text)
+
+
+def test_rates_are_comma_separated() -> None:
+    """As many as are wanted."""
+    assert parse_rates("200, 500") == [200.0, 500.0]
+
+
+def test_a_time_in_which_nothing_is_asked_is_refused() -> None:
+    """Nothing would be measured."""
+    assert count_of(200, 0.01) == 2
+    with pytest.raises(SettingsError, match=r"--seconds 0.3: no request at --rates 1;"):
+        count_of(1, 0.3)

@@ -1,0 +1,56 @@
+"""Percentiles are measured values; medians and slopes are what a textbook says."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.measure.quantiles import Quantiles, median, percentile, quantiles, slope
+
+VALUES = st.lists(st.floats(min_value=-1e6, max_value=1e6), min_size=1, max_size=200)
+
+
+@given(values=VALUES, share=st.floats(min_value=0.001, max_value=1))
+def test_a_percentile_is_a_measured_value_that_the_share_is_not_above(values: list[float], share: float) -> None:
+    """Nearest rank: no value is made up between two."""
+    ordered = sorted(values)
+    found = percentile(ordered, share)
+    assert found in ordered
+    assert sum(value <= found for value in ordered) >= share * len(ordered) - 1e-9
+
+
+@given(values=VALUES)
+def test_quantiles_ascend(values: list[float]) -> None:
+    """The median is not above p95, nor that above p99."""
+    found = quantiles(values)
+    assert found.p50 is not None
+    assert found.p95 is not None
+    assert found.p99 is not None
+    assert found.p50 <= found.p95 <= found.p99
+
+
+def test_nothing_measured_has_no_quantiles() -> None:
+    """None, not zero: a zero would look like a good latency."""
+    assert quantiles([]) == Quantiles(p50=None, p95=None, p99=None)
+
+
+def test_of_one_to_a_hundred_p99_is_ninety_nine() -> None:
+    """The textbook's example."""
+    assert quantiles(range(1, 101)) == Quantiles(p50=50, p95=95, p99=99)
+
+
+@pytest.mark.parametrize(("values", "expected"), [([3.0], 3.0), ([1.0, 9.0], 5.0), ([9.0, 1.0, 2.0], 2.0)])
+def test_the_median_is_in_the_middle(values: list[float], expected: float) -> None:
+    """Of an even number it is the mean of the two in the middle."""
+    assert median(values) == expected
+
+
+@given(rise=st.floats(min_value=-100, max_value=100), start=st.floats(min_value=-100, max_value=100))
+def test_the_slope_of_a_line_is_its_rise(rise: float, start: float) -> None:
+    """Least squares finds it again."""
+    assert slope([(x, start + rise * x) for x in range(10)]) == pytest.approx(rise, abs=1e-6)
+
+
+def test_without_a_spread_there_is_no_slope() -> None:
+    """One moment tells nothing of growth."""
+    assert slope([]) == 0
+    assert slope([(1.0, 5.0), (1.0, 9.0)]) == 0

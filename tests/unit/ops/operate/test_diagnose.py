@@ -1,0 +1,324 @@
+"""What holds the system up, told from its numbers: each part's fault, its evidence, and which explains which."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+
+from ops.operate.diagnose.addresses import check_process, check_way_in
+from ops.operate.diagnose.commands import _look, looked_at
+from ops.operate.diagnose.knowledge import causes
+from ops.operate.diagnose.look import _socket
+from ops.operate.diagnose.pages import Page, Window, parse_page
+from ops.operate.diagnose.rules import RULES, found_in, worse
+from ops.operate.diagnose.system import Answered, Probe, Process, Role, System
+from shared.errors import SettingsError
+from shared.settings import Settings, describe
+
+ROOT = Path(__file__).parents[4]
+RUNBOOKS = ROOT / "docs" / "runbooks"
+SECONDS = 10.0
+FAST = {"socket": Answered(0.001), "broker": Answered(0.01), "redis": Answered(0.001)}
+
+Given = Mapping[str, float]
+
+
+def page(samples: Given) -> Page:
+    """Of lines as they stand in the exposition."""
+    return parse_page("".join(f"{name} {value}\n" for name, value in samples.items()))
+
+
+def window(after: Given, before: Given | None = None) -> Window:
+    return Window(page(before or {}), page(after), SECONDS)
+
+
+def quiet_gateway(**more: float) -> Given:
+    return {"replyline_gateway_workers": 1.0, 'replyline_ready{check="kafka"}': 1.0, **more}
+
+
+def quiet_worker(more: Given | None = None) -> Given:
+    return {"replyline_worker_slots": 8.0, "replyline_worker_slots_used": 2.0, **(more or {})}
+
+
+def a_system(
+    gateway: Given | None = None,
+    worker: Given | None = None,
+    lag: Mapping[str, int] | str | None = None,
+    **probes: Probe,
+) -> System:
+    return System(
+        processes=[
+            Process(Role.GATEWAY, "http://g", window(gateway or quiet_gateway())),
+            Process(Role.WORKER, "http://w", window(worker or quiet_worker())),
+        ],
+        lag=lag,
+        **{**FAST, **probes},
+    )
+
+
+def histogram(name: str, below: float, count: float, labels: str = "") -> Given:
+    """All observations in the bucket that ends at `below`."""
+    sign = f"{labels}," if labels else ""
+    return {
+        f'{name}_bucket{{{sign}le="{below / 2}"}}': 0.0,
+        f'{name}_bucket{{{sign}le="{below}"}}': count,
+        f'{name}_bucket{{{sign}le="+Inf"}}': count,
+        f"{name}_count{{{labels}}}" if labels else f"{name}_count": count,
+        f"{name}_sum{{{labels}}}" if labels else f"{name}_sum": count * below,
+    }
+
+
+def busy(prefill: float, decode: float, transfer: float = 0.0) -> Given:
+    parts = {"prefill": prefill, "decode": decode, "transfer": transfer}
+    return {f'replyline_worker_step_seconds_sum{{kind="{kind}"}}': share * SECONDS for kind, share in parts.items()}
+
+
+def answers(revision: str, *, kept: float, missed: float = 0.0, failed: float = 0.0) -> Given:
+    """A worker's, and what it computes with."""
+    counts = {"kept": kept, "missed": missed, "failed": failed, "withdrawn": 50.0}
+    return quiet_worker(
+        {
+            f'replyline_worker_model_info{{model="shop",revision="{revision}",engine="onnx",release="1"}}': 1.0,
+            **{f'replyline_worker_outcomes_total{{outcome="{name}"}}': count for name, count in counts.items()},
+        }
+    )
+
+
+FULL = {"replyline_worker_slots_used": 8.0}
+FAULTS = {
+    "process": System(processes=[Process(Role.GATEWAY, "http://g", "no answer: refused")], **FAST),
+    "broker": a_system(quiet_gateway() | histogram("replyline_gateway_publish_seconds", 0.8, 20)),
+    "redis": a_system(quiet_gateway() | {"replyline_history_unavailable_total": 3.0}),
+    "gpu_memory": a_system(
+        worker=quiet_worker(
+            {
+                'replyline_gpu_memory_bytes{gpu="0",state="used"}': 79e9,
+                'replyline_gpu_memory_bytes{gpu="0",state="total"}': 80e9,
+            }
+        )
+    ),
+    "gateway_loop": a_system(quiet_gateway() | histogram("replyline_event_loop_lag_seconds", 0.25, 40)),
+    "network": a_system(socket=Answered(0.4)),
+    "clients": a_system(quiet_gateway() | {'replyline_gateway_closes_total{code="4008"}': 1.0}),
+    "kv": a_system(worker=quiet_worker(busy(0.2, 0.2, 0.4))),
+    "model": System(
+        processes=[
+            Process(Role.GATEWAY, "http://g", window(quiet_gateway())),
+            Process(Role.WORKER, "http://a", window(answers("1f0e", kept=40))),
+            Process(Role.WORKER, "http://b", window(answers("77ab", kept=20, missed=15, failed=5))),
+        ],
+        **FAST,
+    ),
+    "prefill": a_system(worker=quiet_worker(FULL | busy(0.7, 0.2))),
+    "decode": a_system(worker=quiet_worker(FULL | busy(0.2, 0.7))),
+    "queue": a_system(lag={"long": 40, "short": 0}),
+}
+
+
+def test_every_rule_has_a_fault_here_and_a_cause_to_explain_it() -> None:
+    assert FAULTS.keys() == RULES.keys() == causes().keys()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_part_at_fault_is_named_and_no_other(name: str) -> None:
+    assert list(found_in(FAULTS[name])) == [name]
+
+
+def test_nothing_is_at_fault_where_nothing_is_at_its_limit() -> None:
+    assert found_in(a_system(lag={"long": 2})) == {}
+    assert found_in(a_system(worker=quiet_worker(busy(0.0, 1.0)))) == {}, "one long answer keeps an engine busy"
+
+
+def test_a_model_is_compared_with_those_beside_it_alone_and_by_enough_answers() -> None:
+    assert found_in(FAULTS["model"])["model"] == [
+        "shop 77ab (release 1) fails or misses its promise in 50% of 40 answers, those beside it in 0% of 40"
+    ]
+    for one, other in (
+        (answers("1f0e", kept=40), answers("1f0e", kept=20, missed=20)),
+        (answers("1f0e", kept=40), answers("77ab", kept=1, missed=8)),
+        (answers("1f0e", kept=20, missed=18), answers("77ab", kept=20, missed=20)),
+        (answers("1f0e", kept=40), answers("77ab", kept=38, missed=2)),
+    ):
+        workers = [Process(Role.WORKER, url, window(each)) for url, each in (("http://a", one), ("http://b", other))]
+        gateway = Process(Role.GATEWAY, "http://g", window(quiet_gateway()))
+        assert found_in(System(processes=[gateway, *workers], **FAST)) == {}
+
+
+@given(st.integers(10, 500), st.integers(10, 500), st.floats(0, 1), st.floats(0, 1))
+def test_two_models_are_never_each_worse_than_the_other(
+    answers: int, others: int, share: float, other_share: float
+) -> None:
+    bad, other_bad = round(answers * share), round(others * other_share)
+    found = worse(bad, answers, other_bad, others), worse(other_bad, others, bad, answers)
+    assert found != (True, True)
+    if found[0]:
+        assert bad / answers > other_bad / others
+
+
+def test_what_explains_the_rest_is_named_first() -> None:
+    """A broker that is away fills queues; full engines leave requests waiting."""
+    away = a_system(lag={"long": 40}, broker="no Kafka at 127.0.0.1:9092")
+    assert next(iter(found_in(away))) == "broker"
+    full = a_system(worker=quiet_worker(busy(0.2, 0.75) | {"replyline_worker_waiting": 30.0}), lag={"short": 90})
+    assert list(found_in(full)) == ["decode", "queue"]
+
+
+async def test_where_no_gateway_is_known_that_is_said_and_no_network_is_blamed() -> None:
+    """A Prometheus that discovers its targets knows none of those that are gone. Without an address there is no way in
+    to try."""
+    probes = {**FAST, "socket": await _socket("")}
+    system = System(processes=[Process(Role.WORKER, "http://w", window(quiet_worker()))], **probes)
+    assert found_in(system) == {"process": ["no gateway is known: name one with --gateway"]}
+    assert looked_at(system, "") == "1 of 1 processes answered; the customers' way in: none is known"
+
+
+async def test_processes_that_are_named_are_looked_at_beside_those_that_prometheus_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def targets_of(_: str) -> list[tuple[Role, str]]:
+        return [(Role.WORKER, "http://w:1/metrics")]
+
+    async def look(_: Settings, processes: Sequence[tuple[Role, str]], *, url: str, seconds: float) -> System:
+        assert (url, seconds) == ("", SECONDS), "where metrics are, customers are not"
+        return System(processes=[Process(role, at, "not asked") for role, at in processes])
+
+    monkeypatch.setattr("ops.operate.diagnose.commands.targets_of", targets_of)
+    monkeypatch.setattr("ops.operate.diagnose.commands.look", look)
+    system, _ = await _look(Settings(), ["g:1"], ["w:1"], "http://prometheus", None, SECONDS)
+    assert [found.url for found in system.processes] == ["http://w:1/metrics", "http://g:1/metrics"]
+
+
+async def test_the_gateway_of_the_settings_is_looked_at_where_its_metrics_are_and_entered_where_customers_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def look(_: Settings, processes: Sequence[tuple[Role, str]], *, url: str, seconds: float) -> System:
+        assert (url, seconds) == ("ws://127.0.0.1:8080/ws", SECONDS)
+        return System(processes=[Process(role, at, "not asked") for role, at in processes])
+
+    monkeypatch.setattr("ops.operate.diagnose.commands.look", look)
+    system, _ = await _look(Settings(), None, None, None, None, SECONDS)
+    assert [found.url for found in system.processes] == [f"http://127.0.0.1:{port}/metrics" for port in (8082, 8081)]
+
+
+def test_a_lag_that_was_not_told_is_said_to_be_so() -> None:
+    """It is no lag of nought: nobody knows whether requests wait."""
+    system = a_system(lag="nobody tells what replyline-workers has committed")
+    assert found_in(system) == {}
+    told = looked_at(system, "ws://g/ws")
+    assert told.endswith("; the group's lag: not told, nobody tells what replyline-workers has committed")
+    assert "lag" not in looked_at(a_system(lag={}), "ws://g/ws")
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.0.4:808O", "10.0.0.4", ":8080", "a:0", "a:70000", "a:1/metrics", "a b:1", ""]
+)
+def test_what_can_be_no_address_of_a_process_is_refused(address: str) -> None:
+    """Before anything is asked, with what to write."""
+    with pytest.raises(SettingsError, match=r"^--gateway .*: write HOST:PORT"):
+        check_process("--gateway", address)
+
+
+@pytest.mark.parametrize(
+    "url", ["ws://h:808O/ws", "http://h:8080/ws", "h:8080", "ws:///ws", "ws://h:0/ws", "ws://a b/"]
+)
+def test_what_can_be_no_way_in_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"^--url .*: write ws://HOST:PORT/ws"):
+        check_way_in("--url", url)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.4:8080", "gateway-0.shop.internal:80", "[::1]:8081"])
+def test_an_address_is_taken(address: str) -> None:
+    check_process("--worker", address)
+    check_way_in("--url", f"ws://{address}/ws")
+    check_way_in("--url", "wss://chat.example/ws?token=1")
+
+
+@pytest.mark.parametrize(("probe", "name"), [("socket", "network"), ("broker", "broker"), ("redis", "redis")], ids=str)
+def test_who_does_not_answer_is_named_with_what_it_said(probe: str, name: str) -> None:
+    found = found_in(a_system(**{probe: "connection refused"}))
+    assert list(found) == [name]
+    assert "connection refused" in found[name][0]
+
+
+def test_customers_who_were_left_waiting_for_a_first_word_speak_of_a_queue() -> None:
+    found = found_in(a_system({**quiet_gateway(), 'replyline_gateway_fallbacks_total{reason="deadline"}': 4.0}))
+    assert found == {"queue": ["http://g: 4 customers had the FAQ because no first word came in time"]}
+
+
+@pytest.mark.parametrize(("check", "name"), [("engine", "process"), ("kafka", "broker"), ("redis", "redis")])
+def test_what_a_process_waits_for_is_named(check: str, name: str) -> None:
+    found = found_in(a_system({**quiet_gateway(), f'replyline_ready{{check="{check}"}}': 0.0}))
+    assert found == {name: [f"http://g is not ready: {check}"]}
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b"]), st.floats(0, 1e6), min_size=1), st.floats(0, 1e6))
+def test_a_counter_never_loses(before: dict[str, float], after: float) -> None:
+    """What fell was begun anew, and has counted so much since."""
+    series = {f'x_total{{k="{key}"}}': value for key, value in before.items()}
+    found = window({'x_total{k="a"}': after}, series)
+    had = sum(before.values())
+    assert found.gain("x_total") == pytest.approx(after - had if after >= had else after)
+    assert found.rate("x_total") == pytest.approx(found.gain("x_total") / SECONDS)
+
+
+@given(st.lists(st.floats(0.001, 50), min_size=1, max_size=60), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_a_quantile_is_the_bound_of_the_bucket_it_falls_into(observed: list[float], q: float) -> None:
+    bounds = [0.01, 0.1, 1.0, 10.0]
+    samples: dict[str, float] = {f'h_bucket{{le="{bound}"}}': sum(v <= bound for v in observed) for bound in bounds}
+    samples |= {'h_bucket{le="+Inf"}': len(observed), "h_count": len(observed), "h_sum": sum(observed)}
+    found = window(samples).quantile("h", q)
+    assert found is not None
+    below = sum(value <= found for value in observed)
+    assert below >= q * len(observed)
+    lower = max((bound for bound in bounds if bound < found), default=0.0)
+    assert sum(value <= lower for value in observed) < q * len(observed)
+
+
+def test_nothing_observed_has_no_quantile_and_no_mean() -> None:
+    empty = window({})
+    assert empty.quantile("h", 0.5) is None
+    assert empty.mean("h") is None
+
+
+def test_every_number_that_a_rule_reads_is_declared() -> None:
+    """A misspelt one would be nought for ever."""
+    import shared.telemetry.metrics  # noqa: F401 - declares them
+
+    declared = {sample.name for family in REGISTRY.collect() for sample in family.samples}
+    declared |= {family.name for family in REGISTRY.collect()}
+    declared |= {f"{family.name}_total" for family in REGISTRY.collect() if family.type == "counter"}
+    read = set(
+        re.findall(r'"((?:replyline|process)_\w+)"', (ROOT / "ops" / "operate" / "diagnose" / "rules.py").read_text())
+    )
+    histograms = {family.name for family in REGISTRY.collect() if family.type == "histogram"}
+    assert {name for name in read if name not in declared and name.removesuffix("_count") not in histograms} == set()
+
+
+def _anchors(file: Path) -> set[str]:
+    titles = re.findall(r"^##+ (.+)$", file.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_causes_runbook_and_settings_exist(name: str) -> None:
+    cause = causes()[name]
+    file, _, anchor = cause.runbook.partition("#")
+    assert anchor in _anchors(RUNBOOKS / file)
+    known = {variable for variable, *_ in describe()}
+    said = " ".join([*cause.because, *cause.remedies])
+    assert set(re.findall(r"REPLYLINE_[A-Z_]+[A-Z]", said)) <= known
+    assert cause.symptom
+    assert cause.because
+    assert cause.remedies
+
+
+def test_every_alert_has_a_cause_and_every_cause_names_alerts_that_exist() -> None:
+    rules = yaml.safe_load((ROOT / "ops" / "alerts" / "rules.yml").read_text())
+    alerts = {rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule}
+    named = {alert for cause in causes().values() for alert in cause.alerts}
+    assert named == alerts

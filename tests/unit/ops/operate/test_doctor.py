@@ -1,0 +1,269 @@
+"""The doctor tells what must be there from what is only nice to have, each with a remedy: for the demo by what `make
+demo` needs, in production by what a gateway and a worker need."""
+
+import dataclasses
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from ops.operate.doctor.checks import gather, print_table, purpose_of
+from ops.operate.doctor.kv_memory import KvFacts, RedisMemory
+from ops.operate.doctor.rows import Facts, Purpose, Row, Status, judge, nothing_is_missing, verdict
+from ops.stack.port_use import PortUse
+from shared.settings import Settings
+
+COMPLETE = Facts(
+    platform="linux",
+    python=(3, 12, 1),
+    cores=2,
+    memory_gb=8.0,
+    disk_gb=20.0,
+    port=8080,
+    port_use=PortUse.FREE,
+    model_dir=".models/small",
+    model_prepared=True,
+    missing_modules={"onnx": (), "dev": ()},
+    librdkafka="librdkafka.so.1",
+    redis_server="redis-server",
+    java=17,
+    maven="mvn",
+    chromium="chromium",
+    kafka={"127.0.0.1:9092": True},
+    redis={"127.0.0.1:6379": True},
+    kv=KvFacts(
+        precision="fp16", session_bytes={"exact": 46_000_000, "fp16": 23_000_000, "int8": 12_000_000}, host_mib=512
+    ),
+    history_memory=RedisMemory(64 << 20, "noeviction"),
+    kv_memory=RedisMemory(256 << 20, "allkeys-lru"),
+    has_kv_redis=True,
+)
+# As in the container's image, where nothing of the demo and of the tests is.
+BARE = dataclasses.replace(
+    COMPLETE,
+    missing_modules={"onnx": (), "dev": ("pytest",)},
+    librdkafka=None,
+    redis_server=None,
+    java=None,
+    maven=None,
+    chromium=None,
+)
+
+
+def _row(facts: Facts, name: str, purpose: Purpose = "demo") -> Row:
+    return next(row for row in judge(facts, purpose) if row.name == name)
+
+
+def _last_line(facts: Facts, purpose: Purpose = "demo") -> str:
+    return verdict(judge(facts, purpose), facts, purpose)
+
+
+@pytest.mark.parametrize("purpose", ["demo", "production"])
+def test_a_complete_machine_needs_nothing(purpose: Purpose) -> None:
+    """Every row is ok and none has a remedy."""
+    rows = judge(COMPLETE, purpose)
+    assert {row.status for row in rows} == {Status.OK}
+    assert {row.remedy for row in rows} == {""}
+    assert nothing_is_missing(rows)
+
+
+@pytest.mark.parametrize(
+    ("lack", "name", "remedy"),
+    [
+        ({"python": (3, 10, 9)}, "Python", "make setup"),
+        ({"missing_modules": {"onnx": ("gguf",)}}, "CPU engine", "make setup"),
+        ({"librdkafka": None}, "embedded Kafka", "make setup"),
+        ({"librdkafka": None, "platform": "darwin"}, "embedded Kafka", "docker compose up (the embedded Kafka runs on"),
+        ({"redis_server": None}, "embedded Redis", "make setup (or: apt-get install redis-server)"),
+        ({"port_use": PortUse.OTHER}, "port 8080", "make demo PORT=8081"),
+        ({"disk_gb": 0.2}, "disk", "free 1.5 GB"),
+    ],
+)
+def test_what_the_demo_cannot_do_without_is_missing(lack: dict[str, object], name: str, remedy: str) -> None:
+    """The row says what to type, and the demo is told not to start."""
+    facts = dataclasses.replace(COMPLETE, **lack)
+    row = _row(facts, name)
+    assert row.status is Status.MISSING
+    assert row.remedy.startswith(remedy) or remedy in row.remedy.split(": ")
+    assert _last_line(facts) == "make demo cannot run yet: see the rows marked missing."
+
+
+@pytest.mark.parametrize(
+    ("lack", "name", "remedy"),
+    [
+        ({"model_prepared": False}, "model", "replyline model prepare"),
+        ({"cores": 1}, "cores", "2 or more"),
+        ({"memory_gb": 1.0}, "memory", "2 GB"),
+        ({"missing_modules": {"dev": ("pytest",)}}, "test tools", "make test"),
+        ({"java": None}, "Java", "openjdk-17"),
+        ({"java": 11}, "Java", "openjdk-17"),
+        ({"maven": None}, "Maven", "apt-get install maven"),
+        ({"chromium": None}, "Chromium", "apt-get install chromium"),
+        ({"kafka": {"broker:9092": False}}, "Kafka broker:9092", "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"),
+        ({"kafka_refusal": "Kafka at broker:9093 hangs up"}, "Kafka's door", "the settings that it names"),
+        ({"redis": {"cache:6379": False}}, "Redis cache:6379", "REPLYLINE_REDIS__URL"),
+        ({"redis_refusals": ["WRONGPASS"]}, "Redis' door", "REPLYLINE_REDIS__URL"),
+        ({"kv_memory": RedisMemory(1 << 30, "noeviction")}, "Redis of the KV", "maxmemory-policy allkeys-lru"),
+        ({"kv_memory": RedisMemory(0, "noeviction")}, "Redis of the KV", "set maxmemory"),
+    ],
+)
+def test_what_the_demo_can_do_without_is_a_warning(lack: dict[str, object], name: str, remedy: str) -> None:
+    """The row says what to type, and the demo may start."""
+    facts = dataclasses.replace(COMPLETE, **lack)
+    row = _row(facts, name)
+    assert row.status is Status.WARN
+    assert remedy in row.remedy
+    assert _last_line(facts) == "make demo can run."
+
+
+def test_beside_a_running_demo_nothing_is_missing() -> None:
+    """The port is taken by what the port is for."""
+    facts = dataclasses.replace(COMPLETE, port_use=PortUse.REPLYLINE)
+    assert _row(facts, "port 8080") == Row("port 8080", Status.OK, "Replyline answers there")
+    assert _last_line(facts).startswith("Replyline runs on port 8080.")
+    assert nothing_is_missing(judge(facts, "demo"))
+
+
+def test_in_production_nothing_is_asked_that_only_the_demo_and_the_tests_need() -> None:
+    facts = dataclasses.replace(BARE, port_use=PortUse.REPLYLINE, disk_gb=0.1)
+    assert {row.status for row in judge(facts, "production")} == {Status.OK}
+    assert _last_line(facts, "production").startswith("A gateway and a worker have here what they need.")
+    assert not nothing_is_missing(judge(BARE, "demo"))
+
+
+@pytest.mark.parametrize(
+    ("lack", "name", "remedy"),
+    [
+        ({"python": (3, 10, 9)}, "Python", "install Python 3.11"),
+        ({"model_prepared": False}, "model", "replyline model prepare"),
+        ({"kafka": {"broker:9092": False}}, "Kafka broker:9092", "REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"),
+        ({"kafka_refusal": "Kafka at broker:9093 hangs up"}, "Kafka's door", "the settings that it names"),
+        ({"redis": {"cache:6379": False}}, "Redis cache:6379", "REPLYLINE_REDIS__URL"),
+        ({"redis_refusals": ["WRONGPASS"]}, "Redis' door", "REPLYLINE_REDIS__URL"),
+    ],
+)
+def test_what_both_processes_need_in_production_is_missing(lack: dict[str, object], name: str, remedy: str) -> None:
+    facts = dataclasses.replace(COMPLETE, **lack)
+    row = _row(facts, name, "production")
+    assert row.status is Status.MISSING
+    assert remedy in row.remedy
+    assert "demo" not in row.detail + row.remedy
+    assert "cannot serve from here yet" in _last_line(facts, "production")
+
+
+@pytest.mark.parametrize(
+    ("lack", "name", "remedy"),
+    [
+        ({"port_use": PortUse.OTHER}, "port 8080", "for a gateway: "),
+        (
+            {"missing_modules": {"onnx": ("onnxruntime",)}},
+            "CPU engine",
+            "for a worker: .venv/bin/pip install -e '.[onnx]'",
+        ),
+        ({"kafka": {"a:9092": False, "b:9092": True}}, "Kafka a:9092", "start it"),
+        ({"memory_gb": 1.0}, "memory", "2 GB"),
+    ],
+)
+def test_what_only_one_of_them_needs_in_production_is_a_warning(
+    lack: dict[str, object], name: str, remedy: str
+) -> None:
+    """And one broker of several that is away."""
+    facts = dataclasses.replace(COMPLETE, **lack)
+    row = _row(facts, name, "production")
+    assert row.status is Status.WARN
+    assert row.remedy.startswith(remedy)
+    assert nothing_is_missing(judge(facts, "production"))
+    assert "one may need what a row marked warn names" in _last_line(facts, "production")
+    assert "have here what they need" not in _last_line(facts, "production")
+
+
+def test_an_engine_of_the_gpu_does_not_need_the_cpus() -> None:
+    facts = dataclasses.replace(COMPLETE, uses_cpu_engine=False, missing_modules={"onnx": ("onnxruntime",)})
+    assert "CPU engine" not in {row.name for row in judge(facts, "production")}
+
+
+@pytest.mark.parametrize(
+    ("values", "purpose"),
+    [
+        ({}, "demo"),
+        ({"gateway": {"port": 9000}, "kafka": {"topic_prefix": "shop."}}, "demo"),
+        ({"kafka": {"bootstrap_servers": "broker:9092"}}, "production"),
+        ({"redis": {"url": "redis://cache:6379/0"}}, "production"),
+    ],
+)
+def test_who_says_where_kafka_or_redis_is_asks_for_production(values: dict[str, object], purpose: Purpose) -> None:
+    assert purpose_of(Settings.model_validate(values)) == purpose
+
+
+def test_it_is_told_how_many_sessions_fit_where() -> None:
+    """In the precision that is set; the others stand beside it."""
+    kept = _row(COMPLETE, "session KV").detail
+    assert "fp16: 23.0 MB for 1,000 tokens" in kept
+    assert "exact 46,000, fp16 23,000, int8 12,000" in kept
+    assert "512 MiB of host memory: 23 sessions" in kept
+    assert "maxmemory 256 MiB: 11 sessions of 1,000 tokens, allkeys-lru" in _row(COMPLETE, "Redis of the KV").detail
+    unlimited = dataclasses.replace(COMPLETE, kv_memory=RedisMemory(0, "noeviction"))
+    assert "unlimited" in _row(unlimited, "Redis of the KV").detail
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-lru", "volatile-ttl"])
+def test_a_redis_that_evicts_what_must_not_be_lost_is_told(policy: str) -> None:
+    """Each key has its time, so that `volatile` spares none of them. A demo may lose them."""
+    facts = dataclasses.replace(COMPLETE, history_memory=RedisMemory(64 << 20, policy))
+    row = _row(facts, "Redis of the history", "production")
+    assert row.status is Status.WARN
+    assert f"maxmemory 64 MiB, {policy}: evicts history, hand-offs, and that a conversation was erased" in row.detail
+    assert row.remedy == "redis-cli config set maxmemory-policy noeviction"
+    alone = dataclasses.replace(facts, has_kv_redis=False)
+    assert _row(alone, "Redis of the history", "production").remedy.endswith("REPLYLINE_KV_REDIS__URL")
+    assert "Redis of the history" not in {row.name for row in judge(facts, "demo")}
+
+
+def test_one_redis_for_both_is_told_to_become_two() -> None:
+    """Whatever its policy, one of the two is not served by it."""
+    facts = dataclasses.replace(COMPLETE, has_kv_redis=False)
+    assert _row(facts, "Redis of the KV", "production").status is Status.OK
+    full = dataclasses.replace(facts, kv_memory=facts.history_memory)
+    assert "REPLYLINE_KV_REDIS__URL" in _row(full, "Redis of the KV", "production").remedy
+
+
+def test_nothing_is_told_of_sessions_where_no_kv_is_kept() -> None:
+    names = {row.name for row in judge(dataclasses.replace(COMPLETE, kv=None), "demo")}
+    assert not names & {"session KV", "Redis of the KV"}
+    assert gather(Settings.model_validate({"kv": {"enabled": False}})).kv is None
+
+
+@pytest.mark.parametrize("purpose", ["demo", "production"])
+def test_every_remedy_names_a_setting_that_exists(purpose: Purpose) -> None:
+    """A variable that the table tells a user to set is one that the settings know."""
+    facts = dataclasses.replace(
+        COMPLETE, memory_gb=0.5, kafka={"a:1": False}, redis={"b:2": False}, port_use=PortUse.OTHER
+    )
+    settings = Settings()
+    remedies = [row.remedy for row in judge(facts, purpose)]
+    named = {word for remedy in remedies for word in remedy.replace("=", " ").split() if "REPLYLINE_" in word}
+    assert len(named) >= 3
+    for variable in named:
+        group, name = variable.removeprefix("REPLYLINE_").lower().split("__")
+        assert hasattr(getattr(settings, group), name)
+
+
+def test_the_table_shows_every_row_and_brackets_as_they_are() -> None:
+    """`.[onnx]` is part of a command, not a style."""
+    out = StringIO()
+    rows = judge(dataclasses.replace(COMPLETE, missing_modules={"onnx": ("gguf",)}), "production")
+    print_table(rows, Console(file=out, width=200))
+    text = out.getvalue()
+    assert ".venv/bin/pip install -e '.[onnx]'" in text
+    assert all(row.name in text for row in rows)
+
+
+def test_an_address_without_a_port_does_not_answer_and_does_not_crash() -> None:
+    """A setting that is half written is shown as it is."""
+    settings = Settings.model_validate(
+        {"kafka": {"bootstrap_servers": "nowhere.invalid"}, "redis": {"url": "redis:///0"}}
+    )
+    facts = gather(settings)
+    assert facts.kafka == {"nowhere.invalid:9092": False}
+    assert list(facts.redis.values()) == [False]
+    assert facts.kv_memory is None

@@ -1,0 +1,109 @@
+"""What each process may do at Kafka: the least, and the same in the command and in the documents."""
+
+import itertools
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ops.operate.kafka_acls import Role, commands, rights
+from shared.errors import SettingsError
+from shared.settings import Settings
+from shared.settings.kafka import KafkaSettings
+
+DOCUMENT = Path(__file__).parents[4] / "docs" / "security.md"
+USERS: dict[Role, str] = {"gateway": "gateway", "worker": "CN=a worker", "operator": "admin", "recorder": "recorder"}
+
+
+def named(settings: Settings, role: Role, operation: str) -> set[str]:
+    return {right.name for right in rights(settings) if (right.role, right.operation) == (role, operation)}
+
+
+def test_the_documents_table_is_what_is_granted() -> None:
+    """Row by row, with the reasons."""
+    section = DOCUMENT.read_text().partition("### What each process may do at Kafka")[2].partition("\n###")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "| `" in line]
+    told = [
+        (user, kind, name, pattern, operation, why)
+        for user, kind, names, pattern, operation, why in rows
+        for name in re.findall(r"`([^`]+)`", names)
+    ]
+    assert told == [
+        (right.role, right.kind, right.name, "prefixed" if right.prefixed else "literal", right.operation, right.why)
+        for right in rights(Settings())
+    ]
+
+
+def test_no_process_asks_or_answers_in_anothers_place() -> None:
+    """A gateway does not read requests, a worker writes none and reads no answers, and neither makes topics."""
+    settings = Settings()
+    buckets = {f"chat.requests.{bucket}" for bucket in ("short", "medium", "long")}
+    assert not named(settings, "gateway", "Read") & buckets
+    assert not named(settings, "worker", "Write") & {"chat.requests", "chat.cancels", *buckets}
+    assert "chat.replies" not in named(settings, "worker", "Read")
+    assert {right.role for right in rights(settings) if right.operation in {"Create", "Describe"}} == {"operator"}
+
+
+def test_the_recorder_may_read_and_nothing_else() -> None:
+    """Nowhere can it write, so no broker gives it a producer's id; it belongs to no group."""
+    found = [right for right in rights(Settings()) if right.role == "recorder"]
+    assert {(right.operation, right.kind, right.prefixed) for right in found} == {("Read", "topic", False)}
+    assert {right.name for right in found} == {
+        "chat.requests.short",
+        "chat.requests.medium",
+        "chat.requests.long",
+        "chat.replies",
+        "chat.replies.external",
+    }
+
+
+def test_the_prefix_and_the_groups_name_count() -> None:
+    settings = Settings.model_validate({"kafka": {"topic_prefix": "shop."}, "worker": {"group": "inference"}})
+    assert all(right.name.startswith("shop.") for right in rights(settings))
+    assert {right.name for right in rights(settings) if right.kind == "group"} == {
+        "shop.replyline-router",
+        "shop.inference",
+    }
+
+
+@pytest.mark.parametrize(
+    ("patterns", "granted"),
+    [
+        (("chat.replies", "chat.replies.*"), {("chat.replies", False), ("chat.replies.", True)}),
+        (("orders.answers",), {("orders.answers", False)}),
+        (("*",), {("*", False)}),
+        ((), set()),
+    ],
+)
+def test_workers_may_answer_where_the_settings_say(patterns: tuple[str, ...], granted: set[tuple[str, bool]]) -> None:
+    settings = Settings(kafka=KafkaSettings(reply_topics=patterns))
+    assert {(right.name, right.prefixed) for right in rights(settings) if right.why == "answers"} == granted
+
+
+@pytest.mark.parametrize("pattern", ["chat.*.answers", "chat.replies.?", "[ab].replies", "**"])
+def test_a_pattern_that_acls_have_no_word_for_is_refused(pattern: str) -> None:
+    with pytest.raises(SettingsError, match=r"REPLYLINE_KAFKA__REPLY_TOPICS has .*list the topics"):
+        rights(Settings(kafka=KafkaSettings(reply_topics=("chat.replies", pattern))))
+
+
+def test_the_commands_name_every_right_once() -> None:
+    """A line for each user, operation, kind and pattern; a name with a blank stays one argument."""
+    found = rights(Settings())
+    lines = [shlex.split(line) for line in commands(found, USERS, "a:1,b:2")]
+    granted = [
+        (line[line.index("--allow-principal") + 1], line[line.index("--operation") + 1], option, name)
+        for line in lines
+        for option, name in itertools.pairwise(line)
+        if option in {"--topic", "--group"}
+    ]
+    assert sorted(granted) == sorted(
+        (f"User:{USERS[right.role]}", right.operation, f"--{right.kind}", right.name) for right in found
+    )
+    assert all(line[:3] == ["kafka-acls.sh", "--bootstrap-server", "a:1,b:2"] for line in lines)
+
+
+def test_a_role_without_a_user_is_left_out() -> None:
+    lines = commands(rights(Settings()), {"worker": "worker"}, "a:1")
+    assert lines
+    assert all("User:worker" in line for line in lines)

@@ -1,0 +1,67 @@
+"""`replyline token` makes what a gateway with the same settings takes, or says why there is none."""
+
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from gateway.access.identity import Identity, verify
+from ops.operate.token import mint_token
+from shared.errors import SettingsError
+from shared.settings.auth import Algorithm, AuthSettings
+from tests.support.tokens import KEYS, KID, NOW_UNIX_MS, NOW_UNIX_S, PRIVATE, RULES, SECRET, PrivateKey
+
+WITH_SECRET = AuthSettings.model_validate({"secret": SECRET.decode()})
+
+
+def written(folder: Path, key: PrivateKey) -> Path:
+    file = folder / "key.pem"
+    file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return file
+
+
+def test_the_secret_signs() -> None:
+    token = mint_token(WITH_SECRET, tenant="demo", subject="alice", ttl_s=7, now_unix_ms=NOW_UNIX_MS)
+    assert verify(token, KEYS, RULES, NOW_UNIX_MS) == Identity("demo", "alice", (NOW_UNIX_S + 7) * 1_000)
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
+def test_a_private_key_signs_for_the_jwks_that_has_its_public_half(tmp_path: Path, algorithm: Algorithm) -> None:
+    file = written(tmp_path, PRIVATE[algorithm])
+    token = mint_token(
+        AuthSettings(),
+        tenant="demo",
+        subject="alice",
+        ttl_s=7,
+        now_unix_ms=NOW_UNIX_MS,
+        private_key=file,
+        kid=KID[algorithm],
+    )
+    assert verify(token, KEYS, RULES, NOW_UNIX_MS).subject == "alice"
+
+
+@pytest.mark.parametrize(("tenant", "subject"), [("a/b", "alice"), ("", "alice"), ("demo", ""), ("demo", "a" * 256)])
+def test_what_the_gateway_would_refuse_is_not_made(tenant: str, subject: str) -> None:
+    with pytest.raises(SettingsError, match="the gateway would refuse it"):
+        mint_token(WITH_SECRET, tenant=tenant, subject=subject, ttl_s=7, now_unix_ms=NOW_UNIX_MS)
+
+
+def test_without_a_usable_key_it_is_said_what_to_give(tmp_path: Path) -> None:
+    def refusal(private_key: Path | None) -> str:
+        with pytest.raises(SettingsError) as caught:
+            mint_token(
+                AuthSettings(),
+                tenant="demo",
+                subject="alice",
+                ttl_s=7,
+                now_unix_ms=NOW_UNIX_MS,
+                private_key=private_key,
+            )
+        return str(caught.value)
+
+    assert "REPLYLINE_AUTH__SECRET_FILE" in refusal(None)
+    assert "No such file" in refusal(tmp_path / "none")
+    (tmp_path / "text").write_text("no key")
+    assert "no private key in PEM" in refusal(tmp_path / "text")
+    assert "P-256 or Ed25519" in refusal(written(tmp_path, ec.generate_private_key(ec.SECP384R1())))

@@ -1,0 +1,90 @@
+"""`replyline topics` says how many partitions a topic really has, and what gives it more."""
+
+from collections.abc import Mapping
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import UnknownTopicOrPartitionError
+
+from ops.operate import topics
+from shared.kafka import PartitionReader
+from shared.settings.kafka import KafkaSettings
+
+KAFKA = KafkaSettings(bootstrap_servers="a:1,b:2")
+ALTER = "kafka-topics.sh --bootstrap-server a:1,b:2 --alter --topic"
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """The topics on it, each with its partitions."""
+    there: dict[str, int] = {}
+
+    async def create(_: KafkaSettings, wanted: Mapping[str, int]) -> dict[str, str]:
+        outcomes = {name: "exists" if name in there else "created" for name in wanted}
+        there.update({name: number for name, number in wanted.items() if name not in there})
+        return outcomes
+
+    async def describe(_: KafkaSettings) -> dict[str, int]:
+        return there
+
+    monkeypatch.setattr(topics, "create_topics", create)
+    monkeypatch.setattr(topics, "describe_topics", describe)
+    return there
+
+
+async def test_what_is_there_with_too_few_partitions_is_not_said_to_have_those_wanted(broker: dict[str, int]) -> None:
+    broker |= {"short": 4, "enough": 8, "more": 16}
+    wanted = dict.fromkeys(("new", "short", "enough", "more"), 8)
+    told = await topics.create(KAFKA, wanted)
+    assert told.lines == [
+        "new: created, 8 partitions",
+        "short: exists, 4 partitions",
+        "enough: exists, 8 partitions",
+        "more: exists, 16 partitions",
+    ]
+    assert told.remedies == [f"short: has 4 partitions, wanted 8: {ALTER} short --partitions 8"]
+    assert (await topics.describe(KAFKA, wanted)).remedies == told.remedies
+
+
+async def test_of_a_topic_that_this_user_may_not_see_no_number_is_said(
+    broker: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker["hidden"] = 1
+
+    async def describe(_: KafkaSettings) -> dict[str, int]:
+        return {}
+
+    monkeypatch.setattr(topics, "describe_topics", describe)
+    assert await topics.create(KAFKA, {"hidden": 8}) == topics.Told(["hidden: exists"], [])
+
+
+async def test_what_is_missing_and_what_is_too_small_have_each_its_remedy(broker: dict[str, int]) -> None:
+    broker["short"] = 4
+    told = await topics.describe(KAFKA, {"new": 1, "short": 8})
+    assert told.lines == ["new: missing", "short: 4 partitions"]
+    assert [remedy.partition(":")[0] for remedy in told.remedies] == ["create them", "short"]
+
+
+async def test_cancels_that_would_miss_their_worker_have_one_remedy(broker: dict[str, int]) -> None:
+    wanted = KAFKA.topics.all(request_partitions=4, reply_partitions=1)
+    broker |= wanted | {"chat.cancels": 3}
+    (remedy,) = (await topics.describe(KAFKA, wanted)).remedies
+    assert remedy.startswith("chat.cancels has 3 partitions, and chat.requests.short has 4")
+    assert (await topics.create(KAFKA, wanted)).remedies == [remedy]
+    broker["chat.cancels"] = 2
+    assert [each.partition(":")[0] for each in (await topics.describe(KAFKA, wanted)).remedies] == ["chat.cancels"]
+
+
+class _Consumer:
+    def __init__(self, partitions: int) -> None:
+        self.known = {TopicPartition("t", number) for number in range(partitions)}
+
+    def assignment(self) -> set[TopicPartition]:
+        return self.known
+
+
+@pytest.mark.parametrize(("partitions", "remedy"), [(0, "replyline topics create"), (8, f"{ALTER} t --partitions 13")])
+def test_a_reader_of_a_partition_that_is_not_there_names_what_helps(partitions: int, remedy: str) -> None:
+    reader = PartitionReader(KAFKA, client_id="c", topic="t", partitions=[12])
+    with pytest.raises(UnknownTopicOrPartitionError, match=f"run: {remedy}$"):
+        reader._assign(_Consumer(partitions))  # type: ignore[arg-type]

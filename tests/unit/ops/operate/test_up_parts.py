@@ -1,0 +1,90 @@
+"""What `replyline up` says of a port, how long it waits for its parts to end, and that it watches all of them."""
+
+import asyncio
+import errno
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from ops.operate import up
+from ops.operate.doctor.rows import PortUse
+from ops.operate.up import EmbeddedSystem
+from ops.stack.port_use import another_port, port_use
+from ops.stack.processes import ServiceError
+from shared.process.host_port import host_port
+from shared.settings import Settings
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, number: int, port: int = 8_080) -> str:
+    """As Python words it where a socket cannot be bound."""
+    words = f"{os.strerror(number)} (while attempting to bind on address ('::1', {port}))"
+    monkeypatch.setattr(up, "listen_problem", lambda *_: OSError(number, words))
+    with pytest.raises(ServiceError) as caught:
+        up._check_port("::1", port)
+    return str(caught.value)
+
+
+def test_a_port_is_taken_only_where_somebody_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = refused(monkeypatch, errno.EADDRINUSE)
+    assert taken == "port 8080 is taken on ::1; choose another: PORT=8081 make demo"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EADDRNOTAVAIL])
+def test_another_reason_is_said_as_it_is(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    told = refused(monkeypatch, number, port=80)
+    assert told.startswith(f"nobody can listen on [::1]:80 ({os.strerror(number)}); set REPLYLINE_GATEWAY__HOST")
+    assert told.endswith("PORT=8080 make demo")
+
+
+def test_the_doctor_does_not_say_that_somebody_listens_where_nobody_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ops.stack.port_use.listen_problem", lambda *_: OSError(errno.EACCES, "Permission denied"))
+    assert port_use("127.0.0.1", 80) is PortUse.UNUSABLE
+
+
+@pytest.mark.parametrize(("port", "another"), [(8_080, 8_081), (65_534, 65_535), (65_535, 8_080), (80, 8_080)])
+def test_a_port_that_is_proposed_exists_and_is_anybodys(port: int, another: int) -> None:
+    assert another_port(port) == another
+
+
+@pytest.mark.parametrize(
+    ("host", "text"), [("127.0.0.1", "127.0.0.1:1"), ("shop.example", "shop.example:1"), ("::1", "[::1]:1")]
+)
+def test_an_ipv6_address_stands_in_brackets(host: str, text: str) -> None:
+    assert host_port(host, 1) == text
+
+
+@dataclass
+class Part:
+    """A child, or the embedded Redis."""
+
+    running: bool = True
+    limits_s: list[float] = field(default_factory=list)
+
+    def stop(self, *, timeout_s: float) -> None:
+        self.limits_s.append(timeout_s)
+
+
+def system(**parts: Any) -> EmbeddedSystem:
+    settings = Settings.model_validate(
+        {"gateway": {"drain_s": 1}, "worker": {"drain_s": 60}, "kafka": {"request_timeout_ms": 7_000}}
+    )
+    made = EmbeddedSystem(settings)
+    for name, part in parts.items():
+        setattr(made, name, part)
+    return made
+
+
+def test_each_part_has_its_own_time_to_drain_and_a_requests_more() -> None:
+    gateway, worker = Part(), Part()
+    system(gateway=gateway, worker=worker).stop()
+    assert gateway.limits_s[0] > 1 + 7
+    assert worker.limits_s[0] > 60 + 7
+
+
+async def test_an_embedded_redis_that_ends_is_noticed() -> None:
+    watched = system(gateway=Part(), worker=Part(), _redis=Part(running=False))
+    async with asyncio.timeout(5):
+        with pytest.raises(ServiceError, match="the embedded Redis ended"):
+            await watched.watch(asyncio.Event())

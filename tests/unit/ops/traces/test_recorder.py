@@ -1,0 +1,214 @@
+"""What is kept of what passes by: the words of those alone who have consented, and nobody's name."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.traces.entries import encode
+from ops.traces.recorder import Recorder
+from shared.kafka.broker.records import Record
+from shared.wire.codec import msgpack_encode
+from shared.wire.messages import ChatRequest, Consent, ReplyDelta, ReplyDone, Timings, Usage
+from tests.support.hostile.message_strategies import any_of
+from tests.support.samples.recordings import answered
+from tests.support.samples.request_defaults import DEFAULTS
+
+NOW = 1_800_000_000_000.0
+YES = Consent(training=True)
+
+
+def recorder(key: bytes = b"k" * 32) -> Recorder:
+    return Recorder(defaults=DEFAULTS, count=len, key=key)
+
+
+def request(number: int = 0, **changed: Any) -> ChatRequest:
+    fields = {"id": f"r{number}", "session_id": "s", "input": "where is it", "created_unix_ms": int(NOW)}
+    return ChatRequest(**{**fields, **changed})
+
+
+def record(message: Any, arrived_unix_ms: float | None = NOW, **changed: Any) -> Record:
+    arrived = None if arrived_unix_ms is None else int(arrived_unix_ms)
+    return Record("t", 0, 0, None, msgpack_encode(message), arrived_unix_ms=arrived, **changed)
+
+
+def done(number: int = 0, **changed: Any) -> ReplyDone:
+    fields = {
+        "request_id": f"r{number}",
+        "session_id": "s",
+        "attempt": 0,
+        "status": "completed",
+        "reason": "stop",
+        "source": "model",
+        "output_text": "there",
+        "usage": Usage(input_tokens=40, output_tokens=20),
+        "timings": Timings(),
+    }
+    return ReplyDone(**{**fields, **changed})
+
+
+def test_a_request_is_its_time_its_lengths_its_options_and_its_deadlines() -> None:
+    """Times count from the first arrival, deadlines from the request's own creation."""
+    ours = recorder()
+    ours.asked(record(request()), "short", NOW)
+    made = request(
+        1, created_unix_ms=int(NOW) + 100, first_token_unix_ms=int(NOW) + 300, deadline_unix_ms=int(NOW) + 900,
+        max_output_tokens=9, temperature=0.5, top_p=0.9, consent=YES, stop=("x",),
+    )  # fmt: skip
+    kept = ours.asked(record(made, NOW + 150), "long", NOW + 999)
+    assert kept is not None
+    assert (kept.at_ms, kept.bucket, kept.first_token_ms, kept.deadline_ms) == (150.0, "long", 200, 800)
+    assert (kept.max_output_tokens, kept.temperature, kept.top_p, kept.stop) == (9, 0.5, 0.9, ("x",))
+    assert (kept.input_tokens, kept.text) == (len("where is it"), "where is it")
+
+
+def test_what_a_request_leaves_open_is_as_the_settings_have_it() -> None:
+    kept = recorder().asked(record(request()), "short", NOW)
+    assert kept is not None
+    assert (kept.first_token_ms, kept.deadline_ms) == (DEFAULTS.first_token_ms, DEFAULTS.deadline_ms)
+    assert kept.max_output_tokens == DEFAULTS.output_tokens
+
+
+@pytest.mark.parametrize("consent", [None, Consent()], ids=["nothing said", "said no"])
+def test_without_consent_there_are_lengths_and_no_words(consent: Consent | None) -> None:
+    secret = request(input="my name is Alice", stop=("Alice",), metadata={"who": "Alice"}, consent=consent)
+    kept = recorder().asked(record(secret), "short", NOW)
+    assert kept is not None
+    assert (kept.text, kept.stop, kept.input_tokens) == (None, (), 16)
+    assert b"Alice" not in encode(kept)
+
+
+@given(any_of(ChatRequest))
+def test_nobody_is_named_and_no_unasked_word_is_kept(made: ChatRequest) -> None:
+    """Neither ids nor metadata nor traces; of a text nothing but where it was consented to."""
+    marked = msgspec.structs.replace(
+        made,
+        id="idMARK",
+        session_id="sessionMARK",
+        tenant="tenantMARK",
+        metadata={"MARK": "MARK"},
+        input="MARK " + made.input,
+        stop=("MARK",),
+        reply_topic=None,
+        reply_partition=0,
+        created_unix_ms=int(NOW),
+        deadline_unix_ms=None,
+        first_token_unix_ms=None,
+    )
+    kept = recorder().asked(record(marked), "short", NOW)
+    assert kept is not None
+    consented = made.consent is not None and made.consent.training
+    assert encode(kept).count(b"MARK") == 2 * consented  # its words, and where they are to stop
+
+
+def test_hashes_tell_sessions_apart_and_recordings_share_none() -> None:
+    ours = recorder()
+    kept = [
+        ours.asked(record(request(number, session_id=session, tenant=tenant)), "short", NOW)
+        for number, (tenant, session) in enumerate([("a", "s"), ("a", "s"), ("a", "t"), ("b", "s")])
+    ]
+    sessions = [one.session for one in kept if one is not None]
+    tenants = [one.tenant for one in kept if one is not None]
+    assert sessions[0] == sessions[1]
+    assert len(set(sessions)) == 3
+    assert tenants[0] == tenants[2] != tenants[3]
+    other = recorder(b"j" * 32).asked(record(request(tenant="a")), "short", NOW)
+    assert other is not None
+    assert other.session not in sessions
+
+
+def test_an_answers_first_end_is_joined_to_its_request() -> None:
+    ours = recorder()
+    for number in range(2):
+        ours.asked(record(request(number)), "short", NOW)
+    assert ours.awaited == 2
+    delta = ReplyDelta(request_id="r1", session_id="s", attempt=0, seq=0, offset=0, delta="x")
+    assert ours.answered(record(delta)) is None
+    assert ours.answered(record(done(1))) == answered(1)
+    assert ours.answered(record(done(1))) is None
+    assert ours.answered(record(done(7))) is None
+    assert (ours.answers, ours.awaited) == (1, 1)
+    faq = ours.answered(record(done(0, source="faq", usage=Usage())))
+    assert faq == answered(0, source="faq", whole=False, prompt_tokens=0, output_tokens=0)
+
+
+def test_what_is_cut_by_the_deadline_is_not_whole() -> None:
+    ours = recorder()
+    ours.asked(record(request()), "short", NOW)
+    end = ours.answered(record(done(0, status="incomplete", reason="deadline")))
+    assert end is not None
+    assert not end.whole
+
+
+def test_what_nobody_could_read_is_counted_and_left_out() -> None:
+    ours = recorder()
+    refused = [
+        Record("t", 0, 0, None, b"\xff"),
+        Record("t", 0, 0, None, None),
+        Record("t", 0, 0, None, None, unreadable="a header's name"),
+        record(request(), headers={"ce_id": b"another"}),
+    ]
+    assert [ours.asked(one, "short", NOW) for one in refused] == [None] * 4
+    assert (ours.requests, ours.unreadable) == (0, 4)
+    assert ours.answered(Record("t", 0, 0, None, b"\xff")) is None
+
+
+@given(st.lists(st.integers(-50, 50), max_size=20))
+def test_a_record_that_is_read_late_is_not_before_the_beginning(offsets: list[int]) -> None:
+    ours = recorder()
+    for number, offset in enumerate(offsets):
+        kept = ours.asked(record(request(number), NOW + offset), "short", NOW)
+        assert kept is not None
+        assert kept.at_ms == max(0, offset - offsets[0])
+
+
+def test_where_the_topic_has_no_clock_the_readers_counts() -> None:
+    ours = recorder()
+    kept = [ours.asked(record(request(number), None), "short", NOW + 70 * number) for number in range(2)]
+    assert [one.at_ms for one in kept if one] == [0.0, 70.0]
+
+
+def test_no_more_answers_are_awaited_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ops.traces.recorder._MOST_AWAITED", 3)
+    ours = recorder()
+    for number in range(5):
+        ours.asked(record(request(number)), "short", NOW)
+    assert ours.awaited == 3
+    assert ours.answered(record(done(0))) is None
+    assert ours.answered(record(done(4))) == answered(4)
+
+
+def test_an_end_that_is_read_before_its_request_belongs_to_it() -> None:
+    """Two topics, two readers: nothing orders them."""
+    ours = recorder()
+    ours.asked(record(request(0)), "short", NOW)
+    assert ours.overtook() is None
+    assert ours.answered(record(done(1))) is None
+    ours.asked(record(request(1)), "short", NOW)
+    early = ours.overtook()
+    assert early is not None
+    assert (early.number, early.whole, ours.answers, ours.awaited) == (1, True, 1, 1)
+    assert ours.overtook() is None
+    assert ours.answered(record(done(1))) is None, "its first end alone"
+
+
+def test_an_end_that_is_told_again_ends_nothing_at_the_next_record() -> None:
+    """Delivery is at least once; the next record, which nobody can read, is no request of its own."""
+    ours = recorder()
+    ours.asked(record(request(0)), "short", NOW)
+    assert ours.answered(record(done(0))) == answered(0)
+    assert ours.answered(record(done(0))) is None
+    assert ours.asked(Record("t", 0, 0, None, b"\xff"), "short", NOW) is None
+    assert ours.overtook() is None
+    assert (ours.answers, ours.awaited) == (1, 0)
+
+
+def test_ends_that_nobody_asked_for_are_not_kept_for_ever() -> None:
+    ours = recorder()
+    for number in range(10_001):
+        ours.answered(record(done(number)))
+    for number, expected in ((0, False), (1, True)):
+        ours.asked(record(request(number)), "short", NOW)
+        assert (ours.overtook() is not None) is expected

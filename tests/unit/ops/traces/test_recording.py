@@ -1,0 +1,147 @@
+"""A recording as a file: whole or not there, read as it was written, its faults told in one line."""
+
+import stat
+import tempfile
+from pathlib import Path
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ops.traces.entries import END_BYTES, Asked, Header, encode
+from ops.traces.recording import RecordingFailed, RecordingWriter, parse_recording, read_recording
+from shared.errors import SettingsError
+from tests.support.hostile.message_strategies import any_of
+from tests.support.samples.recordings import HEADER, answered, asked, written
+
+FIVE = [asked(0.0), asked(10.5, text="Wo ist mein Paket? 包裹", stop=("\n",)), answered(0), asked(20.0), answered(2)]
+
+
+def fault(data: bytes) -> str:
+    """What is said of a file that is not as it was written."""
+    try:
+        return parse_recording(data, "a.replay").broken_off
+    except SettingsError as error:
+        return str(error)
+
+
+@pytest.fixture(scope="module")
+def whole() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        return written(Path(folder, "a.replay"), FIVE)
+
+
+@settings(max_examples=50)
+@given(st.lists(any_of(Asked), max_size=5))
+def test_what_was_written_is_read(entries: list[Asked]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.replay")
+        written(path, entries)
+        recording = read_recording(path)
+    assert recording.asked == tuple(entries)
+    assert (recording.header, recording.broken_off) == (HEADER, "")
+
+
+def test_it_is_plain_messagepack_that_any_reader_reads(whole: bytes) -> None:
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(whole)
+    types = [entry["type"] for entry in unpacker]
+    assert types == ["replyline.recording", "asked", "asked", "answered", "asked", "answered", "end"]
+
+
+def test_only_its_owner_may_read_it_and_until_it_is_whole_it_has_another_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.replay"
+    writer = RecordingWriter(path, HEADER)
+    writer.write(asked())
+    assert not path.exists()
+    writer.finish()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [one.name for one in tmp_path.iterdir()] == ["a.replay"]
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "a.replay"
+    running = RecordingWriter(path, HEADER)
+    with pytest.raises(SettingsError, match=r"a\.replay\.partial: is there already.*move or remove it"):
+        RecordingWriter(path, HEADER)
+    running.finish()
+    with pytest.raises(SettingsError, match=r"a\.replay: is there already; name another"):
+        RecordingWriter(path, HEADER)
+
+
+def test_what_was_broken_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    """Also beside the place where it should have come: a process that was killed leaves it there."""
+    path = tmp_path / "a.replay"
+    writer = RecordingWriter(path, HEADER)
+    writer.write(asked())
+    writer.close()
+    recording = read_recording(writer.partial)
+    assert len(recording.asked) == 1
+    assert recording.broken_off == f"{writer.partial}: the recording was broken off; 1 requests are used"
+
+
+@given(st.data())
+def test_cut_anywhere_it_gives_what_came_before_the_cut_and_says_so(whole: bytes, data: st.DataObject) -> None:
+    head = len(encode(HEADER))
+    recording = parse_recording(whole[: data.draw(st.integers(head, len(whole) - 1))], "a.replay")
+    assert recording.asked == tuple(one for one in FIVE if isinstance(one, Asked))[: len(recording.asked)]
+    assert recording.broken_off.startswith("a.replay: the recording was broken off")
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_one_changed_byte_never_passes_unnoticed(whole: bytes, data: st.DataObject) -> None:
+    """It is refused in one line; only in the end itself it may look broken off."""
+    at = data.draw(st.integers(0, len(whole) - 1))
+    changed = bytearray(whole)
+    changed[at] ^= data.draw(st.integers(1, 255))
+    said = fault(bytes(changed))
+    assert said.startswith("a.replay: is ") or (at >= len(whole) - END_BYTES and "broken off" in said)
+    assert "\n" not in said
+
+
+@given(st.binary(max_size=200))
+def test_what_is_no_recording_is_refused(data: bytes) -> None:
+    with pytest.raises(SettingsError, match="x: is no recording; make one: replyline record FILE"):
+        parse_recording(data, "x")
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        (b"\xc1", "byte"),
+        (b"\x07", "byte"),
+        (encode(HEADER), "a header entry has no place there"),
+        (encode(answered(0)), "an?.* answered entry has no place there"),
+        (encode(asked()).replace(b"short", b"sharp"), "Invalid enum value 'sharp'"),
+    ],
+    ids=["no MessagePack", "no map", "second header", "answer of nothing", "unknown bucket"],
+)
+def test_what_has_no_place_in_it_is_damage(rest: bytes, said: str) -> None:
+    with pytest.raises(SettingsError, match=rf"x: is damaged \(.*{said}.*record again"):
+        parse_recording(encode(HEADER) + rest, "x")
+
+
+def test_another_version_is_named() -> None:
+    newer = Header(version=2, started_unix_ms=1, tokenizer="bytes", topics=())
+    with pytest.raises(SettingsError, match="x: is a recording of version 2, and version 1 is read here"):
+        parse_recording(encode(newer), "x")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"none: cannot be read: No such file"):
+        read_recording(tmp_path / "none")
+    with pytest.raises(SettingsError, match=r"a\.replay\.partial: cannot be written: No such file"):
+        RecordingWriter(tmp_path / "nowhere" / "a.replay", HEADER)
+
+
+def test_a_full_disk_is_told_with_the_files_name(tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path / "a.replay", HEADER)
+    writer.close()
+    writer._file = Path("/dev/full").open("wb")  # noqa: SIM115 - the writer closes it
+    writer.write(asked())
+    with pytest.raises(RecordingFailed, match=r"a\.replay\.partial: No space left on device; make room"):
+        writer.flush()
+    writer.close()
+    assert writer.partial.exists()

@@ -1,0 +1,111 @@
+"""What `make test` makes of two runs of pytest, here one that does as it is told: its status and its last lines. And
+what `.ci/run` makes of the ledger's."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = ROOT / "tests" / "run"
+PYTEST = """#!/bin/sh
+case " $* " in
+*" tests/unit "*) exit "$CLOCKLESS" ;;
+*" --last-failed "*) exit "$AGAIN" ;;
+esac
+cache="${*##*cache_dir=}/v/cache"
+if [ "$FAILED" -gt 0 ]; then mkdir -p "$cache"; echo '{' >"$cache/lastfailed"; fi
+for number in $(seq "$FAILED"); do echo "  \\"tests/a.py::test_$number\\": true," >>"$cache/lastfailed"; done
+exit "$STATUS"
+"""
+# A function in place of the builtin: whom the script would have killed.
+ENV = 'kill() { echo "$@" >>killed; }\n'
+PASSED_AGAIN = "passed the second time only, which is a fault to look for:\n  tests/a.py::test_1\n"
+LEDGER = """#!/bin/sh
+echo "$@" >>ledger
+number=$(wc -l <ledger)
+exit "$(echo "$STATUSES" | cut -d ' ' -f "$number")"
+"""
+CLOCKLESS = "the tests that no clock decides failed: see above\n"
+
+
+def write(folder: Path, programs: Mapping[str, str]) -> None:
+    for name, text in programs.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("clockless", "failed", "status", "again", "ended", "said"),
+    [
+        (0, 0, 0, 0, 0, ""),
+        (1, 0, 0, 0, 1, CLOCKLESS),
+        (0, 1, 1, 0, 0, PASSED_AGAIN),
+        (0, 1, 1, 1, 1, ""),
+        (1, 1, 1, 0, 1, PASSED_AGAIN + CLOCKLESS),
+        (0, 3, 1, 0, 1, "of the tests that drive processes 3 failed: see above\n"),
+        (0, 0, 1, 0, 1, "the tests that drive processes failed: see above\n"),
+        (0, 0, 4, 0, 1, ""),
+    ],
+)
+def test_the_last_lines_say_all_that_failed(
+    tmp_path: Path, *, clockless: int, failed: int, status: int, again: int, ended: int, said: str
+) -> None:
+    """Also where one that failed once passed again beside others that have no second try, and where pytest ended before
+    it wrote down which tests failed. Nobody is killed who has ended by himself."""
+    write(tmp_path, {"tests/run": SCRIPT.read_text(), ".venv/bin/pytest": PYTEST, "env": ENV})
+    told = {"CLOCKLESS": clockless, "FAILED": failed, "STATUS": status, "AGAIN": again}
+    ran = subprocess.run(
+        [tmp_path / "tests/run"],
+        env={**os.environ, "BASH_ENV": str(tmp_path / "env"), **{name: str(value) for name, value in told.items()}},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert (ran.returncode, ran.stderr) == (ended, said)
+    assert not (tmp_path / "killed").exists()
+
+
+@pytest.mark.parametrize(
+    ("statuses", "tried", "ended"), [("0 0", 1, 0), ("3 0", 2, 0), ("3 3", 2, 3), ("3 1", 2, 1), ("1 0", 1, 1)]
+)
+def test_the_ledger_is_tried_again_only_where_an_answer_was_late_and_nothing_worse(
+    tmp_path: Path, statuses: str, tried: int, ended: int
+) -> None:
+    programs = {".ci/run": (ROOT / ".ci" / "run").read_text(), ".venv/bin/replyline": LEDGER, "bin/make": "#!/bin/sh\n"}
+    write(tmp_path, programs)
+    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PYTHON": "true", "STATUSES": statuses}
+    ran = subprocess.run([tmp_path / ".ci/run"], env=env, cwd=tmp_path, check=False, timeout=20)
+    assert ran.returncode == ended
+    lines = (tmp_path / "ledger").read_text().splitlines()
+    assert lines == ["chaos run --seed 1 --minutes 2 --brokers 3"] * tried
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "installs", "passes", "ended", "not_run"),
+    [(20, True, True, 0, False), (20, True, False, 1, False), (20, False, True, 0, True), (19, True, True, 0, True)],
+)
+def test_torch_is_tried_where_there_is_room_for_it_and_missed_aloud(
+    tmp_path: Path, *, free_gib: int, installs: bool, passes: bool, ended: int, not_run: bool
+) -> None:
+    """What cannot be installed says nothing of the product; what fails does."""
+    programs = {
+        ".ci/run": (ROOT / ".ci" / "run").read_text(),
+        ".venv/bin/replyline": LEDGER,
+        "bin/make": f'#!/bin/sh\n[ "$1" != test-torch ] || exit {int(not passes)}\n',
+        "bin/df": f"#!/bin/sh\necho Filesystem\necho /dev/root 1 1 {free_gib << 20} 1% /\n",
+        "ops/setup/torch": f"#!/bin/sh\nexit {int(not installs)}\n",
+    }
+    write(tmp_path, programs)
+    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PYTHON": "true", "STATUSES": "0"}
+    ran = subprocess.run(
+        [tmp_path / ".ci/run"], env=env, cwd=tmp_path, check=False, timeout=20, capture_output=True, text=True
+    )
+    assert (ran.returncode, "NOT RUN: the engine of torch" in ran.stderr) == (ended, not_run)
+    assert (tmp_path / "ledger").exists() == (ended == 0)

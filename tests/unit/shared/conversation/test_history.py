@@ -1,0 +1,97 @@
+"""A conversation's turns while some are still being written: Redis answers in any order."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from shared.conversation.history import History
+from shared.conversation.session_key import SessionKey
+from shared.conversation.turn import Turn
+from shared.settings.redis import RedisSettings
+from shared.telemetry import metrics
+
+TURN = Turn(request_id="r", user="Where is it?", assistant="On its way.", source="model", asked_unix_ms=1)
+
+
+async def test_a_turn_is_not_missed_whose_writing_ends_while_the_others_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Redis reads before it writes, and is heard of the writing first."""
+    history = History(RedisSettings())
+
+    async def append(*_: Any) -> int:
+        return 1
+
+    async def read(*_: Any) -> list[bytes]:
+        await asyncio.gather(*history._writing.get("replyline:{t/s}:turns", ()))
+        return []
+
+    monkeypatch.setattr(history, "_append", append)
+    monkeypatch.setattr(history._redis, "call", read)
+    history.remember("t", "s", TURN)
+    assert await history.turns("t", "s", limit=4, before_unix_ms=2) == [TURN]
+    assert await history.turns("t", "s", limit=4, before_unix_ms=2) == [], "it is no longer on its way"
+    await history.close()
+
+
+async def test_a_turn_of_an_erased_generation_is_neither_written_nor_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis may have lost the mark that would keep it out, and be slow."""
+    history, written, may_write = History(RedisSettings(timeout_ms=10_000)), list[bytes](), asyncio.Event()
+
+    async def append(_: object, args: tuple[bytes, int]) -> int:
+        await may_write.wait()
+        written.append(args[0])
+        return 1
+
+    async def read(*_: Any) -> list[bytes]:
+        return []
+
+    monkeypatch.setattr(history, "_append", append)
+    monkeypatch.setattr(history._redis, "call", read)
+    later = msgspec.structs.replace(TURN, request_id="later", generation=7)
+    history.remember("t", "s", TURN)
+    history.remember("t", "s", later)
+    assert await history.turns("t", "s", limit=4, before_unix_ms=2, generation=7) == [later], "before it is heard of"
+    history.forget(SessionKey("t", "s"), 7)
+    assert await history.turns("t", "s", limit=4, before_unix_ms=2) == [later]
+    may_write.set()
+    await history.close()
+    assert [msgspec.msgpack.decode(value, type=Turn) for value in written] == [later]
+
+
+async def test_a_turn_that_redis_took_though_it_was_erased_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    history = History(RedisSettings())
+    turns = [msgspec.structs.replace(TURN, request_id=f"r{at}", generation=at) for at in (0, 6, 7, 8)]
+
+    async def read(*_: Any) -> list[bytes]:
+        return [msgspec.msgpack.encode(turn) for turn in turns]
+
+    monkeypatch.setattr(history._redis, "call", read)
+    assert await history.turns("t", "s", limit=4, before_unix_ms=2, generation=7) == turns[2:]
+    assert await history.turns("t", "s", limit=4, before_unix_ms=2) == turns, "another service names none"
+    await history.close()
+
+
+async def test_a_turn_that_cannot_be_written_leaves_the_others_and_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = History(RedisSettings())
+    written: list[object] = []
+
+    async def append(keys: list[str], _: object) -> int:
+        if "bad" in keys[0]:
+            raise TypeError("a fault of our own")
+        written.append(keys[0])
+        return 1
+
+    monkeypatch.setattr(history, "_append", append)
+    count = metrics.faults.labels("history")._value
+    before = count.get()
+    with capture_logs():
+        for session in ("bad", "good"):
+            history.remember("t", session, TURN)
+        await history.close()
+    assert (len(written), count.get() - before, history._writing) == (1, 1, {})

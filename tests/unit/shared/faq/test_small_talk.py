@@ -1,0 +1,79 @@
+"""A greeting, thanks or a farewell is returned; whoever asks anything besides is answered."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.faq.entries import LANGUAGES
+from shared.faq.small_talk import MAX_CHARS, Kind, courtesy, small_talk
+from tests.support.samples.faq_questions import CHINESE_QUESTIONS, ENGLISH_QUESTIONS, UNSEEN_QUESTIONS
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Hi!", "greeting"),
+        ("hello there, how are you?", "greeting"),
+        ("Good morning", "greeting"),
+        ("你好，在吗？", "greeting"),
+        ("hi 你好", "greeting"),
+        ("Ｈｅｌｌｏ", "greeting"),
+        ("Thank you so much for your help", "thanks"),
+        ("that was very helpful, thanks", "thanks"),
+        ("好的，谢谢", "thanks"),
+        ("ok thanks, bye!", "goodbye"),
+        ("再见", "goodbye"),
+        ("are you a bot?", "who"),
+        ("What's your name?", "who"),
+        ("你是机器人吗", "who"),
+        ("ok", "noted"),
+        ("👍", "noted"),
+        ("明白了", "noted"),
+        ("haha nice one", "noted"),
+        ("Great, that's all I wanted to know", "noted"),
+        ("太好了，我就想问这些", "noted"),
+        ("今天过得怎么样", "greeting"),
+        ("hi, how do I return a lamp?", None),
+        ("thanks. and the refund?", None),
+        ("how are returns handled", None),
+        ("你好，怎么退货", None),
+        ("high", None),
+        ("yes", None),
+        ("不好", None),
+        ("好的，怎么退货", None),
+        ("这个质量不错吗", None),
+        ("is that all the sizes", None),
+        ("??", None),
+        ("", None),
+    ],
+)
+def test_small_talk_is_told_from_questions(text: str, kind: Kind | None) -> None:
+    assert small_talk(text) == kind
+
+
+def test_no_shop_question_is_small_talk() -> None:
+    questions = [text for text, _ in (*ENGLISH_QUESTIONS, *CHINESE_QUESTIONS, *UNSEEN_QUESTIONS)]
+    assert [text for text in questions if small_talk(text)] == []
+
+
+@given(st.lists(st.sampled_from(["hi", "thanks", "bye", "ok", "你好", "谢谢", " ", "!", "的", "a"])).map("".join))
+def test_a_long_text_is_none_and_a_short_one_takes_no_time(text: str) -> None:
+    assert small_talk(text + "x" * MAX_CHARS) is None
+    small_talk(text)
+
+
+@pytest.mark.parametrize(
+    "piece", ["哈", "嗯", "哦", "好的", "辛苦了", "谢谢你", "好吧", "good bye ", "no thanks ", "haha "]
+)
+@pytest.mark.timeout(10)
+def test_what_can_be_cut_in_many_ways_takes_no_time(piece: str) -> None:
+    times = (MAX_CHARS - 1) // len(piece)
+    assert small_talk(piece * times) is not None
+    assert small_talk(piece * times + "退") is None
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_each_kind_is_returned_in_each_language(kind: Kind) -> None:
+    assert len({courtesy(kind, language) for language in LANGUAGES}) == len(LANGUAGES)

@@ -1,0 +1,81 @@
+"""Whoever waits for a delivery hears of it, also where the producer that was to deliver it is given up."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import RequestTimedOutError
+
+from shared.kafka import Producer
+from shared.settings.kafka import KafkaSettings
+
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest_asyncio.fixture
+async def complaints() -> AsyncIterator[list[dict[str, Any]]]:
+    """What asyncio would log."""
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    yield told
+    gc.collect()
+    assert told == []
+
+
+async def stuck(producer: AIOKafkaProducer) -> "list[asyncio.Future[object]]":
+    """Two deliveries that its sender does not get done: one that it has tried, one that it has not."""
+
+    async def sender() -> None:
+        """aiokafka's swallows its cancellation too."""
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    producer._txn_manager.set_pid_and_epoch(1, 0)
+    accumulator = producer._message_accumulator
+    tried = await accumulator.add_message(TopicPartition("t", 0), None, b"x", 1)
+    accumulator.reenqueue(accumulator._pop_batch(TopicPartition("t", 0)))
+    fresh = await accumulator.add_message(TopicPartition("t", 1), None, b"x", 1)
+    producer._sender._sender_task = asyncio.create_task(sender())
+    return [tried, fresh]
+
+
+def idempotent() -> AIOKafkaProducer:
+    return AIOKafkaProducer(bootstrap_servers=NOWHERE, enable_idempotence=True)
+
+
+@pytest.fixture
+def producer() -> Producer:
+    return Producer(KafkaSettings(bootstrap_servers=NOWHERE, request_timeout_ms=100), client_id="test")
+
+
+async def check_failed(deliveries: "list[asyncio.Future[object]]") -> None:
+    async with asyncio.timeout(1):
+        outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [RequestTimedOutError, RequestTimedOutError]
+
+
+async def test_what_a_replaced_producer_has_not_delivered_has_failed(
+    producer: Producer, complaints: list[dict[str, Any]]
+) -> None:
+    broken = idempotent()
+    deliveries = await stuck(broken)
+    await producer._close(broken)
+    await check_failed(deliveries)
+
+
+async def test_who_is_stopped_while_it_closes_the_one_before_lets_it_end(
+    producer: Producer, complaints: list[dict[str, Any]]
+) -> None:
+    broken = idempotent()
+    deliveries = await stuck(broken)
+    producer._producer = idempotent()
+    producer._closing.add(asyncio.create_task(producer._close(broken)))
+    await asyncio.sleep(0)
+    await producer.stop()
+    await check_failed(deliveries)

@@ -1,0 +1,195 @@
+"""After a failed delivery another producer takes over; meanwhile nobody else is refused. A refusal is no failure."""
+
+import asyncio
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+    OutOfOrderSequenceNumber,
+    RecordListTooLargeError,
+    RequestTimedOutError,
+    TopicAuthorizationFailedError,
+)
+
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing, Producer
+from shared.kafka import producer as module
+from shared.settings.kafka import KafkaSettings
+
+
+@dataclass(eq=False)
+class FakeClient:
+    """As aiokafka's producer."""
+
+    open: list["asyncio.Future[object]"] = field(default_factory=list)
+    stopped: bool = False
+    has_connection: bool = True
+    knows_topics: asyncio.Event = field(default_factory=asyncio.Event)
+    _message_accumulator: Any = field(default_factory=lambda: SimpleNamespace(_batches={}))
+
+    def __post_init__(self) -> None:
+        self.knows_topics.set()
+
+    async def send(self, *_: object, **__: object) -> "asyncio.Future[object]":
+        await self.knows_topics.wait()
+        self.open.append(asyncio.get_running_loop().create_future())
+        return self.open[-1]
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+
+@dataclass
+class Broker:
+    """Lets clients in while `open`."""
+
+    clients: list[FakeClient] = field(default_factory=list)
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def connect(self) -> FakeClient:
+        await self.open.wait()
+        self.clients.append(FakeClient())
+        return self.clients[-1]
+
+
+@pytest.fixture
+def broker() -> Broker:
+    broker = Broker()
+    broker.open.set()
+    return broker
+
+
+@pytest.fixture
+async def producer(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Producer:
+    producer = Producer(KafkaSettings(), client_id="test")
+    monkeypatch.setattr(producer, "_connect", broker.connect)
+    monkeypatch.setattr(module, "has_connection", lambda client: client.has_connection)
+    await producer.start()
+    return producer
+
+
+async def quiet() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+async def deliver(producer: Producer, error: KafkaError | None, topic: str = "chat.replies") -> None:
+    """A record whose delivery ends so."""
+    delivery = await producer.enqueue(Outgoing(topic, b"x"))
+    if error is None:
+        delivery.set_result(None)
+    else:
+        delivery.set_exception(error)
+        assert delivery.exception() is error
+    await quiet()
+
+
+async def test_a_failed_delivery_brings_another_producer(producer: Producer, broker: Broker) -> None:
+    await deliver(producer, OutOfOrderSequenceNumber())
+    assert [client.stopped for client in broker.clients] == [True, False]
+    await deliver(producer, None)
+    assert len(broker.clients[1].open) == 1
+
+
+async def test_until_the_other_is_connected_nobody_is_refused(producer: Producer, broker: Broker) -> None:
+    broker.open.clear()
+    await deliver(producer, OutOfOrderSequenceNumber())
+    await deliver(producer, None)
+    assert len(broker.clients[0].open) == 2
+    assert not broker.clients[0].stopped
+    broker.open.set()
+    await quiet()
+    assert [client.stopped for client in broker.clients] == [True, False]
+
+
+async def test_where_no_broker_is_left_that_is_said_at_once(producer: Producer, broker: Broker) -> None:
+    broker.open.clear()
+    broker.clients[0].has_connection = False
+    await deliver(producer, RequestTimedOutError())
+    with pytest.raises(BrokerUnavailable):
+        await producer.enqueue(Outgoing("chat.replies", b"x"))
+    broker.open.set()
+    await quiet()
+    await deliver(producer, None)
+    assert [client.stopped for client in broker.clients] == [True, False]
+
+
+async def test_however_many_fail_one_a_second_takes_over(producer: Producer, broker: Broker) -> None:
+    for _ in range(5):
+        await deliver(producer, OutOfOrderSequenceNumber())
+    assert len(broker.clients) == 2
+    await producer.stop()
+    assert all(client.stopped for client in broker.clients)
+
+
+async def test_after_a_second_the_next_may_follow(
+    producer: Producer, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_RENEWED_AFTER_S", 0.0)
+    for _ in range(5):
+        await deliver(producer, OutOfOrderSequenceNumber())
+    assert [client.stopped for client in broker.clients] == [True] * 5 + [False]
+
+
+async def test_who_still_looks_for_its_topic_when_another_takes_over_is_not_forgotten(
+    producer: Producer, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_POLL_S", 0.0)
+    delivery = await producer.enqueue(Outgoing("chat.replies", b"x"))
+    [first] = broker.clients
+    first.knows_topics.clear()
+    looking = asyncio.create_task(producer.enqueue(Outgoing("chat.unheard-of", b"x")))
+    await quiet()
+    delivery.set_exception(OutOfOrderSequenceNumber())
+    await quiet()
+    assert [client.stopped for client in broker.clients] == [False, False]
+    await deliver(producer, None)
+    first.knows_topics.set()
+    (await looking).set_result(None)
+    await quiet()
+    assert [client.stopped for client in broker.clients] == [True, False]
+
+
+async def test_who_never_hears_of_its_topic_is_told_so_and_holds_up_nobody(
+    producer: Producer, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """aiokafka's future for it is never done once its producer is stopped."""
+    monkeypatch.setattr(producer, "_settings", KafkaSettings(request_timeout_ms=100))
+    [first] = broker.clients
+    first.knows_topics.clear()
+    looking = asyncio.create_task(producer.enqueue(Outgoing("chat.unheard-of", b"x")))
+    await quiet()
+    async with asyncio.timeout(5):
+        await producer.stop()
+        with pytest.raises(BrokerUnavailable):
+            await looking
+    assert first.stopped
+    assert producer._sending == {}
+
+
+@pytest.mark.parametrize(
+    "refusal", [TopicAuthorizationFailedError("crm"), MessageSizeTooLargeError(), RecordListTooLargeError()]
+)
+async def test_a_refusal_brings_none(producer: Producer, broker: Broker, refusal: KafkaError) -> None:
+    await deliver(producer, refusal)
+    assert [client.stopped for client in broker.clients] == [False]
+
+
+def test_what_is_refused_for_good_is_told_from_what_may_be_taken_yet() -> None:
+    producer = Producer(KafkaSettings(), client_id="test")
+    verdicts = {
+        (topic, type(error)): producer.verdict(topic, error)
+        for topic in ("chat.replies", "crm")
+        for error in (MessageSizeTooLargeError(), TopicAuthorizationFailedError(topic), OutOfOrderSequenceNumber())
+    }
+    refused = {place: verdict.code for place, verdict in verdicts.items() if isinstance(verdict, ProtocolError)}
+    assert refused == {
+        ("chat.replies", MessageSizeTooLargeError): "record_too_large",
+        ("crm", MessageSizeTooLargeError): "record_too_large",
+        ("crm", TopicAuthorizationFailedError): "topic_not_authorized",
+    }
+    assert all(isinstance(verdict, BrokerUnavailable) for place, verdict in verdicts.items() if place not in refused)

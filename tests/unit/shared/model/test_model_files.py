@@ -1,0 +1,48 @@
+"""Of every file that a model is made of, each kind of lie in it is refused, and nothing of it is deserialised."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.reliability import Reliability
+from tests.unit.shared.model.test_prepared_folder import TAMPERED, refuse_tampered
+from tests.unit.workers.engine.tensorrt.test_plan_cache import LIES, refuse_plan
+from tests.unit.workers.engine.test_onnx_files import ONNX, refuse_graph
+from tests.unit.workers.graph.sources.test_gguf_files import GGUF, refuse_gguf
+from tests.unit.workers.graph.sources.test_safetensors_files import SAFETENSORS, refuse_safetensors
+
+Refuse = Callable[[str, Path], None]
+
+EVERY = 8  # in the ordinary suite, where each kind is a test of its own besides
+
+
+def test_every_kind_of_lying_file_is_refused_before_it_is_deserialised(
+    tmp_path: Path, prepared: Path, reliability: Reliability
+) -> None:
+    """A refusal that does not come, or a mark that an unpickled file leaves, fails it at that kind."""
+    sources: list[tuple[Refuse, str]] = [
+        *((refuse_safetensors, what) for what in SAFETENSORS),
+        *((refuse_gguf, what) for what in GGUF),
+        *((refuse_plan, what) for what in LIES),
+    ]
+    folders: list[tuple[Refuse, str]] = [
+        *((refuse_tampered, what) for what in TAMPERED),
+        *((refuse_graph, what) for what in ONNX),
+    ]
+    every = 1 if reliability.whole else EVERY
+    for number, (refuse, what) in enumerate(sources[::every]):
+        base = tmp_path / f"source-{number}"
+        base.mkdir()
+        refuse(what, base)
+    for number, (refuse, what) in enumerate(folders[::every]):
+        base = tmp_path / f"folder-{number}"
+        base.mkdir()
+        refuse(what, Path(shutil.copytree(prepared, base / "model")))
+    kinds = len(sources[::every]) + len(folders[::every])
+    reliability.found(
+        "20",
+        "model files that lie: safetensors, GGUF, ONNX, manifest, TensorRT plan",
+        figure=f"{kinds} kinds refused, 0 deserialised",
+        target="30 refused before anything is deserialised",
+        holds=kinds >= reliability.amount(30, part=10),
+    )

@@ -1,0 +1,227 @@
+"""What is read of the machine, the GPUs, the event loop and the collector, and what of it is shown."""
+
+import asyncio
+import dataclasses
+import gc
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+
+from shared.process import vitals
+from shared.process.collector_pauses import CollectorPauses
+from shared.process.gpu import Gpus, find_gpus
+from shared.process.hardware import Machine, parse_machine
+from shared.process.vitals import Vitals
+from shared.telemetry.status import Readiness, status_page
+from workers.building import open_gpus
+from workers.engine.fake import FakeEngine
+
+STAT = "cpu  100 20 30 4000 50 6 7 8 90 10\ncpu0 50 10 15 2000 25 3 3 4 45 5\nctxt 12345\n"
+MEMINFO = "MemTotal:       16384 kB\nMemFree:         1024 kB\nMemAvailable:    4096 kB\nHugePages_Total:       0\n"
+
+
+def shown(name: str, **labels: object) -> float | None:
+    return REGISTRY.get_sample_value(name, {key: str(value) for key, value in labels.items()})
+
+
+# --- /proc
+
+
+def test_the_machine_is_read_as_the_kernel_writes_it() -> None:
+    """A guest's time is in `user` already; memory is in KiB."""
+    assert parse_machine(STAT, MEMINFO, ticks_per_s=100) == Machine(
+        {"busy": 1.63, "idle": 40.0, "iowait": 0.5, "steal": 0.08}, 16_777_216, 4_194_304
+    )
+
+
+@pytest.mark.parametrize(
+    ("stat", "meminfo", "said"),
+    [
+        ("", MEMINFO, "begins with ''"),
+        ("cpu 1 2 3\n", MEMINFO, "3 numbers"),
+        (STAT, "MemTotal: 1 kB\n", "MemAvailable"),
+    ],
+)
+def test_another_form_is_refused_with_what_it_was(stat: str, meminfo: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse_machine(stat, meminfo, ticks_per_s=100)
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=8, max_size=12))
+def test_no_time_is_lost(ticks: list[int]) -> None:
+    """What the modes add up to is what the kernel's first eight columns do."""
+    machine = parse_machine("cpu " + " ".join(map(str, ticks)) + "\n", MEMINFO, ticks_per_s=100)
+    assert sum(machine.cpu_s.values()) == pytest.approx(sum(ticks[:8]) / 100)
+
+
+# --- NVML
+
+
+class LostError(Exception):
+    pass
+
+
+class FakeNvml:
+    """pynvml with two devices; the second is divided by MIG and has no utilisation."""
+
+    NVMLError = LostError
+    NVML_TEMPERATURE_GPU = 0
+
+    def __init__(self, devices: int = 2) -> None:
+        self.devices = devices
+        self.lost: set[int] = set()
+
+    def nvmlInit(self) -> None:  # noqa: N802 - NVML's names
+        if self.devices < 0:
+            raise LostError("Driver Not Loaded")
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return self.devices
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
+        if handle in self.lost:
+            raise LostError("GPU is lost")
+        return SimpleNamespace(total=1_000, used=250 + handle)
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:  # noqa: N802
+        if handle == 1:
+            raise LostError("Not Supported")
+        return SimpleNamespace(gpu=40, memory=10)
+
+    def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:  # noqa: N802
+        assert sensor == self.NVML_TEMPERATURE_GPU
+        return 60 + handle
+
+    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:  # noqa: N802
+        return 250_500
+
+
+def opened(nvml: FakeNvml) -> Gpus:
+    gpus = Gpus.open(nvml)
+    assert isinstance(gpus, Gpus)
+    return gpus
+
+
+def test_a_gpu_is_read_in_our_units() -> None:
+    gpus = opened(FakeNvml())
+    first, second = gpus.read()
+    assert (first.memory_total_bytes, first.memory_used_bytes) == (1_000, 250)
+    assert (first.utilization, first.temperature_celsius, first.power_watts) == (0.4, 60.0, 250.5)
+    assert (second.utilization, second.temperature_celsius) == (None, 61.0)
+    assert gpus.lost is None
+
+
+@pytest.mark.parametrize(
+    ("devices", "why"), [(0, "NVML finds no GPU"), (-1, "NVML does not begin (Driver Not Loaded)")]
+)
+def test_without_a_device_or_a_driver_there_are_none(devices: int, why: str) -> None:
+    assert Gpus.open(FakeNvml(devices)) == why
+
+
+def test_without_the_package_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert find_gpus() == "nvidia-ml-py is not installed"
+
+
+@pytest.mark.parametrize("name", ["torch", "tensorrt", "tensorrt-rtx", "of tomorrow"])
+def test_the_gpus_are_read_for_every_engine_that_computes_on_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is called; and for none that does not."""
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    on_gpu = dataclasses.replace(FakeEngine(num_slots=1, max_length=8).info, name=name, device="gpu")
+    gpus = open_gpus(on_gpu)
+    assert gpus is not None
+    assert len(gpus.read()) == 2
+    assert open_gpus(dataclasses.replace(on_gpu, device="cpu")) is None
+
+
+def test_a_gpu_that_nobody_watches_is_a_line_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    info = dataclasses.replace(FakeEngine(num_slots=1, max_length=8).info, name="torch", device="gpu")
+    assert open_gpus(info) is None
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "gpu_unwatched" in line
+    assert "nvidia-ml-py is not installed" in line
+    assert "pip install -e '.[torch]'" in line
+
+
+def test_a_gpu_that_is_lost_makes_its_process_unready_until_it_is_back() -> None:
+    nvml = FakeNvml()
+    vitals = Vitals(opened(nvml))
+    assert vitals.gpus is not None
+    assert vitals.missing() is None
+    nvml.lost = {1}
+    assert [gpu.index for gpu in vitals.gpus.read()] == [0]
+    assert vitals.missing() == "GPU 1 does not answer: GPU is lost"
+    nvml.lost = set()
+    vitals.gpus.read()
+    assert vitals.missing() is None
+
+
+# --- the process
+
+
+def test_the_collectors_pauses_are_noted_once_each() -> None:
+    pauses = CollectorPauses()
+    pauses.begin()
+    try:
+        gc.collect()
+        gc.collect()
+        found = pauses.drain()
+    finally:
+        pauses.end()
+    assert len(found) >= 2
+    assert min(found) > 0
+    assert pauses.drain() == []
+    gc.collect()
+    assert pauses.drain() == []
+
+
+async def test_vitals_are_shown_while_they_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine and the GPUs at once, the loop and the collector after half a second."""
+    corrections = [0]
+    naps = shown("replyline_event_loop_lag_seconds_count") or 0
+    pauses = shown("replyline_gc_pause_seconds_count") or 0
+    monkeypatch.setattr(vitals, "observe_wall_clock", lambda: corrections.append(-60_000))
+    monkeypatch.setattr(vitals, "correction_ms", lambda: corrections[-1])
+    task = asyncio.create_task(Vitals(opened(FakeNvml())).watch())
+    try:
+        await asyncio.sleep(0)
+        gc.collect()
+        while (shown("replyline_event_loop_lag_seconds_count") or 0) == naps:  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0.02)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert (shown("replyline_gc_pause_seconds_count") or 0) > pauses
+    assert shown("replyline_clock_set_seconds") == -60
+    assert shown("replyline_gpu_memory_bytes", gpu=1, state="used") == 251
+    assert shown("replyline_gpu_utilization_ratio", gpu=0) == 0.4
+    assert shown("replyline_gpu_utilization_ratio", gpu=1) is None
+    available = shown("replyline_machine_memory_bytes", state="available")
+    total = shown("replyline_machine_memory_bytes", state="total")
+    assert available is not None
+    assert total is not None
+    assert 0 < available < total
+
+
+def test_each_scrape_tells_which_check_fails_now() -> None:
+    """A check that is no more is not told of any more."""
+    readiness = Readiness({"engine": lambda: "the model is loading"})
+    status_page("/metrics", readiness)
+    assert shown("replyline_ready", check="engine") == 0
+    readiness.checks = {"kafka": lambda: None, "redis": lambda: "no Redis"}
+    page = status_page("/metrics", readiness)
+    assert page is not None
+    assert b'replyline_ready{check="kafka"} 1.0' in page.body
+    assert b'replyline_ready{check="redis"} 0.0' in page.body
+    assert b'check="engine"' not in page.body

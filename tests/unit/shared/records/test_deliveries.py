@@ -1,0 +1,275 @@
+"""A record that ends whoever works on it is delivered three times, whatever else happens; the others are served."""
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.records.deliveries import MOST, Count, Deliveries, Note, Partition
+
+P: Partition = ("chat.requests.short", 0)
+Q: Partition = ("chat.requests.short", 1)
+KAFKAS_LIMIT_BYTES = 4_096
+
+counts = st.dictionaries(st.integers(0, 2**63 - 1), st.builds(Count, st.integers(1, 9), st.booleans()), max_size=50)
+
+
+@given(st.booleans(), st.integers(0, 2**63 - 1), counts)
+def test_a_note_is_read_as_it_was_written(held: bool, floor: int, told: dict[int, Count]) -> None:
+    note = Note(held, floor, told)
+    assert Note.decode(note.encode()) == note
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "1", "1 held", "1 held x", "2 held 5", "1 held 5 6", "1 held 5 6:x", "1 held 5 6:2 ", "1  held 5", "{}"],
+)
+def test_what_another_has_written_there_says_nothing(text: str) -> None:
+    assert Note.decode(text) == Note()
+
+
+def test_a_note_keeps_its_form_from_version_to_version() -> None:
+    """It stands in Kafka while the workers are being replaced, and operators read it."""
+    note = Note(counts={7: Count(1), 3: Count(2, fatal=True)}, floor=5)
+    assert note.encode() == "1 free 5 3:2,7:-1"
+    assert Note(held=True, floor=5).encode() == "1 held 5"
+
+
+def fatal(*offsets: int, deliveries: int = 1) -> dict[int, Count]:
+    return {offset: Count(deliveries, fatal=True) for offset in offsets}
+
+
+def test_a_note_that_says_nothing_takes_no_room_and_a_full_one_fits() -> None:
+    assert Note().encode() == ""
+    full = Note(True, 2**63 - 1, fatal(*(2**63 - 1 - number for number in range(160)), deliveries=99))
+    assert len(full.encode()) < KAFKAS_LIMIT_BYTES
+
+
+def taken_over(note: Note, *, end: int = 10) -> Deliveries:
+    deliveries = Deliveries()
+    deliveries.take_over(P, note.encode(), end)
+    return deliveries
+
+
+def test_a_first_delivery_waits_for_no_note_of_its_own() -> None:
+    deliveries = taken_over(Note())
+    assert [deliveries.knows(each) for each in (P, Q)] == [True, False]
+    assert deliveries.begin(P, 7)
+    assert deliveries.begin(P, 7), "it is read again while it is worked on"
+    assert not deliveries.is_noted(P, 7), "that the partition is held is not noted yet"
+    deliveries.stands(P, deliveries.note(P, 7))
+    assert deliveries.is_noted(P, 7)
+    assert deliveries.begin(P, 8)
+    assert deliveries.is_noted(P, 8)
+    assert deliveries.note(P, 7).encode() == "1 held 0"
+
+
+def test_what_stood_in_the_log_of_one_that_died_may_have_been_delivered_once() -> None:
+    deliveries = taken_over(Note(held=True), end=10)
+    assert [deliveries.number(P, offset) for offset in (9, 10)] == [2, 1]
+    assert deliveries.begin(P, 9)
+    deliveries.stands(P, Note(held=True))
+    assert not deliveries.is_noted(P, 9), "its own delivery is not"
+    deliveries.stands(P, deliveries.note(P, 3))
+    assert deliveries.is_noted(P, 9)
+    assert deliveries.note(P, 3).counts == fatal(9, deliveries=2)
+
+
+def test_a_note_tells_of_what_is_ahead_and_not_of_what_goes_without_saying() -> None:
+    """Below the floor that is one delivery, with a fatal end."""
+    counts = {**fatal(3, 10, 12), **fatal(2, 4, deliveries=2)}
+    deliveries = taken_over(Note(floor=10, counts=counts))
+    assert deliveries.parting_note(P, 3) == Note(floor=10, counts={**fatal(4, deliveries=2), **fatal(10, 12)})
+    assert deliveries.parting_note(P, 10) == Note(counts=fatal(10, 12)), "all below is committed"
+    assert deliveries.parting_note(P, 13) == Note()
+
+
+def test_of_more_than_a_note_can_hold_the_worst_are_told() -> None:
+    deliveries = taken_over(Note(counts={4: Count(5)}))
+    begun = [offset for offset in range(200) if deliveries.begin(P, offset)]
+    assert len(begun) == 200
+    note = deliveries.parting_note(P, 0, suspects=[3])
+    assert len(note.counts) == 160
+    assert (note.count(3), note.count(4)) == (Count(1, fatal=True), Count(6))
+
+
+def test_who_lives_charges_nothing_that_nobody_has_died_of() -> None:
+    """However often it is handed over; and when somebody has, all of it counts."""
+    note = Note()
+    for _ in range(5):
+        deliveries = taken_over(note)
+        assert deliveries.begin(P, 3)
+        assert deliveries.number(P, 3) == 1
+        note = deliveries.parting_note(P, 3)
+    assert note == Note(counts={3: Count(5)})
+    deliveries = taken_over(note)
+    assert deliveries.begin(P, 3)
+    assert taken_over(deliveries.note(P, 3)).number(P, 3) == 7
+    assert taken_over(deliveries.parting_note(P, 3, [3])).number(P, 3) == 7, "it hangs"
+
+
+def test_a_delivery_that_goes_on_where_the_partition_was_counts_once_a_process_has_ended() -> None:
+    """It may end that one still, when nobody notes it any more."""
+    deliveries = taken_over(Note(held=True), end=10)
+    assert deliveries.begin(P, 3)
+    assert taken_over(deliveries.parting_note(P, 3)).number(P, 3) == 3
+
+
+def test_one_that_ended_two_is_worked_on_alone() -> None:
+    deliveries = taken_over(Note(held=True, counts=fatal(3, 4, deliveries=2)))
+    assert deliveries.begin(P, 3)
+    assert not deliveries.begin(P, 4)
+    assert deliveries.begin(P, 5), "one that is not suspected"
+    assert deliveries.note(P, 3).count(4).deliveries == 2, "it was not begun"
+    deliveries.done(P, 3)
+    assert deliveries.begin(P, 4)
+    deliveries.lose([Q, P])  # one of them had not come yet
+    deliveries.take_over(Q, Note(counts=fatal(1, 2, deliveries=2)).encode(), 9)
+    assert deliveries.begin(Q, 1), "whoever has lost it keeps nobody waiting"
+    deliveries.survived(Q, 1)
+    assert deliveries.begin(Q, 2), "though the first is not done"
+
+
+def test_no_more_are_begun_again_at_once_than_a_note_can_hold() -> None:
+    deliveries = taken_over(Note(held=True), end=500)
+    begun = [offset for offset in range(500) if deliveries.begin(P, offset)]
+    assert len(begun) == 80
+    assert deliveries.begin(P, 500), "a first delivery needs no room there"
+    assert len(deliveries.note(P, 0).encode()) < KAFKAS_LIMIT_BYTES
+    deliveries.done(P, 0)
+    assert deliveries.begin(P, 100)
+    suspects = [offset for offset in range(500, 900) if deliveries.begin(P, offset)]
+    assert len(deliveries.parting_note(P, 0, suspects).encode()) < KAFKAS_LIMIT_BYTES
+
+
+# --- any order
+
+
+@dataclass
+class World:
+    """A partition's log, what Kafka holds of it, and one process after another that works it off. Whoever works on one
+    of the `poison` ends. Now and then one is killed, or leaves alive with work in flight, and goes on with that unseen.
+
+    `worked` is how often each record was worked on; `unseen` how often by one that had left, before any had died;
+    `charged` by how many deaths or moves it was met: while it was worked on, or noted to be, for a note is behind."""
+
+    length: int
+    poison: set[int]
+    chance: Random
+    kills: float = 0.0
+    leaves: float = 0.0
+    position: int = 0
+    note: str = ""
+    has_died: bool = False
+    done: set[int] = field(default_factory=set)
+    letters: set[int] = field(default_factory=set)
+    worked: Counter[int] = field(default_factory=Counter)
+    unseen: Counter[int] = field(default_factory=Counter)
+    charged: Counter[int] = field(default_factory=Counter)
+
+    def live(self) -> None:
+        """A process takes the partition over and works until it dies, leaves, or all is done."""
+        deliveries = Deliveries()
+        deliveries.take_over(P, self.note, self.length)
+        waiting = deque(range(self.position, self.length))
+        here: list[int] = []
+        ended: set[int] = set()
+        while waiting or here:
+            if self.chance.random() < self.kills:
+                self._die(here)
+                return
+            if self.chance.random() < self.leaves:
+                self._leave(deliveries, here, ended)
+                return
+            match self.chance.choice(("begin", "begin", "work", "work", "commit")):
+                case "begin" if waiting:
+                    if deliveries.begin(P, waiting[0]):
+                        here.append(waiting.popleft())
+                    else:
+                        waiting.rotate(-1)
+                case "work" if here:
+                    offset = self.chance.choice(here)
+                    if not deliveries.is_noted(P, offset):
+                        continue
+                    if not self._work(offset, deliveries.number(P, offset)):
+                        self._die(here)
+                        return
+                    here.remove(offset)
+                    ended.add(offset)
+                    deliveries.done(P, offset)
+                case "commit":
+                    self._commit(deliveries, ended)
+        self._commit(deliveries, ended)
+
+    def _work(self, offset: int, number: int) -> bool:
+        """Whether the process lives."""
+        if number > MOST:
+            self.letters.add(offset)
+            return True
+        self.worked[offset] += 1
+        if offset not in self.poison:
+            self.done.add(offset)
+        return offset not in self.poison
+
+    def _die(self, here: list[int]) -> None:
+        self.has_died |= Note.decode(self.note).held  # else nothing had been worked on
+        self.charged.update({*here, *Note.decode(self.note).counts})
+
+    def _leave(self, deliveries: Deliveries, here: list[int], ended: set[int]) -> None:
+        for offset in here:
+            if deliveries.is_noted(P, offset) and deliveries.number(P, offset) <= MOST:
+                self.worked[offset] += 1
+                self.unseen[offset] += not self.has_died
+        self.charged.update({*here, *Note.decode(self.note).counts})
+        self.position = self._advanced(ended)
+        self.note = deliveries.parting_note(P, self.position).encode()
+
+    def _advanced(self, ended: set[int]) -> int:
+        return next((offset for offset in range(self.position, self.length) if offset not in ended), self.length)
+
+    def _commit(self, deliveries: Deliveries, ended: set[int]) -> None:
+        self.position = self._advanced(ended)
+        note = deliveries.note(P, self.position)
+        self.note = note.encode()
+        deliveries.stands(P, note)
+
+    def run(self) -> None:
+        for _ in range(500):
+            if self.position == self.length:
+                return
+            self.live()
+        raise AssertionError(f"it never ends: {self}")
+
+
+@given(st.integers(1, 20), st.integers(0, 2**32))
+def test_one_record_that_ends_processes_ends_three_and_harms_no_other(length: int, seed: int) -> None:
+    chance = Random(seed)
+    poison = chance.randrange(length)
+    world = World(length, {poison}, chance)
+    world.run()
+    assert world.worked[poison] == MOST
+    assert world.letters == {poison}
+    assert world.done == set(range(length)) - {poison}
+
+
+@given(st.integers(1, 20), st.integers(0, 2**32))
+def test_however_many_there_are_and_whatever_else_happens_none_is_worked_on_more_often(length: int, seed: int) -> None:
+    """Nothing is lost; and nothing is set aside that was not there when others ended."""
+    chance = Random(seed)
+    poison = {chance.randrange(length) for _ in range(chance.randrange(6))}
+    world = World(length, poison, chance, kills=0.02, leaves=0.02)
+    world.run()
+    for offset in poison:
+        assert world.worked[offset] <= max(MOST, world.unseen[offset] + 1)
+    assert world.done | world.letters == set(range(length))
+    assert all(world.charged[offset] >= MOST - 1 for offset in world.letters - poison)
+
+
+@given(st.integers(1, 20), st.integers(0, 2**32))
+def test_where_nobody_dies_nothing_is_set_aside_however_often_it_moves(length: int, seed: int) -> None:
+    world = World(length, set(), Random(seed), leaves=0.2)
+    world.run()
+    assert (world.letters, world.done) == (set(), set(range(length)))

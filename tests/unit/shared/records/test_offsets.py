@@ -1,0 +1,207 @@
+"""What is committed never passes a record whose terminal event is not acknowledged."""
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from shared.records.deliveries import Partition
+from shared.records.offsets import OffsetTracker
+
+P: Partition = ("chat.requests.short", 0)
+Q: Partition = ("chat.requests.short", 1)
+
+
+def tracker(*offsets: int) -> OffsetTracker:
+    offsets_of = OffsetTracker()
+    for offset in offsets:
+        offsets_of.begin(P, offset)
+    return offsets_of
+
+
+def test_only_a_contiguous_run_from_the_first_is_committable() -> None:
+    offsets = tracker(5, 6, 7)
+    offsets.done(P, 7)
+    offsets.done(P, 6)
+    assert offsets.committable() == {}
+    offsets.done(P, 5)
+    assert offsets.committable() == {P: 8}
+    assert offsets.num_open == 0
+
+
+def test_gaps_in_the_log_are_no_gaps() -> None:
+    """Transaction markers and compaction leave offsets out."""
+    offsets = tracker(5, 9)
+    offsets.done(P, 5)
+    assert offsets.committable() == {P: 9}, "up to the one that is open"
+    offsets.done(P, 9)
+    assert offsets.committable() == {P: 10}
+
+
+def test_what_is_committed_is_not_committable_again() -> None:
+    offsets = tracker(0, 1)
+    offsets.done(P, 0)
+    ready = offsets.committable()
+    assert offsets.committable() == ready, "a commit that failed is tried again"
+    offsets.committed(ready)
+    assert offsets.committable() == {}
+    offsets.done(P, 1)
+    assert offsets.committable() == {P: 2}
+
+
+def test_a_commit_that_was_overtaken_leaves_the_rest_committable() -> None:
+    offsets = tracker(0, 1)
+    offsets.done(P, 0)
+    ready = offsets.committable()
+    offsets.done(P, 1)
+    offsets.committed(ready)
+    assert offsets.committable() == {P: 2}
+
+
+def test_a_record_read_again_keeps_its_place() -> None:
+    offsets = tracker(0, 1)
+    offsets.done(P, 0)
+    offsets.begin(P, 0)
+    offsets.begin(P, 1)
+    assert offsets.num_open == 1
+    offsets.done(P, 1)
+    assert offsets.committable() == {P: 2}
+
+
+def test_what_is_skipped_is_committable_up_to_what_is_open() -> None:
+    offsets = OffsetTracker()
+    for offset in range(3):
+        offsets.skip(P, offset)
+    assert offsets.committable() == {P: 3}
+    offsets.begin(P, 3)
+    offsets.take(P, 3)
+    offsets.skip(P, 4)
+    offsets.skip(P, 3)
+    assert (offsets.committable(), offsets.num_open) == ({P: 3}, 1), "one that somebody is at stays open"
+    offsets.done(P, 3)
+    assert offsets.committable() == {P: 5}
+
+
+def test_what_is_read_again_is_taken_on_once() -> None:
+    """It may have been dropped before anybody took it on; then it is skipped, too, where it has become too late."""
+    offsets = OffsetTracker()
+    assert all(offsets.begin(P, offset) for offset in range(4))
+    offsets.done(P, 0)
+    offsets.take(P, 1)
+    assert [offsets.begin(P, offset) for offset in range(4)] == [False, False, True, True]
+    offsets.skip(P, 3)
+    offsets.done(P, 1)
+    offsets.done(P, 2)
+    assert offsets.committable() == {P: 4}
+
+
+@pytest.mark.parametrize("first", [0, 5])
+def test_a_topic_that_was_created_anew_begins_anew(first: int) -> None:
+    """Its offsets are below what was committed, and stand for other records."""
+    offsets = tracker(first, first + 1)
+    offsets.done(P, first)
+    offsets.committed(offsets.committable())
+    assert offsets.begin(P, first + 1), "the last one that is not committed, read again"
+    assert offsets.begin(P, 0)
+    assert offsets.num_open == 1
+    offsets.done(P, 0)
+    assert offsets.committable() == {P: 1}
+
+
+def test_a_lost_partition_is_forgotten_and_begins_anew() -> None:
+    offsets = tracker(3, 4)
+    offsets.begin(Q, 0)
+    offsets.done(P, 3)
+    offsets.lose([P])
+    offsets.done(P, 4)
+    assert (offsets.committable(), offsets.num_open) == ({}, 1)
+    offsets.begin(P, 3)
+    offsets.done(P, 3)
+    assert offsets.committable() == {P: 4}
+    offsets.committed({P: 4})
+    offsets.lose([P])
+    offsets.begin(P, 9)
+    assert offsets.committable() == {}, "others have committed that far"
+
+
+class Partitions(RuleBasedStateMachine):
+    """One log a partition, read forward, answered in any order, lost to another member and read again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tracker = OffsetTracker()
+        self.next_read = {P: 0, Q: 0}
+        self.log: dict[Partition, list[int]] = {P: [], Q: []}  # as far as it was read
+        self.undone: dict[Partition, set[int]] = {P: set(), Q: set()}
+        self.taken: dict[Partition, set[int]] = {P: set(), Q: set()}
+        self.broker = {P: 0, Q: 0}
+
+    @rule(partition=st.sampled_from([P, Q]), gap=st.integers(0, 2))
+    def begin(self, partition: Partition, gap: int) -> None:
+        offset = self.next_read[partition] + gap
+        self.tracker.begin(partition, offset)
+        self.log[partition].append(offset)
+        self.undone[partition].add(offset)
+        self.next_read[partition] = offset + 1
+
+    @rule(partition=st.sampled_from([P, Q]), count=st.integers(1, 3))
+    def skip(self, partition: Partition, count: int) -> None:
+        for offset in range(self.next_read[partition], self.next_read[partition] + count):
+            self.tracker.skip(partition, offset)
+            self.log[partition].append(offset)
+        self.next_read[partition] += count
+
+    @rule(data=st.data(), partition=st.sampled_from([P, Q]))
+    def done(self, data: st.DataObject, partition: Partition) -> None:
+        offset = data.draw(st.integers(0, self.next_read[partition] + 1))
+        self.tracker.done(partition, offset)
+        self.undone[partition].discard(offset)
+
+    @rule(taken=st.booleans())
+    def commit(self, taken: bool) -> None:
+        ready = self.tracker.committable()
+        for partition, position in ready.items():
+            assert position > self.broker[partition], "a commit never goes back"
+        if taken:
+            self.tracker.committed(ready)
+            self.broker.update(ready)
+            assert self.tracker.committable() == {}
+
+    @rule(partition=st.sampled_from([P, Q]))
+    def lose(self, partition: Partition) -> None:
+        """It comes back later, from what was committed."""
+        self.tracker.lose([partition])
+        self.undone[partition].clear()
+        self.taken[partition].clear()
+        self.next_read[partition] = self.broker[partition]
+        self.log[partition] = [offset for offset in self.log[partition] if offset < self.broker[partition]]
+
+    @rule(partition=st.sampled_from([P, Q]), back=st.integers(1, 5))
+    def read_again(self, partition: Partition, back: int) -> None:
+        """A partition that was given back at once: what is open keeps its place, what is done stays done."""
+        undone = self.undone[partition]
+        for offset in [offset for offset in self.log[partition] if offset >= self.broker[partition]][-back:]:
+            owed = self.tracker.begin(partition, offset)
+            assert owed == (offset in undone and offset not in self.taken[partition])
+
+    @rule(data=st.data(), partition=st.sampled_from([P, Q]))
+    def take(self, data: st.DataObject, partition: Partition) -> None:
+        offset = data.draw(st.integers(0, self.next_read[partition] + 1))
+        self.tracker.take(partition, offset)
+        if offset in self.undone[partition]:
+            self.taken[partition].add(offset)
+
+    @invariant()
+    def no_undone_offset_is_passed(self) -> None:
+        for partition, position in self.tracker.committable().items():
+            assert all(offset >= position for offset in self.undone[partition])
+
+    @invariant()
+    def all_that_may_be_committed_is(self) -> None:
+        assert self.tracker.num_open == sum(map(len, self.undone.values()))
+        ready = {**self.broker, **self.tracker.committable()}
+        for partition in (P, Q):
+            if not self.undone[partition] and self.next_read[partition] > self.broker[partition]:
+                assert ready[partition] == self.next_read[partition]
+
+
+TestPartitions = Partitions.TestCase

@@ -1,0 +1,282 @@
+"""How Kafka and Redis are reached is decided by settings that fit together; a password is never shown."""
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.errors import (
+    IllegalSaslStateError,
+    KafkaConnectionError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+    UnsupportedSaslMechanismError,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.exceptions import AuthenticationError
+
+from ops.stack.own_services import OWN_SERVICES, own_kafka
+from shared.errors import BrokerUnavailable, SettingsError
+from shared.kafka.broker.options import connection_options
+from shared.kafka.broker.refusals import refusal, unauthorized
+from shared.redis.client import async_redis, cause_of
+from shared.settings import PREFIX, describe, load_settings
+from shared.settings.kafka import KafkaSettings
+from shared.settings.redis import RedisSettings, without_password
+from tests.support.certificates import Authority
+
+PASSWORD = "correct-horse-battery"
+LOGIN = {"security": "sasl_ssl", "username": "gateway"}
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for variable, *_ in describe():
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"), "authority")
+
+
+@pytest.fixture
+def password_file(tmp_path: Path) -> Path:
+    file = tmp_path / "password"
+    file.write_text(PASSWORD + "\n")
+    return file
+
+
+def refused(**settings: Any) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(**settings)
+    assert "\n" not in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kafka", "words"),
+    [
+        ({"security": "tls"}, ["KAFKA__SECURITY='tls'", "'sasl_ssl'"]),
+        ({"bootstrap_servers": "a:9092,b:port"}, ["KAFKA__BOOTSTRAP_SERVERS='a:9092,b:port'", "host:port"]),
+        ({"username": "gateway"}, ["kafka.username", "kafka.security=plaintext", "set kafka.security=sasl_ssl"]),
+        ({"security": "ssl", "password": PASSWORD}, ["kafka.password", "kafka.security=ssl"]),
+        ({"security": "sasl_ssl", "password": PASSWORD}, ["kafka.security=sasl_ssl", "set kafka.username"]),
+        (LOGIN, ["kafka.security=sasl_ssl", "set kafka.password_file"]),
+        ({**LOGIN, "password": ""}, ["set kafka.password_file"]),
+        ({**LOGIN, "password_file": "nowhere"}, ["KAFKA__PASSWORD_FILE='nowhere'", "No such file"]),
+        ({**LOGIN, "password_file": "/dev/null"}, ["KAFKA__PASSWORD_FILE", "is empty"]),
+        ({**LOGIN, "password": PASSWORD, "sasl_mechanism": "SCRAM"}, ["KAFKA__SASL_MECHANISM='SCRAM'"]),
+        (
+            {**LOGIN, "security": "sasl_plaintext", "password": PASSWORD, "sasl_mechanism": "PLAIN"},
+            ["kafka.sasl_mechanism=PLAIN", "kafka.security=sasl_plaintext", "SCRAM-SHA-512"],
+        ),
+        ({"security": "ssl", "tls_ca": "nowhere"}, ["KAFKA__TLS_CA='nowhere'", "No such file"]),
+        ({"security": "ssl", "tls_ca": __file__}, ["KAFKA__TLS_CA", "no PEM certificate"]),
+        ({"security": "ssl", "tls_key": "key.pem"}, ["kafka.tls_key", "set kafka.tls_cert"]),
+        ({"security": "ssl", "tls_cert": __file__}, ["kafka.tls_cert", "kafka.tls_key"]),
+        ({"tls_cert": "mine.pem"}, ["kafka.tls_cert", "kafka.security=plaintext", "ssl"]),
+    ],
+)
+def test_what_contradicts_itself_is_refused_in_one_line(kafka: dict[str, str], words: list[str]) -> None:
+    message = refused(kafka=kafka)
+    assert all(word in message for word in words), message
+
+
+def test_two_passwords_are_one_too_many(password_file: Path) -> None:
+    assert "unset one" in refused(kafka={**LOGIN, "password": PASSWORD, "password_file": password_file})
+    url = f"redis://gateway:{PASSWORD}@host/0"
+    for given_twice in (url, f"redis://host/0?password={PASSWORD}"):
+        assert "leave one out" in refused(redis={"url": given_twice, "password_file": password_file})
+
+
+def test_a_certificate_needs_its_own_key(authority: Authority) -> None:
+    (certificate, key), (_, another) = authority.issue("one"), authority.issue("two")
+    kafka = {"security": "ssl", "tls_ca": authority.ca, "tls_cert": certificate}
+    assert "KEY_VALUES_MISMATCH" in refused(kafka={**kafka, "tls_key": another})
+    assert load_settings(kafka={**kafka, "tls_key": key}).kafka.tls_key == key
+
+
+def test_every_client_gets_what_it_takes_to_be_let_in(authority: Authority, password_file: Path) -> None:
+    assert connection_options(KafkaSettings()) == {
+        "bootstrap_servers": "127.0.0.1:9092",
+        "security_protocol": "PLAINTEXT",
+    }
+    settings = KafkaSettings(**LOGIN, password_file=password_file, tls_ca=authority.ca, sasl_mechanism="PLAIN")
+    options = connection_options(settings)
+    context = options.pop("ssl_context")
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert options == {
+        "bootstrap_servers": "127.0.0.1:9092",
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "gateway",
+        "sasl_plain_password": PASSWORD,
+    }
+
+
+def test_a_password_is_read_anew_by_each_client(password_file: Path) -> None:
+    settings = KafkaSettings(security="sasl_plaintext", username="gateway", password_file=password_file)
+    password_file.write_text("the next one")
+    assert connection_options(settings)["sasl_plain_password"] == "the next one"
+    password_file.unlink()
+    with pytest.raises(BrokerUnavailable, match=r"kafka\.password_file=.*No such file"):
+        connection_options(settings)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (SaslAuthenticationFailed("no"), ["user 'gateway'", "SCRAM-SHA-512", "check kafka.username"]),
+        (UnsupportedSaslMechanismError(), ["SCRAM-SHA-512", "check kafka.sasl_mechanism"]),
+        (IllegalSaslStateError(), ["asks for no password", "check kafka.security=sasl_ssl"]),
+        (ValueError("Server sent wrong signature!"), ["user 'gateway'", "right broker"]),
+        (ssl.SSLError(1, "wrong version number"), ["breaks off TLS", "kafka.security=sasl_ssl"]),
+        (ConnectionResetError(104, "reset"), ["breaks off TLS"]),
+        (KafkaConnectionError("closed"), ["hangs up", "kafka.security=sasl_ssl"]),
+    ],
+)
+def test_a_refusal_is_told_with_what_to_check(error: Exception, words: list[str]) -> None:
+    """One line, that neither says that nobody is there nor holds the password."""
+    told = refusal(error, KafkaSettings(**LOGIN, password=PASSWORD), "broker:9093")
+    assert told is not None
+    assert all(word in told for word in ["broker:9093", *words]), told
+    assert "\n" not in told
+    assert PASSWORD not in told
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), TimeoutError(), OSError("no route")])
+def test_that_nobody_is_there_is_no_refusal(error: Exception) -> None:
+    assert refusal(error, KafkaSettings(), "broker:9092") is None
+
+
+def test_what_the_acls_do_not_allow_is_told_with_where_they_are() -> None:
+    error: KafkaError = TopicAuthorizationFailedError("chat.replies")
+    told = unauthorized(error, KafkaSettings(**LOGIN, password=PASSWORD), "read")
+    assert "user 'gateway' read the topic chat.replies: see replyline topics acls" in told
+
+
+def test_passwords_are_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in the settings' text, nor in the list of them, nor where another setting is wrong."""
+    redis_url = f"redis://gateway:{PASSWORD}@host:6379/0"
+    for name, value in (("SECURITY", "sasl_ssl"), ("USERNAME", "gateway"), ("PASSWORD", PASSWORD)):
+        monkeypatch.setenv(f"{PREFIX}KAFKA__{name}", value)
+    monkeypatch.setenv(f"{PREFIX}REDIS__URL", redis_url)
+    settings = load_settings()
+    assert settings.kafka.read_password() == PASSWORD
+    assert settings.redis.url == redis_url
+    assert PASSWORD not in f"{settings!r} {settings} {describe(settings)}"
+    for name, value in (("REDIS__TLS_CA", __file__), ("REDIS__TIMEOUT_MS", "0"), ("KAFKA__SECURITY", "ssl")):
+        monkeypatch.setenv(PREFIX + name, value)
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert PASSWORD not in str(caught.value)
+    for group, value in ((KafkaSettings, {"password": PASSWORD}), (RedisSettings, {"url": redis_url, "tls_ca": "x"})):
+        with pytest.raises(ValueError, match=r"use|No such file") as refused_whole:
+            group(**value)
+        assert PASSWORD not in f"{refused_whole.value} {refused_whole.value!r}"
+
+
+@pytest.mark.parametrize("mark", "/?#[]")
+@pytest.mark.parametrize("form", ["{0}{1}", "{1}{0}", "12{1}{0}", "{0}{1}{0}"])
+def test_a_password_that_a_url_cannot_hold_is_not_shown_either(form: str, mark: str) -> None:
+    told = refused(redis={"url": f"redis://gateway:{form.format(PASSWORD, mark)}@host:6379/0"})
+    assert told.startswith("REPLYLINE_REDIS__URL='redis://gateway:***@host:6379/0': ")
+    assert "%2F" in told
+    assert "redis.password_file" in told
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (f"default:{PASSWORD}@redis:6379/0", "default:***@redis:6379/0"),
+        (f":{PASSWORD}@redis/0", ":***@redis/0"),
+        (f"default:{PASSWORD}@redis://host", "default:***@redis://host"),
+        (f"default:{PASSWORD}/@host?password={PASSWORD}", "default:***@host?password=***"),
+    ],
+)
+def test_a_url_without_its_scheme_shows_no_password(url: str, shown: str) -> None:
+    assert refused(redis={"url": url}).startswith(f"REPLYLINE_REDIS__URL='{shown}': ")
+    assert PASSWORD not in refused(tracing={"endpoint": url})
+
+
+def test_a_url_without_its_scheme_shows_no_password_where_redis_is_first_spoken_to_either() -> None:
+    with pytest.raises(SettingsError) as caught:
+        async_redis(RedisSettings(url=f"cache:6379/0?password={PASSWORD}"))
+    assert str(caught.value).startswith("REPLYLINE_REDIS__URL='cache:6379/0?password=***': ")
+
+
+@given(
+    user=st.text(alphabet="abc%2", max_size=5),
+    password=st.text(alphabet="xyz:@/?#[]%&=", min_size=1, max_size=12),
+    place=st.sampled_from(["host:6379/0", "host", "/run/redis.sock?db=1"]),
+)
+def test_no_part_of_a_password_is_left_of_a_url(user: str, password: str, place: str) -> None:
+    assert without_password(f"redis://{user}:{password}@{place}") == f"redis://{user}:***@{place}"
+    assert without_password(f"redis://{user}@{place}") == f"redis://{user}@{place}"
+
+
+def test_a_password_among_a_urls_options_is_not_shown() -> None:
+    shown = "redis://host/0?ssl_password=***&password=***&db=1"
+    assert without_password("redis://host/0?ssl_password=a&password=b%20c&db=1") == shown
+    assert without_password("https://shop.example") == "https://shop.example"
+    assert without_password("a@b:c") == "a@b:c"
+
+
+@pytest.fixture
+def redis_with_a_file(password_file: Path) -> RedisSettings:
+    return RedisSettings(url="redis://gate%20way@host/0", password_file=password_file)
+
+
+async def test_redis_gets_the_password_that_the_file_holds_for_the_urls_user(
+    redis_with_a_file: RedisSettings, password_file: Path
+) -> None:
+    """At each login; a file that is gone is a refusal like another."""
+    client = async_redis(redis_with_a_file)
+    wanted = client.connection_pool.connection_kwargs
+    login = wanted["credential_provider"]
+    assert "username" not in wanted
+    assert login.get_credentials() == ("gate way", PASSWORD)
+    assert PASSWORD not in repr(client)
+    rewrite(password_file, "the next one")
+    assert login.get_credentials() == ("gate way", "the next one")
+    rewrite(password_file, None)
+    with pytest.raises(AuthenticationError, match=r"redis\.password_file=.*No such file"):
+        login.get_credentials()
+    await client.aclose()
+
+
+def rewrite(file: Path, text: str | None) -> None:
+    if text is None:
+        file.unlink()
+    else:
+        file.write_text(text)
+
+
+def test_a_cause_without_words_is_a_timeout() -> None:
+    assert cause_of(TimeoutError()) == "no answer in time"
+
+
+def test_services_of_ones_own_ask_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the environment says of the real ones."""
+    real = {"KAFKA__SECURITY": "sasl_ssl", "KAFKA__USERNAME": "gateway", "KAFKA__PASSWORD": PASSWORD}
+    for name, value in {
+        **real,
+        "REDIS__URL": "rediss://host",
+        "REDIS__PASSWORD_FILE": __file__,
+        "KV_REDIS__URL": "redis://kv",
+    }.items():
+        monkeypatch.setenv(PREFIX + name, value)
+    assert own_kafka(load_settings().kafka, "here:1").security == "plaintext"
+    for name, value in {**OWN_SERVICES, "REDIS__URL": "redis://here"}.items():
+        monkeypatch.setenv(PREFIX + name, value)
+    settings = load_settings()
+    assert connection_options(settings.kafka)["security_protocol"] == "PLAINTEXT"
+    assert settings.kafka.username is settings.kafka.password is settings.redis.password_file is None
+    assert settings.redis_of_kv is settings.redis
+    assert {name.partition("__")[0] for name in OWN_SERVICES} == {"KAFKA", "REDIS", "KV_REDIS"}

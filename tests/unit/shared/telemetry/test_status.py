@@ -1,0 +1,42 @@
+"""What probes are told: who takes traffic, who is degraded, who is not ready."""
+
+import msgspec
+import pytest
+
+from shared.telemetry.status import Readiness, status_page
+
+GONE = "no Kafka at k:9092"
+
+
+def told(path: str, *missing: str) -> tuple[int, dict[str, object], bool]:
+    """Status, body, and whether Envoy sends less here. A process that can do without Kafka, and not without keys."""
+    checks = {name: (lambda: GONE) if name in missing else (lambda: None) for name in ("kafka", "keys")}
+    page = status_page(path, Readiness(checks, optional=frozenset({"kafka"})))
+    assert page is not None
+    return page.status_code, msgspec.json.decode(page.body), "x-envoy-degraded" in page.headers
+
+
+@pytest.mark.parametrize("path", ["/ready", "/ready/strict"])
+def test_where_nothing_is_missing_it_is_ready(path: str) -> None:
+    assert told(path) == (200, {"status": "ready"}, False)
+
+
+def test_without_what_it_can_do_without_it_takes_traffic_and_says_that_it_is_degraded() -> None:
+    missing = {"kafka": GONE}
+    assert told("/ready", "kafka") == (200, {"status": "degraded", "missing": missing}, True)
+    assert told("/ready/strict", "kafka") == (503, {"status": "not ready", "missing": missing}, False)
+
+
+@pytest.mark.parametrize("path", ["/ready", "/ready/strict"])
+@pytest.mark.parametrize("missing", [("keys",), ("keys", "kafka")])
+def test_without_what_it_needs_it_takes_none(path: str, missing: tuple[str, ...]) -> None:
+    assert told(path, *missing) == (503, {"status": "not ready", "missing": dict.fromkeys(missing, GONE)}, False)
+
+
+def test_a_process_that_lacks_everything_runs_all_the_same() -> None:
+    assert told("/health", "keys", "kafka") == (200, {"status": "ok"}, False)
+
+
+@pytest.mark.parametrize("path", ["/", "/ready/", "/ready/kafka", "/metrics/x"])
+def test_any_other_path_is_none_of_these(path: str) -> None:
+    assert status_page(path, Readiness()) is None

@@ -1,0 +1,112 @@
+"""Every missed deadline is kept, what is slow too, and of the rest the share that was asked for."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.request.entry import Entry
+from gateway.telemetry.trace_spans import why_kept
+from shared.tracing.keep import KeepRules
+from shared.wire.messages import Reason, Response, Source, Status, Timings, Usage
+from tests.unit.shared.tracing.test_spans import NOW, entry_of, request_trace
+
+trace_ids = st.integers(1, 2**128 - 1)
+
+
+def ended_entry(
+    *, status: Status, reason: Reason, source: Source, ttft_ms: float | None, total_ms: float
+) -> tuple[Entry, Response]:
+    entry = entry_of(request_trace(), done_unix_ms=NOW + total_ms)
+    return entry, Response(
+        id="resp_1",
+        status=status,
+        reason=reason,
+        source=source,
+        output_text="",
+        usage=Usage(),
+        timings=Timings(ttft_ms=ttft_ms, total_ms=total_ms),
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "source", "ttft_ms", "total_ms"),
+    [
+        ("completed", "stop", "faq", 1.0, 1.0),
+        ("completed", "stop", "busy", 1.0, 1.0),
+        ("incomplete", "deadline", "model", 100.0, 15_000.0),
+        ("completed", "stop", "model", 3_500.0, 4_000.0),
+        ("completed", "stop", "model", 100.0, 15_100.0),
+        ("failed", "internal", "model", 100.0, 200.0),
+        ("cancelled", "client", "model", 100.0, 15_400.0),
+    ],
+)
+def test_every_missed_promise_is_kept_whatever_the_ratio(
+    status: Status, reason: Reason, source: Source, ttft_ms: float, total_ms: float
+) -> None:
+    """An answer in a worker's stead, a cut, a late first text, a failure, an end that came too late."""
+    entry, response = ended_entry(status=status, reason=reason, source=source, ttft_ms=ttft_ms, total_ms=total_ms)
+    entry.stood_in = source in ("faq", "busy")
+    assert why_kept(entry, response, KeepRules(ratio=0.0, slow_ms=3_600_000)) == "missed"
+
+
+@pytest.mark.parametrize("source", ["faq", "unsure", "courtesy", "mixed"])
+def test_what_a_worker_chose_to_answer_misses_no_promise(source: Source) -> None:
+    entry, response = ended_entry(status="completed", reason="stop", source=source, ttft_ms=1.0, total_ms=1.0)
+    assert why_kept(entry, response, KeepRules()) is None
+
+
+@pytest.mark.parametrize(
+    ("slow_ms", "total_ms", "why"), [(0, 7_499.0, None), (0, 7_500.0, "slow"), (200, 200.0, "slow"), (200, 199.0, None)]
+)
+def test_what_took_long_is_kept(slow_ms: int, total_ms: float, why: str | None) -> None:
+    """Half of its own deadline (15 s), unless a length is set."""
+    entry, response = ended_entry(status="completed", reason="stop", source="model", ttft_ms=100.0, total_ms=total_ms)
+    assert why_kept(entry, response, KeepRules(slow_ms=slow_ms)) == why
+
+
+def test_a_cancelled_answer_is_neither_kept_nor_missed() -> None:
+    entry, response = ended_entry(status="cancelled", reason="client", source="model", ttft_ms=None, total_ms=50.0)
+    assert why_kept(entry, response, KeepRules()) is None
+
+
+def test_a_trace_that_another_gateway_began_is_not_kept_here() -> None:
+    entry, response = ended_entry(status="completed", reason="stop", source="faq", ttft_ms=1.0, total_ms=1.0)
+    entry.trace = None
+    assert why_kept(entry, response, KeepRules(ratio=1.0)) is None
+
+
+@pytest.mark.parametrize(("adopted", "why"), [(False, "missed"), (True, None)])
+def test_of_an_adopted_answer_no_first_text_is_missed(adopted: bool, why: str | None) -> None:
+    """When it came only the gateway knows that began it."""
+    entry, response = ended_entry(status="completed", reason="stop", source="model", ttft_ms=None, total_ms=9.0)
+    entry.adopted = adopted
+    assert why_kept(entry, response, KeepRules()) == why
+
+
+def _sampled(rules: KeepRules, trace_id: int) -> bool:
+    return rules.why(trace_id=trace_id, missed=False, total_ms=0, deadline_ms=1_000) == "sampled"
+
+
+@given(trace_ids, st.floats(0, 1), st.floats(0, 1))
+def test_a_trace_kept_at_a_ratio_is_kept_at_every_higher_one(trace_id: int, one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    assert not _sampled(KeepRules(ratio=low), trace_id) or _sampled(KeepRules(ratio=high), trace_id)
+    assert _sampled(KeepRules(ratio=1.0), trace_id)
+    assert not _sampled(KeepRules(ratio=0.0), trace_id)
+
+
+def test_the_ratio_is_the_share_that_is_kept() -> None:
+    pick = random.Random(5)
+    kept = sum(_sampled(KeepRules(ratio=0.2), pick.getrandbits(128)) for _ in range(10_000))
+    assert 1_850 <= kept <= 2_150
+
+
+@given(trace_ids, st.floats(0, 1))
+def test_it_is_opentelemetrys_own_choice(trace_id: int, ratio: float) -> None:
+    """So that whoever else samples the same trace at the same ratio keeps it too."""
+    from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
+
+    theirs = TraceIdRatioBased(ratio).should_sample(None, trace_id, "any").decision
+    assert _sampled(KeepRules(ratio=ratio), trace_id) == (theirs is Decision.RECORD_AND_SAMPLE)

@@ -1,0 +1,173 @@
+"""A group shares out its partitions evenly, keeps a conversation's together, and moves no more than it must."""
+
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from shared.wire.assignment import Member, assign
+
+TOPICS = frozenset({"short", "medium", "long"})
+Shares = dict[str, dict[str, list[int]]]
+
+
+def num(partitions: int) -> dict[str, int]:
+    return dict.fromkeys(TOPICS, partitions)
+
+
+def going_on(shares: Shares, topics: frozenset[str] = TOPICS, since: int = 1) -> dict[str, Member]:
+    return {name: Member(topics, held, since) for name, held in shares.items()}
+
+
+def readers(shares: Shares) -> dict[tuple[str, int], str]:
+    """Who reads each partition; each has one reader."""
+    read = [(topic, number) for held in shares.values() for topic, numbers in held.items() for number in numbers]
+    assert len(read) == len(set(read))
+    return {
+        (topic, number): name for name, held in shares.items() for topic, numbers in held.items() for number in numbers
+    }
+
+
+def moved(before: Shares, after: Shares) -> int:
+    was, is_ = readers(before), readers(after)
+    return sum(was[place] != is_[place] for place in was)
+
+
+def fresh(members: int) -> dict[str, Member]:
+    return {f"w{number:02}": Member(TOPICS) for number in range(members)}
+
+
+@pytest.mark.parametrize(("members", "partitions"), [(1, 4), (3, 4), (4, 8), (7, 12), (9, 4)])
+def test_all_is_read_and_all_have_alike(members: int, partitions: int) -> None:
+    shares = assign(num(partitions), fresh(members))
+    assert readers(shares).keys() == {(topic, number) for topic in TOPICS for number in range(partitions)}
+    counts = Counter(dict.fromkeys(shares, 0)) + Counter(readers(shares).values())
+    sizes = [counts[name] for name in shares]
+    assert max(sizes) - min(sizes) <= len(TOPICS)
+
+
+@pytest.mark.parametrize("members", [2, 3, 5, 7])
+def test_a_conversation_is_read_by_one_worker_however_long_its_questions_are(members: int) -> None:
+    """Its key chooses the same number in the topic of each bucket."""
+    read = readers(assign(num(12), fresh(members)))
+    assert all(len({read[topic, number] for topic in TOPICS}) == 1 for number in range(12))
+
+
+@pytest.mark.parametrize(("members", "partitions"), [(4, 8), (4, 100), (99, 1_000)])
+def test_who_joins_takes_its_share_and_nothing_else_moves(members: int, partitions: int) -> None:
+    before = assign(num(partitions), fresh(members))
+    after = assign(num(partitions), {**going_on(before), "new": Member(TOPICS)})
+    share = sum(map(len, after["new"].values()))
+    assert partitions // (members + 1) <= share // len(TOPICS) <= math.ceil(partitions / (members + 1))
+    assert moved(before, after) == share
+
+
+def test_of_who_leaves_the_others_take_theirs_and_nothing_else_moves() -> None:
+    before = assign(num(8), fresh(4))
+    gone = before["w01"]
+    after = assign(num(8), {name: member for name, member in going_on(before).items() if name != "w01"})
+    was, is_ = readers(before), readers(after)
+    assert {place for place in was if was[place] != is_[place]} == {
+        (t, n) for t, numbers in gone.items() for n in numbers
+    }
+
+
+@pytest.mark.parametrize("returned", ["a", "z"])
+def test_of_two_that_name_the_same_the_later_had_it_last(returned: str) -> None:
+    """One that was away for longer than its session comes back with what others have had since."""
+    away = Member(TOPICS, {topic: [0, 1, 2, 3] for topic in TOPICS}, 1)
+    stayed = {
+        "w1": Member(TOPICS, {topic: [0, 1] for topic in TOPICS}, 2),
+        "w2": Member(TOPICS, {topic: [2, 3] for topic in TOPICS}, 2),
+    }
+    shares = assign(num(4), {returned: away, **stayed})
+    assert len(shares["w1"]["short"]) + len(shares["w2"]["short"]) == 3
+    assert set(shares["w1"]["short"]) <= {0, 1}
+    assert set(shares["w2"]["short"]) <= {2, 3}
+
+
+@pytest.mark.parametrize(("every", "one"), [("a", "b"), ("b", "a")])
+def test_a_topic_that_only_some_read_is_theirs(every: str, one: str) -> None:
+    shares = assign(num(6), {every: Member(TOPICS), one: Member(frozenset({"short"}))})
+    assert set(shares[one]) == {"short"}
+    assert len(shares[every]["long"]) == len(shares[every]["medium"]) == 6
+    assert len(shares[one]["short"]) == 6  # the other has two topics to itself already
+
+
+@pytest.mark.parametrize(("most", "least"), [("a", "b"), ("b", "a")])
+def test_a_number_stays_with_whoever_read_it_in_most_topics(most: str, least: str) -> None:
+    """Its topics had other readers while they had other numbers of partitions."""
+    held = {most: {"short": [0], "medium": [0]}, least: {"long": [0]}}
+    shares = assign(num(2), {name: Member(TOPICS, topics, 1) for name, topics in held.items()})
+    assert shares[most]["long"] == [0]
+    assert shares[least]["short"] == [1]
+
+
+def test_what_nobody_reads_and_what_is_not_known_is_left_out() -> None:
+    assert assign({"short": 2, "other": 3}, {"w": Member(TOPICS)}) == {"w": {"short": [0, 1]}}
+    assert assign(num(2), {}) == {}
+
+
+SUBSCRIPTIONS = st.sets(st.sampled_from(sorted(TOPICS)), min_size=1).map(frozenset)
+
+
+@settings(max_examples=200)
+@given(
+    st.dictionaries(st.sampled_from("abcdefg"), SUBSCRIPTIONS, min_size=1),
+    st.fixed_dictionaries(dict.fromkeys(sorted(TOPICS), st.integers(0, 9))),
+)
+def test_where_nothing_changes_nothing_moves(topics: dict[str, frozenset[str]], partitions: dict[str, int]) -> None:
+    shares = assign(partitions, {name: Member(subscribed) for name, subscribed in topics.items()})
+    again = {name: Member(topics[name], held, 1) for name, held in shares.items()}
+    assert assign(partitions, dict(reversed(again.items()))) == shares
+    expected = {
+        (t, n) for t, number in partitions.items() for n in range(number) if any(t in s for s in topics.values())
+    }
+    read = readers(shares)
+    assert read.keys() == expected
+    assert all(topic in topics[name] for (topic, _), name in read.items())
+
+
+class AnyGroup(RuleBasedStateMachine):
+    """Members of one kind join, leave and go on; each sharing out is even and moves the least that evenness takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shares: Shares = {}
+        self.number = 0
+        self.rounds = 0
+
+    def share_out(self, members: dict[str, Member]) -> None:
+        before, self.shares = self.shares, assign(num(8), members)
+        self.rounds += 1
+        if not self.shares:
+            return
+        was, is_ = readers(before), readers(self.shares)
+        kept = Counter(name for place, name in was.items() if place[0] == "long" and is_[place] == name)
+        held = Counter(name for (topic, _), name in was.items() if topic == "long" and name in members)
+        # As many keep one more than the least as may have one more.
+        least, more = divmod(8, len(members))
+        over = sum(count > least for count in held.values())
+        assert sum(kept.values()) == sum(min(count, least) for count in held.values()) + min(over, more)
+
+    @rule()
+    def join(self) -> None:
+        self.number += 1
+        self.share_out({**going_on(self.shares, since=self.rounds), f"w{self.number}": Member(TOPICS)})
+
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        if self.shares:
+            name = data.draw(st.sampled_from(sorted(self.shares)))
+            self.share_out({n: m for n, m in going_on(self.shares, since=self.rounds).items() if n != name})
+
+    @invariant()
+    def all_have_alike(self) -> None:
+        sizes = [len(held.get("long", ())) for held in self.shares.values()]
+        assert not sizes or (sum(sizes) == 8 and max(sizes) - min(sizes) <= 1)
+
+
+TestAnyGroup = AnyGroup.TestCase

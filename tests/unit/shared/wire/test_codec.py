@@ -1,0 +1,341 @@
+"""Whatever a client or a producer sends is a message or a `ProtocolError` that names the field; never anything else."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from shared.errors import ProtocolError
+from shared.wire.codec import (
+    CLIENT_CODECS,
+    GATEWAY_CODECS,
+    JSON,
+    MSGPACK,
+    client_decoder,
+    decode_erase,
+    decode_notice,
+    decode_reply,
+    decode_report,
+    decode_request,
+    event_id_of,
+    json_encode,
+    msgpack_encode,
+)
+from shared.wire.fields import MAX_INTEGER, MAX_SEED
+from shared.wire.messages import (
+    ChatRequest,
+    ClientMessage,
+    Erase,
+    Message,
+    Notice,
+    Reply,
+    ResponseCreate,
+    ServerMessage,
+    WorkerReport,
+)
+from tests.support.hostile.message_strategies import any_of
+
+from_json = client_decoder(text=True)
+from_msgpack = client_decoder(text=False)
+
+ASK = {"type": "response.create", "event_id": "e1", "input": "hi"}
+NESTED = 100_000
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+# Documents that look like a message up to some point.
+NEARLY = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(
+            ["response.create", "session.start", "response.cancel", "chat.request", "chat.done", "?"]
+        )
+    },
+    optional=dict.fromkeys(
+        ("event_id", "input", "stop", "metadata", "seed", "resume", "client", "deadline_ms", "id", "session_id"),
+        JSON_VALUES,
+    ),
+)
+CODES = {"bad_json", "bad_msgpack", "unknown_type", "invalid_field"}
+
+
+def refused(decode: Callable[[bytes | str], object], data: bytes | str) -> ProtocolError:
+    with pytest.raises(ProtocolError) as caught:
+        decode(data)
+    return caught.value
+
+
+def code_of(decode: Callable[[bytes | str], object], data: bytes | str) -> str | None:
+    """The code that the data is refused with; None where it is taken. What is taken can be written on."""
+    try:
+        message = decode(data)
+    except ProtocolError as error:
+        return error.code
+    msgpack_encode(message)
+    return None
+
+
+def json_of(value: object) -> bytes:
+    return msgspec.json.encode(value)
+
+
+# --- what is well formed
+
+
+@given(any_of(ClientMessage))
+def test_a_gateway_reads_what_a_client_writes(message: Message) -> None:
+    for codec in GATEWAY_CODECS.values():
+        assert codec.decode(codec.encode(message)) == message
+
+
+@given(any_of(ServerMessage))
+def test_a_client_reads_what_a_gateway_writes(message: Message) -> None:
+    for codec in CLIENT_CODECS.values():
+        assert codec.decode(codec.encode(message)) == message
+
+
+@given(any_of(ChatRequest))
+def test_a_request_record_is_read_in_either_form(request: ChatRequest) -> None:
+    assert decode_request(msgpack_encode(request)) == request
+    assert decode_request(msgpack_encode(request), MSGPACK) == request
+    assert decode_request(json_encode(request), JSON) == request
+    assert decode_request(json_encode(request), JSON + "; charset=utf-8") == request
+
+
+@given(any_of(Reply), any_of(Notice), any_of(Erase), any_of(WorkerReport))
+def test_what_the_processes_tell_each_other_is_read_as_it_was_written(
+    reply: Reply, notice: Notice, erase: Erase, report: WorkerReport
+) -> None:
+    assert decode_report(msgpack_encode(report)) == report
+    assert decode_reply(msgpack_encode(reply)) == reply
+    assert decode_notice(msgpack_encode(notice)) == notice
+    assert decode_erase(msgpack_encode(erase)) == erase
+
+
+def test_text_frames_may_be_text_or_bytes() -> None:
+    wire = json_of(ASK)
+    assert from_json(wire) == from_json(wire.decode()) == ResponseCreate(event_id="e1", input="hi")
+
+
+# --- what is not: which code, which field
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"{", b'{"type":"pong"} {}', b'{"type":"pong","x":01}', b"NaN"])
+def test_what_is_no_json_is_bad_json(data: bytes) -> None:
+    error = refused(from_json, data)
+    assert (error.code, error.kind, error.retriable) == ("bad_json", "invalid_request_error", False)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x81", b"\x81\xa4type\xa4pong\x00", b"\xde\xff\xff"])
+def test_what_is_no_messagepack_is_bad_msgpack(data: bytes) -> None:
+    assert refused(from_msgpack, data).code == "bad_msgpack"
+
+
+@pytest.mark.parametrize("value", [{}, {"type": None}, {"type": "nope"}, {"type": "chat.request"}, {"type": "x" * 999}])
+def test_an_unknown_type_is_named_and_the_known_ones_are_listed(value: object) -> None:
+    for decode, encode in ((from_json, msgspec.json.encode), (from_msgpack, msgspec.msgpack.encode)):
+        error = refused(decode, encode(value))
+        assert (error.code, error.param) == ("unknown_type", "type")
+        assert "response.create" in str(error)
+        assert len(str(error)) < 300
+
+
+@pytest.mark.parametrize("value", [[], 5, "pong", None, {"type": 5}, {"type": [1] * 1_000}, {"type": {"a": 1}}])
+def test_what_is_no_object_with_a_type_is_told_so_briefly(value: object) -> None:
+    for decode, encode in ((from_json, msgspec.json.encode), (from_msgpack, msgspec.msgpack.encode)):
+        error = refused(decode, encode(value))
+        assert (error.code, error.param) == ("invalid_field", "type")
+        assert len(str(error)) < 300
+
+
+def test_of_two_types_the_one_that_is_wrong_is_told_briefly() -> None:
+    error = refused(from_json, b'{"type":"%b","type":"session.start"}' % (b"x" * 5_000))
+    assert (error.code, error.param) == ("invalid_field", "type")
+    assert len(str(error)) < 300
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"event_id": ""}, "event_id"),
+        ({"event_id": "x" * 65}, "event_id"),
+        ({"event_id": "-starts wrong"}, "event_id"),
+        ({"event_id": "e\n"}, "event_id"),
+        ({"event_id": 5}, "event_id"),
+        ({"input": ""}, "input"),
+        ({"input": None}, "input"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"max_output_tokens": 1.5}, "max_output_tokens"),
+        ({"max_output_tokens": MAX_INTEGER + 1}, "max_output_tokens"),
+        ({"max_output_tokens": 2**64}, "max_output_tokens"),
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_p": 1.01}, "top_p"),
+        ({"seed": -1}, "seed"),
+        ({"seed": MAX_SEED + 1}, "seed"),
+        ({"stop": "x"}, "stop"),
+        ({"stop": ["a", ""]}, "stop[1]"),
+        ({"stop": ["a"] * 5}, "stop"),
+        ({"deadline_ms": 0}, "deadline_ms"),
+        ({"deadline_ms": 2**70}, "deadline_ms"),
+        ({"first_token_ms": -1}, "first_token_ms"),
+        ({"metadata": []}, "metadata"),
+        ({"metadata": {"k": 1}}, "metadata[...]"),
+        ({"metadata": {"k" * 65: "v"}}, "metadata"),
+        ({"metadata": {"k": "v" * 513}}, "metadata[...]"),
+        ({"metadata": {str(n): "v" for n in range(17)}}, "metadata"),
+        ({"traceparent": "00-1-2-3"}, "traceparent"),
+        ({"traceparent": f"00-{'a' * 32}-{'b' * 16}-01\n"}, "traceparent"),
+    ],
+    ids=str,
+)
+def test_a_wrong_field_is_named(change: dict[str, object], param: str) -> None:
+    wire = json_of({**ASK, **change})
+    error = refused(from_json, wire)
+    assert (error.code, error.param) == ("invalid_field", param)
+    assert "`$." not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ({"type": "response.create", "event_id": "e"}, "input"),
+        ({"type": "response.create", "input": "x"}, "event_id"),
+        ({"type": "session.refresh"}, "token"),
+        ({"type": "session.start", "resume": {}}, "cursor"),
+        ({"type": "session.start", "client": {"name": 5}}, "client.name"),
+    ],
+)
+def test_a_missing_field_is_named(message: dict[str, object], param: str) -> None:
+    for decode, encode in ((from_json, msgspec.json.encode), (from_msgpack, msgspec.msgpack.encode)):
+        error = refused(decode, encode(message))
+        assert (error.code, error.param) == ("invalid_field", param)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_are_none_are_refused(number: float) -> None:
+    assert refused(from_msgpack, msgspec.msgpack.encode({**ASK, "temperature": number})).param == "temperature"
+    literal = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(number)]
+    assert refused(from_json, f'{{"type":"pong","x":{literal}}}').code == "bad_json"
+
+
+@pytest.mark.parametrize("digits", [20, 40, 400, 5_000])
+def test_huge_integers_are_refused_where_a_number_is_wanted(digits: int) -> None:
+    for name in ("max_output_tokens", "seed", "deadline_ms", "first_token_ms"):
+        error = refused(from_json, f'{{"type":"response.create","event_id":"e","input":"x","{name}":{"9" * digits}}}')
+        assert (error.code, error.param) == ("invalid_field", name)
+
+
+def test_half_a_surrogate_pair_is_refused_however_it_comes() -> None:
+    assert refused(from_json, r'{"type":"session.refresh","token":"\ud800"}').code == "bad_json"
+    assert refused(from_json, '{"type":"session.refresh","token":"\ud800"}').code == "bad_json"
+    assert refused(from_json, b'{"type":"session.refresh","token":"\xed\xa0\x80"}').code == "bad_json"
+    assert refused(from_msgpack, b"\x82\xa4type\xafsession.refresh\xa5token\xa3\xed\xa0\x80").code == "bad_msgpack"
+
+
+@pytest.mark.parametrize(
+    "data", [b"[" * NESTED, b'{"type":"pong","x":' + b"[" * NESTED, b'{"x":' * NESTED], ids=["list", "field", "map"]
+)
+def test_nesting_without_end_is_refused(data: bytes) -> None:
+    assert refused(from_json, data).code in CODES
+    assert event_id_of(data, text=True) is None
+
+
+@pytest.mark.parametrize("opening", [b"\x91", b"\x81\xa1x", b"\x82\xa4type\xa4pong\xa1x\x91"])
+def test_nesting_without_end_is_refused_in_messagepack(opening: bytes) -> None:
+    data = opening + b"\x91" * NESTED
+    assert refused(from_msgpack, data).code in CODES
+    for decode in (decode_request, decode_reply, decode_notice, decode_erase, decode_report):
+        assert refused(decode, data).code == "invalid_record"
+
+
+# --- whatever comes
+
+
+@given(st.binary(max_size=200))
+@example(b"\x81\xa4type\xd6\xff\xff\xff\xff\xff")
+@example(b"\x82\xa4type\xaachat.delta\xaarequest_id\xa1\xff")
+@example(b"\x81\xa4type\xa1\xff")
+def test_arbitrary_bytes_are_a_message_or_a_protocol_error(data: bytes) -> None:
+    decoders: list[Callable[[bytes], object]] = [
+        from_json,
+        from_msgpack,
+        decode_request,
+        decode_reply,
+        decode_notice,
+        decode_erase,
+        decode_report,
+    ]
+    decoders.append(lambda value: decode_request(value, JSON))
+    for decode in decoders:
+        assert code_of(decode, data) in {None, "invalid_record", *CODES}
+    for text in (True, False):
+        event_id_of(data, text=text)
+
+
+@given(JSON_VALUES | NEARLY, st.booleans())
+def test_arbitrary_values_are_a_message_or_a_protocol_error(value: object, text: bool) -> None:
+    try:
+        data = (msgspec.json if text else msgspec.msgpack).encode(value)
+    except OverflowError:  # an integer that MessagePack has no form for
+        return
+    assert code_of(from_json if text else from_msgpack, data) in {None, "unknown_type", "invalid_field"}
+    form = JSON if text else MSGPACK
+    assert code_of(lambda data: decode_request(data, form), data) in {None, "invalid_record"}
+
+
+@given(st.text(max_size=60))
+def test_arbitrary_text_is_a_message_or_a_protocol_error(text: str) -> None:
+    assert code_of(from_json, text) in {None, *CODES}
+
+
+# --- records
+
+
+def test_a_record_without_a_value_is_refused() -> None:
+    assert refused(decode_request, None).code == "invalid_record"  # type: ignore[arg-type]
+    assert refused(decode_reply, None).code == "invalid_record"  # type: ignore[arg-type]
+    assert refused(decode_notice, None).code == "invalid_record"  # type: ignore[arg-type]
+    assert refused(decode_erase, None).code == "invalid_record"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "name", ["created_unix_ms", "deadline_unix_ms", "first_token_unix_ms", "reply_partition", "max_output_tokens"]
+)
+def test_a_producers_number_can_be_written_on_or_is_refused(name: str) -> None:
+    """What JSON allows and MessagePack cannot write stops here, not at the router's producer."""
+    error = refused(
+        lambda data: decode_request(data, JSON),  # type: ignore[arg-type]
+        f'{{"type":"chat.request","id":"a","session_id":"s","input":"x","{name}":{2**64}}}'.encode(),
+    )
+    assert (error.code, name in str(error)) == ("invalid_record", True)
+
+
+# --- whose error it is
+
+
+@given(st.text(min_size=1, max_size=64))
+def test_an_error_finds_the_event_that_it_is_about(event_id: str) -> None:
+    broken = {**ASK, "event_id": event_id, "input": 5}
+    assert event_id_of(msgspec.json.encode(broken), text=True) == event_id
+    assert event_id_of(msgspec.msgpack.encode(broken), text=False) == event_id
+
+
+@pytest.mark.parametrize("event_id", [None, 5, "x" * 65, ["e"]])
+def test_an_event_id_that_is_none_is_not_repeated(event_id: object) -> None:
+    assert event_id_of(json_of({**ASK, "event_id": event_id}), text=True) is None
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"\xc1"])
+def test_a_message_that_cannot_be_read_has_no_event_id(data: bytes) -> None:
+    assert event_id_of(data, text=True) is None
+    assert event_id_of(data, text=False) is None
+
+
+def test_an_event_id_of_broken_text_is_none() -> None:
+    assert event_id_of('{"event_id":"\ud800"}', text=True) is None

@@ -1,0 +1,66 @@
+"""One absolute deadline: soft until the first token, hard after it."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.wire.deadline import Deadline, parse_unix_ms, reads_as_seconds
+from shared.wire.fields import MAX_INTEGER
+
+MOMENTS = st.floats(0, 2**43, allow_nan=False)
+SPANS = st.integers(1, 3_600_000)
+
+
+def test_a_deadline_is_counted_from_the_receipt() -> None:
+    deadline = Deadline.after(1_000.9, first_token_ms=200, whole_ms=1_000)
+    assert deadline == Deadline(first_token_unix_ms=1_200, deadline_unix_ms=2_000)
+
+
+def test_by_a_clock_that_is_ahead_it_is_the_same_moments() -> None:
+    deadline = Deadline(first_token_unix_ms=1_200, deadline_unix_ms=2_000)
+    assert deadline.later(30) == Deadline(first_token_unix_ms=1_230, deadline_unix_ms=2_030)
+
+
+def test_a_soft_deadline_beyond_the_hard_one_is_brought_back_to_it() -> None:
+    deadline = Deadline.after(0, first_token_ms=5_000, whole_ms=1_000)
+    assert deadline.first_token_unix_ms == deadline.deadline_unix_ms == 1_000
+
+
+def test_it_has_expired_at_its_very_millisecond() -> None:
+    deadline = Deadline(first_token_unix_ms=100, deadline_unix_ms=200)
+    assert [deadline.expired(now, started=False) for now in (99.999, 100, 200)] == [False, True, True]
+    assert [deadline.expired(now, started=True) for now in (100, 199.999, 200)] == [False, False, True]
+
+
+@given(MOMENTS, SPANS, SPANS, MOMENTS)
+def test_what_is_too_late_once_started_was_too_late_before(now: float, soft: int, hard: int, later: float) -> None:
+    deadline = Deadline.after(now, first_token_ms=soft, whole_ms=hard)
+    assert deadline.first_token_unix_ms <= deadline.deadline_unix_ms <= now + hard
+    assert deadline.expired(later, started=False) >= deadline.expired(later, started=True)
+    assert not deadline.expired(now - 1, started=False)
+
+
+@pytest.mark.parametrize(
+    ("unix_ms", "seconds"),
+    [(0, False), (999_999_999, False), (1_000_000_000, True), (9_999_999_999, True), (10_000_000_000, False)],
+)
+def test_ten_digits_are_seconds(unix_ms: int, seconds: bool) -> None:
+    assert reads_as_seconds(unix_ms) == seconds
+
+
+@given(st.datetimes(min_value=datetime(2001, 9, 10), max_value=datetime(2286, 11, 19)))  # noqa: DTZ001 - Hypothesis's way
+def test_a_time_of_ours_is_told_from_the_same_in_seconds(moment: datetime) -> None:
+    seconds = int(moment.replace(tzinfo=UTC).timestamp())
+    assert reads_as_seconds(seconds)
+    assert not reads_as_seconds(seconds * 1_000)
+
+
+@pytest.mark.parametrize("text", [b"", b"soon", b"-5", b"1.5", b"1e12", b" 1", b"1\n", "١٢".encode(), b"9" * 17])
+def test_what_is_not_a_row_of_digits_is_no_time(text: bytes) -> None:
+    assert parse_unix_ms(text) is None
+
+
+def test_the_largest_time_is_that_of_the_messages() -> None:
+    assert parse_unix_ms(str(MAX_INTEGER).encode()) == MAX_INTEGER

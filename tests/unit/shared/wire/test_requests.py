@@ -1,0 +1,224 @@
+"""A request as it came becomes one with nothing left open."""
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from shared.errors import ProtocolError
+from shared.records.requests import Defaults, heed_headers, request_headers, settle
+from shared.settings import Settings
+from shared.settings.kafka import KafkaSettings
+from shared.wire.codec import msgpack_encode
+from shared.wire.fields import MAX_SEED
+from shared.wire.messages import ChatRequest
+from tests.support.hostile.message_strategies import any_of
+from tests.support.samples.request_defaults import DEFAULTS
+
+NOW = 1_000_000.75
+
+
+def request(**fields: object) -> ChatRequest:
+    return ChatRequest(id="r1", session_id="s1", input="hi", **fields)  # type: ignore[arg-type]
+
+
+def test_what_a_request_leaves_open_is_filled_in() -> None:
+    order = settle(request(), DEFAULTS, NOW)
+    assert (order.tenant, order.max_output_tokens, order.temperature, order.top_p) == ("demo", 160, 0.0, 1.0)
+    assert (order.created_unix_ms, order.reply_topic, order.reply_partition) == (
+        1_000_000,
+        "chat.replies.external",
+        None,
+    )
+    assert order.deadline.first_token_unix_ms == 1_000_200
+    assert order.deadline.deadline_unix_ms == 1_001_000
+
+
+def test_what_a_request_says_stands() -> None:
+    asked = request(
+        tenant="shop",
+        max_output_tokens=7,
+        temperature=0.5,
+        top_p=0.9,
+        seed=0,
+        created_unix_ms=999_000,
+        first_token_unix_ms=1_000_500,
+        deadline_unix_ms=1_002_000,
+        reply_topic="chat.replies.crm",
+        reply_partition=3,
+    )
+    order = settle(asked, DEFAULTS, NOW)
+    assert order.request is asked
+    assert (order.tenant, order.max_output_tokens, order.temperature, order.top_p, order.seed) == (
+        "shop",
+        7,
+        0.5,
+        0.9,
+        0,
+    )
+    assert (order.created_unix_ms, order.reply_topic, order.reply_partition) == (999_000, "chat.replies.crm", 3)
+    assert (order.deadline.first_token_unix_ms, order.deadline.deadline_unix_ms) == (1_000_500, 1_002_000)
+
+
+def test_asking_for_more_than_the_limits_gives_the_limits() -> None:
+    order = settle(request(max_output_tokens=10_000, deadline_unix_ms=2**50), DEFAULTS, NOW)
+    assert order.max_output_tokens == 512
+    assert order.deadline.deadline_unix_ms == 1_060_000
+
+
+def test_a_deadline_runs_from_the_creation_not_from_the_reading() -> None:
+    order = settle(request(created_unix_ms=999_500), DEFAULTS, NOW)
+    assert order.deadline.first_token_unix_ms == 999_700
+    assert order.deadline.deadline_unix_ms == 1_000_500
+
+
+def test_a_past_deadline_stays_past() -> None:
+    order = settle(request(created_unix_ms=0), DEFAULTS, NOW)
+    assert order.deadline.expired(NOW, started=True)
+    order = settle(request(deadline_unix_ms=5), DEFAULTS, NOW)
+    assert order.deadline.expired(NOW, started=True)
+
+
+def test_a_soft_deadline_is_never_after_the_hard_one() -> None:
+    order = settle(request(first_token_unix_ms=2**50, deadline_unix_ms=1_000_700), DEFAULTS, NOW)
+    assert order.deadline.first_token_unix_ms == 1_000_700
+
+
+@given(any_of(ChatRequest))
+def test_every_request_is_settled_or_its_reply_topic_is_refused(asked: ChatRequest) -> None:
+    try:
+        order = settle(asked, DEFAULTS, NOW)
+    except ProtocolError as error:
+        times = (asked.created_unix_ms, asked.deadline_unix_ms, asked.first_token_unix_ms)
+        assert (
+            asked.reply_topic
+            or (asked.reply_partition or 0) >= 2**31
+            or any(10**9 <= (time or 0) < 10**10 for time in times)
+        )
+        code = error.code
+    else:
+        code = ""
+        assert order.deadline.first_token_unix_ms <= order.deadline.deadline_unix_ms <= NOW + DEFAULTS.max_deadline_ms
+        assert 1 <= order.max_output_tokens <= DEFAULTS.max_output_tokens
+        assert 0 <= order.seed <= MAX_SEED
+        assert order.created_unix_ms <= NOW
+        headers = request_headers(order, source="test")
+        assert heed_headers(asked, headers).deadline_unix_ms is not None
+        assert headers["deadline-unix-ms"] == str(order.deadline.deadline_unix_ms).encode()
+        assert headers["ce_id"] == asked.id.encode()
+        msgpack_encode(order.request)
+    assert code in {"", "reply_topic_not_allowed", "invalid_field"}
+
+
+SECONDS = 1_795_000_000
+
+
+@pytest.mark.parametrize("name", ["created_unix_ms", "deadline_unix_ms", "first_token_unix_ms"])
+def test_a_time_in_seconds_is_refused_and_the_unit_named(name: str) -> None:
+    """As milliseconds it would be a day of 1970, and the request too late before it began."""
+    with pytest.raises(ProtocolError, match=rf"{name}={SECONDS} is a Unix time in seconds; write milli") as caught:
+        settle(request(**{name: SECONDS}), DEFAULTS, NOW)
+    assert (caught.value.code, caught.value.param) == ("invalid_field", name)
+
+
+def test_what_is_created_in_the_future_keeps_its_promises_length_from_now() -> None:
+    """The producer's clock is five minutes ahead."""
+    ahead = 300_000
+    asked = request(
+        created_unix_ms=1_000_000 + ahead, first_token_unix_ms=1_000_300 + ahead, deadline_unix_ms=1_005_000 + ahead
+    )
+    order = settle(asked, DEFAULTS, NOW)
+    assert (order.deadline.first_token_unix_ms, order.deadline.deadline_unix_ms) == (1_000_300, 1_005_000)
+    assert order.created_unix_ms == 1_000_000
+    by_default = settle(request(created_unix_ms=1_000_000 + ahead), DEFAULTS, NOW)
+    assert (by_default.deadline.first_token_unix_ms, by_default.deadline.deadline_unix_ms) == (1_000_200, 1_001_000)
+
+
+def test_a_deadline_before_its_own_creation_stands_as_given() -> None:
+    """Then it is the creation that is wrong: in microseconds, say."""
+    order = settle(request(created_unix_ms=2**50, deadline_unix_ms=1_005_000), DEFAULTS, NOW)
+    assert (order.created_unix_ms, order.deadline.deadline_unix_ms) == (1_000_000, 1_005_000)
+
+
+def test_a_clock_that_is_behind_shortens_the_promise() -> None:
+    """It cannot be told from a request that has waited."""
+    order = settle(request(created_unix_ms=700_000, deadline_unix_ms=701_000), DEFAULTS, NOW)
+    assert (order.created_unix_ms, order.deadline.deadline_unix_ms) == (700_000, 701_000)
+
+
+@given(st.integers(0, 2**44), st.integers(0, 2**44), st.integers(0, 600_000))
+def test_no_clock_gives_more_time_than_was_asked_for(created: int, now: int, span: int) -> None:
+    """And one that is right or ahead takes none away."""
+    assume(not any(10**9 <= time < 10**10 for time in (created, created + span)))
+    deadline = settle(request(created_unix_ms=created, deadline_unix_ms=created + span), DEFAULTS, now).deadline
+    assert deadline.deadline_unix_ms <= max(created, now) + span
+    if created >= now:
+        assert deadline.deadline_unix_ms == now + min(span, DEFAULTS.max_deadline_ms)
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "heeded"),
+    [
+        (None, 5_000, 5_000),
+        (b"4000", None, 4_000),
+        (b"4000", 5_000, 4_000),
+        (b"6000", 5_000, 5_000),
+        (None, None, None),
+    ],
+)
+def test_of_two_deadlines_the_earlier_counts(header: bytes | None, value: int | None, heeded: int | None) -> None:
+    """One in the header, one in the value: whoever read only the header has gone by it already."""
+    headers = {} if header is None else {"deadline-unix-ms": header}
+    assert heed_headers(request(deadline_unix_ms=value), headers).deadline_unix_ms == heeded
+
+
+@pytest.mark.parametrize("header", [b"", b"soon", b"-1", b"1.5e12", b"9" * 5_000, b"1795000000", b"\xff"])
+def test_a_header_that_is_no_time_in_milliseconds_is_refused_by_name(header: bytes) -> None:
+    with pytest.raises(ProtocolError, match=r"deadline-unix-ms=.*milliseconds") as caught:
+        heed_headers(request(), {"deadline-unix-ms": header})
+    assert (caught.value.code, caught.value.param) == ("invalid_field", "deadline-unix-ms")
+    assert len(str(caught.value)) < 200
+
+
+def test_a_reply_topic_off_the_allow_list_is_refused_by_name() -> None:
+    with pytest.raises(ProtocolError, match=r"'chat\.requests\.short' is not on the allow-list") as caught:
+        settle(request(reply_topic="chat.requests.short"), DEFAULTS, NOW)
+    assert caught.value.code == "reply_topic_not_allowed"
+
+
+def test_an_absent_seed_follows_from_the_id() -> None:
+    """FNV-1a of "a", from the reference vectors of draft-eastlake-fnv, shifted once."""
+    asked = ChatRequest(id="a", session_id="s", input="x")
+    assert settle(asked, DEFAULTS, NOW).seed == 0xAF63DC4C8601EC8C >> 1
+    other = ChatRequest(id="b", session_id="s", input="x")
+    assert settle(other, DEFAULTS, NOW).seed != settle(asked, DEFAULTS, NOW).seed
+
+
+def test_headers_say_what_a_reader_needs_without_opening_the_value() -> None:
+    order = settle(request(reply_topic="chat.replies", reply_partition=3), DEFAULTS, NOW)
+    assert request_headers(order, source="gateway-0") == {
+        "content-type": b"application/msgpack",
+        "ce_id": b"r1",
+        "ce_type": b"chat.request",
+        "ce_source": b"gateway-0",
+        "ce_specversion": b"1.0",
+        "deadline-unix-ms": b"1001000",
+        "reply-topic": b"chat.replies",
+        "reply-partition": b"3",
+    }
+
+
+@given(st.integers(0, 2**192 - 1))
+def test_trace_context_is_passed_on(randomness: int) -> None:
+    traceparent = f"00-{randomness >> 64:032x}-{randomness % 2**64:016x}-01"
+    headers = request_headers(settle(request(traceparent=traceparent), DEFAULTS, NOW), source="x")
+    assert headers["traceparent"] == traceparent.encode()
+    assert "reply-partition" not in headers
+
+
+def test_the_defaults_are_those_of_the_settings() -> None:
+    settings = Settings(kafka=KafkaSettings(topic_prefix="t."))
+    defaults = Defaults.of(settings)
+    assert defaults.reply_topics == ("t.chat.replies", "t.chat.replies.*")
+    assert defaults.reply_topic == "t.chat.replies.external"
+    assert settle(request(), defaults, NOW).reply_topic == "t.chat.replies.external"
+    assert defaults.deadline_ms == settings.promise.deadline_ms

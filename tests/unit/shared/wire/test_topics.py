@@ -1,0 +1,119 @@
+"""Which topic a request belongs to, and where its answer may go."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.model.tokenizer import Tokenizer, bpe_definition
+from shared.wire.topics import BUCKETS, BucketEdges, TopicNames, reply_topic_allowed, session_key
+
+EDGES = BucketEdges(short_max_tokens=64, medium_max_tokens=256)
+BYTE_LEVEL = Tokenizer.byte_level()
+MERGING = Tokenizer(
+    bpe_definition(
+        ["<|end|>", *"abcdefgh", "ab", "abcd"], merges=[("a", "b")], special_ids=[0], added_ids=[10], split_digits=False
+    )
+)
+# Every one gives a token for at least a byte, none for less than one.
+COUNTERS: list[Callable[[str], int]] = [
+    BYTE_LEVEL.count,
+    lambda text: len(text.encode()),
+    len,
+    lambda text: len(text.split()),
+    lambda text: -(-len(text.encode()) // 4),
+]
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "bucket"),
+    [(0, "short"), (1, "short"), (64, "short"), (65, "medium"), (256, "medium"), (257, "long"), (10**9, "long")],
+)
+def test_an_edge_belongs_to_the_shorter_bucket(num_tokens: int, bucket: str) -> None:
+    assert EDGES.bucket_of(num_tokens) == bucket
+
+
+@given(st.text(max_size=40) | st.text("ab 你é😀", max_size=400), st.integers(1, 100), st.integers(1, 300))
+def test_a_text_that_is_surely_short_counts_as_short(text: str, short: int, more: int) -> None:
+    edges = BucketEdges(short, short + more)
+    for count in COUNTERS:
+        assert edges.bucket_of_text(text, count) == edges.bucket_of(count(text))
+
+
+@given(st.text("abcdefgh", max_size=200))
+def test_merges_make_no_text_longer_than_its_bytes(text: str) -> None:
+    edges = BucketEdges(16, 64)
+    assert edges.bucket_of_text(text, MERGING.count) == edges.bucket_of(MERGING.count(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "short"), [("a" * 64, True), ("a" * 65, False), ("é" * 32, True), ("é" * 33, False), ("😀" * 16, True)]
+)
+def test_bytes_decide_what_is_surely_short(text: str, short: bool) -> None:
+    assert EDGES.surely_short(text) is short
+
+
+def test_a_text_is_not_counted_where_its_bytes_tell() -> None:
+    counted: list[str] = []
+    assert EDGES.bucket_of_text("hi", lambda text: counted.append(text) or 1) == "short"
+    assert counted == []
+
+
+@pytest.mark.parametrize("prefix", ["", "test."])
+def test_a_bucket_is_known_from_its_topic(prefix: str) -> None:
+    topics = TopicNames(prefix)
+    assert [topics.bucket_of(topics.requests(bucket)) for bucket in BUCKETS] == list(BUCKETS)
+    assert topics.bucket_of(topics.inbox) is None
+    assert topics.bucket_of("other" + topics.requests("short")) is None
+
+
+def test_topics_have_the_names_of_the_protocol() -> None:
+    assert TopicNames().all(request_partitions=12, reply_partitions=8) == {
+        "chat.requests.short": 12,
+        "chat.requests.medium": 12,
+        "chat.requests.long": 12,
+        "chat.requests": 12,
+        "chat.replies": 8,
+        "chat.replies.external": 1,
+        "chat.cancels": 12,
+        "chat.erasures": 1,
+        "chat.workers": 1,
+        "chat.handoffs": 1,
+        "chat.dead-letters": 1,
+    }
+    assert all(name.startswith("x.") for name in TopicNames("x.").all(request_partitions=1, reply_partitions=1))
+
+
+@pytest.mark.parametrize(
+    ("topic", "patterns", "allowed"),
+    [
+        ("chat.replies", ("chat.replies", "chat.replies.*"), True),
+        ("chat.replies.crm", ("chat.replies", "chat.replies.*"), True),
+        ("chat.repliesX", ("chat.replies", "chat.replies.*"), False),
+        ("chat.requests.short", ("chat.replies", "chat.replies.*"), False),
+        ("CHAT.REPLIES", ("chat.replies",), False),
+        ("anything", (), False),
+        ("", ("chat.replies",), False),
+    ],
+)
+def test_answers_go_only_to_topics_on_the_allow_list(topic: str, patterns: tuple[str, ...], allowed: bool) -> None:
+    assert reply_topic_allowed(topic, patterns) is allowed
+
+
+def test_a_conversation_has_one_key() -> None:
+    assert session_key("demo", "sess_1") == b"demo/sess_1"
+
+
+@pytest.mark.parametrize("prefix", ["", "test."])
+def test_of_each_worker_only_the_newest_report_is_kept_and_what_is_asked_and_cancelled_bears_the_brokers_time(
+    prefix: str,
+) -> None:
+    topics = TopicNames(prefix)
+    every = topics.all(request_partitions=1, reply_partitions=1)
+    timed = {topics.inbox, topics.cancels, *(topics.requests(bucket) for bucket in BUCKETS)}
+    assert {name for name in every if "message.timestamp.type" in topics.config(name)} == timed
+    assert {name for name in every if "cleanup.policy" in topics.config(name)} == {topics.workers}
+    assert {topics.config(name)["compression.type"] for name in every} == {"uncompressed"}
+    assert {topics.config(name)["message.timestamp.type"] for name in timed} == {"LogAppendTime"}
+    assert "compact" in topics.config(topics.workers)["cleanup.policy"]

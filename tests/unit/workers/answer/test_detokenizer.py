@@ -1,0 +1,101 @@
+"""Text is shown as soon as it can be, whole characters only, and never a stop string."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.answer.detokenizer import Detokenizer, shown_text
+
+
+@st.composite
+def split_bytes(draw: st.DrawFn, texts: st.SearchStrategy[bytes]) -> list[bytes]:
+    """Bytes cut into tokens anywhere, empty ones (special tokens) too."""
+    data = draw(texts)
+    cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=12)))
+    return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+
+
+def shown(tokens: Sequence[bytes], stops: Sequence[str] = ()) -> tuple[list[str], Detokenizer]:
+    detokenizer = Detokenizer(lambda token_id: tokens[token_id], stops)
+    pieces = [detokenizer.feed(token_id) for token_id in range(len(tokens))]
+    return [*pieces, detokenizer.finish()], detokenizer
+
+
+TEXTS = st.text(max_size=30) | st.text("aé你😀", max_size=12)
+SMALL = st.text("ab你", max_size=24)
+STOPS = st.lists(st.text("ab你", min_size=1, max_size=5), max_size=4)
+
+
+@given(split_bytes(TEXTS.map(str.encode)))
+def test_however_text_is_split_it_comes_back_whole(tokens: list[bytes]) -> None:
+    pieces, _ = shown(tokens)
+    assert "".join(pieces) == b"".join(tokens).decode()
+    assert pieces[-1] == "", "whole characters are not held back"
+
+
+@given(split_bytes(st.binary(max_size=30)), STOPS)
+def test_any_bytes_are_shown_as_utf8_with_replacements(tokens: list[bytes], stops: list[str]) -> None:
+    pieces, detokenizer = shown(tokens, stops)
+    whole = shown_text(b"".join(tokens))
+    assert "".join(pieces) == whole or detokenizer.stopped
+    assert whole.startswith("".join(pieces))
+
+
+def test_a_character_cut_in_its_middle_at_the_end_is_left_out() -> None:
+    assert shown([b"a", "你".encode()[:2]])[0] == ["a", "", ""]
+
+
+def test_bytes_that_are_no_character_are_replaced() -> None:
+    assert shown([b"a", "你".encode()[:2], b"b"])[0] == ["a", "", "�b", ""]
+
+
+@given(split_bytes(SMALL.map(str.encode)), STOPS)
+def test_a_stop_string_is_never_shown_and_ends_the_text(tokens: list[bytes], stops: list[str]) -> None:
+    text = b"".join(tokens).decode()
+    pieces, detokenizer = shown(tokens, stops)
+    seen = "".join(pieces)
+    assert not any(stop in seen for stop in stops)
+    assert detokenizer.stopped == any(stop in text for stop in stops)
+    if detokenizer.stopped:
+        assert any(text.startswith(seen + stop) for stop in stops)
+    else:
+        assert seen == text
+
+
+@given(split_bytes(SMALL.map(str.encode)), STOPS)
+def test_no_more_is_held_back_than_may_become_a_stop_string(tokens: list[bytes], stops: list[str]) -> None:
+    detokenizer = Detokenizer(lambda token_id: tokens[token_id], stops)
+    fed, seen = b"", ""
+    for token_id, token in enumerate(tokens):
+        seen += detokenizer.feed(token_id)
+        fed += token
+        if detokenizer.stopped:
+            return
+        held = fed.decode("utf-8", "ignore")[len(seen) :]
+        assert held == "" or any(stop.startswith(held) and stop != held for stop in stops)
+
+
+def test_a_stop_string_across_tokens_is_found() -> None:
+    pieces, detokenizer = shown([b"Hi\n", b"Us", b"er", b": bye"], ["\nUser:"])
+    assert pieces == ["Hi", "", "", "", ""]
+    assert detokenizer.stopped
+
+
+def test_what_only_began_like_a_stop_string_is_shown_after_all() -> None:
+    pieces, detokenizer = shown([b"Hi\n", b"Us", b"ual"], ["\nUser:"])
+    assert pieces == ["Hi", "", "\nUsual", ""]
+    pieces, detokenizer = shown([b"Hi\n", b"Us"], ["\nUser:"])
+    assert pieces == ["Hi", "", "\nUs"]
+    assert not detokenizer.stopped
+
+
+@pytest.mark.parametrize(("text", "seen"), [("aab", "a"), ("abab", ""), ("aaab", "aa")])
+def test_the_first_stop_string_ends_the_text(text: str, seen: str) -> None:
+    assert "".join(shown([text.encode()], ["ab", "bab"])[0]) == seen
+
+
+def test_nothing_comes_after_a_stop_string() -> None:
+    pieces, _ = shown([b"a|b", b"c|", b"d"], ["|"])
+    assert pieces == ["a", "", "", ""]

@@ -1,0 +1,218 @@
+"""Nothing is shown that the FAQ, the question or the conversation does not bear out; all else is shown as it came."""
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from shared.facts import Known
+from shared.faq.entries import PACKAGED_PATH, read_entries
+from shared.wire.messages import Grounding, Replaced
+from workers.answer.guard import FactGuard
+from workers.answer.sentences import LOOKAHEAD_CHARS, MAX_CHARS, next_cut, sentences
+
+RETURNS = Grounding(
+    id="return-period",
+    question="How long can I return items?",
+    answer='You can return items within 30 days of delivery. The last day is shown next to each item in "My orders".',
+)
+COST = Grounding(
+    id="delivery-cost",
+    question="How much is delivery?",
+    answer="Standard delivery costs €4.90 and is free for orders from €60. Express delivery costs €12.90.",
+)
+ZH = Grounding(id="delivery-time", question="多久送达？", answer="标准配送 2–4 个工作日送达。费用为 4.90 欧元。")
+PIECES = st.sampled_from(
+    ["You can return ", "items ", "within ", "30 days", "90 days", "30 ", "days", "euros", "€4.90", "€5", "five ", "3",
+     "0", ".", ". ", "! ", "? ", "\n", "\n1. ", " 2) ", ", ", "Yes", "No. ", "e.g. ", "AX-3391-B", "shop.com", " ",
+     "The last day. ", "Express delivery costs €12.90. ", "标准配送", "三天", "30 天", "。", "，", "一", "”",
+     "and so on and ", "**", "x"]
+)  # fmt: skip
+TEXTS = st.lists(PIECES, max_size=60).map("".join)
+GROUNDINGS = st.lists(st.sampled_from([RETURNS, COST, ZH]), max_size=3, unique=True)
+
+
+def guarded(text: str, *grounding: Grounding, heard: tuple[str, ...] = (), whole: bool = True) -> FactGuard:
+    """A guard that has heard the text a character at a time; `said` is what it showed."""
+    guard = FactGuard(grounding, heard)
+    shown = "".join(map(guard.feed, text)) + guard.finish(whole=whole)
+    assert shown == guard._shown
+    return guard
+
+
+def said(text: str, *grounding: Grounding, heard: tuple[str, ...] = (), whole: bool = True) -> str:
+    return guarded(text, *grounding, heard=heard, whole=whole)._shown
+
+
+@given(TEXTS, GROUNDINGS, st.lists(st.integers(1, 30), min_size=1, max_size=20), st.booleans())
+def test_what_is_shown_does_not_depend_on_the_pieces(
+    text: str, grounding: list[Grounding], sizes: list[int], whole: bool
+) -> None:
+    expected = guarded(text, *grounding, whole=whole)
+    guard, shown, at = FactGuard(grounding, ()), "", 0
+    for number in range(len(text)):
+        size = sizes[number % len(sizes)]
+        shown += guard.feed(text[at : at + size])
+        at += size
+    shown += guard.finish(whole=whole)
+    assert (shown, guard.replaced, guard.cut) == (expected._shown, expected.replaced, expected.cut)
+
+
+@given(TEXTS, GROUNDINGS, st.lists(st.sampled_from(["90 days?", "I paid €5", "AX-3391-B"]), max_size=2))
+def test_nothing_foreign_is_ever_shown(text: str, grounding: list[Grounding], heard: list[str]) -> None:
+    guard = FactGuard(grounding, heard)
+    known = Known([text for entry in grounding for text in (entry.question, entry.answer)])
+    known.add(heard)
+    shown = ""
+    for char in text:
+        shown += guard.feed(char)
+        assert known.foreign(shown) == []
+    assert known.foreign(shown + guard.finish()) == []
+
+
+@given(TEXTS)
+def test_a_text_that_is_borne_out_goes_through_as_it_is(text: str) -> None:
+    guard = guarded(text, heard=(text, *sentences(text)))
+    assume(not guard.cut)
+    assert (guard._shown, guard.replaced) == (text, ())
+
+
+@given(TEXTS, GROUNDINGS)
+def test_no_more_than_a_bounded_stretch_waits(text: str, grounding: list[Grounding]) -> None:
+    guard = FactGuard(grounding, ())
+    for char in text:
+        guard.feed(char)
+        assert guard.held_chars < MAX_CHARS + LOOKAHEAD_CHARS + 30
+        assert next_cut(guard._held) is None, "no whole sentence waits"
+
+
+@given(TEXTS, GROUNDINGS)
+def test_the_stretches_lie_where_the_faqs_words_are(text: str, grounding: list[Grounding]) -> None:
+    guard = guarded(text, *grounding)
+    own = {entry.id: [part.strip() for part in sentences(entry.answer)] for entry in grounding}
+    end = 0
+    for each in guard.replaced:
+        assert each.offset >= end
+        end = each.offset + each.length
+        words = guard._shown[each.offset : end]
+        assert len(words) == each.length
+        assert (each.id is None) == (each.length == 0)
+        for part in sentences(words):
+            assert each.id is not None
+            assert part.strip() in own[each.id]
+
+
+def test_a_sentence_is_shown_once_it_has_ended() -> None:
+    guard = FactGuard([RETURNS], ())
+    assert guard.feed("You have 30 days") == ""
+    assert guard.feed(". ") == "You have 30 days."
+    assert guard.feed("Yes") == ""
+    assert guard.finish() == " Yes"
+
+
+def test_a_foreign_sentence_gives_way_to_the_faqs_own() -> None:
+    guard = guarded("Hello! You can return items within 90 days. Have a nice day.", RETURNS)
+    assert guard._shown == "Hello! You can return items within 30 days of delivery. Have a nice day."
+    assert guard.replaced == (Replaced(offset=7, length=48, id="return-period"),)
+    assert guard.is_models
+
+
+def test_the_entry_that_fits_is_quoted() -> None:
+    assert said("Hello! Delivery is €9.", RETURNS, COST).startswith("Hello! Standard delivery costs €4.90")
+    assert said("你好！三天送达。", RETURNS, ZH) == "你好！标准配送 2–4 个工作日送达。"
+
+
+def test_yes_is_not_said_before_what_the_model_did_not_say() -> None:
+    assert said("Yes, I do. You have 90 days. Bye.", RETURNS) == "You can return items within 30 days of delivery. Bye."
+    assert said("Yes, I do. You have 30 days. Bye.", RETURNS) == "Yes, I do. You have 30 days. Bye."
+    assert said("可以。三天送达。", ZH) == ZH.answer
+    assert said("No.") == "No."
+
+
+def test_a_number_with_another_unit_is_foreign() -> None:
+    assert "30 euros" not in said("You pay 30 euros.", RETURNS)
+
+
+def test_where_the_model_says_nothing_true_the_whole_entry_answers() -> None:
+    guard = guarded("You have 90 days.", RETURNS)
+    assert (guard._shown, guard.is_models) == (RETURNS.answer, False)
+    assert guard.replaced == (Replaced(offset=0, length=len(RETURNS.answer), id="return-period"),)
+
+
+def test_the_rest_of_the_entry_follows_also_where_the_last_sentence_was_left_out() -> None:
+    assert said("You have 90 days. It weighs 5 kg.", RETURNS) == RETURNS.answer
+
+
+def test_the_faq_is_not_quoted_twice() -> None:
+    guard = guarded("Hi! It is 90 days. It is 80 days. It is 70 days. It is 60 days.", RETURNS)
+    assert guard._shown.count("30 days") == 1
+    repeated = guarded(
+        "Hi! It is 90 days to return items. You can return items within 30 days of delivery. Bye.", RETURNS
+    )
+    assert repeated._shown.count("30 days") == 1
+    assert repeated._shown.endswith(" Bye.")
+
+
+def test_what_the_model_has_said_is_not_quoted_after_it() -> None:
+    text = "You can return items within 30 days of delivery. It takes 9 weeks."
+    guard = guarded(text, RETURNS)
+    assert guard._shown == "You can return items within 30 days of delivery."
+    assert guard.replaced == (Replaced(offset=48, length=0),)
+
+
+def test_the_question_and_the_conversation_bear_out_too() -> None:
+    assert (
+        said("For AX-3391-B you have 20 days.", heard=("20 days for AX-3391-B?",)) == "For AX-3391-B you have 20 days."
+    )
+
+
+def test_without_grounding_a_foreign_sentence_is_left_out() -> None:
+    guard = guarded("It costs €5. That is all.")
+    assert (guard._shown, guard.replaced) == ("That is all.", (Replaced(offset=0, length=0),))
+
+
+def test_what_is_left_out_joins_nothing() -> None:
+    assert said("Total 30\n€9。30 days", RETURNS, heard=("30",)) == "Total 30\n30 days"
+
+
+def test_a_sentence_said_again_ends_the_answer() -> None:
+    guard = guarded("Please contact our support. It helps. Please contact our support. It helps.", RETURNS)
+    assert (guard._shown, guard.cut, guard.replaced) == ("Please contact our support. It helps.", True, ())
+    assert guard.feed("more. ") == ""
+
+
+def test_a_short_sentence_may_come_twice() -> None:
+    assert said("Yes. And no. Yes.") == "Yes. And no. Yes."
+
+
+def test_words_that_go_round_end_the_answer_and_the_faq_stands_in_their_place() -> None:
+    circle = "We ship it and then and then and then and then we"
+    guard = guarded(circle, COST)
+    assert (guard._shown, guard.cut, guard.is_models) == (COST.answer, True, False)
+    assert (
+        said(f"Express delivery costs €12.90. {circle}", RETURNS, heard=("€12.90",)) == "Express delivery costs €12.90."
+    )
+    assert not guarded("No, no, no, that is very, very good.").cut
+
+
+def test_half_a_sentence_is_marked_where_it_breaks_off() -> None:
+    start = (
+        "You can return all of them, and we are glad to help you with whatever you need, for our shop is known far and "
+        "wide, by young and old, as one whose staff never tires of being asked, nor of asking back, as some have said, "
+        "while others, who came later, did not agree and went their way, "
+    )
+    guard = guarded(start + "within 90 days. Bye.", RETURNS)
+    shown, quoted = guard._shown, guard.replaced[0]
+    assert shown[: quoted.offset].endswith(",… ")
+    assert shown[quoted.offset :] == "You can return items within 30 days of delivery. Bye."
+
+
+def test_a_number_that_was_cut_off_is_not_shown() -> None:
+    assert said("Yes. You have 30", RETURNS, whole=False) == "Yes. You have"
+    assert said("Yes. You have 30 work", RETURNS, whole=False) == "Yes. You have"
+    assert said("Yes. You have 30 days of", RETURNS, whole=False) == "Yes. You have 30 days of"
+    assert said("Yes. You have 30", RETURNS) == "Yes. You have 30"
+
+
+def test_every_packaged_answer_passes_its_own_grounding_unchanged() -> None:
+    for entry in read_entries(PACKAGED_PATH):
+        guard = guarded(entry.answer, entry.as_grounding())
+        assert (guard._shown, guard.replaced, guard.cut) == (entry.answer, (), False), entry.id

@@ -1,0 +1,109 @@
+"""A model for TensorRT is prepared for one length of sequence, and anew for another."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from ops.model.prepare import prepare_model
+from ops.operate.doctor.kv_memory import kv_facts
+from shared.errors import ModelError
+from shared.model.folder import GRAPH, GRAPH_DATA, ModelFolder
+from shared.settings import KvSettings, Settings
+from tests.support.models.fixtures import TINY
+from tests.support.models.prepared_folders import flip
+from workers.engine.tensorrt.plans import PlanShapes
+from workers.engine.tensorrt.shapes import device_memory_plan
+from workers.loading import load_model
+
+
+def prepared(tmp_path: Path, source: Path, max_length: int = 96) -> ModelFolder:
+    return prepare_model(tmp_path, "fp16", source=source, max_length=max_length)
+
+
+def slot_tokens(folder: ModelFolder) -> set[int]:
+    """Of every cache in the graph."""
+    graph = onnx.load(folder.path / GRAPH, load_external_data=False).graph
+    values = [value for value in [*graph.input, *graph.output] if value.name.startswith(("past_key", "present_value"))]
+    return {value.type.tensor_type.shape.dim[2].dim_value for value in values}
+
+
+@pytest.mark.parametrize(("max_length", "capacity"), [(96, 104), (103, 104), (104, 112), (2_048, TINY.max_positions)])
+def test_slots_have_a_place_more_than_the_longest_sequence(
+    tmp_path: Path, tiny_source: Path, max_length: int, capacity: int
+) -> None:
+    folder = prepared(tmp_path, tiny_source, max_length)
+    assert folder.path == tmp_path / "tiny-fp16"
+    assert (folder.manifest.dialect, folder.manifest.max_length) == ("tensorrt", capacity)
+    assert slot_tokens(folder) == {capacity}
+
+
+def test_it_is_written_again_only_for_another_length(tmp_path: Path, tiny_source: Path) -> None:
+    first = prepared(tmp_path, tiny_source).graph_path.stat()
+    assert prepared(tmp_path, tiny_source).graph_path.stat().st_ino == first.st_ino
+    assert prepared(tmp_path, tiny_source, 100).graph_path.stat().st_ino == first.st_ino  # the same slots
+    longer = prepared(tmp_path, tiny_source, 200)
+    assert longer.graph_path.stat().st_ino != first.st_ino
+    assert slot_tokens(longer) == {208}
+
+
+def test_a_longer_slot_is_no_other_model(tmp_path: Path, tiny_source: Path) -> None:
+    """KV of one is KV of the other: the revision, by which it is named, is the same."""
+    revisions = {prepared(tmp_path, tiny_source, length).manifest.revision for length in (96, 200)}
+    assert len(revisions) == 1
+    assert prepare_model(tmp_path, "fp32", source=tiny_source).manifest.revision not in revisions
+
+
+def test_a_folder_for_older_versions_stands_beside_the_other(tmp_path: Path, tiny_source: Path) -> None:
+    """Its KV is rounded elsewhere: another revision."""
+    newer = prepared(tmp_path, tiny_source)
+    older = prepare_model(tmp_path, "fp16", source=tiny_source, max_length=96, primitive=True)
+    assert older.path == tmp_path / "tiny-fp16-primitive"
+    assert (older.manifest.dialect, older.manifest.max_length) == ("tensorrt-primitive", 104)
+    assert older.manifest.revision != newer.manifest.revision
+    again = prepare_model(tmp_path, "fp16", source=tiny_source, max_length=96, primitive=True)
+    assert again.graph_path.stat().st_ino == older.graph_path.stat().st_ino
+
+
+def test_what_older_versions_keep_beside_the_slots_is_reckoned_with(tmp_path: Path, tiny_source: Path) -> None:
+    shapes = PlanShapes(num_slots=4, capacity=104, prefill_rows=2, prefill_tokens=32)
+    newer, older = (
+        device_memory_plan(
+            prepare_model(tmp_path, "fp16", source=tiny_source, max_length=96, primitive=primitive), shapes, 1 << 30
+        )
+        for primitive in (False, True)
+    )
+    step_kv = 2 * 32 * 2 * TINY.num_layers * TINY.num_kv_heads * TINY.head_dim * 2
+    scores = 2 * (2 * TINY.num_heads * 32 * (104 + 32)) * 2
+    assert older.workspace_bytes - newer.workspace_bytes == step_kv + scores
+    assert (older.kv_bytes, older.num_slots) == (newer.kv_bytes, newer.num_slots)
+
+
+def test_the_cpu_has_no_primitive_graph(tmp_path: Path, tiny_source: Path) -> None:
+    with pytest.raises(ModelError, match=r"^--primitive: there is no such graph of int8; add --precision fp16$"):
+        prepare_model(tmp_path, "int8", source=tiny_source, primitive=True)
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_cpus_folder_is_for_any_length(tmp_path: Path, tiny_source: Path) -> None:
+    first = prepare_model(tmp_path, "int8", source=tiny_source)
+    assert (first.manifest.dialect, first.manifest.max_length) == ("cpu", None)
+    again = prepare_model(tmp_path, "int8", source=tiny_source, max_length=64)
+    assert again.graph_path.stat().st_ino == first.graph_path.stat().st_ino
+
+
+def test_what_is_kept_of_a_conversation_is_half_as_big_as_the_cpus(tmp_path: Path, tiny_source: Path) -> None:
+    """The engine's own numbers are float16 already."""
+    folders = (prepared(tmp_path, tiny_source), prepare_model(tmp_path, "fp32", source=tiny_source))
+    gpu, cpu = (kv_facts(folder.path, KvSettings()) for folder in folders)
+    assert gpu is not None
+    assert cpu is not None
+    assert gpu.session_bytes["exact"] == gpu.session_bytes["fp16"] == cpu.session_bytes["fp16"]
+    assert gpu.session_bytes["exact"] < 0.6 * cpu.session_bytes["exact"]
+
+
+def test_a_gpus_worker_compares_the_sha256_before_it_looks_for_a_gpu(tmp_path: Path, tiny_source: Path) -> None:
+    folder = prepared(tmp_path, tiny_source)
+    flip(folder.path / GRAPH_DATA)
+    with pytest.raises(ModelError, match="sha256"):
+        load_model(Settings.model_validate({"model": {"dir": folder.path}, "worker": {"engine": "tensorrt"}}))

@@ -1,0 +1,134 @@
+"""A flood of one bucket fills the room that is lent, and never the room that is another's."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from shared.wire.messages import Bucket
+from shared.wire.topics import BUCKETS
+from workers.intake.lookahead import Lookahead
+
+Counts = dict[Bucket, int]
+
+
+def nobody() -> Counts:
+    return dict.fromkeys(BUCKETS, 0)
+
+
+def flooded(max_waiting: int, buckets: tuple[Bucket, ...] = BUCKETS) -> tuple[Lookahead[int], Counts]:
+    """Every request that may be begun of a flood of short ones, and how many that is."""
+    lookahead = Lookahead[int](buckets, max_waiting=max_waiting)
+    for number in range(3 * max_waiting):
+        lookahead.park("short", number)
+    waiting = dict.fromkeys(buckets, 0)
+    while (found := lookahead.next(waiting)) is not None:
+        waiting[found[0]] += 1
+    return lookahead, waiting
+
+
+def test_a_flood_of_one_bucket_takes_all_but_the_others_reserve() -> None:
+    _, waiting = flooded(64)
+    assert waiting == {"short": 48, "medium": 0, "long": 0}
+
+
+def test_a_request_of_another_bucket_is_begun_whatever_the_flood() -> None:
+    lookahead, waiting = flooded(64)
+    for number in range(8):
+        lookahead.park("long", number)
+        found = lookahead.next(waiting)
+        assert found == ("long", number)
+        waiting["long"] += 1
+    assert lookahead.next(waiting) is None
+
+
+def test_a_worker_of_one_bucket_has_all_the_room() -> None:
+    _, waiting = flooded(64, ("short",))
+    assert waiting == {"short": 64}
+
+
+@pytest.mark.parametrize(("max_waiting", "begun"), [(1, 1), (2, 2), (3, 1), (8, 6)])
+def test_little_room_is_shared_while_each_bucket_can_have_one_place(max_waiting: int, begun: int) -> None:
+    """With fewer places than buckets nothing is reserved."""
+    assert flooded(max_waiting)[1]["short"] == begun
+
+
+def test_two_floods_share_the_room() -> None:
+    lookahead = Lookahead[int](BUCKETS, max_waiting=64)
+    for number in range(100):
+        lookahead.park("short", number)
+        lookahead.park("long", number)
+    waiting = nobody()
+    while (found := lookahead.next(waiting)) is not None:
+        waiting[found[0]] += 1
+    assert waiting == {"short": 28, "medium": 0, "long": 28}
+
+
+def test_a_bucket_rests_from_as_many_parked_as_may_wait_until_half_are() -> None:
+    lookahead = Lookahead[int](BUCKETS, max_waiting=4)
+    seen = []
+    for number in range(4):
+        seen.append(lookahead.resting())
+        lookahead.park("short", number)
+    seen += [lookahead.resting(), lookahead.next(nobody()) and lookahead.resting()]
+    assert seen == [frozenset()] * 4 + [frozenset({"short"})] * 2
+    lookahead.next(nobody())
+    assert lookahead.resting() == frozenset()
+
+
+def test_what_a_rebalance_took_is_forgotten_and_the_rest_keeps_its_order() -> None:
+    lookahead = Lookahead[int](BUCKETS, max_waiting=4)
+    for number in range(6):
+        lookahead.park("short", number)
+    lookahead.drop(lambda number: number % 2 == 0)
+    assert [lookahead.next(nobody()) for _ in range(4)] == [("short", 1), ("short", 3), ("short", 5), None]
+
+
+class Floods(RuleBasedStateMachine):
+    """Requests come, are begun, and get their slots, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lookahead = Lookahead[int](BUCKETS, max_waiting=11)
+        self.waiting = nobody()
+        self.parked: dict[Bucket, list[int]] = {bucket: [] for bucket in BUCKETS}
+        self.number = 0
+
+    @rule(bucket=st.sampled_from(BUCKETS), burst=st.integers(1, 20))
+    def come(self, bucket: Bucket, burst: int) -> None:
+        for _ in range(burst):
+            self.number += 1
+            self.lookahead.park(bucket, self.number)
+            self.parked[bucket].append(self.number)
+
+    @rule()
+    def begin(self) -> None:
+        owed = {b for b in BUCKETS if self.parked[b] and self.waiting[b] < self.lookahead.reserve}
+        found = self.lookahead.next(self.waiting)
+        if found is None:
+            assert not owed, "a bucket below its reserve was kept out"
+            return
+        bucket, number = found
+        assert self.parked[bucket].pop(0) == number, "in the order it was read"
+        self.waiting[bucket] += 1
+
+    @precondition(lambda self: sum(self.waiting.values()))
+    @rule(data=st.data())
+    def get_a_slot(self, data: st.DataObject) -> None:
+        bucket = data.draw(st.sampled_from([bucket for bucket in BUCKETS if self.waiting[bucket]]))
+        self.waiting[bucket] -= 1
+
+    @invariant()
+    def no_more_wait_than_may(self) -> None:
+        assert sum(self.waiting.values()) <= self.lookahead.max_waiting
+        assert self.lookahead.num_parked == sum(map(len, self.parked.values()))
+
+
+TestFloods = Floods.TestCase
+
+
+@given(st.integers(1, 10_000), st.integers(1, 3))
+def test_the_reserves_together_leave_no_bucket_without_room(max_waiting: int, num_buckets: int) -> None:
+    lookahead = Lookahead[int](BUCKETS[:num_buckets], max_waiting=max_waiting)
+    assert lookahead.reserve * num_buckets <= max_waiting
+    assert (lookahead.reserve > 0) == (max_waiting >= num_buckets)

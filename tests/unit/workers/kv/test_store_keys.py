@@ -1,0 +1,87 @@
+"""Where a session's KV lies in Redis, and when a Redis that failed is tried again."""
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.conversation.session_key import SessionKey, shared_key
+from shared.settings.redis import without_password
+from workers.kv.outage import Outage
+from workers.kv.store import _TRANSACTION_BYTES, _parts
+
+tenants = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}", fullmatch=True)
+session_ids = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=64)
+names = st.binary(min_size=1, max_size=32)
+
+
+def tag(key: str) -> str:
+    """What Redis Cluster hashes: between the first brace and the next that closes, where that is not empty."""
+    found = re.search(r"\{([^}]+)\}", key)
+    return found.group(1) if found else key
+
+
+@given(tenants, session_ids)
+def test_all_keys_of_a_session_are_on_one_node(tenant: str, session_id: str) -> None:
+    session = SessionKey(tenant, session_id)
+    assert len({tag(session.of(what)) for what in ("turns", "erased", "kv")}) == 1
+    assert len({session.of(what) for what in ("turns", "erased", "kv")}) == 3
+
+
+@given(tenants, names, names)
+def test_what_a_tenants_sessions_share_is_on_one_node(tenant: str, one: bytes, other: bytes) -> None:
+    assert tag(shared_key(tenant, one)) == tag(shared_key(tenant, other)) == tenant
+
+
+@given(tenants, session_ids, tenants, session_ids, names)
+def test_no_two_sessions_and_no_session_and_shared_block_have_the_same_key(
+    tenant: str, session_id: str, other_tenant: str, other_id: str, name: bytes
+) -> None:
+    here, there = SessionKey(tenant, session_id), SessionKey(other_tenant, other_id)
+    assert (here.of("kv") == there.of("kv")) == (here == there)
+    assert shared_key(other_tenant, name) not in {here.of("kv"), here.of("turns"), here.of("erased")}
+    assert (shared_key(tenant, name) == shared_key(other_tenant, name)) == (tenant == other_tenant)
+
+
+@given(st.dictionaries(names, st.integers(0, 2 * _TRANSACTION_BYTES), max_size=12))
+def test_a_transaction_holds_so_many_bytes_or_one_value(sizes: dict[bytes, int]) -> None:
+    """Nothing is left out, nothing written twice, the order kept."""
+    blocks = {name: _Sized(size) for name, size in sizes.items()}
+    batches = list(_parts(blocks))  # type: ignore[arg-type]
+    assert [item for batch in batches for item in batch.items()] == list(blocks.items())
+    assert all(len(batch) == 1 or sum(map(len, batch.values())) <= _TRANSACTION_BYTES for batch in batches)
+    assert all(batches)
+
+
+class _Sized:
+    """As long as it says, and no larger in memory."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+
+def test_of_several_failures_the_first_is_told_and_then_the_first_success() -> None:
+    outage = Outage(retry_after_ms=1_000)
+    assert not outage.succeed()
+    assert [outage.fail(now) for now in (0, 1_000, 2_000)] == [True, False, False]
+    assert [outage.succeed(), outage.succeed()] == [True, False]
+    assert outage.fail(5_000)
+
+
+def test_what_failed_is_left_alone_for_its_time_after_the_last_failure() -> None:
+    outage = Outage(retry_after_ms=1_000)
+    assert outage.due_in_ms(7) == 0
+    outage.fail(100)
+    outage.fail(600)
+    assert [outage.due_in_ms(now) for now in (600, 1_599, 1_600, 9_999)] == [1_000, 1, 0, 0]
+    outage.succeed()
+    assert outage.due_in_ms(601) == 0
+
+
+def test_a_url_is_shown_without_its_password() -> None:
+    assert without_password("rediss://kv:s3cret@host:6380/0") == "rediss://kv:***@host:6380/0"
+    assert without_password("redis://:s3cret@host/0") == "redis://:***@host/0"
+    assert without_password("redis://host:6379/0") == "redis://host:6379/0"

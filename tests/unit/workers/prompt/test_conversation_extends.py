@@ -1,0 +1,144 @@
+"""The next prompt of a conversation begins with the last one and its answer, as they stand in the slot."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.conversation.turn import Turn
+from shared.wire.messages import Grounding
+from tests.support.samples.prompts import (
+    BYTE_0,
+    ENTRIES,
+    HOSTILE,
+    KINDS,
+    OUTPUT_IDS,
+    TEMPLATE,
+    TOKENIZER,
+    WHEN,
+    Kind,
+    build,
+    readable,
+)
+from workers.answer.stream import Answer
+from workers.prompt.conversation import Prompt
+from workers.prompt.history_window import HistoryWindow
+
+
+@dataclass
+class Exchange:
+    """What one request brings: its question, the entries found for it, what the model will decode."""
+
+    question: str
+    entries: list[Grounding]
+    output_ids: tuple[int, ...]
+
+
+EXCHANGES = st.lists(st.builds(Exchange, question=HOSTILE, entries=ENTRIES, output_ids=OUTPUT_IDS), max_size=12)
+
+
+@dataclass
+class Session:
+    """A conversation as workers hold it: prompt, answer, record; each record through its bytes."""
+
+    kind: Kind
+    most: int = 5
+    max_tokens: int = 100_000
+    turns: list[Turn] = field(default_factory=list)
+
+    def ask(self, exchange: Exchange) -> tuple[Prompt, list[int]]:
+        """The prompt, and what stands in the slot once it is answered and the answer's message ended."""
+        prompt = build(
+            exchange.question,
+            turns=self.turns[-self.most :],
+            grounding=exchange.entries,
+            max_tokens=self.max_tokens,
+            window=HistoryWindow(self.kind, self.most),
+        )
+        answer = Answer(request_id="r", session_id="s", attempt=1, token_bytes=TOKENIZER.token_bytes, stops=())
+        for token_id in exchange.output_ids:
+            answer.add(token_id)
+        answer.finish()
+        name = f"r{len(self.turns)}"
+        turn = Turn(
+            request_id=name,
+            user=exchange.question,
+            assistant=answer.text,
+            source="model",
+            grounding=prompt.grounding,
+            output_ids=exchange.output_ids,
+            window_start=prompt.window_start or name,
+        )
+        self.turns.append(msgspec.msgpack.decode(msgspec.msgpack.encode(turn), type=Turn))
+        return prompt, [*prompt.ids, *exchange.output_ids, *TEMPLATE.end]
+
+
+def extended(session: Session, exchanges: list[Exchange]) -> list[bool]:
+    """Of each prompt but the first, whether it begins with all that stands in the slot."""
+    found: list[bool] = []
+    standing: list[int] | None = None
+    for exchange in exchanges:
+        prompt, then = session.ask(exchange)
+        if standing is not None:
+            found.append(prompt.ids[: len(standing)] == standing)
+        standing = then
+    return found
+
+
+@given(KINDS, EXCHANGES)
+def test_a_prompt_extends_the_last_one_and_its_answer_until_the_window_is_full(
+    kind: Kind, exchanges: list[Exchange]
+) -> None:
+    assert all(extended(Session(kind), exchanges[:6]))
+
+
+@given(KINDS, EXCHANGES, st.integers(0, 5), ENTRIES)
+def test_a_turn_that_the_faq_answered_stands_between_and_takes_nothing_back(
+    kind: Kind, exchanges: list[Exchange], place: int, quoted: list[Grounding]
+) -> None:
+    """The prompt after it begins with the last prompt and its answer; its entry is there as the answer alone."""
+    session = Session(kind, most=50)
+    standing: list[int] = []
+    for number, exchange in enumerate(exchanges[:6]):
+        if number == place and number:
+            answer = "Quoted!"
+            faq = Turn(request_id="faq", user="?", assistant=answer, source="faq", grounding=tuple(quoted))
+            session.turns.append(faq)
+        prompt, then = session.ask(exchange)
+        assert prompt.ids[: len(standing)] == standing
+        standing = then
+
+
+@given(EXCHANGES, st.integers(1, 6))
+def test_strides_keep_most_prompts_extending(exchanges: list[Exchange], most: int) -> None:
+    found = extended(Session("strides", most), exchanges)
+    dropped = most + 1 - (most + 1) // 2
+    for number, extends in enumerate(found, 1):
+        assert extends or (number > most and (number - most - 1) % dropped == 0)
+
+
+@given(EXCHANGES.filter(bool), st.integers(200, 600))
+def test_a_prompt_cut_for_room_is_extended_too(exchanges: list[Exchange], max_tokens: int) -> None:
+    """Whatever gave way, the record says what stood; with room for more, the next prompt begins with it."""
+    session = Session("strides", 50, max_tokens)
+    for exchange in exchanges[:-1]:
+        session.ask(exchange)
+    _, standing = session.ask(exchanges[-1])
+    session.max_tokens = 100_000
+    prompt, _ = session.ask(Exchange("next", [WHEN], ()))
+    assert prompt.ids[: len(standing)] == standing
+
+
+@given(KINDS, EXCHANGES.filter(bool), st.lists(HOSTILE, min_size=12, max_size=12))
+def test_shared_tokens_are_the_same_whatever_customers_say(
+    kind: Kind, exchanges: list[Exchange], other_words: list[str]
+) -> None:
+    one, other = Session(kind, 2), Session(kind, 2)
+    for exchange, words in zip(exchanges, other_words, strict=False):
+        prompt, _ = one.ask(exchange)
+        others, _ = other.ask(Exchange(words, exchange.entries, (BYTE_0 + 65,)))
+        shared = prompt.shared_tokens
+        assert shared == others.shared_tokens
+        assert prompt.ids[:shared] == others.ids[:shared]
+        assert readable(prompt.ids[shared : shared + 6]) == "⟨user\n"

@@ -1,0 +1,413 @@
+"""Replies leave in order, grow while a round is in flight, and a terminal event is sent until it is acknowledged."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import pytest
+import pytest_asyncio
+from aiokafka.errors import MessageSizeTooLargeError, TopicAuthorizationFailedError
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+
+from shared.errors import BrokerUnavailable, ProtocolError, ReplylineError
+from shared.kafka import Outgoing, Producer
+from shared.settings.kafka import KafkaSettings
+from shared.wire.codec import decode_reply, msgpack_encode
+from shared.wire.messages import Reply, ReplyDelta, ReplyDone, Timings, Usage
+from workers.request import reply_publisher
+from workers.request.reply_publisher import ReplyPublisher, Target
+
+HOME: Target = ("chat.replies", 3)
+ELSEWHERE: Target = ("chat.replies.crm", None)
+
+
+@dataclass
+class FakeProducer:
+    """Takes records as `shared.kafka.Producer` does; while `held` it acknowledges none."""
+
+    taken: list[Outgoing] = field(default_factory=list)
+    held: bool = False
+    fails: Callable[[Reply], Exception | None] = lambda _: None
+    refuses: Callable[[Outgoing], Exception | None] = lambda _: None
+    _open: list[tuple[asyncio.Future[object], Reply]] = field(default_factory=list)
+
+    async def enqueue(self, record: Outgoing) -> asyncio.Future[object]:
+        if (refusal := self.refuses(record)) is not None:
+            raise refusal
+        self.taken.append(record)
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._open.append((future, decode_reply(record.value)))
+        if not self.held:
+            self.acknowledge()
+        return future
+
+    def verdict(self, topic: str, error: BaseException) -> ReplylineError:
+        return Producer(KafkaSettings(), client_id="test").verdict(topic, error)
+
+    def acknowledge(self) -> None:
+        """Answer for all that is open, as `fails` says."""
+        for future, reply in self._open:
+            if (failure := self.fails(reply)) is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(None)
+        self._open.clear()
+
+    def take(self) -> list[Reply]:
+        """What was produced since the last time."""
+        taken, self.taken = self.taken, []
+        return [decode_reply(record.value) for record in taken]
+
+
+@dataclass
+class Desk:
+    producer: FakeProducer
+    publisher: ReplyPublisher
+    settled: list[str] = field(default_factory=list)
+
+
+async def quiet() -> None:
+    """Let every task run until it waits."""
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+def make_desk() -> Desk:
+    producer = FakeProducer()
+    desk = Desk(producer, ReplyPublisher(producer))  # type: ignore[arg-type]
+    desk.publisher.settled = lambda _, done: desk.settled.append(done.request_id)
+    return desk
+
+
+@pytest_asyncio.fixture
+async def desk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
+    """A round follows the other at once, a failed one too."""
+    monkeypatch.setattr(reply_publisher, "_RETRY_S", 0)
+    desk = make_desk()
+    yield desk
+    await desk.publisher.stop()
+
+
+def delta(text: str, offset: int, seq: int = 0, request_id: str = "r") -> ReplyDelta:
+    return ReplyDelta(request_id=request_id, session_id="s", attempt=1, seq=seq, offset=offset, delta=text)
+
+
+def done(text: str, request_id: str = "r") -> ReplyDone:
+    return ReplyDone(
+        request_id=request_id,
+        session_id="s",
+        attempt=1,
+        status="completed",
+        reason="stop",
+        source="model",
+        output_text=text,
+        usage=Usage(),
+        timings=Timings(),
+    )
+
+
+async def test_when_the_broker_is_quick_each_delta_leaves_at_once(desk: Desk) -> None:
+    for seq, text in enumerate("abc"):
+        desk.publisher.delta(HOME, delta(text, seq, seq))
+        await quiet()
+    desk.publisher.done(HOME, done("abc"))
+    await desk.publisher.flush()
+    assert desk.producer.take() == [delta("a", 0, 0), delta("b", 1, 1), delta("c", 2, 2), done("abc")]
+    assert desk.settled == ["r"]
+
+
+async def test_records_go_to_the_target_with_the_sessions_key(desk: Desk) -> None:
+    desk.publisher.done(HOME, done("x"))
+    desk.publisher.done(ELSEWHERE, done("y", "q"))
+    await desk.publisher.flush()
+    assert {(record.topic, record.partition, record.key) for record in desk.producer.taken} == {
+        ("chat.replies", 3, b"s"),
+        ("chat.replies.crm", None, b"s"),
+    }
+
+
+async def test_what_is_written_while_a_round_is_in_flight_leaves_as_one_delta(desk: Desk) -> None:
+    desk.producer.held = True
+    desk.publisher.delta(HOME, delta("a", 0))
+    await quiet()
+    for offset, text in enumerate(["b", "c", "d"], start=1):
+        desk.publisher.delta(HOME, delta(text, offset, offset))
+        await quiet()
+    desk.publisher.delta(HOME, delta("x", 0, request_id="q"))
+    desk.publisher.done(HOME, done("abcd"))
+    await quiet()
+    assert desk.producer.take() == [delta("a", 0)]
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.producer.take() == [delta("bcd", 1, 1), done("abcd"), delta("x", 0, request_id="q")]
+    assert desk.settled == [], "not before the broker has it"
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.settled == ["r"]
+
+
+async def test_a_slow_partition_holds_up_no_other(desk: Desk) -> None:
+    desk.producer.held = True
+    desk.publisher.done(HOME, done("x"))
+    await quiet()
+    desk.producer.held = False
+    desk.publisher.done(ELSEWHERE, done("y", "q"))
+    desk.producer._open.pop()[0].add_done_callback(lambda _: None)
+    await quiet()
+    assert desk.settled == ["q"]
+
+
+async def test_after_a_failed_round_only_terminal_events_are_sent_again(desk: Desk) -> None:
+    desk.producer.held = True
+    desk.publisher.delta(HOME, delta("half", 0, request_id="p"))
+    desk.publisher.delta(HOME, delta("a", 0))
+    desk.publisher.done(HOME, done("a"))
+    await quiet()
+    desk.producer.take()
+    desk.producer.fails = lambda _: BrokerUnavailable("away")
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.producer.take() == [done("a")]
+    assert desk.settled == []
+    desk.producer.fails = lambda _: None
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.settled == ["r"]
+    assert desk.producer.take() == []
+
+
+async def test_a_terminal_event_is_sent_until_it_is_acknowledged_and_settled_once(desk: Desk) -> None:
+    failures = iter([True] * 5)
+    desk.producer.fails = lambda _: BrokerUnavailable("away") if next(failures, False) else None
+    desk.publisher.done(HOME, done("a"))
+    await desk.publisher.flush()
+    assert desk.producer.take() == [done("a")] * 6
+    assert desk.settled == ["r"]
+
+
+async def test_only_what_failed_is_sent_again(desk: Desk) -> None:
+    broken = {"q"}
+    desk.producer.fails = lambda reply: BrokerUnavailable("x") if reply.request_id in broken else None
+    desk.publisher.done(HOME, done("a", "p"))
+    desk.publisher.done(HOME, done("b", "q"))
+    desk.publisher.done(HOME, done("c", "r"))
+    await quiet()
+    assert desk.settled == ["p", "r"]
+    broken.clear()
+    await desk.publisher.flush()
+    assert desk.settled == ["p", "r", "q"]
+    assert [reply.request_id for reply in desk.producer.take()].count("p") == 1
+
+
+async def test_a_broker_that_takes_nothing_loses_no_terminal_event(desk: Desk) -> None:
+    desk.producer.refuses = lambda _: BrokerUnavailable("not connected")
+    desk.publisher.delta(HOME, delta("a", 0))
+    desk.publisher.done(HOME, done("a"))
+    await quiet()
+    desk.producer.refuses = lambda _: None
+    await desk.publisher.flush()
+    assert desk.producer.take() == [done("a")]
+    assert desk.settled == ["r"]
+
+
+async def test_a_topic_that_does_not_exist_settles_its_answers(desk: Desk) -> None:
+    """Nobody can be answered there: the request is over, and others are served."""
+    desk.producer.refuses = lambda record: (
+        ProtocolError("unknown_topic", "no such") if record.topic == ELSEWHERE[0] else None
+    )
+    before = REGISTRY.get_sample_value("replyline_records_ignored_total", {"what": "reply"})
+    assert before is not None
+    desk.publisher.delta(ELSEWHERE, delta("a", 0, request_id="q"))
+    desk.publisher.done(ELSEWHERE, done("a", "q"))
+    desk.publisher.done(HOME, done("b"))
+    await desk.publisher.flush()
+    assert sorted(desk.settled) == ["q", "r"]
+    assert desk.producer.take() == [done("b")]
+    assert REGISTRY.get_sample_value("replyline_records_ignored_total", {"what": "reply"}) == before + 1
+
+
+@pytest.mark.parametrize(
+    "refusal", [TopicAuthorizationFailedError(ELSEWHERE[0]), MessageSizeTooLargeError("1 MiB")], ids=["acl", "size"]
+)
+async def test_what_the_broker_refuses_for_good_is_not_sent_again(desk: Desk, refusal: Exception) -> None:
+    """Some refusals come with the acknowledgement only."""
+    desk.producer.fails = lambda reply: refusal if reply.request_id == "q" else None
+    desk.publisher.done(ELSEWHERE, done("a", "q"))
+    desk.publisher.done(ELSEWHERE, done("b"))
+    async with asyncio.timeout(5):
+        await desk.publisher.flush()
+    assert sorted(desk.settled) == ["q", "r"]
+    assert desk.producer.take() == [done("a", "q"), done("b")]
+
+
+async def test_a_topic_of_our_own_is_written_to_until_its_operator_allows_it(desk: Desk) -> None:
+    refusals = iter([TopicAuthorizationFailedError(HOME[0])] * 2)
+    desk.producer.fails = lambda _: next(refusals, None)
+    desk.publisher.done(HOME, done("a"))
+    await desk.publisher.flush()
+    assert desk.producer.take() == [done("a")] * 3
+    assert desk.settled == ["r"]
+
+
+async def test_an_end_that_is_said_again_is_settled_when_both_are_acknowledged(desk: Desk) -> None:
+    """Once: what has not left yet is one record."""
+    desk.producer.held = True
+    desk.publisher.done(HOME, done("a"))
+    await quiet()
+    for _ in range(3):
+        desk.publisher.done(HOME, done("a"))
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.settled == []
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.producer.take() == [done("a")] * 2
+    assert desk.settled == ["r"]
+
+
+async def test_of_two_ends_of_a_request_the_first_leaves(desk: Desk) -> None:
+    """A late record with the same id has an empty one."""
+    desk.publisher.done(HOME, done("the answer"))
+    desk.publisher.done(HOME, done(""))
+    await desk.publisher.flush()
+    assert desk.producer.take() == [done("the answer")]
+    assert desk.settled == ["r"]
+
+
+async def test_an_end_that_failed_leaves_before_one_that_came_meanwhile(desk: Desk) -> None:
+    desk.producer.held = True
+    desk.publisher.done(HOME, done("the answer"))
+    await quiet()
+    desk.publisher.done(HOME, done(""))
+    desk.producer.fails = lambda _: BrokerUnavailable("away")
+    desk.producer.acknowledge()
+    await quiet()
+    desk.producer.fails = lambda _: None
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.producer.take() == [done("the answer")] * 2
+    assert desk.settled == ["r"]
+
+
+async def test_who_is_let_go_leaves_nothing_behind_and_is_told_from_the_beginning_if_it_comes_back(desk: Desk) -> None:
+    desk.publisher.delta(HOME, delta("a", 0, request_id="q"))
+    desk.publisher.delta(HOME, delta("a", 0))
+    await quiet()
+    desk.producer.held = True
+    desk.publisher.delta(HOME, delta("b", 1, 1, request_id="q"))
+    desk.publisher.forget(HOME, "q")
+    desk.publisher.delta(HOME, delta("b", 1, 1))
+    await quiet()
+    lane = desk.publisher._lanes[HOME]
+    assert lane._next_seq.keys() == {"r"}
+    assert desk.producer.take() == [delta("a", 0, request_id="q"), delta("a", 0), delta("b", 1, 1)]
+    desk.publisher.delta(HOME, delta("ab", 0, request_id="q"))
+    desk.producer.held = False
+    desk.producer.acknowledge()
+    await quiet()
+    assert desk.producer.take() == [delta("ab", 0, request_id="q")]
+    desk.publisher.forget(ELSEWHERE, "q")
+    assert ELSEWHERE not in desk.publisher._lanes
+
+
+async def test_the_end_of_another_record_of_its_id_leaves_though_it_was_let_go(desk: Desk) -> None:
+    """It never became an answer, and its record waits for it."""
+    desk.publisher.delta(HOME, delta("a", 0))
+    desk.publisher.done(HOME, done(""))
+    desk.publisher.forget(HOME, "r")
+    await desk.publisher.flush()
+    assert desk.producer.take() == [done("")]
+    assert desk.settled == ["r"]
+
+
+async def test_flush_waits_for_every_terminal_event(desk: Desk) -> None:
+    desk.producer.held = True
+    desk.publisher.done(HOME, done("a"))
+    flushed = asyncio.create_task(desk.publisher.flush())
+    await quiet()
+    assert not flushed.done()
+    desk.producer.acknowledge()
+    await quiet()
+    assert flushed.done()
+    await flushed
+
+
+async def test_with_nothing_written_flush_and_stop_return_at_once(desk: Desk) -> None:
+    await desk.publisher.flush()
+    await desk.publisher.stop()
+
+
+@pytest.mark.parametrize(
+    ("deltas", "merged"),
+    [
+        ([(0, "Hey"), (3, " you")], (0, "Hey you")),
+        ([(0, "Hey"), (2, "y you")], (0, "Hey you")),
+        ([(3, " you"), (0, "Hey you!")], (0, "Hey you!")),
+        ([(0, "Hey you"), (0, "Hey"), (4, "you!")], (0, "Hey you!")),
+        ([(0, "Hey"), (5, "you")], (0, "Hey")),
+    ],
+    ids=["in-order", "overlapping", "told-from-its-beginning", "told-again", "behind-a-gap"],
+)
+async def test_deltas_of_one_round_are_merged_by_their_place(
+    desk: Desk, deltas: list[tuple[int, str]], merged: tuple[int, str]
+) -> None:
+    """One more reader is told an answer from its beginning while it goes on."""
+    for offset, text in deltas:
+        desk.publisher.delta(HOME, delta(text, offset))
+    await quiet()
+    [reply] = desk.producer.take()
+    assert isinstance(reply, ReplyDelta)
+    assert (reply.offset, reply.delta) == merged
+
+
+# --- a fault of our own in one answer of a round
+
+
+async def test_an_end_that_cannot_be_encoded_is_told_as_failed_and_the_others_leave(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encode(message: Reply) -> bytes:
+        if isinstance(message, ReplyDone) and message.output_text == "unspeakable":
+            raise UnicodeEncodeError("utf-8", "x", 0, 1, "surrogates not allowed")
+        return msgpack_encode(message)
+
+    monkeypatch.setattr(reply_publisher, "msgpack_encode", encode)
+    for name, text in (("p", "yes"), ("q", "unspeakable"), ("r", "no")):
+        desk.publisher.done(HOME, done(text, name))
+    with capture_logs() as lines:
+        await desk.publisher.flush()
+    ends = {reply.request_id: reply for reply in desk.producer.take() if isinstance(reply, ReplyDone)}
+    assert {name: (end.status, end.output_text) for name, end in ends.items()} == {
+        "p": ("completed", "yes"),
+        "q": ("failed", ""),
+        "r": ("completed", "no"),
+    }
+    assert desk.settled == ["p", "q", "r"]
+    assert "unspeakable" not in str(lines)
+
+
+async def test_a_fault_in_what_is_told_of_one_end_keeps_no_lane_from_its_others(desk: Desk) -> None:
+    def settled(_: Target, end: ReplyDone) -> None:
+        if end.request_id == "p":
+            raise KeyError("a fault of our own")
+        desk.settled.append(end.request_id)
+
+    desk.publisher.settled = settled
+    with capture_logs():
+        for name in ("p", "q"):
+            desk.publisher.done(HOME, done("yes", name))
+        await desk.publisher.flush()
+        desk.publisher.done(HOME, done("yes", "r"))
+        await desk.publisher.flush()
+    assert desk.settled == ["q", "r"]
+    assert not desk.publisher.failed.is_set()
+
+
+async def test_an_end_at_which_the_producer_stumbles_is_sent_again(desk: Desk) -> None:
+    stumbles = [RuntimeError("the transport is closed")]
+    desk.producer.refuses = lambda _: stumbles.pop() if stumbles else None
+    desk.publisher.done(HOME, done("yes"))
+    with capture_logs():
+        await desk.publisher.flush()
+    assert (desk.settled, len(desk.producer.take())) == (["r"], 1)

@@ -1,0 +1,76 @@
+"""How many rows run together: as many as the answers of every class bear, at little loss of throughput."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.wire.messages import Bucket
+from tests.support.fakes.scheduler_model import FlatCosts, make_sequence
+from workers.schedule.lengths import OutputLengths
+from workers.schedule.policies.forecast import Forecast
+from workers.schedule.policies.rows import Rows
+
+SLOTS = 16
+
+
+class Machine(FlatCosts):
+    """A step of `constant + rows` milliseconds; prompts take nothing."""
+
+    def __init__(self, constant: float) -> None:
+        self.constant = constant
+
+    def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float:
+        return 0.0
+
+    def decode_ms(self, rows: int, context: int) -> float:
+        return self.constant + rows
+
+
+def most(*asked: tuple[int, Bucket], constant: float = 1.0) -> int:
+    """After a hundred of each: ten tokens within so many milliseconds, by class."""
+    forecast = Forecast(Machine(constant), OutputLengths(), num_slots=SLOTS)
+    rows = Rows(forecast, num_slots=SLOTS)
+    for number in range(100):
+        for within, bucket in asked:
+            sequence = make_sequence(f"s{number}", output=10, soft=within, hard=within, bucket=bucket)
+            sequence.output_hint = sequence.expected_output_tokens = 10
+            rows.offered(forecast.item(sequence))
+    return rows.most()
+
+
+def test_every_slot_is_used_while_all_classes_bear_it() -> None:
+    assert most((200, "short"), (1_000, "long")) == SLOTS
+
+
+def test_the_class_with_the_least_time_a_token_decides() -> None:
+    """Nine tenths of 160 ms are 14.4 a step: thirteen rows and the constant."""
+    assert most((160, "long"), (1_000, "short")) == 13
+
+
+def test_a_class_that_no_longer_comes_does_not_count() -> None:
+    forecast = Forecast(Machine(1.0), OutputLengths(), num_slots=SLOTS)
+    rows = Rows(forecast, num_slots=SLOTS)
+    for number in range(800):
+        within = 160 if number < 100 else 1_000
+        bucket: Bucket = "long" if number < 100 else "short"
+        sequence = make_sequence(f"s{number}", output=10, soft=within, hard=within, bucket=bucket)
+        sequence.output_hint = sequence.expected_output_tokens = 10
+        rows.offered(forecast.item(sequence))
+        if number == 99:
+            assert rows.most() == 13
+    assert rows.most() == SLOTS
+
+
+@given(within=st.integers(1, 400), constant=st.floats(0.1, 50.0))
+def test_the_machine_never_does_much_less(within: int, constant: float) -> None:
+    rows = most((within, "short"), constant=constant)
+    throughput, full = rows / (constant + rows), SLOTS / (constant + SLOTS)
+    assert throughput >= 0.9 * full or rows == SLOTS
+
+
+@given(within=st.integers(1, 400), constant=st.floats(0.1, 50.0))
+def test_one_row_more_would_be_too_slow_or_fewer_too_little(within: int, constant: float) -> None:
+    """No fewer rows run than the deadlines and the throughput call for."""
+    rows = most((within, "short"), constant=constant)
+    if rows < SLOTS:
+        too_slow = 10 * (constant + rows + 1) > 0.9 * within
+        assert too_slow

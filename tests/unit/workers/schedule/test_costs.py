@@ -1,0 +1,273 @@
+"""Predicted times: the law that was measured, times one factor that calls teach; sane whatever they have taught."""
+
+import math
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workers.schedule.costs import CostModel, CostsKey, CostTable, Law
+
+KEY = CostsKey(
+    engine="onnx",
+    model="small",
+    revision="1",
+    precision="int8",
+    num_slots=8,
+    max_length=2_048,
+    threads=2,
+    cpu="a cpu",
+    num_cores=2,
+)
+DECODE = Law((4.0, 1.2, 0.0019), error=0.03)
+PREFILL = Law((5.0, 0.47, 0.003, 0.00023), error=0.02)
+
+SEEDS = st.integers(0, 2**32)
+TIMES_MS = st.one_of(
+    st.floats(1e-4, 1e5), st.sampled_from([0.0, -1.0, math.inf, math.nan, 1e-300, 1e300])
+)  # clocks go wrong too
+ROWS = st.integers(1, 512)
+TOKENS = st.integers(1, 100_000)
+STEPS = [(rows, rows * past) for rows in (1, 2, 4, 8, 16) for past in (16, 100, 300, 600)]
+CALLS = [(8, 0, 1), (128, 0, 1), (1_024, 0, 1), (64, 0, 4), (16, 512, 1), (128, 1_024, 1)]
+
+
+def decode_ms(rows: int, context: int) -> float:
+    return 4.0 + 1.2 * rows + 0.0019 * context
+
+
+def prefill_ms(tokens: int, past: int, rows: int) -> float:
+    return 5.0 + 0.47 * tokens + 0.003 * past + 0.00023 * tokens * (past + tokens / (2 * rows))
+
+
+def calibrated() -> CostModel:
+    return CostModel(decode=DECODE, prefill=PREFILL)
+
+
+def teach_decode(
+    model: CostModel, count: int, random: Random, *, slower: float = 1.0, noise: float = 0.03, stalled: float = 0.0
+) -> None:
+    """Steps as they come: some rows of some lengths; the share `stalled` takes five times as long."""
+    for _ in range(count):
+        rows = random.randint(1, 8)
+        context = rows * random.randint(16, 600)
+        held_up = 5.0 if random.random() < stalled else 1.0
+        ms = slower * decode_ms(rows, context) * max(0.5, random.gauss(1, noise)) * held_up
+        model.observe_decode(ms, rows=rows, context=context)
+
+
+def teach_prefill(model: CostModel, count: int, random: Random, *, slower: float = 1.0) -> None:
+    for _ in range(count):
+        tokens, past, rows = random.choice(CALLS)
+        ms = slower * prefill_ms(tokens, past, rows) * max(0.5, random.gauss(1, 0.03))
+        model.observe_prefill(ms, tokens=tokens, past=past, rows=rows)
+
+
+def decode_factors(model: CostModel) -> list[float]:
+    """How many times longer than by the law steps of all sizes are predicted to take."""
+    return [model.decode_ms(*step) / decode_ms(*step) for step in STEPS]
+
+
+def prefill_factors(model: CostModel) -> list[float]:
+    return [
+        model.prefill_ms(tokens, past=past, rows=rows) / prefill_ms(tokens, past, rows) for tokens, past, rows in CALLS
+    ]
+
+
+def the_factor(factors: list[float]) -> float:
+    """One for all sizes, or the test fails."""
+    assert factors == pytest.approx([factors[0]] * len(factors))
+    return factors[0]
+
+
+# --- the law
+
+
+def test_at_first_the_law_is_predicted() -> None:
+    model = calibrated()
+    assert the_factor(decode_factors(model)) == pytest.approx(1)
+    assert the_factor(prefill_factors(model)) == pytest.approx(1)
+    assert (model.error_decode, model.error_prefill) == (0.03, 0.02)
+
+
+def test_a_prefill_call_is_of_one_row_with_nothing_before_it_unless_it_is_told() -> None:
+    model = calibrated()
+    assert model.prefill_ms(128) == model.prefill_ms(128, past=0, rows=1)
+
+
+def test_the_prior_knows_a_small_model_on_two_cores() -> None:
+    model = CostModel.prior()
+    assert 12 < model.decode_ms(8, 1_600) < 16
+    assert 60 < model.prefill_ms(128) < 75
+    assert (model.error_decode, model.error_prefill) == (1.0, 1.0)
+
+
+# --- the pace
+
+
+@settings(max_examples=50)
+@given(seed=SEEDS, slower=st.sampled_from([0.5, 2.0]))
+def test_a_machine_that_changes_its_speed_is_followed_within_fifty_calls(seed: int, slower: float) -> None:
+    random, model = Random(seed), calibrated()
+    teach_decode(model, 200, random)
+    teach_prefill(model, 200, random)
+    teach_decode(model, 50, random, slower=slower)
+    teach_prefill(model, 50, random, slower=slower)
+    assert the_factor(decode_factors(model)) == pytest.approx(slower, rel=0.06)
+    assert the_factor(prefill_factors(model)) == pytest.approx(slower, rel=0.06)
+
+
+@pytest.mark.parametrize("slower", [0.001, 0.1, 10.0, 100.0])
+def test_an_engine_that_the_prior_does_not_know_is_followed(slower: float) -> None:
+    """A fake engine takes a thousandth of it: a hundred calls are enough."""
+    model = CostModel.prior()
+    for _ in range(100):
+        model.observe_decode(slower * 10.0, rows=4, context=1_000)
+        model.observe_prefill(slower * 50.0, tokens=100, past=0, rows=1)
+    assert model.decode_ms(4, 1_000) == pytest.approx(slower * 10.0, rel=0.05)
+    assert model.prefill_ms(100) == pytest.approx(slower * 50.0, rel=0.05)
+
+
+def test_thousands_of_steps_all_alike_do_not_bend_the_law() -> None:
+    """Full steps in a busy hour take 13 % longer than by the law: then so does any other, as far as is known."""
+    random, model = Random(1), calibrated()
+    for _ in range(5_000):
+        model.observe_decode(1.13 * decode_ms(8, 2_000) * random.gauss(1, 0.03), rows=8, context=2_000)
+    factor = the_factor(decode_factors(model))
+    assert factor == pytest.approx(1.13, rel=0.03)
+    assert model.decode_ms(1, 250) == pytest.approx(factor * decode_ms(1, 250))
+    assert model.decode_ms(16, 4_000) == pytest.approx(factor * decode_ms(16, 4_000))
+
+
+@pytest.mark.parametrize("held_up", [5.0, 100.0])
+def test_one_call_held_up_hardly_moves_a_prediction(held_up: float) -> None:
+    model = calibrated()
+    teach_decode(model, 200, Random(1))
+    before = model.decode_ms(8, 2_000)
+    model.observe_decode(held_up * before, rows=8, context=2_000)
+    assert model.decode_ms(8, 2_000) == pytest.approx(before, rel=0.015)
+
+
+def test_the_first_call_after_calibration_is_not_believed_blindly() -> None:
+    model = calibrated()
+    model.observe_decode(5 * decode_ms(8, 2_000), rows=8, context=2_000)
+    assert the_factor(decode_factors(model)) == pytest.approx(1, rel=0.015)
+
+
+@settings(max_examples=30)
+@given(seed=SEEDS)
+def test_steps_held_up_fivefold_do_not_spoil_the_predictions(seed: int) -> None:
+    """One in ten: the mean of what is measured lies 40 % above the law."""
+    model = calibrated()
+    teach_decode(model, 300, Random(seed), stalled=0.1)
+    assert the_factor(decode_factors(model)) == pytest.approx(1, rel=0.12)
+
+
+def test_each_kind_of_call_has_a_pace_of_its_own() -> None:
+    model = calibrated()
+    teach_decode(model, 100, Random(1), slower=2.0)
+    assert the_factor(decode_factors(model)) == pytest.approx(2, rel=0.05)
+    assert the_factor(prefill_factors(model)) == pytest.approx(1)
+
+
+def test_learning_returns_what_had_been_predicted() -> None:
+    model = calibrated()
+    decode, prefill = model.decode_ms(4, 500), model.prefill_ms(100, past=50)
+    assert model.observe_decode(99.0, rows=4, context=500) == decode
+    assert model.observe_prefill(9.0, tokens=100, past=50, rows=1) == prefill
+    assert model.decode_ms(4, 500) > decode
+    assert model.prefill_ms(100, past=50) < prefill
+
+
+def test_the_errors_tell_how_far_off_predictions_lately_were() -> None:
+    model = CostModel.prior()
+    for _ in range(500):
+        model.observe_decode(30.0, rows=8, context=2_000)
+    assert model.error_decode < 0.01
+    assert model.error_prefill == 1.0
+    for _ in range(5):
+        model.observe_decode(4 * model.decode_ms(8, 2_000), rows=8, context=2_000)
+    assert 0.15 < model.error_decode < 0.2
+
+
+# --- it stays sane
+
+OBSERVATIONS = st.lists(st.tuples(TIMES_MS, ROWS, TOKENS, st.integers(0, 100_000)), max_size=60)
+
+
+def taught(observations: list[tuple[float, int, int, int]]) -> CostModel:
+    model = calibrated()
+    for ms, rows, tokens, past in observations:
+        model.observe_decode(ms, rows=rows, context=tokens)
+        model.observe_prefill(ms, tokens=tokens, past=past, rows=rows)
+    return model
+
+
+@given(observations=OBSERVATIONS, rows=ROWS, tokens=TOKENS, past=st.integers(0, 100_000))
+def test_whatever_was_observed_predictions_are_positive_and_finite(
+    observations: list[tuple[float, int, int, int]], rows: int, tokens: int, past: int
+) -> None:
+    model = taught(observations)
+    assert 0 < model.decode_ms(rows, tokens) < math.inf
+    assert 0 < model.prefill_ms(tokens, past=past, rows=rows) < math.inf
+    assert 0 <= model.error_decode <= 1
+    assert 0 <= model.error_prefill <= 1
+
+
+@given(observations=OBSERVATIONS, rows=ROWS, tokens=TOKENS, past=st.integers(0, 100_000), more=st.integers(1, 1_000))
+def test_more_work_is_never_predicted_to_take_less(
+    observations: list[tuple[float, int, int, int]], rows: int, tokens: int, past: int, more: int
+) -> None:
+    model = taught(observations)
+    step = model.decode_ms(rows, tokens)
+    assert model.decode_ms(rows + more, tokens) >= step
+    assert model.decode_ms(rows, tokens + more) >= step
+    call = model.prefill_ms(rows * tokens, past=past, rows=rows)
+    assert model.prefill_ms(rows * (tokens + more), past=past, rows=rows) >= call
+    assert model.prefill_ms(rows * tokens, past=past + more, rows=rows) >= call
+    # Rounding: the pairs of a row are divided out of the call's.
+    assert model.prefill_ms((rows + more) * tokens, past=past, rows=rows + more) >= call * (1 - 1e-12)
+
+
+@given(ms=st.sampled_from([0.0, -3.0, math.inf, -math.inf, math.nan]))
+def test_a_time_that_is_no_time_teaches_nothing(ms: float) -> None:
+    model = calibrated()
+    model.observe_decode(ms, rows=8, context=100)
+    model.observe_prefill(ms, tokens=8, past=0, rows=1)
+    assert decode_factors(model) == decode_factors(calibrated())
+    assert prefill_factors(model) == prefill_factors(calibrated())
+    assert (model.error_decode, model.error_prefill) == (0.03, 0.02)
+
+
+@pytest.mark.parametrize("ms", [5e-324, 1e308])
+def test_a_clock_that_stays_wrong_leaves_predictions_positive_and_finite(ms: float) -> None:
+    model = calibrated()
+    for _ in range(20_000):
+        model.observe_decode(ms, rows=8, context=100)
+    assert model.decode_ms(1, 1) > 0
+    assert model.decode_ms(512, 100_000) < math.inf
+
+
+# --- it is kept
+
+
+@given(observations=OBSERVATIONS)
+def test_the_law_is_kept_and_the_pace_is_not(observations: list[tuple[float, int, int, int]]) -> None:
+    """How fast the machine was at the moment says nothing about the next start."""
+    table = msgspec.json.decode(msgspec.json.encode(taught(observations).state(KEY)), type=CostTable)
+    assert table == calibrated().state(KEY)
+    again = CostModel.from_state(table)
+    assert again.state(KEY) == table
+    assert the_factor(decode_factors(again)) == pytest.approx(1)
+    assert the_factor(prefill_factors(again)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "change", [{"decode_ms": 0.0}, {"prefill_ms_per_token": -1.0}, {"error_decode": 1.5}, {"x": 1}]
+)
+def test_a_table_out_of_range_is_refused(change: dict[str, float]) -> None:
+    table = msgspec.to_builtins(calibrated().state(KEY))
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({**table, **change}, CostTable)

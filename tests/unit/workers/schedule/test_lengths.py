@@ -1,0 +1,260 @@
+"""Predicted answer lengths: the quantiles of what was seen, also where much of it was cut."""
+
+import math
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.schedule.lengths import MIN_OBSERVED, OutputLengths, prior_quantile
+
+QUANTILES = st.floats(0.001, 0.999)
+ANSWERS = st.lists(st.tuples(st.integers(0, 6_000), st.booleans()), max_size=120)
+LONGEST = 4_096  # unless it is told
+LIMITS = st.integers(1, 5_000)
+
+
+def learned(answers: list[tuple[int, bool]], *, memory: int = 500) -> OutputLengths:
+    lengths = OutputLengths(memory=memory)
+    for output_tokens, ended in answers:
+        lengths.observe("short", output_tokens, ended_by_itself=ended)
+    return lengths
+
+
+def quantile_of(values: list[int], quantile: float) -> int:
+    return sorted(values)[int(quantile * len(values))]
+
+
+# --- what was seen
+
+
+@given(length=st.integers(1, 31), quantile=st.floats(0.1, 0.9), count=st.integers(MIN_OBSERVED, 200))
+def test_answers_all_alike_are_predicted_exactly(length: int, quantile: float, count: int) -> None:
+    lengths = learned([(length, True)] * count)
+    assert lengths.predict("short", 512, quantile) == length
+
+
+@pytest.mark.parametrize("quantile", [0.1, 0.25, 0.5, 0.75, 0.9])
+def test_quantiles_are_those_of_the_answers_seen(quantile: float) -> None:
+    random = Random(1)
+    seen = [max(1, round(random.lognormvariate(4, 0.6))) for _ in range(500)]
+    lengths = learned([(length, True) for length in seen], memory=1_000_000)
+    assert lengths.predict("short", 4_096, quantile) == pytest.approx(quantile_of(seen, quantile), rel=0.08)
+
+
+@pytest.mark.parametrize("quantile", [0.25, 0.5, 0.75, 0.9])
+def test_cut_answers_do_not_pull_the_prediction_down(quantile: float) -> None:
+    """Cut anywhere from 30 tokens on: the whole lengths are found all the same."""
+    random = Random(2)
+    whole = [max(1, round(random.lognormvariate(4, 0.6))) for _ in range(3_000)]
+    cuts = [random.choice((30, 60, 160, 512)) for _ in whole]
+    answers = [(min(length, cut), length < cut) for length, cut in zip(whole, cuts, strict=True)]
+    lengths = learned(answers, memory=1_000_000)
+    assert lengths.predict("short", 4_096, quantile) == pytest.approx(quantile_of(whole, quantile), rel=0.08)
+
+
+@pytest.mark.parametrize("generated", [1, 20, 50, 100])
+def test_what_is_still_to_come_is_learned_from_those_that_got_as_far(generated: int) -> None:
+    random = Random(3)
+    seen = [max(1, round(random.lognormvariate(4, 0.6))) for _ in range(5_000)]
+    lengths = learned([(length, True) for length in seen], memory=1_000_000)
+    further = [length - generated for length in seen if length > generated]
+    predicted = lengths.remaining("short", generated, 4_096, 0.5)
+    assert predicted == pytest.approx(quantile_of(further, 0.5), rel=0.1, abs=2)
+
+
+def test_lengths_that_are_not_told_apart_end_at_one_rate() -> None:
+    """Of 255 that end between 1,027 and 1,090, and one at risk besides, a half ends with every eight tokens."""
+    lengths = learned([(1_040, True)] * 255, memory=10**18)
+    assert {lengths.remaining("short", generated, 4_096, 0.5) for generated in range(1_026, 1_083)} == {8}
+
+
+def test_an_answer_longer_than_any_before_goes_on_for_a_mean_answer() -> None:
+    """Its median: ln 2 of the mean."""
+    lengths = learned([(40, True)] * 200)
+    assert 22 <= lengths.remaining("short", 300, 4_096, 0.5) <= 32
+
+
+@pytest.mark.parametrize(("generated", "remaining"), [(28, 2), (29, 1), (30, 470), (31, 469), (32, 468)])
+def test_beyond_the_longest_that_is_told_apart_the_whole_limit_is_expected(generated: int, remaining: int) -> None:
+    lengths = OutputLengths(longest=30)
+    for _ in range(100):
+        lengths.observe("short", 31, ended_by_itself=True)
+    assert lengths.remaining("short", generated, 500, 0.5) == remaining
+
+
+def test_where_every_answer_was_cut_the_whole_limit_is_expected() -> None:
+    lengths = learned([(20, False)] * 100)
+    assert lengths.predict("short", 160, 0.5) == 160
+    assert lengths.remaining("short", 50, 160, 0.5) == 110
+
+
+def test_old_answers_are_forgotten() -> None:
+    lengths = learned([(300, True)] * 500 + [(20, True)] * 200, memory=50)
+    assert lengths.predict("short", 512, 0.9) == 20
+
+
+def test_a_prediction_that_was_asked_for_before_follows_what_is_seen_later() -> None:
+    lengths = learned([(30, True)] * 100, memory=50)
+    assert lengths.remaining("short", 10, 512, 0.5) == 20
+    for _ in range(300):
+        lengths.observe("short", 25, ended_by_itself=True)
+    assert lengths.remaining("short", 10, 512, 0.5) == 15
+
+
+def test_a_long_history_weighs_as_much_as_its_latest_part() -> None:
+    """Beyond the range of the growing weights too."""
+    recent = [(length, True) for length in range(1, 31)] * 4
+    long, short = learned([(200, True)] * 400 + recent, memory=5), learned(recent, memory=5)
+    for quantile in (0.1, 0.5, 0.9):
+        assert long.predict("short", 512, quantile) == short.predict("short", 512, quantile)
+        assert long.remaining("short", 300, 4_096, quantile) == short.remaining("short", 300, 4_096, quantile)
+
+
+def test_an_answer_weighs_less_with_each_that_follows() -> None:
+    """1/e after as many as `memory` says; the weights grow, and are brought back again and again meanwhile."""
+    memory, lengths = 5, OutputLengths(memory=5)
+    for number in range(400):
+        lengths.observe("short", 1 + number % 30, ended_by_itself=number % 2 == 0)
+        known = lengths.state()["short"]
+        for back in range(min(number, 2 * memory)):
+            counts = known.cut if (number - back) % 2 else known.ended
+            assert counts[(number - back) % 30] == pytest.approx(math.exp(-back / memory), rel=0.003)
+
+
+def test_classes_do_not_mix() -> None:
+    lengths = learned([(10, True)] * 50)
+    for _ in range(50):
+        lengths.observe("long", 30, ended_by_itself=True)
+    assert lengths.predict("short", 512, 0.5) == 10
+    assert lengths.predict("long", 512, 0.5) == 30
+
+
+def test_the_class_longest_without_an_answer_makes_room() -> None:
+    lengths = learned([(10, True)] * 50)
+    for number in range(255):
+        lengths.observe(str(number), 5, ended_by_itself=True)
+    lengths.observe("short", 10, ended_by_itself=True)
+    lengths.observe("one more", 5, ended_by_itself=True)
+    assert lengths.predict("short", 512, 0.5) == 10
+    assert len(lengths._classes) == 256
+    assert "0" not in lengths._classes
+
+
+# --- before enough was seen
+
+
+def test_until_enough_answers_are_known_half_or_all_of_the_limit_is_expected() -> None:
+    lengths = learned([(10, True)] * (MIN_OBSERVED - 1))
+    assert lengths.predict("short", 160, 0.5) == 80
+    assert lengths.predict("short", 160, 0.9) == 160
+    assert lengths.remaining("short", 60, 160, 0.5) == 50
+    assert not lengths.knows("short")
+    lengths.observe("short", 10, ended_by_itself=True)
+    assert lengths.knows("short")
+    assert lengths.predict("short", 160, 0.5) == 10
+
+
+@given(limit=LIMITS, quantile=QUANTILES)
+def test_the_prior_is_conservative(limit: int, quantile: float) -> None:
+    assert 1 <= prior_quantile(limit, quantile) <= limit
+    assert prior_quantile(limit, quantile) >= min(quantile, 1.0) * limit * 0.999
+    assert OutputLengths().predict("unknown", limit, quantile) == prior_quantile(limit, quantile)
+
+
+# --- whatever was seen
+
+
+@given(answers=ANSWERS, limit=LIMITS, generated=st.integers(0, 6_000), quantile=QUANTILES)
+def test_predictions_stay_within_the_limit(
+    answers: list[tuple[int, bool]], limit: int, generated: int, quantile: float
+) -> None:
+    lengths = learned(answers)
+    assert 1 <= lengths.predict("short", limit, quantile) <= limit
+    remaining = lengths.remaining("short", generated, limit, quantile)
+    assert (1 <= remaining <= limit - generated) if generated < limit else remaining == 0
+
+
+@given(answers=ANSWERS, limit=LIMITS, generated=st.integers(0, 6_000), quantile=QUANTILES, other=QUANTILES)
+def test_a_higher_quantile_is_never_shorter(
+    answers: list[tuple[int, bool]], limit: int, generated: int, quantile: float, other: float
+) -> None:
+    lengths = learned(answers)
+    low, high = sorted((quantile, other))
+    assert lengths.remaining("short", generated, limit, low) <= lengths.remaining("short", generated, limit, high)
+
+
+@given(answers=ANSWERS, quantile=QUANTILES, generated=st.integers(0, 5_000), more=st.integers(1, 100))
+def test_writing_on_never_makes_the_predicted_end_come_earlier(
+    answers: list[tuple[int, bool]], quantile: float, generated: int, more: int
+) -> None:
+    lengths = learned(answers)
+    end = generated + lengths.remaining("short", generated, 8_192, quantile)
+    later = generated + more
+    assert later + lengths.remaining("short", later, 8_192, quantile) >= end
+
+
+@pytest.mark.parametrize("quantile", [0.0, 1.0, -0.5, 1.5])
+@pytest.mark.parametrize("num_answers", [0, MIN_OBSERVED])
+def test_a_quantile_lies_between_0_and_1(quantile: float, num_answers: int) -> None:
+    with pytest.raises(AssertionError, match=r"^a quantile lies between 0 and 1$"):
+        learned([(10, True)] * num_answers).predict("short", 10, quantile)
+
+
+# --- what outlives the process
+
+
+@given(answers=ANSWERS, more=ANSWERS, limit=LIMITS, quantile=QUANTILES, generated=st.integers(0, 4_000))
+def test_what_is_kept_predicts_and_learns_as_if_nothing_had_happened(
+    answers: list[tuple[int, bool]], more: list[tuple[int, bool]], limit: int, quantile: float, generated: int
+) -> None:
+    """Also in classes of which too little is known as yet."""
+    before = learned(answers)
+    after = OutputLengths.from_state(before.state(), longest=LONGEST)
+    for output_tokens, ended in more:
+        for lengths in (before, after):
+            lengths.observe("short", output_tokens, ended_by_itself=ended)
+    one, other = (lengths.remaining("short", generated, limit, quantile) for lengths in (before, after))
+    assert one == pytest.approx(other, abs=1)
+
+
+@pytest.mark.parametrize("output_tokens", [0, 1, LONGEST, LONGEST + 1])
+def test_answers_all_of_the_shortest_or_the_longest_kind_are_kept(output_tokens: int) -> None:
+    state = learned([(output_tokens, True), (output_tokens, False)] * 500, memory=50).state()
+    assert OutputLengths.from_state(state, longest=LONGEST).state() == state
+
+
+@pytest.mark.parametrize(
+    ("num_answers", "weight", "tokens", "why"),
+    [
+        (100, 101.0, 101.0, "100 answers weigh 101"),
+        (100, 50.0, 50.0 * LONGEST * 1.01, "tokens in 50 answers"),
+        (100, 50.0, 49.0, "49 tokens in 50 answers"),
+        (100, 0.0, 0.0, "0 tokens in 0 answers"),
+    ],
+)
+def test_what_no_answers_can_have_taught_is_refused_by_its_class(
+    num_answers: int, weight: float, tokens: float, why: str
+) -> None:
+    none = learned([(1, True)]).state()["short"]
+    ended = [weight, *none.ended[1:]]
+    kept = msgspec.structs.replace(none, num_answers=num_answers, ended=ended, tokens=tokens)
+    with pytest.raises(ValueError, match=rf"^short: .*{why}"):
+        OutputLengths.from_state({"short": kept}, longest=LONGEST)
+
+
+def test_what_was_kept_is_published_before_anything_is_learned() -> None:
+    state = learned([(30, True)] * 100).state()
+    assert OutputLengths.from_state(state, longest=LONGEST).published == state
+
+
+def test_every_so_many_answers_what_is_learned_is_published() -> None:
+    lengths = learned([(30, True)] * 1_000)
+    assert OutputLengths.from_state(lengths.published, longest=LONGEST).predict("short", 512, 0.5) == 30
+
+
+def test_a_state_of_other_bins_is_refused() -> None:
+    with pytest.raises(ValueError, match="bins"):
+        OutputLengths.from_state(learned([(30, True)]).state(), longest=64)

@@ -1,0 +1,312 @@
+"""What a slot still holds serves the prompts that may know of it, as far as it is theirs, and never once it is gone."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.conversation.session_key import SessionKey
+from tests.support.fakes.scheduler_model import (
+    ModelEngine,
+    complete,
+    engine_info,
+    make_scheduler,
+    make_sequence,
+    pieces_of,
+)
+from workers.schedule.prefixes import Prefix, SlotPrefixes, common_length
+from workers.schedule.scheduler import Scheduler
+from workers.schedule.sequence import Phase, Sequence
+
+SHARED = [1, 2, 3]
+SESSION = SessionKey("t", "a")
+
+
+def sequence(
+    ids: list[int], *, tenant: str = "t", session: str = "a", shared: int = len(SHARED), computed: int | None = None
+) -> Sequence:
+    row = make_sequence("s1", tenant=tenant)
+    row.prompt_ids, row.session_id, row.shared_tokens = ids, session, shared
+    row.computed = len(ids) if computed is None else computed
+    return row
+
+
+def left(*rows: Sequence) -> SlotPrefixes:
+    """What the slots 0, 1, … hold after these sequences."""
+    prefixes = SlotPrefixes()
+    for slot, row in enumerate(rows):
+        prefixes.leave(slot, row)
+    return prefixes
+
+
+def longest(
+    prefixes: SlotPrefixes, ids: list[int], *, slot: int = 9, running: tuple[Sequence, ...] = (), **of: object
+) -> Prefix | None:
+    return prefixes.longest(sequence(ids, **of), slot, running)  # type: ignore[arg-type]
+
+
+# --- what may be used
+
+
+def test_a_conversation_goes_on_from_all_that_was_computed_of_it() -> None:
+    ended = sequence([*SHARED, 4, 5])
+    ended.output_ids = [6, 7]
+    ended.computed = 6
+    assert longest(left(ended), [*SHARED, 4, 5, 6, 7, 8]) == Prefix(0, 6)
+
+
+def test_another_conversation_begins_with_the_shops_words_alone() -> None:
+    prefixes = left(sequence([*SHARED, 4, 5]))
+    assert longest(prefixes, [*SHARED, 4, 5], session="b") == Prefix(0, 3)
+    assert longest(prefixes, [*SHARED, 4, 5], session="b", shared=2) == Prefix(0, 2)
+    assert longest(left(sequence([*SHARED, 4, 5], shared=1)), [*SHARED, 4, 5], session="b") == Prefix(0, 1)
+
+
+def test_another_tenant_begins_with_nothing() -> None:
+    prefixes = left(sequence([*SHARED, 4, 5]))
+    assert longest(prefixes, [*SHARED, 4, 5], tenant="u") is None
+    assert longest(SlotPrefixes(), [*SHARED, 4], tenant="u", running=(sequence([*SHARED, 4]),)) is None
+
+
+def test_requests_that_name_no_conversation_are_not_one() -> None:
+    assert longest(left(sequence([*SHARED, 4, 5], session="")), [*SHARED, 4, 5], session="") == Prefix(0, 3)
+
+
+def test_the_longest_is_taken_and_of_equal_ones_that_which_is_in_place() -> None:
+    prefixes = left(sequence([*SHARED, 4]), sequence([*SHARED, 4, 5]), sequence([*SHARED, 4, 5]))
+    assert longest(prefixes, [*SHARED, 4, 5, 6], slot=2) == Prefix(2, 5)
+    assert longest(prefixes, [*SHARED, 4, 5, 6], slot=0) in (Prefix(1, 5), Prefix(2, 5))
+    assert longest(prefixes, [*SHARED, 4, 9], slot=0) == Prefix(0, 4)
+
+
+def test_what_a_running_row_has_computed_serves_its_neighbours_too() -> None:
+    """The shop's words of its prompt, and no more of it than is computed."""
+    behind, ahead = sequence([*SHARED, 4], session="b", computed=1), sequence([*SHARED, 5], session="c", computed=4)
+    assert longest(SlotPrefixes(), [*SHARED, 6], running=(behind,)) == Prefix(0, 1)
+    assert longest(SlotPrefixes(), [*SHARED, 6], running=(behind, ahead)) == Prefix(1, 3)
+
+
+def test_a_row_is_no_prefix_of_itself() -> None:
+    row = sequence([*SHARED, 4])
+    assert SlotPrefixes().longest(row, 0, [row]) is None
+
+
+def test_in_place_is_only_what_stands_in_that_slot() -> None:
+    prefixes = left(sequence([*SHARED, 4]), sequence([*SHARED, 4, 5]))
+    assert [prefixes.in_place(sequence([*SHARED, 4, 5, 6]), slot) for slot in (0, 1, 2)] == [4, 5, 0]
+
+
+# --- what is gone
+
+
+def test_what_is_overwritten_erased_or_not_to_be_trusted_is_gone() -> None:
+    ids = [*SHARED, 4]
+    for lose in (
+        lambda prefixes: prefixes.overwrite(0),
+        lambda prefixes: prefixes.forget(SESSION),
+        lambda prefixes: prefixes.clear(),
+    ):
+        prefixes = left(sequence(ids))
+        lose(prefixes)
+        assert longest(prefixes, ids) is None
+        assert prefixes.in_place(sequence(ids), 0) == 0
+
+
+def test_erasing_one_conversation_leaves_the_others() -> None:
+    prefixes = left(sequence([*SHARED, 4]), sequence([*SHARED, 4], session="b"), sequence([*SHARED, 4], tenant="u"))
+    prefixes.forget(SESSION)
+    assert longest(prefixes, [*SHARED, 4]) == Prefix(1, 3), "the shop's words, from another conversation"
+    assert longest(prefixes, [*SHARED, 4], session="b") == Prefix(1, 4)
+    assert longest(prefixes, [*SHARED, 4], tenant="u") == Prefix(2, 4)
+
+
+# --- always
+
+tokens = st.lists(st.integers(0, 2), min_size=1, max_size=8)
+rows = st.builds(
+    lambda ids, tenant, session, shared, computed: sequence(
+        ids, tenant=tenant, session=session, shared=min(shared, len(ids)), computed=min(computed, len(ids))
+    ),
+    tokens,
+    st.sampled_from("tu"),
+    st.sampled_from(["", "a", "b"]),
+    st.integers(0, 8),
+    st.integers(0, 8),
+)
+
+
+@given(asked=rows, ended=st.lists(rows, max_size=4), running=st.lists(rows, max_size=3), slot=st.integers(0, 4))
+def test_no_more_is_claimed_than_is_there_and_may_be_told(
+    asked: Sequence, ended: list[Sequence], running: list[Sequence], slot: int
+) -> None:
+    """The length is the most that any slot offers: the common beginning, between conversations the shop's words of
+    both, between tenants nothing."""
+
+    def usable(other: Sequence) -> int:
+        if other.tenant != asked.tenant:
+            return 0
+        there = list(other.prompt_ids)[: other.computed]
+        same = bool(asked.session_id) and asked.session_id == other.session_id
+        most = len(there) if same else min(asked.shared_tokens, other.shared_tokens)
+        return min(common_length(list(asked.prompt_ids), there), most)
+
+    first = len(running)  # slots of those that ended, behind those that run
+    prefixes = SlotPrefixes()
+    for number, row in enumerate(ended):
+        prefixes.leave(first + number, row)
+    found = prefixes.longest(asked, slot, running)
+    if found is None:
+        assert not any(map(usable, ended))
+        return
+    assert found.length == usable([*running, *ended][found.slot]) > 0
+    assert found.length >= max(map(usable, ended), default=0)
+    assert 0 <= prefixes.in_place(asked, slot) <= found.length
+
+
+@given(tokens, tokens)
+def test_the_common_length_is_the_longest_common_beginning(one: list[int], other: list[int]) -> None:
+    length = common_length(one, other)
+    assert one[:length] == other[:length]
+    assert one[: length + 1] != other[: length + 1] or length == min(len(one), len(other))
+
+
+# --- in the scheduler: the engine knows whose token stands where, and fails where a stale one is used
+
+
+class Turns:
+    """A scheduler and its engine; each `ask` is a turn of a conversation."""
+
+    def __init__(self, num_slots: int, chunk: int = 8) -> None:
+        self.scheduler: Scheduler = make_scheduler(num_slots, chunk, num_slots, reuse_kv=True)
+        self.engine = ModelEngine(engine_info(num_slots, num_slots))
+        self._asked = 0
+
+    def ask(self, ids: list[int], *, output: int = 2, soft: int = 1_000, **of: str) -> Sequence:
+        self._asked += 1
+        row = make_sequence(f"s{self._asked}", output=output, soft=soft)
+        row.prompt_ids, row.session_id, row.shared_tokens = ids, of.get("session", "a"), len(SHARED)
+        self.scheduler.add(row, 0)
+        return row
+
+    def step(self) -> None:
+        self.scheduler.sweep(0)
+        step = self.scheduler.next_step(0)
+        if step is not None:
+            self.engine.run(step)
+            complete(self.scheduler, step)
+
+    def answered(self, ids: list[int], **of: str) -> Sequence:
+        row = self.ask(ids, **of)
+        while row.phase is not Phase.FINISHED:
+            self.step()
+        return row
+
+
+LONG = [*SHARED, *range(10, 30)]
+OTHER = [*SHARED, *range(40, 60)]
+
+
+def test_the_next_turn_computes_only_what_is_new() -> None:
+    turns = Turns(1)
+    first = turns.answered(LONG)
+    second = turns.answered([*LONG, *first.output_ids, 31])
+    assert second.restored == len(LONG) + 1, "the last token of an answer is never computed in it"
+
+
+def test_another_conversation_takes_the_shops_words_from_a_slot() -> None:
+    turns = Turns(2)
+    turns.answered(LONG)
+    assert turns.answered(OTHER, session="b").restored == len(SHARED)
+    assert turns.answered(LONG, session="c").restored == len(SHARED)
+
+
+def test_a_slot_that_another_was_moved_into_holds_nothing_of_the_one_before() -> None:
+    turns = Turns(2)
+    ending, moved = turns.ask(LONG[3:]), turns.ask([5, 6], session="b", output=30)
+    while ending.phase is not Phase.FINISHED:
+        turns.step()
+    assert turns.scheduler.slot_of(moved) == 0
+    assert turns.answered([*LONG[3:], 31]).restored in (0, len(LONG[3:]))
+
+
+def test_a_slot_begun_by_one_that_was_cancelled_holds_nothing_of_the_one_before() -> None:
+    """Cancelled before its first token: part of its own prompt stands there."""
+    turns = Turns(1)
+    turns.answered(LONG)
+    intruder = turns.ask(OTHER, session="b")
+    turns.step()
+    assert intruder.begun
+    assert not intruder.output_ids
+    turns.scheduler.cancel(intruder.request_id)
+    turns.step()
+    assert turns.answered([*LONG, 31]).restored == 0
+
+
+def test_a_slot_that_kv_was_imported_into_holds_nothing_of_the_one_before() -> None:
+    """Cancelled before anything was computed of it: a more urgent one had the step."""
+    turns = Turns(2)
+    other, ended = turns.ask([5, 6], session="b", output=20), turns.ask(LONG)
+    while ended.phase is not Phase.FINISHED:
+        turns.step()
+    assert turns.scheduler.slot_of(other) == 0
+    while other.phase is not Phase.FINISHED:
+        turns.step()
+    urgent = turns.ask([7, 8, 9, 10, 11], session="c", soft=100)
+    intruder = turns.ask(OTHER, session="d", soft=900)
+    intruder.kv = pieces_of(OTHER[:20])
+    intruder.computed = 20
+    turns.step()
+    assert (urgent.begun, intruder.imported, intruder.begun) == (True, 20 - len(SHARED), False)
+    turns.scheduler.cancel(intruder.request_id)
+    turns.step()
+    assert turns.answered([*LONG, 31]).restored == 0
+
+
+def test_a_slot_given_on_to_one_that_is_not_begun_holds_nothing_of_the_one_before() -> None:
+    """A row without anything computed closes a gap without a move, and is then computed there."""
+    turns = Turns(3)
+    ending = turns.ask(LONG[:6], output=6)
+    turns.step()
+    urgent = turns.ask([*OTHER, *range(60, 90)], session="b", soft=100)
+    late = turns.ask([*range(70, 80), *OTHER], session="c", soft=900)
+    while ending.phase is not Phase.FINISHED:
+        turns.step()
+    assert (turns.scheduler.slot_of(late), late.computed, urgent.phase) == (0, 0, Phase.PREFILL)
+    turns.scheduler.cancel(urgent.request_id)
+    turns.step()
+    assert late.begun
+    assert turns.answered([*LONG[:6], *ending.output_ids, 31]).restored == 0
+
+
+def test_a_prompt_that_counted_on_a_slot_which_is_taken_is_computed() -> None:
+    """It waited with so many tokens that need not be computed, and brought no KV of them."""
+    turns = Turns(1)
+    row = turns.ask(LONG)
+    row.computed = 12
+    while row.phase is not Phase.FINISHED:
+        turns.step()
+    assert row.restored == 0
+
+
+def test_an_erased_conversation_begins_anew() -> None:
+    turns = Turns(1)
+    turns.answered(LONG)
+    turns.scheduler.forget(SESSION)
+    assert turns.answered([*LONG, 31]).restored == 0
+
+
+def test_an_answer_cut_by_its_conversations_erasure_leaves_nothing() -> None:
+    """Cancelled and erased before the next step, as `session.delete` does it."""
+    turns = Turns(1)
+    row = turns.ask(LONG, output=9)
+    while not row.output_ids:
+        turns.step()
+    turns.scheduler.cancel(row.request_id)
+    turns.scheduler.forget(SESSION)
+    assert turns.answered([*LONG, 31]).restored == 0
+    assert [export.sequence for export in turns.engine.exported if export.sequence is row] == []
+
+
+def test_after_a_failure_of_the_engine_no_slot_is_believed() -> None:
+    turns = Turns(1)
+    turns.answered(LONG)
+    turns.scheduler.finish_running()
+    assert turns.answered([*LONG, 31]).restored == 0

@@ -1,0 +1,248 @@
+"""In any order of events nothing is lost, none ends twice, and no slot holds another's tokens."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from shared.conversation.session_key import SessionKey
+from tests.support.fakes.scheduler_model import (
+    STOP,
+    ModelEngine,
+    complete,
+    engine_info,
+    make_scheduler,
+    make_sequence,
+    pieces_of,
+)
+from workers.schedule.policies import POLICIES
+from workers.schedule.scheduler import Step
+from workers.schedule.sequence import Phase, Sequence, Token
+
+SHARED = [1, 2, 3, 4, 5]
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """A worker's life: events come while a step is under way or not; the engine is `ModelEngine`."""
+
+    @initialize(
+        policy=st.sampled_from(POLICIES),
+        num_slots=st.integers(1, 4),
+        chunk=st.integers(2, 10),
+        rows=st.integers(1, 4),
+        tokens=st.integers(1, 100),
+        reuse_kv=st.booleans(),
+    )
+    def start(self, policy: str, num_slots: int, chunk: int, rows: int, tokens: int, reuse_kv: bool) -> None:  # noqa: PLR0917
+        rows = min(rows, num_slots)
+        self.policy, self.num_slots, self.chunk, self.tokens = policy, num_slots, chunk, tokens
+        self.scheduler = make_scheduler(
+            num_slots, chunk, rows, policy=policy, max_running_tokens=tokens, reuse_kv=reuse_kv
+        )
+        self.reuse_kv = reuse_kv
+        self.said: dict[str, list[int]] = {}
+        self.whole_batch = policy in ("static", "sorted-budget")
+        self.engine = ModelEngine(engine_info(num_slots, rows))
+        self.now = 0.0
+        self.added = 0
+        self.here: dict[str, Sequence] = {}
+        self.cancelled: set[str] = set()
+        self.under_way: Step | None = None
+        self.sampled = 10**6
+
+    def end(self, sequence: Sequence) -> None:
+        """The first and only time that it ends."""
+        del self.here[sequence.request_id]
+        self.cancelled.discard(sequence.request_id)
+        assert sequence.phase is Phase.FINISHED
+        assert sequence.request_id not in self.scheduler
+        assert sequence.kv is None
+        self.said[sequence.session_id] = [*sequence.prompt_ids, *sequence.output_ids]
+
+    # --- what happens at any time
+
+    @rule(prompt=st.integers(1, 25), output=st.integers(1, 5), soft=st.integers(0, 60), more=st.integers(0, 60))
+    def add(self, prompt: int, output: int, soft: int, more: int) -> None:
+        self.added += 1
+        sequence = make_sequence(
+            f"s{self.added}",
+            prompt=prompt,
+            output=output,
+            soft=int(self.now) + soft,
+            hard=int(self.now) + soft + more,
+            arrived=self.now,
+        )
+        self.scheduler.add(sequence, self.now)
+        self.here[sequence.request_id] = sequence
+
+    @precondition(lambda self: self.reuse_kv)
+    @rule(
+        session=st.sampled_from("abc"),
+        tenant=st.sampled_from("tu"),
+        new=st.integers(1, 6),
+        cached=st.integers(0, 20),
+        kept=st.integers(0, 20),
+    )
+    def go_on(self, session: str, tenant: str, new: int, cached: int, kept: int) -> None:
+        """A conversation's next prompt extends what was said, some of whose KV may come with it."""
+        self.added += 1
+        sequence = make_sequence(f"s{self.added}", prompt=new, soft=10**6, hard=10**6, tenant=tenant)
+        sequence.session_id = tenant + session
+        sequence.shared_tokens = len(SHARED)
+        before = self.said.get(sequence.session_id, SHARED)[:30]
+        sequence.prompt_ids = [*before, *sequence.prompt_ids]
+        sequence.computed = min(cached, len(before))
+        sequence.kv = pieces_of(sequence.prompt_ids[: sequence.computed])
+        sequence.kept = min(kept, len(before))
+        self.scheduler.add(sequence, self.now)
+        self.here[sequence.request_id] = sequence
+
+    @precondition(lambda self: self.reuse_kv)
+    @rule(session=st.sampled_from("abc"))
+    def forget(self, session: str) -> None:
+        self.scheduler.forget(SessionKey("t", "t" + session))
+
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from([*self.here, "unknown"]))
+        assert self.scheduler.cancel(name) is (name in self.here)
+        self.cancelled |= {name} & self.here.keys()
+
+    @rule(ms=st.floats(0, 20))
+    def time_passes(self, ms: float) -> None:
+        self.now += ms
+
+    # --- what happens between steps
+
+    @precondition(lambda self: self.under_way is None)
+    @rule()
+    def sweep(self) -> None:
+        late = {
+            name for name, s in self.here.items() if s.deadline.expired(self.now, started=bool(s.output_ids))
+        } - self.cancelled
+        ended = self.scheduler.sweep(self.now)
+        for finished in ended:
+            self.end(finished.sequence)
+        reasons = {finished.sequence.request_id: (finished.status, finished.reason) for finished in ended}
+        assert {name for name, why in reasons.items() if why == ("incomplete", "deadline")} == (
+            late if self.scheduler.honours_deadlines else set()
+        ), "the late leave, unless the policy knows no deadline; none that is in time is late"
+        if not self.scheduler.honours_deadlines:
+            assert {reason for _, reason in reasons.values()} <= {"client"}
+        assert not self.cancelled
+
+    @precondition(lambda self: self.under_way is None and self.here)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        sequence = self.here[data.draw(st.sampled_from(list(self.here)))]
+        self.scheduler.finish(sequence)
+        self.end(sequence)
+
+    @precondition(lambda self: self.under_way is None)
+    @rule()
+    def begin_step(self) -> None:
+        self.sweep()
+        step = self.under_way = self.scheduler.next_step(self.now)
+        self.assert_limits_are_kept()
+        if step is None:
+            assert not self.scheduler.num_running, "what runs has a step"
+            return
+        if not step.decode and not step.prefill:
+            assert self.reuse_kv, "a step that only transfers"
+            assert step.transfers
+            assert not self.scheduler.num_running
+        decoding = {s.request_id for s in step.decoded if s is not None}
+        assert decoding == {n for n, s in self.here.items() if s.phase is Phase.DECODE}, "none is left out of a step"
+        assert not set(step.decoded) & set(step.prefilled)
+        assert bool(step.prefill) == any(s.phase is Phase.PREFILL for s in self.here.values())
+        if not self.whole_batch:
+            assert None not in step.decoded, "a row is free when its sequence ends"
+            assert sum(len(chunk.token_ids) for chunk in step.prefill) <= self.chunk
+        if self.scheduler.honours_deadlines:
+            here = [s for s in [*step.decoded, *step.prefilled] if s is not None]
+            assert not any(s.deadline.expired(self.now, started=bool(s.output_ids)) for s in here)
+        self.engine.run(step)
+
+    def assert_limits_are_kept(self) -> None:
+        running = [s for s in self.here.values() if s.phase in (Phase.PREFILL, Phase.DECODE)]
+        tokens = sum(len(s.prompt_ids) + s.max_output_tokens for s in running)
+        assert tokens <= self.tokens or len(running) == 1, "one that is too big for the limit runs alone"
+
+    # --- what happens when the engine is done
+
+    @precondition(lambda self: self.under_way is not None)
+    @rule(data=st.data())
+    def complete(self, data: st.DataObject) -> None:
+        step, self.under_way = self.under_way, None
+        assert step is not None
+
+        def sample() -> int:
+            self.sampled += 1
+            return data.draw(st.sampled_from([self.sampled] * 4 + [STOP]))
+
+        prefilled = [None if chunk.sampling is None else sample() for chunk in step.prefill]
+        decoded = [sample() for _ in step.decode]
+        pairs = [*zip(step.decoded, decoded, strict=True), *zip(step.prefilled, prefilled, strict=True)]
+        sampled = {s.request_id: token for s, token in pairs if s is not None and token is not None}
+        before = {name: list(sequence.output_ids) for name, sequence in self.here.items()}
+        for event in self.scheduler.complete(step, prefilled, decoded, self.now):
+            name = event.sequence.request_id
+            if isinstance(event, Token):
+                assert sampled.pop(name) == event.token_id == event.sequence.output_ids[-1]
+                assert event.sequence.output_ids[:-1] == before[name]
+            elif event.reason == "stop":
+                assert sampled.pop(name) == STOP
+                self.end(event.sequence)
+            else:
+                assert (event.status, event.reason) == ("incomplete", "max_output_tokens")
+                assert len(event.sequence.output_ids) == event.sequence.max_output_tokens
+                self.end(event.sequence)
+        assert not sampled, "every sampled token is told"
+
+    @precondition(lambda self: self.under_way is not None)
+    @rule()
+    def fail(self) -> None:
+        """The device failed somewhere in the step: what stood in a slot ends, what waits is unharmed."""
+        self.under_way = None
+        waiting = [s for s in self.here.values() if s.phase is Phase.WAITING]
+        for sequence in self.scheduler.finish_running():
+            self.end(sequence)
+        assert list(self.here.values()) == waiting
+
+    # --- always
+
+    @invariant()
+    def nothing_is_lost_and_no_slot_is_oversubscribed(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        assert all(name in self.scheduler for name in self.here)
+        assert self.scheduler.num_waiting + self.scheduler.num_running == len(self.here)
+        assert self.scheduler.num_running <= self.num_slots
+        for sequence in self.here.values():
+            whole = len(sequence.prompt_ids) + len(sequence.output_ids)
+            if sequence.phase is Phase.WAITING:
+                continue
+            assert sequence.computed == whole - 1 if sequence.output_ids else sequence.computed < whole
+            assert len(sequence.output_ids) < sequence.max_output_tokens
+
+    def teardown(self) -> None:
+        """Left alone, everything comes to its end."""
+        if not hasattr(self, "scheduler"):
+            return
+        if self.under_way is not None:
+            complete(self.scheduler, self.under_way)
+        for _ in range(1_000):
+            self.scheduler.sweep(self.now)
+            step = self.scheduler.next_step(self.now)
+            if step is None:
+                wake = self.scheduler.wake_unix_ms()
+                if wake is None and not self.scheduler.num_waiting:
+                    break
+                self.now = max(wake or 0.0, self.now + 1)
+                continue
+            self.engine.run(step)
+            complete(self.scheduler, step)
+        assert (self.scheduler.num_running, self.scheduler.num_waiting) == (0, 0)
+
+
+TestSchedulerMachine = SchedulerMachine.TestCase
+TestSchedulerMachine.settings = settings(max_examples=400, stateful_step_count=60)

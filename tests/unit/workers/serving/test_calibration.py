@@ -1,0 +1,349 @@
+"""Where the first predictions come from: a table of this engine and machine, else a measurement."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.errors import EngineError
+from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
+from workers.engine.fake import FakeEngine
+from workers.schedule.costs import SCHEMA_VERSION, CostModel, CostsKey, CostTable
+from workers.serving.calibration import calibrate, costs_key, load_or_calibrate, save
+
+
+def fake_engine(*, num_slots: int = 4, max_length: int = 256) -> FakeEngine:
+    return FakeEngine(num_slots=num_slots, max_length=max_length)
+
+
+def key_of(engine: Engine) -> CostsKey:
+    return costs_key(engine.info, threads=2)
+
+
+def decode_ms(rows: int, context: int, by_context: float = 0.004) -> float:
+    return 7.0 + 2.0 * rows + by_context * context
+
+
+def prefill_ms(tokens: int, past: int, rows: int) -> float:
+    return 9.0 + 1.1 * tokens + 0.005 * past + 0.0006 * tokens * (past + tokens / (2 * rows))
+
+
+class TimedEngine(FakeEngine):
+    """Its clock stands still but in its calls; each takes `slower(its number)` times as long as by the laws above."""
+
+    def __init__(
+        self,
+        *,
+        num_slots: int,
+        max_length: int,
+        slower: Callable[[int], float] = lambda _: 1.0,
+        by_context: float = 0.004,
+    ) -> None:
+        super().__init__(num_slots=num_slots, max_length=max_length)
+        self.now_s = 0.0
+        self.calls = 0
+        self.prefilled: list[int] = []
+        self._slower = slower
+        self._by_context = by_context
+
+    def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
+        tokens = sum(len(chunk.token_ids) for chunk in chunks)
+        self.prefilled.append(tokens)
+        self._pass(prefill_ms(tokens, chunks[0].past, len(chunks)))
+        return super().prefill(chunks)
+
+    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
+        self._pass(decode_ms(len(rows), sum(row.past for row in rows), self._by_context))
+        return super().decode(rows)
+
+    def clock_s(self) -> float:
+        return self.now_s
+
+    def _pass(self, ms: float) -> None:
+        self.calls += 1
+        self.now_s += ms / 1_000 * self._slower(self.calls)
+
+
+def timed_engine() -> TimedEngine:
+    return TimedEngine(num_slots=4, max_length=256)
+
+
+def measured(engine: TimedEngine, *, budget_s: float = 30.0) -> CostModel:
+    return CostModel.from_state(calibrate(engine, key_of(engine), budget_s=budget_s, clock_s=engine.clock_s))
+
+
+class BrokenEngine(FakeEngine):
+    def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
+        raise EngineError("the device is gone")
+
+
+# --- measuring
+
+
+@pytest.mark.parametrize(("num_slots", "max_length"), [(1, 64), (1, 16), (3, 40), (8, 2_048), (64, 512)])
+def test_every_size_of_engine_is_measured_within_what_it_takes(num_slots: int, max_length: int) -> None:
+    """The engine refuses a call that does not fit it."""
+    engine = fake_engine(num_slots=num_slots, max_length=max_length)
+    table = calibrate(engine, key_of(engine), budget_s=5.0)
+    assert table.key == key_of(engine)
+    prior = CostModel.prior()
+    assert CostModel.from_state(table).decode_ms(num_slots, num_slots * 10) < prior.decode_ms(1, 10)
+
+
+def test_the_engines_own_law_is_found() -> None:
+    model = measured(TimedEngine(num_slots=8, max_length=2_048))
+    for rows, past in [(1, 16), (3, 100), (8, 30), (8, 600), (16, 100)]:
+        assert model.decode_ms(rows, rows * past) == pytest.approx(decode_ms(rows, rows * past), rel=0.01)
+    for tokens, past in [(20, 0), (256, 0), (1_024, 0), (100, 300), (512, 512)]:
+        assert model.prefill_ms(tokens, past=past) == pytest.approx(prefill_ms(tokens, past, 1), rel=0.01)
+    assert model.prefill_ms(128, rows=8) == pytest.approx(prefill_ms(128, 0, 8), rel=0.01)
+    assert (model.error_decode, model.error_prefill) == pytest.approx((0, 0), abs=0.005)
+
+
+def test_a_whole_long_prompt_is_measured_once() -> None:
+    """It takes as long as a round of all other calls."""
+    engine = TimedEngine(num_slots=8, max_length=2_048)
+    measured(engine)
+    assert engine.prefilled.count(512) == 1
+    assert max(engine.prefilled) == 512
+
+
+def test_a_call_that_was_held_up_is_outvoted() -> None:
+    quiet = TimedEngine(num_slots=8, max_length=2_048)
+    disturbed = TimedEngine(num_slots=8, max_length=2_048, slower=lambda call: 10.0 if call % 7 == 0 else 1.0)
+    models = [measured(engine) for engine in (quiet, disturbed)]
+    assert disturbed.calls > quiet.calls
+    for rows in (1, 8):
+        assert models[1].decode_ms(rows, 2_000) == pytest.approx(models[0].decode_ms(rows, 2_000), rel=1e-3)
+    for past in (0, 512):
+        assert models[1].prefill_ms(128, past=past) == pytest.approx(models[0].prefill_ms(128, past=past), rel=1e-3)
+
+
+def test_only_calls_in_doubt_are_repeated() -> None:
+    """Two that agree are enough; one whose two shortest do not is asked again, a few times."""
+    quiet = TimedEngine(num_slots=8, max_length=2_048)
+    measured(quiet)
+    assert quiet.prefilled.count(128) == 4  # two kinds of call have so many tokens
+    random = Random(5)
+    noisy = TimedEngine(num_slots=8, max_length=2_048, slower=lambda _: random.uniform(1.0, 3.0))
+    measured(noisy)
+    assert quiet.calls < noisy.calls <= 6 * quiet.calls / 2
+
+
+def test_of_a_short_time_decode_steps_get_theirs() -> None:
+    """They are most of what an engine does; a prompt of 512 tokens takes as long as all of them."""
+    model = measured(TimedEngine(num_slots=8, max_length=2_048), budget_s=0.3)
+    assert model.decode_ms(8, 2_000) == pytest.approx(decode_ms(8, 2_000), rel=0.01)
+
+
+def test_the_usual_call_is_predicted_not_the_luckiest() -> None:
+    random = Random(3)
+    model = measured(TimedEngine(num_slots=8, max_length=2_048, slower=lambda _: random.uniform(1.0, 1.4)))
+    assert model.decode_ms(4, 1_000) == pytest.approx(1.2 * decode_ms(4, 1_000), rel=0.1)
+    assert model.prefill_ms(128) == pytest.approx(1.2 * prefill_ms(128, 0, 1), rel=0.1)
+
+
+def test_no_coefficient_is_below_zero() -> None:
+    """An engine that is the faster the more its rows hold: predictions must not fall, so nothing is what it costs."""
+    table = measured(TimedEngine(num_slots=8, max_length=2_048, by_context=-0.001)).state(key_of(fake_engine()))
+    assert table.decode_ms_per_context_token == 0
+    assert table.decode_ms + 8 * table.decode_ms_per_row == pytest.approx(decode_ms(8, 0), rel=0.08)
+
+
+def test_one_call_tells_how_fast_the_machine_is() -> None:
+    """The prior's shape, at this machine's speed; of the other kind of call nothing is known."""
+    engine, prior = TimedEngine(num_slots=8, max_length=2_048), CostModel.prior()
+    model = measured(engine, budget_s=0.001)
+    assert engine.calls == 1
+    factor = decode_ms(1, 16) / prior.decode_ms(1, 16)
+    for rows, context in [(1, 16), (8, 0), (8, 2_000), (64, 16_000)]:
+        assert model.decode_ms(rows, context) == pytest.approx(factor * prior.decode_ms(rows, context))
+    assert model.prefill_ms(128, past=512) == prior.prefill_ms(128, past=512)
+
+
+def test_an_engine_that_the_clock_cannot_see_is_asked_a_few_times_only() -> None:
+    """And what is found may be kept, where a law's constant must be above zero."""
+    engine = TimedEngine(num_slots=8, max_length=2_048, slower=lambda _: 0.0)
+    model = measured(engine)
+    table = model.state(key_of(engine))
+    assert msgspec.json.decode(msgspec.json.encode(table), type=CostTable) == table
+    assert engine.calls < 100
+    assert 0 < model.decode_ms(8, 2_000) < 0.01
+    assert 0 < model.prefill_ms(128) < 0.01
+
+
+@given(budget_s=st.floats(0.001, 2.0))
+def test_measuring_stops_when_its_time_is_over(budget_s: float) -> None:
+    """One call may go over; the longest of this engine takes 0.66 s."""
+    engine = TimedEngine(num_slots=8, max_length=2_048)
+    measured(engine, budget_s=budget_s)
+    assert engine.now_s < budget_s + 0.7
+
+
+def test_without_time_nothing_is_measured_and_the_prior_stands() -> None:
+    engine = TimedEngine(num_slots=4, max_length=256)
+    table = calibrate(engine, key_of(engine), budget_s=0.0, clock_s=engine.clock_s)
+    assert engine.calls == 0
+    assert table == CostModel.prior().state(key_of(engine))
+
+
+def test_the_engine_answers_as_if_it_had_not_been_measured() -> None:
+    used, fresh = fake_engine(), fake_engine()
+    calibrate(used, key_of(used), budget_s=5.0)
+    prompt = [PrefillChunk(slot=1, past=0, token_ids=[5, 6, 7], sampling=Sampling())]
+    assert used.prefill(prompt) == fresh.prefill(prompt)
+
+
+def test_a_device_that_fails_is_not_hidden(tmp_path: Path) -> None:
+    engine = BrokenEngine(num_slots=1, max_length=64)
+    with pytest.raises(EngineError, match="gone"):
+        load_or_calibrate(tmp_path / "costs.json", key_of(engine), engine)
+
+
+# --- keeping
+
+
+def test_a_second_start_reads_what_the_first_measured(tmp_path: Path) -> None:
+    engine = timed_engine()
+    path, key = tmp_path / "made" / "costs.json", key_of(engine)
+    first, how = load_or_calibrate(path, key, engine, clock_s=engine.clock_s)
+    assert how == "calibrated: no table"
+    assert engine.calls > 0
+    engine.calls = 0
+    second, how = load_or_calibrate(path, key, engine, clock_s=engine.clock_s)
+    assert (how, engine.calls) == ("loaded", 0)
+    assert second.state(key) == first.state(key)
+    assert [file.name for file in path.parent.iterdir()] == ["costs.json"]
+
+
+def test_without_a_place_to_keep_it_each_start_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    engine = timed_engine()
+    for _ in range(2):
+        engine.calls = 0
+        _, how = load_or_calibrate(None, key_of(engine), engine, clock_s=engine.clock_s)
+        assert how == "calibrated: not kept"
+        assert engine.calls > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"cpu": "another cpu"}, "the table is of another machine (cpu another cpu, not "),
+        ({"num_cores": 999}, "the table is of another machine (num_cores 999, not "),
+        ({"threads": 7}, "the table is of another engine (threads 7, not 2)"),
+        ({"precision": "fp32", "num_slots": 9}, "another engine (precision fp32, not none, num_slots 9, not 4)"),
+    ],
+)
+def test_the_table_of_another_engine_or_machine_is_measured_again(
+    tmp_path: Path, change: dict[str, str | int], reason: str
+) -> None:
+    engine, path = timed_engine(), tmp_path / "costs.json"
+    key = key_of(engine)
+    save(path, CostModel.prior().state(msgspec.structs.replace(key, **change)))
+    _, how = load_or_calibrate(path, key, engine, clock_s=engine.clock_s)
+    assert how.startswith("calibrated: ")
+    assert reason in how
+    assert load_or_calibrate(path, key, engine, clock_s=engine.clock_s)[1] == "loaded"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"schema_version": 1}', b"null", b"[" * 100_000])
+def test_a_damaged_table_is_measured_again(tmp_path: Path, content: bytes) -> None:
+    engine, path = timed_engine(), tmp_path / "costs.json"
+    path.write_bytes(content)
+    _, how = load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)
+    assert how.startswith("calibrated: damaged table (")
+    assert load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)[1] == "loaded"
+
+
+def test_the_table_of_another_version_is_measured_again(tmp_path: Path) -> None:
+    engine, path = timed_engine(), tmp_path / "costs.json"
+    table = CostModel.prior().state(key_of(engine))
+    save(path, msgspec.structs.replace(table, schema_version=SCHEMA_VERSION + 1))
+    _, how = load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)
+    assert how == "calibrated: the table is of another version (2, not 1)"
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    """A file stands where the folder should be: that stops the superuser too."""
+    engine = timed_engine()
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "costs.json"
+    model, how = load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)
+    assert how.startswith("calibrated: ")
+    assert f"; not kept: {path} cannot be written (" in how
+    assert model.decode_ms(1, 10) == pytest.approx(decode_ms(1, 10), rel=0.01)
+
+
+def test_a_table_that_cannot_take_its_place_leaves_nothing_behind(tmp_path: Path) -> None:
+    engine, path = timed_engine(), tmp_path / "costs.json"
+    path.mkdir()
+    _, how = load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)
+    assert "the table cannot be read" in how
+    assert "not kept" in how
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_key_names_the_engine_and_the_machine() -> None:
+    key = key_of(fake_engine())
+    assert (key.engine, key.precision, key.num_slots, key.max_length, key.threads) == ("fake", "none", 4, 256, 2)
+    assert key.cpu
+    assert key.num_cores >= 1
+
+
+def test_a_kept_table_is_text_with_its_units(tmp_path: Path) -> None:
+    table = CostModel.prior().state(key_of(fake_engine()))
+    save(tmp_path / "costs.json", table)
+    text = (tmp_path / "costs.json").read_text()
+    assert '"decode_ms_per_row": 0.8' in text
+    assert msgspec.json.decode(text, type=CostTable) == table
+
+
+def beside_a_neighbour(call: int) -> float:
+    """For the first ten calls of each thirty the engine gets a third of the machine."""
+    return 3.0 if call % 30 < 10 else 1.0
+
+
+def test_a_table_whose_laws_fit_badly_serves_this_run_only(tmp_path: Path) -> None:
+    """The time was too short to ask those again that were held up."""
+    engine = TimedEngine(num_slots=8, max_length=2_048, slower=beside_a_neighbour)
+    path, key = tmp_path / "costs.json", key_of(engine)
+    model, how = load_or_calibrate(path, key, engine, budget_s=1.5, clock_s=engine.clock_s)
+    assert how.startswith("calibrated: no table; not kept: prefill law is off by ")
+    assert how.endswith("% on average; calls were held up, so the next start measures again")
+    assert not path.exists()
+    assert model.decode_ms(1, 16) > 0
+    quiet = TimedEngine(num_slots=8, max_length=2_048)
+    assert load_or_calibrate(path, key, quiet, clock_s=quiet.clock_s)[1] == "calibrated: no table"
+    assert load_or_calibrate(path, key, quiet, clock_s=quiet.clock_s)[1] == "loaded"
+
+
+def test_with_time_enough_a_neighbour_spoils_nothing(tmp_path: Path) -> None:
+    engine = TimedEngine(num_slots=8, max_length=2_048, slower=beside_a_neighbour)
+    model, how = load_or_calibrate(
+        tmp_path / "costs.json", key_of(engine), engine, budget_s=10.0, clock_s=engine.clock_s
+    )
+    assert how == "calibrated: no table"
+    assert model.decode_ms(8, 4_000) == pytest.approx(decode_ms(8, 4_000), rel=0.05)
+
+
+@pytest.mark.parametrize("law", ["decode", "prefill"])
+def test_a_kept_table_whose_law_fits_badly_is_measured_again(tmp_path: Path, law: str) -> None:
+    engine, path = timed_engine(), tmp_path / "costs.json"
+    table = calibrate(engine, key_of(engine), budget_s=5.0, clock_s=engine.clock_s)
+    save(path, msgspec.structs.replace(table, **{f"error_{law}": 0.25}))
+    _, how = load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)
+    assert how == f"calibrated: a table whose {law} law is off by 25% on average"
+    assert load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)[1] == "loaded"
+
+
+def test_what_was_not_measured_is_not_kept(tmp_path: Path) -> None:
+    engine, path = timed_engine(), tmp_path / "costs.json"
+    _, how = load_or_calibrate(path, key_of(engine), engine, budget_s=0.01, clock_s=engine.clock_s)
+    assert "not kept: prefill law is off by 100% on average" in how
+    assert not path.exists()

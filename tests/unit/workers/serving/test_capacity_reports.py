@@ -1,0 +1,123 @@
+"""A worker's reports: at intervals, and within 50 ms of a change. Time is the loop's own."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import msgpack
+
+from shared.kafka import Outgoing
+from shared.wire.messages import WorkerReport
+from shared.wire.topics import TopicNames
+from tests.support.fakes.instant_loop import run_at_once
+from workers.schedule.outlook import Outlook
+from workers.serving.capacity import CapacityPublisher
+
+INTERVAL_S = 0.5
+SOON_S = 0.05
+PARTITIONS_SOON_S = 0.21
+
+
+def outlook(first_token_ms: float) -> Outlook:
+    expected = {"short": first_token_ms}
+    return Outlook(
+        running=1,
+        waiting=0,
+        free_slots=3,
+        backlog_ms=0.0,
+        first_token_ms=expected,  # type: ignore[arg-type]
+        service_ms=expected,  # type: ignore[arg-type]
+    )
+
+
+@dataclass
+class Reporter:
+    """A worker that reports; `heard` are the times of its reports and what they promise."""
+
+    newest: Outlook | None = None
+    heard: list[tuple[float, float]] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    partitions: frozenset[tuple[str, int]] | None = frozenset()
+
+    async def publish(self, record: Outgoing) -> None:
+        report = msgpack.decode(record.value or b"", type=WorkerReport)
+        self.heard.append((asyncio.get_running_loop().time(), report.first_token_ms["short"]))
+
+    def look(self, first_token_ms: float) -> None:
+        self.newest = outlook(first_token_ms)
+        self.changed.set()
+
+    def report(self) -> "asyncio.Task[None]":
+        producer: Any = self
+        publisher = CapacityPublisher(
+            producer=producer,
+            topics=TopicNames(),
+            worker_id="w",
+            buckets=("short",),
+            interval_s=INTERVAL_S,
+            outlook=lambda: self.newest,
+            changed=self.changed,
+            partitions=lambda: self.partitions,
+        )
+        return asyncio.create_task(publisher.run())
+
+
+def test_a_change_is_told_within_50_ms_whenever_it_comes() -> None:
+    async def day() -> None:
+        reporter = Reporter()
+        reporting = reporter.report()
+        reporter.look(0.0)
+        now, promises = asyncio.get_running_loop().time, [1_000.0 * (number % 2) + number for number in range(1, 40)]
+        for number, promised_ms in enumerate(promises):
+            await asyncio.sleep(0.013 * (1 + number % 7))
+            reporter.look(promised_ms)
+            came_s = now()
+            await asyncio.sleep(SOON_S)
+            assert [ms for at_s, ms in reporter.heard if came_s <= at_s <= came_s + SOON_S][-1:] == [promised_ms]
+        reporting.cancel()
+
+    run_at_once(day())
+
+
+def test_partitions_that_come_or_go_are_told_before_the_interval_is_over() -> None:
+    async def day() -> None:
+        reporter = Reporter()
+        reporting = reporter.report()
+        reporter.look(0.0)
+        await asyncio.sleep(0.01)
+        before = len(reporter.heard)
+        for partitions in (None, frozenset({("chat.requests.short", 3)})):
+            reporter.partitions = partitions
+            await asyncio.sleep(PARTITIONS_SOON_S)
+        reporting.cancel()
+        assert len(reporter.heard) == before + 2
+
+    run_at_once(day())
+
+
+def test_however_much_changes_no_more_is_told_than_forty_times_a_second() -> None:
+    async def day() -> None:
+        reporter = Reporter()
+        reporting = reporter.report()
+        for number in range(1_000):
+            reporter.look(1_000.0 * (number % 2))
+            await asyncio.sleep(0.001)
+        reporting.cancel()
+        assert 15 <= len(reporter.heard) <= 41
+
+    run_at_once(day())
+
+
+def test_what_hardly_changes_is_told_at_intervals() -> None:
+    async def day() -> None:
+        reporter = Reporter()
+        reporting = reporter.report()
+        await asyncio.sleep(1.0)
+        assert reporter.heard == [], "there is nothing to tell yet"
+        for number in range(400):
+            reporter.look(100.0 + number % 3)
+            await asyncio.sleep(0.01)
+        reporting.cancel()
+        assert 7 <= len(reporter.heard) <= 9
+
+    run_at_once(day())

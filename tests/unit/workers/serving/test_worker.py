@@ -1,0 +1,393 @@
+"""A step's tokens become deltas and ends; a record is done when the end of its own answer is acknowledged."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from shared.errors import EngineError
+from shared.process.clock import now_unix_ms
+from shared.wire.failed_ends import OWN_FAULT, failed_end
+from shared.wire.messages import Cancel, Grounding, ReplyDone, Timings, Usage
+from tests.support.fakes.worker_bench import LETTER_A, QUOTED, TOPIC, Bench, decided
+from workers.answer.guard import FactGuard
+from workers.answer.stream import Answer
+from workers.engine import DecodeRow
+from workers.engine.fake import FakeEngine
+from workers.prompt.conversation import Prompt
+from workers.request.reply_publisher import Target
+from workers.serving.engine_loop import EngineLoop
+from workers.serving.engine_thread import left_behind
+
+HOME: Target = ("chat.replies", 0)
+
+
+def too_late(request_id: str) -> ReplyDone:
+    """The terminal event of a record that was never opened."""
+    return ReplyDone(
+        request_id=request_id,
+        session_id="s",
+        attempt=1,
+        status="incomplete",
+        reason="deadline",
+        source="model",
+        output_text="",
+        usage=Usage(),
+        timings=Timings(),
+    )
+
+
+def test_an_answer_is_told_in_deltas_and_remembered() -> None:
+    bench = Bench()
+    bench.accept(0)
+    bench.run()
+    [end] = bench.ends()
+    assert (end.status, end.reason, end.output_text) == ("incomplete", "max_output_tokens", "aaa")
+    assert bench.deltas() == ["a", "a", "a"]
+    [turn] = bench.history.turns
+    assert (turn.assistant, turn.status, turn.reason) == ("aaa", "incomplete", "max_output_tokens")
+
+
+def test_a_remembered_turn_says_how_it_stood_in_its_prompt() -> None:
+    bench = Bench()
+    entry = Grounding(id="when", question="When?", answer="Soon.")
+    bench.accept(0)
+    bench.accept(1).prompt = Prompt(ids=[5, 6, 7], shared_tokens=0, grounding=(entry,), window_start="r0")
+    bench.run()
+    first, second = sorted(bench.history.turns, key=lambda turn: turn.request_id)
+    assert (first.window_start, first.grounding, first.output_ids) == ("r0", (), (LETTER_A,) * 3)
+    assert (second.window_start, second.grounding) == ("r0", (entry,))
+
+
+def test_what_the_model_is_not_asked_for_ends_at_once_and_is_remembered() -> None:
+    bench = Bench()
+    decided(bench)
+    [end] = bench.ends()
+    assert (end.status, end.reason, end.source, end.output_text) == ("completed", "stop", "faq", "Soon.")
+    assert (end.grounding, end.model, end.usage) == (QUOTED.grounding, None, Usage())
+    [turn] = bench.history.turns
+    assert (turn.assistant, turn.source, turn.grounding) == ("Soon.", "faq", QUOTED.grounding)
+    assert (turn.output_ids, turn.window_start) == ((), None)
+    assert not bench.step(), "the engine has nothing to do"
+    assert bench.offsets.committable() == {}
+    bench.acknowledge()
+    assert bench.offsets.committable() == {TOPIC: 1}
+    assert bench.worker.idle
+
+
+def test_a_decided_answer_that_nobody_waits_for_says_nothing() -> None:
+    bench = Bench()
+    decided(bench, cancelled=True)
+    decided(bench, 1, created_unix_ms=1_000, deadline_unix_ms=2_000)
+    assert [(end.status, end.reason, end.output_text) for end in bench.ends()] == [
+        ("cancelled", "client", ""),
+        ("incomplete", "deadline", ""),
+    ]
+    assert bench.history.turns == []
+
+
+def test_another_service_has_a_decided_answer_however_late() -> None:
+    """Nobody else would answer it."""
+    bench = Bench()
+    decided(bench, created_unix_ms=1_000, deadline_unix_ms=2_000, reply_topic="chat.replies.external")
+    [end] = bench.ends()
+    assert (end.status, end.source, end.output_text) == ("completed", "faq", "Soon.")
+
+
+def test_a_text_of_which_nothing_can_be_shown_is_answered_instead() -> None:
+    """The guard leaves out what names a foreign figure, and there is no entry to quote."""
+    bench = Bench()
+    job = bench.accept(0)
+    job.answer = Answer(
+        request_id="r0",
+        session_id="s",
+        attempt=1,
+        token_bytes=lambda _: b"You have 99 days. ",
+        stops=(),
+        guard=FactGuard((), ("hi",)),
+    )
+    job.instead = QUOTED
+    bench.run()
+    [end] = bench.ends()
+    assert (end.status, end.reason, end.source, end.output_text) == ("completed", "stop", "faq", "Soon.")
+    assert [turn.assistant for turn in bench.history.turns] == ["Soon."]
+
+
+def test_a_stop_string_at_the_last_token_allowed_is_a_stop() -> None:
+    bench = Bench()
+    bench.accept(0, output=3, stops=("aaa",))
+    bench.run()
+    [end] = bench.ends()
+    assert (end.status, end.reason, end.output_text) == ("completed", "stop", "")
+
+
+def test_a_record_is_done_only_after_its_end_is_acknowledged() -> None:
+    bench = Bench()
+    bench.accept(0)
+    bench.accept(1)
+    bench.run()
+    assert bench.offsets.committable() == {}
+    first, second = bench.ends()
+    bench.acknowledge(request_id=second.request_id)
+    assert bench.offsets.committable() == {}
+    bench.acknowledge(request_id=first.request_id)
+    assert bench.offsets.committable() == {TOPIC: 2}
+    assert bench.worker.idle
+
+
+def test_what_is_said_of_an_answer_is_to_be_read_until_its_end_is_acknowledged() -> None:
+    """Whoever has its partition by then."""
+    bench = Bench()
+    assert bench.worker.partitions == set()
+    bench.accept(0)
+    bench.offsets.lose([TOPIC])
+    assert bench.worker.partitions == {TOPIC}
+    bench.run()
+    (end,) = bench.ends()
+    bench.acknowledge(request_id=end.request_id)
+    assert bench.worker.partitions == set()
+
+
+def test_the_end_of_a_late_record_does_not_end_a_running_answer_of_the_same_id() -> None:
+    """A producer that uses an id twice, or a record that was delivered again, must not bring the worker down."""
+    bench = Bench()
+    bench.accept(0, output=5)
+    assert bench.step()
+    bench.offsets.begin(TOPIC, 1)
+    bench.worker.answer_unread(HOME, too_late("r0"), (TOPIC, 1))
+    bench.acknowledge(target=HOME)
+    assert bench.offsets.committable() == {}, "the first record's answer is still being written"
+    bench.run()
+    assert bench.ends()[-1].output_text == "aaaaa"
+    bench.acknowledge()
+    assert bench.offsets.committable() == {TOPIC: 2}
+
+
+def test_a_record_that_is_read_again_too_late_has_the_end_of_its_own_answer() -> None:
+    """After a rebalance, past its deadline: an empty end would reach its reader first."""
+    bench = Bench()
+    bench.accept(0, output=5)
+    assert bench.step()
+    bench.worker.answer_unread(("chat.replies", None), too_late("r0"), (TOPIC, 0))
+    bench.run()
+    assert [end.output_text for end in bench.ends()] == ["aaaaa"]
+    bench.acknowledge()
+    assert bench.offsets.committable() == {TOPIC: 1}
+    assert bench.worker.idle
+
+
+def test_two_late_records_of_one_id_are_done_when_each_target_has_its_end() -> None:
+    bench = Bench()
+    for offset, partition in enumerate((0, 1)):
+        bench.offsets.begin(TOPIC, offset)
+        bench.worker.answer_unread(("chat.replies", partition), too_late("r"), (TOPIC, offset))
+    bench.acknowledge(target=("chat.replies", 0))
+    assert bench.offsets.committable() == {TOPIC: 1}
+    bench.acknowledge()
+    assert bench.offsets.committable() == {TOPIC: 2}
+
+
+def test_a_cancelled_answer_ends_before_the_next_step() -> None:
+    bench = Bench()
+    bench.accept(0, output=9)
+    assert bench.step()
+    assert bench.worker.cancel(Cancel(request_id="r0"))
+    bench.run()
+    [end] = bench.ends()
+    assert (end.status, end.reason, end.output_text) == ("cancelled", "client", "a")
+    assert not bench.worker.cancel(Cancel(request_id="r0"))
+
+
+def test_the_first_text_and_the_end_are_told_at_once_and_the_rest_together() -> None:
+    bench = Bench(interval_s=3_600)
+    bench.accept(0, output=5)
+    assert bench.step()
+    assert bench.deltas() == ["a"]
+    assert bench.step()
+    assert bench.step()
+    assert bench.deltas() == ["a"], "gathered"
+    bench.accept(1, output=2)
+    assert bench.step()
+    assert bench.deltas() == ["a", "aaa", "a"], "another answer's first text takes along what was gathered"
+    bench.run()
+    assert sorted(end.output_text for end in bench.ends()) == ["aa", "aaaaa"]
+
+
+def test_a_clock_that_is_put_back_does_not_freeze_the_outlook() -> None:
+    bench = Bench()
+    bench.accept(0, output=9)
+    assert bench.step()
+    bench.engine_loop._outlook, bench.engine_loop._outlook_unix_ms = None, now_unix_ms() + 3_600_000
+    assert bench.step()
+    assert bench.engine_loop.outlook is not None
+
+
+def test_what_can_be_expected_is_known_anew_soon_after_somebody_came_or_went() -> None:
+    """And the event loop hears of it; while nobody does it is looked at a few times a second."""
+    bench = Bench()
+    changes: list[int] = []
+    bench.engine_loop.changed = lambda: changes.append(bench.engine_loop.outlook.running)  # type: ignore[union-attr]
+    bench.accept(0, output=9)
+    assert bench.step()
+    bench.engine_loop._outlook_unix_ms -= 25
+    assert bench.step()
+    assert changes == [1], "it is as it was"
+    bench.accept(1, output=9)
+    bench.engine_loop._outlook_unix_ms -= 25
+    assert bench.step()
+    assert changes == [1, 2]
+
+
+class WatchedEngine(FakeEngine):
+    """It hangs for half a minute, as the loop's clock has it, and says what the loop tells of itself then."""
+
+    loop: EngineLoop | None = None
+    told: tuple[str | None, bool] | None = None
+
+    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
+        assert self.loop is not None
+        assert self.loop._step_since_s is not None
+        assert self.loop.stuck() is None
+        self.loop._step_since_s -= 31
+        self.told = self.loop.stuck(), self.loop.outlook is None
+        self.loop.stop()
+        return super().decode(rows)
+
+
+def test_an_engine_whose_step_does_not_end_is_stuck_until_it_does() -> None:
+    """Its worker tells the gateways nothing more, and is not ready."""
+    bench = Bench()
+    engine = WatchedEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
+    engine.loop = bench.engine_loop
+    bench.engine_loop.engine = engine
+    bench.accept(0)
+    bench.engine_loop.run()
+    assert engine.told == ("an engine step has not ended for 31 s: this worker ends", True)
+    assert bench.engine_loop.stuck() is None
+    assert bench.engine_loop.outlook is not None
+
+
+class BrokenEngine(FakeEngine):
+    """Its device fails at every decode."""
+
+    def decode(self, rows: object) -> list[int]:
+        raise EngineError("out of memory")
+
+
+def test_an_engine_that_keeps_failing_ends_its_answers_and_then_the_worker() -> None:
+    bench = Bench()
+    bench.engine_loop.engine = BrokenEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
+    for offset in range(6):
+        bench.accept(offset)
+    with pytest.raises(EngineError):
+        bench.engine_loop.run()
+    assert bench.engine_loop._step_since_s is None
+    assert [(end.status, end.reason) for end in bench.ends()] == [("failed", "internal")] * len(bench.ends())
+    assert all(end.error is not None and end.error.retryable for end in bench.ends())
+
+
+async def test_who_is_refused_hears_so_and_what_follows_waits_for_the_acknowledgement() -> None:
+    """Not where another request under that id is being answered: its reader would take it for that one's end."""
+    bench = Bench()
+    told = bench.worker.refuse(HOME, failed_end("r9", "s", OWN_FAULT, attempt=1))
+    assert told is not None
+    assert not told.done()
+    assert not bench.worker.idle
+    bench.acknowledge()
+    assert told.done()
+    assert bench.worker.idle
+    bench.accept(0)
+    assert bench.worker.refuse(HOME, failed_end("r0", "s", OWN_FAULT, attempt=1)) is None
+
+
+async def test_without_its_engine_a_worker_drains_what_has_ended_and_waits_for_no_answer() -> None:
+    bench = Bench()
+    bench.engine_loop.engine = BrokenEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
+    for offset in range(9):
+        bench.accept(offset)
+    with pytest.raises(EngineError):
+        await bench.worker.run()
+    num_ended = len(bench.ends())
+    assert 0 < num_ended < 9, "three failures end two each"
+    drained = asyncio.create_task(bench.worker.drain(3_600))
+    await asyncio.sleep(0)
+    assert not drained.done(), "their ends are on their way"
+    bench.acknowledge()
+    async with asyncio.timeout(1):
+        assert await drained == 9 - num_ended
+
+
+class HangingEngine(FakeEngine):
+    """Its step does not end before it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
+        self.hangs, self.released = threading.Event(), threading.Event()
+
+    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
+        self.hangs.set()
+        self.released.wait()
+        return super().decode(rows)
+
+
+async def test_a_step_that_does_not_end_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.serving.worker._LAST_STEP_S", 0.05)
+    bench, engine = Bench(), HangingEngine()
+    bench.engine_loop.engine = engine
+    bench.accept(0)
+    running = asyncio.create_task(bench.worker.run())
+    await asyncio.to_thread(engine.hangs.wait)
+    assert not bench.worker.idle
+    bench.engine_loop.step_limit_s = -1.0
+    assert bench.worker.idle, "no answer is to be expected of an engine that hangs"
+    assert left_behind()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert left_behind()
+    engine.released.set()
+    while left_behind():  # noqa: ASYNC110 - no event tells
+        await asyncio.sleep(0.001)
+
+
+async def test_of_an_engine_that_hangs_what_stands_in_its_slots_is_suspected() -> None:
+    """What waits has done nothing; nor is anything suspected while steps end."""
+    bench, engine = Bench(), HangingEngine()
+    bench.engine_loop.engine = engine
+    for offset in range(3):
+        bench.accept(offset)
+    running = asyncio.create_task(bench.worker.run())
+    await asyncio.to_thread(engine.hangs.wait)
+    assert bench.worker.suspects == []
+    bench.engine_loop.step_limit_s = -1.0
+    assert bench.worker.suspects == [(TOPIC, 0), (TOPIC, 1)]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    engine.released.set()
+    while left_behind():  # noqa: ASYNC110 - no event tells
+        await asyncio.sleep(0.001)
+
+
+class SlowEngine(FakeEngine):
+    """It says what has been told when a step begins."""
+
+    bench: Bench | None = None
+    told_before: list[str]
+
+    def decode(self, rows: Sequence[DecodeRow]) -> list[int]:
+        assert self.bench is not None
+        self.told_before = [end.request_id for end in self.bench.ends()]
+        return super().decode(rows)
+
+
+def test_an_answer_that_is_taken_out_ends_before_the_next_step() -> None:
+    """Who is cancelled, too late or given up need not wait for what is computed of others."""
+    engine = SlowEngine(num_slots=2, max_length=64, vocabulary=(LETTER_A,))
+    bench = engine.bench = Bench(engine=engine)
+    bench.accept(0, output=9)
+    bench.accept(1, output=9)
+    assert bench.step()
+    assert bench.worker.cancel(Cancel(request_id="r0"))
+    assert bench.step()
+    assert engine.told_before == ["r0"]

@@ -1,0 +1,50 @@
+"""What came of a request is told by its deadline, whoever ended it."""
+
+import pytest
+
+from shared.wire.deadline import Deadline
+from shared.wire.messages import Reason, Status
+from workers.engine import Sampling
+from workers.schedule.sequence import Finished, Sequence
+from workers.telemetry.outcome import Outcome, outcome_of
+
+NOW = 1_790_000_000_000.0
+SOFT, HARD = int(NOW) + 3_000, int(NOW) + 15_000
+
+
+def a_sequence(first_token_unix_ms: float | None) -> Sequence:
+    return Sequence(
+        request_id="r",
+        prompt_ids=[1],
+        max_output_tokens=8,
+        sampling=Sampling(),
+        deadline=Deadline(first_token_unix_ms=SOFT, deadline_unix_ms=HARD),
+        arrived_unix_ms=NOW,
+        output_ids=[] if first_token_unix_ms is None else [7],
+        first_token_unix_ms=first_token_unix_ms,
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "first", "now", "outcome"),
+    [
+        ("completed", "stop", SOFT - 1, HARD - 1, "kept"),
+        ("completed", "stop", None, NOW, "kept"),
+        ("incomplete", "max_output_tokens", SOFT, HARD - 1, "kept"),
+        ("completed", "stop", SOFT + 1, HARD - 1, "missed"),
+        ("incomplete", "deadline", SOFT - 1, HARD, "missed"),
+        ("incomplete", "infeasible", None, NOW, "missed"),
+        ("failed", "internal", SOFT - 1, NOW, "failed"),
+        ("failed", "internal", SOFT + 1, HARD, "failed"),
+        ("cancelled", "client", None, SOFT - 1, "withdrawn"),
+        ("cancelled", "client", SOFT - 1, HARD - 1, "withdrawn"),
+        ("cancelled", "client", None, SOFT, "missed"),
+        ("cancelled", "client", SOFT - 1, HARD, "missed"),
+    ],
+)
+def test_an_outcome_goes_by_the_deadline(
+    status: Status, reason: Reason, first: float | None, now: float, outcome: Outcome
+) -> None:
+    """A gateway that gave the fallback cancels at the worker: that is a promise missed, not a customer who left. What
+    the model is not asked for has no first token."""
+    assert outcome_of(Finished(a_sequence(first), status, reason), now) == outcome

@@ -1,0 +1,186 @@
+"""What a model writes is shown a sentence at a time, and only if its facts stand in what it was told. Pure.
+
+Amounts, periods, dates, codes, links and the like (shared/facts) must stand in the answer's grounding, in the question
+or in what was said before. A sentence with another one is replaced by the FAQ's own words, or left out; a model that
+goes round in circles is stopped. What is shown does not depend on the pieces in which the text comes.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from shared.facts import Known, facts_in
+from shared.wire.messages import Grounding, Replaced
+from workers.answer.quotes import Quotes
+from workers.answer.repetition import Repetition, goes_round
+from workers.answer.sentences import MAX_CHARS, Cut, may_end, next_cut
+
+# Between a number and the end of a text that was cut off there is room for the unit that it would have had.
+_UNDECIDED_CHARS: Final = 24
+_ENDS: Final = ".!?…。！？"
+_BREAK: Final = "…"
+# A reply that is nothing without what follows: it waits for that, for "Yes." before the FAQ's sentence may be a lie.
+_REPLY: Final = re.compile(
+    r"\s*(?:(?:yes|no|yep|sure|certainly|absolutely|of course|correct)(?![a-z])[^\n]{0,16}"
+    r"|(?:[是对不能有]|可以|没有|当然)[^\n]{0,5})",
+    re.IGNORECASE,
+)
+
+
+class FactGuard:
+    """`grounding` are the FAQ entries that the model was given, best first; `heard` the question and what customer and
+    shop said before. `feed` and `finish` return what may be shown; together that is the answer."""
+
+    def __init__(self, grounding: Sequence[Grounding], heard: Sequence[str]) -> None:
+        told = [text for entry in grounding for text in (entry.question, entry.answer)]
+        self._known = Known(told)
+        self._heard = heard
+        self._quotes = Quotes(grounding)
+        self._repetition = Repetition()
+        self._held = ""
+        self._may_end = False
+        self._shown = ""
+        self._reply = ""
+        self._gap = ""
+        self._opens = True
+        self._within = False
+        self._skipping = False
+        self._models_chars = 0
+        self._replaced: list[Replaced] = []
+        self.cut = False
+        """Whether the model went round in circles: nothing more of it is shown, the sequence is to end."""
+
+    @property
+    def replaced(self) -> tuple[Replaced, ...]:
+        """Where in the shown text something stands in the place of the model's words. They do not overlap."""
+        return tuple(self._replaced)
+
+    @property
+    def held_chars(self) -> int:
+        """How much is waiting for the end of its sentence, or for the one behind it."""
+        return len(self._reply) + len(self._held)
+
+    @property
+    def is_models(self) -> bool:
+        """Whether anything that is shown is the model's."""
+        return self._models_chars > 0
+
+    def feed(self, text: str) -> str:
+        """Text has come; returns what may be shown now."""
+        if self.cut:
+            return ""
+        self._held += text
+        self._may_end = self._may_end or may_end(text)
+        if not self._may_end and len(self._held) < MAX_CHARS:
+            return ""
+        before = len(self._shown)
+        while not self.cut and (cut := next_cut(self._held)) is not None:
+            self._take(cut)
+        self._may_end = may_end(self._held)
+        return self._shown[before:]
+
+    def finish(self, *, whole: bool = True) -> str:
+        """The text has ended; not `whole`: it was cut off. Returns what is shown of what was held back."""
+        before = len(self._shown)
+        if not self.cut:
+            if not whole:
+                self._held = self._decided(self._held)
+            if self._held:
+                self._take(Cut(len(self._held), whole=True))
+        self._held = ""
+        if self._reply:
+            self._show("")
+        quoted = None if self.is_models else next((each.id for each in reversed(self._replaced) if each.id), None)
+        if quoted is not None and (rest := self._quotes.rest_of(quoted, self._shown)):
+            self._quote(quoted, rest)
+        return self._shown[before:]
+
+    def _take(self, cut: Cut) -> None:
+        """Show, replace or leave out the first characters of what is held."""
+        part, self._held = self._held[: cut.length], self._held[cut.length :]
+        opens, self._opens = self._opens, False
+        within, self._within = self._within, not cut.whole
+        if self._skipping:
+            self._skipping = not cut.whole
+            return
+        if self._quotes.has_said(part):
+            self._gap = self._gap or _leading_space(part)
+            return
+        if self._repetition.again(part):
+            self._stop()
+            return
+        if goes_round(part):
+            self._stop()
+        elif not self._foreign(part, opens=opens):
+            if cut.whole and not self._reply and _REPLY.fullmatch(part):
+                self._reply = part
+            else:
+                self._show(part)
+            return
+        self._replace(part, within=within)
+        self._skipping = not cut.whole
+
+    def _foreign(self, part: str, *, opens: bool) -> bool:
+        """Whether a fact of it stands nowhere. What was said before is read once needed: mostly the FAQ will do."""
+        if not self._known.foreign(part, opens=opens):
+            return False
+        heard, self._heard = self._heard, ()
+        self._known.add(heard)
+        return not heard or bool(self._known.foreign(part, opens=opens))
+
+    def _show(self, part: str) -> None:
+        part, self._reply = self._reply + part, ""
+        if not self._shown and self._replaced:
+            part = part.lstrip()  # what stood before it is gone
+        elif not part[:1].isspace():
+            part = self._gap + part
+        self._gap = ""
+        self._shown += part
+        self._models_chars += len(part.strip())
+
+    def _replace(self, part: str, *, within: bool) -> None:
+        space = _leading_space(self._reply or part) or self._gap
+        self._reply = ""
+        if within and not self._shown.endswith(tuple(_ENDS)):
+            self._shown, space = self._shown + _BREAK, space or " "  # half of the sentence is shown already
+        quote = self._quotes.instead_of(part, self._shown)
+        if quote is None:
+            self._gap = space
+            self._leave_out()
+            return
+        if self._shown:
+            self._shown += space
+        self._quote(quote.id, quote.text)
+
+    def _quote(self, entry_id: str, text: str) -> None:
+        """Words of the FAQ; one stretch with those before, where only space is between and the entry is the same."""
+        start = len(self._shown)
+        self._shown += text
+        self._gap = " " if text[-1].isascii() else ""
+        last = self._replaced[-1] if self._replaced else None
+        if last is not None and last.id == entry_id and not self._shown[last.offset + last.length : start].strip():
+            start = last.offset
+            self._replaced.pop()
+        self._replaced.append(Replaced(offset=start, length=len(self._shown) - start, id=entry_id))
+
+    def _leave_out(self) -> None:
+        last = self._replaced[-1] if self._replaced else None
+        if last is None or last.offset + last.length != len(self._shown):  # else that stretch says it already
+            self._replaced.append(Replaced(offset=len(self._shown), length=0))
+
+    def _stop(self) -> None:
+        self.cut = True
+        self._held = ""
+
+    def _decided(self, text: str) -> str:
+        """Without a number at the end that might have gone on, or got a unit."""
+        numbers = [fact for fact in facts_in(text, opens=self._opens) if fact.figures]
+        if not numbers or len(text) - numbers[-1].stop > _UNDECIDED_CHARS:
+            return text
+        last, rest = numbers[-1], text[numbers[-1].stop :]
+        room = last.kind == "number" and all(char.isalnum() or char in " -" for char in rest)
+        return text[: last.start].rstrip() if room or not rest else text
+
+
+def _leading_space(part: str) -> str:
+    return part[: len(part) - len(part.lstrip())]

@@ -1,0 +1,110 @@
+"""The FAQ's own words for what a model said wrongly. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from shared.facts import facts_in
+from shared.wire.messages import Grounding
+from workers.answer.repetition import wording
+from workers.answer.sentences import sentences
+
+_LATIN_WORD: Final = re.compile(r"[a-z]{3,}")
+_HAN_PAIR: Final = re.compile(r"(?=([\u4e00-\u9fff]{2}))")
+_STOP_TEXT: Final = """
+all and any are but can each for from has have its not our that the this was were when which will with you your
+"""
+_STOP: Final = frozenset(_STOP_TEXT.split())
+_STEM: Final = 5
+_PERIODS: Final = frozenset(("duration", "working days", "months", "nights"))
+_SAME_KIND: Final = 3
+_SAID_SHARE: Final = 0.8
+
+
+class Quote(NamedTuple):
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    text: str
+    wording: str
+    terms: frozenset[str]
+    kinds: frozenset[str]
+
+
+class _Entry:
+    def __init__(self, grounding: Grounding) -> None:
+        self.id = grounding.id
+        self.sentences = [_read(part) for part in sentences(grounding.answer)]
+        self.terms = _terms(grounding.question).union(*(sentence.terms for sentence in self.sentences))
+        self.kinds = frozenset[str]().union(*(sentence.kinds for sentence in self.sentences))
+
+
+class Quotes:
+    """The sentences of the entries that an answer stands on. None is quoted twice, nor after the model has said it."""
+
+    def __init__(self, grounding: Sequence[Grounding]) -> None:
+        self._grounding = grounding
+        self._entries: list[_Entry] | None = None
+        self._quoted: set[str] = set()
+
+    def instead_of(self, sentence: str, shown: str) -> Quote | None:
+        """What stands in the place of a sentence; None where nothing fits that has not been said.
+
+        Of the entry that fits best, the sentence that does: by unit and by shared words. Where nothing is `shown` yet,
+        the entry's sentences before that one, too, and its first if none fits.
+        """
+        meant = _read(sentence)
+        entries = self._read_entries()
+        entry = max(entries, key=lambda each: _likeness(meant, each), default=None)
+        if entry is None:
+            return None
+        scores = [_likeness(meant, part) if self._unsaid(part, shown) else -1 for part in entry.sentences]
+        best = max(range(len(scores)), key=scores.__getitem__, default=None)
+        if best is None or scores[best] < (0 if not shown else 1):
+            return None
+        chosen = entry.sentences[0 if not shown else best : best + 1]
+        self._quoted.update(part.wording for part in chosen)
+        return Quote(entry.id, "".join(part.text for part in chosen).strip())
+
+    def rest_of(self, entry_id: str, shown: str) -> str:
+        """An entry's sentences that have not been said, with the space before each."""
+        entry = next(each for each in self._read_entries() if each.id == entry_id)
+        left = [part for part in entry.sentences if self._unsaid(part, shown)]
+        self._quoted.update(part.wording for part in left)
+        return "".join(part.text for part in left)
+
+    def has_said(self, sentence: str) -> bool:
+        """Whether that very sentence was quoted."""
+        return bool(self._quoted) and wording(sentence) in self._quoted
+
+    def _read_entries(self) -> list[_Entry]:
+        if self._entries is None:  # most answers need none
+            self._entries = [_Entry(each) for each in self._grounding]
+        return self._entries
+
+    def _unsaid(self, part: _Sentence, shown: str) -> bool:
+        if part.wording in self._quoted:
+            return False
+        if not part.terms or not shown:
+            return True
+        said = _terms(shown)
+        facts = set(facts_in(part.text))
+        return len(part.terms & said) < _SAID_SHARE * len(part.terms) or not facts.issubset(facts_in(shown))
+
+
+def _read(text: str) -> _Sentence:
+    kinds = frozenset("period" if fact.kind in _PERIODS else fact.kind for fact in facts_in(text))
+    return _Sentence(text, wording(text), _terms(text), kinds)
+
+
+def _likeness(meant: _Sentence, there: _Sentence | _Entry) -> int:
+    return _SAME_KIND * len(meant.kinds & there.kinds) + len(meant.terms & there.terms)
+
+
+def _terms(text: str) -> frozenset[str]:
+    words = [word[:_STEM] for word in _LATIN_WORD.findall(text.lower()) if word not in _STOP]
+    return frozenset((*words, *_HAN_PAIR.findall(text)))

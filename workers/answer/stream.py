@@ -1,0 +1,197 @@
+"""An answer as it is written: tokens in, deltas and the terminal event out. Pure.
+
+    tokens → detokenizer → guard, if there is one → text → deltas
+
+A text is the text only once the guard lets it pass; so deltas, `so_far` and the terminal event are of one text.
+"""
+
+from collections.abc import Callable, Sequence
+
+from shared.wire.messages import (
+    ErrorDetail,
+    Grounding,
+    Reason,
+    Replaced,
+    ReplyDelta,
+    ReplyDone,
+    Source,
+    Status,
+    Timings,
+    Usage,
+)
+from workers.answer.detokenizer import Detokenizer
+from workers.answer.guard import FactGuard
+
+
+class Answer:
+    """The text of one request so far, and what of it has been handed out."""
+
+    def __init__(
+        self,
+        *,
+        request_id: str,
+        session_id: str,
+        attempt: int,
+        token_bytes: Callable[[int], bytes],
+        stops: Sequence[str],
+        guard: FactGuard | None = None,
+    ) -> None:
+        self._request_id = request_id
+        self._session_id = session_id
+        self.attempt = attempt
+        self._detokenizer = Detokenizer(token_bytes, stops)
+        self._guard = guard
+        self._text: list[str] = []
+        self._pending: list[str] = []
+        self._seq = 0
+        self._offset = 0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the sequence is to end: a stop string was found, or the guard has cut the answer."""
+        return self._detokenizer.stopped or (self._guard is not None and self._guard.cut)
+
+    @property
+    def begins(self) -> bool:
+        """Whether its first text waits to be handed out."""
+        return self._seq == 0 and bool(self._pending)
+
+    @property
+    def withheld(self) -> bool:
+        """Whether the guard has left out all of it."""
+        return self._guard is not None and bool(self._guard.replaced) and not self._text
+
+    @property
+    def text(self) -> str:
+        return "".join(self._text)
+
+    def add(self, token_id: int) -> None:
+        text = self._detokenizer.feed(token_id)
+        self._grow(text if self._guard is None else self._guard.feed(text))
+
+    def finish(self, *, whole: bool = True) -> None:
+        """The sequence has ended: what was held back is text after all. Not `whole`: it was cut off, and what stands at
+        its end may be half of something."""
+        text = self._detokenizer.finish()
+        self._grow(text if self._guard is None else self._guard.feed(text) + self._guard.finish(whole=whole))
+
+    def take_delta(self) -> ReplyDelta | None:
+        """The text since the last delta; None where there is none."""
+        if not self._pending:
+            return None
+        delta = "".join(self._pending)
+        self._pending.clear()
+        message = ReplyDelta(
+            request_id=self._request_id,
+            session_id=self._session_id,
+            attempt=self.attempt,
+            seq=self._seq,
+            offset=self._offset,
+            delta=delta,
+        )
+        self._seq += 1
+        self._offset += len(delta)
+        return message
+
+    def so_far(self) -> ReplyDelta:
+        """All the text there is, for one more reader; what it is told later may begin within it. May be asked on any
+        thread."""
+        return ReplyDelta(
+            request_id=self._request_id,
+            session_id=self._session_id,
+            attempt=self.attempt,
+            seq=0,
+            offset=0,
+            delta=self.text,
+        )
+
+    def done(
+        self,
+        *,
+        status: Status,
+        reason: Reason,
+        usage: Usage,
+        timings: Timings,
+        model: str,
+        grounding: tuple[Grounding, ...] = (),
+        error: ErrorDetail | None = None,
+    ) -> ReplyDone:
+        return self._terminal(
+            text=self.text,
+            source=self._source(),
+            status=status,
+            reason=reason,
+            usage=usage,
+            timings=timings,
+            model=model,
+            grounding=grounding,
+            error=error,
+            replaced=() if self._guard is None else self._guard.replaced,
+        )
+
+    def replaced(
+        self,
+        *,
+        text: str,
+        source: Source,
+        status: Status,
+        reason: Reason,
+        usage: Usage,
+        timings: Timings,
+        model: str | None = None,
+        grounding: tuple[Grounding, ...] = (),
+        error: ErrorDetail | None = None,
+    ) -> ReplyDone:
+        """A terminal event whose text is not the model's."""
+        return self._terminal(
+            text=text,
+            source=source,
+            status=status,
+            reason=reason,
+            usage=usage,
+            timings=timings,
+            model=model,
+            grounding=grounding,
+            error=error,
+            replaced=(),
+        )
+
+    def _source(self) -> Source:
+        if self._guard is None or not any(each.length for each in self._guard.replaced):
+            return "model"
+        return "mixed" if self._guard.is_models else "faq"
+
+    def _terminal(
+        self,
+        *,
+        text: str,
+        source: Source,
+        status: Status,
+        reason: Reason,
+        usage: Usage,
+        timings: Timings,
+        model: str | None,
+        grounding: tuple[Grounding, ...],
+        error: ErrorDetail | None,
+        replaced: tuple[Replaced, ...],
+    ) -> ReplyDone:
+        return ReplyDone(
+            request_id=self._request_id,
+            session_id=self._session_id,
+            attempt=self.attempt,
+            status=status,
+            reason=reason,
+            source=source,
+            output_text=text,
+            usage=usage,
+            timings=timings,
+            model=model,
+            error=error,
+            grounding=grounding,
+            replaced=replaced,
+        )
+
+    def _grow(self, text: str) -> None:
+        if text:
+            self._text.append(text)
+            self._pending.append(text)

@@ -1,0 +1,70 @@
+"""How an engine lays out the KV of its tokens: pure.
+
+An array of KV is `[layers, parts, heads, tokens, dim]` in the engine's own numbers; `parts` are key and value.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from shared.model.folder import Manifest
+
+_LARGEST: Final = 0xFFFF
+# numpy has no bfloat16: its bits are carried, unread, as whole numbers.
+_OF_PRECISION: Final = {"int8": "<f4", "int8-rows": "<f4", "fp32": "<f4", "bf16": "<u2"}
+_KINDS: Final = "fiu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvLayout:
+    """`dtype` is a numpy name of floats or integers (`float32`, `<f4`), kept in its little-endian short form.
+
+    Raises `ValueError` for sizes that are not in 1 to 65,535 (`parts`: 255), and for other dtypes.
+    """
+
+    layers: int
+    parts: int
+    heads: int
+    dim: int
+    dtype: str
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "parts", "heads", "dim"):
+            largest = 0xFF if name == "parts" else _LARGEST
+            if not 1 <= getattr(self, name) <= largest:
+                raise ValueError(f"KV layout: {name} is {getattr(self, name)}; give 1 to {largest}")
+        dtype = np.dtype(self.dtype)
+        if dtype.kind not in _KINDS:
+            raise ValueError(f"KV layout: dtype is {self.dtype!r}; give floats or integers")
+        object.__setattr__(self, "dtype", dtype.newbyteorder("<").str)
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.dtype)
+
+    @property
+    def values_per_token(self) -> int:
+        return self.layers * self.parts * self.heads * self.dim
+
+    @property
+    def bytes_per_token(self) -> int:
+        """In the engine's own numbers."""
+        return self.values_per_token * self.numpy_dtype.itemsize
+
+    def shape(self, tokens: int) -> tuple[int, int, int, int, int]:
+        return (self.layers, self.parts, self.heads, tokens, self.dim)
+
+    def describe(self) -> str:
+        """Equal for equal layouts only; short, for names: `30x2x3x64<f4`."""
+        return f"{self.layers}x{self.parts}x{self.heads}x{self.dim}{self.dtype}"
+
+
+def kv_dtype(manifest: Manifest) -> np.dtype[Any]:
+    """The numbers in which every engine keeps the KV of this model.
+
+    numpy has no bfloat16: its bits are carried, unread, as whole numbers.
+    """
+    if manifest.dialect == "cpu":
+        return np.dtype("<f4")
+    return np.dtype("<u2" if manifest.precision == "bf16" else "<f2")

@@ -1,0 +1,130 @@
+"""What an engine will take of its device's memory, before it takes any: pure.
+
+Weights, the KV of all slots at their full length and the workspace of the largest step are taken once, at the start,
+and nothing after it: a long request finds what it needs. A reserve is to stay free beside them, a fifth of KV and
+workspace, for what is not planned: the workspace is an estimate, and the driver, libraries and other processes take
+some too. Nobody takes the reserve; whether it is free is looked at when the engine has loaded.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from shared.model.folder import GRAPH_DATA, Architecture, Manifest
+
+RESERVE_SHARE: Final = 0.2
+_MIB: Final = 1 << 20
+_FLOAT32: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlan:
+    """In bytes. `slot_bytes` is the KV of one slot, whatever it holds."""
+
+    weights_bytes: int
+    slot_bytes: int
+    num_slots: int
+    workspace_bytes: int
+    available_bytes: int
+
+    @property
+    def kv_bytes(self) -> int:
+        return self.slot_bytes * self.num_slots
+
+    @property
+    def reserve_bytes(self) -> int:
+        return int((self.kv_bytes + self.workspace_bytes) * RESERVE_SHARE)
+
+    @property
+    def needed_bytes(self) -> int:
+        return self.weights_bytes + self.kv_bytes + self.workspace_bytes + self.reserve_bytes
+
+    @property
+    def fits(self) -> bool:
+        return self.needed_bytes <= self.available_bytes
+
+    @property
+    def slots_that_fit(self) -> int:
+        """With all else as it is; 0 where not even one does."""
+        fixed = self.weights_bytes + self.workspace_bytes * (1 + RESERVE_SHARE)
+        return max(0, int((self.available_bytes - fixed) / (self.slot_bytes * (1 + RESERVE_SHARE))))
+
+    def describe(self) -> str:
+        """`needs 1,234 of 2,000 MiB: weights …, KV …, workspace …, reserve …`."""
+        parts = {
+            "weights": self.weights_bytes,
+            f"KV of {self.num_slots} slots": self.kv_bytes,
+            "workspace": self.workspace_bytes,
+            "reserve": self.reserve_bytes,
+        }
+        listed = ", ".join(f"{name} {_mib(size)}" for name, size in parts.items())
+        return f"needs {_mib(self.needed_bytes)} of {_mib(self.available_bytes)} MiB: {listed}"
+
+    @property
+    def remedy(self) -> str:
+        """What to lower so that it fits; empty where it does."""
+        return "" if self.fits else _fewer(self.slots_that_fit)
+
+    def short_reserve(self, free_bytes: int) -> "ShortReserve | None":
+        """None where so much is free, once the engine has taken its own, that the reserve is."""
+        lacking = self.reserve_bytes - free_bytes
+        if lacking <= 0:
+            return None
+        # A slot less is its own bytes free, and a fifth of them less to keep so.
+        too_many = math.ceil(lacking / (self.slot_bytes * (1 + RESERVE_SHARE)))
+        return ShortReserve(free_bytes, self.reserve_bytes, _fewer(max(0, self.num_slots - too_many)))
+
+
+@dataclass(frozen=True, slots=True)
+class ShortReserve:
+    """What loading has left free is less than the plan's reserve."""
+
+    free_bytes: int
+    reserve_bytes: int
+    remedy: str
+
+    def describe(self) -> str:
+        """`12 MiB are free after loading, 146 are to stay so`."""
+        return f"{_mib_within(self.free_bytes)} MiB are free after loading, {_mib(self.reserve_bytes)} are to stay so"
+
+
+def plan_memory(
+    manifest: Manifest,
+    *,
+    num_slots: int,
+    slot_tokens: int,
+    step_tokens: int,
+    kv_itemsize: int,
+    available_bytes: int,
+) -> MemoryPlan:
+    """For a prepared model. `slot_tokens` are those a slot has room for, `step_tokens` those computed in one step."""
+    a = manifest.architecture
+    return MemoryPlan(
+        weights_bytes=sum(entry.size for entry in manifest.files if entry.name == GRAPH_DATA),
+        slot_bytes=2 * a.num_layers * a.num_kv_heads * a.head_dim * slot_tokens * kv_itemsize,
+        num_slots=num_slots,
+        workspace_bytes=_workspace_bytes(a, step_tokens, num_slots, kv_itemsize),
+        available_bytes=available_bytes,
+    )
+
+
+def _workspace_bytes(a: Architecture, step_tokens: int, step_rows: int, itemsize: int) -> int:
+    """An estimate of what the largest step keeps at once: of each token the residual stream in float32, twice, and what
+    lives at the widest point of a layer; of each row its logits in float32."""
+    heads = (a.num_heads + 2 * a.num_kv_heads) * a.head_dim
+    widest = max(3 * a.intermediate_size, 2 * heads + a.hidden_size)
+    return step_tokens * (2 * a.hidden_size * _FLOAT32 + widest * itemsize) + step_rows * a.vocab_size * _FLOAT32
+
+
+def _fewer(num_slots: int) -> str:
+    if num_slots:
+        return f"lower REPLYLINE_WORKER__SLOTS to {num_slots}, or shorten the slots"
+    return "take shorter slots, a smaller model or another precision: not even one slot fits"
+
+
+def _mib(num_bytes: int) -> str:
+    return f"{-(-num_bytes // _MIB):,}"
+
+
+def _mib_within(num_bytes: int) -> str:
+    return f"{num_bytes // _MIB:,}"

@@ -1,0 +1,177 @@
+"""The decoder that `workers/graph/decoder.py` describes, computed by torch: Llama 1 to 3.x, Qwen2, Qwen2.5, Qwen3.
+
+Products, KV and attention are in the weights' own type; the residual stream, the norms, the rotations and the logits
+are float32, as in the graph for TensorRT. KV is one array `[layers, 2, slots, kv heads, capacity, head dim]`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - as everyone calls it
+from torch.nn.attention.bias import causal_lower_right
+
+from shared.model.folder import Architecture
+from workers.engine.torch.decoder.weights import AnyLinear, DecoderWeights, LayerWeights, RoundedLinear
+from workers.graph.rotary import rotary_tables
+
+# `[…, in]` times a linear's matrix, plus its bias: `[…, out]`.
+Multiply = Callable[[Tensor, AnyLinear], Tensor]
+# Of one layer's query, key and value heads `[B, T, heads, head dim]` the attended values `[B, T, heads * head dim]`.
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class TorchDecoder:
+    """`cosines` and `sines` `[capacity, 1, head dim]` turn a head at each position; the first half of `sines` is
+    negative. `multiply` computes the products of 8 bits."""
+
+    architecture: Architecture
+    weights: DecoderWeights
+    cosines: Tensor
+    sines: Tensor
+    multiply: Multiply
+
+    @classmethod
+    def of(
+        cls, architecture: Architecture, weights: DecoderWeights, angles: tuple[Tensor, Tensor], multiply: Multiply
+    ) -> "TorchDecoder":
+        """`angles`: the cosine and the sine of each position, `[capacity, head dim / 2]`."""
+        cosines, sines = angles
+        return cls(
+            architecture,
+            weights,
+            torch.cat((cosines, cosines), -1).unsqueeze(1),
+            torch.cat((-sines, sines), -1).unsqueeze(1),
+            multiply,
+        )
+
+    def decode(self, kv: Tensor, token_ids: Tensor, past: Tensor, span: int) -> Tensor:
+        """Logits `[B, vocabulary]` of the first B slots after one more token each, `token_ids` `[B]` at `past` `[B]`.
+
+        Attention sees the first `span` places, of which each row's own count. Nothing here depends on a value, so that
+        a step can be recorded.
+        """
+        a = self.architecture
+        rows = len(token_ids)
+        slots = torch.arange(rows, device=kv.device)
+        places = torch.arange(span, device=kv.device)
+        hidden = places.new_zeros((rows, span), dtype=kv.dtype).masked_fill_(places > past.unsqueeze(1), float("-inf"))
+        mask = hidden.view(rows, 1, 1, span)
+
+        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            keys, values = kv[layer, 0, :rows], kv[layer, 1, :rows]
+            keys[slots, :, past] = key[:, 0]
+            values[slots, :, past] = value[:, 0]
+            # The queries that share a head of keys stand as if they were so many tokens: one token has no order.
+            grouped = query.view(rows, a.num_kv_heads, -1, a.head_dim)
+            found = F.scaled_dot_product_attention(grouped, keys[:, :, :span], values[:, :, :span], attn_mask=mask)
+            return found.reshape(rows, 1, -1)
+
+        return self._logits(token_ids.unsqueeze(1), past.unsqueeze(1), attend, None)
+
+    def prefill(self, kv: Tensor, token_ids: Tensor, past: int, last: Tensor) -> Tensor:
+        """Logits `[B, vocabulary]` of token `last` `[B]` of each of `token_ids` `[B, T]`, put behind `past` tokens.
+
+        `kv` is that of B slots. More than one row is for slots that are empty; shorter rows are padded on the right.
+        """
+        a = self.architecture
+        rows, width = token_ids.shape
+        end = past + width
+        shared = a.num_heads != a.num_kv_heads
+
+        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            query, key, value = (heads.transpose(1, 2) for heads in (query, key, value))
+            keys, values = kv[layer, 0], kv[layer, 1]
+            keys[:, :, past:end] = key
+            values[:, :, past:end] = value
+            if past == 0:
+                found = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=shared)
+            else:
+                found = F.scaled_dot_product_attention(
+                    query,
+                    keys[:, :, :end],
+                    values[:, :, :end],
+                    attn_mask=causal_lower_right(width, end),
+                    enable_gqa=shared,
+                )
+            return found.transpose(1, 2).reshape(rows, width, -1)
+
+        positions = torch.arange(past, end, device=kv.device).unsqueeze(0)
+        return self._logits(token_ids, positions, attend, last)
+
+    def _logits(self, token_ids: Tensor, positions: Tensor, attend: Attend, last: Tensor | None) -> Tensor:
+        """Without `last` rows have one token."""
+        epsilon = self.architecture.norm_epsilon
+        weights = self.weights
+        dtype = weights.embedding.dtype
+        cosines, sines = self.cosines[positions], self.sines[positions]
+        hidden = F.embedding(token_ids, weights.embedding).float()
+        for index, layer in enumerate(weights.layers):
+            normed = _rms_norm(hidden, layer.input_norm, epsilon).to(dtype)
+            query, key, value = self._heads(layer, normed, cosines, sines)
+            attended = attend(index, query, key, value)
+            if last is not None and index == len(weights.layers) - 1:
+                # Logits are wanted of each row's last token: from here on nothing else is computed.
+                hidden, attended = _at(hidden, last), _at(attended, last)
+            hidden = hidden + self._product(attended, layer.output)
+            normed = _rms_norm(hidden, layer.mlp_norm, epsilon).to(dtype)
+            gate, up = self._product(normed, layer.gate_up).chunk(2, -1)
+            hidden = hidden + self._product(F.silu(gate) * up, layer.down)
+        normed = _rms_norm(hidden[:, 0], weights.norm, epsilon).to(dtype)
+        return self._product(normed, weights.head).float()
+
+    def _heads(
+        self, layer: LayerWeights, normed: Tensor, cosines: Tensor, sines: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Query and key heads, normed where the layer norms them and turned, and value heads."""
+        a = self.architecture
+        rows, width = normed.shape[:2]
+        packed = self._product(normed, layer.qkv).view(rows, width, -1, a.head_dim)
+        counts = [a.num_heads, a.num_kv_heads]
+        turned, value = torch.split(packed, [sum(counts), a.num_kv_heads], 2)
+        if layer.query_norm is not None and layer.key_norm is not None:
+            query, key = torch.split(turned.float(), counts, 2)
+            query = _rms_norm(query, layer.query_norm, a.norm_epsilon)
+            turned = torch.cat((query, _rms_norm(key, layer.key_norm, a.norm_epsilon)), 2)
+        swapped = turned.roll(a.head_dim // 2, -1)
+        query, key = torch.split(torch.addcmul(turned * cosines, swapped, sines).to(value.dtype), counts, 2)
+        return query, key, value
+
+    def _product(self, value: Tensor, linear: AnyLinear) -> Tensor:
+        if isinstance(linear, RoundedLinear):
+            return self.multiply(value, linear)
+        return F.linear(value, linear.matrix, linear.bias)
+
+
+def angles_for(architecture: Architecture, capacity: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The cosine and the sine by which each position turns a pair of a head's numbers: `[capacity, head dim / 2]`."""
+    cosines, sines = (torch.from_numpy(table).to(device) for table in rotary_tables(architecture, capacity))
+    return cosines, sines
+
+
+def unrounded_product(value: Tensor, linear: AnyLinear) -> Tensor:
+    """A product of 8 bits by that of the numbers which its levels stand for: the reference."""
+    if isinstance(linear, RoundedLinear):
+        if linear.step is not None:
+            value = (on_grid(value, linear.step, linear.matrix.dtype).float() * linear.step).to(value.dtype)
+        linear = linear.unrounded(value.dtype)
+    return F.linear(value, linear.matrix, linear.bias)
+
+
+def on_grid(value: Tensor, step: float, dtype: torch.dtype) -> Tensor:
+    """`value` in multiples of `step`, as int8 (to the nearest, ties to even) or E4M3 holds them."""
+    multiples = value.float() / step
+    if dtype == torch.int8:
+        return multiples.round_().clamp_(-128, 127).to(dtype)
+    return multiples.clamp_(-448, 448).to(dtype)
+
+
+def _rms_norm(value: Tensor, scale: Tensor, epsilon: float) -> Tensor:
+    return F.rms_norm(value, scale.shape, scale, epsilon)
+
+
+def _at(value: Tensor, last: Tensor) -> Tensor:
+    """`[B, T, n]` → `[B, 1, n]`."""
+    return value[torch.arange(len(value), device=value.device), last].unsqueeze(1)

@@ -1,0 +1,122 @@
+"""8-bit weights: in blocks for ONNX Runtime's MatMulNBits and GatherBlockQuantized, by row of a grid for TensorRT."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.errors import ModelError
+from workers.graph.eight_bit.grids import Grid
+
+BLOCK_SIZE: Final = 32
+ZERO_POINT: Final = 128
+_LARGEST: Final = 127
+# A block's largest weight stands at this level at least: below, steps are too coarse for the search to gain.
+_LOWEST_PEAK: Final = 64
+# The sum of a block's squared errors, as a share of its largest weight squared, that is float32's own rounding.
+_EXACT: Final = 1e-10
+# Weights whose scales are searched at a time: what fits a core's cache.
+_SEARCHED_WEIGHTS: Final = 262_144
+_SMALLEST_HALF: Final = np.float32(np.finfo(np.float16).tiny)
+_LARGEST_HALF: Final = np.float32(np.finfo(np.float16).max)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedMatrix:
+    """A weight is `levels[row, column] * scales[row]`: `[out, in]` of the grid's type, float32 `[out]`.
+
+    Every scale is a float16, so that the levels are the same whether products are computed in float16 or float32.
+    """
+
+    grid: Grid
+    levels: NDArray[Any]
+    scales: NDArray[np.float32]
+
+    def divided(self, rows: NDArray[np.float32]) -> "RoundedMatrix":
+        """The same levels for a matrix whose rows are divided by `rows` `[out]`, the scales rounded anew."""
+        return RoundedMatrix(self.grid, self.levels, half_scale(self.scales / rows))
+
+    def dequantized(self) -> NDArray[np.float32]:
+        """The float32 matrix that products are computed by."""
+        return self.levels.astype(np.float32) * self.scales[:, np.newaxis]
+
+
+def quantize(weight: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Round a matrix `[n, k]` to 8 bits, symmetrically, in blocks of 32 along `k`.
+
+    Of the scales by which a block's largest weight stands at level 64 to 127 the one that loses least is taken. Weights
+    that come from a coarser grid (a GGUF's 4 or 5 bits) nearly lie on such a one: they lose a third of what level 127
+    would cost. Returns the bytes `[n, k / 32, 32]`, stored with the implied zero point 128, and the scales
+    `[n, k / 32]`; a weight is `(byte - 128) * scale`. Raises `ModelError` where `k` is no multiple of 32 or a weight is
+    not finite.
+    """
+    rows, columns = weight.shape
+    if columns % BLOCK_SIZE:
+        raise ModelError(f"8-bit blocks need rows of a multiple of {BLOCK_SIZE} weights, got {columns}; use fp32")
+    blocks = weight.reshape(rows, columns // BLOCK_SIZE, BLOCK_SIZE)
+    peaks = _peaks(blocks)
+    scales = (peaks / _peak_levels(blocks, peaks)).astype(np.float32)
+    # A block of zeros, or one so small that its scale underflows, is stored as zeros.
+    inverse = np.divide(np.float32(1), scales, out=np.zeros_like(scales), where=scales > np.finfo(np.float32).tiny)
+    levels = blocks * inverse[..., np.newaxis]
+    np.rint(levels, out=levels)
+    levels += ZERO_POINT
+    return levels.astype(np.uint8), scales
+
+
+def _peak_levels(blocks: NDArray[np.float32], peaks: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The level at which the largest weight of each block `[n, blocks, 32]` stands best: `[n, blocks]`, 64 to 127."""
+    levels = np.full(peaks.shape, _LARGEST, np.float32)
+    for start in range(0, len(blocks), rows := max(1, _SEARCHED_WEIGHTS // max(1, blocks[0].size))):
+        part = slice(start, start + rows)
+        _search_levels(blocks[part], peaks[part], levels[part])
+    return levels
+
+
+def _search_levels(blocks: NDArray[np.float32], peaks: NDArray[np.float32], levels: NDArray[np.float32]) -> None:
+    """Put the best of each block's levels into `levels`, the higher one where two are as good."""
+    tiny = np.finfo(np.float32).tiny
+    units = blocks * np.divide(np.float32(1), peaks, out=np.zeros_like(peaks), where=peaks > tiny)[..., np.newaxis]
+    least = np.full(peaks.shape, np.inf, np.float32)
+    for level in range(_LARGEST, _LOWEST_PEAK - 1, -1):
+        missed = units * np.float32(level)
+        missed -= np.rint(missed)
+        error = np.einsum("...i,...i->...", missed, missed) / np.float32(level * level)
+        better = error < least
+        levels[better] = level
+        np.minimum(least, error, out=least)
+        # Weights that come from 8 bits already are on the first grid.
+        if level == _LARGEST and float(least.max(initial=0)) < _EXACT:
+            return
+
+
+def row_scales(weight: NDArray[np.float32], grid: Grid) -> NDArray[np.float32]:
+    """The step `[out]` by which each row of a matrix `[out, in]` has its largest weight at the grid's largest level.
+
+    Raises `ModelError` where a weight is not finite.
+    """
+    return half_scale(_peaks(weight) / np.float32(grid.largest))
+
+
+def half_scale(scale: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Steps as float16 holds them, rounded up, never subnormal: the largest level is not exceeded by rounding."""
+    within = np.clip(scale, _SMALLEST_HALF, _LARGEST_HALF).astype(np.float32)
+    half = within.astype(np.float16)
+    lower = half.astype(np.float32) < within
+    return np.where(lower, np.nextafter(half, np.float16(np.inf)), half).astype(np.float32)
+
+
+def quantize_rows(weight: NDArray[np.float32], grid: Grid) -> RoundedMatrix:
+    """Round a matrix `[out, in]` to a grid, one scale a row. Raises `ModelError` as `row_scales` does."""
+    scales = row_scales(weight, grid)
+    levels = grid.levels(weight / scales[:, np.newaxis])
+    return RoundedMatrix(grid, levels.astype(grid.dtype), scales)
+
+
+def _peaks(weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The largest magnitude along the last axis."""
+    peaks: NDArray[np.float32] = np.maximum(weights.max(axis=-1), -weights.min(axis=-1))
+    if not np.isfinite(peaks).all():
+        raise ModelError("the checkpoint holds weights that are not finite; fetch it again")
+    return peaks

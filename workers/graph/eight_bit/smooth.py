@@ -1,0 +1,53 @@
+"""Moves the unevenness of products' input channels from activations into weights (SmoothQuant, arXiv 2211.10438).
+
+A channel that is divided by its factor before a product is multiplied by it inside the product's matrix, so the product
+stays what it was. Nothing is added to the graph: what comes before takes the division.
+
+    q, k and v_proj      the RMS norm's weight is divided, the columns of all three are multiplied
+    gate_proj, up_proj   the RMS norm's weight is divided, the columns of both are multiplied
+    down_proj            the rows of up_proj (and its bias) are divided, the columns of down_proj are multiplied
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from workers.graph.sources.checkpoint import Checkpoint, Float32Array, Weight
+
+
+def smoothed(
+    checkpoint: Checkpoint,
+    hidden: Mapping[int, Float32Array],
+    intermediate: Mapping[int, Float32Array],
+    *,
+    attention: Mapping[int, Float32Array] = MappingProxyType({}),
+) -> Checkpoint:
+    """`checkpoint` with factors folded in, by layer: `hidden` `[hidden]` before gate and up, `intermediate`
+    `[intermediate]` before down, `attention` `[hidden]` before query, key and value. Layers that are not named stay as
+    they are; every factor is above 0."""
+    weights = dict(checkpoint.weights)
+
+    def scale(name: str, factors: Float32Array, *, rows: bool, divided: bool) -> None:
+        if name in weights:
+            weights[name] = _scaled(weights[name], np.reciprocal(factors) if divided else factors, rows=rows)
+
+    for layer, factors in attention.items():
+        scale(f"layers.{layer}.input_layernorm", factors, rows=True, divided=True)
+        for part in "qkv":
+            scale(f"layers.{layer}.self_attn.{part}_proj", factors, rows=False, divided=False)
+    for layer, factors in hidden.items():
+        scale(f"layers.{layer}.post_attention_layernorm", factors, rows=True, divided=True)
+        for part in ("gate", "up"):
+            scale(f"layers.{layer}.mlp.{part}_proj", factors, rows=False, divided=False)
+    for layer, factors in intermediate.items():
+        scale(f"layers.{layer}.mlp.up_proj", factors, rows=True, divided=True)
+        scale(f"layers.{layer}.mlp.up_proj.bias", factors, rows=True, divided=True)
+        scale(f"layers.{layer}.mlp.down_proj", factors, rows=False, divided=False)
+    return Checkpoint(architecture=checkpoint.architecture, weights=weights)
+
+
+def _scaled(weight: Weight, factors: Float32Array, *, rows: bool) -> Weight:
+    by_axis = factors[:, np.newaxis] if rows and len(weight.shape) > 1 else factors
+    read: Callable[[], Float32Array] = weight.read
+    return Weight(weight.shape, lambda: (read() * by_axis).astype(np.float32))

@@ -1,0 +1,91 @@
+"""A Llama-family decoder's weights, wherever they came from: one set of names, one layout.
+
+Canonical names follow the safetensors checkpoints, without their `model.` prefix and `.weight` suffix; a bias keeps its
+`.bias`. Matrices are `[out, in]`, float32 when read. Rows of the query and key projections are in the half-split order
+of safetensors checkpoints (rotary pairs are `(i, i + head_dim / 2)`), never interleaved as GGUF has them: keys of the
+two layouts are not interchangeable.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.errors import ModelError
+from shared.model.folder import Architecture, impossible
+
+Float32Array = NDArray[np.float32]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A tensor that is read, and dequantised, only when it is used: a model need not fit in memory as float32."""
+
+    shape: Shape
+    read: Callable[[], Float32Array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Weights by canonical name, complete and of the right shapes: construction raises `ModelError` otherwise."""
+
+    architecture: Architecture
+    weights: Mapping[str, Weight]
+
+    def __post_init__(self) -> None:
+        wrong = impossible(self.architecture)
+        if wrong is not None:
+            raise ModelError(f"the configuration's {wrong}; fetch the model again")
+        expected = expected_shapes(self.architecture)
+        missing = sorted(expected.keys() - self.weights.keys())
+        if missing:
+            raise ModelError(f"the checkpoint lacks {len(missing)} tensors, first {missing[0]!r}; fetch it again")
+        surplus = sorted(self.weights.keys() - expected.keys())
+        if surplus:
+            raise ModelError(
+                f"the checkpoint has {len(surplus)} tensors that its configuration has no use for, "
+                f"first {surplus[0]!r}; use another model"
+            )
+        for name, shape in expected.items():
+            found = self.weights[name].shape
+            if found != shape:
+                raise ModelError(f"tensor {name!r} has shape {found}, the configuration says {shape}")
+
+    def read(self, name: str) -> Float32Array:
+        """One tensor as float32, C-contiguous."""
+        return np.ascontiguousarray(self.weights[name].read(), dtype=np.float32)
+
+
+def expected_shapes(architecture: Architecture) -> dict[str, Shape]:
+    """Every canonical name and its shape."""
+    a = architecture
+    query, key_value = a.num_heads * a.head_dim, a.num_kv_heads * a.head_dim
+    layer: dict[str, Shape] = {
+        "input_layernorm": (a.hidden_size,),
+        "self_attn.q_proj": (query, a.hidden_size),
+        "self_attn.k_proj": (key_value, a.hidden_size),
+        "self_attn.v_proj": (key_value, a.hidden_size),
+        "self_attn.o_proj": (a.hidden_size, query),
+        "post_attention_layernorm": (a.hidden_size,),
+        "mlp.gate_proj": (a.intermediate_size, a.hidden_size),
+        "mlp.up_proj": (a.intermediate_size, a.hidden_size),
+        "mlp.down_proj": (a.hidden_size, a.intermediate_size),
+    }
+    if a.qkv_bias:
+        layer |= {"self_attn.q_proj.bias": (query,)}
+        layer |= {f"self_attn.{part}_proj.bias": (key_value,) for part in "kv"}
+    if a.output_bias:
+        layer["self_attn.o_proj.bias"] = (a.hidden_size,)
+    if a.mlp_bias:
+        layer |= {f"mlp.{part}_proj.bias": (a.intermediate_size,) for part in ("gate", "up")}
+        layer["mlp.down_proj.bias"] = (a.hidden_size,)
+    if a.query_key_norm:
+        layer |= {f"self_attn.{part}_norm": (a.head_dim,) for part in "qk"}
+    shapes: dict[str, Shape] = {"embed_tokens": (a.vocab_size, a.hidden_size), "norm": (a.hidden_size,)}
+    if not a.tied_embedding:
+        shapes["lm_head"] = (a.vocab_size, a.hidden_size)
+    for index in range(a.num_layers):
+        shapes |= {f"layers.{index}.{name}": shape for name, shape in layer.items()}
+    return shapes

@@ -1,0 +1,128 @@
+"""Reads a GGUF file (llama.cpp's format) as a `Checkpoint`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import numpy as np
+
+from shared.errors import ModelError
+from shared.model.folder import Architecture
+from workers.graph.sources.checkpoint import Checkpoint, Float32Array, Weight
+from workers.graph.sources.gguf_header import check_header
+
+_T = TypeVar("_T")
+
+_INSTEAD: Final = "use the model's safetensors folder"
+# The form in which llama.cpp's converter writes Llama 3's scaling.
+_SCALED_FREQUENCIES: Final = "rope_freqs.weight"
+_TENSORS: Final = {"token_embd.weight": "embed_tokens", "output_norm.weight": "norm", "output.weight": "lm_head"}
+_LAYER_TENSORS: Final = {
+    "attn_norm.weight": "input_layernorm",
+    "attn_q.weight": "self_attn.q_proj",
+    "attn_k.weight": "self_attn.k_proj",
+    "attn_v.weight": "self_attn.v_proj",
+    "attn_output.weight": "self_attn.o_proj",
+    "ffn_norm.weight": "post_attention_layernorm",
+    "ffn_gate.weight": "mlp.gate_proj",
+    "ffn_up.weight": "mlp.up_proj",
+    "ffn_down.weight": "mlp.down_proj",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GgufSource:
+    """An open GGUF file: its metadata by key, its tensors mapped into memory."""
+
+    path: Path
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Parse the header. Raises `ModelError` where the file is missing, damaged or cut off."""
+        import gguf
+
+        try:
+            check_header(path)
+            reader = gguf.GGUFReader(path)
+            metadata = {key: field.contents() for key, field in reader.fields.items()}
+        except OSError as error:
+            raise ModelError(f"cannot read {path} ({error.strerror}); give the path of a GGUF file") from error
+        # A damaged header shows as whatever the reader stumbles over first.
+        except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError) as error:
+            raise ModelError(f"{path} is no whole GGUF file ({error}); fetch it again") from error
+        return cls(path, metadata, {tensor.name: tensor for tensor in reader.tensors})
+
+    @property
+    def architecture(self) -> Architecture:
+        family = self.field("general.architecture", str)
+        if family != "llama":
+            raise ModelError(f"architecture {family!r} of {self.path.name} is not supported; {_INSTEAD}")
+        scaling = self.metadata.get("llama.rope.scaling.type", "none")
+        if _SCALED_FREQUENCIES in self.tensors:
+            scaling = "llama3"
+        if scaling != "none":
+            raise ModelError(f"rotary scaling {scaling!r} of {self.path.name} is not supported; {_INSTEAD}")
+        num_heads = self.field("llama.attention.head_count", int)
+        hidden_size = self.field("llama.embedding_length", int)
+        head_dim = int(self.metadata.get("llama.attention.key_length", hidden_size // num_heads))
+        if int(self.metadata.get("llama.rope.dimension_count", head_dim)) != head_dim:
+            raise ModelError(f"{self.path.name} rotates a part of each head only, which is not supported")
+        return Architecture(
+            num_layers=self.field("llama.block_count", int),
+            num_heads=num_heads,
+            num_kv_heads=int(self.metadata.get("llama.attention.head_count_kv", num_heads)),
+            head_dim=head_dim,
+            hidden_size=hidden_size,
+            intermediate_size=self.field("llama.feed_forward_length", int),
+            vocab_size=len(self.field("tokenizer.ggml.tokens", list)),
+            max_positions=self.field("llama.context_length", int),
+            rope_theta=float(self.metadata.get("llama.rope.freq_base", 10_000.0)),
+            norm_epsilon=self.field("llama.attention.layer_norm_rms_epsilon", float),
+            tied_embedding="output.weight" not in self.tensors,
+        )
+
+    def checkpoint(self) -> Checkpoint:
+        """The weights under their canonical names. Raises `ModelError` as `Checkpoint` does."""
+        architecture = self.architecture
+        heads = {"self_attn.q_proj": architecture.num_heads, "self_attn.k_proj": architecture.num_kv_heads}
+        weights = {}
+        for name, tensor in self.tensors.items():
+            canonical = _canonical(name)
+            read: Callable[[], Float32Array] = partial(_dequantize, tensor)
+            interleaved_heads = heads.get(canonical.split(".", 2)[-1])
+            if interleaved_heads is not None:
+                read = partial(_half_split, read, interleaved_heads)
+            weights[canonical] = Weight(tuple(int(size) for size in reversed(tensor.shape)), read)
+        return Checkpoint(architecture=architecture, weights=weights)
+
+    def field(self, key: str, kind: type[_T]) -> _T:
+        """The metadata value `key`. Raises `ModelError` where it is missing or of another type."""
+        value = self.metadata.get(key)
+        if not isinstance(value, kind):
+            raise ModelError(f"{self.path.name} has no {kind.__name__} {key!r}; use another GGUF file")
+        return value
+
+
+def _canonical(name: str) -> str:
+    if not name.startswith("blk."):
+        return _TENSORS.get(name, name)
+    _, index, rest = name.split(".", 2)
+    return f"layers.{index}.{_LAYER_TENSORS.get(rest, rest)}"
+
+
+def _dequantize(tensor: Any) -> Float32Array:
+    import gguf
+
+    weight: Float32Array = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32, copy=False)
+    return weight
+
+
+def _half_split(read: Callable[[], Float32Array], heads: int) -> Float32Array:
+    """Rows of each head from llama.cpp's order (0, d/2, 1, d/2+1, …) back to (0, 1, 2, …)."""
+    weight = read()
+    pairs = weight.reshape(heads, weight.shape[0] // heads // 2, 2, weight.shape[1])
+    return pairs.swapaxes(1, 2).reshape(weight.shape)

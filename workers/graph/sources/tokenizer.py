@@ -1,0 +1,40 @@
+"""The vocabulary inside a GGUF file as a `tokenizer.json`."""
+
+from typing import Final
+
+from shared.errors import ModelError
+from shared.model.tokenizer import bpe_definition
+from workers.graph.sources.gguf import GgufSource
+
+# llama.cpp's token types.
+_CONTROL: Final = 3
+_USER_DEFINED: Final = 4
+
+# llama.cpp's name of the pre-tokenizer → whether digits are split one by one. transformers' own GGUF import drops
+# that step for SmolLM2 and so gives other ids for numbers; llama.cpp's /tokenize agrees with what is written here.
+_SPLIT_DIGITS: Final = {"smollm": True, "gpt-2": False}
+
+
+def tokenizer_definition(source: GgufSource) -> bytes:
+    """The content of `tokenizer.json`. Raises `ModelError` for a vocabulary that is not byte-level BPE."""
+    model = source.field("tokenizer.ggml.model", str)
+    splitting = source.field("tokenizer.ggml.pre", str)
+    if model != "gpt2" or splitting not in _SPLIT_DIGITS:
+        raise ModelError(
+            f"tokenizer {model}/{splitting} of {source.path.name} is not supported; "
+            f"use a model with gpt2/{' or gpt2/'.join(_SPLIT_DIGITS)}, or its safetensors folder"
+        )
+    types = source.field("tokenizer.ggml.token_type", list)
+    merges = source.field("tokenizer.ggml.merges", list)
+    return bpe_definition(
+        source.field("tokenizer.ggml.tokens", list),
+        merges=[_pair(merge) for merge in merges],
+        special_ids=[token_id for token_id, kind in enumerate(types) if kind == _CONTROL],
+        added_ids=[token_id for token_id, kind in enumerate(types) if kind == _USER_DEFINED],
+        split_digits=_SPLIT_DIGITS[splitting],
+    )
+
+
+def _pair(merge: str) -> tuple[str, str]:
+    left, _, right = merge.partition(" ")
+    return left, right

@@ -1,0 +1,61 @@
+"""What is said of requests after they were asked, from `chat.cancels`: of those that this worker may have, and of no
+others."""
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from shared.errors import ProtocolError
+from shared.kafka import PartitionReader, Record, read_on
+from shared.process.clock import now_unix_ms, wire_unix_ms
+from shared.records.deliveries import Partition
+from shared.telemetry import metrics
+from shared.telemetry.faults import contained
+from shared.wire.codec import decode_notice
+from shared.wire.messages import Adopt, Cancel, Notice
+from shared.wire.topic_layout import cancel_partitions
+from workers.request.recent_cancels import REMEMBERED_MS, RecentCancels
+
+# Clocks that differ by less lose nothing.
+_SKEW_MS: Final = 30_000.0
+
+
+async def read_cancels(
+    reader: PartitionReader,
+    *,
+    partitions: Callable[[], Collection[Partition] | None],
+    answered: Callable[[], Collection[Partition]],
+    cancel: Callable[[Cancel], bool],
+    cancelled: RecentCancels,
+    adopt: Callable[[Adopt], None],
+) -> None:
+    """Read those of the request `partitions` that this worker has, and of those whose requests are `answered` here,
+    whoever has them by now: who was given one begins its answers anew, and here they are written on. Of new ones also
+    those of the last two minutes, which another has read until now. None: a rebalance goes on, and what was read before
+    is read on."""
+
+    async def read() -> list[Record]:
+        if (held := partitions()) is not None:
+            wanted = cancel_partitions((number for _, number in {*held, *answered()}), reader.num_partitions)
+            await reader.follow(wanted, since_unix_ms=int(wire_unix_ms() - REMEMBERED_MS - _SKEW_MS))
+        return await reader.read()
+
+    def take(records: list[Record]) -> None:
+        for record in records:
+            with contained("record", offset=record.offset):
+                told = _notice(record)
+                if isinstance(told, Adopt):
+                    adopt(told)
+                elif told is not None and not cancel(told):  # one that is not here, or not here yet
+                    metrics.cancels_forgotten.inc(cancelled.add(told, now_unix_ms()))
+        metrics.cancels_remembered.set(len(cancelled))
+
+    await read_on("kafka cancels", read, take)
+
+
+def _notice(record: Record) -> Notice | None:
+    """None for what is no such thing: it is counted."""
+    try:
+        return decode_notice(record.value)
+    except ProtocolError:
+        metrics.records_ignored.labels("cancel").inc()
+        return None

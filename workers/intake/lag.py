@@ -1,0 +1,24 @@
+"""How far behind its topics a worker is."""
+
+import asyncio
+from typing import Final
+
+from shared.errors import BrokerUnavailable
+from shared.kafka import GroupReader
+from shared.telemetry import metrics
+from shared.wire.messages import Bucket
+from shared.wire.topics import BUCKETS, TopicNames
+
+_INTERVAL_S: Final = 5.0
+
+
+async def watch_lag(reader: GroupReader, topics: TopicNames) -> None:
+    """Until cancelled. While the broker is away the last number stands."""
+    buckets: dict[str, Bucket] = {topics.requests(bucket): bucket for bucket in BUCKETS}
+    while True:
+        try:
+            for topic, records in (await reader.lag()).items():
+                metrics.consumer_lag.labels(buckets[topic]).set(records)
+        except BrokerUnavailable:
+            pass
+        await asyncio.sleep(_INTERVAL_S)

@@ -1,0 +1,62 @@
+"""Which requests of those read are begun, and which topics rest meanwhile: pure.
+
+What is read is parked, and begun (prepared, then waiting for a slot) while fewer than `max_waiting` are. A bucket's
+reserve is its own; the rest of the room is lent to whoever has need of it. The bucket with the fewest waiting comes
+first, so two floods share what there is and a flood of one bucket never keeps another's requests out (max-min
+fairness: Bertsekas and Gallager, Data Networks, 6.5.2).
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Generic, TypeVar
+
+from shared.wire.messages import Bucket
+
+T = TypeVar("T")
+
+_RESERVE_SHARE: Final = 8  # of `max_waiting`, for each bucket
+
+
+class Lookahead(Generic[T]):
+    """Requests read and not yet begun, by bucket, each in the order it was read."""
+
+    def __init__(self, buckets: Sequence[Bucket], *, max_waiting: int) -> None:
+        self.buckets = tuple(buckets)
+        self.max_waiting = max_waiting
+        # With less room than buckets nothing can be reserved.
+        self.reserve = min(max(1, max_waiting // _RESERVE_SHARE), max_waiting // len(self.buckets))
+        self._parked: dict[Bucket, deque[T]] = {bucket: deque() for bucket in self.buckets}
+        self._resting: set[Bucket] = set()
+
+    @property
+    def num_parked(self) -> int:
+        return sum([len(parked) for parked in self._parked.values()])
+
+    def park(self, bucket: Bucket, request: T) -> None:
+        self._parked[bucket].append(request)
+
+    def next(self, waiting: Mapping[Bucket, int]) -> tuple[Bucket, T] | None:
+        """The request to be begun now, where one may be; `waiting` counts those begun and without a slot."""
+        ready = [bucket for bucket, parked in self._parked.items() if parked and self._may_begin(bucket, waiting)]
+        if not ready:
+            return None
+        bucket = min(ready, key=waiting.__getitem__)
+        return bucket, self._parked[bucket].popleft()
+
+    def _may_begin(self, bucket: Bucket, waiting: Mapping[Bucket, int]) -> bool:
+        kept_for_others = sum([max(0, self.reserve - waiting[other]) for other in self.buckets if other != bucket])
+        return sum(waiting.values()) + kept_for_others < self.max_waiting
+
+    def resting(self) -> frozenset[Bucket]:
+        """The buckets that nothing more is read of: from `max_waiting` parked until half of that is."""
+        for bucket, parked in self._parked.items():
+            if len(parked) >= self.max_waiting:
+                self._resting.add(bucket)
+            elif len(parked) <= self.max_waiting // 2:
+                self._resting.discard(bucket)
+        return frozenset(self._resting)
+
+    def drop(self, unwanted: Callable[[T], bool]) -> None:
+        """Forget parked requests: they will be read again, here or elsewhere."""
+        for bucket, parked in self._parked.items():
+            self._parked[bucket] = deque(request for request in parked if not unwanted(request))

@@ -1,0 +1,181 @@
+"""From a request to a job: what was said before, which FAQ entries fit, who answers, the prompt, the sequence."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from shared.conversation.history import History
+from shared.conversation.session_key import SessionKey
+from shared.conversation.turn import Turn
+from shared.errors import ProtocolError
+from shared.faq import detect_language
+from shared.faq.answer_policy import SHOWN, AnswerPolicy, Courtesy, Decision, Ground, Quote, Unsure
+from shared.faq.fallback import choose_fallback
+from shared.faq.live import LiveFaq
+from shared.model.tokenizer import Tokenizer
+from shared.process import clock
+from shared.records.requests import Order
+from shared.settings import WorkerSettings
+from shared.wire.messages import BY_MODEL, Bucket, Grounding, ReplyDone
+from shared.wire.topics import BucketEdges
+from workers.answer.guard import FactGuard
+from workers.answer.stream import Answer
+from workers.engine import Sampling
+from workers.kv.cache import KvCache
+from workers.prompt.conversation import Prompt, PromptBuilder
+from workers.prompt.encoded_turns import TurnEncoder
+from workers.request.job import Job
+from workers.request.recent_answers import answered_by, is_of
+from workers.schedule.prefixes import common_length
+from workers.schedule.sequence import Sequence as TokenSequence
+
+# Shorter texts are encoded in less time than a thread takes to be asked (about 50 µs).
+_INLINE_CHARS = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparer:
+    settings: WorkerSettings
+    tokenizer: Tokenizer
+    prompts: PromptBuilder
+    faq: LiveFaq
+    policy: AnswerPolicy
+    guarded: bool
+    min_score: float
+    history: History
+    max_length: int
+    edges: BucketEdges
+    kv: KvCache | None
+    standing: Callable[[SessionKey], Sequence[int]]
+
+    async def prepare(self, order: Order, now_unix_ms: float) -> Job | ReplyDone:
+        """The answer itself where the history has it. Raises `ProtocolError` for a request that cannot be served."""
+        request = order.request
+        session = SessionKey(order.tenant, request.session_id)
+        # Before the turns are read: they may be erased until they are encoded.
+        encode_turn = self.prompts.encoded_turns.of(session)
+        turns = await self.history.turns(
+            order.tenant,
+            request.session_id,
+            limit=self.settings.history_turns,
+            before_unix_ms=order.created_unix_ms,
+            request_id=request.id,
+            generation=request.generation or 0,
+        )
+        for turn in turns:
+            if (done := answered_by(turn, order, now_unix_ms + order.clock_ms)) is not None:
+                return done
+        turns = _said_before(turns, order, limit=self.settings.history_turns)
+        vector = await self.faq.vector_of(request.input)
+        most = max(self.settings.grounding_entries, SHOWN)
+        found = self.faq.index.find(request.input, k=most, previous=turns, vector=vector)
+        decision = self.policy.decide(request.input, found.hits, found.parts)
+        if len(request.input) + sum([_chars_to_encode(turn) for turn in turns]) <= _INLINE_CHARS:
+            bucket, prompt = self._compose(order, decision, turns, encode_turn)
+        else:
+            bucket, prompt = await asyncio.to_thread(self._compose, order, decision, turns, encode_turn)
+        decided = prompt is None
+        prompt = prompt or Prompt(ids=[], shared_tokens=0)
+        instead = self.policy.said(_without_the_model(decision, request.input))
+        sequence = TokenSequence(
+            request_id=request.id,
+            prompt_ids=prompt.ids,
+            max_output_tokens=min(order.max_output_tokens, self.max_length - len(prompt.ids)),
+            sampling=Sampling(temperature=order.temperature, top_p=order.top_p, seed=order.seed),
+            deadline=order.deadline,
+            arrived_unix_ms=now_unix_ms,
+            bucket=bucket,
+            tenant=order.tenant,
+            session_id=request.session_id,
+            shared_tokens=prompt.shared_tokens,
+            generation=order.generation,
+        )
+        kv_unix_ms: tuple[float, float] | None = None
+        if self.kv is not None and not decided:
+            begun = clock.now_unix_ms()
+            standing = common_length(prompt.ids, self.standing(session))
+            await self.kv.restore(sequence, first=not turns, standing=standing)
+            kv_unix_ms = begun, clock.now_unix_ms()
+        return Job(
+            order=order,
+            bucket=bucket,
+            sequence=sequence,
+            answer=Answer(
+                request_id=request.id,
+                session_id=request.session_id,
+                attempt=int(now_unix_ms + order.clock_ms),
+                token_bytes=self.tokenizer.token_bytes,
+                stops=request.stop,
+                guard=self._guard(request.input, prompt, turns) if self.guarded and not decided else None,
+            ),
+            prompt=prompt,
+            fallback=instead if decided else choose_fallback(request.input, found.hits, min_score=self.min_score),
+            decided=decided,
+            instead=instead,
+            kv_unix_ms=kv_unix_ms,
+            ready_unix_ms=clock.now_unix_ms(),
+        )
+
+    @staticmethod
+    def _guard(question: str, prompt: Prompt, turns: Sequence[Turn]) -> FactGuard:
+        """What the answer may name: what stands in its entries, which are quoted, or in earlier ones and what was said
+        until now, which are not."""
+        earlier = [text for turn in turns for entry in turn.grounding for text in (entry.question, entry.answer)]
+        said = [text for turn in turns for text in (turn.user, *_shops_words(turn))]
+        return FactGuard(prompt.grounding, (question, *earlier, *said))
+
+    def _compose(
+        self, order: Order, decision: Decision, turns: Sequence[Turn], encode_turn: TurnEncoder
+    ) -> tuple[Bucket, Prompt | None]:
+        """The bucket that the input belongs to; and the prompt, none where the model is not asked."""
+        question = order.request.input
+        if len(question) > self.max_length * _MAX_CHARS_PER_TOKEN:
+            raise ProtocolError("input_too_long", f"an input of {len(question)} characters does not fit", param="input")
+        bucket = self.edges.bucket_of_text(question, self.tokenizer.count)
+        if not isinstance(decision, Ground):
+            return bucket, None
+        prompt = self._prompt(order, decision.grounding, turns, encode_turn)
+        # Without room for any of its entries the model would answer from nothing.
+        return bucket, prompt if prompt.grounding or not self.policy.grounded else None
+
+    def _prompt(
+        self, order: Order, entries: tuple[Grounding, ...], turns: Sequence[Turn], encode_turn: TurnEncoder
+    ) -> Prompt:
+        # An answer may be shorter than asked where the conversation is long, never shorter than a quarter of the slot.
+        reserved = min(order.max_output_tokens, self.max_length // 4)
+        return self.prompts.build(
+            turns=turns,
+            grounding=entries,
+            question=order.request.input,
+            max_tokens=self.max_length - reserved,
+            encode_turn=encode_turn,
+        )
+
+
+def _without_the_model(decision: Decision, question: str) -> Quote | Courtesy | Unsure:
+    """What is left to say where the model is not asked, or says nothing that can be shown."""
+    if not isinstance(decision, Ground):
+        return decision
+    language = detect_language(question)
+    return Quote(decision.entries[:1], language) if decision.entries else Unsure(language)
+
+
+def _said_before(turns: Sequence[Turn], order: Order, *, limit: int) -> list[Turn]:
+    """The last turns before this question. Under its id there may be one that is no answer: its own, that was cancelled
+    and does not stand in its own prompt; or another question's, that does where it was asked before."""
+    before = [turn for turn in turns if turn.asked_unix_ms < order.created_unix_ms and not is_of(turn, order)]
+    return before[max(0, len(before) - limit) :]
+
+
+def _shops_words(turn: Turn) -> tuple[str, ...]:
+    """What the shop has said in a turn, not the model."""
+    return () if turn.source in BY_MODEL else (turn.assistant,)
+
+
+def _chars_to_encode(turn: Turn) -> int:
+    """An answer whose tokens are known is only looked up."""
+    return len(turn.user) + (0 if turn.output_ids else len(turn.assistant))
+
+
+# No text is shorter in tokens than this: it spares the tokenizer what cannot fit anyhow.
+_MAX_CHARS_PER_TOKEN = 64

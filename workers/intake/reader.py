@@ -1,0 +1,316 @@
+"""From topics to jobs: reads ahead a bounded number of requests.
+
+A record that cannot be decoded or served goes to the dead letters, with its reason; whoever asked is told so, where it
+can be made out who that is; the next one is served. One whose deadline has passed by its headers alone is answered, or
+passed over, without being decoded: it takes no room.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from shared.conversation.session_key import SessionKey
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import GroupReader, Outage, Record
+from shared.process.clock import correction_ms, now_unix_ms, wire_unix_ms
+from shared.records.commits import Commits
+from shared.records.dead_letters import DeadLetters, origin_of, own_fault, poison
+from shared.records.deliveries import MOST, Partition
+from shared.records.offsets import OffsetTracker
+from shared.records.requests import Defaults, Order, asker_of, open_request, settle
+from shared.telemetry import metrics
+from shared.telemetry.faults import caught, contained
+from shared.telemetry.logs import get_logger
+from shared.wire.failed_ends import detail_of, failed_end
+from shared.wire.messages import Bucket, ChatRequest, Erase, ReplyDone
+from shared.wire.topics import BUCKETS, CE_SOURCE, TopicNames
+from workers.intake.lookahead import Lookahead
+from workers.intake.prepare import Preparer
+from workers.intake.skew import SkewWatch, skew_ms
+from workers.intake.triage import Fate, Late, Triage, deadline_in
+from workers.request.job import Job, target_of
+from workers.request.recent_cancels import RecentCancels
+from workers.schedule.sequence import Phase
+from workers.serving.worker import Worker
+
+_READ_MS = 200
+_RETRY_S = 0.2
+# While something is parked or not yet acknowledged, room may come at any moment.
+_POLL_MS = 10
+# One read holds the event loop for about 5 µs a record.
+_READ_RECORDS = 1_000
+_MAX_OPEN = 10_000
+# So many dead letters are waited for beside what is served; each beyond them takes the room of a request.
+_MOST_ASIDE = 100
+
+log = get_logger()
+
+
+@dataclass(slots=True, kw_only=True)
+class Intake:
+    """Fills the worker's look-ahead and no more."""
+
+    reader: GroupReader
+    letters: DeadLetters
+    topics: TopicNames
+    preparer: Preparer
+    defaults: Defaults
+    offsets: OffsetTracker
+    commits: Commits
+    worker: Worker
+    cancelled: RecentCancels
+    _buckets: dict[str, Bucket] = field(init=False)
+    _lookahead: Lookahead[Record] = field(init=False)
+    _triage: Triage = field(init=False)
+    _clocks: SkewWatch = field(default_factory=SkewWatch)
+    _preparing: dict[asyncio.Task[None], Bucket] = field(default_factory=dict)
+    _aside: set[asyncio.Task[None]] = field(default_factory=set)
+    _begun: dict[Bucket, list[Job]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        named = {self.topics.requests(bucket): bucket for bucket in BUCKETS}
+        self._buckets = {topic: bucket for topic, bucket in named.items() if topic in self.reader.topics}
+        self._lookahead = Lookahead(list(self._buckets.values()), max_waiting=self.worker.max_waiting)
+        self._triage = Triage(self.topics.replies, self.defaults.reply_topics)
+        self._begun = {bucket: [] for bucket in self._lookahead.buckets}
+
+    async def run(self) -> None:
+        outage = Outage("kafka requests")
+        while True:
+            self._begin_what_fits()
+            self._rest()
+            if self.offsets.num_open >= _MAX_OPEN:
+                await asyncio.sleep(_POLL_MS / 1_000)
+                continue
+            try:
+                timeout_ms = _POLL_MS if self._lookahead.num_parked else _READ_MS
+                records = await self.reader.read(timeout_ms=timeout_ms, max_records=_READ_RECORDS)
+            except BrokerUnavailable as error:
+                outage.still(str(error), time.monotonic())
+                await asyncio.sleep(_RETRY_S)
+                continue
+            self._forget_revoked()
+            self._sort(records)
+            if len(records) == _READ_RECORDS:
+                await asyncio.sleep(0)  # a read of what has been fetched already lets nobody else in
+
+    def _rest(self) -> None:
+        """Back-pressure: the partitions of a bucket rest while enough of it is parked."""
+        resting = self._lookahead.resting()
+        self.reader.rest({topic for topic, bucket in self._buckets.items() if bucket in resting})
+        metrics.partitions_paused.set(bool(resting))
+
+    def _forget_revoked(self) -> None:
+        """What a rebalance took is read again from what was committed, here or elsewhere."""
+        revoked = set(self.reader.take_revoked())
+        if revoked:
+            self._lookahead.drop(lambda record: (record.topic, record.partition) in revoked)
+        self.offsets.lose(self.reader.take_lost())
+
+    # --- by the headers
+
+    def _sort(self, records: list[Record]) -> None:
+        """Pass over what is too late, and what was read before and is done or under way; park the rest."""
+        now, skipped = wire_unix_ms(), 0
+        for record in records:
+            try:
+                skipped += self._sort_one(record, now)
+            except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
+                self.offsets.begin((record.topic, record.partition), record.offset)
+                self._begin(record, self._fail(record, error))
+        if skipped:
+            metrics.skipped.inc(skipped)
+            log.info("expired_skipped", records=skipped)
+
+    def _sort_one(self, record: Record, now: float) -> bool:
+        """Whether it is passed over."""
+        fate = self._triage.fate(record.headers, record.key, now)
+        partition = (record.topic, record.partition)
+        if fate is Fate.SKIP:
+            self.offsets.skip(partition, record.offset)
+        elif not self.offsets.begin(partition, record.offset):
+            return False
+        elif isinstance(fate, Late):
+            self._answer_unread(fate, (partition, record.offset))
+        else:
+            self._lookahead.park(self._buckets[record.topic], record)
+        if fate is not Fate.OPEN:
+            with contained("record", origin=origin_of(record)):
+                self._check_deadline(record, now)
+        return fate is Fate.SKIP
+
+    def _answer_unread(self, late: Late, origin: tuple[Partition, int]) -> None:
+        self.offsets.take(*origin)
+        if self.worker.answer_unread((late.topic, late.partition), late.done, origin):
+            metrics.served.labels(late.done.status, late.done.reason).inc()
+            metrics.infer.labels(late.done.status).inc()
+            metrics.outcomes.labels("missed").inc()
+
+    def _check_deadline(self, record: Record, now: float) -> None:
+        """One that was past when the broker took it in speaks against its producer's clock; a later one says nothing
+        of when it was written."""
+        deadline = deadline_in(record.headers)
+        if deadline is not None and record.arrived_unix_ms is not None and deadline < record.arrived_unix_ms:
+            self._check_clock(record, deadline, now)
+
+    def _check_clock(self, record: Record, told_unix_ms: int, now: float) -> None:
+        report = self._clocks.notice(
+            skew_ms(told_unix_ms, now, record.arrived_unix_ms),
+            now,
+            arrived_unix_ms=record.arrived_unix_ms,
+            source=record.headers.get(CE_SOURCE, b""),
+        )
+        if report is not None:
+            metrics.clock_skewed.inc(report.records)
+            log.warning(
+                "clock_skew",
+                records=report.records,
+                widest_ms=round(report.widest_ms),
+                source=record.headers.get(CE_SOURCE, b"").decode("utf-8", "replace"),
+                action="deadlines are kept as docs/deadlines.md says; synchronise the clocks of producers and workers",
+            )
+
+    # --- those that are served
+
+    def _begin_what_fits(self) -> None:
+        if not self._lookahead.num_parked:
+            return
+        waiting = self._waiting()
+        while (found := self._lookahead.next(waiting)) is not None:
+            bucket, record = found
+            try:
+                waiting[bucket] += self._begin_one(record)
+            except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
+                self._begin(record, self._fail(record, error))
+
+    def _begin_one(self, record: Record) -> bool:
+        """Whether it is served; by now it may be too late for it."""
+        origin = ((record.topic, record.partition), record.offset)
+        fate = self._triage.fate(record.headers, record.key, wire_unix_ms())
+        if fate is Fate.SKIP:
+            self.offsets.done(*origin)
+        elif isinstance(fate, Late):
+            self._answer_unread(fate, origin)
+        else:
+            self._begin(record, self._prepare(record, origin))
+            return True
+        return False
+
+    def _begin(self, record: Record, work: Coroutine[object, object, None]) -> None:
+        self.offsets.take((record.topic, record.partition), record.offset)
+        task = asyncio.create_task(work, name=origin_of(record))
+        self._preparing[task] = self._buckets[record.topic]
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._preparing.pop(task, None)
+        self._aside.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            caught("record", error, origin=task.get_name())
+
+    def _waiting(self) -> dict[Bucket, int]:
+        """By bucket: requests being prepared, and those without a slot; the engine's thread gives them one."""
+        waiting = dict.fromkeys(self._lookahead.buckets, 0)
+        for bucket in self._preparing.values():
+            waiting[bucket] += 1
+        for bucket, jobs in self._begun.items():
+            self._begun[bucket] = [job for job in jobs if job.sequence.phase is Phase.WAITING]
+            waiting[bucket] += len(self._begun[bucket])
+        return waiting
+
+    async def _prepare(self, record: Record, origin: tuple[Partition, int]) -> None:
+        """Make a job of a record. Whatever is wrong with it, the records after it are served and committed."""
+        request: ChatRequest | None = None
+        try:
+            number = await self.commits.begin(*origin)
+            if number is None:
+                return
+            if number <= MOST + 1:  # once more, to see whom to tell; if that ends a process too, never again
+                request = open_request(record.value, record.headers, unreadable=record.unreadable)
+            if request is None or number > MOST:
+                await self._set_aside(record, poison(), request)
+            else:
+                await self._accept(request, record, origin)
+        except ProtocolError as error:
+            await self._set_aside(record, error, request)
+        except Exception as error:  # noqa: BLE001 - counted and logged; this record is set aside
+            await self._fail(record, error, request)
+
+    async def _fail(self, record: Record, error: Exception, request: ChatRequest | None = None) -> None:
+        """After a fault of our own. One that was not opened by then is opened to see whom to tell."""
+        caught("record", error, origin=origin_of(record))
+        if request is None:
+            with contained("record", origin=origin_of(record)), suppress(ProtocolError):
+                request = open_request(record.value, record.headers, unreadable=record.unreadable)
+        await self._set_aside(record, own_fault(error), request)
+
+    async def _set_aside(self, record: Record, error: ProtocolError, request: ChatRequest | None) -> None:
+        """Tell who asked, at once, and keep the record as a dead letter. It is done when both stand."""
+        told: asyncio.Future[None] | None = None
+        with contained("record", origin=origin_of(record)):  # who cannot be told has a dead letter all the same
+            told = None if request is None else self._refuse(request, error)
+        task = asyncio.current_task()
+        if task in self._preparing and len(self._aside) < _MOST_ASIDE:  # what waits for Kafka here takes no room
+            del self._preparing[task]
+            self._aside.add(task)
+        self.offsets.deliveries.survived((record.topic, record.partition), record.offset)
+        await self.letters.put(record, error)
+        if told is not None:
+            await told
+        self.offsets.done((record.topic, record.partition), record.offset)
+
+    def _refuse(self, request: ChatRequest, error: ProtocolError) -> "asyncio.Future[None] | None":
+        """None where nobody can be told."""
+        asker = asker_of(request, self.defaults)
+        if asker is None:
+            return None
+        end = failed_end(request.id, request.session_id, detail_of(error), attempt=int(wire_unix_ms()))
+        return self.worker.refuse(asker, end)
+
+    async def _accept(self, request: ChatRequest, record: Record, origin: tuple[Partition, int]) -> None:
+        """Raises `ProtocolError`."""
+        now, clock_ms = now_unix_ms(), correction_ms()
+        order = settle(request, self.defaults, now + clock_ms).by_a_clock_behind(clock_ms)
+        if await self._repeated(order, origin):
+            return
+        job = await self.preparer.prepare(order, now)
+        if request.created_unix_ms is not None:
+            self._check_clock(record, request.created_unix_ms, now + clock_ms)
+        if await self._repeated(order, origin):
+            return
+        if isinstance(job, ReplyDone):
+            self.worker.answer_unread(target_of(order), job, origin)
+            return
+        bucket = self._buckets[record.topic]
+        if bucket != job.bucket:
+            metrics.wrong_bucket.inc()
+        job.origins.append(origin)
+        if not job.decided:
+            self._begun[bucket].append(job)
+        self.worker.accept(job, cancelled=self.cancelled.take(request, now_unix_ms()))
+
+    def erase(self, erase: Erase) -> None:
+        """A conversation was erased: nothing that this process holds of its earlier generations is used again."""
+        session = SessionKey(erase.tenant, erase.session_id)
+        self.worker.erase(session, erase.generation)
+        self.preparer.prompts.encoded_turns.forget(session)
+
+    async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
+        """Whether it is answered together with the same request asked before. An answer that has nothing for it is let
+        out first, within the time that this one has: without Kafka it does not leave. Raises `ProtocolError`."""
+        while self.worker.leaving(order.request.id, origin):
+            if order.deadline.expired(now_unix_ms(), started=False):
+                break
+            await asyncio.sleep(_POLL_MS / 1_000)
+        return self.worker.repeated(order, origin)
+
+    async def finish(self, limit_s: float) -> None:
+        """Hand over what has been begun, within a limit: what cannot be served is set aside, and without a broker that
+        would take for ever. What is parked or cut off is not committed: another worker reads it."""
+        if tasks := {*self._preparing, *self._aside}:
+            _, pending = await asyncio.wait(tasks, timeout=limit_s)
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)

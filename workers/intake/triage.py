@@ -1,0 +1,88 @@
+"""What becomes of a record whose deadline has passed, by its headers alone: pure.
+
+A gateway that asked has answered by itself: its timer stands behind every request it holds, and gives the FAQ's answer
+or cuts the model's at the deadline, whatever the workers do. If it died its clients lost their sockets, and whoever
+asks again is a new request. So `ANSWERED_MS` after the deadline nobody waits for a gateway's record any more, and it is
+passed over; until then its terminal event is written, for a gateway whose timer is late. Any other producer's record
+gets its terminal event, however late.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from shared.wire.deadline import parse_unix_ms, reads_as_seconds
+from shared.wire.messages import ReplyDone, Timings, Usage
+from shared.wire.topics import CE_ID, DEADLINE, REPLY_PARTITION, REPLY_TOPIC, reply_topic_allowed
+
+ANSWERED_MS: Final = 1_000
+_MAX_PARTITION_DIGITS: Final = 9
+# `shared.wire.fields.Identifier`: who reads a reply relies on it.
+_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:\-]{0,63}")
+
+
+class Fate(Enum):
+    """`OPEN`: read on, the headers do not settle it. `SKIP`: done, nobody is owed anything."""
+
+    OPEN = auto()
+    SKIP = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """The terminal event of a record that is never opened, and where it goes."""
+
+    topic: str
+    partition: int | None
+    done: ReplyDone
+
+
+def deadline_in(headers: Mapping[str, bytes]) -> int | None:
+    """The hard deadline by the headers, in Unix milliseconds; None where they do not say one that can be gone by."""
+    told = headers.get(DEADLINE)
+    deadline = parse_unix_ms(told) if told else None
+    return None if deadline is None or reads_as_seconds(deadline) else deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Triage:
+    """`gateways` is the gateways' own reply topic, `allowed` what other producers may name."""
+
+    gateways: str
+    allowed: Sequence[str]
+
+    def fate(self, headers: Mapping[str, bytes], key: bytes | None, now_unix_ms: float) -> Fate | Late:
+        deadline = deadline_in(headers)
+        if deadline is None or deadline > now_unix_ms:
+            return Fate.OPEN
+        topic = headers.get(REPLY_TOPIC, b"").decode(errors="replace")
+        if topic == self.gateways and deadline + ANSWERED_MS <= now_unix_ms:
+            return Fate.SKIP
+        request_id = headers.get(CE_ID, b"").decode(errors="replace")
+        if not _IDENTIFIER.fullmatch(request_id) or not reply_topic_allowed(topic, self.allowed):
+            return Fate.OPEN
+        partition = headers.get(REPLY_PARTITION, b"")
+        return Late(
+            topic,
+            int(partition) if partition.isdigit() and len(partition) <= _MAX_PARTITION_DIGITS else None,
+            _cut(request_id, key, attempt=int(now_unix_ms)),
+        )
+
+
+def _cut(request_id: str, key: bytes | None, *, attempt: int) -> ReplyDone:
+    """Nothing was written: the input, which the FAQ could have answered, stands in the value. A key of another form
+    than `tenant/session` names no session."""
+    session_id = key.decode(errors="replace").partition("/")[2] if key else ""
+    return ReplyDone(
+        request_id=request_id,
+        session_id=session_id if _IDENTIFIER.fullmatch(session_id) else "",
+        attempt=attempt,
+        status="incomplete",
+        reason="deadline",
+        source="model",
+        output_text="",
+        usage=Usage(),
+        timings=Timings(),
+    )

@@ -1,0 +1,120 @@
+"""Which engine the settings ask for, and the tokenizer that goes with it."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.errors import ModelError, SettingsError
+from shared.model.folder import CHATML, ModelFolder
+from shared.model.folder import ChatTemplate as TemplateNames
+from shared.model.tokenizer import Tokenizer
+from shared.process.extras import install_command
+from shared.settings import PREFIX, Settings, WorkerSettings
+from shared.telemetry.logs import get_logger
+from shared.wire.messages import Language
+from workers.engine import Engine
+from workers.prompt.conversation import ChatTemplate
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """`languages` are those that it answers in; None: any."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    languages: tuple[Language, ...] | None = None
+
+
+def load_model(settings: Settings) -> LoadedModel:
+    """Load what `worker.engine` names. Raises `ModelError` with the command that prepares it, `SettingsError`."""
+    match settings.worker.engine:
+        case "fake":
+            return _load_fake(settings)
+        case "onnx":
+            return _load_onnx(settings, settings.model.dir)
+        case "tensorrt" | "tensorrt-rtx" | "torch":
+            return _load_where_usable(settings)
+
+
+def _load_where_usable(settings: Settings) -> LoadedModel:
+    """By TensorRT or torch; by `worker.fallback_engine` where it cannot be used on this machine."""
+    from workers.engine.tensorrt.loading import load_tensorrt
+    from workers.engine.tensorrt.probe import Unusable
+    from workers.engine.torch.loading import load_torch
+
+    worker = settings.worker
+    folder = ModelFolder.open(settings.model.dir, verify=True)
+    if worker.engine == "torch":
+        _refuse_beyond_positions(worker, folder)
+        found = load_torch(settings, folder)
+    else:
+        found = load_tensorrt(settings, folder)
+    if isinstance(found, Unusable):
+        if not worker.fallback_engine:
+            raise SettingsError(f"{PREFIX}WORKER__ENGINE={worker.engine}: {found.reason}")
+        get_logger().warning(
+            "engine_unusable", engine=worker.engine, reason=found.reason, instead=worker.fallback_engine
+        )
+        return _load_onnx(settings, settings.model.dir.with_name(f"{folder.manifest.name}-int8"))
+    return _loaded(found, folder)
+
+
+def _load_onnx(settings: Settings, directory: Path) -> LoadedModel:
+    try:
+        from workers.engine.onnx import OnnxEngine
+    except ImportError as error:
+        raise ModelError(f"the onnx engine is not installed ({error.name}); run: {install_command('onnx')}") from None
+    folder = ModelFolder.open(directory, verify=True)
+    if folder.manifest.dialect != "cpu":
+        raise SettingsError(
+            f"{PREFIX}MODEL__DIR={directory}: its graph is for TensorRT; run: replyline model prepare --precision int8"
+        )
+    worker = settings.worker
+    _refuse_beyond_positions(worker, folder)
+    engine = OnnxEngine(
+        folder,
+        num_slots=worker.slots,
+        max_length=worker.max_length,
+        threads=worker.threads or os.cpu_count() or 1,
+    )
+    return _loaded(engine, folder)
+
+
+def _loaded(engine: Engine, folder: ModelFolder) -> LoadedModel:
+    tokenizer, manifest = Tokenizer.load(folder.path), folder.manifest
+    return LoadedModel(engine, tokenizer, chat_template(tokenizer, manifest.chat_template), manifest.languages)
+
+
+def _refuse_beyond_positions(worker: WorkerSettings, folder: ModelFolder) -> None:
+    longest = folder.manifest.architecture.max_positions
+    if worker.max_length > longest:
+        raise SettingsError(
+            f"{PREFIX}WORKER__MAX_LENGTH={worker.max_length}: {folder.manifest.name} has {longest} positions"
+        )
+
+
+def _load_fake(settings: Settings) -> LoadedModel:
+    from workers.engine.fake import FakeEngine
+
+    tokenizer = Tokenizer.byte_level()
+    worker = settings.worker
+    engine = FakeEngine(
+        num_slots=worker.slots,
+        max_length=worker.max_length,
+        prefill_ms_per_token=worker.fake_prefill_ms_per_token,
+        decode_ms_per_step=worker.fake_decode_ms_per_step,
+    )
+    return LoadedModel(engine, tokenizer, chat_template(tokenizer, CHATML))
+
+
+def chat_template(tokenizer: Tokenizer, names: TemplateNames) -> ChatTemplate:
+    """The template in the ids of one vocabulary. Raises `ModelError` where it lacks one of the marks."""
+    return ChatTemplate(
+        start_id=tokenizer.special_id(names.turn_start),
+        end_id=tokenizer.special_id(names.turn_end),
+        header_end_id=None if names.header_end is None else tokenizer.special_id(names.header_end),
+        prompt_start_id=None if names.prompt_start is None else tokenizer.special_id(names.prompt_start),
+        encode=tokenizer.encode_text,
+        token_bytes=tokenizer.token_bytes,
+    )

@@ -1,0 +1,208 @@
+"""The prompt: system text, then each turn with the FAQ entries before it, then the question with its own.
+
+A conversation's next prompt extends the last one: nothing that is new stands before what was there. So the KV of the
+last one, the answer's included, serves the next (docs/decisions/0011).
+
+What customers, the FAQ and the model have written is encoded as plain text: a delimiter such as `<|im_start|>` in it
+becomes ordinary tokens and cannot open a role. Nothing else goes into a prompt: no name of a tenant or a session, and
+nothing of the settings but the system text.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+
+from shared.conversation.turn import Turn
+from shared.errors import ProtocolError
+from shared.wire.messages import BY_MODEL, Grounding
+from workers.answer.detokenizer import shown_text
+from workers.prompt.budget import PromptBudget, whole_sentences
+from workers.prompt.encoded_turns import EncodedTurns, Ids, TurnEncoder
+from workers.prompt.history_window import HistoryWindow
+
+_REMEMBERED_ENTRIES = 1_024
+_CONTINUATION_BYTES = range(0x80, 0xC0)
+
+Entries = tuple[Grounding, ...]
+
+
+class ChatTemplate:
+    """ChatML: `<|im_start|>role\\ntext<|im_end|>\\n`; where headers have an end of their own, Llama 3's:
+    `<|start_header_id|>role<|end_header_id|>\\n\\ntext<|eot_id|>`. `encode` must not parse special tokens;
+    `token_bytes` gives a token's raw bytes, none for a special one, and raises `IndexError` for what is no token."""
+
+    def __init__(
+        self,
+        *,
+        start_id: int,
+        end_id: int,
+        header_end_id: int | None = None,
+        prompt_start_id: int | None = None,
+        encode: Callable[[str], list[int]],
+        token_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._start_id = start_id
+        self._header_end_id = header_end_id
+        self.encode = encode
+        self._token_bytes = token_bytes
+        self.start: Ids = () if prompt_start_id is None else (prompt_start_id,)
+        """What stands before the first message."""
+        self.end = (end_id, *encode("\n")) if header_end_id is None else (end_id,)
+        """The end of every message."""
+        self.answer = self.begun("assistant", "")
+        """The beginning of the message that the model is to write."""
+
+    def begun(self, role: str, text: str) -> Ids:
+        """A message without its end: what goes on after it is encoded by itself."""
+        if self._header_end_id is None:
+            return (self._start_id, *self.encode(f"{role}\n{text}"))
+        return (self._start_id, *self.encode(role), self._header_end_id, *self.encode(f"\n\n{text}"))
+
+    def message(self, role: str, text: str) -> Ids:
+        return (*self.begun(role, text), *self.end)
+
+    def answered(self, text: str, output_ids: Ids) -> Ids:
+        """The model's message: its own tokens as far as they spell `text`, for the text alone may be encoded otherwise
+        than the model decoded it; then what they do not spell."""
+        return (*self.answer, *self._spelling(text, output_ids), *self.end)
+
+    def _spelling(self, text: str, output_ids: Ids) -> Ids:
+        try:
+            pieces = [self._token_bytes(token_id) for token_id in output_ids]
+        except IndexError:  # of another vocabulary
+            pieces = []
+        if pieces and all(pieces) and shown_text(b"".join(pieces)) == text:
+            return output_ids
+        raw = text.encode()
+        at = kept = said = 0
+        for count, piece in enumerate(pieces, 1):
+            if not piece or not raw.startswith(piece, at):
+                break
+            at += len(piece)
+            if _begins_character(raw, at):
+                kept, said = count, at
+        return (*output_ids[:kept], *self.encode(raw[said:].decode()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """`shared_tokens` of the first `ids` hold the shop's words alone: no customer's, and nothing said to one.
+
+    `grounding` are the FAQ entries that stand in it for the question, its own or an earlier turn's; `window_start` is
+    the `request_id` of its first turn, None where it has none.
+    """
+
+    ids: list[int]
+    shared_tokens: int
+    grounding: Entries = ()
+    window_start: str | None = None
+
+
+class PromptBuilder:
+    """Prompts with one system text. What is in many prompts is encoded once: the system text, each FAQ entry by itself
+    (so what stands before it has the same tokens with and without it), a turn for the questions after it
+    (`encoded_turns`). The caches are bounded, in memory only.
+    """
+
+    def __init__(
+        self, template: ChatTemplate, *, system: str, window: HistoryWindow, budget: PromptBudget | None = None
+    ) -> None:
+        self._template = template
+        self._system = template.begun("system", system) if system else ()
+        self._window = window
+        self._budget = budget or PromptBudget()
+        self._entry = lru_cache(_REMEMBERED_ENTRIES)(self._encode_entry)
+        self.encoded_turns = EncodedTurns(self._encode_turn)
+
+    def build(
+        self,
+        *,
+        turns: Sequence[Turn],
+        grounding: Sequence[Grounding],
+        question: str,
+        max_tokens: int,
+        encode_turn: TurnEncoder | None = None,
+    ) -> Prompt:
+        """At most `max_tokens`, and of the turns no more than their budget: the oldest turns give way first, then the
+        lowest-ranked FAQ entries. `encode_turn`: the conversation's of `encoded_turns`; None: nothing is remembered.
+
+        Raises `ProtocolError` (`input_too_long`) where the question alone does not fit.
+        """
+        asked = (*self._template.message("user", question), *self._template.answer)
+        entries = tuple(grounding)
+        start = self._window.start(turns)
+        encode_turn = encode_turn or self._encode_turn
+        while True:
+            recalled = self._window.recalls(turns, start)
+            parts = [*self._before(turns[start:], entries, recalled=recalled, encode_turn=encode_turn), asked]
+            num_tokens = sum(map(len, parts))
+            if num_tokens <= max_tokens and self._affords(parts):
+                return Prompt(
+                    ids=list(chain.from_iterable(parts)),
+                    shared_tokens=len(parts[0]),
+                    grounding=entries,
+                    window_start=turns[start].request_id if start < len(turns) else None,
+                )
+            if start < len(turns):
+                start = self._window.later(start, len(turns))
+            elif entries:
+                entries = entries[:-1]
+            else:
+                raise ProtocolError(
+                    "input_too_long",
+                    f"the question and the system prompt take {num_tokens} tokens, "
+                    f"the slot leaves {max_tokens}; shorten it",
+                    param="input",
+                )
+
+    def _affords(self, parts: Sequence[Ids]) -> bool:
+        """Whether the turns, and the entries between them, keep to their budget."""
+        most = self._budget.history_tokens
+        return most is None or sum(map(len, parts[1:-2])) <= most
+
+    def _before(
+        self, turns: Sequence[Turn], entries: Entries, *, recalled: bool, encode_turn: TurnEncoder
+    ) -> list[Ids]:
+        """What stands before the question; the opening first. An entry stands where the model first needed it, once;
+        those of earlier questions only where they are `recalled`. One that was an answer itself stands there already.
+        """
+        standing = set[Grounding]()
+        parts: list[Ids] = []
+        opening = self._system
+        for turn in turns:
+            needed = turn.grounding if recalled and turn.source in BY_MODEL else ()
+            parts.append(self._shops_words(opening, _new(needed, standing)))
+            parts.append(encode_turn(turn.user, turn.assistant, turn.output_ids))
+            opening = ()
+        parts.append(self._shops_words(opening, _new(entries, standing)))
+        parts[0] = (*self._template.start, *parts[0])
+        return parts
+
+    def _shops_words(self, opening: Ids, entries: Entries) -> Ids:
+        """A system message; nothing where there is nothing to say."""
+        message = list(opening)
+        for entry in entries:
+            message += self._entry(entry, bool(message))
+        return (*message, *self._template.end) if message else ()
+
+    def _encode_entry(self, entry: Grounding, follows: bool) -> Ids:
+        text = f"Q: {entry.question}\nA: {entry.answer}"
+        if self._budget.entry_tokens is not None:
+            text = whole_sentences(text, self._budget.entry_tokens, lambda part: len(self._template.encode(part)))
+        return tuple(self._template.encode(f"\n\n{text}")) if follows else self._template.begun("system", text)
+
+    def _encode_turn(self, user: str, assistant: str, output_ids: Ids) -> Ids:
+        return (*self._template.message("user", user), *self._template.answered(assistant, output_ids))
+
+
+def _new(entries: Entries, standing: set[Grounding]) -> Entries:
+    """Those that do not stand there yet; from now on they do."""
+    new = tuple([entry for entry in entries if entry not in standing])
+    standing.update(new)
+    return new
+
+
+def _begins_character(raw: bytes, at: int) -> bool:
+    """Whether a UTF-8 character begins at `at`, or the text ends there."""
+    return at == len(raw) or raw[at] not in _CONTINUATION_BYTES

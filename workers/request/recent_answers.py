@@ -1,0 +1,106 @@
+"""What was answered a short while ago, for a request that comes again: pure.
+
+A gateway's client that lost its socket asks another gateway for the same; the request has the same id there.
+"""
+
+import hashlib
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+from shared.conversation.session_key import SessionKey
+from shared.conversation.turn import Turn
+from shared.records.requests import Order
+from shared.wire.messages import ReplyDone, Status, Timings, Usage
+
+_CAPACITY: Final = 2_000
+_KEPT_MS: Final = 120_000.0
+# A turn tells when it was asked: so long an answer may have taken, and then it is kept.
+_TURN_KEPT_MS: Final = 2 * _KEPT_MS
+
+
+class _Answered(NamedTuple):
+    session: SessionKey
+    input_digest: bytes
+    done: ReplyDone
+    unix_ms: float
+
+
+class RecentAnswers:
+    """The last so many, of the last two minutes."""
+
+    def __init__(self, capacity: int = _CAPACITY) -> None:
+        self._capacity = capacity
+        self._answered: OrderedDict[str, _Answered] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._answered)
+
+    def add(self, order: Order, done: ReplyDone, now_unix_ms: float) -> None:
+        if not worth_telling(done.status, done.output_text):
+            return
+        self._answered.pop(done.request_id, None)
+        answered = _Answered(_session(order), _digest(order), done, now_unix_ms)
+        self._answered[done.request_id] = answered
+        while len(self._answered) > self._capacity or self._oldest().unix_ms < now_unix_ms - _KEPT_MS:
+            self._answered.popitem(last=False)
+
+    def find(self, order: Order, now_unix_ms: float) -> ReplyDone | None:
+        """The answer to the same question of the same conversation under the same id."""
+        done = self.named(order.request.id, now_unix_ms)
+        if done is None:
+            return None
+        found = self._answered[order.request.id]
+        same = (found.session, found.input_digest) == (_session(order), _digest(order))
+        return done if same else None
+
+    def named(self, request_id: str, now_unix_ms: float) -> ReplyDone | None:
+        """The answer under that id, for whoever knows that it was asked for."""
+        found = self._answered.get(request_id)
+        return None if found is None or found.unix_ms < now_unix_ms - _KEPT_MS else found.done
+
+    def forget(self, session: SessionKey) -> None:
+        """A conversation was erased."""
+        for request_id in [name for name, found in self._answered.items() if found.session == session]:
+            del self._answered[request_id]
+
+    def _oldest(self) -> _Answered:
+        return next(iter(self._answered.values()))
+
+
+def answered_by(turn: Turn, order: Order, now_unix_ms: float) -> ReplyDone | None:
+    """The terminal event that a turn of the history tells of, where it is the answer to this very request."""
+    if not is_of(turn, order) or turn.asked_unix_ms < now_unix_ms - _TURN_KEPT_MS:
+        return None
+    if not worth_telling(turn.status, turn.assistant):
+        return None
+    return ReplyDone(
+        request_id=turn.request_id,
+        session_id=order.request.session_id,
+        attempt=int(now_unix_ms),
+        status=turn.status,
+        reason=turn.reason,
+        source=turn.source,
+        output_text=turn.assistant,
+        usage=Usage(output_tokens=len(turn.output_ids)),
+        timings=Timings(),
+        grounding=turn.grounding,
+        replaced=turn.replaced,
+    )
+
+
+def is_of(turn: Turn, order: Order) -> bool:
+    """Whether a turn of the request's conversation is of this very request, and not of another one under its id."""
+    return (turn.request_id, turn.user) == (order.request.id, order.request.input)
+
+
+def worth_telling(status: Status, text: str) -> bool:
+    """What failed, was cancelled or has no text is worth another try."""
+    return status in ("completed", "incomplete") and bool(text)
+
+
+def _session(order: Order) -> SessionKey:
+    return SessionKey(order.tenant, order.request.session_id)
+
+
+def _digest(order: Order) -> bytes:
+    return hashlib.blake2b(order.request.input.encode()).digest()

@@ -1,0 +1,238 @@
+"""Answers to Kafka. One lane a reply partition; one round of produce requests in flight a lane.
+
+What an answer writes while a round is in flight leaves as one delta with the next: nothing waits when the broker is
+quick, records grow instead of queues when it is slow, and what is held is bounded by the answers in flight. A lost
+delta is not sent again (the terminal event carries the whole text); a terminal event is, until it is acknowledged.
+
+Of two terminal events of one request that wait for the same round the first leaves, as readers keep the first.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from shared.errors import BrokerUnavailable, ProtocolError, ReplylineError
+from shared.kafka import Outgoing, Producer
+from shared.telemetry import metrics
+from shared.telemetry.faults import caught, contained
+from shared.telemetry.logs import get_logger
+from shared.wire.codec import msgpack_encode
+from shared.wire.failed_ends import OWN_FAULT, failed_end
+from shared.wire.messages import ReplyDelta, ReplyDone
+
+_RETRY_S = 0.2
+_IDLE_S = 60.0
+
+Target = tuple[str, int | None]
+Settled = Callable[[Target, ReplyDone], None]
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What one answer has to say in the next round."""
+
+    delta: ReplyDelta | None = None
+    done: ReplyDone | None = None
+
+
+class _Lane:
+    """The replies to one partition, in order."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        target: Target,
+        *,
+        settled: Settled,
+        retire: Callable[[Target], None],
+    ) -> None:
+        self._retire = retire
+        self._next_seq: dict[str, int] = {}
+        self._producer = producer
+        self._target = target
+        self._settled = settled
+        self._pending: dict[str, _Entry] = {}
+        self._wake = asyncio.Event()
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    def put(self, request_id: str, *, delta: ReplyDelta | None = None, done: ReplyDone | None = None) -> None:
+        entry = self._pending.setdefault(request_id, _Entry())
+        if delta is not None:
+            earlier = entry.delta
+            entry.delta = delta if earlier is None else _joined(earlier, delta)
+        entry.done = entry.done or done
+        self.idle.clear()
+        self._wake.set()
+
+    def forget(self, request_id: str) -> None:
+        """An end that waits leaves all the same: its record is done when that is acknowledged."""
+        self._next_seq.pop(request_id, None)
+        entry = self._pending.get(request_id)
+        if entry is not None:
+            entry.delta = None
+
+    async def run(self) -> None:
+        """Until nothing has been said for a while."""
+        while await self._woken():
+            self._wake.clear()
+            batch, self._pending = self._pending, {}
+            failed = await self._round(batch)
+            if failed:
+                metrics.publish_retries.inc(len(failed))
+                await asyncio.sleep(_RETRY_S)
+                for done in failed:  # each was said before what has come meanwhile
+                    self._pending.setdefault(done.request_id, _Entry()).done = done
+                self._wake.set()
+            elif not self._pending:
+                self.idle.set()
+        self._retire(self._target)
+
+    async def _woken(self) -> bool:
+        try:
+            async with asyncio.timeout(_IDLE_S):
+                await self._wake.wait()
+        except TimeoutError:
+            return bool(self._pending)
+        return True
+
+    async def _round(self, batch: dict[str, _Entry]) -> list[ReplyDone]:
+        """Produce a round; return the terminal events that are to be sent again."""
+        messages = [
+            message
+            for request_id, entry in batch.items()
+            for message in (self._numbered(request_id, entry), entry.done)
+            if message is not None
+        ]
+        with metrics.reply_time.time():
+            sent = [await self._enqueue(message) for message in messages]
+            outcomes = await asyncio.gather(*sent, return_exceptions=True)
+        failed: list[ReplyDone] = []
+        for message, outcome in zip(messages, outcomes, strict=True):
+            if not isinstance(message, ReplyDone):
+                continue
+            failure = self._producer.verdict(self._target[0], outcome) if isinstance(outcome, BaseException) else None
+            if isinstance(failure, ProtocolError):  # nobody can be answered there
+                metrics.records_ignored.labels("reply").inc()
+                get_logger().warning("reply_undeliverable", request_id=message.request_id, cause=str(failure))
+            elif failure is not None:
+                failed.append(message)
+                continue
+            self._settle(message)
+        return failed
+
+    def _settle(self, done: ReplyDone) -> None:
+        """Unless it is to be said once more: then the last time settles it."""
+        pending = self._pending.get(done.request_id)
+        if pending is None or pending.done is None:
+            with contained("answer", request_id=done.request_id):
+                self._settled(self._target, done)
+
+    def _numbered(self, request_id: str, entry: _Entry) -> ReplyDelta | None:
+        """The entry's delta with the `seq` that it leaves with: merged deltas count as one."""
+        delta = entry.delta
+        if delta is not None:
+            delta = msgspec.structs.replace(delta, seq=self._next_seq.get(request_id, delta.seq))
+            self._next_seq[request_id] = delta.seq + 1
+        if entry.done is not None:
+            self._next_seq.pop(request_id, None)
+        return delta
+
+    async def _enqueue(self, message: ReplyDelta | ReplyDone) -> asyncio.Future[object]:
+        """A message that cannot be encoded is a fault of our own: in the place of an end it is said that it failed."""
+        try:
+            record = self._record(message)
+        except Exception as error:  # noqa: BLE001 - counted and logged; the round's other messages leave
+            caught("answer", error, request_id=message.request_id)
+            if isinstance(message, ReplyDelta):
+                return _refused(ProtocolError("internal", "a delta that cannot be encoded"))
+            end = failed_end(message.request_id, message.session_id, OWN_FAULT, attempt=message.attempt)
+            record = self._record(end)
+        try:
+            return await self._producer.enqueue(record)
+        except (BrokerUnavailable, ProtocolError) as error:
+            return _refused(error)
+        except Exception as error:  # noqa: BLE001 - counted and logged; an end is sent again
+            caught("answer", error, request_id=message.request_id)
+            return _refused(BrokerUnavailable(f"{type(error).__name__} in the producer"))
+
+    def _record(self, message: ReplyDelta | ReplyDone) -> Outgoing:
+        topic, partition = self._target
+        return Outgoing(topic, msgpack_encode(message), key=message.session_id.encode(), partition=partition)
+
+
+def _refused(error: ReplylineError) -> "asyncio.Future[object]":
+    refused: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    refused.set_exception(error)
+    return refused
+
+
+def _joined(earlier: ReplyDelta, later: ReplyDelta) -> ReplyDelta:
+    """One delta of two of an answer. For one more reader its text is told from its beginning, so they may overlap."""
+    before = later.offset - earlier.offset
+    if before < 0:
+        return later
+    if before > len(earlier.delta) or before + len(later.delta) <= len(earlier.delta):
+        return earlier  # a gap is filled by the terminal event
+    return msgspec.structs.replace(earlier, delta=earlier.delta[:before] + later.delta)
+
+
+class ReplyPublisher:
+    """`settled` is told of each request's end at each target, once Kafka has acknowledged all that was said of it there
+    (or it has nowhere to go)."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self.settled: Settled = lambda _target, _done: None
+        self._lanes: dict[Target, _Lane] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.failed = asyncio.Event()
+
+    async def watch(self) -> None:
+        """Returns never; raises when a lane has failed for a reason of our own."""
+        await self.failed.wait()
+        raise AssertionError("a reply lane failed; its reason is in the log")
+
+    def delta(self, target: Target, delta: ReplyDelta) -> None:
+        self._lane(target).put(delta.request_id, delta=delta)
+
+    def done(self, target: Target, done: ReplyDone) -> None:
+        self._lane(target).put(done.request_id, done=done)
+
+    def forget(self, target: Target, request_id: str) -> None:
+        """Nobody reads this answer there any more: no terminal event is to come. If it is told there again, that is
+        from its beginning."""
+        lane = self._lanes.get(target)
+        if lane is not None:
+            lane.forget(request_id)
+
+    async def flush(self) -> None:
+        """Wait until every terminal event is acknowledged."""
+        for lane in list(self._lanes.values()):
+            await lane.idle.wait()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _lane(self, target: Target) -> _Lane:
+        lane = self._lanes.get(target)
+        if lane is None:
+            lane = self._lanes[target] = _Lane(self._producer, target, settled=self.settled, retire=self._retire)
+            task = asyncio.create_task(lane.run(), name=f"replies to {target}")
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+        return lane
+
+    def _retire(self, target: Target) -> None:
+        del self._lanes[target]
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A lane retires when it is idle; one that failed takes the process with it, or its partition would hang."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            caught("task", error, task=task.get_name())
+            self.failed.set()

@@ -1,0 +1,55 @@
+"""What a worker expects of its near future: pure. The scheduler gives it, the gateways admit by it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shared.wire.fields import MAX_PREDICTED_MS
+from shared.wire.messages import Bucket, WorkerReport
+
+# A change of the predicted first token by more than both is told at once.
+_LEAST_MS: Final = 50.0
+_SHARE: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """`backlog_ms` is the predicted machine time of the waiting requests that are kept. By bucket: `first_token_ms`
+    from a request's arrival now to its first token, `service_ms` the machine time of one request."""
+
+    running: int
+    waiting: int
+    free_slots: int
+    backlog_ms: float
+    first_token_ms: dict[Bucket, float]
+    service_ms: dict[Bucket, float]
+
+    def differs_much(self, other: "Outlook") -> bool:
+        """Whether the gateways should hear of the change before the next report is due."""
+        mine, theirs = self.first_token_ms, other.first_token_ms
+        if mine.keys() != theirs.keys():
+            return True
+        return any(abs(mine[bucket] - theirs[bucket]) > max(_LEAST_MS, _SHARE * theirs[bucket]) for bucket in mine)
+
+    def report(self, worker_id: str, partitions: Mapping[Bucket, Sequence[int]], now_unix_ms: float) -> WorkerReport:
+        """As it goes on the wire; `partitions` that are read, by bucket served. What is no number, or beyond what is
+        allowed there, is told as the most that is."""
+        return WorkerReport(
+            worker_id=worker_id,
+            unix_ms=int(now_unix_ms),
+            buckets=tuple(partitions),
+            slots=self.running + self.free_slots,
+            running=self.running,
+            waiting=self.waiting,
+            backlog_ms=_on_the_wire(self.backlog_ms),
+            first_token_ms={bucket: _on_the_wire(ms) for bucket, ms in self.first_token_ms.items()},
+            service_ms={bucket: _on_the_wire(ms) for bucket, ms in self.service_ms.items()},
+            partitions={bucket: tuple(numbers) for bucket, numbers in partitions.items() if numbers},
+        )
+
+
+def _on_the_wire(predicted_ms: float) -> float:
+    if math.isnan(predicted_ms):
+        return MAX_PREDICTED_MS
+    return round(min(max(predicted_ms, 0.0), MAX_PREDICTED_MS), 3)

@@ -1,0 +1,128 @@
+"""What sequences will take, by the cost model, the lengths of answers lately, and what runs."""
+
+from heapq import heapify, heappop
+from typing import Final
+
+from workers.schedule.policies.item import Item
+from workers.schedule.policy import Costs, Lengths, Load
+from workers.schedule.sequence import Phase, Sequence
+
+LIKELY: Final = 0.5
+AT_LEAST: Final = 0.05
+"""Quantiles of an answer's length."""
+
+_FORGET: Final = 0.98
+
+
+class Forecast:
+    """All times in milliseconds. Told of each sequence that gets a slot."""
+
+    def __init__(self, costs: Costs, lengths: Lengths, *, num_slots: int) -> None:
+        self._costs = costs
+        self._lengths = lengths
+        self._num_slots = num_slots
+        self._num_items = 0
+        # Means of those lately taken: what a full batch interleaves with its decode steps.
+        self._prefill_ms, self._num_output, self._num_prompt = 0.0, 0.0, 0.0
+
+    def item(self, sequence: Sequence) -> Item:
+        num_prompt, num_output = len(sequence.prompt_ids), sequence.expected_output_tokens
+        likely_output = sequence.output_hint or self._lengths.predict(
+            sequence.bucket, sequence.max_output_tokens, LIKELY
+        )
+        prefill_ms = self.prefill_ms(sequence)
+        slots = self._num_slots
+        share_ms = self._costs.decode_ms(slots, slots * (num_prompt + likely_output // 2)) / slots
+        step_ms = self.step_ms(slots)
+        deadline = sequence.deadline
+        self._num_items += 1
+        return Item(
+            sequence=sequence,
+            prefill_ms=prefill_ms,
+            num_output=num_output,
+            likely_output=likely_output,
+            least_output=sequence.output_hint
+            or self._lengths.predict(sequence.bucket, sequence.max_output_tokens, AT_LEAST),
+            cost_ms=prefill_ms + likely_output * share_ms,
+            first_token_unix_ms=deadline.first_token_unix_ms,
+            deadline_unix_ms=deadline.deadline_unix_ms,
+            latest_start_unix_ms=min(
+                deadline.first_token_unix_ms - prefill_ms,
+                deadline.deadline_unix_ms - prefill_ms - num_output * step_ms,
+            ),
+            order=self._num_items,
+        )
+
+    def prefill_ms(self, sequence: Sequence) -> float:
+        """What is still to be computed of a sequence's prompt."""
+        past = sequence.computed
+        return self._costs.prefill_ms(len(sequence.prompt_ids) - past, past=past)
+
+    def left(self, row: Sequence, quantile: float) -> int:
+        """Tokens that a running sequence has still to write."""
+        written = len(row.output_ids)
+        if row.output_hint is not None:
+            return max(row.output_hint - written, 1)
+        return self._lengths.remaining(row.bucket, written, row.max_output_tokens, quantile)
+
+    def step_ms(self, rows: int) -> float:
+        """From one token of a row to its next among `rows`: a decode step, and the prompts that come between.
+
+        A row that writes `n` tokens is followed by another whose prompt is computed meanwhile, so each decode step of
+        `rows` is joined by `rows / n` prompts.
+        """
+        rows = min(rows, self._num_slots)
+        decode_ms = self._costs.decode_ms(rows, int(rows * (self._num_prompt + self._num_output / 2)))
+        return decode_ms + (rows * self._prefill_ms / self._num_output if self._num_output else 0.0)
+
+    def bare_step_ms(self, rows: int) -> float:
+        """A decode step of rows that hold nothing, without prompts between: it takes no less."""
+        return self._costs.decode_ms(rows, 0)
+
+    def releases(self, now_unix_ms: float, load: Load, step_ms: float, *, num_starts: int) -> tuple[list[float], float]:
+        """When each slot is free, as a heap; and when the prompts that have slots are computed.
+
+        Where no more are to start than slots are free, those that run are left out.
+        """
+        free = [now_unix_ms] * load.free
+        prompts = now_unix_ms
+        enough = num_starts <= load.free
+        remaining = self._lengths.remaining
+        for row in load.running:  # `left` without its call: sixty rows a plan
+            prefilling = row.phase is Phase.PREFILL
+            if prefilling:
+                prompts += self.prefill_ms(row)
+            if enough:
+                continue
+            written, hint = len(row.output_ids), row.output_hint
+            if hint is None:
+                left = remaining(row.bucket, written, row.max_output_tokens, LIKELY)
+            else:
+                left = hint - written if hint > written else 1
+            ends = now_unix_ms + left * step_ms
+            free.append(ends + (prompts - now_unix_ms) if prefilling else ends)
+        heapify(free)
+        for _ in range(len(free) - load.num_slots):  # of more rows than are to run the first to end make way for none
+            heappop(free)
+        return free, prompts
+
+    def taken(self, item: Item) -> None:
+        """A sequence got a slot."""
+        if not self._num_output:
+            self._prefill_ms, self._num_output = item.prefill_ms, float(item.likely_output)
+            self._num_prompt = float(len(item.sequence.prompt_ids))
+            return
+        new = 1 - _FORGET
+        self._prefill_ms += new * (item.prefill_ms - self._prefill_ms)
+        self._num_output += new * (item.likely_output - self._num_output)
+        self._num_prompt += new * (len(item.sequence.prompt_ids) - self._num_prompt)
+
+    @property
+    def mean_prefill_ms(self) -> float:
+        """Of a prompt lately; 0 before the first."""
+        return self._prefill_ms
+
+    @property
+    def mean_cost_ms(self) -> float:
+        """A sequence's share of the machine in a full batch, lately; 0 before the first."""
+        return self._prefill_ms + self._num_output * self._costs.decode_ms(self._num_slots, 0) / self._num_slots

@@ -1,0 +1,255 @@
+"""The most answers within their deadlines: keep by value for cost, serve by deadline, give up the rest at once.
+
+The queue is in the order of the latest starts; `plan.py` says who stays in it, `bars.py` who does not come into it,
+`rows.py` how many run together. Who runs loses its slot only where its deadline is out of reach and somebody waits for
+it.
+"""
+
+from bisect import bisect_left, insort
+from heapq import heapreplace
+from operator import attrgetter
+from typing import Final
+
+from shared.wire.messages import Bucket
+from shared.wire.topics import BUCKETS
+from workers.schedule.outlook import Outlook
+from workers.schedule.policies.bars import Bars
+from workers.schedule.policies.books import Books
+from workers.schedule.policies.forecast import AT_LEAST, LIKELY, Forecast
+from workers.schedule.policies.item import Item
+from workers.schedule.policies.plan import make_plan
+from workers.schedule.policies.rows import Rows
+from workers.schedule.policy import Costs, Lengths, Load
+from workers.schedule.sequence import Phase, Sequence
+from workers.schedule.window import Waiting, Window
+
+# A plan promises what holds when its predictions turn out so many times worse. The margin is learned: each answer that
+# was begun in vain widens it as much as fifteen that were not let it shrink.
+_LEAST_MARGIN: Final = 1.1
+_MOST_MARGIN: Final = 1.3
+_MARGIN_MISSED: Final = 1.03
+_MARGIN_MET: Final = 0.998
+_PLAN_EVERY_MS: Final = 10.0
+_PLAN_MS_PER_WAITING: Final = 0.3
+# While everybody's latest start is so many times farther than the prompts that wait take, first come is first served:
+# an order by deadline would only let the long wait for the short.
+_CALM: Final = 8.0
+# Of what is offered: while more is served than this, every slot may be used.
+_PRESSED: Final = 0.95
+_BY_KEY: Final = attrgetter("key")
+
+
+class Goodput:
+    honours_deadlines = True
+    run_to_completion = False
+
+    def __init__(self, costs: Costs, lengths: Lengths, *, num_slots: int, window: Window | None = None) -> None:
+        self._forecast = Forecast(costs, lengths, num_slots=num_slots)
+        self._books = Books()
+        self._bars = Bars()
+        self._rows = Rows(self._forecast, num_slots=num_slots)
+        self._num_rows = num_slots
+        self._window = window
+        self._queue: list[Item] = []
+        self._items: dict[str, Item] = {}
+        self._new: list[Item] = []  # since the last plan
+        self._given_up: list[Sequence] = []
+        self._margin = _LEAST_MARGIN
+        self._tried: set[str] = set()  # running without much hope, in slots that nobody else asked for
+        self._calm = False
+        self._planned_unix_ms = float("-inf")
+
+    # --- the queue
+
+    def add(self, sequence: Sequence, now_unix_ms: float) -> None:
+        if self._window is not None:
+            self._window.arrived(min(sequence.arrived_unix_ms, now_unix_ms), alone=not self._queue)
+        item = self._forecast.item(sequence)
+        insort(self._queue, item, key=_BY_KEY)
+        self._items[sequence.request_id] = item
+        self._new.append(item)
+        self._books.offered(item, now_unix_ms)
+        self._bars.offered(item)
+        self._rows.offered(item)
+
+    def discard(self, sequence: Sequence) -> None:
+        item = self._items.pop(sequence.request_id, None)
+        if item is None:  # it was taken, or given up
+            self._tried.discard(sequence.request_id)
+            return
+        place = bisect_left(self._queue, item.key, key=_BY_KEY)
+        assert self._queue[place] is item, "the queue is in order"
+        del self._queue[place]
+        self._books.dropped(item)
+
+    def ended(self, sequence: Sequence, *, missed: bool) -> None:
+        if sequence.request_id in self._tried:
+            self._tried.remove(sequence.request_id)
+            return
+        margin = self._margin * (_MARGIN_MISSED if missed else _MARGIN_MET)
+        self._margin = min(max(margin, _LEAST_MARGIN), _MOST_MARGIN)
+
+    def take(self, now_unix_ms: float, load: Load) -> Sequence | None:
+        """The earliest latest start; one that has missed its own is given up with the next sweep. None while held, and
+        while enough run."""
+        load = self._batch(load)
+        if not load.free:
+            return None
+        if self._window is not None and self._window.is_open and self._held(self._window, now_unix_ms, load):
+            return None
+        step_ms = self._forecast.step_ms(len(load.running) + 1)
+        while self._queue:
+            spare = self._spare(load)
+            item = self._queue.pop(self._first_come() if self._calm else 0)
+            del self._items[item.sequence.request_id]
+            if item.late(now_unix_ms, step_ms, self._margin, spare=spare):
+                self._books.dropped(item)
+                self._given_up.append(item.sequence)
+                continue
+            if spare and item.late(now_unix_ms, step_ms, self._margin, spare=False):
+                self._tried.add(item.sequence.request_id)
+            self._books.served(item)
+            self._forecast.taken(item)
+            return item.sequence
+        return None
+
+    def wake_unix_ms(self) -> float | None:
+        """At once, where `take` has given somebody up: the next sweep says so. Else when the window closes."""
+        if self._given_up:
+            return 0.0
+        return self._window.closes_unix_ms if self._window is not None and self._queue else None
+
+    def urgency(self, sequence: Sequence) -> float:
+        return 0.0 if self._calm else float(sequence.due_unix_ms)
+
+    def _held(self, window: Window, now_unix_ms: float, load: Load) -> bool:
+        """Whether the waiting are held so that others can join them. Slack is less the margin and a step."""
+        queue = self._queue
+        if not queue:
+            return False
+        step_ms = self._forecast.step_ms(len(load.running) + 1)
+        latest = min(
+            [
+                item.latest_start_unix_ms - (self._margin - 1) * (item.prefill_ms + item.num_output * step_ms)
+                for item in queue
+            ]
+        )
+        waiting = Waiting(
+            rows=len(queue),
+            tokens=sum([len(item.sequence.prompt_ids) for item in queue]),
+            slack_ms=latest - step_ms - now_unix_ms,
+            free_slots=load.free,
+            busy=bool(load.running),
+        )
+        return window.holds(waiting, now_unix_ms)
+
+    def _batch(self, load: Load) -> Load:
+        """What runs, as if there were no more slots than are to be used."""
+        return Load(min(self._num_rows, load.num_slots), load.running)
+
+    def _spare(self, load: Load) -> bool:
+        """Whether those who wait take nobody's place, and most of the machine is idle."""
+        return len(self._queue) <= load.free and 2 * len(load.running) < load.num_slots
+
+    def _first_come(self) -> int:
+        return min(range(len(self._queue)), key=lambda place: self._queue[place].order)
+
+    def _is_calm(self, now_unix_ms: float, load: Load) -> bool:
+        if len(self._queue) > load.free:
+            return False
+        step_ms = self._forecast.step_ms(len(load.running) + len(self._queue))
+        prompts_ms = sum([item.prefill_ms for item in self._queue])
+        return all(item.slack_ms(now_unix_ms, step_ms) > _CALM * prompts_ms for item in self._queue)
+
+    # --- who is given up
+
+    def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
+        since_ms = now_unix_ms - self._planned_unix_ms
+        every_ms = max(_PLAN_EVERY_MS, _PLAN_MS_PER_WAITING * len(self._queue))
+        # Before the last plan: the clock was put back, and says nothing about how long ago that was.
+        due, overdue = (not 0 <= since_ms < every_ms * times for times in (1, 5))
+        if self._queue and due and (self._new or overdue):
+            self._planned_unix_ms = now_unix_ms
+            self._num_rows = self._rows.most() if self._books.served_share < _PRESSED else load.num_slots
+            self._turn_away(now_unix_ms, self._batch(load))
+            self._plan(now_unix_ms, self._batch(load))
+        load = self._batch(load)
+        self._calm = self._is_calm(now_unix_ms, load)
+        given_up, self._given_up = self._given_up, []
+        waiting = [sequence for sequence in given_up if sequence.phase is Phase.WAITING]
+        return waiting + self._lost(now_unix_ms, load)
+
+    def _turn_away(self, now_unix_ms: float, load: Load) -> None:
+        """Of those that came since the last plan, the too dear; nobody while a quarter of the slots stands idle."""
+        new = [item for item in self._new if self._items.get(item.sequence.request_id) is item]
+        self._new.clear()
+        if len(self._queue) <= load.free and 4 * load.free > load.num_slots:
+            return
+        for item in self._bars.over(new, self._books.served_share, self._books.at_floor(now_unix_ms)):
+            self.discard(item.sequence)
+            self._given_up.append(item.sequence)
+
+    def _plan(self, now_unix_ms: float, load: Load) -> None:
+        plan = make_plan(
+            self._queue,
+            self._books,
+            self._forecast,
+            load,
+            now_unix_ms,
+            margin=self._margin,
+            spare=self._spare(load),
+        )
+        for item in plan.given_up:
+            del self._items[item.sequence.request_id]
+            self._given_up.append(item.sequence)
+        self._queue = plan.kept
+
+    def _lost(self, now_unix_ms: float, load: Load) -> list[Sequence]:
+        """Running ones whose deadline is out of reach even for a short end and without another prompt between.
+
+        While nobody waits for their slots they go on, and what they can write by their deadline is read.
+        """
+        running = load.running
+        if not running or len(self._queue) <= load.free:
+            return []
+        alone_ms = self._forecast.bare_step_ms(1)
+        together_ms = self._forecast.bare_step_ms(len(running))
+        lost: list[Sequence] = []
+        for row in running:
+            left_ms = row.deadline.deadline_unix_ms - now_unix_ms
+            if row.expected_output_tokens * alone_ms < left_ms:
+                continue
+            quantile = LIKELY if row.request_id in self._tried else AT_LEAST
+            if self._forecast.left(row, quantile) * together_ms > left_ms:
+                lost.append(row)
+        return lost
+
+    # --- what is expected
+
+    def outlook(self, now_unix_ms: float, load: Load) -> Outlook:
+        """A request that came now: behind those that it would not displace."""
+        forecast, queue, free_slots = self._forecast, self._queue, load.free
+        load = self._batch(load)
+        floors = self._books.at_floor(now_unix_ms)
+        step_ms = forecast.step_ms(min(len(load.running) + len(queue) + 1, load.num_slots))
+        released, prompts_ready = forecast.releases(now_unix_ms, load, step_ms, num_starts=len(queue) + 1)
+        first_token_ms: dict[Bucket, float] = {}
+        service_ms: dict[Bucket, float] = {}
+        for bucket in BUCKETS:
+            mean = self._books.mean_cost_ms(bucket) or forecast.mean_cost_ms
+            service_ms[bucket] = mean
+            at_floor = bucket in floors
+            ahead = [item for item in queue if (item.sequence.bucket == bucket if at_floor else item.cost_ms <= mean)]
+            free, prompts = released.copy(), prompts_ready
+            for item in ahead:
+                prompts = max(free[0], prompts) + item.prefill_ms
+                heapreplace(free, prompts + item.likely_output * step_ms)
+            first_token_ms[bucket] = max(free[0], prompts) + forecast.mean_prefill_ms - now_unix_ms
+        return Outlook(
+            running=len(load.running),
+            waiting=len(queue),
+            free_slots=free_slots,
+            backlog_ms=sum([item.cost_ms for item in queue]),
+            first_token_ms=first_token_ms,
+            service_ms=service_ms,
+        )

@@ -1,0 +1,64 @@
+"""Which of the waiting are kept: Moore's and Hodgson's rule (J. M. Moore, Management Science 15, 1968) over slots.
+
+In the order of their latest starts the waiting are planned over the slots as they will become free. Where one would
+start too late, whichever of those up to it cost the most for their value are given up until it would not. On one
+machine one is enough, and that keeps the most jobs; here it is over slots, with predicted costs, and what a class's
+floor keeps may take the place of several.
+"""
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from heapq import heapreplace
+
+from workers.schedule.policies.books import Books
+from workers.schedule.policies.candidates import Candidates
+from workers.schedule.policies.forecast import Forecast
+from workers.schedule.policies.item import Item
+from workers.schedule.policy import Load
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`kept` stays in the order of the queue; `given_up` is no longer in the books."""
+
+    kept: list[Item]
+    given_up: list[Item]
+
+
+def make_plan(
+    queue: Items[Item], books: Books, forecast: Forecast, load: Load, now_unix_ms: float, *, margin: float, spare: bool
+) -> Plan:
+    """`queue` ascends. `margin`: how many times longer all may take than predicted. `spare`: see `Item.late`."""
+    step_ms = forecast.step_ms(min(len(load.running) + len(queue), load.num_slots))
+    slow_ms = step_ms * margin
+    free_unix_ms, prompts_unix_ms = forecast.releases(now_unix_ms, load, step_ms, num_starts=len(queue))
+    ahead_ms = 0.0  # what has been given up so far brings the rest forward
+    given_up: dict[Item, None] = {}
+    candidates: Candidates | None = None
+    for item in queue:  # `Item.late` and `max` without the calls: a thousand may wait
+        start = free_unix_ms[0]
+        if prompts_unix_ms > start:  # noqa: PLR1730 - a call would cost more than the comparison
+            start = prompts_unix_ms
+        start -= ahead_ms
+        if start < now_unix_ms:  # noqa: PLR1730
+            start = now_unix_ms
+        first = start + item.prefill_ms * margin
+        num_output = item.least_output if spare else item.num_output
+        if first > item.first_token_unix_ms or first + num_output * slow_ms > item.deadline_unix_ms:
+            candidates = candidates or Candidates(queue[: queue.index(item)])
+            in_vain = item.late(now_unix_ms, step_ms, margin, spare=spare)
+            while item not in given_up and item.late(start, step_ms, margin, spare=spare):
+                dearer = None if in_vain else candidates.pop_dearer(item, books.prices(now_unix_ms))
+                victim = dearer or item
+                books.dropped(victim)
+                given_up[victim] = None
+                taken_ms = victim.prefill_ms + victim.likely_output * step_ms
+                ahead_ms += max(taken_ms / load.num_slots, victim.prefill_ms) if dearer else 0.0
+                start = max(max(free_unix_ms[0], prompts_unix_ms) - ahead_ms, now_unix_ms)
+            if item in given_up:
+                continue
+        if candidates is not None:
+            candidates.add(item)
+        prompts_unix_ms = start + ahead_ms + item.prefill_ms
+        heapreplace(free_unix_ms, prompts_unix_ms + item.likely_output * step_ms)
+    return Plan([item for item in queue if item not in given_up], list(given_up))

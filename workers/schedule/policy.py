@@ -1,0 +1,77 @@
+"""Whom a worker serves next, and whom it gives up: the choice that the scheduler leaves open.
+
+`goodput` is what a worker runs; the others are what it is compared with, over the same slots, steps and engine. A
+policy owns the queue of those who wait and decides by `now`, by what runs, and by predicted costs. Pure.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from workers.schedule.outlook import Outlook
+from workers.schedule.sequence import Sequence
+
+
+class Costs(Protocol):
+    """What a step takes, in milliseconds. `context` is the number of tokens that the rows hold together."""
+
+    def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float: ...
+
+    def decode_ms(self, rows: int, context: int) -> float: ...
+
+
+class Lengths(Protocol):
+    """How long answers get. `key` is the class of the request."""
+
+    def knows(self, key: str) -> bool: ...
+
+    def predict(self, key: str, max_output_tokens: int, quantile: float) -> int: ...
+
+    def remaining(self, key: str, generated: int, max_output_tokens: int, quantile: float) -> int: ...
+
+    def observe(self, key: str, output_tokens: int, ended_by_itself: bool) -> None: ...
+
+
+@dataclass(slots=True)
+class Load:
+    """What runs, as a policy sees it. The scheduler keeps it up to date."""
+
+    num_slots: int
+    running: Collection[Sequence] = ()
+
+    @property
+    def free(self) -> int:
+        return max(self.num_slots - len(self.running), 0)
+
+
+class Policy(Protocol):
+    """The waiting, in the order in which they are to be served."""
+
+    honours_deadlines: bool
+    """Whether a sequence that is too late leaves; else it is served all the same, late."""
+
+    run_to_completion: bool
+    """Whether a batch keeps its rows, ended ones too, until all have ended; else a row is free at its end."""
+
+    def add(self, sequence: Sequence, now_unix_ms: float) -> None: ...
+
+    def discard(self, sequence: Sequence) -> None:
+        """One without a slot has left, taken or not: cancelled, too late, its worker failed."""
+
+    def ended(self, sequence: Sequence, *, missed: bool) -> None:
+        """A running sequence has left. `missed`: it was begun in vain, its deadline could not be met."""
+
+    def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
+        """Those, waiting or running, that cannot be met any more or are not worth it. The scheduler discards them."""
+
+    def take(self, now_unix_ms: float, load: Load) -> Sequence | None:
+        """The next to get a slot, no longer waiting from now on. None: nobody, for now."""
+
+    def wake_unix_ms(self) -> float | None:
+        """When `take` may give somebody though nothing has happened since it gave nobody."""
+
+    def outlook(self, now_unix_ms: float, load: Load) -> Outlook | None:
+        """What a request that came now could expect; None of a policy that does not look ahead."""
+
+    def urgency(self, sequence: Sequence) -> float:
+        """The order of prompts being computed: least first; of equal ones the one that got its slot first."""

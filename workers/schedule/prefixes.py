@@ -1,0 +1,101 @@
+"""What the slots still hold: KV of earlier sequences, and of running ones, that a prompt may begin with. Pure.
+
+Within a conversation any common beginning serves. Between conversations of a tenant only the shop's own words do
+(`shared_tokens`), and between tenants nothing: else the time to the first token would tell what others wrote.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass
+
+from shared.conversation.session_key import SessionKey
+from workers.schedule.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The first `length` tokens of a prompt stand in `slot`."""
+
+    slot: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    sequence: Sequence
+    token_ids: list[int]
+
+    @property
+    def session(self) -> SessionKey:
+        return SessionKey(self.sequence.tenant, self.sequence.session_id)
+
+
+class SlotPrefixes:
+    """Told of every slot that is overwritten, and of every sequence that leaves one untouched."""
+
+    def __init__(self) -> None:
+        self._left: dict[int, _Left] = {}
+
+    def leave(self, slot: int, sequence: Sequence) -> None:
+        """A sequence ended in `slot`; what is computed of it stands there until somebody else's does."""
+        token_ids = [*sequence.prompt_ids, *sequence.output_ids][: sequence.computed]
+        self._left[slot] = _Left(sequence, token_ids)
+
+    def overwrite(self, slot: int) -> None:
+        self._left.pop(slot, None)
+
+    def clear(self) -> None:
+        """What stands in the slots is not to be trusted."""
+        self._left.clear()
+
+    def forget(self, session: SessionKey) -> None:
+        """A conversation was erased."""
+        for slot, left in list(self._left.items()):
+            if left.session == session:
+                del self._left[slot]
+
+    def standing(self) -> dict[SessionKey, Tokens[int]]:
+        """The tokens of the conversations that nobody has overwritten."""
+        return {left.session: left.token_ids for left in self._left.values()}
+
+    def longest(self, sequence: Sequence, slot: int, running: Iterable[Sequence]) -> Prefix | None:
+        """The longest beginning of a prompt that stands somewhere; of equal ones that in `slot`, where it is to be.
+
+        `running` are the rows of slots 0, 1, … in order.
+        """
+        best: Prefix | None = None
+        for place, left in self._left.items():
+            length = _usable(sequence, left.sequence, left.token_ids)
+            if best is None or (length, place == slot) > (best.length, best.slot == slot):
+                best = Prefix(place, length)
+        least = best.length if best is not None else 0
+        if least < sequence.shared_tokens:
+            for place, row in enumerate(running):
+                computed = min(row.computed, len(row.prompt_ids))
+                if row is not sequence and computed > least and row.tenant == sequence.tenant:
+                    length = _usable(sequence, row, row.prompt_ids[:computed])
+                    if length > least:
+                        best, least = Prefix(place, length), length
+        return best if best is not None and best.length else None
+
+    def in_place(self, sequence: Sequence, slot: int) -> int:
+        """How many of a prompt's first tokens stand in `slot` itself."""
+        left = self._left.get(slot)
+        return _usable(sequence, left.sequence, left.token_ids) if left is not None else 0
+
+
+def _usable(sequence: Sequence, other: Sequence, token_ids: Tokens[int]) -> int:
+    if other.tenant != sequence.tenant:
+        return 0
+    length = common_length(sequence.prompt_ids, token_ids)
+    if sequence.session_id and other.session_id == sequence.session_id:
+        return length
+    return min(length, sequence.shared_tokens, other.shared_tokens)
+
+
+def common_length(ids: Tokens[int], others: Tokens[int]) -> int:
+    """How many tokens two sequences have in common from the start."""
+    most = min(len(ids), len(others))
+    if ids[:most] == others[:most]:
+        return most
+    return next((place for place in range(most) if ids[place] != others[place]), most)

@@ -1,0 +1,112 @@
+"""One request inside a worker, from intake to its terminal event."""
+
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+import msgspec
+
+from shared.wire.deadline import Deadline
+from shared.wire.messages import Bucket, Reason, Status
+from workers.engine import Sampling
+from workers.engine.kv_pieces import KvPieces
+
+
+class Phase(Enum):
+    WAITING = auto()
+    PREFILL = auto()
+    DECODE = auto()
+    FINISHED = auto()
+
+
+_NEXT = {
+    Phase.WAITING: {Phase.PREFILL, Phase.FINISHED},
+    Phase.PREFILL: {Phase.DECODE, Phase.FINISHED},
+    Phase.DECODE: {Phase.FINISHED},
+    Phase.FINISHED: set[Phase](),
+}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Sequence:
+    """The tokens of one request and how far they are computed.
+
+    `computed` counts the tokens whose KV stands in the slot; of a waiting sequence those that will not be computed, as
+    far as is known. After a decode step of `n` output tokens that is `len(prompt_ids) + n - 1`: the newest token is
+    still to be added. `restored` of them were there when it got its slot. `output_hint` is an output length known
+    beforehand; without it the scheduler predicts one.
+
+    `kv` is the KV of the first tokens until it is in the slot; `imported` of them came there from it, the last
+    `loaded` from Redis. The first `kept` tokens are in the cache, or not worth it, and are not exported; the first
+    `shared_tokens` hold no customer's words. `generation` is its conversation's. `erased`: that was, before it ended;
+    nothing of it is used again. `prefilled_unix_ms`: when each chunk of its prompt was computed.
+    """
+
+    request_id: str
+    prompt_ids: Ids[int]
+    max_output_tokens: int
+    sampling: Sampling
+    deadline: Deadline
+    arrived_unix_ms: float
+    bucket: Bucket = "short"
+    tenant: str = ""
+    session_id: str = ""
+    shared_tokens: int = 0
+    generation: int = 0
+    weight: float = 1.0
+    output_hint: int | None = None
+    expected_output_tokens: int = 0
+    phase: Phase = Phase.WAITING
+    computed: int = 0
+    restored: int = 0
+    imported: int = 0
+    kv: KvPieces | None = None
+    loaded: int = 0
+    kept: int = 0
+    erased: bool = False
+    output_ids: list[int] = field(default_factory=list)
+    first_step_unix_ms: float | None = None
+    prefilled_unix_ms: list[float] = field(default_factory=list)
+    first_token_unix_ms: float | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of the prompt was computed for it."""
+        return self.computed > self.restored
+
+    def enter(self, phase: Phase) -> None:
+        """Change phase; an illegal transition is our own bug."""
+        if phase not in _NEXT[self.phase]:
+            raise AssertionError(f"{self.request_id}: {self.phase.name} → {phase.name}")
+        self.phase = phase
+
+    def erase(self) -> None:
+        """Its conversation was erased before it got a slot: it begins with nothing."""
+        self.erased, self.kv, self.computed = True, None, 0
+
+    def begin_anew(self) -> None:
+        """What was to stand in its slot does not: all of its prompt is computed."""
+        self.computed = self.restored = self.imported = self.loaded = self.kept = 0
+
+    @property
+    def due_unix_ms(self) -> int:
+        """What the schedule is made by: the first token's deadline until there is one, then the answer's."""
+        return self.deadline.deadline_unix_ms if self.output_ids else self.deadline.first_token_unix_ms
+
+    def expired(self, now_unix_ms: float) -> bool:
+        return self.deadline.expired(now_unix_ms, started=bool(self.output_ids))
+
+
+class Finished(msgspec.Struct, frozen=True, gc=False):
+    """A sequence left the scheduler."""
+
+    sequence: Sequence
+    status: Status
+    reason: Reason
+
+
+class Token(msgspec.Struct, frozen=True, gc=False):
+    """A sequence grew by one token."""
+
+    sequence: Sequence
+    token_id: int

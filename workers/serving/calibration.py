@@ -1,0 +1,289 @@
+"""The cost model that a worker starts with: read from disk, or measured on the engine itself.
+
+The laws of `workers/schedule/costs.py` are fitted to a few kinds of calls, by least squares of the relative errors: 5
+ms steps count as much as 500 ms ones. A neighbour on the machine makes single calls two and three times as long, never
+shorter: each kind of call is repeated until its two shortest agree, while there is time.
+
+A table is worth only what its key says: the same engine, model, slots and threads on the same kind of machine. Any
+other is measured again and replaced; so is one whose laws do not fit what was measured, for a disturbed quarter of an
+hour must not be believed for months. Nothing here stops a worker: what is not kept is measured anew at the next start.
+"""
+
+import os
+import platform
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.engine import DecodeRow, Engine, EngineInfo, PrefillChunk, Sampling
+from workers.schedule.costs import (
+    PRIOR_DECODE,
+    PRIOR_PREFILL,
+    SCHEMA_VERSION,
+    SMALLEST_CONSTANT_MS,
+    CostModel,
+    CostsKey,
+    CostTable,
+    Law,
+)
+
+_BUDGET_S: Final = 3.0
+_MAX_ROUNDS: Final = 6
+_AGREE: Final = 1.05  # the shortest call and the next
+_HELD_UP: Final = 1.5  # times the shortest: not how long a call usually takes
+_MOST_ERROR: Final = 0.1  # of a law that is kept; a quiet machine's is 0.02 to 0.05
+_NOISE: Final = 0.02  # of a time; a coefficient that cannot be told from it is as in the prior
+_SMALLEST_MS: Final = 1e-4  # where the clock saw none
+_NEAR_TOKENS: Final = 16
+_PREFILL_CALLS: Final = ((1, 32), (1, 8), (1, 128), (4, 16))  # (rows, tokens of each) into empty slots
+_LONG_TOKENS: Final = 512  # takes as long as all others together
+_TAIL_TOKENS: Final = (16, 64, 128)  # after a past
+_MACHINE_FIELDS: Final = ("cpu", "num_cores")
+_TOKEN_ID: Final = 1
+_GREEDY: Final = Sampling()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decode:
+    """A step of `rows` rows that hold `past` tokens each."""
+
+    rows: int
+    past: int
+
+    def run(self, engine: Engine) -> None:
+        engine.decode(
+            [DecodeRow(slot=i, past=self.past, token_id=_TOKEN_ID, sampling=_GREEDY) for i in range(self.rows)]
+        )
+
+    @property
+    def features(self) -> tuple[float, ...]:
+        """What the coefficients of the decode law are multiplied by."""
+        return 1, self.rows, self.rows * self.past
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prefill:
+    """A call of `rows` chunks of `tokens` each."""
+
+    rows: int
+    tokens: int
+    past: int = 0
+
+    def run(self, engine: Engine) -> None:
+        token_ids = [_TOKEN_ID] * self.tokens
+        engine.prefill(
+            [PrefillChunk(slot=i, past=self.past, token_ids=token_ids, sampling=_GREEDY) for i in range(self.rows)]
+        )
+
+    @property
+    def features(self) -> tuple[float, ...]:
+        """What the coefficients of the prefill law are multiplied by."""
+        tokens = self.rows * self.tokens
+        return 1, tokens, self.past, tokens * (self.past + self.tokens / 2)
+
+
+def load_or_calibrate(
+    path: Path | None,
+    key: CostsKey,
+    engine: Engine,
+    *,
+    budget_s: float = _BUDGET_S,
+    clock_s: Callable[[], float] = time.perf_counter,
+) -> tuple[CostModel, str]:
+    """The model, and how it was come by: "loaded" or "calibrated: " and why. Raises `EngineError`.
+
+    What is measured is written to `path`; where that fails, or its laws do not fit it, the text says so. No path:
+    nothing is read or kept.
+    """
+    if path is None:
+        table = calibrate(engine, key, budget_s=budget_s, clock_s=clock_s)
+        return CostModel.from_state(table), "calibrated: not kept"
+    kept, why_not = _load(path, key)
+    if kept is not None:
+        return CostModel.from_state(kept), "loaded"
+    measured = calibrate(engine, key, budget_s=budget_s, clock_s=clock_s)
+    how = f"calibrated: {why_not}"
+    misfit = _misfit(measured)
+    if misfit is not None:
+        how += f"; not kept: {misfit}; calls were held up, so the next start measures again"
+    else:
+        try:
+            save(path, measured)
+        except OSError as error:
+            how += f"; not kept: {path} cannot be written ({error.strerror})"
+    return CostModel.from_state(measured), how
+
+
+def calibrate(
+    engine: Engine, key: CostsKey, *, budget_s: float, clock_s: Callable[[], float] = time.perf_counter
+) -> CostTable:
+    """Time the engine's calls by `clock_s` for `budget_s` seconds at most, and one call more. Raises `EngineError`.
+
+    Overwrites the KV of every slot: only for an engine that holds no sequence. Where the time is too short for every
+    kind of call, what is not measured is as in `CostModel.prior`.
+    """
+    times_ms: defaultdict[_Decode | _Prefill, list[float]] = defaultdict(list)
+    end_s = clock_s() + budget_s
+    for probe in _probes(engine.info, times_ms):
+        start_s = clock_s()
+        if start_s >= end_s:
+            break
+        probe.run(engine)
+        times_ms[probe].append(max((clock_s() - start_s) * 1000, _SMALLEST_MS))
+    decodes = {probe.features: times for probe, times in times_ms.items() if isinstance(probe, _Decode)}
+    prefills = {probe.features: times for probe, times in times_ms.items() if isinstance(probe, _Prefill)}
+    return CostModel(decode=_fit(decodes, PRIOR_DECODE), prefill=_fit(prefills, PRIOR_PREFILL)).state(key)
+
+
+def costs_key(info: EngineInfo, *, threads: int) -> CostsKey:
+    """The key of this engine on this machine."""
+    return CostsKey(
+        engine=info.name,
+        model=info.model,
+        revision=info.revision,
+        precision=info.precision,
+        num_slots=info.num_slots,
+        max_length=info.max_length,
+        threads=threads,
+        cpu=_cpu_model(),
+        num_cores=os.cpu_count() or 1,
+    )
+
+
+def save(path: Path, table: msgspec.Struct) -> None:
+    """Write the table whole or not at all. Raises `OSError`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(table), indent=2) + b"\n")
+    try:
+        Path(file.name).replace(path)
+    except OSError:
+        Path(file.name).unlink()
+        raise
+
+
+def _probes(info: EngineInfo, times_ms: Mapping[_Decode | _Prefill, Sequence[float]]) -> Iterator[_Decode | _Prefill]:
+    """What to time next, by the times so far: once each kind of call that fits the engine, then those in doubt.
+
+    Decode steps come first: they are the cheapest, and most of what an engine does.
+    """
+    near = min(_NEAR_TOKENS, info.max_length // 2)
+    # Far is no farther: what a row reads takes memory, and every slot is read.
+    far = max(info.max_length // 8, min(2 * near, info.max_length - 1))
+    decodes = [_Decode(rows=rows, past=past) for rows in _row_counts(info.num_slots) for past in (near, far)]
+    prefills = [_Prefill(rows=rows, tokens=tokens) for rows, tokens in _PREFILL_CALLS if rows <= info.max_prefill_rows]
+    past = info.max_length // 4
+    prefills += [_Prefill(rows=1, tokens=tokens, past=past) for tokens in _TAIL_TOKENS]
+    a_round: list[_Decode | _Prefill] = [*decodes]
+    a_round += [probe for probe in prefills if probe.past + probe.tokens <= info.max_length]
+    yield from a_round
+    if info.max_length >= _LONG_TOKENS:
+        yield _Prefill(rows=1, tokens=_LONG_TOKENS)
+    for _ in range(_MAX_ROUNDS - 1):
+        yield from [probe for probe in a_round if _in_doubt(times_ms[probe])]
+
+
+def _in_doubt(times_ms: Sequence[float]) -> bool:
+    """Whether the shortest call may have been held up as well: none was nearly as short."""
+    shortest = sorted(times_ms)[:2]
+    return len(shortest) < 2 or shortest[1] > _AGREE * shortest[0]  # noqa: PLR2004 - two
+
+
+def _row_counts(num_slots: int) -> Iterator[int]:
+    """1, 2, 4 and so on, and all."""
+    rows = 1
+    while rows < num_slots:
+        yield rows
+        rows *= 2
+    yield num_slots
+
+
+def _fit(times_ms: dict[tuple[float, ...], list[float]], prior: Law) -> Law:
+    """The law of calls with these features and times. Where nothing was measured, the prior.
+
+    The least of a call's times says how calls compare: they are held up at times, never hurried. How fast they are
+    is the median's to say, of those that were not held up for long.
+    """
+    if not times_ms:
+        return prior
+    features = np.array(list(times_ms))
+    least = np.array([min(times) for times in times_ms.values()])
+    scales = np.array(prior.coefficients)
+    scales *= np.median(least / (features @ scales))  # the prior on a machine of this speed
+    size = len(scales)
+    shares = np.vstack([features * scales / least[:, None], _NOISE * np.eye(size)])
+    coefficients = scales * _non_negative_least_squares(shares, np.repeat([1.0, _NOISE], [len(least), size]))
+    fitted = features @ coefficients
+    error = np.mean(np.abs(least - fitted) / np.maximum(least, fitted))
+    coefficients *= median(
+        ms / by_law
+        for times, by_law in zip(times_ms.values(), fitted, strict=True)
+        for ms in times
+        if ms <= _HELD_UP * min(times)
+    )
+    coefficients[0] = max(coefficients[0], SMALLEST_CONSTANT_MS)
+    return Law(tuple(coefficients.tolist()), float(error))
+
+
+def _non_negative_least_squares(matrix: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+    """x >= 0 with `matrix` x nearest to `wanted`: the best of all choices of which to leave at zero."""
+    size = matrix.shape[1]
+    nearest, least = np.zeros(size), np.inf
+    for free in chain.from_iterable(combinations(range(size), count) for count in range(1, size + 1)):
+        x = np.zeros(size)
+        x[list(free)] = np.linalg.lstsq(matrix[:, free], wanted)[0]
+        distance = float(np.linalg.norm(matrix @ x - wanted))
+        if x.min() >= 0 and distance < least:
+            nearest, least = x, distance
+    return nearest
+
+
+def _load(path: Path, key: CostsKey) -> tuple[CostTable | None, str]:
+    """The table at `path` if it is this key's, else None and why."""
+    try:
+        table = msgspec.json.decode(path.read_bytes(), type=CostTable)
+    except FileNotFoundError:
+        return None, "no table"
+    except OSError as error:
+        return None, f"the table cannot be read ({error.strerror})"
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return None, f"damaged table ({error})"
+    if table.schema_version != SCHEMA_VERSION:
+        return None, f"the table is of another version ({table.schema_version}, not {SCHEMA_VERSION})"
+    if table.key != key:
+        return None, _difference(table.key, key)
+    misfit = _misfit(table)
+    return (table, "loaded") if misfit is None else (None, f"a table whose {misfit}")
+
+
+def _misfit(table: CostTable) -> str | None:
+    """How far the laws are off, where that is too far to be believed again."""
+    errors = {"decode": table.error_decode, "prefill": table.error_prefill}
+    worst = max(errors, key=errors.__getitem__)
+    return f"{worst} law is off by {errors[worst]:.0%} on average" if errors[worst] > _MOST_ERROR else None
+
+
+def _difference(theirs: CostsKey, ours: CostsKey) -> str:
+    differing = [name for name in CostsKey.__struct_fields__ if getattr(theirs, name) != getattr(ours, name)]
+    what = "machine" if set(differing) & set(_MACHINE_FIELDS) else "engine"
+    facts = ", ".join(f"{name} {getattr(theirs, name)}, not {getattr(ours, name)}" for name in differing)
+    return f"the table is of another {what} ({facts})"
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = next((line for line in lines if line.startswith("model name")), "")
+    return named.partition(":")[2].strip() or platform.machine()

@@ -1,0 +1,101 @@
+"""What this worker can still take on, to the gateways: every `interval_s`, and soon after it has changed much."""
+
+import asyncio
+import os
+import re
+import socket
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from shared.errors import BrokerUnavailable, ProtocolError
+from shared.kafka import Outgoing, Producer
+from shared.process.clock import wire_unix_ms
+from shared.records.deliveries import Partition
+from shared.telemetry.logs import get_logger
+from shared.wire.codec import msgpack_encode
+from shared.wire.fields import MAX_ID_CHARS
+from shared.wire.messages import Bucket
+from shared.wire.topics import BROADCAST_PARTITION, TopicNames
+from workers.schedule.outlook import Outlook
+
+# Reports are this far apart, however much changes; with what the engine's thread may wait, 50 ms.
+_LEAST_S: Final = 0.025
+# So often it is looked whether the group has shared the partitions out anew.
+_PARTITIONS_S: Final = 0.2
+_LEAVE_S: Final = 1.0
+
+log = get_logger()
+
+
+def worker_name(instance_id: str = "") -> str:
+    """The static member's name, else one that no other worker has now: in containers every process has the same id."""
+    name = f"w-{instance_id or f'{os.getpid()}-{socket.gethostname()}'}"
+    return re.sub(r"[^A-Za-z0-9_.:-]", "-", name)[:MAX_ID_CHARS]
+
+
+@dataclass(slots=True, kw_only=True)
+class CapacityPublisher:
+    """`outlook` gives the newest one, None as long as there is none; `changed` is set when it is another than before.
+    `partitions` are those that are read now; None while a rebalance goes on. All are the event loop's."""
+
+    producer: Producer
+    topics: TopicNames
+    worker_id: str
+    buckets: tuple[Bucket, ...]
+    interval_s: float
+    outlook: Callable[[], Outlook | None]
+    changed: asyncio.Event
+    partitions: Callable[[], Collection[Partition] | None]
+    _failing: bool = False
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        time = asyncio.get_running_loop().time
+        told: tuple[Outlook, Collection[Partition] | None] | None = None
+        told_s = float("-inf")
+        while True:
+            self.changed.clear()
+            outlook, reads = self.outlook(), self.partitions()
+            if outlook is None:
+                await self.changed.wait()
+                continue
+            is_news = told is None or reads != told[1] or outlook.differs_much(told[0])
+            wait_s = told_s + (_LEAST_S if is_news else self.interval_s) - time()
+            if wait_s <= 0:
+                told, told_s = (outlook, reads), time()
+                report = outlook.report(self.worker_id, self._by_bucket(reads or ()), wire_unix_ms())
+                await self._publish(msgpack_encode(report))
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(wait_s, _PARTITIONS_S)):
+                        await self.changed.wait()
+
+    def _by_bucket(self, partitions: Collection[Partition]) -> dict[Bucket, list[int]]:
+        """Every bucket that is served, with those of its partitions that are this worker's."""
+        return {
+            bucket: sorted(number for topic, number in partitions if topic == self.topics.requests(bucket))
+            for bucket in self.buckets
+        }
+
+    async def leave(self) -> None:
+        """Have the gateways forget this worker: a record without a value, which compaction removes as well. Without
+        Kafka they find out by its silence."""
+        try:
+            async with asyncio.timeout(_LEAVE_S):
+                await self._publish(None)
+        except TimeoutError:
+            pass
+
+    async def _publish(self, value: bytes | None) -> None:
+        """A report that is not taken is not sent again: the next one says more."""
+        try:
+            key, partition = self.worker_id.encode(), BROADCAST_PARTITION
+            await self.producer.publish(Outgoing(self.topics.workers, value, key=key, partition=partition))
+        except (BrokerUnavailable, ProtocolError) as error:
+            if not self._failing:
+                log.warning("report_not_published", cause=str(error), action="the gateways admit without it")
+            self._failing = True
+        else:
+            self._failing = False

@@ -1,0 +1,87 @@
+"""One step of the engine: transfers of KV, decode, prefill. On the engine's thread."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from shared.errors import EngineError
+from shared.telemetry import metrics
+from shared.telemetry.faults import caught
+from workers.engine import Engine
+from workers.schedule.scheduler import Step
+from workers.schedule.sequence import Sequence
+from workers.schedule.slots import Export, Import, Move, Transfer
+
+Keep = Callable[[Sequence, int, NDArray[Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What the engine sampled, and how long each part of the step took. In the `spoiled` slots KV that was to be there
+    is not: nothing was computed of their prompts."""
+
+    prefill_tokens: list[int | None]
+    decode_tokens: list[int]
+    transfer_s: float
+    prefill_s: float
+    decode_s: float
+    spoiled: frozenset[int] = frozenset()
+
+
+def run_step(engine: Engine, step: Step, keep: Keep) -> StepResult:
+    """Compute a step: transfers, decode, prefill. Raises `EngineError`."""
+    start = time.perf_counter()
+    spoiled = transfer(engine, step.transfers, keep)
+    moved = time.perf_counter()
+    decoded = engine.decode(step.decode) if step.decode else []
+    middle = time.perf_counter()
+    prefilled: list[int | None] = []
+    if spoiled:
+        whole = tuple([chunk for chunk in step.prefill if chunk.slot not in spoiled])
+        sampled = iter(engine.prefill(whole) if whole else [])
+        prefilled = [None if chunk.slot in spoiled else next(sampled) for chunk in step.prefill]
+    elif step.prefill:
+        prefilled = engine.prefill(step.prefill)
+    return StepResult(
+        prefilled,
+        decoded,
+        transfer_s=moved - start,
+        prefill_s=time.perf_counter() - middle,
+        decode_s=middle - moved,
+        spoiled=spoiled,
+    )
+
+
+def transfer(engine: Engine, transfers: Iterable[Transfer], keep: Keep) -> frozenset[int]:
+    """Carry out transfers in their order: each finds what those before it have left. Raises `EngineError`.
+
+    What is exported is given to `keep` at once: its conversation's next question may be on its way. One that cannot be
+    imported or kept harms no other: returns the slots in which there is not what should be.
+    """
+    spoiled: set[int] = set()
+    for item in transfers:
+        if isinstance(item, Move):
+            engine.move(source=item.source, target=item.target, length=item.length)
+            (spoiled.add if item.source in spoiled else spoiled.discard)(item.target)
+            continue
+        try:
+            if isinstance(item, Import):
+                engine.import_kv(slot=item.slot, start=item.start, values=item.values)
+            elif item.slot not in spoiled:
+                _export(engine, item, keep)
+        except EngineError:
+            raise
+        except Exception as error:  # noqa: BLE001 - counted and logged; the tokens are computed
+            caught("kv", error)
+            metrics.kv_dropped.labels("internal").inc()
+            if isinstance(item, Import):
+                spoiled.add(item.slot)
+    return frozenset(spoiled)
+
+
+def _export(engine: Engine, item: Export, keep: Keep) -> None:
+    values = engine.export_kv(slot=item.slot, start=item.start, stop=item.stop)
+    keep(item.sequence, item.start, values)

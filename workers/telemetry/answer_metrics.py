@@ -1,0 +1,52 @@
+"""What is counted and logged of an answer that has ended."""
+
+from typing import Final, get_args
+
+from shared.process.clock import now_unix_ms
+from shared.telemetry import metrics
+from shared.telemetry.logs import get_logger
+from shared.tracing.context import trace_id
+from shared.wire.messages import ReplyDone, Status
+from workers.request.job import Job
+from workers.schedule.sequence import Finished, Sequence
+from workers.telemetry.outcome import Outcome, outcome_of
+
+log = get_logger()
+
+# Each is shown as 0 before the first: a rate begins there.
+_ENDS: Final = {status: metrics.infer.labels(status) for status in get_args(Status)}
+_OUTCOMES: Final = {outcome: metrics.outcomes.labels(outcome) for outcome in get_args(Outcome)}
+
+
+def count_end(job: Job, finished: Finished, done: ReplyDone, now: float) -> None:
+    sequence = job.sequence
+    metrics.served.labels(finished.status, finished.reason).inc()
+    _OUTCOMES[outcome_of(finished, now)].inc()
+    _ENDS[finished.status].inc()
+    metrics.infer_duration.observe(max(0.0, now - sequence.arrived_unix_ms) / 1_000)
+    if sequence.first_token_unix_ms is not None:
+        metrics.first_token.observe((sequence.first_token_unix_ms - sequence.arrived_unix_ms) / 1_000)
+    if sequence.first_step_unix_ms is not None:
+        metrics.queue_time.observe((sequence.first_step_unix_ms - sequence.arrived_unix_ms) / 1_000)
+        metrics.begun_late.inc(sequence.first_step_unix_ms > sequence.deadline.first_token_unix_ms)
+    if sequence.restored:
+        _count_restored(sequence)
+    metrics.worker_answers.labels(done.source).inc()
+    log.info(
+        "answered",
+        request_id=job.id,
+        trace_id=None if job.order.request.traceparent is None else trace_id(job.order.request.traceparent),
+        status=finished.status,
+        reason=finished.reason,
+        source=done.source,
+        input_tokens=len(sequence.prompt_ids),
+        output_tokens=len(sequence.output_ids),
+        slack_ms=round(sequence.deadline.deadline_unix_ms - now_unix_ms()),
+    )
+
+
+def _count_restored(sequence: Sequence) -> None:
+    from_redis = min(sequence.loaded, sequence.imported)
+    metrics.kv_tokens.labels("slot").inc(sequence.restored - sequence.imported)
+    metrics.kv_tokens.labels("host").inc(sequence.imported - from_redis)
+    metrics.kv_tokens.labels("redis").inc(from_redis)

@@ -1,0 +1,27 @@
+"""What came of a request at this worker, as who set it up wants to know: pure.
+
+How an answer ended says who ended it. A gateway that has given the fallback at the deadline cancels at the worker; by
+the worker's own books the customer went away. Here the deadline decides.
+"""
+
+from typing import Literal
+
+from workers.schedule.sequence import Finished
+
+Outcome = Literal["kept", "missed", "failed", "withdrawn"]
+
+
+def outcome_of(finished: Finished, now_unix_ms: float) -> Outcome:
+    """`kept`: the answer ended by itself, begun in time. `missed`: it began late, was cut by its deadline or given up.
+    `failed`: the engine did. `withdrawn`: nobody waited for it any more though it was in time."""
+    sequence = finished.sequence
+    if finished.status == "failed":
+        return "failed"
+    if finished.reason in ("deadline", "infeasible"):
+        return "missed"
+    first = sequence.first_token_unix_ms
+    if first is not None and first > sequence.deadline.first_token_unix_ms:
+        return "missed"
+    if finished.status == "cancelled":
+        return "missed" if sequence.expired(now_unix_ms) else "withdrawn"
+    return "kept"
