@@ -73,8 +73,8 @@ planted-bugs: ## plant bugs one by one in a copy of the code and see that the te
 mutants: ## change the deciding modules one expression at a time and see that a test notices: hours
 	@ops/setup/venv test
 	@$(BIN)/python -m pip install --quiet --no-deps --only-binary :all: --require-hashes -r requirements/mutants.txt
-	@cd tests && env PATH="$(CURDIR)/$(BIN):$$PATH" ../$(BIN)/python -m mutation $(MUTANTS)
-	@cd tests && exec ../$(BIN)/python -m mutation.lua
+	@env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.mutation $(MUTANTS)
+	@exec $(BIN)/python -m tests.mutation.lua
 
 chaos: ## kill workers, gateways, Redis and brokers under load; was every promise kept?
 	@ops/setup/venv test

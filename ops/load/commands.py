@@ -1,4 +1,4 @@
-"""The options of the bench commands that make loads: traffic, knee, compare, produce."""
+"""The options of `replyline bench`, and of its commands that make loads: traffic, knee, compare, produce."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,6 +7,72 @@ import typer
 from rich.console import Console
 
 from ops.load.options import Broker, HtmlPath, JsonPath, Url, bench_settings, run, settings_for, typed
+
+bench_app = typer.Typer(
+    help="Measure: a load of your own, or one of the programs that docs/measured.md's numbers come from.",
+    invoke_without_command=True,
+)
+
+
+@bench_app.callback()
+def load(
+    context: typer.Context,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            envvar="REPLYLINE_URL",
+            help="a running gateway; without it the bench starts an embedded system of its own, and ends it",
+        ),
+    ] = None,
+    broker: Broker = "embedded",
+    clients: Annotated[
+        int | None, typer.Option(help="closed loop: so many clients, each asks when it is answered [default: 8]")
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="open loop: requests a second on a schedule fixed beforehand; latency from the schedule"),
+    ] = None,
+    arrivals: Annotated[Literal["poisson", "even"], typer.Option(help="of the open loop")] = "poisson",
+    requests: Annotated[int, typer.Option(help="how many are measured")] = 64,
+    warmup: Annotated[int, typer.Option(help="so many more before them, not measured")] = 8,
+    max_output_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
+    input_tokens: Annotated[int | None, typer.Option(help="length of each question, about")] = None,
+    mix: Annotated[
+        str | None, typer.Option(help="lengths by share: short=0.8,long=0.2 (short 24, medium 128, long 400 tokens)")
+    ] = None,
+    deadline_ms: Annotated[int | None, typer.Option(help="of each answer [default: the gateway's]")] = None,
+    connections: Annotated[int | None, typer.Option(help="how many sockets [default: as the limits demand]")] = None,
+    new_sessions: Annotated[
+        bool, typer.Option("--new-sessions", help="a conversation each; else a connection's questions are one")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="of arrivals and questions")] = 0,
+    json_path: JsonPath = None,
+) -> None:
+    """Drive questions over WebSockets and report TTFT, TPOT, end to end, tok/s, answers by source and goodput."""
+    if context.invoked_subcommand is not None:
+        return
+    from ops.load.bench import LoadOptions, bench_load
+
+    options = LoadOptions(
+        url=url,
+        broker=broker,
+        clients=clients,
+        rate=rate,
+        arrivals=arrivals,
+        requests=requests,
+        warmup=warmup,
+        input_tokens=input_tokens,
+        mix=mix,
+        max_output_tokens=max_output_tokens,
+        deadline_ms=deadline_ms,
+        connections=connections,
+        new_sessions=new_sessions,
+        seed=seed,
+        json_path=json_path,
+    )
+    options.check()
+    settings = settings_for(url)
+    run(lambda: bench_load(options, settings, typed(), Console(stderr=True)))
 
 
 def traffic(
@@ -127,3 +193,7 @@ def produce(
     options.check()
     settings = bench_settings()
     run(lambda: bench_produce(settings, options, Console(stderr=True)))
+
+
+for _command in (traffic, knee, compare, produce):
+    bench_app.command()(_command)

@@ -1,4 +1,4 @@
-"""The options of `replyline bench` and its programs."""
+"""The maintainers' programs of `replyline bench`, and their options."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -6,78 +6,13 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from ops.load.commands import compare, knee, produce, traffic
-from ops.load.options import Broker, JsonPath, bench_settings, check_range, ensure_model_of, run, settings_for, typed
+from ops.load.commands import bench_app
+from ops.load.options import JsonPath, bench_settings, check_range, ensure_model_of, run, typed
 from shared.errors import SettingsError
 from tests.bench.fleet_commands import join, scale
 
-bench_app = typer.Typer(
-    help="Measure: a load of your own, or one of the programs that docs/measured.md's numbers come from.",
-    invoke_without_command=True,
-)
-for _command in (traffic, knee, compare, produce, join, scale):
+for _command in (join, scale):
     bench_app.command()(_command)
-
-
-@bench_app.callback()
-def load(
-    context: typer.Context,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            envvar="REPLYLINE_URL",
-            help="a running gateway; without it the bench starts an embedded system of its own, and ends it",
-        ),
-    ] = None,
-    broker: Broker = "embedded",
-    clients: Annotated[
-        int | None, typer.Option(help="closed loop: so many clients, each asks when it is answered [default: 8]")
-    ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(help="open loop: requests a second on a schedule fixed beforehand; latency from the schedule"),
-    ] = None,
-    arrivals: Annotated[Literal["poisson", "even"], typer.Option(help="of the open loop")] = "poisson",
-    requests: Annotated[int, typer.Option(help="how many are measured")] = 64,
-    warmup: Annotated[int, typer.Option(help="so many more before them, not measured")] = 8,
-    max_output_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
-    input_tokens: Annotated[int | None, typer.Option(help="length of each question, about")] = None,
-    mix: Annotated[
-        str | None, typer.Option(help="lengths by share: short=0.8,long=0.2 (short 24, medium 128, long 400 tokens)")
-    ] = None,
-    deadline_ms: Annotated[int | None, typer.Option(help="of each answer [default: the gateway's]")] = None,
-    connections: Annotated[int | None, typer.Option(help="how many sockets [default: as the limits demand]")] = None,
-    new_sessions: Annotated[
-        bool, typer.Option("--new-sessions", help="a conversation each; else a connection's questions are one")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="of arrivals and questions")] = 0,
-    json_path: JsonPath = None,
-) -> None:
-    """Drive questions over WebSockets and report TTFT, TPOT, end to end, tok/s, answers by source and goodput."""
-    if context.invoked_subcommand is not None:
-        return
-    from ops.load.bench import LoadOptions, bench_load
-
-    options = LoadOptions(
-        url=url,
-        broker=broker,
-        clients=clients,
-        rate=rate,
-        arrivals=arrivals,
-        requests=requests,
-        warmup=warmup,
-        input_tokens=input_tokens,
-        mix=mix,
-        max_output_tokens=max_output_tokens,
-        deadline_ms=deadline_ms,
-        connections=connections,
-        new_sessions=new_sessions,
-        seed=seed,
-        json_path=json_path,
-    )
-    options.check()
-    settings = settings_for(url)
-    run(lambda: bench_load(options, settings, typed(), Console(stderr=True)))
 
 
 @bench_app.command("path")

@@ -13,7 +13,7 @@ from ops.stack.own_pages import open_page
 from ops.stack.processes import Child, ServiceError, free_port
 from tests.chaos.tools import PROMETHEUS
 
-RULES: Final = Path(__file__).parents[1] / "alerts" / "rules.yml"
+RULES: Final = Path(__file__).parents[2] / "ops" / "alerts" / "rules.yml"
 _START_S: Final = 30.0
 _ASK_S: Final = 5.0
 

@@ -2,7 +2,7 @@
 
     make mutants                                              # all of them: hours
     make mutants MUTANTS="workers.schedule.slots.* shared.records.offsets.*"
-    cd tests && ../.venv/bin/python -m mutation --report      # what the last run found
+    .venv/bin/python -m tests.mutation --report               # what the last run found
 
 A change that no test notices is a survivor. It has to be named in `argued.toml`, with the reason why no test can notice
 it or none need; what is named there and survives no more has to go.

@@ -1,7 +1,7 @@
 """The scripts that Redis runs are changed too, one place at a time: in a copy of the code, before their own tests.
 
     make mutants                                              # after the deciding modules: 20 minutes
-    cd tests && ../.venv/bin/python -m mutation.lua --only quotas
+    .venv/bin/python -m tests.mutation.lua --only quotas
 
 What goes unnoticed is argued away in the same table (`argued.toml`).
 """

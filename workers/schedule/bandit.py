@@ -119,7 +119,7 @@ def learned(table: BanditTable) -> Rule:
 
 def read_table() -> BanditTable:
     """The table that comes with the package."""
-    text = files("workers").joinpath("window_table.json").read_bytes()
+    text = files("workers.schedule").joinpath("window_table.json").read_bytes()
     return msgspec.json.decode(text, type=BanditTable)
 
 

@@ -31,7 +31,7 @@ PASSED = {"OK", "NON-STRICT", "INFORMATIONAL"}
 async def echo(tmp_path: Path) -> AsyncIterator[str]:
     """Its URL. In the end it must stop when asked to, with no word of a fault."""
     port, log = free_port(), tmp_path / "echo.log"
-    child = Child.start([sys.executable, HERE / "echo_gateway.py", str(port)], log=log)
+    child = Child.start([sys.executable, HERE / "support" / "echo_gateway.py", str(port)], log=log)
     try:
         await eventually(lambda: _listens(port))
         yield f"ws://127.0.0.1:{port}/ws"

@@ -57,14 +57,14 @@ def check(deltas: list[str], response: dict[str, object]) -> None:
 
 
 async def test_a_python_script_gets_its_answer(gateway: Service) -> None:
-    check(*await ask(sys.executable, str(HERE / "plain_client.py"), gateway.ws, QUESTION))
+    check(*await ask(sys.executable, str(HERE / "support" / "plain_client.py"), gateway.ws, QUESTION))
 
 
 async def test_a_node_script_gets_its_answer(gateway: Service) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.fail("Node is missing. Type: apt-get install nodejs", pytrace=False)
-    check(*await ask(node, str(HERE / "plain_client.mjs"), gateway.ws, QUESTION))
+    check(*await ask(node, str(HERE / "support" / "plain_client.mjs"), gateway.ws, QUESTION))
 
 
 async def test_the_models_greedy_answers_are_the_same_alone_and_together(gateway: Service) -> None:

@@ -163,7 +163,7 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> Day:
         clock = Clock(loop)
         monkeypatch.setattr("shared.process.clock._clock", clock)
         for module in ("engine_loop", "engine_step"):
-            monkeypatch.setattr(f"workers.{module}.time", clock)
+            monkeypatch.setattr(f"workers.serving.{module}.time", clock)
         day = Day()
         await day.run()
         return day

@@ -14,7 +14,7 @@ MODULES = next(contract["source_modules"] for contract in CONTRACTS if contract[
 def files_of(module: str) -> list[Path]:
     """A module's file, or those of a package."""
     path = ROOT / module.replace(".", "/")
-    return sorted(path.glob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
 
 
 PURE = [file for module in MODULES for file in files_of(module)]

@@ -194,9 +194,9 @@ def day(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], Day]:
         monkeypatch.setattr("gateway.serving.gateway.Alarm", make)
         made = Day(Edge(saboteur=saboteur), alarms[0] if alarms else VirtualAlarm(lambda: None))
         made.alarm = alarms[0]
-        for module in ("gateway", "endings", "generations"):
+        for module in ("gateway", "endings", "erasure"):
             for clock in ("now_unix_ms", "wire_unix_ms"):
-                monkeypatch.setattr(f"gateway.{module}.{clock}", lambda: made.now_unix_ms, raising=False)
+                monkeypatch.setattr(f"gateway.serving.{module}.{clock}", lambda: made.now_unix_ms, raising=False)
         return made
 
     return begin
