@@ -1,4 +1,4 @@
-"""The options of `replyline bench`, and of its commands that make loads: traffic, knee, compare, produce."""
+"""The options of `replyline bench`, and of its commands that make loads: traffic, knee, compare."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from ops.load.options import Broker, HtmlPath, JsonPath, Url, bench_settings, run, settings_for, typed
+from ops.load.options import Broker, HtmlPath, JsonPath, Url, run, settings_for, typed
 
 bench_app = typer.Typer(
     help="Measure: a load of your own, or one of the programs that docs/measured.md's numbers come from.",
@@ -159,41 +159,5 @@ def compare(
     raise typer.Exit(bench_compare(options, typed(), Console(stderr=True)))
 
 
-def produce(
-    rate: Annotated[str, typer.Option(metavar="max|N", help="requests a second, of all processes together")] = "max",
-    seconds: Annotated[float, typer.Option(help="of writing; then all acknowledgements are waited for")] = 10.0,
-    processes: Annotated[int, typer.Option(help="that write")] = 2,
-    requests: Annotated[int, typer.Option(help="at most so many")] = 10_000_000,
-    sessions: Annotated[int, typer.Option(help="conversations, in turn")] = 10_000,
-    mix: Annotated[str, typer.Option(help="lengths by share, as of bench itself")] = "short=0.9,medium=0.08,long=0.02",
-    prefix: Annotated[
-        str, typer.Option(help="of the topics; '' is where your workers read, and then they answer all of it")
-    ] = "bench.",
-    broker: Annotated[
-        Literal["configured", "kafka"], typer.Option(help="REPLYLINE_KAFKA__…, or an Apache Kafka of its own")
-    ] = "configured",
-    keep: Annotated[bool, typer.Option("--keep", help="do not remove the topics that it made")] = False,
-    json_path: JsonPath = None,
-) -> None:
-    """Request records straight to Kafka, as gateways write them: how many the broker takes."""
-    from ops.load.produce.program import ProduceOptions, bench_produce, parse_rate
-
-    options = ProduceOptions(
-        rate=parse_rate(rate),
-        seconds=seconds,
-        processes=processes,
-        requests=requests,
-        sessions=sessions,
-        prefix=prefix,
-        mix=mix,
-        broker=broker,
-        keep=keep,
-        json_path=json_path,
-    )
-    options.check()
-    settings = bench_settings()
-    run(lambda: bench_produce(settings, options, Console(stderr=True)))
-
-
-for _command in (traffic, knee, compare, produce):
+for _command in (traffic, knee, compare):
     bench_app.command()(_command)

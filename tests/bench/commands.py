@@ -10,8 +10,9 @@ from ops.load.commands import bench_app
 from ops.load.options import JsonPath, bench_settings, check_range, ensure_model_of, run, typed
 from shared.errors import SettingsError
 from tests.bench.fleet_commands import join, scale
+from tests.bench.produce.command import produce
 
-for _command in (join, scale):
+for _command in (join, produce, scale):
     bench_app.command()(_command)
 
 

@@ -11,8 +11,6 @@ import pytest_asyncio
 from aiokafka import ConsumerRecord
 from rich.console import Console
 
-from ops.load.produce.kafka import topics_of
-from ops.load.produce.program import ProduceOptions, bench_produce, measure
 from ops.load.traffic import TrafficOptions, bench_traffic
 from ops.recording.record import RecordOptions, record
 from ops.recording.replay import ReplayOptions, replay
@@ -21,6 +19,8 @@ from shared.errors import BrokerUnavailable
 from shared.kafka import PartitionReader, describe_topics
 from shared.settings import Settings
 from shared.wire.messages import Reply, ReplyDone
+from tests.bench.produce.kafka import topics_of
+from tests.bench.produce.program import ProduceOptions, bench_produce, measure
 from tests.support.system import MakeSystem, Service, System, eventually
 from tests.support.wire import JSON, MSGPACK, Client, Form
 

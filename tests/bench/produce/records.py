@@ -100,7 +100,7 @@ def _apportioned(mix: dict[str, float], seed: int) -> list[int]:
     """Each part of the mix has its share of the texts, one at least, in a drawn order."""
     shares = {name: max(1, round(share * _TEXTS)) for name, share in mix.items() if share > 0}
     lengths = [LENGTHS[name] for name, count in shares.items() for _ in range(count)]
-    Random(seed).shuffle(lengths)  # noqa: S311 - a load, not a secret
+    Random(seed).shuffle(lengths)
     return lengths
 
 

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from ops.load.produce.kafka import client_config
-from ops.load.produce.order import Order
-from ops.load.produce.program import ProduceOptions, parse_rate
-from ops.load.produce.records import Stock, request_id, session_id
 from ops.texts.prompts import LENGTHS
 from shared.errors import SettingsError
 from shared.records.requests import open_request, request_headers, settle
 from shared.settings.kafka import KafkaSettings
 from shared.wire.topics import CE_ID, BucketEdges, TopicNames, session_key
+from tests.bench.produce.kafka import client_config
+from tests.bench.produce.order import Order
+from tests.bench.produce.program import ProduceOptions, parse_rate
+from tests.bench.produce.records import Stock, request_id, session_id
 from tests.support.samples.request_defaults import DEFAULTS
 
 NOW = 1_800_000_000_123.0

@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 from confluent_kafka import Producer
 
-from ops.load.produce.order import Order, Produced
-from ops.load.produce.records import Template, request_id, session_id
 from shared.process.clock import now_unix_ms
 from shared.wire.topics import CE_ID
+from tests.bench.produce.order import Order, Produced
+from tests.bench.produce.records import Template, request_id, session_id
 
 # Records between two looks at the clock, and how old their times may be.
 _BATCH: Final = 500

@@ -20,9 +20,6 @@ import msgspec
 from msgspec import Struct
 from rich.console import Console
 
-from ops.load.produce.kafka import broker_of, client_config, topics_of
-from ops.load.produce.order import Order, Produced
-from ops.load.produce.records import Stock
 from ops.measure.environment import environment
 from ops.measure.runner import check_writable, markdown, show, verdict, write_json
 from ops.measure.usage import busy_s, cores, cpu_s
@@ -33,6 +30,9 @@ from shared.errors import SettingsError
 from shared.records.requests import Defaults
 from shared.settings import Settings
 from shared.wire.topics import BUCKETS, BucketEdges
+from tests.bench.produce.kafka import broker_of, client_config, topics_of
+from tests.bench.produce.order import Order, Produced
+from tests.bench.produce.records import Stock
 
 TARGET_PER_S: Final = 100_000
 _MOST_RATE: Final = 10_000_000.0
@@ -137,7 +137,9 @@ async def measure(settings: Settings, options: ProduceOptions, broker_pid: int |
     with tempfile.TemporaryDirectory(prefix="replyline-produce-") as folder:
         logs = [Path(folder, f"{number}.json") for number in range(len(orders))]
         children = [
-            Child.start([sys.executable, "-m", "ops.load.produce.process"], stdin=msgspec.json.encode(order), log=log)
+            Child.start(
+                [sys.executable, "-m", "tests.bench.produce.process"], stdin=msgspec.json.encode(order), log=log
+            )
             for order, log in zip(orders, logs, strict=True)
         ]
         try:

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ops.load.produce.records import Stock
+from tests.bench.produce.records import Stock
 
 
 class Order(Struct, frozen=True, kw_only=True):
