@@ -146,10 +146,6 @@ class WorkerSettings(Group):
     torch_device: Literal["auto", "cuda", "cpu"] = Field(
         "auto", description="engine=torch: where it computes (auto: on a GPU where there is one)"
     )
-    torch_fused: bool = Field(
-        False, description="engine=torch: decode on a GPU by fused kernels (not yet proved on one)"
-    )
-    torch_compile: bool = Field(False, description="engine=torch: fuse what a step does, by minutes at the start")
     metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
     metrics_port: int = Field(8081, ge=0, le=65_535, description="0 picks a free port")
     group: str = Field(

@@ -4,7 +4,6 @@ What is not collected here is named in the run's last lines.
 """
 
 import importlib.util
-import os
 
 import pytest
 
@@ -12,9 +11,6 @@ from tests.support.models.fixtures import fp32_model_folder, models_dir, tiny_so
 from tests.support.not_run import name_not_run
 
 __all__ = ["fp32_model_folder", "models_dir", "tiny_source"]
-
-# Triton asks when a kernel is defined: without a GPU its kernels are interpreted.
-os.environ.setdefault("TRITON_INTERPRET", "1")
 
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
 
@@ -37,4 +33,3 @@ def pytest_configure(config: pytest.Config) -> None:
         name_not_run(config, "engine torch, which is not installed here; run: make test-torch")
     elif collect_ignore_glob:
         name_not_run(config, "torch finds no GPU: no allocation over 1,000 decode steps (test_torch_cuda.py)")
-        name_not_run(config, "torch finds no GPU: the fused kernels in bfloat16 and E4M3 (test_kernels.py)")

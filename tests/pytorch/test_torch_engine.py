@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -137,14 +136,6 @@ def test_an_answer_goes_on_from_one_span_to_the_next(tmp_path: Path, tiny_source
     for known in range(12):
         [token] = engine.prefill([PrefillChunk(slot=0, past=0, token_ids=[*prompt, *answer[:known]], sampling=GREEDY)])
         assert token == answer[known]
-
-
-def test_a_step_that_torch_compiles_gives_the_same_tokens(folder: ModelFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traced for shapes of any size and without writing code of its own, which takes two minutes."""
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    expected = answered(on_the_cpu(folder, num_slots=2), PROMPTS[:2], SAMPLINGS[:2], 12)
-    engine = on_the_cpu(folder, num_slots=2, compiled=True)
-    assert answered(engine, PROMPTS[:2], SAMPLINGS[:2], 12) == expected
 
 
 @pytest.mark.parametrize(

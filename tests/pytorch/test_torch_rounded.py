@@ -22,16 +22,14 @@ MAX_LENGTH = 64
 NOWHERE = Source(name="random", sha256="0" * 64)
 
 
-def engine_of(
-    checkpoint: Checkpoint, rounded: dict[str, RoundedLinear], folder: Path, grid: Grid, **options: Any
-) -> TorchEngine:
+def engine_of(checkpoint: Checkpoint, rounded: dict[str, RoundedLinear], folder: Path, grid: Grid) -> TorchEngine:
     folder.mkdir(exist_ok=True)
     write_tensorrt_decoder(checkpoint, folder, max_length=MAX_LENGTH, rounded=rounded, progress=lambda _: None)
     manifest = Manifest(
         name="random", revision="0" * 64, precision="int8-mlp" if grid.name == "int8" else "fp8-mlp", source=NOWHERE,
         architecture=checkpoint.architecture, stop_token_ids=(), chat_template=CHATML, files=(), dialect="tensorrt",
     )  # fmt: skip
-    return on_device(ModelFolder(folder, manifest), TorchDevice("cpu"), num_slots=1, max_length=MAX_LENGTH, **options)
+    return on_device(ModelFolder(folder, manifest), TorchDevice("cpu"), num_slots=1, max_length=MAX_LENGTH)
 
 
 def log_probabilities(engine: TorchEngine) -> np.ndarray:
@@ -46,8 +44,7 @@ def log_probabilities(engine: TorchEngine) -> np.ndarray:
 
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
 @pytest.mark.parametrize("name", ["llama, linear scaling, every bias", "qwen3, tied"])
-@pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
-def test_a_model_of_8_bits_gives_numpys_probabilities(tmp_path: Path, name: str, grid: Grid, *, fused: bool) -> None:
+def test_a_model_of_8_bits_gives_numpys_probabilities(tmp_path: Path, name: str, grid: Grid) -> None:
     """Whole, with a place's weights alone of 8 bits, and with one left in fp16, whose neighbour is then so as well."""
     checkpoint = checkpoint_of(tmp_path / "source", name)
     plan = plan_of(checkpoint, grid, attention=True)
@@ -55,8 +52,6 @@ def test_a_model_of_8_bits_gives_numpys_probabilities(tmp_path: Path, name: str,
     for left_out in ({}, {"layers.0.mlp.down_proj": "weights", "layers.1.mlp.up_proj": "fp16"}):
         even, rounded = plan.at(left_out)
         expected = predict(even, [TEXT], RoundedProducts(rounded)).log_probability
-        difference = np.abs(
-            log_probabilities(engine_of(even, rounded, tmp_path / "graph", grid, fused=fused)) - expected
-        )
+        difference = np.abs(log_probabilities(engine_of(even, rounded, tmp_path / "graph", grid)) - expected)
         assert np.median(difference) < 0.06  # ONNX Runtime: 0.05
         assert difference.max() < 0.3

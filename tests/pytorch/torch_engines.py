@@ -16,8 +16,8 @@ from workers.engine.torch.engine import TorchEngine
 GREEDY = Sampling()
 
 
-def on_the_cpu(folder: ModelFolder, *, num_slots: int = 1, max_length: int = 96, compiled: bool = False) -> TorchEngine:
-    return on_device(folder, TorchDevice("cpu"), num_slots=num_slots, max_length=max_length, compiled=compiled)
+def on_the_cpu(folder: ModelFolder, *, num_slots: int = 1, max_length: int = 96) -> TorchEngine:
+    return on_device(folder, TorchDevice("cpu"), num_slots=num_slots, max_length=max_length)
 
 
 def on_device(folder: ModelFolder, device: TorchDevice, **options: Any) -> TorchEngine:

@@ -1,10 +1,8 @@
 """The engine of torch: our own decoder on a GPU, where TensorRT is absent, or on the CPU, as the reference.
 
 A decode step has the shape of a bucket: 1, 2, 4, … rows, of which attention sees 256, 512, … places
-(`workers/engine/torch/slots.py`). On a GPU it is one of fused kernels (`workers/engine/torch/kernels`), where the
-model's shape allows it, and each is recorded while loading as a CUDA graph, over inputs, outputs and KV at fixed
-addresses; a prefill, whose shape may be any, is enqueued as it comes. On the CPU the same steps are computed by torch's
-operators, as they come.
+(`workers/engine/torch/slots.py`). On a GPU each is recorded while loading as a CUDA graph, over inputs, outputs and KV
+at fixed addresses; a prefill, whose shape may be any, is enqueued as it comes. On the CPU there are no graphs.
 
 What is beside the decoder is the TensorRT engine's own: KV to and from the host on a stream of its own
 (`device/kv.py`), and tokens from logits with as little crossing as each row allows (`device/tokens.py`), here over
@@ -12,7 +10,7 @@ torch's memory and streams (`torch/device.py`).
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -27,7 +25,7 @@ from workers.engine.device.sampling import BLOCK_TOKENS
 from workers.engine.device.slots import SlotLayout, bucket_of, decode_buckets
 from workers.engine.device.tokens import TokenReader
 from workers.engine.kv_layout import KvLayout, kv_dtype
-from workers.engine.torch.decoder.layers import TorchDecoder, angles_for, unrounded_product
+from workers.engine.torch.decoder.layers import TorchDecoder
 from workers.engine.torch.decoder.weights import DTYPES, DecoderWeights
 from workers.engine.torch.device import Tensors, TorchDevice, TorchExecution, computing
 from workers.engine.torch.slots import MAX_PREFILL_ROWS, capacity_for, span_of, spans_for
@@ -48,32 +46,12 @@ _STEP_TYPES: Final = {
 }
 
 
-class Step(Protocol):
-    """Adds one token to each of the first B slots: `token_ids` `[B]` at `past` `[B]`, none of which reaches `span`."""
-
-    def __call__(
-        self,
-        kv: torch.Tensor,
-        token_ids: torch.Tensor,
-        past: torch.Tensor,
-        span: int,
-        *,
-        logits: torch.Tensor,
-        peaks: torch.Tensor,
-        best: torch.Tensor,
-    ) -> None:
-        """Write `logits` float32 `[B, vocabulary]`, each row's largest to `peaks` `[B, 1]` and the smallest token that
-        has it to `best` `[B]`. A row whose `past` is its slot's last place only pads the step."""
-
-
 class TorchEngine:
     """`Engine` of `weights` on `device`, computed in the manifest's precision.
 
     All memory beside the weights is taken here: KV, buffers, and on a GPU the graphs with their workspace and that of
-    the largest prefill, `max_prefill_rows` of `prefill_tokens` each, which torch keeps. `fused` has decode steps
-    computed by the kernels of `workers/engine/torch/kernels`, which must take the model; `compiled` has `torch.compile`
-    fuse what a step of torch's own operators does between its products, which takes minutes. Raises `EngineError` where
-    the device fails, `ValueError` where `max_length` exceeds the model's positions.
+    the largest prefill, `max_prefill_rows` of `prefill_tokens` each, which torch keeps. Raises `EngineError` where the
+    device fails, `ValueError` where `max_length` exceeds the model's positions.
     """
 
     def __init__(
@@ -86,8 +64,6 @@ class TorchEngine:
         max_length: int,
         max_prefill_rows: int = MAX_PREFILL_ROWS,
         prefill_tokens: int = 256,
-        fused: bool = False,
-        compiled: bool = False,
     ) -> None:
         a = manifest.architecture
         if not 1 <= max_length <= a.max_positions:
@@ -98,19 +74,11 @@ class TorchEngine:
         self._capacity = capacity_for(max_length)
         self._spans = spans_for(self._capacity)
         with computing():
-            angles = angles_for(a, self._capacity, device.device)
-            if fused:
-                from workers.engine.torch.kernels.step import FusedStep, rounded_product
-
-                step: Step = FusedStep(a, weights, *angles, rows=num_slots)
-                self._decoder = TorchDecoder.of(a, weights, angles, rounded_product)
-            else:
-                self._decoder = TorchDecoder.of(a, weights, angles, unrounded_product)
-                step = self._plain_step(compiled=compiled)
+            self._decoder = TorchDecoder.of(a, weights, self._capacity)
             self._take_memory(a.vocab_size)
             # The largest first: the others find room in its memory.
             self._steps = {
-                (rows, span): self._record(step, rows, span)
+                (rows, span): self._record(rows, span)
                 for rows in reversed(self._buckets)
                 for span in reversed(self._spans)
             }
@@ -202,22 +170,12 @@ class TorchEngine:
         rows = info.num_slots
         self._decode_inputs = Staging(device, {"input_ids": ((rows,), np.int64), "past_lengths": ((rows,), np.int64)})
 
-    def _plain_step(self, *, compiled: bool) -> Step:
-        """One of torch's own operators."""
-        decode = torch.compile(self._decoder.decode, dynamic=True) if compiled else self._decoder.decode
-
-        def step(
-            kv: torch.Tensor, token_ids: torch.Tensor, past: torch.Tensor, span: int, **found: torch.Tensor
-        ) -> None:
-            _put(decode(kv, token_ids, past, span), **found)
-
-        return step
-
-    def _record(self, step: Step, rows: int, span: int) -> tuple[TorchExecution, Any]:
+    def _record(self, rows: int, span: int) -> tuple[TorchExecution, Any]:
         """A bucket's step, bound for good, and its recording where the device can."""
 
         def work(tensors: Tensors) -> None:
-            step(self._slots_kv, tensors["input_ids"], tensors["past_lengths"], span, **_found(tensors))
+            logits = self._decoder.decode(self._slots_kv, tensors["input_ids"], tensors["past_lengths"], span)
+            _put(logits, tensors)
 
         execution = TorchExecution(self._device, _STEP_TYPES, work)
         for name, address in self._decode_inputs.addresses.items():
@@ -239,7 +197,7 @@ class TorchEngine:
         kv = self._slots_kv[:, :, first_slot : first_slot + rows]
 
         def work(tensors: Tensors) -> None:
-            _put(self._decoder.prefill(kv, token_ids, past, last), **_found(tensors))
+            _put(self._decoder.prefill(kv, token_ids, past, last), tensors)
 
         execution = TorchExecution(self._device, _STEP_TYPES, work)
         self._reader.bind(execution, rows)
@@ -255,17 +213,12 @@ class TorchEngine:
         self._decode_inputs.host["past_lengths"][start:stop] = self._capacity - 1
 
 
-def _found(tensors: Tensors) -> dict[str, torch.Tensor]:
-    """Where the reader wants what a step finds."""
-    return {"logits": tensors["logits"], "peaks": tensors["peaks"], "best": tensors["token_ids"]}
-
-
-def _put(found: torch.Tensor, *, logits: torch.Tensor, peaks: torch.Tensor, best: torch.Tensor) -> None:
-    """Logits, each row's largest, and the smallest token that has it."""
-    logits.copy_(found)
-    largest, token_ids = found.max(1, keepdim=True)
-    peaks.copy_(largest)
-    best.copy_(token_ids[:, 0])
+def _put(logits: torch.Tensor, tensors: Tensors) -> None:
+    """Write logits, each row's largest, and the smallest token that has it where the reader wants them."""
+    tensors["logits"].copy_(logits)
+    largest, token_ids = logits.max(1, keepdim=True)
+    tensors["peaks"].copy_(largest)
+    tensors["token_ids"].copy_(token_ids[:, 0])
 
 
 def _find_parts(tensors: Tensors) -> None:

@@ -7,10 +7,9 @@ import os
 from typing import Literal
 
 from shared.errors import SettingsError
-from shared.model.folder import Architecture, ModelFolder
+from shared.model.folder import ModelFolder
 from shared.process.extras import install_command
 from shared.settings import PREFIX, Settings, WorkerSettings
-from shared.telemetry.logs import get_logger
 from workers.engine import Engine
 from workers.engine.device.reserve import tell_reserve
 from workers.engine.kv_layout import kv_dtype
@@ -78,8 +77,6 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
             num_slots=worker.slots,
             max_length=worker.max_length,
             prefill_tokens=worker.prefill_chunk_tokens,
-            fused=gpu is not None and worker.torch_fused and takes_fused(folder.manifest.architecture),
-            compiled=worker.torch_compile,
         )
         if gpu is not None and memory is not None:
             tell_reserve(memory, gpu.device, device.free_bytes())
@@ -87,19 +84,6 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
         device.close()
         raise
     return engine
-
-
-def takes_fused(architecture: Architecture) -> bool:
-    """Whether decode steps can be of fused kernels; the log says why not."""
-    try:
-        from workers.engine.torch.kernels.step import takes
-    except ImportError as error:
-        get_logger().warning("kernels_unused", reason=f"{error.name} is not installed; {_INSTALL}")
-        return False
-    if not takes(architecture):
-        get_logger().warning("kernels_unused", reason="the model's widths are no multiples of 32")
-        return False
-    return True
 
 
 def torch_memory_plan(worker: WorkerSettings, folder: ModelFolder, available_bytes: int) -> MemoryPlan:

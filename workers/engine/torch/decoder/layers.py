@@ -16,8 +16,6 @@ from shared.model.folder import Architecture
 from workers.engine.torch.decoder.weights import AnyLinear, DecoderWeights, LayerWeights, RoundedLinear
 from workers.graph.rotary import rotary_tables
 
-# `[…, in]` times a linear's matrix, plus its bias: `[…, out]`.
-Multiply = Callable[[Tensor, AnyLinear], Tensor]
 # Of one layer's query, key and value heads `[B, T, heads, head dim]` the attended values `[B, T, heads * head dim]`.
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
@@ -25,26 +23,23 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 @dataclass(frozen=True, slots=True)
 class TorchDecoder:
     """`cosines` and `sines` `[capacity, 1, head dim]` turn a head at each position; the first half of `sines` is
-    negative. `multiply` computes the products of 8 bits."""
+    negative."""
 
     architecture: Architecture
     weights: DecoderWeights
     cosines: Tensor
     sines: Tensor
-    multiply: Multiply
 
     @classmethod
-    def of(
-        cls, architecture: Architecture, weights: DecoderWeights, angles: tuple[Tensor, Tensor], multiply: Multiply
-    ) -> "TorchDecoder":
-        """`angles`: the cosine and the sine of each position, `[capacity, head dim / 2]`."""
-        cosines, sines = angles
+    def of(cls, architecture: Architecture, weights: DecoderWeights, capacity: int) -> "TorchDecoder":
+        """Place the angles of `capacity` positions beside the weights."""
+        device = weights.norm.device
+        cosines, sines = (torch.from_numpy(table).to(device) for table in rotary_tables(architecture, capacity))
         return cls(
             architecture,
             weights,
             torch.cat((cosines, cosines), -1).unsqueeze(1),
             torch.cat((-sines, sines), -1).unsqueeze(1),
-            multiply,
         )
 
     def decode(self, kv: Tensor, token_ids: Tensor, past: Tensor, span: int) -> Tensor:
@@ -115,12 +110,12 @@ class TorchDecoder:
             if last is not None and index == len(weights.layers) - 1:
                 # Logits are wanted of each row's last token: from here on nothing else is computed.
                 hidden, attended = _at(hidden, last), _at(attended, last)
-            hidden = hidden + self._product(attended, layer.output)
+            hidden = hidden + _product(attended, layer.output)
             normed = _rms_norm(hidden, layer.mlp_norm, epsilon).to(dtype)
-            gate, up = self._product(normed, layer.gate_up).chunk(2, -1)
-            hidden = hidden + self._product(F.silu(gate) * up, layer.down)
+            gate, up = _product(normed, layer.gate_up).chunk(2, -1)
+            hidden = hidden + _product(F.silu(gate) * up, layer.down)
         normed = _rms_norm(hidden[:, 0], weights.norm, epsilon).to(dtype)
-        return self._product(normed, weights.head).float()
+        return _product(normed, weights.head).float()
 
     def _heads(
         self, layer: LayerWeights, normed: Tensor, cosines: Tensor, sines: Tensor
@@ -128,7 +123,7 @@ class TorchDecoder:
         """Query and key heads, normed where the layer norms them and turned, and value heads."""
         a = self.architecture
         rows, width = normed.shape[:2]
-        packed = self._product(normed, layer.qkv).view(rows, width, -1, a.head_dim)
+        packed = _product(normed, layer.qkv).view(rows, width, -1, a.head_dim)
         counts = [a.num_heads, a.num_kv_heads]
         turned, value = torch.split(packed, [sum(counts), a.num_kv_heads], 2)
         if layer.query_norm is not None and layer.key_norm is not None:
@@ -139,20 +134,9 @@ class TorchDecoder:
         query, key = torch.split(torch.addcmul(turned * cosines, swapped, sines).to(value.dtype), counts, 2)
         return query, key, value
 
-    def _product(self, value: Tensor, linear: AnyLinear) -> Tensor:
-        if isinstance(linear, RoundedLinear):
-            return self.multiply(value, linear)
-        return F.linear(value, linear.matrix, linear.bias)
 
-
-def angles_for(architecture: Architecture, capacity: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The cosine and the sine by which each position turns a pair of a head's numbers: `[capacity, head dim / 2]`."""
-    cosines, sines = (torch.from_numpy(table).to(device) for table in rotary_tables(architecture, capacity))
-    return cosines, sines
-
-
-def unrounded_product(value: Tensor, linear: AnyLinear) -> Tensor:
-    """A product of 8 bits by that of the numbers which its levels stand for: the reference."""
+def _product(value: Tensor, linear: AnyLinear) -> Tensor:
+    """Multiply by a matrix; one of 8 bits by the numbers which its levels stand for."""
     if isinstance(linear, RoundedLinear):
         if linear.step is not None:
             value = (on_grid(value, linear.step, linear.matrix.dtype).float() * linear.step).to(value.dtype)
