@@ -9,9 +9,9 @@ import torch
 from shared.model.folder import ModelFolder
 from tests.support.models.onnx_device import LateStream
 from workers.engine import DecodeRow, PrefillChunk, Sampling
-from workers.engine.torch.decoder.weights import load_weights
 from workers.engine.torch.device import TorchDevice, TorchExecution
 from workers.engine.torch.engine import TorchEngine
+from workers.engine.torch.weights import load_weights
 
 GREEDY = Sampling()
 

@@ -25,10 +25,10 @@ from workers.engine.device.sampling import BLOCK_TOKENS
 from workers.engine.device.slots import SlotLayout, bucket_of, decode_buckets
 from workers.engine.device.tokens import TokenReader
 from workers.engine.kv_layout import KvLayout, kv_dtype
-from workers.engine.torch.decoder.layers import TorchDecoder
-from workers.engine.torch.decoder.weights import DTYPES, DecoderWeights
+from workers.engine.torch.decoder import TorchDecoder
 from workers.engine.torch.device import Tensors, TorchDevice, TorchExecution, computing
 from workers.engine.torch.slots import MAX_PREFILL_ROWS, capacity_for, span_of, spans_for
+from workers.engine.torch.weights import DTYPES, DecoderWeights
 
 _SAMPLER_TYPES: Final = {
     "logits": torch.float32,

@@ -62,9 +62,9 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
     try:
         import torch
 
-        from workers.engine.torch.decoder.weights import load_weights
         from workers.engine.torch.device import TorchDevice
         from workers.engine.torch.engine import TorchEngine
+        from workers.engine.torch.weights import load_weights
     except ImportError as error:  # onnx, by which the folder is read
         return Unusable(f"the torch engine is not installed ({error.name}); {_INSTALL}")
     torch.set_num_threads(worker.threads or os.cpu_count() or 1)

@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812 - as everyone calls it
 from torch.nn.attention.bias import causal_lower_right
 
 from shared.model.folder import Architecture
-from workers.engine.torch.decoder.weights import AnyLinear, DecoderWeights, LayerWeights, RoundedLinear
+from workers.engine.torch.weights import AnyLinear, DecoderWeights, LayerWeights, RoundedLinear
 from workers.graph.rotary import rotary_tables
 
 # Of one layer's query, key and value heads `[B, T, heads, head dim]` the attended values `[B, T, heads * head dim]`.
