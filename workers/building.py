@@ -39,9 +39,7 @@ def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel, lengt
         decode_stall_ms=worker.decode_stall_ms,
         reuse_kv=settings.kv.enabled,
     )
-    window = make_window(
-        worker.window, limits=limits, costs=costs, busy_ms=worker.window_busy_ms, quiet_ms=worker.window_quiet_ms
-    )
+    window = make_window(worker.window, limits)
     return build_scheduler(worker.policy, limits=limits, costs=costs, lengths=lengths, window=window)
 
 

@@ -7,7 +7,6 @@ from itertools import groupby
 
 from ops.measure.svg import Plot, linear, logarithmic, stacked_bar
 from ops.simulate.rows import Row
-from ops.simulate.summary import label, window_label
 
 _PANEL_WIDTH = 310.0
 _PANEL_HEIGHT = 200.0
@@ -25,7 +24,7 @@ class Figure:
 
 def figures(rows: Sequence[Row]) -> list[Figure]:
     """Those that the rows have something to show in."""
-    made = [_outcomes(rows), *_over_load(rows), *_ttft(rows), *_windows(rows), *_batches(rows)]
+    made = [_outcomes(rows), *_over_load(rows), *_ttft(rows), *_batches(rows)]
     return [figure for figure in made if figure.drawings]
 
 
@@ -65,7 +64,7 @@ def _outcomes(rows: Sequence[Row]) -> Figure:
 
 def _outcome_table(name: str, case: Sequence[Row]) -> str:
     lines = "".join(
-        f"<tr class='{kind_of(row)}'><th scope='row'>{escape(label(row))}</th><td>{stacked_bar(_parts(row))}</td>"
+        f"<tr class='{kind_of(row)}'><th scope='row'>{escape(row.policy)}</th><td>{stacked_bar(_parts(row))}</td>"
         f"<td class='figure'>{row.model_in_deadline:,}</td></tr>"
         for row in case
     )
@@ -81,7 +80,7 @@ def _parts(row: Row) -> list[tuple[float, str]]:
 def _over_load(rows: Sequence[Row]) -> Iterable[Figure]:
     """Goodput against load, for each trace that was run at several."""
     for trace, group in _by(rows, lambda row: row.trace):
-        loaded = [row for row in group if row.load is not None and row.window is None]
+        loaded = [row for row in group if row.load is not None]
         loads = sorted({row.load for row in loaded if row.load is not None})
         if len(loads) < 2:  # noqa: PLR2004 - a line needs two
             continue
@@ -115,34 +114,13 @@ def _ttft_plot(name: str, case: Sequence[Row]) -> str:
     plot = Plot(logarithmic("ms", values), share, f"Time to first token, {name}", threads=False)
     for row in case:
         points = [(max(value, 1.0), (index + 0.5) / len(row.ttft_curve)) for index, value in enumerate(row.ttft_curve)]
-        plot.line(points, kind_of(row), label(row))
+        plot.line(points, kind_of(row), row.policy)
     return plot.text()
-
-
-def _windows(rows: Sequence[Row]) -> Iterable[Figure]:
-    """The front of micro-batch windows, and what is the default among them."""
-    drawings: list[str] = []
-    for name, case in _cases(rows):
-        fixed = [row for row in case if row.window is not None and row.ttft_p50_ms is not None]
-        if not fixed:
-            continue
-        shown = fixed + [row for row in case if row.policy == fixed[0].policy and row.window is None]
-        plot = Plot(
-            logarithmic("TTFT p50, ms", [max(row.ttft_p50_ms or 1.0, 1.0) for row in shown]),
-            linear(f"tokens in time, a second: {name}", [row.output_tok_s or 0.0 for row in shown]),
-            f"Latency and throughput of windows, {name}",
-        )
-        for row in shown:
-            window = "default" if row.window is None else window_label(row.window)
-            kind = "p-goodput" if row.window is None else "p-window"
-            plot.point(max(row.ttft_p50_ms or 1.0, 1.0), row.output_tok_s or 0.0, kind, window)
-        drawings.append(plot.text())
-    yield Figure("Latency and throughput of micro-batch windows: up and to the left is better.", tuple(drawings))
 
 
 def _batches(rows: Sequence[Row]) -> Iterable[Figure]:
     for name, case in _telling(rows):
-        drawings = tuple(_histogram(row) for row in case if row.rows_histogram and row.window is None)
+        drawings = tuple(_histogram(row) for row in case if row.rows_histogram)
         yield Figure(f"Rows a decode step, {name}: the share of steps that had so many.", drawings, wide=False)
 
 
@@ -151,8 +129,8 @@ def _histogram(row: Row) -> str:
     shares = {rows: times / total for rows, times in row.rows_histogram.items()}
     plot = Plot(
         linear("rows", [], most=float(row.slots)),
-        linear(f"{label(row)}, mean {row.mean_batch_rows:g}", list(shares.values())),
-        f"Batch sizes of {label(row)}",
+        linear(f"{row.policy}, mean {row.mean_batch_rows:g}", list(shares.values())),
+        f"Batch sizes of {row.policy}",
         width=_PANEL_WIDTH,
         height=_PANEL_HEIGHT,
         right=10.0,

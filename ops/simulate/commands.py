@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 from rich.console import Console
@@ -12,9 +12,6 @@ from shared.errors import SettingsError
 from shared.process.lifetime import settle_heap
 from shared.settings import load_settings
 from shared.telemetry.logs import configure_logs
-
-if TYPE_CHECKING:
-    from ops.simulate.experiment import Experiment
 
 _MOST_LOAD: Final = 1_000.0
 _MOST_SECONDS: Final = 86_400.0
@@ -39,10 +36,6 @@ def simulate(
     policies: Annotated[
         list[str] | None, typer.Option("--policy", help="by name, or all; repeatable [default: all]")
     ] = None,
-    windows: Annotated[
-        str | None,
-        typer.Option(help="micro-batch windows besides: ms, adaptive, learned; comma-separated: their front"),
-    ] = None,
     slots: Annotated[int, typer.Option(help="sequences decoded together")] = 16,
     seconds: Annotated[float, typer.Option(help="of arrivals; then all are served to their ends")] = 120.0,
     seed: Annotated[int, typer.Option(help="the same seed, the same result")] = 1,
@@ -57,10 +50,6 @@ def simulate(
     ] = None,
     noise: Annotated[float, typer.Option(help="standard deviation of each call's time, as a share of it")] = 0.0,
     admission: Annotated[bool, typer.Option(help="put the gateway's admission before our policy")] = True,
-    train_path: Annotated[
-        Path | None,
-        typer.Option("--train", metavar="FILE", help="train the learned window, write its table, compare the windows"),
-    ] = None,
     report_path: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="write a page with plots: one file, works offline")
     ] = None,
@@ -72,7 +61,6 @@ def simulate(
     from ops.measure.runner import check_writable, progress_bar, write_json
     from ops.simulate.experiment import Experiment
     from ops.simulate.summary import table
-    from ops.simulate.windows import read_windows, windows_table
     from ops.traces.costs import read_costs
 
     settings = load_settings()
@@ -88,7 +76,6 @@ def simulate(
         traces=_traces(traces),
         loads=_loads(traces, loads),
         policies=_policies(policies),
-        windows=read_windows(windows) if windows is not None else (),
         slots=slots,
         seconds=seconds,
         seed=seed,
@@ -100,14 +87,9 @@ def simulate(
     )
     settle_heap()
     console = Console(stderr=True)
-    if train_path is not None:
-        _train(train_path, experiment, console, given=any([traces, loads, policies, windows, report_path, json_path]))
-        return
     with progress_bar(console, "simulating", experiment.num_runs) as progress:
         rows = experiment.run(progress, lambda note: console.print(note, soft_wrap=True, highlight=False))
     typer.echo(table(rows))
-    if experiment.windows:
-        typer.echo("\n" + windows_table(rows))
     write_json(json_path, rows)
     if report_path is not None:
         from ops.simulate.page import page
@@ -115,26 +97,6 @@ def simulate(
         command = shlex.join(["replyline", *sys.argv[1:]])
         report_path.write_text(page(rows, experiment, command), encoding="utf-8")
         console.print(f"report: {report_path}")
-
-
-def _train(path: Path, experiment: "Experiment", console: Console, *, given: bool) -> None:
-    """The table goes into the file, the comparison to stdout. Machines and traces are its own."""
-    from itertools import count
-
-    from ops.measure.runner import progress_bar, write_json
-    from ops.simulate.held_out import HELD_OUT, compare, trials_table, verdict
-    from ops.simulate.learn import MACHINES, TRAINING, train
-
-    if given:
-        raise SettingsError("--train: has traces of its own; leave out --trace, --load, --policy, --windows and files")
-    _check_writable("--train", path)
-    done = count(1)
-    total = len(MACHINES) * (TRAINING.num_traces + HELD_OUT.num_traces)
-    with progress_bar(console, "training", total) as progress:
-        learned = train(experiment, lambda: progress(next(done)))
-        write_json(path, learned)
-        trials = compare(experiment, learned, lambda: progress(next(done)))
-    typer.echo(f"{trials_table(trials)}\n\n{verdict(trials)}")
 
 
 def _traces(given: list[str] | None) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from ops.simulate.recorded import read_trace
 from ops.simulate.rows import Row, Subject, bound_row, row_of
 from ops.simulate.simulator import Simulator
 from ops.simulate.virtual_engine import STOP, VirtualEngine
-from ops.simulate.windows import Choice
 from ops.traces.costs import EngineCosts
 from ops.traces.drawn import KINDS, make_trace
 from ops.traces.least_work import LeastWork
@@ -22,7 +21,7 @@ from ops.traces.trace import Trace
 from shared.settings import Settings
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.policies import POLICIES, build_scheduler
+from workers.schedule.policies import POLICIES, build_scheduler, make_window
 from workers.schedule.scheduler import SchedulerLimits
 
 Lengths = Literal["known", "predicted"]
@@ -40,14 +39,12 @@ class Experiment(Struct, frozen=True, kw_only=True):
     """What is to be simulated. `loads` may hold None: a recorded trace as it was recorded.
 
     `noise` is the standard deviation of each call's time, as a share; the scheduler's cost model then learns from the
-    calls, else it knows the table. `admission`: the gateway's admission code stands before our policy. `windows`: those
-    that our policy is run with besides.
+    calls, else it knows the table. `admission`: the gateway's admission code stands before our policy.
     """
 
     traces: tuple[str, ...]
     loads: tuple[float | None, ...]
     policies: tuple[str, ...]
-    windows: tuple[Choice, ...] = ()
     slots: int
     seconds: float
     seed: int
@@ -64,7 +61,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
 
     @property
     def num_runs(self) -> int:
-        return len(self.traces) * len(self.loads) * (len(self.policies) + len(self.windows))
+        return len(self.traces) * len(self.loads) * len(self.policies)
 
     def run(self, tell: Callable[[int], None], warn: Callable[[str], None] | None = None) -> list[Row]:
         """The rows by trace, load and policy; `tell` hears how many there are after each, `warn` once of each recorded
@@ -88,8 +85,6 @@ class Experiment(Struct, frozen=True, kw_only=True):
                 yield bound_row(self._subject(trace, BOUND, bound))
             else:
                 yield self._simulate(self._subject(trace, policy, bound))
-        for choice in self.windows:
-            yield self._simulate(self._subject(trace, OURS, bound, choice.name), choice)
 
     def _trace(self, name: str, load: float | None) -> Trace:
         if name not in KINDS:
@@ -97,18 +92,18 @@ class Experiment(Struct, frozen=True, kw_only=True):
         assert load is not None
         return make_trace(name, load=load, seconds=self.seconds, seed=self.seed, least=self.least)
 
-    def _subject(self, trace: Trace, policy: str, bound: Bound | None, window: str | None = None) -> Subject:
-        return Subject(trace=trace, policy=policy, lengths=self.lengths, least=self.least, bound=bound, window=window)
+    def _subject(self, trace: Trace, policy: str, bound: Bound | None) -> Subject:
+        return Subject(trace=trace, policy=policy, lengths=self.lengths, least=self.least, bound=bound)
 
-    def _simulate(self, subject: Subject, choice: Choice | None = None) -> Row:
-        simulator = self.simulator(subject.trace, subject.policy, choice)
+    def _simulate(self, subject: Subject) -> Row:
+        simulator = self.simulator(subject.trace, subject.policy)
         start_s = time.perf_counter()
         run = simulator.run()
         real_s = time.perf_counter() - start_s
         return row_of(subject, run, honours_deadlines=simulator.scheduler.honours_deadlines, real_s=real_s)
 
-    def simulator(self, trace: Trace, policy: str, choice: Choice | None = None) -> Simulator:
-        """Of one trace under one policy, with a window where one is named."""
+    def simulator(self, trace: Trace, policy: str) -> Simulator:
+        """Of one trace under one policy; ours has a window where the settings say so."""
         model = CostModel.from_state(self.costs.table)
         limits = self._limits
         random = Random(f"engine/{self.seed}")  # noqa: S311 - a load, not a secret
@@ -119,7 +114,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
                 limits=limits,
                 costs=model,
                 lengths=self._history(trace.name),
-                window=choice.window(limits, model) if choice is not None else None,
+                window=make_window(self.settings.worker.window, limits),
             ),
             engine=VirtualEngine(self.costs, self.noise, random),
             gate=Gate.of(self.settings) if self.admission and policy == OURS else None,

@@ -10,7 +10,7 @@ from ops.simulate.charts import case_name, figures, kind_of
 from ops.simulate.experiment import Experiment
 from ops.simulate.page_style import STYLE
 from ops.simulate.rows import Row
-from ops.simulate.summary import label, ratio_to_ours
+from ops.simulate.summary import ratio_to_ours
 
 _PACKAGES = ("replyline", "numpy", "msgspec")
 _KEYS = {"o-in-deadline": "in time", "o-late": "late or cut", "o-fallback": "fallback", "o-refused": "refused"}
@@ -32,12 +32,12 @@ def _abstract(rows: Sequence[Row]) -> Html:
     said: list[Html] = []
     for name in dict.fromkeys(case_name(row) for row in rows):
         case = [row for row in rows if case_name(row) == name]
-        ours = next((row for row in case if row.policy == "goodput" and row.window is None), None)
+        ours = next((row for row in case if row.policy == "goodput"), None)
         if ours is None:
             continue
         of_bound = f", {ours.of_bound:.2f} of the offline bound" if ours.of_bound is not None else ""
         others = [
-            f"{ratio:.1f}× {label(row)}"
+            f"{ratio:.1f}× {row.policy}"
             for row in case
             if row.policy not in {"goodput", "bound"} and (ratio := ratio_to_ours(row, rows)) is not None
         ]
@@ -54,7 +54,7 @@ def _table(rows: Sequence[Row]) -> Html:
     )  # fmt: skip
     cells: list[list[Cell]] = [
         [
-            case_name(row), label(row),
+            case_name(row), row.policy,
             row.requests, row.model_in_deadline, row.model_late, row.fallback, row.refused, row.ttft_p50_ms,
             row.ttft_p99_ms, row.of_bound, ratio_to_ours(row, rows), row.mean_batch_rows,
             None if row.wasted_steps is None else f"{row.wasted_steps:.2%}", row.times_real_time,
@@ -70,7 +70,7 @@ def _classes(rows: Sequence[Row]) -> list[Html]:
         return []
     titles = ("trace", "policy", "class", "requests", "in time", "of the work in time", "× floor")
     cells: list[list[Cell]] = [
-        [case_name(row), label(row), bucket, of.requests, of.model_in_deadline, f"{of.work_share:.1%}", of.floor_ratio]
+        [case_name(row), row.policy, bucket, of.requests, of.model_in_deadline, f"{of.work_share:.1%}", of.floor_ratio]
         for row, bucket, of in found
     ]
     told = paragraph(

@@ -13,7 +13,6 @@ STYLE: Final = """
 .p-fcfs-continuous { --c: var(--late); --d: 7 3; }
 .p-sorted-budget { --c: var(--refused); --d: 4 3; }
 .p-static { --c: var(--muted); --d: 1 3; }
-.p-window { --c: var(--blue); }
 .o-in-deadline { --c: var(--ours); }
 .o-late { --c: var(--late); }
 .o-fallback { --c: var(--light); }

@@ -35,8 +35,7 @@ class Row(Struct, frozen=True, kw_only=True):
     the time. `released_late_ms`: how long after its due time the worker let go of the latest (policies that honour
     deadlines; the gateway's timer has answered by then). `fallback_*`: from arrival to fallback. `recovery_s`: from a
     surge's end to when 90 % of a second's arrivals are answered in time again. `busy_ms_per_answer`: the engine's time
-    for each answer in time. `window` is the micro-batch window, where one was named. `times_real_time` alone depends on
-    the machine that simulates.
+    for each answer in time. `times_real_time` alone depends on the machine that simulates.
     """
 
     trace: str
@@ -69,7 +68,6 @@ class Row(Struct, frozen=True, kw_only=True):
     recovery_s: float | None = None
     output_tok_s: float | None = None
     busy_ms_per_answer: float | None = None
-    window: str | None = None
     times_real_time: float | None = None
 
 
@@ -81,7 +79,6 @@ class Subject(Struct, frozen=True, kw_only=True):
     lengths: str
     least: LeastWork
     bound: Bound | None
-    window: str | None = None
 
 
 def row_of(subject: Subject, run: Run, *, honours_deadlines: bool, real_s: float | None = None) -> Row:
@@ -126,7 +123,6 @@ def row_of(subject: Subject, run: Run, *, honours_deadlines: bool, real_s: float
         recovery_s=_recovery_s(trace, run.endings),
         output_tok_s=_output_per_s(run.endings, span_ms),
         busy_ms_per_answer=round(run.busy_ms / good, 3) if good else None,
-        window=subject.window,
         times_real_time=round(span_ms / 1_000 / real_s, 1) if real_s else None,
     )
 

@@ -23,25 +23,15 @@ def ratio_to_ours(row: Row, rows: Sequence[Row]) -> float | None:
     return ours.model_in_deadline / row.model_in_deadline if ours is not None and row.model_in_deadline else None
 
 
-def label(row: Row) -> str:
-    """The policy, with its window where one was named."""
-    return row.policy if row.window is None else f"{row.policy}, {window_label(row.window)}"
-
-
-def window_label(window: str) -> str:
-    """A fixed one with its unit."""
-    return window if window.isalpha() else f"{window} ms"
-
-
 def _same(one: Row, other: Row) -> bool:
-    return one.window is None and (one.trace, one.load, one.seed) == (other.trace, other.load, other.seed)
+    return (one.trace, one.load, one.seed) == (other.trace, other.load, other.seed)
 
 
 def _line(row: Row, rows: Sequence[Row]) -> tuple[Cell, ...]:
     return (
         row.trace,
         "as recorded" if row.load is None else f"{row.load:g}",
-        label(row),
+        row.policy,
         row.requests,
         row.model_in_deadline,
         row.model_late,

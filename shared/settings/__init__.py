@@ -33,7 +33,7 @@ _NO_SETTINGS = ("CONFIG", "MODELS_DIR", "URL", "TOKEN")
 
 Policy = Literal["goodput", "edf", "sjf", "fcfs-shed", "fcfs-continuous", "sorted-budget", "static"]
 
-WindowKind = Literal["off", "adaptive", "fixed", "learned"]
+WindowKind = Literal["off", "adaptive"]
 
 SYSTEM_PROMPT = (
     "You are the assistant of the shop Harbor & Pine. Answer the customer's question in one to three short sentences, "
@@ -160,10 +160,10 @@ class WorkerSettings(Group):
     threads: int = Field(0, ge=0, le=256, description="engine threads (0: one a core)")
     policy: Policy = Field("goodput", description="whom to serve next; the others are to be compared with")
     window: WindowKind = Field(
-        "off", description="hold the first of the waiting so that others share its prefill call (docs/window.md)"
+        "off",
+        description="adaptive: hold the first of the waiting for 10 ms while others run, else 50 ms, so that others "
+        "share its prefill call",
     )
-    window_busy_ms: float = Field(10.0, ge=0, le=10_000, description="no window is longer while others run")
-    window_quiet_ms: float = Field(50.0, ge=0, le=10_000, description="no window is longer while the engine is quiet")
     prefill_chunk_tokens: int = Field(256, ge=8, le=65_536, description="prompt tokens computed in one step, at most")
     decode_stall_ms: float = Field(
         160.0, ge=0, le=60_000, description="a chunk of prompt is small enough not to hold up decoding longer (0: any)"

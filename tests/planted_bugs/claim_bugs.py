@@ -34,13 +34,6 @@ CLAIM_BUGS: Final = (
         ("tests/unit/ops/texts/test_calibration_set.py",),
     ),
     Bug(
-        "the learned window goes by a handful of trials",
-        "workers/schedule/bandit.py",
-        " if arms[0].trials >= _FEWEST_TRIALS else math.inf\n",
-        "\n",
-        ("tests/unit/workers/schedule/test_bandit.py",),
-    ),
-    Bug(
         "a test that wants a GPU runs where there is none",
         "tests/pytorch/conftest.py",
         '    collect_ignore_glob = ["test_torch_cuda.py"]\n',

@@ -21,7 +21,7 @@ from workers.schedule.policies.plan import make_plan
 from workers.schedule.policies.rows import Rows
 from workers.schedule.policy import Costs, Lengths, Load
 from workers.schedule.sequence import Phase, Sequence
-from workers.schedule.window import Waiting, Window
+from workers.schedule.window import Window
 
 # A plan promises what holds when its predictions turn out so many times worse. The margin is learned: each answer that
 # was begun in vain widens it as much as fifteen that were not let it shrink.
@@ -95,7 +95,7 @@ class Goodput:
         load = self._batch(load)
         if not load.free:
             return None
-        if self._window is not None and self._window.is_open and self._held(self._window, now_unix_ms, load):
+        if self._window is not None and self._held(self._window, now_unix_ms, load):
             return None
         step_ms = self._forecast.step_ms(len(load.running) + 1)
         while self._queue:
@@ -125,7 +125,7 @@ class Goodput:
     def _held(self, window: Window, now_unix_ms: float, load: Load) -> bool:
         """Whether the waiting are held so that others can join them. Slack is less the margin and a step."""
         queue = self._queue
-        if not queue:
+        if not queue or window.closes_unix_ms is None:
             return False
         step_ms = self._forecast.step_ms(len(load.running) + 1)
         latest = min(
@@ -134,14 +134,14 @@ class Goodput:
                 for item in queue
             ]
         )
-        waiting = Waiting(
+        return window.holds(
+            now_unix_ms,
             rows=len(queue),
             tokens=sum([len(item.sequence.prompt_ids) for item in queue]),
+            room=load.free,
             slack_ms=latest - step_ms - now_unix_ms,
-            free_slots=load.free,
             busy=bool(load.running),
         )
-        return window.holds(waiting, now_unix_ms)
 
     def _batch(self, load: Load) -> Load:
         """What runs, as if there were no more slots than are to be used."""

@@ -11,7 +11,6 @@ from ops.simulate.experiment import ALL_POLICIES, Experiment
 from ops.simulate.page import page
 from ops.simulate.rows import Row
 from ops.simulate.summary import ratio_to_ours, table
-from ops.simulate.windows import Choice
 from ops.traces.costs import CPU
 from shared.settings import Settings
 
@@ -28,7 +27,6 @@ def experiment() -> Experiment:
         traces=("bimodal", "burst"),
         loads=(0.5, 2.0),
         policies=ALL_POLICIES,
-        windows=(Choice.fixed(0.0), Choice.fixed(20.0)),
         slots=4,
         seconds=10,
         seed=1,
@@ -44,10 +42,9 @@ def rows(experiment: Experiment) -> list[Row]:
 
 
 def test_each_trace_load_and_policy_has_a_row_and_the_bound_is_one(experiment: Experiment, rows: list[Row]) -> None:
-    """In that order, the windows behind the policies."""
-    assert len(rows) == experiment.num_runs == 2 * 2 * (8 + 2)
-    assert [row.policy for row in rows[:10]] == [*ALL_POLICIES, "goodput", "goodput"]
-    assert [row.window for row in rows[7:10]] == [None, "0", "20"]
+    """In that order."""
+    assert len(rows) == experiment.num_runs == 2 * 2 * 8
+    assert [row.policy for row in rows[:8]] == [*ALL_POLICIES]
 
 
 def test_rows_have_the_promised_keys(rows: list[Row]) -> None:
@@ -94,12 +91,11 @@ def test_the_report_needs_nothing_else(experiment: Experiment, rows: list[Row]) 
 
 
 def test_the_report_shows_each_kind_of_plot_and_how_it_was_made(experiment: Experiment, rows: list[Row]) -> None:
-    """Goodput against load, TTFT, windows, batch sizes; the command as it was typed, escaped."""
+    """Goodput against load, TTFT, batch sizes; the command as it was typed, escaped."""
     text = page(rows, experiment, "replyline simulate --trace '<x>'")
     for said in (
         "Goodput against load, trace burst",
         "Time to the first token",
-        "micro-batch windows",
         "Rows a decode",
     ):
         assert said in text

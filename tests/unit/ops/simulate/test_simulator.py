@@ -12,7 +12,6 @@ from ops.simulate.gate import Gate
 from ops.simulate.rows import Subject, row_of
 from ops.simulate.simulator import Outcome, Run, Simulator
 from ops.simulate.virtual_engine import STOP, VirtualEngine
-from ops.simulate.windows import Choice
 from ops.traces.costs import CPU, EngineCosts
 from ops.traces.drawn import make_trace
 from ops.traces.trace import Request, Trace
@@ -146,22 +145,3 @@ def test_what_is_learned_from_noisy_calls_stays_near_the_table() -> None:
     Simulator(trace=overload(), scheduler=scheduler, engine=engine, learns=model).run()
     assert model.decode_ms(4, 400) != CPU.decode_ms(4, 400)
     assert model.decode_ms(4, 400) == pytest.approx(CPU.decode_ms(4, 400), rel=0.15)
-
-
-def _windowed(window_ms: float, *requests: Request) -> Run:
-    model = CostModel.from_state(PLAIN.table)
-    window = Choice.fixed(window_ms).window(LIMITS, model)
-    scheduler = build_scheduler("goodput", limits=LIMITS, costs=model, lengths=OutputLengths(), window=window)
-    return Simulator(trace=trace_of(*requests), scheduler=scheduler, engine=VirtualEngine(PLAIN, 0.0, Random(0))).run()
-
-
-def test_a_fixed_window_waits_for_others_and_no_longer() -> None:
-    """Alone, a request starts when its window closes; the next opens one of its own."""
-    run = _windowed(50.0, request(0.0, prompt=10), request(1_000.0, prompt=10))
-    assert [ending.first_token_ms for ending in run.endings] == [150.0, 1_150.0]
-
-
-def test_a_fixed_window_closes_when_the_slots_can_be_filled() -> None:
-    """Four requests for four slots do not wait for a fifth."""
-    run = _windowed(500.0, *(request(0.0, prompt=10) for _ in range(4)))
-    assert run.endings[0].first_token_ms == 400.0  # one call of four prompts
