@@ -267,7 +267,7 @@ def prepare(
     ] = None,
     precision: Annotated[
         Precision,
-        typer.Option(help="of the weights; for onnx int8, int8-rows, fp32; tensorrt fp16, bf16; torch all but int8"),
+        typer.Option(help="of the weights; for onnx int8, fp32; tensorrt fp16, bf16; torch all but int8"),
     ] = "int8",
     adapter: Annotated[
         str | None,

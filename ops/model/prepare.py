@@ -8,7 +8,7 @@ code is never imported, and it is installed without its own dependencies. The de
 import hashlib
 import importlib.metadata
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,9 +18,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from ops.model.numerics.outliers import Evened, calibration_texts, even
-from ops.model.numerics.rows import fitted_rows
 from ops.stack.owned_directory import OwnedDirectory
-from ops.texts.served_prompts import other_prompts
 from shared.errors import ModelError
 from shared.model.folder import (
     GRAPH,
@@ -61,11 +59,8 @@ _TENSORRT_DTYPES: Final = {
     "bf16": helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16),
 }
 
-# Entries of the FAQ that the model reads: sizes of channels show in a few, their products take more than channels.
+# Entries of the FAQ that the model reads: sizes of channels show in a few.
 _EVENED_ENTRIES: Final = 8
-_FITTED_ENTRIES: Final = 32
-_FITTED_PROMPTS: Final = 16
-_LONGEST_PROMPT: Final = 1_024
 
 # Tokens that a sequence may have in a slot of TensorRT's graph, where nothing else is said.
 DEFAULT_MAX_LENGTH: Final = 2_048
@@ -73,7 +68,6 @@ DEFAULT_MAX_LENGTH: Final = 2_048
 # Part of what every folder is prepared from: raise it whenever the same weights would give another graph or another
 # order of KV.
 _WRITER_VERSION: Final = 3
-_WRITER_VERSIONS: Final[Mapping[Precision, int]] = {"int8-rows": 5}
 
 Progress = Callable[[str, float], None]
 
@@ -110,7 +104,7 @@ def prepare_model(
         languages = _DEFAULT_LANGUAGES
     merging = None if adapter is None else Adapter.open(adapter, source_sha256=sha256)
     form = f"{precision}-primitive" if primitive else precision
-    made_of = f"{sha256}/{form}/{_WRITER_VERSIONS.get(precision, _WRITER_VERSION)}"
+    made_of = f"{sha256}/{form}/{_WRITER_VERSION}"
     if merging is not None:
         name = merging.name if merging.manifest else f"{name}-{_slug(merging.path)}"
         made_of = f"{made_of}/{merging.sha256}"
@@ -199,11 +193,6 @@ def _write(
         # Another CPU's sums may round a factor the other way: then the numbers are others too.
         revision = evened.named(recipe)
         write_cpu_decoder(evened.checkpoint, folder, precision, written, centre=evened.centre)
-    elif precision == "int8-rows":
-        rows = fitted_rows(source.checkpoint, _fitted_texts(source), partial(report, "fitting to the activations"))
-        write_cpu_decoder(source.checkpoint, folder, precision, written, rows=rows)
-        # Another CPU's sums may round a weight the other way.
-        revision = hashlib.sha256(f"{recipe}/{sha256_of(folder / GRAPH_DATA)}".encode()).hexdigest()
     elif capacity is None:
         write_cpu_decoder(source.checkpoint, folder, precision, written)
     else:
@@ -234,19 +223,8 @@ def _write(
 
 def _evened(source: ModelSource, progress: Callable[[float], None]) -> Evened:
     """What the CPU's 8 bits in blocks are written from."""
-    return even(source.checkpoint, _texts(source, _EVENED_ENTRIES), progress)
-
-
-def _texts(source: ModelSource, entries: int) -> list[tuple[int, ...]]:
-    return calibration_texts(chat_template(Tokenizer(source.tokenizer), source.chat_template), entries)
-
-
-def _fitted_texts(source: ModelSource) -> list[tuple[int, ...]]:
-    """What an entry says, and what customers say, as a worker puts it to the model."""
     template = chat_template(Tokenizer(source.tokenizer), source.chat_template)
-    longest = min(_LONGEST_PROMPT, source.checkpoint.architecture.max_positions)
-    prompts = other_prompts(template, _FITTED_PROMPTS, max_tokens=_LONGEST_PROMPT)
-    return [*calibration_texts(template, _FITTED_ENTRIES), *(tuple(ids[:longest]) for ids in prompts)]
+    return even(source.checkpoint, calibration_texts(template, _EVENED_ENTRIES), progress)
 
 
 def workshop_of(target: Path) -> OwnedDirectory:

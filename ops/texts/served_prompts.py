@@ -1,10 +1,9 @@
 """Customers' texts of the demo, framed as a worker frames them. Pure but for the packaged files that they come from.
 
-Some are what a model is measured by (`replyline optimize evaluate`); what a model is fitted to is taken of the others.
+Some are what a model is measured by (`replyline optimize evaluate`).
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
@@ -18,9 +17,6 @@ from shared.wire.messages import Grounding
 from workers.prompt.conversation import ChatTemplate, PromptBuilder
 from workers.prompt.history_window import HistoryWindow
 
-# Prompts that a model is measured by unless told otherwise.
-MEASURED: Final = 200
-
 
 def fixed_prompts(template: ChatTemplate, count: int, *, max_tokens: int) -> list[list[int]]:
     """The same for the same `count`: spread over common texts, rare ones and those with numbers; a wording of an FAQ
@@ -29,14 +25,6 @@ def fixed_prompts(template: ChatTemplate, count: int, *, max_tokens: int) -> lis
     if count > len(texts):
         raise SettingsError(f"--prompts {count}: there are {len(texts)}; ask for at most so many")
     return _framed(template, entries, _spread(texts, count), max_tokens)
-
-
-def other_prompts(template: ChatTemplate, count: int, *, max_tokens: int) -> list[list[int]]:
-    """Likewise, of texts that are not among the `MEASURED` ones."""
-    entries, texts = _demo()
-    measured = {text.text for text in _spread(texts, MEASURED)}
-    others = [text for text in texts if text.text not in measured]
-    return _framed(template, entries, _spread(others, count), max_tokens)
 
 
 def _demo() -> tuple[list[FaqEntry], list[CalibrationText]]:

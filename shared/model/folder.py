@@ -39,9 +39,9 @@ _MOST: Final = {
     "max_positions": 16_777_216,
 }
 
-# int8, int8-rows and fp32 are of the graph for ONNX Runtime's CPU kernels, the others of that for TensorRT. torch
+# int8 and fp32 are of the graph for ONNX Runtime's CPU kernels, the others of that for TensorRT. torch
 # computes the weights of either, where they are not of 8 bits.
-Precision = Literal["int8", "int8-rows", "fp32", "fp16", "bf16"]
+Precision = Literal["int8", "fp32", "fp16", "bf16"]
 Dialect = Literal["cpu", "tensorrt", "tensorrt-primitive"]
 
 

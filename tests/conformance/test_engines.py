@@ -63,7 +63,7 @@ class Case:
 
 @pytest.fixture(
     scope="module",
-    params=["fake", "onnx-int8", "onnx-int8-rows", "onnx-fp32", "tensorrt-on-cpu", *GPU_ENGINES, *TORCH_ENGINES],
+    params=["fake", "onnx-int8", "onnx-fp32", "tensorrt-on-cpu", *GPU_ENGINES, *TORCH_ENGINES],
 )
 def case(request: pytest.FixtureRequest, tiny_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     make: Callable[[], Engine]

@@ -12,7 +12,7 @@ from shared.model.folder import Manifest
 
 _LARGEST: Final = 0xFFFF
 # numpy has no bfloat16: its bits are carried, unread, as whole numbers.
-_OF_PRECISION: Final = {"int8": "<f4", "int8-rows": "<f4", "fp32": "<f4", "bf16": "<u2"}
+_OF_PRECISION: Final = {"int8": "<f4", "fp32": "<f4", "bf16": "<u2"}
 _KINDS: Final = "fiu"
 
 

@@ -199,24 +199,11 @@ def _reserve(shape: tuple[int, ...]) -> NDArray[np.float32]:
     return np.frombuffer(pages, np.float32).reshape(shape)
 
 
-def _products_may_overflow(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether sums of two 8-bit products are cut to 16 bits: on x86 without VNNI. Those that are not take longer, also
-    where they are not needed."""
-    try:
-        lines = cpuinfo.read_text().splitlines()
-    except OSError:
-        return True
-    flags = next((line for line in lines if line.startswith("flags")), None)  # ARM says Features
-    return flags is not None and "vnni" not in flags
-
-
 def _load(folder: ModelFolder, threads: int, *, spinning: bool, profile: Path | None) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.dynamic_block_base", "4")
-    if _products_may_overflow():
-        options.add_session_config_entry("session.x64quantprecision", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
     if profile is not None:
         options.enable_profiling = True

@@ -15,10 +15,8 @@ token on top of a past is possible for B = 1 only.
 Operators beyond the standard: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -29,10 +27,7 @@ from shared.errors import ModelError
 from shared.model.folder import GRAPH, GRAPH_DATA, Architecture, Precision
 from workers.graph.decoder import Decoder, Progress, cache_names
 from workers.graph.eight_bit.builder import GraphBuilder
-from workers.graph.eight_bit.matrices import Int8Matrices, Matrices, matrices
-from workers.graph.eight_bit.row_int8 import RoundedRows, RowInt8Matrices
-from workers.graph.eight_bit.straight_tables import StraightTables
-from workers.graph.eight_bit.turned import turned
+from workers.graph.eight_bit.matrices import Matrices, matrices
 from workers.graph.rotary import rotary_tables
 from workers.graph.sources.checkpoint import Checkpoint, Float32Array
 
@@ -49,13 +44,11 @@ def write_cpu_decoder(
     progress: Progress,
     *,
     centre: Float32Array | None = None,
-    rows: Mapping[str, RoundedRows] = MappingProxyType({}),
 ) -> None:
     """Write `model.onnx` and `model.onnx.data` into `folder`; `progress` is told the fraction done.
 
-    int8 rounds every matrix to 8 bits in blocks of 32, int8-rows by rows (norms, biases, attention and KV stay
-    float32); fp32 rounds nothing. `centre` `[hidden]` is what is usually projected to logits, for int8; `rows` are the
-    turned decoder's matrices where better is known than the nearest, for int8-rows. Raises `ModelError` where a weight
+    int8 rounds every matrix to 8 bits in blocks of 32 (norms, biases, attention and KV stay float32); fp32 rounds
+    nothing. `centre` `[hidden]` is what is usually projected to logits, for int8. Raises `ModelError` where a weight
     cannot be rounded or the kernels cannot take the heads' size.
     """
     architecture = checkpoint.architecture
@@ -66,13 +59,7 @@ def write_cpu_decoder(
         )
     with (folder / GRAPH_DATA).open("wb") as data:
         graph = GraphBuilder(data, GRAPH_DATA, opset=_OPSET, ir_version=_IR_VERSION)
-        if precision == "int8-rows":
-            tables = StraightTables(graph, Int8Matrices(graph), checkpoint)
-            products: Matrices = RowInt8Matrices(graph, tables, rows)
-            checkpoint = turned(checkpoint)
-            architecture = checkpoint.architecture
-        else:
-            products = matrices(graph, precision, centre)
+        products = matrices(graph, precision, centre)
         Decoder(checkpoint, CpuDialect(architecture, graph, products)).build(progress)
     graph.save(folder / GRAPH, *_interface(architecture))
 
