@@ -306,11 +306,20 @@ export class ChatPanel {
   }
 
   #restore() {
-    for (const turn of JSON.parse(this.#storage?.getItem(this.#storageKey) ?? "[]")) {
+    for (const turn of this.#saved()) {
       this.#addTurn(turn);
       if (!turn.response) this.#client.create(turn.question, { event_id: turn.event_id });
     }
     this.#scrollToEnd();
+  }
+
+  /** The turns a reload restores; none where the page has put something else under the key. @returns {SavedTurn[]} */
+  #saved() {
+    try {
+      return JSON.parse(this.#storage?.getItem(this.#storageKey) ?? "[]").filter(isSavedTurn);
+    } catch {
+      return [];
+    }
   }
 
   // --- keys --------------------------------------------------------------------------------------------------
@@ -389,6 +398,12 @@ export class ChatPanel {
     this.#keepAtEnd();
   }
 }
+
+/** @param {any} turn */
+const isSavedTurn = (turn) =>
+  typeof turn?.event_id === "string" &&
+  typeof turn.question === "string" &&
+  (turn.response === undefined || typeof turn.response?.output_text === "string");
 
 /** Names a button that shows only an icon. @param {HTMLElement} button @param {string} words */
 export function name(button, words) {

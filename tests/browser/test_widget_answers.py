@@ -184,3 +184,23 @@ async def test_a_reload_keeps_the_conversation_and_reattaches_to_an_unfinished_a
     gateway.release()
     await expect(answers.nth(1)).to_contain_text("Half whole.")
     assert gateway.num_computed == 2
+
+
+TURNS = "Object.keys(sessionStorage).find((key) => key.startsWith('replyline:turns:'))"
+
+
+@pytest.mark.parametrize(
+    "stored",
+    ["{", "null", "5", '{"a": 1}', '[null, 5, {"event_id": "e"}, {"event_id": "e", "question": "?", "response": 1}]'],
+)
+async def test_what_another_script_has_stored_in_place_of_the_conversation_is_left_out(
+    gateway: ScriptedGateway, open_chat: OpenChat, stored: str
+) -> None:
+    page = await open_chat()
+    await ask(page, "first")
+    await expect(page.get_by_role("article", name="Answer")).to_contain_text("You asked: first")
+    await page.evaluate(f"(stored) => sessionStorage.setItem({TURNS}, stored)", stored)
+    await page.reload()
+    await expect(page.get_by_role("article")).to_have_count(0)
+    await ask(page, "second")
+    await expect(page.get_by_role("article", name="Answer")).to_contain_text("You asked: second")
