@@ -10,7 +10,7 @@ import { RatingView } from "./chat-rating.js";
 /** @typedef {import("./replyline-client.js").ErrorDetail} ErrorDetail */
 /** @typedef {import("./replyline-client.js").Grounding} Grounding */
 /** @typedef {import("./replyline-client.js").Rating} Rating */
-/** @typedef {{ onRetry: () => void, onRate: (rating: Rating) => void, onPerson: () => void }} Wishes of the customer */
+/** @typedef {{ onRetry: () => void, onRate: (rating: Rating) => void }} Wishes of the customer */
 
 /** @type {Record<Response["source"], "spark" | "page" | "chat" | "question" | "clock" | "person">} */
 const SOURCE_ICONS = {
@@ -30,7 +30,6 @@ export class AnswerView {
   element = h("article", { class: "answer" }, this.#prose.element, this.#foot);
   #strings;
   #wishes;
-  #person;
   /** @type {RatingView | null} */ #rating = null;
   /** @type {Response | null} */ #response = null;
   /** @type {ErrorDetail | null} */ #error = null;
@@ -39,7 +38,6 @@ export class AnswerView {
   constructor(strings, wishes) {
     this.#strings = strings;
     this.#wishes = wishes;
-    this.#person = h("button", { type: "button", class: "quiet", hidden: true, onclick: wishes.onPerson });
     this.localize(strings);
   }
 
@@ -47,7 +45,6 @@ export class AnswerView {
   localize(strings) {
     this.#strings = strings;
     this.element.setAttribute("aria-label", strings.answer);
-    this.#person.textContent = strings.person;
     if (this.#response) this.finish(this.#response);
     else if (this.#error) this.fail(this.#error);
     else this.#prose.wait(strings);
@@ -72,12 +69,6 @@ export class AnswerView {
     );
     if (status === "failed") this.#foot.prepend(this.#errorLine(response.error));
     else if (source === "busy") this.#foot.append(this.#retryButton());
-    else if (source === "unsure") this.#foot.prepend(this.#person);
-  }
-
-  /** Whether a person can be asked for now: then one is, where nothing is known. @param {boolean} offered */
-  offerPerson(offered) {
-    this.#person.hidden = !offered;
   }
 
   /** What the customer thinks of it. @param {Rating | null} rating @param {boolean} [failed] it could not be taken */

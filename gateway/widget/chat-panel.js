@@ -25,7 +25,6 @@ export class ChatPanel {
   #storage = tabStorage();
   #storageKey;
   #closeCode = 0;
-  #offersPerson = false;
   /** the reader is at the end and wants to stay there */ #following = true;
 
   // Words are set in `localize`.
@@ -108,7 +107,7 @@ export class ChatPanel {
     on("state", ({ code }) => this.#showState(code));
     on("delta", ({ event_id, text }) => this.#onText(event_id, text));
     on("done", ({ event_id, response }) => this.#onDone(event_id, response));
-    on("handoff", (detail) => this.#onHandoff(detail));
+    on("handoff", (detail) => this.#care.show(detail));
     on("rated", ({ response_id, rating, error }) => this.#onRated(response_id, rating, error));
     on("error", ({ event_id, error }) => this.#onError(event_id, error));
     this.#restore();
@@ -183,9 +182,7 @@ export class ChatPanel {
     const view = new AnswerView(this.#strings, {
       onRetry: () => this.#askAgain(event_id),
       onRate: (rating) => this.#rate(event_id, rating),
-      onPerson: () => this.#askForPerson(),
     });
-    view.offerPerson(this.#offersPerson);
     const question_element = h(
       "article",
       { class: "question", "aria-label": this.#strings.you },
@@ -253,19 +250,6 @@ export class ChatPanel {
     turn.view.rate(turn.rating ?? null, Boolean(error));
     this.#announcer.say(error ? this.#strings.ratingFailed : this.#strings.rated);
     this.#save();
-  }
-
-  /** What an answer offered that knows nothing; its button goes, and focus with it. */
-  #askForPerson() {
-    this.#client.requestHandoff(this.element.lang);
-    this.#input.focus();
-  }
-
-  /** @param {import("./chat-care.js").HandoffState} state */
-  #onHandoff(state) {
-    this.#care.show(state);
-    this.#offersPerson = state.offered && !state.wanted && !state.open;
-    for (const { view } of this.#turns.values()) view.offerPerson(this.#offersPerson);
   }
 
   /** @param {string | undefined} event_id @param {import("./replyline-client.js").ErrorDetail} error */
