@@ -83,7 +83,8 @@ DEFAULT_URL = "ws://127.0.0.1:8080/ws"
 
 @app.command()
 def up() -> None:
-    """Run everything on this machine: embedded Kafka and Redis, one gateway, one worker. Ctrl-C drains and ends it."""
+    """Run everything on this machine: embedded Kafka and Redis, one gateway, one worker. Ctrl-C drains and ends
+    it, a second one ends it at once."""
     from ops.model.embeddings import with_prepared_embeddings
     from ops.model.terminal import ensure_model
     from ops.operate.up import up as run

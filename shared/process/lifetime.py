@@ -18,7 +18,8 @@ log = get_logger()
 
 
 def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
-    """Run `serve(stop)` on uvloop; SIGINT and SIGTERM set `stop`. Returns the exit status.
+    """Run `serve(stop)` on uvloop; SIGINT and SIGTERM set `stop`, a SIGINT after that ends the process at once. Returns
+    the exit status.
 
     A wrong setting or model is one line on stderr and status 2; another `ReplylineError`, or an address that cannot be
     bound, one line and status 1.
@@ -28,8 +29,14 @@ def run_until_signal(serve: Callable[[asyncio.Event], Awaitable[None]]) -> int:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(log_unhandled)
+
+        def ask_to_stop() -> None:
+            stop.set()
+            loop.remove_signal_handler(signal.SIGINT)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C: the kernel's, whatever we wait for
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, ask_to_stop)
         await serve(stop)
 
     try:

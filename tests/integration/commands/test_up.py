@@ -244,6 +244,22 @@ async def test_an_interrupt_ends_up_and_leaves_nothing(up: Up) -> None:
     assert "Traceback" not in up.log.read_text()
 
 
+async def test_a_second_interrupt_ends_up_at_once(up: Up) -> None:
+    """While the gateway still drains: no process stays, and nobody waits for the answer's end."""
+    ready = await up.ready()
+    children = psutil.Process(up.child.process.pid).children(recursive=True)
+    async with Client.connect(ready["ws"]) as client:
+        event_id = await client.create("Tell me", max_output_tokens=500)
+        await client.created(event_id)
+        up.child.signal(signal.SIGINT)
+        await client.of_type("session.closing")
+        up.child.signal(signal.SIGINT)
+        assert await asyncio.to_thread(up.child.process.wait, 30) == -signal.SIGINT
+    await asyncio.to_thread(psutil.wait_procs, children, 10)
+    assert [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE] == []
+    assert "Traceback" not in up.log.read_text()
+
+
 async def test_up_ends_when_a_part_of_it_dies(up: Up) -> None:
     """One line says which; nothing is left."""
     await up.ready()
