@@ -1,9 +1,10 @@
 """The page and the widget's files, held in memory: they are few and small."""
 
+import hashlib
 from http import HTTPStatus
 from importlib.resources import files
 
-from websockets.http11 import Response
+from websockets.http11 import Request, Response
 
 from shared.telemetry.status import http_response
 
@@ -34,11 +35,22 @@ class StaticFiles:
             content_type = _TYPES.get(file.name[file.name.rfind(".") :])
             if content_type is not None:
                 shared = {"Access-Control-Allow-Origin": "*", "Cross-Origin-Resource-Policy": "cross-origin"}
-                page = http_response(HTTPStatus.OK, content_type, file.read_bytes(), {**_HEADERS, **shared})
-                self._pages[f"/widget/{file.name}"] = page
+                self._pages[f"/widget/{file.name}"] = _page(content_type, file.read_bytes(), shared)
         index = self._pages.get("/widget/index.html")
         if index is not None:
-            self._pages["/"] = http_response(HTTPStatus.OK, _TYPES[".html"], bytes(index.body), _HEADERS)
+            self._pages["/"] = _page(_TYPES[".html"], bytes(index.body), {})
 
-    def get(self, path: str) -> Response | None:
-        return self._pages.get(path)
+    def get(self, request: Request) -> Response | None:
+        """Return the file at the request's path, or 304 where the browser has it (RFC 9110, section 13.1.2); None where
+        there is none."""
+        page = self._pages.get(request.path.partition("?")[0])
+        if page is None or page.headers["ETag"] not in ", ".join(request.headers.get_all("If-None-Match")):
+            return page
+        headers = page.headers.copy()
+        del headers["Content-Length"]  # a 304's would be taken for the file's
+        return Response(HTTPStatus.NOT_MODIFIED, HTTPStatus.NOT_MODIFIED.phrase, headers)
+
+
+def _page(content_type: str, body: bytes, extra: dict[str, str]) -> Response:
+    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    return http_response(HTTPStatus.OK, content_type, body, {**_HEADERS, **extra, "ETag": etag})

@@ -179,7 +179,7 @@ class WebSocketFrontend:
                 return http_response(HTTPStatus.FORBIDDEN, "text/plain", b"this origin may not connect\n")
             return _no_memory() if self.memory.refuses else None
         del socket
-        page = self.files.get(path)
+        page = self.files.get(request)
         return page or http_response(HTTPStatus.NOT_FOUND, "text/plain", b"not found; the chat is at /\n")
 
     async def _handle(self, socket: ServerConnection) -> None:

@@ -49,7 +49,7 @@ async def test_a_gateway_of_ours_is_known_by_its_page(host: str) -> None:
     files = StaticFiles()
 
     def page(_: ServerConnection, request: Request) -> Response | None:
-        return files.get(request.path)
+        return files.get(request)
 
     async def nobody(_: ServerConnection) -> None: ...
 
