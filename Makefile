@@ -70,11 +70,10 @@ planted-bugs: ## plant bugs one by one in a copy of the code and see that the te
 	@ops/setup/venv test
 	@exec $(BIN)/python -m tests.planted_bugs
 
-mutants: ## change the deciding modules one expression at a time and see that a test notices: hours
+mutants: ## change the scheduler, sessions, offsets and admission one expression at a time and see that a test notices
 	@ops/setup/venv test
 	@$(BIN)/python -m pip install --quiet --no-deps --only-binary :all: --require-hashes -r requirements/mutants.txt
-	@env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.mutation $(MUTANTS)
-	@exec $(BIN)/python -m tests.mutation.lua
+	@exec env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.mutants $(MUTANTS)
 
 chaos: ## kill workers, gateways, Redis and brokers under load; was every promise kept?
 	@ops/setup/venv test

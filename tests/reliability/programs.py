@@ -18,7 +18,6 @@ from tests.reliability.finders import Rows, finders
 from tests.reliability.promises import By, Promise
 from tests.reliability.rows import (
     OverloadResult,
-    PlantedBug,
     Row,
     not_run,
     of_alerts,
@@ -26,7 +25,6 @@ from tests.reliability.rows import (
     of_menu,
     of_network,
     of_overload,
-    of_planted,
     of_roll,
     unsaid,
     with_status,
@@ -74,10 +72,6 @@ PROGRAMS: Final = {
     By.ALERTS: Program(
         (*_CLI, "chaos", "alerts", "--seed", "1"),
         lambda promise, data: of_alerts(promise, msgspec.json.decode(data, type=DrillReport)),
-    ),
-    By.PLANTED: Program(
-        ("tests.planted_bugs",),
-        lambda promise, data: of_planted(promise, msgspec.json.decode(data, type=list[PlantedBug])),
     ),
     By.OVERLOAD: Program(
         (*_CLI, "bench", "overload", "--broker", "kafka"),

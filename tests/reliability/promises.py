@@ -16,7 +16,6 @@ class By(Enum):
     ROLL = "replyline chaos run --faults roll"
     MENU = "replyline chaos run --faults burst, partition, …"
     ALERTS = "replyline chaos alerts"
-    PLANTED = "python -m tests.planted_bugs"
     OVERLOAD = "replyline bench overload"
 
 
@@ -41,7 +40,6 @@ PROMISES: Final = (
     ),
     Promise("5", "network faults: 6 × (client, Kafka, Redis)", "18 cells × 500 requests, same invariants", By.NETWORK),
     Promise("6", "resume", "cut at every event × 2 codecs and 1,000 random cuts: identical, or recovered: false"),
-    Promise("8", "planted bugs", "≥ 12 planted, all caught", By.PLANTED),
     Promise("9", "connections held; reconnect storm", "5,000 for 10 min, 0 drops, ≤ 25 KiB each; 2,000 back in ≤ 10 s"),
     Promise(
         "10",

@@ -31,7 +31,6 @@ _CELLS: Final = 18
 _CELL_REQUESTS: Final = 500
 _ROUNDS: Final = 20
 _PROCESSES: Final = 4
-_FEWEST_BUGS: Final = 12
 _KEPT: Final = 0.8
 _AT_ONCE_MS: Final = 50.0
 _RECOVERY_S: Final = 10.0
@@ -49,13 +48,6 @@ class Row(Struct, frozen=True, kw_only=True):
     holds: bool
     fraction: float
     found: str = ""
-
-
-class PlantedBug(Struct, frozen=True):
-    """What is read of `python -m tests.planted_bugs --json`."""
-
-    bug: str
-    verdict: str
 
 
 class OverloadResult(Struct, frozen=True):
@@ -208,12 +200,6 @@ def of_alerts(promise: Promise, report: DrillReport) -> Row:
         holds=report.holds and not silent and bool(in_time),
         fraction=len(report.faults) / len(wanted),
     )
-
-
-def of_planted(promise: Promise, bugs: Sequence[PlantedBug]) -> Row:
-    missed = [bug.bug for bug in bugs if bug.verdict != "caught"]
-    figure = f"{len(bugs) - len(missed)} of {len(bugs)} caught" + (f"; not: {', '.join(missed)}" if missed else "")
-    return _row(promise, figure, holds=not missed and len(bugs) >= _FEWEST_BUGS, fraction=1.0)
 
 
 def of_overload(promise: Promise, result: OverloadResult) -> Row:

@@ -19,14 +19,11 @@ from tests.chaos.faults.schedule import Kind
 from tests.chaos.network_table import CellRow, NetworkReport
 from tests.chaos.run import ChaosOptions
 from tests.chaos.table import Conditions, FaultRow, Report
-from tests.planted_bugs.__main__ import judge, planted
-from tests.planted_bugs.bugs import BUGS
 from tests.reliability.finders import Rows
 from tests.reliability.programs import PROGRAMS
 from tests.reliability.promises import PROMISES, By, choose
 from tests.reliability.rows import (
     OverloadResult,
-    PlantedBug,
     Row,
     gather,
     of_alerts,
@@ -34,7 +31,6 @@ from tests.reliability.rows import (
     of_menu,
     of_network,
     of_overload,
-    of_planted,
     of_roll,
     unsaid,
     with_status,
@@ -79,12 +75,12 @@ def test_what_was_not_wanted_is_left_out() -> None:
 
 def test_of_what_is_left_to_be_tried_the_rest_does_not_hold() -> None:
     """Though all that was found of it by then does."""
-    rows = gather([row("1"), row("5")], choose("1,5,8"), {"5", "8"})
+    rows = gather([row("1"), row("5")], choose("1,5,9"), {"5", "9"})
     assert [(one.row, one.figure, one.holds) for one in rows] == [
         ("1", "0", True),
         ("5", "0", True),
         ("5", "the rest of it: not run", False),
-        ("8", "not run", False),
+        ("9", "not run", False),
     ]
 
 
@@ -316,16 +312,6 @@ def test_a_program_that_fails_shows_nothing_whatever_it_wrote() -> None:
     assert not with_status(row("13"), -9, "").holds
 
 
-def test_all_planted_bugs_are_to_be_caught_and_there_are_enough() -> None:
-    bugs = [PlantedBug(f"bug {number}", "caught") for number in range(12)]
-    assert of_planted(PROMISE["8"], bugs).holds
-    assert of_planted(PROMISE["8"], bugs).figure == "12 of 12 caught"
-    assert not of_planted(PROMISE["8"], bugs[1:]).holds
-    missed = of_planted(PROMISE["8"], [*bugs, PlantedBug("no dedupe", "missed"), PlantedBug("a typo", "broken")])
-    assert not missed.holds
-    assert missed.figure == "12 of 14 caught; not: no dedupe, a typo"
-
-
 def overload(
     *,
     at_most_s: float = 9.0,
@@ -389,9 +375,3 @@ def test_overload_holds_by_each_of_its_figures(result: Overload, holds: bool) ->
     assert found.holds is holds
     assert found.fraction == 1.0
     assert f"begun late {result.begun_late} of" in found.figure
-
-
-def test_what_became_of_planted_bugs_is_read_as_it_was_written() -> None:
-    written = msgspec.json.encode(planted(BUGS[:2], [judge(0, "", 1.0), judge(1, "FAILED a.py::test_b\n", 1.0)]))
-    read = msgspec.json.decode(written, type=list[PlantedBug])
-    assert [(bug.bug, bug.verdict) for bug in read] == [(BUGS[0].name, "missed"), (BUGS[1].name, "caught")]

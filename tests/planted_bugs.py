@@ -1,0 +1,147 @@
+"""Plant each bug of planted_bugs.toml in a copy of the code, two at a time, and see that a test named with it fails.
+
+    make planted-bugs
+    .venv/bin/python -m tests.planted_bugs slot seq    # only bugs whose name holds one of these
+
+First the named tests run without a bug: one that fails anyway would catch anything. A bug counts as caught if a test
+fails, not if the code no longer begins. Status 1 if one is missed, 2 if the table does not fit the code.
+"""
+
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+ROOT: Final = Path(__file__).parents[1]
+TABLE: Final = Path(__file__).with_suffix(".toml")
+_COPIED: Final = ("docs", "gateway", "ops", "shared", "workers", "tests")
+_AT_ONCE: Final = 2
+_LIMIT_S: Final = 600
+_FAILED: Final = re.compile(r"^FAILED \S+?::(.+?)(?: - .*)?$", re.MULTILINE)
+
+
+class Bug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """In `file` the text `old`, which stands there once, becomes `new`; at least one of `tests` must then fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def planted_in(self, text: str) -> str:
+        """Return the file's text with the bug. Raises `ValueError` unless `old` stands there exactly once."""
+        if (count := text.count(self.old)) != 1:
+            raise ValueError(f"{self.name}: {self.old!r} stands {count} times in {self.file}; correct {TABLE.name}")
+        return text.replace(self.old, self.new)
+
+
+def read_bugs(table: bytes) -> list[Bug]:
+    return msgspec.toml.decode(table, type=dict[str, list[Bug]])["bug"]
+
+
+def misplaced(bugs: Collection[Bug], root: Path) -> list[str]:
+    """Return a line for each bug that does not fit the code in `root`."""
+    wrong = []
+    for bug in bugs:
+        try:
+            bug.planted_in((root / bug.file).read_text())
+        except (ValueError, OSError) as error:
+            wrong.append(str(error))
+        wrong += [f"{bug.name}: {test} is missing" for test in bug.tests if not (root / test).is_file()]
+    return wrong
+
+
+class Found(NamedTuple):
+    verdict: Literal["caught", "missed", "broken"]  # broken: pytest could not run the tests
+    said: str  # by the test that failed, or by pytest
+
+
+def judge(status: int, output: str) -> Found:
+    """Return what pytest's status and output say of a bug."""
+    if status == 0:
+        return Found("missed", "every test passes")
+    if status == 1 and (failed := _FAILED.search(output)):
+        return Found("caught", failed[1])
+    return Found("broken", next((line for line in reversed(output.splitlines()) if line.strip()), "no output"))
+
+
+def run_tests(copy: Path, tests: Collection[str]) -> Found:
+    """Run these tests in the copy, up to the first that fails."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(copy), "COLUMNS": "400"}
+    try:
+        done = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Found("caught", f"nothing ends within {_LIMIT_S} s")
+    return judge(done.returncode, done.stdout + done.stderr)
+
+
+def try_bug(copy: Path, bug: Bug) -> Found:
+    """Plant the bug in the copy, run its tests, take it out again."""
+    file = copy / bug.file
+    text = file.read_text()
+    file.write_text(bug.planted_in(text))
+    try:
+        return run_tests(copy, bug.tests)
+    finally:
+        file.write_text(text)
+
+
+def try_all(bugs: Sequence[Bug]) -> int:
+    """Return how many bugs are not caught, or that of the tests that fail without one."""
+    with tempfile.TemporaryDirectory(prefix="planted-bugs-") as folder, ThreadPoolExecutor(_AT_ONCE) as pool:
+        copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        for copy in [Path(folder, str(number)) for number in range(_AT_ONCE)]:
+            for name in _COPIED:
+                shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", ".hypothesis"))
+            shutil.copy(ROOT / "pyproject.toml", copy)
+            copies.put(copy)
+
+        def in_a_copy(trial: Callable[[Path], Found]) -> Found:
+            copy = copies.get()
+            try:
+                return trial(copy)
+            finally:
+                copies.put(copy)
+
+        tests = sorted({test for bug in bugs for test in bug.tests})
+        controls = [partial(run_tests, tests=tests[first::_AT_ONCE]) for first in range(_AT_ONCE) if tests[first:]]
+        failing = [found.said for found in pool.map(in_a_copy, controls) if found.verdict != "missed"]
+        if failing:
+            print(f"without a bug the tests do not pass: {', '.join(failing)}", file=sys.stderr)
+            return len(failing)
+        missed = 0
+        for bug, found in zip(bugs, pool.map(in_a_copy, [partial(try_bug, bug=bug) for bug in bugs]), strict=True):
+            print(f"{found.verdict}: {bug.name} ({found.said})", flush=True)
+            missed += found.verdict != "caught"
+        print(f"{len(bugs) - missed} of {len(bugs)} caught")
+        return missed
+
+
+def main(words: Sequence[str]) -> int:
+    bugs = read_bugs(TABLE.read_bytes())
+    if wrong := misplaced(bugs, ROOT):
+        print(*wrong, sep="\n", file=sys.stderr)
+        return 2
+    chosen = [bug for bug in bugs if not words or any(word in bug.name for word in words)]
+    if not chosen:
+        print(f"no bug's name holds {' or '.join(words)}", file=sys.stderr)
+        return 2
+    return 1 if try_all(chosen) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
