@@ -1,4 +1,4 @@
-"""`replyline bench guard`: what the fact guard costs, and how long it holds an answer's beginning back.
+"""What the fact guard costs (`replyline eval --guard-cost`), and how long it holds an answer's beginning back.
 
 The engine's loop as a worker runs it (scheduler, engine, answers; no broker), answering FAQ questions from their own
 entries, a batch at a time: in turns with the guard and without, the order changing. And the guard alone, fed the same
@@ -7,16 +7,14 @@ answers token by token.
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
 from numpy.typing import NDArray
 from rich.console import Console
 
-from ops.measure.environment import environment
 from ops.measure.quantiles import median, quantiles
-from ops.measure.runner import check_writable, markdown, progress_bar, verdict, write_json
+from ops.measure.runner import progress_bar
 from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.faq.fallback import Fallback
 from shared.process.clock import now_unix_ms
@@ -28,7 +26,7 @@ from shared.wire.messages import ChatRequest, Grounding
 from workers.answer.guard import FactGuard
 from workers.answer.stream import Answer
 from workers.engine import Sampling
-from workers.loading import LoadedModel, load_model
+from workers.loading import LoadedModel
 from workers.prompt.conversation import Prompt, PromptBuilder
 from workers.prompt.history_window import HistoryWindow
 from workers.request.job import Job
@@ -39,7 +37,6 @@ from workers.schedule.scheduler import SchedulerLimits
 from workers.schedule.sequence import Sequence as TokenSequence
 from workers.serving.engine_loop import EngineLoop, News
 
-RATIO_TARGET: Final = 0.97
 _HORIZON_MS: Final = 600_000
 
 
@@ -69,25 +66,6 @@ class Round(Struct, frozen=True):
     tok_s: float
     outputs: list[list[int]]
     replaced: int
-
-
-def bench_guard(
-    settings: Settings, console: Console, *, batch: int, rounds: int, new_tokens: int, json_path: Path | None
-) -> None:
-    """Raises `SettingsError`, `ModelError`."""
-    check_writable(json_path)
-    settings = settings.model_copy(update={"worker": settings.worker.model_copy(update={"slots": batch})})
-    model = load_model(settings)
-    cost = measure(model, settings, console, batch=batch, rounds=rounds, new_tokens=new_tokens)
-    model.engine.close()
-    rows = [("on", cost.on_tok_s), ("off", cost.off_tok_s)]
-    print(markdown(("guard", "tok/s"), rows))
-    print(f"with over without: {cost.ratio:.3f} ({verdict(cost.ratio, RATIO_TARGET, at_least=True)})")
-    print(f"the guard alone: {cost.us_per_token:.1f} µs a token, {cost.us_per_answer:.0f} µs to make one")
-    print(f"the first text is shown with token {cost.held_tokens_p50:.0f} (p50), {cost.held_tokens_p99:.0f} (p99)")
-    print(f"answers with a sentence replaced: {cost.replaced_share:.0%}")
-    facts = environment(engine=f"{settings.worker.engine} {settings.model.dir.name}", broker="unknown")
-    write_json(json_path, {"guard_throughput_ratio": cost.ratio, "cost": cost, "environment": facts})
 
 
 def measure(

@@ -146,7 +146,7 @@ def thresholds_of(settings: Settings) -> Thresholds:
 
 
 def _guard_cost(settings: Settings, variant: Variant, clients: int, console: Console) -> float:
-    """`replyline bench guard`'s ratio, of the model that has answered. Raises `ModelError`."""
+    """Return tokens a second with the guard over without, of the model that has answered. Raises `ModelError`."""
     chosen = as_set(settings, variant, clients)
     model = load_model(chosen)
     try:

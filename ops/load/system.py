@@ -76,27 +76,19 @@ class System:
     async def create_topics(self, topics: Mapping[str, int]) -> None:
         await create_topics(own_kafka(self.settings.kafka, self.bootstrap), topics)
 
-    async def start_gateway(
-        self, *, cores: Sequence[int] | None = None, switched: bool = False, module: str = "gateway"
-    ) -> tuple[Child, str]:
-        """(process, WebSocket address). `switched`: as of `tests.bench.gateway.switched`; `module`: another that is run
-        in the gateway's place. Raises `ServiceError`."""
+    async def start_gateway(self, *, cores: Sequence[int] | None = None) -> tuple[Child, str]:
+        """Return the process and its WebSocket address. Raises `ServiceError`."""
         port, metrics_port = free_port(), free_port()
         env = {"GATEWAY__HOST": "127.0.0.1", "GATEWAY__PORT": str(port), "GATEWAY__METRICS_PORT": str(metrics_port)}
-        program = ("tests.bench.gateway.switched", "gateway") if switched else (module,)
-        child = self._start(*program, name="gateway", env=env, cores=cores)
+        child = self._start("gateway", env=env, cores=cores)
         self._pages[child.process.pid] = f"http://127.0.0.1:{metrics_port}"
         await self._until_ready(child, f"{self._pages[child.process.pid]}/ready", "gateway")
         return child, f"ws://127.0.0.1:{port}/ws"
 
-    async def start_worker(
-        self, *, switched: bool = False, module: str = "workers", env: Mapping[str, str] | None = None
-    ) -> tuple[Child, str]:
-        """(process, address of its metrics). `switched` and `module` as of a gateway; `env` are settings of its own.
-        Raises `ServiceError`."""
+    async def start_worker(self) -> tuple[Child, str]:
+        """Return the process and the address of its metrics. Raises `ServiceError`."""
         port = free_port()
-        program = ("tests.bench.gateway.switched", "workers") if switched else (module,)
-        child = self._start(*program, name="workers", env={"WORKER__METRICS_PORT": str(port), **(env or {})})
+        child = self._start("workers", env={"WORKER__METRICS_PORT": str(port)})
         self._pages[child.process.pid] = f"http://127.0.0.1:{port}"
         await self._until_ready(child, f"{self._pages[child.process.pid]}/ready", "workers")
         return child, self.metrics_of(child)

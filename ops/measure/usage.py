@@ -2,7 +2,6 @@
 
 import os
 import resource
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,18 +12,12 @@ from shared.errors import SettingsError
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _UTIME, _STIME = 11, 12  # of /proc/<pid>/stat, counted after the name
-_PROCESS_CLOCK: Final = 2  # CPUCLOCK_SCHED: clock_getcpuclockid(3) makes the clock's id of it and the process's
 
 
 def cpu_s(pid: int) -> float:
     """CPU seconds of all the process's threads so far, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS_PER_S
-
-
-def process_cpu_s(pid: int) -> float:
-    """The same by the scheduler's own clock, which knows nanoseconds where /proc counts hundredths of a second."""
-    return time.clock_gettime((~pid << 3) | _PROCESS_CLOCK)
 
 
 def busy_s(some: Sequence[int]) -> float:

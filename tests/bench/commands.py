@@ -9,11 +9,9 @@ from rich.console import Console
 from ops.load.commands import bench_app
 from ops.load.options import JsonPath, bench_settings, check_range, ensure_model_of, run, typed
 from shared.errors import SettingsError
-from tests.bench.fleet_commands import join, scale
 from tests.bench.produce.command import produce
 
-for _command in (join, produce, scale):
-    bench_app.command()(_command)
+bench_app.command()(produce)
 
 
 @bench_app.command("path")
@@ -107,111 +105,6 @@ def memory(
     run(lambda: bench_memory(settings, Console(stderr=True), minutes=minutes, json_path=json_path))
 
 
-@bench_app.command("backlog")
-def backlog(
-    records: Annotated[int, typer.Option(help="expired requests that wait")] = 100_000,
-    json_path: JsonPath = None,
-) -> None:
-    """How long a worker takes to get through a backlog of requests that are all too late, on Apache Kafka."""
-    from tests.bench.fleet.backlog import bench_backlog
-
-    check_range({"--records": records}, least=1)
-    settings = bench_settings()
-    run(lambda: bench_backlog(settings, Console(stderr=True), records=records, json_path=json_path))
-
-
-@bench_app.command("observability")
-def observability(
-    rounds: Annotated[int, typer.Option(help="of all variants in turn; medians count")] = 60,
-    seconds: Annotated[float, typer.Option(help="of each variant in each round")] = 0.4,
-    clients: Annotated[int, typer.Option(help="closed loop")] = 32,
-    json_path: JsonPath = None,
-) -> None:
-    """What metrics and traces cost: the path without engine time, with neither, with metrics, with traces."""
-    from tests.bench.gateway.observability import bench_observability
-
-    check_range({"--rounds": rounds, "--clients": clients}, least=1)
-    check_range({"--seconds": seconds}, least=0.1)
-    settings = bench_settings()
-    run(
-        lambda: bench_observability(
-            settings, Console(stderr=True), rounds=rounds, seconds=seconds, clients=clients, json_path=json_path
-        )
-    )
-
-
-@bench_app.command("price")
-def price(
-    starts: Annotated[int, typer.Option(help="how often both gateways are started")] = 3,
-    rounds: Annotated[int, typer.Option(help="of each start; medians count")] = 20,
-    questions: Annotated[int, typer.Option(help="to each gateway in each round, one after the other")] = 50,
-    json_path: JsonPath = None,
-) -> None:
-    """What tokens and resume cost: the path without engine time, with both and with neither, in turns."""
-    from tests.bench.gateway.price import PriceOptions, bench_price
-
-    check_range({"--starts": starts, "--rounds": rounds, "--questions": questions}, least=1)
-    settings = bench_settings()
-    options = PriceOptions(starts=starts, rounds=rounds, questions=questions, json_path=json_path)
-    run(lambda: bench_price(settings, options, Console(stderr=True)))
-
-
-@bench_app.command("scheduler")
-def scheduler(
-    slots: Annotated[int, typer.Option(help="sequences decoded together")] = 64,
-    waiting: Annotated[int, typer.Option(help="requests without a slot, all of which can be met")] = 1_000,
-    steps: Annotated[int, typer.Option(help="measured")] = 3_000,
-    json_path: JsonPath = None,
-) -> None:
-    """What the scheduler itself takes of a step; no engine, no broker."""
-    from tests.bench.scheduler import bench_scheduler
-
-    check_range({"--slots": slots, "--waiting": waiting, "--steps": steps}, least=1)
-    bench_scheduler(slots=slots, waiting=waiting, steps=steps, json_path=json_path)
-
-
-@bench_app.command("policies")
-def policies(
-    names: Annotated[
-        list[str] | None,
-        typer.Option("--policy", help="repeatable [default: goodput, edf, fcfs-continuous, static]"),
-    ] = None,
-    trace: Annotated[str, typer.Option(help="bimodal, burst, surge, … of docs/simulation.md")] = "bimodal",
-    load_: Annotated[float, typer.Option("--load", help="in multiples of capacity")] = 1.5,
-    seconds: Annotated[float, typer.Option(help="of arrivals, under each policy")] = 60.0,
-    seed: Annotated[int, typer.Option(help="of the trace")] = 1,
-    slots: Annotated[int, typer.Option(help="sequences decoded together")] = 16,
-    engine: Annotated[
-        Literal["onnx", "fake"], typer.Option(help="fake: scripted latencies, for a quick look")
-    ] = "onnx",
-    broker: Annotated[Literal["embedded", "kafka"], typer.Option(help="in memory, or Apache Kafka")] = "embedded",
-    costs: Annotated[
-        Path | None, typer.Option(help="a worker's file of costs, for runs in pieces [default: measured anew]")
-    ] = None,
-    json_path: JsonPath = None,
-) -> None:
-    """The same trace through the real worker under each policy, and simulated: answers in time, side by side."""
-    from tests.bench.policies.program import DEFAULT_POLICIES, PoliciesOptions, bench_policies
-
-    options = PoliciesOptions(
-        policies=tuple(names or DEFAULT_POLICIES),
-        trace=trace,
-        load=load_,
-        seconds=seconds,
-        seed=seed,
-        slots=slots,
-        engine=engine,
-        broker=broker,
-        costs=costs,
-        json_path=json_path,
-    )
-    options.check()
-    settings = bench_settings()
-    if engine == "onnx":
-        ensure_model_of(settings)
-    run(lambda: bench_policies(settings, options, Console(stderr=True)))
-
-
 @bench_app.command("overload")
 def overload(
     seconds: Annotated[float, typer.Option(help="of each load: half of capacity, 1.5, 3 and 10 times it, half")] = 15.0,
@@ -263,36 +156,6 @@ def kv(
     ensure_model_of(settings)
     options = options.reduced() if quick else options
     run(lambda: bench_kv(settings, options, Console(stderr=True)))
-
-
-@bench_app.command("faq")
-def faq(
-    entries: Annotated[int, typer.Option(help="in each language")] = 10_000,
-    searches: Annotated[int, typer.Option(help="in each language")] = 1_000,
-    seed: Annotated[int, typer.Option(help="of the made-up products and of the questions")] = 0,
-    json_path: JsonPath = None,
-) -> None:
-    """What a search of the FAQ takes, and indexing it, at any size: both languages, follow-ups and slips included."""
-    from tests.bench.faq import bench_faq
-
-    check_range({"--entries": entries, "--searches": searches}, least=1)
-    bench_faq(entries=entries, searches=searches, seed=seed, json_path=json_path)
-
-
-@bench_app.command("guard")
-def guard(
-    batch: Annotated[int, typer.Option(help="answers written together")] = 8,
-    rounds: Annotated[int, typer.Option(help="pairs: the same questions with the guard and without")] = 10,
-    new_tokens: Annotated[int, typer.Option(help="of each answer, at most")] = 48,
-    json_path: JsonPath = None,
-) -> None:
-    """What the fact guard costs: tokens a second with it over without, its own time, and what it holds back."""
-    from ops.evaluation.guard_cost import bench_guard
-
-    check_range({"--batch": batch, "--rounds": rounds, "--new-tokens": new_tokens}, least=1)
-    settings = bench_settings()
-    ensure_model_of(settings)
-    bench_guard(settings, Console(stderr=True), batch=batch, rounds=rounds, new_tokens=new_tokens, json_path=json_path)
 
 
 @bench_app.command("engines")

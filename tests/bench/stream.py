@@ -29,7 +29,7 @@ from shared.model.folder import ModelFolder
 from shared.model.tokenizer import Tokenizer
 from shared.settings import PREFIX, Settings
 from tests.bench.bare_engine import BareRun
-from tests.bench.policies.unending import unending
+from tests.bench.unending import unending
 
 RATIO_TARGET: Final = 0.90
 # llama-server, SmolLM2-135M-Instruct Q4_0, 8 clients, ~93-token prompts, 64 new tokens: measured once, elsewhere, on

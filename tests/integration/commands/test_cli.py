@@ -107,8 +107,7 @@ async def test_whatever_is_wrong_stops_the_process_before_it_serves(name: str, v
     [
         ("bench --rate abc", "--rate abc"),
         ("bench --broker postgres", "'embedded', 'kafka'"),
-        ("bench backlog --records 1.5", "--records 1.5"),
-        ("bench backlog --records 0", "--records 0"),
+        ("bench path --seconds 0", "--seconds 0"),
         ("ask Hello? --deadline-ms 0", "--deadline-ms 0"),
         ("ask", "question"),
         ("ask Hello? and more", "and more"),

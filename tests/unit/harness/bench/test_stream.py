@@ -11,8 +11,8 @@ from shared.model.folder import CHATML, ModelFolder
 from shared.model.tokenizer import Tokenizer
 from shared.wire.messages import Reason, Status
 from tests.bench.bare_engine import generate, run
-from tests.bench.policies.unending import unending
 from tests.bench.stream import measure, share_of_bound
+from tests.bench.unending import unending
 from workers.engine import DecodeRow, PrefillChunk
 from workers.engine.fake import FakeEngine
 from workers.loading import LoadedModel, chat_template

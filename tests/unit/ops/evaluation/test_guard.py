@@ -1,4 +1,4 @@
-"""`replyline bench guard` computes the same answers with the guard and without, and says what it cost."""
+"""The guard's cost is measured on the same answers with the guard and without."""
 
 from rich.console import Console
 

@@ -27,9 +27,6 @@ from tests.bench.path import count_of, parse_rates
         (["memory", "--minutes", "-1"], "--minutes -1"),
         (["produce", "--rate", "fast"], "--rate fast"),
         (["traffic", "sessions", "--rate", "0"], "--rate 0"),
-        (["join", "--group", "range"], "--group range"),
-        (["join", "--window-s", "0"], "--window-s 0"),
-        (["scale", "--busy", "1"], "--busy 1"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_status_two(arguments: list[str], named: str) -> None:
