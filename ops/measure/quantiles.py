@@ -1,4 +1,4 @@
-"""Percentiles, medians and a slope. Pure."""
+"""Percentiles and medians. Pure."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -33,15 +33,3 @@ def median(values: Sequence[float]) -> float:
     ordered = sorted(values)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
-def slope(points: Sequence[tuple[float, float]]) -> float:
-    """The rise of y per unit of x, by least squares; 0 where x does not vary."""
-    if not points:
-        return 0.0
-    mean_x = math.fsum(x for x, _ in points) / len(points)
-    mean_y = math.fsum(y for _, y in points) / len(points)
-    spread = math.fsum((x - mean_x) ** 2 for x, _ in points)
-    if spread == 0.0:
-        return 0.0
-    return math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / spread

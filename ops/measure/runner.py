@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,15 +43,6 @@ def progress_bar(console: Console, title: str, total: int) -> Iterator[Callable[
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done: bar.update(task, completed=done)
-
-
-async def wait_showing(console: Console, title: str, seconds: float) -> None:
-    """Sleep with a progress bar."""
-    start_s = time.monotonic()
-    with progress_bar(console, title, round(seconds)) as progress:
-        while (past_s := time.monotonic() - start_s) < seconds:
-            progress(int(past_s))
-            await asyncio.sleep(min(0.5, seconds - past_s))
 
 
 def check_writable(path: Path | None, option: str = "--json") -> None:

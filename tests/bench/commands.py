@@ -9,37 +9,30 @@ from rich.console import Console
 from ops.load.commands import bench_app
 from ops.load.options import JsonPath, bench_settings, check_range, ensure_model_of, run, typed
 from shared.errors import SettingsError
-from tests.bench.produce.command import produce
+from tests.bench.cell import Bench
 
-bench_app.command()(produce)
+Rounds = Annotated[int, typer.Option(help="of all cells in turn: medians count")]
 
 
 @bench_app.command("path")
 def path(
     rates: Annotated[str, typer.Option(help="requests a second, comma-separated")] = "200,500",
-    seconds: Annotated[float, typer.Option(help="measured at each rate")] = 15.0,
-    warmup: Annotated[float, typer.Option(help="seconds before, at each rate")] = 5.0,
+    seconds: Annotated[float, typer.Option(help="measured at each rate, in each round")] = 10.0,
+    warmup: Annotated[float, typer.Option(help="seconds before, at each rate")] = 3.0,
     arrivals: Annotated[Literal["poisson", "even"], typer.Option(help="of the requests")] = "poisson",
+    rounds: Rounds = 3,
     json_path: JsonPath = None,
 ) -> None:
     """The path's own cost: no engine time, Apache Kafka; beside a bare prototype of the same hops."""
-    from tests.bench.path import bench_path, parse_rates
+    from tests.bench.path import TARGETS, Asking, bench_path, parse_rates
 
     parsed = parse_rates(rates)
-    check_range({"--seconds": seconds})
+    check_range({"--seconds": seconds, "--rounds": rounds})
     check_range({"--warmup": warmup}, least=0)
-    settings = bench_settings()
-    run(
-        lambda: bench_path(
-            settings,
-            Console(stderr=True),
-            rates=parsed,
-            seconds=seconds,
-            warmup_s=warmup,
-            arrivals=arrivals,
-            json_path=json_path,
-        )
-    )
+    bench = Bench(rounds=rounds, json_path=json_path, engine="fake, no latency", broker="kafka", targets=TARGETS)
+    bench.check()
+    settings, asking = bench_settings(), Asking(seconds=seconds, warmup_s=warmup, arrivals=arrivals)
+    run(lambda: bench_path(settings, bench, parsed, asking, Console(stderr=True)))
 
 
 @bench_app.command("stream")
@@ -47,27 +40,21 @@ def stream(
     clients: Annotated[int, typer.Option(help="closed loop, and the engine's batch")] = 8,
     requests: Annotated[int, typer.Option(help="measured in each round")] = 96,
     max_output_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
-    rounds: Annotated[int, typer.Option(help="of the system, the engine alone before and after each")] = 3,
+    rounds: Rounds = 3,
     json_path: JsonPath = None,
 ) -> None:
-    """The whole system's tokens a second, beside those of the engine alone in the same run."""
-    from tests.bench.stream import bench_stream
+    """The whole system's tokens a second, beside those of the engine alone."""
+    from tests.bench.stream import TARGETS, StreamOptions, bench_stream
 
     counts = {"--clients": clients, "--requests": requests, "--max-output-tokens": max_output_tokens}
     check_range({**counts, "--rounds": rounds}, least=1)
     settings = bench_settings()
     ensure_model_of(settings)
-    run(
-        lambda: bench_stream(
-            settings,
-            Console(stderr=True),
-            clients=clients,
-            requests=requests,
-            max_output_tokens=max_output_tokens,
-            rounds=rounds,
-            json_path=json_path,
-        )
-    )
+    engine = f"onnx {settings.model.dir.name}"
+    bench = Bench(rounds=rounds, json_path=json_path, engine=engine, broker="embedded", targets=TARGETS)
+    bench.check()
+    options = StreamOptions(clients=clients, requests=requests, max_output_tokens=max_output_tokens)
+    run(lambda: bench_stream(settings, bench, options, Console(stderr=True)))
 
 
 @bench_app.command("gateway")
@@ -91,39 +78,20 @@ def gateway(
     run(lambda: bench_gateway(settings, options, Console(stderr=True)))
 
 
-@bench_app.command("memory")
-def memory(
-    minutes: Annotated[float, typer.Option(help="of load")] = 10.0,
+@bench_app.command("produce")
+def produce(
+    records: Annotated[int, typer.Option(help="that each producer writes in each round")] = 20_000,
+    rounds: Rounds = 5,
     json_path: JsonPath = None,
 ) -> None:
-    """A worker's memory with every slot full, and whether it stays flat under load."""
-    from tests.bench.memory import bench_memory
+    """Request records a second by our producer, beside a bare one with the same options; Apache Kafka."""
+    from tests.bench.produce import bench_produce
 
-    check_range({"--minutes": minutes})
+    check_range({"--records": records, "--rounds": rounds}, least=1)
+    bench = Bench(rounds=rounds, json_path=json_path, engine="none", broker="kafka")
+    bench.check()
     settings = bench_settings()
-    ensure_model_of(settings)
-    run(lambda: bench_memory(settings, Console(stderr=True), minutes=minutes, json_path=json_path))
-
-
-@bench_app.command("overload")
-def overload(
-    seconds: Annotated[float, typer.Option(help="of each load: half of capacity, 1.5, 3 and 10 times it, half")] = 15.0,
-    seed: Annotated[int, typer.Option(help="of the arrivals")] = 1,
-    engine: Annotated[
-        Literal["fake", "onnx"], typer.Option(help="fake: latencies as the CPU engine's, without its work")
-    ] = "fake",
-    broker: Annotated[Literal["embedded", "kafka"], typer.Option(help="in memory, or Apache Kafka")] = "embedded",
-    json_path: JsonPath = None,
-) -> None:
-    """What clients get at up to ten times the capacity: answers, fallbacks, their lateness, and the recovery."""
-    from tests.bench.overload.program import OverloadOptions, bench_overload
-
-    options = OverloadOptions(seconds=seconds, seed=seed, engine=engine, broker=broker, json_path=json_path)
-    options.check()
-    settings = bench_settings()
-    if engine == "onnx":
-        ensure_model_of(settings)
-    run(lambda: bench_overload(settings, options, Console(stderr=True)))
+    run(lambda: bench_produce(settings, bench, records, Console(stderr=True)))
 
 
 @bench_app.command("kv")
@@ -156,6 +124,27 @@ def kv(
     ensure_model_of(settings)
     options = options.reduced() if quick else options
     run(lambda: bench_kv(settings, options, Console(stderr=True)))
+
+
+@bench_app.command("overload")
+def overload(
+    seconds: Annotated[float, typer.Option(help="of each load: half of capacity, 1.5, 3 and 10 times it, half")] = 15.0,
+    seed: Annotated[int, typer.Option(help="of the arrivals")] = 1,
+    engine: Annotated[
+        Literal["fake", "onnx"], typer.Option(help="fake: latencies as the CPU engine's, without its work")
+    ] = "fake",
+    broker: Annotated[Literal["embedded", "kafka"], typer.Option(help="in memory, or Apache Kafka")] = "embedded",
+    json_path: JsonPath = None,
+) -> None:
+    """What clients get at up to ten times the capacity: answers, fallbacks, their lateness, and the recovery."""
+    from tests.bench.overload.program import OverloadOptions, bench_overload
+
+    options = OverloadOptions(seconds=seconds, seed=seed, engine=engine, broker=broker, json_path=json_path)
+    options.check()
+    settings = bench_settings()
+    if engine == "onnx":
+        ensure_model_of(settings)
+    run(lambda: bench_overload(settings, options, Console(stderr=True)))
 
 
 @bench_app.command("engines")

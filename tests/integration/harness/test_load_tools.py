@@ -16,11 +16,11 @@ from ops.recording.record import RecordOptions, record
 from ops.recording.replay import ReplayOptions, replay
 from ops.traces.recording import Recording, read_recording
 from shared.errors import BrokerUnavailable
-from shared.kafka import PartitionReader, describe_topics
+from shared.kafka import PartitionReader, Producer
+from shared.records.requests import Defaults
 from shared.settings import Settings
 from shared.wire.messages import Reply, ReplyDone
-from tests.bench.produce.kafka import topics_of
-from tests.bench.produce.program import ProduceOptions, bench_produce, measure
+from tests.bench.produce import Sender, send_all
 from tests.support.system import MakeSystem, Service, System, eventually
 from tests.support.wire import JSON, MSGPACK, Client, Form
 
@@ -153,17 +153,13 @@ async def test_where_nothing_is_asked_nothing_is_written(system: System, tmp_pat
 
 
 async def test_a_worker_answers_what_the_producer_wrote(system: System, gateway: Service) -> None:
-    """Every record is acknowledged, stands in its bucket, and is answered once as another service's request."""
+    """Every record is acknowledged, and answered once as another service's request."""
     settings = settings_of(system)
-    options = ProduceOptions(
-        rate=400.0, seconds=5.0, processes=2, requests=41, sessions=7, prefix=system.prefix, mix="short=0.5,long=0.5",
-        broker="configured", keep=True, json_path=None,
-    )  # fmt: skip
+    sender, producer = Sender(settings, 41, Defaults.of(settings)), Producer(settings.kafka, client_id="test")
     async with system.reading("chat.replies.external") as replies:
-        result = await measure(settings, options, broker_pid=None)
-        assert (result.acknowledged, result.all_acknowledged, result.error) == (41, True, "")
-        assert sum(result.by_bucket.values()) == 41
-        assert set(result.by_bucket) == {"short", "long"}
+        await producer.start()
+        assert await send_all(lambda number: producer.enqueue(sender.record(number)), 41) == 0
+        await producer.stop()
         answered: set[str] = set()
 
         def is_last(record: ConsumerRecord) -> bool:
@@ -188,33 +184,6 @@ async def test_traffic_is_asked_of_a_running_gateway(gateway: Service, tmp_path:
     assert report["requests"] == report["by_phase"]["all"]["requests"] > 4
     assert report["goodput"]["share"] == 1.0
     assert f"{report['requests']} questions in 2 s: a shop&#x27;s customers in conversations" in page.read_text()
-
-
-async def test_where_there_is_no_kafka_the_producer_says_so_in_one_line() -> None:
-    nowhere = Settings(kafka={"bootstrap_servers": "127.0.0.1:1"})  # type: ignore[arg-type]
-    options = ProduceOptions(
-        rate=None, seconds=1.0, processes=1, requests=1, sessions=1, prefix="bench.", mix="short=1",
-        broker="configured", keep=False, json_path=None,
-    )  # fmt: skip
-    with pytest.raises(
-        BrokerUnavailable, match=r"^no Kafka at 127\.0\.0\.1:1: .*; for one of its own: --broker kafka$"
-    ):
-        await bench_produce(nowhere, options, Console(quiet=True))
-
-
-async def test_the_producer_removes_the_topics_that_it_made_and_no_others(system: System) -> None:
-    kafka, prefix = system.kafka_settings, f"{system.prefix}made."
-    theirs, ours = kafka.topics.requests("short"), f"{prefix}chat.requests.short"
-    async with topics_of(kafka, Console(quiet=True), prefix=prefix, keep=False) as made:
-        assert made.topics.requests("short") == ours
-        async with topics_of(kafka, Console(quiet=True), prefix=system.prefix, keep=False):
-            assert {theirs, ours} <= set(await describe_topics(kafka))
-
-    async def gone() -> bool:
-        return ours not in await describe_topics(kafka)
-
-    await eventually(gone)
-    assert theirs in await describe_topics(kafka)
 
 
 async def test_a_reader_begins_at_the_end_whatever_stands_before_it(system: System) -> None:

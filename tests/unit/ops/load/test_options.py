@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from shared.errors import SettingsError
-from tests.bench.path import count_of, parse_rates
+from tests.bench.path import Asking, parse_rates
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,7 @@ from tests.bench.path import count_of, parse_rates
         (["path", "--seconds", "0"], "--seconds 0"),
         (["stream", "--clients", "0"], "--clients 0"),
         (["gateway", "--start", "9", "--limit", "8"], "--start 9"),
-        (["memory", "--minutes", "-1"], "--minutes -1"),
-        (["produce", "--rate", "fast"], "--rate fast"),
+        (["produce", "--records", "0"], "--records 0"),
         (["traffic", "sessions", "--rate", "0"], "--rate 0"),
     ],
 )
@@ -63,6 +62,6 @@ def test_rates_are_comma_separated() -> None:
 
 def test_a_time_in_which_nothing_is_asked_is_refused() -> None:
     """Nothing would be measured."""
-    assert count_of(200, 0.01) == 2
+    assert Asking(seconds=0.01, warmup_s=1, arrivals="even").counts(200) == (200, 2)
     with pytest.raises(SettingsError, match=r"--seconds 0.3: no request at --rates 1;"):
-        count_of(1, 0.3)
+        Asking(seconds=0.3, warmup_s=0, arrivals="even").counts(1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.measure.quantiles import Quantiles, median, percentile, quantiles, slope
+from ops.measure.quantiles import Quantiles, median, percentile, quantiles
 
 VALUES = st.lists(st.floats(min_value=-1e6, max_value=1e6), min_size=1, max_size=200)
 
@@ -42,15 +42,3 @@ def test_of_one_to_a_hundred_p99_is_ninety_nine() -> None:
 def test_the_median_is_in_the_middle(values: list[float], expected: float) -> None:
     """Of an even number it is the mean of the two in the middle."""
     assert median(values) == expected
-
-
-@given(rise=st.floats(min_value=-100, max_value=100), start=st.floats(min_value=-100, max_value=100))
-def test_the_slope_of_a_line_is_its_rise(rise: float, start: float) -> None:
-    """Least squares finds it again."""
-    assert slope([(x, start + rise * x) for x in range(10)]) == pytest.approx(rise, abs=1e-6)
-
-
-def test_without_a_spread_there_is_no_slope() -> None:
-    """One moment tells nothing of growth."""
-    assert slope([]) == 0
-    assert slope([(1.0, 5.0), (1.0, 9.0)]) == 0

@@ -1,0 +1,163 @@
+"""A cell is one measured configuration: set up, measured in rounds in turn with others, and divided by its base.
+
+What else the machine does meanwhile hits all cells of a round alike, so a ratio is of two figures of one round, and the
+median over the rounds counts.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+from rich.console import Console
+
+from ops.measure.environment import BrokerKind, environment
+from ops.measure.quantiles import median
+from ops.measure.runner import check_writable, markdown, show, verdict, write_json
+from ops.stack.processes import ServiceError
+
+Figures = Mapping[str, float | None]
+Measure = Callable[[int], Awaitable[Figures]]
+"""One round, told its number. A figure that could not be taken is None."""
+
+FAILED: Final = "failed"
+"""The figure that counts what was asked and not done: where it is above 0, no target is met."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """`open` sets the configuration up for one round. `bases` name the cells that its figures are divided by."""
+
+    name: str
+    open: Callable[[], AbstractAsyncContextManager[Measure]]
+    bases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a figure, or with `base` its ratio, is held against."""
+
+    cell: str
+    figure: str
+    value: float
+    base: str | None = None
+    at_least: bool = False
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """A cell's figures, round by round. `unmeasured` says why they end early."""
+
+    name: str
+    bases: tuple[str, ...]
+    rounds: list[dict[str, float | None]]
+    unmeasured: str = ""
+
+    @property
+    def failed(self) -> int:
+        return int(sum(one.get(FAILED) or 0 for one in self.rounds))
+
+    def medians(self) -> dict[str, float | None]:
+        """The median of each figure over the rounds that have it."""
+        names = dict.fromkeys(name for one in self.rounds for name in one)
+        return {name: middle(one.get(name) for one in self.rounds) for name in names}
+
+    def ratios(self, base: "Measured") -> dict[str, float | None]:
+        """The median over the rounds of each round's own quotient, for the figures that both have."""
+        pairs = list(zip(self.rounds, base.rounds, strict=False))
+        names = dict.fromkeys(name for ours, theirs in pairs for name in ours if name in theirs and name != FAILED)
+        return {name: middle(_quotient(ours.get(name), theirs.get(name)) for ours, theirs in pairs) for name in names}
+
+
+def middle(values: Iterable[float | None]) -> float | None:
+    """Return the median of the values that are known."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _quotient(value: float | None, of: float | None) -> float | None:
+    return value / of if value is not None and of else None
+
+
+async def run_cells(cells: Sequence[Cell], rounds: int, console: Console) -> list[Measured]:
+    """Measure every cell once a round, forwards and backwards in turn. A cell that fails is said to, and left out of
+    later rounds. Raises `ServiceError` where none could be measured."""
+    found: dict[str, list[dict[str, float | None]]] = {cell.name: [] for cell in cells}
+    lost: dict[str, str] = {}
+    for number in range(rounds):
+        for cell in cells if number % 2 == 0 else list(reversed(cells)):
+            if cell.name in lost:
+                continue
+            console.print(f"round {number + 1} of {rounds}: {cell.name}", markup=False, highlight=False)
+            try:
+                async with cell.open() as measure:
+                    found[cell.name].append(dict(await measure(number)))
+            except ServiceError as error:
+                lost[cell.name] = str(error)
+                console.print(f"FAILED: {cell.name}: {error}", style="bold", markup=False)
+    if not any(found.values()):
+        raise ServiceError("; ".join(f"{name}: {why}" for name, why in lost.items()))
+    return [
+        Measured(name=cell.name, bases=cell.bases, rounds=found[cell.name], unmeasured=lost.get(cell.name, ""))
+        for cell in cells
+    ]
+
+
+def report(measured: Sequence[Measured], targets: Sequence[Target]) -> str:
+    """Return the medians, the ratios and the targets as Markdown."""
+    names = list(dict.fromkeys(name for one in measured for name in one.medians()))
+    parts = [markdown(["", *names], [[one.name, *(one.medians().get(name) for name in names)] for one in measured])]
+    ratios = [(one, base, one.ratios(base)) for one in measured for base in measured if base.name in one.bases]
+    if any(of for _, _, of in ratios):
+        shared = list(dict.fromkeys(name for _, _, of in ratios for name in of))
+        lines = [[one.name, base.name, *(of.get(name) for name in shared)] for one, base, of in ratios]
+        parts.append(markdown(["ratios", "of", *shared], lines))
+    by_name = {one.name: one for one in measured}
+    lines_of_targets = [_held(target, by_name) for target in targets if target.cell in by_name]
+    failed = [f"FAILED: {one.name}: {one.unmeasured}" for one in measured if one.unmeasured]
+    return "\n\n".join([*parts, "\n".join([*lines_of_targets, *failed])])
+
+
+def _held(target: Target, by_name: Mapping[str, Measured]) -> str:
+    cell = by_name[target.cell]
+    if target.base is None:
+        what, value = f"{target.cell}, {target.figure}", cell.medians().get(target.figure)
+    else:
+        base = by_name.get(target.base)
+        what = f"{target.cell} of {target.base}, {target.figure}"
+        value = None if base is None else cell.ratios(base).get(target.figure)
+    said = verdict(value, target.value, at_least=target.at_least, failed=cell.failed)
+    return f"{what}: {show(value)} ({said})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What every bench is told: how many rounds, where the result goes. `engine` and `broker` describe the run."""
+
+    rounds: int
+    json_path: Path | None
+    engine: str
+    broker: BrokerKind
+    targets: tuple[Target, ...] = ()
+
+    def check(self) -> None:
+        """Raises `SettingsError`."""
+        check_writable(self.json_path)
+
+    async def run(self, cells: Sequence[Cell], console: Console, **head: object) -> list[Measured]:
+        """Measure, print and write; `head` goes into the JSON beside the cells. Raises `ServiceError`."""
+        facts = environment(engine=self.engine, broker=self.broker)
+        measured = await run_cells(cells, self.rounds, console)
+        print(report(measured, self.targets))
+        by_name = {one.name: one for one in measured}
+        ratios = {
+            f"{one.name} of {base}": one.ratios(by_name[base])
+            for one in measured
+            for base in one.bases
+            if base in by_name
+        }
+        medians = {one.name: one.medians() for one in measured}
+        result = {**head, "medians": medians, "ratios": ratios, "cells": measured, "environment": facts}
+        write_json(self.json_path, result)
+        return measured
