@@ -96,34 +96,35 @@ def produce(
 
 @bench_app.command("kv")
 def kv(
-    conversations: Annotated[int, typer.Option(help="of the cell whole; languages in turn")] = 24,
-    rounds: Annotated[int, typer.Option(help="of the cell whole: medians count")] = 3,
+    conversations: Annotated[int, typer.Option(help="whole ones in all rounds; languages in turn")] = 24,
     clients: Annotated[int, typer.Option(help="closed loop: conversations at once")] = 8,
     max_output_tokens: Annotated[int, typer.Option(help="of each answer")] = 48,
-    cells: Annotated[str, typer.Option(help="what to measure, comma-separated")] = "ttft,whole,write,slow,down",
+    cells: Annotated[str, typer.Option(help="what to measure, comma-separated")] = "whole,ttft",
     peer: Annotated[
         str | None, typer.Option(metavar="URL", help="a llama-server that answers the same conversations")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="few of everything: within a minute")] = False,
+    rounds: Rounds = 3,
     json_path: JsonPath = None,
 ) -> None:
-    """What the conversations' kept KV is worth: TTFT, prompt tokens computed, bytes written, answers a second."""
-    from tests.bench.kv.program import KvOptions, bench_kv
+    """What the conversations' kept KV is worth: answers a second, prompt tokens computed, turn 5's first token."""
+    from tests.bench.kv.program import TARGETS, KvOptions, bench_kv
 
+    counts = {"--conversations": conversations, "--clients": clients, "--max-output-tokens": max_output_tokens}
+    check_range({**counts, "--rounds": rounds}, least=1)
     options = KvOptions(
         conversations=conversations,
-        rounds=rounds,
         clients=clients,
         max_output_tokens=max_output_tokens,
-        cells=tuple(name.strip() for name in cells.split(",") if name.strip()),
+        kinds=tuple(name.strip() for name in cells.split(",") if name.strip()),
         peer=peer,
-        json_path=json_path,
     )
-    options.check()
+    options.check(rounds)
     settings = bench_settings()
     ensure_model_of(settings)
-    options = options.reduced() if quick else options
-    run(lambda: bench_kv(settings, options, Console(stderr=True)))
+    engine = f"{settings.worker.engine} {settings.model.dir.name}"
+    bench = Bench(rounds=rounds, json_path=json_path, engine=engine, broker="embedded", targets=TARGETS)
+    bench.check()
+    run(lambda: bench_kv(settings, bench, options, Console(stderr=True)))
 
 
 @bench_app.command("overload")

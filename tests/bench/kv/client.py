@@ -21,8 +21,7 @@ from shared.wire.messages import (
     Source,
     Status,
 )
-
-Progress = Callable[[int], None]
+from tests.bench.cell import FAILED, Figures, middle
 
 DEADLINE_MS: Final = 600_000
 """Nothing is cut, so that every system does the same work."""
@@ -51,28 +50,13 @@ class Answered:
         ended = self.status == "completed" or (self.status == "incomplete" and self.reason == "max_output_tokens")
         return self.source in BY_MODEL and ended
 
-    @property
-    def fallback(self) -> bool:
-        return self.source in ("faq", "busy")
-
-    @property
-    def context_tokens(self) -> int:
-        """Of the conversation, the answer included."""
-        return self.prompt_tokens + self.output_tokens
-
 
 class Talk:
     """One conversation. Use as an async context manager."""
 
-    def __init__(self, url: str, conversation: Conversation, *, session_id: str | None = None) -> None:
+    def __init__(self, url: str, conversation: Conversation) -> None:
         self.conversation = conversation
-        self.answers: list[Answered] = []
-        self._client = ChatClient(url, session_id=session_id)
-
-    @property
-    def session_id(self) -> str:
-        assert self._client.session is not None, "asked before it was connected"
-        return self._client.session.session_id
+        self._client = ChatClient(url)
 
     async def __aenter__(self) -> Self:
         """Raises `ConnectFailed`."""
@@ -99,7 +83,6 @@ class Talk:
                     answer.error = event.error.code
             if isinstance(event, ResponseDone):
                 _take(answer, event.response)
-        self.answers.append(answer)
         return answer
 
 
@@ -114,40 +97,39 @@ class Conversed:
     elapsed_s: float = 0.0
     answers: list[Answered] = field(default_factory=list)
 
+    def figures(self) -> Figures:
+        """Failed are answers that are not the model's to their end, or as far as was asked."""
+        by_model = [answer for answer in self.answers if answer.by_model]
+        return {
+            "answers_per_s": round(len(by_model) / self.elapsed_s, 4) if self.elapsed_s else None,
+            "ttft_p50_ms": middle(answer.ttft_ms for answer in by_model),
+            "prompt_tokens": sum(answer.prompt_tokens for answer in self.answers),
+            "computed_tokens": sum(answer.prompt_tokens - answer.cached_tokens for answer in self.answers),
+            FAILED: len(self.answers) - len(by_model),
+        }
+
 
 async def converse_all(
-    url: str,
-    conversations: Sequence[Conversation],
-    *,
-    clients: int,
-    max_output_tokens: int,
-    most_turns: int,
-    progress: Progress,
+    url: str, conversations: Sequence[Conversation], *, clients: int, max_output_tokens: int
 ) -> Conversed:
-    """`clients` conversations at once, each whole or up to `most_turns`. Raises `ConnectFailed`."""
+    """`clients` conversations at once, each whole. Raises `ConnectFailed`."""
 
     async def converse(conversation: Conversation, told: Callable[[Answered], None]) -> None:
         async with Talk(url, conversation) as talk:
-            for turn in range(1, min(most_turns, len(conversation.turns)) + 1):
+            for turn in range(1, len(conversation.turns) + 1):
                 told(await talk.ask(turn, max_output_tokens))
 
-    return await at_once(conversations, converse, clients=clients, progress=progress)
+    return await at_once(conversations, converse, clients=clients)
 
 
-async def at_once(
-    conversations: Sequence[Conversation], converse: Converse, *, clients: int, progress: Progress
-) -> Conversed:
+async def at_once(conversations: Sequence[Conversation], converse: Converse, *, clients: int) -> Conversed:
     """`clients` of them at once, the next one when one is over, the longest first."""
     left = deque(sorted(conversations, key=lambda one: -len(one.turns)))
     done = Conversed()
 
-    def told(answer: Answered) -> None:
-        done.answers.append(answer)
-        progress(len(done.answers))
-
     async def client() -> None:
         while left:
-            await converse(left.popleft(), told)
+            await converse(left.popleft(), done.answers.append)
 
     start_s = time.monotonic()
     tasks = [asyncio.create_task(client()) for _ in range(min(clients, len(conversations)))]

@@ -26,7 +26,7 @@ from ops.stack.processes import ServiceError
 from ops.texts.conversations import Conversation
 from shared.errors import SettingsError
 from shared.faq import FaqIndex
-from tests.bench.kv.client import DEADLINE_MS, Answered, Conversed, Progress, at_once
+from tests.bench.kv.client import DEADLINE_MS, Answered, Conversed, at_once
 
 SystemText = Callable[[str], str]
 
@@ -143,18 +143,16 @@ async def converse_with_peer(
     *,
     clients: int,
     max_output_tokens: int,
-    most_turns: int,
     system_text: SystemText,
-    progress: Progress,
 ) -> Conversed:
     """As `converse_all`, with the peer; each turn carries all that was said before. Raises `ServiceError`."""
 
     async def converse(conversation: Conversation, told: Callable[[Answered], None]) -> None:
         messages = [Message("system", system_text(conversation.turns[0]))]
-        for turn, question in enumerate(conversation.turns[:most_turns], 1):
+        for turn, question in enumerate(conversation.turns, 1):
             messages.append(Message("user", question))
             answer = await asyncio.to_thread(peer.ask, turn, messages, max_output_tokens)
             messages.append(Message("assistant", answer.text))
             told(answer)
 
-    return await at_once(conversations, converse, clients=clients, progress=progress)
+    return await at_once(conversations, converse, clients=clients)

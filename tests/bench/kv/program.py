@@ -1,255 +1,229 @@
-"""`replyline bench kv`: what the conversations' kept keys and values (KV) are worth, and what they cost.
+"""`replyline bench kv`: what the conversations' kept keys and values (KV) are worth.
 
-Whole systems on embedded Kafka, with the cache and without, each with its own Redis; multi-turn conversations in
-English and Chinese, greedy, with deadlines so long that nothing is cut. Cells: `ttft` (turn 5 at about 1,000 tokens of
-context, from each level), `whole` (many clients: answers a second, prompt tokens computed), `write` (bytes to Redis a
-turn), `slow` and `down` (Redis 100 ms away, Redis killed), and, where it is named, `window` (turns 6 to 10 under each
-`worker.history_window`).
+Two whole systems on embedded Kafka stand side by side, one with the cache off, each with its own Redis; conversations
+in English and Chinese, greedy, with deadlines so long that nothing is cut. Whole conversations at many clients, with a
+llama-server beside them where one is given; and turn 5 at some 1,000 tokens of context, from each level of the cache.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Final, Literal, Self, get_args
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Final
 
-import msgspec
 from rich.console import Console
 
-from ops.measure.environment import environment
-from ops.measure.runner import check_writable, progress_bar, write_json
+from ops.load.system import System
+from ops.stack.embedded import EmbeddedRedis
+from ops.stack.processes import Child
 from ops.texts.conversations import Conversation, choose, load_conversations
 from shared.errors import SettingsError
 from shared.faq import FaqIndex
-from shared.model.folder import ModelFolder
-from shared.model.tokenizer import Tokenizer
 from shared.settings import Settings
-from tests.bench.kv.outage import Trouble, measure_outage
+from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target, middle
+from tests.bench.kv.client import DEADLINE_MS, Answered, Talk, converse_all
 from tests.bench.kv.peer import Peer, converse_with_peer, grounded_system_text
-from tests.bench.kv.ratios import FAKE_LAYOUT, bytes_per_token, layout_of
-from tests.bench.kv.system import Pair, alike, systems
-from tests.bench.kv.table import Cells, ratios_of, show_cells
-from tests.bench.kv.ttft import Cell, measure_ttft
-from tests.bench.kv.whole import WholeRound, parts, run_of, run_round
-from tests.bench.kv.window import MODES, WindowRun, long_conversations, measure_window
-from tests.bench.kv.write import WriteRow, measure_writes, rows_of
 
-PairCell = Literal["ttft", "whole", "write", "slow", "down"]
-"""Measured with the cache and without."""
-CellName = Literal[PairCell, "window"]
-
-CELLS: Final[tuple[CellName, ...]] = get_args(CellName)
-_PAIR_CELLS: Final[tuple[PairCell, ...]] = get_args(PairCell)
-_MOST_CLIENTS: Final = 64
-_MOST_ROUNDS: Final = 20
-_MOST_TOKENS: Final = 512
+ON: Final = "cache on"
+OFF: Final = "cache off"
+PEER: Final = "llama-server"
+RECOMPUTED: Final = "turn 5 recomputed"
+LEVELS: Final = ("turn 5 from the slot", "turn 5 from host memory", "turn 5 from Redis")
+KINDS: Final = ("whole", "ttft")
+TARGETS: Final = (
+    Target(cell=ON, figure="answers_per_s", base=OFF, value=2.2, at_least=True),
+    Target(cell=ON, figure="computed_tokens", base=OFF, value=0.35),
+    Target(cell=ON, figure="answers_per_s", base=PEER, value=1.3, at_least=True),
+    *(
+        Target(cell=level, figure="ttft_ms", base=RECOMPUTED, value=value)
+        for level, value in zip(LEVELS, (0.10, 0.10, 0.25), strict=True)
+    ),
+)
+_REDIS_MB: Final = 4_096  # nothing is evicted while it is measured
+_HOST_MIB: Final = "1024"
+_TURN: Final = 5
+_AT_TURN_5: Final = 2  # conversations a round
+_LEADING_TOKENS: Final = 144  # of each answer before: turn 5 comes at about 1,000 tokens
+_ANSWER_TOKENS: Final = 16
+_PAUSE_S: Final = 0.2  # a customer reads before writing: so long an answer's KV has to be stored
+_STORED_S: Final = 2.0
+_WARMUP_TOKENS: Final = 4
+_WARMUP: Final = Conversation(
+    id="warm-up",
+    language="en",
+    turns=("Good morning, is somebody there?", "Which of your shops is the nearest to Lund?", "Thank you, goodbye."),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvOptions:
-    """`conversations` are those of `whole`; the other cells take fewer. `most_turns` is of `whole` and the outages."""
+    """`conversations` are those of all rounds; `clients` talk at once, each in a slot of its own."""
 
     conversations: int
-    rounds: int
     clients: int
     max_output_tokens: int
-    cells: tuple[str, ...]
+    kinds: tuple[str, ...]
     peer: str | None
-    json_path: Path | None
-    most_turns: int = 7
-    ttft_conversations: int = 6
-    ttft_context_tokens: int = 1_000
-    write_conversations: int = 4
-    outage_conversations: int = 12
-    outage_turns: int = 3
-    outage_rounds: int = 3
-    window_conversations: int = 4
-    share_systems: bool = False
 
-    def reduced(self) -> Self:
-        """For a quick look: every cell, few of each."""
-        return replace(
-            self,
-            conversations=min(self.conversations, 4),
-            rounds=1,
-            clients=min(self.clients, 4),
-            max_output_tokens=min(self.max_output_tokens, 16),
-            most_turns=2,
-            ttft_conversations=1,
-            ttft_context_tokens=400,
-            write_conversations=1,
-            outage_conversations=2,
-            outage_turns=2,
-            outage_rounds=1,
-            window_conversations=1,
-            share_systems=True,
-        )
-
-    def groups(self) -> list[list[PairCell]]:
-        """The cells in their order, each group on two systems of its own. A proxy before Redis costs time of its own:
-        only a reduced run measures everything behind it."""
-        wanted = [name for name in _PAIR_CELLS if name in self.cells]
-        if not wanted:
-            return []
-        if self.share_systems:
-            return [wanted]
-        healthy = [name for name in wanted if name not in ("slow", "down")]
-        troubled: list[PairCell] = [name for name in wanted if name in ("slow", "down")]
-        return [group for group in (healthy, troubled) if group]
-
-    def check(self) -> None:
+    def check(self, rounds: int) -> None:
         """Raises `SettingsError`, one line a fault."""
-        known = ", ".join(CELLS)
-        faults = [f"--cells {name}: none of {known}" for name in self.cells if name not in CELLS]
-        if not self.cells:
-            faults.append(f"--cells: name some of {known}, comma-separated")
-        for name, value, most in (
-            ("--conversations", self.conversations, 1_000),
-            ("--rounds", self.rounds, _MOST_ROUNDS),
-            ("--clients", self.clients, _MOST_CLIENTS),
-            ("--max-output-tokens", self.max_output_tokens, _MOST_TOKENS),
-        ):
-            if not 1 <= value <= most:
-                faults.append(f"{name} {value}: must be 1 to {most}")
-        if self.rounds > self.conversations >= 1:
-            faults.append(f"--rounds {self.rounds}: is above --conversations {self.conversations}")
-        if self.peer is not None and "whole" not in self.cells:
+        faults = [f"--cells {name}: none of {', '.join(KINDS)}" for name in self.kinds if name not in KINDS]
+        if not self.kinds:
+            faults.append(f"--cells: name some of {', '.join(KINDS)}, comma-separated")
+        if rounds > self.conversations:
+            faults.append(f"--rounds {rounds}: is above --conversations {self.conversations}")
+        if self.peer is not None and "whole" not in self.kinds:
             faults.append(f"--peer {self.peer}: is asked in the cell whole; name it in --cells")
         if faults:
             raise SettingsError("\n".join(faults))
         if self.peer is not None:
             Peer(self.peer)
-        check_writable(self.json_path)
 
 
-async def bench_kv(settings: Settings, options: KvOptions, console: Console) -> None:
+@dataclass(slots=True, kw_only=True)
+class Side:
+    """One of the two systems."""
+
+    system: System
+    url: str
+    worker: Child
+
+    async def restart_worker(self) -> None:
+        """Another worker in its place, which has nothing in memory. Raises `ServiceError`."""
+        self.system.end(self.worker)
+        self.worker, _ = await self.system.start_worker()
+
+    async def warm_up(self, clients: int) -> None:
+        """Some questions that are not measured; every slot is another conversation's afterwards."""
+        await converse_all(self.url, [_WARMUP] * clients, clients=clients, max_output_tokens=_WARMUP_TOKENS)
+
+
+async def bench_kv(settings: Settings, bench: Bench, options: KvOptions, console: Console) -> None:
+    """Raises `ServiceError`, `ConnectFailed`."""
     everything = load_conversations()
-    conversations = choose(everything, options.conversations)
-    bench = _Bench(settings, options, conversations, everything, console)
-    facts = environment(engine=f"{settings.worker.engine} {settings.model.dir.name}", broker="embedded")
-    measured = Cells()
-    for group in options.groups():
-        async with systems(settings, slots=options.clients, behind_proxy="slow" in group, console=console) as pair:
-            for name in group:
-                setattr(measured, name, await bench.measure(name, pair))
-    if "window" in options.cells:
-        measured.window = await bench.window()
-    ratios = ratios_of(measured)
-    print(show_cells(measured, ratios))
-    asked = {
-        "conversations": options.conversations,
-        "rounds": options.rounds,
-        "clients": options.clients,
-        "max_output_tokens": options.max_output_tokens,
-        "cells": options.cells,
-        "precision": settings.kv.precision,
-        "bytes_per_token": bench.token_bytes,
+    console.print("starting two systems, with the cache and without")
+    async with _sides(settings, options.clients) as (on, off):
+        cells: list[Cell] = []
+        if "whole" in options.kinds:
+            chosen = parts(choose(everything, options.conversations), bench.rounds)
+            cells += _whole(settings, options, chosen, on, off)
+        if "ttft" in options.kinds:
+            rounds = parts(choose(everything, bench.rounds * _AT_TURN_5), bench.rounds)
+            cells += _turn_5(options.clients, rounds, on, off)
+        await bench.run(cells, console, conversations=options.conversations, clients=options.clients)
+
+
+def parts(conversations: Sequence[Conversation], rounds: int) -> list[list[Conversation]]:
+    """A part of them for each round, of like size and with both languages; each is in one round only."""
+    size, more = divmod(len(conversations), rounds)
+    ends = [(number + 1) * size + min(number + 1, more) for number in range(rounds)]
+    return [list(conversations[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+@asynccontextmanager
+async def _sides(settings: Settings, slots: int) -> AsyncIterator[tuple[Side, Side]]:
+    """With the cache and without, both warm."""
+    async with AsyncExitStack() as stack:
+        starting = [_start(settings, slots, stack, cached=cached) for cached in (True, False)]
+        on, off = await asyncio.gather(*starting)
+        for side in (on, off):
+            await side.warm_up(slots)
+        yield on, off
+
+
+async def _start(settings: Settings, slots: int, stack: AsyncExitStack, *, cached: bool) -> Side:
+    env = {
+        "WORKER__SLOTS": str(slots),
+        "REDIS__TIMEOUT_MS": "2000",  # what was said before is in every prompt, also when the cores are busy
+        "ADMISSION__ENABLED": "false",
+        "PROMISE__FIRST_TOKEN_MS": str(DEADLINE_MS),
+        "PROMISE__DEADLINE_MS": str(DEADLINE_MS),
+        "PROMISE__MAX_DEADLINE_MS": str(DEADLINE_MS),
+        "KV__ENABLED": str(cached).lower(),
+        "KV__HOST_MIB": _HOST_MIB,
     }
-    result = {**msgspec.to_builtins(ratios), **asked, "raw": measured, "environment": facts}
-    write_json(options.json_path, result)
+    redis = stack.enter_context(EmbeddedRedis(max_memory_mb=_REDIS_MB))
+    system = stack.enter_context(System(settings=settings, broker="embedded", env=env, redis_url=redis.url))
+    await system.start_services()
+    _, url = await system.start_gateway()
+    worker, _ = await system.start_worker()
+    return Side(system=system, url=url, worker=worker)
 
 
-class _Bench:
-    def __init__(
-        self,
-        settings: Settings,
-        options: KvOptions,
-        conversations: Sequence[Conversation],
-        everything: Sequence[Conversation],
-        console: Console,
-    ) -> None:
-        fake = settings.worker.engine == "fake"
-        layout = FAKE_LAYOUT if fake else layout_of(ModelFolder.open(settings.model.dir).manifest.architecture)
-        self.token_bytes = bytes_per_token(layout, settings.kv.precision)
-        self._count = (Tokenizer.byte_level() if fake else Tokenizer.load(settings.model.dir)).count
-        self._settings = settings
-        self._options = options
-        self._conversations = conversations
-        self._everything = everything
-        self._console = console
+def _whole(
+    settings: Settings, options: KvOptions, rounds: Sequence[Sequence[Conversation]], on: Side, off: Side
+) -> list[Cell]:
+    """Whole conversations, a closed loop: each round the same ones by all."""
+    sizes = {"clients": options.clients, "max_output_tokens": options.max_output_tokens}
 
-    async def measure(self, name: PairCell, pair: Pair) -> Sequence[object]:
-        """What goes into `Cells` under that name."""
-        match name:
-            case "ttft":
-                return await self._ttft(pair)
-            case "whole":
-                return await self._whole(pair)
-            case "write":
-                return await self._write(pair)
-            case "slow" | "down":
-                return await self._outage(pair, name)
+    async def by_peer(number: int) -> Figures:
+        assert options.peer is not None, "there is a cell of it only with a peer"
+        worker = settings.worker
+        text = grounded_system_text(FaqIndex.load(settings.faq.path), worker.system_prompt, worker.grounding_entries)
+        return (await converse_with_peer(Peer(options.peer), rounds[number], system_text=text, **sizes)).figures()
 
-    async def window(self) -> list[WindowRun]:
-        """On two systems of its own."""
-        conversations = long_conversations(self._everything, self._options.window_conversations)
-        envs = [{"WORKER__HISTORY_WINDOW": mode} for mode in MODES]
-        async with alike(self._settings, envs, slots=self._options.clients, console=self._console) as sides:
-            return await measure_window(
-                dict(zip(MODES, sides, strict=True)),
-                conversations,
-                max_output_tokens=self._options.max_output_tokens,
-                console=self._console,
-            )
+    async def with_cache(number: int) -> Figures:
+        return (await converse_all(on.url, rounds[number], **sizes)).figures()
 
-    async def _ttft(self, pair: Pair) -> list[Cell]:
-        return await measure_ttft(
-            self._settings,
-            pair,
-            choose(self._everything, self._options.ttft_conversations),
-            context_tokens=self._options.ttft_context_tokens,
-            slots=self._options.clients,
-            count=self._count,
-            console=self._console,
-        )
+    async def without(number: int) -> Figures:
+        return (await converse_all(off.url, rounds[number], **sizes)).figures()
 
-    async def _write(self, pair: Pair) -> list[WriteRow]:
-        some = choose(self._everything, self._options.write_conversations)
-        tokens = self._options.max_output_tokens
-        return rows_of(
-            await measure_writes(pair.on, some, max_output_tokens=tokens, console=self._console), self.token_bytes
-        )
+    cells = [
+        Cell(name=OFF, open=lambda: nullcontext(without)),
+        Cell(name=ON, open=lambda: nullcontext(with_cache), bases=(OFF, PEER)),
+    ]
+    return cells if options.peer is None else [*cells, Cell(name=PEER, open=lambda: nullcontext(by_peer))]
 
-    async def _outage(self, pair: Pair, trouble: Trouble) -> list[WholeRound]:
-        options = self._options
-        return await measure_outage(
-            pair,
-            trouble,
-            choose(self._everything, options.outage_conversations),
-            clients=options.clients,
-            rounds=options.outage_rounds,
-            max_output_tokens=options.max_output_tokens,
-            most_turns=options.outage_turns,
-            console=self._console,
-        )
 
-    async def _whole(self, pair: Pair) -> list[WholeRound]:
-        options = self._options
-        rounds: list[WholeRound] = []
-        for number, part in enumerate(parts(self._conversations, options.rounds)):
-            self._console.print(f"whole conversations: round {number + 1} of {options.rounds}")
-            one = await run_round(
-                pair,
-                number,
-                part,
-                clients=options.clients,
-                max_output_tokens=options.max_output_tokens,
-                most_turns=options.most_turns,
-                console=self._console,
-            )
-            rounds.append(one if options.peer is None else await self._beside_peer(Peer(options.peer), one, part))
-        return rounds
+def _turn_5(slots: int, rounds: Sequence[Sequence[Conversation]], on: Side, off: Side) -> list[Cell]:
+    """The first token of turn 5 of the same conversations: recomputed, or with the cache in each of its levels."""
 
-    async def _beside_peer(self, peer: Peer, one: WholeRound, conversations: Sequence[Conversation]) -> WholeRound:
-        worker, options = self._settings.worker, self._options
-        faq = FaqIndex.load(self._settings.faq.path)
-        with progress_bar(self._console, "the peer: answers", one.on.turns) as progress:
-            done = await converse_with_peer(
-                peer,
-                conversations,
-                clients=options.clients,
-                max_output_tokens=options.max_output_tokens,
-                most_turns=options.most_turns,
-                system_text=grounded_system_text(faq, worker.system_prompt, worker.grounding_entries),
-                progress=progress,
-            )
-        return msgspec.structs.replace(one, peer=run_of("peer", done, None))
+    async def at_once(side: Side, number: int) -> Figures:
+        answers: list[Answered] = []
+        for conversation in rounds[number]:
+            async with Talk(side.url, conversation) as talk:
+                await _lead_up(talk)
+                answers.append(await talk.ask(_TURN, _ANSWER_TOKENS))
+        return figures_of(answers)
+
+    async def later(number: int, between: Callable[[], Awaitable[None]]) -> Figures:
+        async with AsyncExitStack() as stack:
+            talks = [await stack.enter_async_context(Talk(on.url, one)) for one in rounds[number]]
+            for talk in talks:
+                await _lead_up(talk)
+            await between()
+            await on.warm_up(slots)
+            return figures_of([await talk.ask(_TURN, _ANSWER_TOKENS) for talk in talks])
+
+    async def elsewhere() -> None:
+        await asyncio.sleep(_STORED_S)
+        await on.restart_worker()
+
+    measures: dict[str, Measure] = {
+        RECOMPUTED: lambda number: at_once(off, number),
+        LEVELS[0]: lambda number: at_once(on, number),
+        LEVELS[1]: lambda number: later(number, lambda: asyncio.sleep(_PAUSE_S)),
+        LEVELS[2]: lambda number: later(number, elsewhere),
+    }
+    return [_standing(name, measure) for name, measure in measures.items()]
+
+
+def _standing(name: str, measure: Measure) -> Cell:
+    return Cell(name=name, open=lambda: nullcontext(measure), bases=(RECOMPUTED,) if name in LEVELS else ())
+
+
+async def _lead_up(talk: Talk) -> None:
+    for turn in range(1, _TURN):
+        await talk.ask(turn, _LEADING_TOKENS)
+        await asyncio.sleep(_PAUSE_S)
+
+
+def figures_of(answers: Sequence[Answered]) -> Figures:
+    """The medians of some answers to turn 5; `prefill_ms` is the worker's own."""
+    return {
+        "ttft_ms": middle(answer.ttft_ms for answer in answers),
+        "prefill_ms": middle(answer.prefill_ms for answer in answers),
+        "prompt_tokens": middle(float(answer.prompt_tokens) for answer in answers),
+        "computed_tokens": middle(float(answer.prompt_tokens - answer.cached_tokens) for answer in answers),
+        FAILED: sum(not answer.by_model for answer in answers),
+    }

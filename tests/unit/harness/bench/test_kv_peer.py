@@ -13,7 +13,6 @@ from ops.stack.processes import ServiceError, free_port
 from ops.texts.conversations import choose, load_conversations
 from shared.faq import FaqIndex
 from tests.bench.kv.peer import Message, Peer, converse_with_peer, grounded_system_text
-from tests.bench.kv.whole import run_of
 
 
 class FakePeer(BaseHTTPRequestHandler):
@@ -63,23 +62,20 @@ def fake_peer(status: int = 200) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 async def test_the_peer_is_asked_every_turn_with_all_that_was_said_before() -> None:
     """Its own answers included; greedily, streaming, with its cache."""
     conversations = choose(load_conversations(), 3)
-    heard: list[int] = []
     with fake_peer() as (url, asked):
         done = await converse_with_peer(
             Peer(url),
             conversations,
             clients=2,
             max_output_tokens=48,
-            most_turns=4,
             system_text=lambda question: f"help for {question}",
-            progress=heard.append,
         )
-    assert len(asked) == len(done.answers) == 12
-    assert heard[-1] == 12
+    turns = sum(len(one.turns) for one in conversations)
+    assert len(asked) == len(done.answers) == turns
     for conversation in conversations:
         first, second = conversation.turns[:2]
         begun = [one for one in asked if one["messages"][1]["content"] == first]
-        assert [len(one["messages"]) for one in begun] == [2, 4, 6, 8]
+        assert [len(one["messages"]) for one in begun] == [2 * turn for turn in range(1, len(conversation.turns) + 1)]
         assert begun[1]["messages"] == [
             {"role": "system", "content": f"help for {first}"},
             {"role": "user", "content": first},
@@ -90,8 +86,9 @@ async def test_the_peer_is_asked_every_turn_with_all_that_was_said_before() -> N
     assert request["path"] == "/v1/chat/completions"
     assert (request["stream"], request["cache_prompt"], request["temperature"]) == (True, True, 0.0)
     assert request["max_tokens"] == 48
-    run = run_of("peer", done, None)
-    assert (run.model_answers, run.prompt_tokens, run.output_tokens, run.computed_tokens) == (12, 840, 108, None)
+    figures = done.figures()
+    assert (figures["prompt_tokens"], figures["failed"]) == (70 * turns, 0)
+    assert figures["answers_per_s"] == pytest.approx(turns / done.elapsed_s, rel=0.01)
 
 
 async def test_a_peer_that_refuses_is_told_with_what_it_says() -> None:
