@@ -105,18 +105,22 @@ async def run_cells(cells: Sequence[Cell], rounds: int, console: Console) -> lis
 
 
 def report(measured: Sequence[Measured], targets: Sequence[Target]) -> str:
-    """Return the medians, the ratios and the targets as Markdown."""
-    names = list(dict.fromkeys(name for one in measured for name in one.medians()))
-    parts = [markdown(["", *names], [[one.name, *(one.medians().get(name) for name in names)] for one in measured])]
-    ratios = [(one, base, one.ratios(base)) for one in measured for base in measured if base.name in one.bases]
-    if any(of for _, _, of in ratios):
-        shared = list(dict.fromkeys(name for _, _, of in ratios for name in of))
-        lines = [[one.name, base.name, *(of.get(name) for name in shared)] for one, base, of in ratios]
-        parts.append(markdown(["ratios", "of", *shared], lines))
+    """Return the medians, the ratios and the targets as Markdown: a row a figure, a column a cell."""
+    parts = [_table("", {one.name: one.medians() for one in measured})]
+    ratios = {
+        f"{one.name} / {base.name}": one.ratios(base) for one in measured for base in measured if base.name in one.bases
+    }
+    if any(ratios.values()):
+        parts.append(_table("ratio", ratios))
     by_name = {one.name: one for one in measured}
-    lines_of_targets = [_held(target, by_name) for target in targets if target.cell in by_name]
+    held = [_held(target, by_name) for target in targets if target.cell in by_name]
     failed = [f"FAILED: {one.name}: {one.unmeasured}" for one in measured if one.unmeasured]
-    return "\n\n".join([*parts, "\n".join([*lines_of_targets, *failed])])
+    return "\n\n".join([*parts, "\n".join([*held, *failed])]).rstrip()
+
+
+def _table(title: str, columns: Mapping[str, Figures]) -> str:
+    names = dict.fromkeys(name for figures in columns.values() for name in figures)
+    return markdown([title, *columns], [[name, *(of.get(name) for of in columns.values())] for name in names])
 
 
 def _held(target: Target, by_name: Mapping[str, Measured]) -> str:

@@ -62,20 +62,22 @@ def gateway(
     start: Annotated[int, typer.Option(help="streams at first")] = 200,
     limit: Annotated[int, typer.Option(help="streams at most")] = 4_000,
     seconds: Annotated[float, typer.Option(help="measured at each step")] = 4.0,
-    rounds: Annotated[int, typer.Option(help="searches of each server; medians count")] = 1,
     held: Annotated[int, typer.Option(help="idle connections held (0: leave it out)")] = 5_000,
+    rounds: Rounds = 1,
     json_path: JsonPath = None,
 ) -> None:
     """Streams, CPU and memory of one gateway process on one core, beside a bare websockets server."""
-    from tests.bench.gateway.capacity import CapacityOptions, bench_gateway
+    from tests.bench.gateway.program import TARGETS, GatewayOptions, bench_gateway
 
     check_range({"--start": start, "--limit": limit, "--seconds": seconds, "--rounds": rounds}, least=1)
     check_range({"--held": held}, least=0)
     if start > limit:
         raise SettingsError(f"--start {start}: is above --limit {limit}")
-    options = CapacityOptions(start=start, limit=limit, seconds=seconds, rounds=rounds, held=held, json_path=json_path)
-    settings = bench_settings()
-    run(lambda: bench_gateway(settings, options, Console(stderr=True)))
+    engine = "synthetic replier"
+    bench = Bench(rounds=rounds, json_path=json_path, engine=engine, broker="kafka", targets=TARGETS)
+    bench.check()
+    settings, options = bench_settings(), GatewayOptions(start=start, limit=limit, seconds=seconds, held=held)
+    run(lambda: bench_gateway(settings, bench, options, Console(stderr=True)))
 
 
 @bench_app.command("produce")

@@ -77,7 +77,8 @@ def test_a_target_is_met_missed_or_not_measured_and_a_failure_misses_it() -> Non
         "torn of base, tok_s: 0.95 (≥ 0.9 missed: 2 failed)",
         "fast, p50_ms: – (≤ 2.00 not measured)",
     ]
-    assert "| fast | base | 0.95 |" in said
+    assert "| ratio | fast / base | torn / base |" in said
+    assert "| tok_s | 0.95 | 0.95 |" in said
 
 
 async def test_the_result_has_medians_ratios_and_every_round(tmp_path: Path) -> None:
