@@ -4,7 +4,7 @@ PORT ?= $(or $(REPLYLINE_GATEWAY__PORT),8080)
 PYTHON ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-BENCH_ENGINES_ARGS ?= --json engines.json --plot engines.svg
+BENCH_ENGINES_ARGS ?= --json engines.json
 CHAOS_ARGS ?= --seed 1 --minutes 2 --brokers 3
 RELIABILITY_ARGS ?=
 MUTANTS ?=
@@ -61,7 +61,7 @@ bench: ## measure this machine: latency, throughput, overload, outage
 	@$(BIN)/replyline model prepare
 	@exec env -u REPLYLINE_URL $(BIN)/replyline bench $(BENCH_ARGS)
 
-bench-engines: ## every engine that runs here, and its peers; writes engines.json and engines.svg
+bench-engines: ## every engine that runs here, and its peers; writes engines.json
 	@ops/setup/venv test
 	@$(BIN)/replyline model prepare --adapter none
 	@exec env REPLYLINE_MODEL__DIR=.models/smollm2-135m-instruct-int8 $(BIN)/replyline bench engines $(BENCH_ENGINES_ARGS)
@@ -93,5 +93,5 @@ lock: ## write requirements/*.txt anew (UPGRADE=1: newest versions)
 	@ops/setup/lock-requirements
 
 clean: ## remove everything that was generated, the model too
-	rm -rf .venv .venv-torch .cache .models .run mutants .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json engines.json engines.svg build dist *.egg-info
+	rm -rf .venv .venv-torch .cache .models .run mutants .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis reliability.json engines.json build dist *.egg-info
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from ops.load.commands import bench_app
-from ops.load.options import JsonPath, bench_settings, check_range, ensure_model_of, run, typed
+from ops.load.options import JsonPath, bench_settings, check_range, ensure_model_of, run
 from shared.errors import SettingsError
 from tests.bench.cell import Bench
 
@@ -158,7 +158,6 @@ def engines(
     batches: Annotated[str, typer.Option(help="rows decoded together, comma-separated")] = "1,4,8,16,32,64",
     prompt_tokens: Annotated[int, typer.Option(help="of each prompt")] = 64,
     new_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
-    rounds: Annotated[int, typer.Option(help="of all engines in turn: medians count")] = 3,
     llama_bench: Annotated[
         Path | None, typer.Option(metavar="PATH", help="llama.cpp's llama-batched-bench, with --gguf")
     ] = None,
@@ -166,25 +165,24 @@ def engines(
     source: Annotated[
         Path | None, typer.Option(metavar="PATH", help="the same model for transformers [default: the demo's]")
     ] = None,
+    rounds: Rounds = 3,
     json_path: JsonPath = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="write an SVG of decode and prefill")] = None,
 ) -> None:
-    """Every engine that this machine can run, and its peers: tok/s by batch, Python's share, memory, roofline."""
-    from tests.bench.engines.cells import Peers
+    """Every engine that this machine can run, and its peers: tok/s by batch, Python's share, memory."""
+    from tests.bench.engines.choice import Peers
     from tests.bench.engines.program import EnginesOptions, bench_engines, parse_batches
-    from tests.bench.engines.rows import Sizes
+    from tests.bench.engines.timing import Sizes
 
+    check_range({"--rounds": rounds}, least=1)
     options = EnginesOptions(
         engines=tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip())),
         batches=parse_batches(batches),
         sizes=Sizes(prompt_tokens=prompt_tokens, new_tokens=new_tokens),
-        rounds=rounds,
         peers=Peers(llama_bench=llama_bench, gguf=gguf, source=source),
-        json_path=json_path,
-        plot_path=plot,
     )
     options.check()
     settings = bench_settings()
     ensure_model_of(settings)
-    command = typed()
-    run(lambda: bench_engines(settings, options, command, Console(stderr=True)))
+    bench = Bench(rounds=rounds, json_path=json_path, engine=f"engines of {settings.model.dir.name}", broker="unknown")
+    bench.check()
+    run(lambda: bench_engines(settings, bench, options, Console(stderr=True)))

@@ -5,6 +5,7 @@ and the engine alone with its batch kept full and nothing else running: no syste
 prompts, and answers of the same length: the model's own ends do not count.
 """
 
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
@@ -19,7 +20,6 @@ from ops.load.clients import Load, Question
 from ops.load.figures.outcome import Outcome, steady_tokens_per_s
 from ops.load.figures.report import summarise
 from ops.load.system import System
-from ops.measure.program import run_program
 from ops.measure.usage import peak_rss_bytes
 from ops.texts.prompts import fit
 from shared.errors import SettingsError
@@ -27,6 +27,7 @@ from shared.model.tokenizer import Tokenizer
 from shared.settings import PREFIX, Settings
 from tests.bench.bare_engine import BareRun
 from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target
+from tests.bench.process import run_to_end
 from tests.bench.unending import unending
 
 ALONE: Final = "engine alone"
@@ -35,7 +36,6 @@ TARGETS: Final = (Target(cell=WHOLE, figure="tok_s", base=ALONE, value=0.90, at_
 _OPENING: Final = "Write a long and detailed guide for the staff of our shop. Explain each of these words in full:"
 _QUESTION_TOKENS: Final = 80  # and nine of the chat template
 _BARE_BATCHES: Final = 4
-_BARE_S: Final = 300.0
 _MIB: Final = 1 << 20
 
 
@@ -94,10 +94,9 @@ class _Stream:
             file.flush()
             sizes = ["--batch", str(batch), "--new-tokens", str(self.options.max_output_tokens)]
             named = {PREFIX + name: value for name, value in self.env.items()}
-            said = await run_program(
-                "tests.bench.bare_engine", "--prompts", file.name, *sizes, env=named, timeout_s=_BARE_S
-            )
-        run = msgspec.json.decode(said, type=BareRun)
+            program = [sys.executable, "-m", "tests.bench.bare_engine", "--prompts", file.name, *sizes]
+            ended = await run_to_end(program, env=named)
+        run = msgspec.json.decode(ended.lines[-1], type=BareRun)
         self.answers = run.answers
         return {"tok_s": round(run.tok_s, 2)}
 

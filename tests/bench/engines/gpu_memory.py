@@ -27,12 +27,6 @@ class GpuMemory:
         return taken / _MIB if taken >= _MIB else None
 
 
-def gpu_name() -> str | None:
-    """Of the first GPU that the process sees; None without one, or without cuda-bindings and torch."""
-    found = _look()
-    return None if found is None else found[0]
-
-
 def _look() -> tuple[str, int] | None:
     """Its name and its free bytes."""
     return _by_cuda() or _by_torch()

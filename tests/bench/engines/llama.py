@@ -15,11 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from ops.stack.processes import ServiceError
-from shared.model.folder import Manifest
-from tests.bench.engines.roofline import work_of
-from tests.bench.engines.rows import Cell, Measured, Sizes, Timing
-
-_HALF_BYTES = 2  # its KV is fp16 unless told otherwise
+from tests.bench.engines.timing import Engine, Sizes, Timing
 
 
 class BatchedRow(Struct, frozen=True, kw_only=True):
@@ -58,12 +54,14 @@ def parse(lines: Sequence[bytes]) -> list[BatchedRow]:
     return rows
 
 
-def measured(rows: Sequence[BatchedRow], manifest: Manifest, gguf: Path, *, runtime: str, rss_mib: float) -> Measured:
-    """As the other engines' are. `manifest` is of the same model; `rss_mib` the most that its process had."""
-    return Measured(
-        cell=Cell(engine="llama.cpp", model=manifest.name, precision=gguf.stem.lower(), device="cpu"),
+def measured(rows: Sequence[BatchedRow], model: str, gguf: Path, *, runtime: str, rss_mib: float) -> Engine:
+    """As the other engines' are; `rss_mib` is the most that its process had."""
+    return Engine(
+        engine="llama.cpp",
+        model=model,
+        precision=gguf.stem.lower(),
+        device="cpu",
         runtime=runtime,
-        work=work_of(manifest.architecture, stored_bytes=gguf.stat().st_size, kv_itemsize=_HALF_BYTES),
         timings=[
             Timing(batch=row.pl, prefill_s=row.t_pp, decode_s=row.t_tg, decode_steps=row.tg, rss_mib=rss_mib)
             for row in rows

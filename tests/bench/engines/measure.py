@@ -1,7 +1,7 @@
 """One of our engines, alone in its process: the speed of its prefill and its steps at each batch.
 
 `python -m tests.bench.engines.measure --batches 1,4 --prompt-tokens 64 --new-tokens 64`: loads what the settings name
-and prints one JSON line, `Measured`. Prompts are given as a worker gives them, in calls of at most
+and prints one JSON line, `Engine`. Prompts are given as a worker gives them, in calls of at most
 `worker.prefill_chunk_tokens`."""
 
 import argparse
@@ -18,12 +18,12 @@ import msgspec
 
 from ops.measure.usage import peak_rss_bytes
 from shared.errors import ReplylineError
-from shared.model.folder import GRAPH_DATA, ModelFolder
+from shared.model.folder import ModelFolder
 from shared.process.lifetime import BAD_INPUT_STATUS, fail
 from shared.settings import load_settings
 from tests.bench.engines.gpu_memory import GpuMemory
-from tests.bench.engines.roofline import work_of
-from tests.bench.engines.rows import Cell, Measured, Timing
+from tests.bench.engines.timing import Engine as Measured
+from tests.bench.engines.timing import Timing
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.loading import load_model
 
@@ -138,7 +138,7 @@ def run(batches: Sequence[int], *, prompt_tokens: int, new_tokens: int) -> Measu
     name = settings.worker.engine
     engine = load_model(settings).engine
     clock = watched(name)
-    architecture = folder.manifest.architecture
+    vocab_size = folder.manifest.architecture.vocab_size
     timings = [
         measure(
             engine,
@@ -146,7 +146,7 @@ def run(batches: Sequence[int], *, prompt_tokens: int, new_tokens: int) -> Measu
             prompt_tokens=prompt_tokens,
             new_tokens=new_tokens,
             call_tokens=settings.worker.prefill_chunk_tokens,
-            vocab_size=architecture.vocab_size,
+            vocab_size=vocab_size,
             clock=clock,
             memory=memory,
         )
@@ -155,13 +155,11 @@ def run(batches: Sequence[int], *, prompt_tokens: int, new_tokens: int) -> Measu
     info = engine.info
     engine.close()
     return Measured(
-        cell=Cell(engine=name, model=info.model, precision=info.precision, device=memory.device),
+        engine=name,
+        model=info.model,
+        precision=info.precision,
+        device=memory.device,
         runtime=_runtime(name),
-        work=work_of(
-            architecture,
-            stored_bytes=sum(entry.size for entry in folder.manifest.files if entry.name == GRAPH_DATA),
-            kv_itemsize=info.kv_layout.numpy_dtype.itemsize,
-        ),
         timings=timings,
     )
 

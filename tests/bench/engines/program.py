@@ -1,43 +1,36 @@
 """`replyline bench engines`: every engine that this machine can run, beside the peers that are there.
 
-Each engine has a process of its own, one after the other; a round runs all of them, and what the machine itself can do
-is measured at the start of each.
+Each engine, with each prepared folder of the model that it computes, is a cell with a process of its own.
 """
 
 import os
-import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from rich.console import Console
 
-from ops.measure.environment import environment
-from ops.measure.runner import check_writable, write_json
 from ops.stack.processes import ServiceError
 from shared.errors import SettingsError
 from shared.model.folder import ModelFolder
 from shared.settings import PREFIX, Settings
-from tests.bench.engines import llama as engine_llama
-from tests.bench.engines.cells import ENGINES, NotRun, Peers, Planned, plan
+from tests.bench.cell import Bench, Cell, Figures, Target
+from tests.bench.engines import llama
 from tests.bench.engines.checkpoint import hugging_face_folder
-from tests.bench.engines.plot import plot_of
-from tests.bench.engines.process import run_to_end
-from tests.bench.engines.roofline import Limits
-from tests.bench.engines.rows import Measured, Round, Sizes, details_of, ratios_of, rows_of
-from tests.bench.engines.table import limits_text, ratio_table, row_table, verdicts
+from tests.bench.engines.choice import ENGINES, Peers, Planned, plan
+from tests.bench.engines.timing import Engine, Sizes
+from tests.bench.process import run_to_end
 
-_T = TypeVar("_T")
-
+PEERS: Final = ("transformers", "llama.cpp")
 _MOST_BATCH: Final = 512
 _MOST_TOKENS: Final = 4_096
-_MOST_ROUNDS: Final = 20
 _SLOT_MULTIPLE: Final = 64
-_TIMEOUT_S: Final = 1_800.0
-_TABLE_WIDTH: Final = 160
+_LLAMA_BATCHES: Final = (1, 4, 8, 16)
+_LARGEST_BATCH: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +38,7 @@ class EnginesOptions:
     engines: tuple[str, ...]
     batches: tuple[int, ...]
     sizes: Sizes
-    rounds: int
     peers: Peers
-    json_path: Path | None
-    plot_path: Path | None
 
     def check(self) -> None:
         """Raises `SettingsError`, one line a fault."""
@@ -59,7 +49,6 @@ class EnginesOptions:
             *(("--batches", batch, 1, _MOST_BATCH) for batch in self.batches),
             ("--prompt-tokens", self.sizes.prompt_tokens, 1, _MOST_TOKENS),
             ("--new-tokens", self.sizes.new_tokens, 2, _MOST_TOKENS),
-            ("--rounds", self.rounds, 1, _MOST_ROUNDS),
         ):
             if not least <= value <= most:
                 faults.append(f"{name} {value}: must be {least} to {most}")
@@ -72,9 +61,6 @@ class EnginesOptions:
                 faults.append(f"{name} {path}: no such file")
         if faults:
             raise SettingsError("\n".join(faults))
-        check_writable(self.json_path)
-        if self.plot_path is not None and not self.plot_path.parent.is_dir():
-            raise SettingsError(f"--plot {self.plot_path}: {self.plot_path.parent} is no directory; make it first")
 
 
 def parse_batches(text: str) -> tuple[int, ...]:
@@ -85,42 +71,51 @@ def parse_batches(text: str) -> tuple[int, ...]:
         raise SettingsError(f"--batches {text}: write numbers with commas between them: 1,4,8") from None
 
 
-async def bench_engines(settings: Settings, options: EnginesOptions, command: str, console: Console) -> None:
+async def bench_engines(settings: Settings, bench: Bench, options: EnginesOptions, console: Console) -> None:
+    """Raises `SettingsError` where nothing can run, `ServiceError` where nothing could be measured."""
     threads = settings.worker.threads or os.cpu_count() or 1
-    facts = environment(engine=f"engines of {settings.model.dir.name}", broker="unknown")
     planned, not_run = plan(options.engines, settings, options.peers, threads)
-    for missing in not_run:
-        console.print(f"NOT RUN: {missing.engine}: {missing.reason}", style="bold", markup=False)
+    missing = [f"NOT RUN: {one.engine}: {one.reason}" for one in not_run]
+    for line in missing:
+        console.print(line, style="bold", markup=False)
     if not planned:
         raise SettingsError(f"--engines {','.join(options.engines)}: none of them can run here")
-    bench = _Bench(settings=settings, options=options, threads=threads, console=console)
+    names = [one.name for one in planned]
+    bench = replace(bench, targets=targets_of(names, options.batches))
+    running = _Running(settings=settings, options=options, threads=threads)
     with TemporaryDirectory(prefix="replyline-bench-") as workshop:
-        rounds = await bench.rounds([_given_folder(one, Path(workshop)) for one in planned])
-    not_run += bench.failed.values()
-    rows = rows_of(rounds, options.sizes)
-    ratios = ratios_of(rounds, options.sizes)
-    shown = Console(width=_TABLE_WIDTH)
-    shown.print(row_table(rows))
-    if ratios:
-        shown.print(ratio_table(ratios))
-    for line in (*limits_text(rounds), *verdicts(rows, ratios)):
+        cells = [running.cell(_given_folder(one, Path(workshop)), names) for one in planned]
+        head = {"threads": threads, "sizes": options.sizes, "not_run": not_run, "engines": running.engines}
+        await bench.run(cells, console, **head)
+    for line in missing:
         print(line)
-    for missing in not_run:
-        print(f"NOT RUN: {missing.engine}: {missing.reason}")
-    head = {
-        "command": command,
-        "sizes": options.sizes,
-        "rounds": options.rounds,
-        "threads": threads,
-        "limits": [one.limits for one in rounds],
-        "environment": facts,
-    }
-    details = details_of(rounds, options.sizes)
-    write_json(
-        options.json_path, {"head": head, "rows": rows, "details": details, "ratios": ratios, "not_run": not_run}
-    )
-    if options.plot_path is not None:
-        options.plot_path.write_text(plot_of(rows, options.sizes), encoding="utf-8")
+
+
+def bases_of(name: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Every engine of ours is divided by each peer, and TensorRT by torch."""
+    if name.startswith(PEERS):
+        return ()
+    bases = (*PEERS, "torch") if name.startswith("tensorrt") else PEERS
+    return tuple(other for other in names if other.startswith(bases))
+
+
+def targets_of(names: Sequence[str], batches: Sequence[int]) -> tuple[Target, ...]:
+    """llama.cpp's speed on the CPU; of transformers' eight times at 64 rows and little Python on a GPU."""
+    targets: list[Target] = []
+    for name in names:
+        for base in bases_of(name, names):
+            for batch in batches:
+                decode, prefill = f"decode_tok_s @{batch}", f"prefill_tok_s @{batch}"
+                if name.startswith("onnx int8") and base.startswith("llama.cpp"):
+                    held = [decode, prefill] if batch in _LLAMA_BATCHES else [prefill]
+                    targets += [Target(cell=name, figure=one, base=base, value=1.0, at_least=True) for one in held]
+                elif name.startswith("tensorrt") and base.startswith("torch"):
+                    targets.append(Target(cell=name, figure=decode, base=base, value=1.2, at_least=True))
+                elif name.startswith("torch") and base.startswith("transformers") and batch == _LARGEST_BATCH:
+                    targets.append(Target(cell=name, figure=decode, base=base, value=8.0, at_least=True))
+        if name.startswith("tensorrt"):
+            targets += [Target(cell=name, figure=f"python @{batch}", value=0.1) for batch in batches]
+    return tuple(targets)
 
 
 def _given_folder(planned: Planned, workshop: Path) -> Planned:
@@ -132,40 +127,23 @@ def _given_folder(planned: Planned, workshop: Path) -> Planned:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Bench:
-    """Runs the processes of a round. An engine that fails is told at once, and is in no other round."""
+class _Running:
+    """Runs a process a round. `engines` says what each cell's is: model, precision, device, library."""
 
     settings: Settings
     options: EnginesOptions
     threads: int
-    console: Console
-    failed: dict[str, NotRun] = field(default_factory=dict)
+    engines: dict[str, Engine] = field(default_factory=dict)
 
-    async def rounds(self, planned: Sequence[Planned]) -> list[Round]:
-        """Raises `ServiceError` where nothing could be measured."""
-        found: list[dict[str, Measured]] = []
-        limits: list[dict[str, Limits]] = []
-        for number in range(1, self.options.rounds + 1):
-            self.console.print(f"round {number} of {self.options.rounds}: what the machine can do")
-            limits.append(await self._limits(planned))
-            found.append({})
-            for one in planned:
-                if one.name not in self.failed:
-                    self.console.print(f"round {number} of {self.options.rounds}: {one.name}", markup=False)
-                    await self._measure(one, found[-1])
-        whole = [[measured for name, measured in one.items() if name not in self.failed] for one in found]
-        if not whole[0]:
-            raise ServiceError("no engine could be measured")
-        return [Round(limits=here, measured=one) for here, one in zip(limits, whole, strict=True)]
+    def cell(self, planned: Planned, names: Sequence[str]) -> Cell:
+        async def measure(_: int) -> Figures:
+            said = await (self._llama(planned, planned.gguf) if planned.gguf is not None else self._python(planned))
+            self.engines[planned.name] = said
+            return said.figures(self.options.sizes)
 
-    async def _measure(self, planned: Planned, found: dict[str, Measured]) -> None:
-        try:
-            found[planned.name] = await (self._llama(planned) if planned.gguf is not None else self._python(planned))
-        except ServiceError as error:
-            self.failed[planned.name] = NotRun(engine=planned.name, reason=str(error))
-            self.console.print(f"FAILED: {planned.name}: {error}", style="bold", markup=False)
+        return Cell(name=planned.name, open=lambda: nullcontext(measure), bases=bases_of(planned.name, names))
 
-    async def _python(self, planned: Planned) -> Measured:
+    async def _python(self, planned: Planned) -> Engine:
         sizes = self.options.sizes
         longest = sizes.prompt_tokens + sizes.new_tokens
         env = {
@@ -177,38 +155,15 @@ class _Bench:
         }
         given = ["--batches", ",".join(map(str, self.options.batches))]
         given += ["--prompt-tokens", str(sizes.prompt_tokens), "--new-tokens", str(sizes.new_tokens)]
-        ended = await run_to_end([*planned.argv, *given], env=env, timeout_s=_TIMEOUT_S)
-        return _decoded(ended.lines[-1], Measured)
+        line = (await run_to_end([*planned.argv, *given], env=env)).lines[-1]
+        try:
+            return msgspec.json.decode(line, type=Engine)
+        except msgspec.DecodeError as error:
+            raise ServiceError(f"said no result: {line.decode(errors='replace')}") from error
 
-    async def _llama(self, planned: Planned) -> Measured:
-        assert planned.gguf is not None
-        given = engine_llama.arguments(planned.gguf, self.threads, self.options.batches, self.options.sizes)
-        ended = await run_to_end([*planned.argv, *given], env={}, timeout_s=_TIMEOUT_S)
-        return engine_llama.measured(
-            engine_llama.parse(ended.lines),
-            ModelFolder.open(self.settings.model.dir).manifest,
-            planned.gguf,
-            runtime=Path(planned.argv[0]).name,
-            rss_mib=ended.rss_mib,
-        )
-
-    async def _limits(self, planned: Sequence[Planned]) -> dict[str, Limits]:
-        """By this interpreter; what only torch can measure by the one that has it, where that is another."""
-        limits = await self._limits_by(sys.executable)
-        for python in {one.argv[0] for one in planned if one.gguf is None} - {sys.executable}:
-            for device, theirs in (await self._limits_by(python)).items():
-                ours = limits.get(device, theirs)
-                limits[device] = msgspec.structs.replace(ours, gflop_s={**theirs.gflop_s, **ours.gflop_s})
-        return limits
-
-    async def _limits_by(self, python: str) -> dict[str, Limits]:
-        argv = [python, "-m", "tests.bench.engines.limits", "--threads", str(self.threads)]
-        ended = await run_to_end(argv, env={}, timeout_s=_TIMEOUT_S)
-        return _decoded(ended.lines[-1], dict[str, Limits])
-
-
-def _decoded(line: bytes, kind: type[_T]) -> _T:
-    try:
-        return msgspec.json.decode(line, type=kind)
-    except msgspec.DecodeError as error:
-        raise ServiceError(f"said no result: {line.decode(errors='replace')}") from error
+    async def _llama(self, planned: Planned, gguf: Path) -> Engine:
+        given = llama.arguments(gguf, self.threads, self.options.batches, self.options.sizes)
+        ended = await run_to_end([*planned.argv, *given], env={})
+        model = ModelFolder.open(self.settings.model.dir).manifest.name
+        runtime = Path(planned.argv[0]).name
+        return llama.measured(llama.parse(ended.lines), model, gguf, runtime=runtime, rss_mib=ended.rss_mib)

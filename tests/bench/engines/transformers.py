@@ -1,7 +1,7 @@
 """transformers' own `generate`, alone in its process: what a user of the library would have.
 
 `python -m tests.bench.engines.transformers --source PATH --dtype bf16 --threads 2 --batches 1,4 --prompt-tokens 64
---new-tokens 64`: loads a Hugging Face folder and prints one JSON line, `Measured`. Greedy, with its own
+--new-tokens 64`: loads a Hugging Face folder and prints one JSON line, `Engine`. Greedy, with its own
 cache; on the GPU where torch has one. Prefill is what one new token takes; decode is what all take, minus that.
 """
 
@@ -22,8 +22,7 @@ from shared.model.folder import ModelFolder
 from shared.process.lifetime import BAD_INPUT_STATUS, fail
 from shared.settings import load_settings
 from tests.bench.engines.gpu_memory import GpuMemory
-from tests.bench.engines.roofline import work_of
-from tests.bench.engines.rows import Cell, Measured, Timing
+from tests.bench.engines.timing import Engine, Timing
 
 DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16"}
 _MIB: Final = 1 << 20
@@ -33,7 +32,7 @@ _SEED: Final = 0
 
 def run(
     source: Path, dtype: str, threads: int, batches: Sequence[int], *, prompt_tokens: int, new_tokens: int
-) -> Measured:
+) -> Engine:
     """Load and measure. Raises `ReplylineError` where the model cannot be loaded."""
     torch: Any = importlib.import_module("torch")
     transformers: Any = importlib.import_module("transformers")
@@ -62,15 +61,12 @@ def run(
                 device_mib=memory.taken_mib(),
             )
         )
-    parameters = list(model.parameters())
-    return Measured(
-        cell=Cell(engine="transformers", model=manifest.name, precision=dtype, device=memory.device),
+    return Engine(
+        engine="transformers",
+        model=manifest.name,
+        precision=dtype,
+        device=memory.device,
         runtime=f"transformers {transformers.__version__}, torch {torch.__version__}",
-        work=work_of(
-            manifest.architecture,
-            stored_bytes=sum(parameter.numel() * parameter.element_size() for parameter in parameters),
-            kv_itemsize=parameters[0].element_size(),
-        ),
         timings=timings,
     )
 

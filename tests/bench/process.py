@@ -1,4 +1,4 @@
-"""A program that measures one engine, run to its end: what it printed, and the most memory that it had."""
+"""A program that measures something alone, run to its end: what it printed, and the most memory that it had."""
 
 import asyncio
 import tempfile
@@ -12,6 +12,7 @@ from ops.measure.usage import peak_rss_bytes
 from ops.stack.processes import Child, ServiceError
 
 _POLL_S: Final = 0.05
+_TIMEOUT_S: Final = 1_800.0
 _MIB: Final = 1 << 20
 
 
@@ -23,13 +24,12 @@ class Ended:
     rss_mib: float
 
 
-async def run_to_end(argv: Sequence[str | Path], *, env: Mapping[str, str], timeout_s: float) -> Ended:
-    """`argv[0]` is an absolute path; `env` is added to ours. Raises `ServiceError` with the last line where it fails
-    or takes longer."""
+async def run_to_end(argv: Sequence[str], *, env: Mapping[str, str]) -> Ended:
+    """Run `argv` with `env` added to ours. Raises `ServiceError` with the last line where it fails or never ends."""
     with tempfile.TemporaryDirectory(prefix="replyline-bench-") as directory:
         log = Path(directory, "output")
         child = Child.start(argv, env=env, log=log)
-        peak, deadline_s = 0, time.monotonic() + timeout_s
+        peak, deadline_s = 0, time.monotonic() + _TIMEOUT_S
         try:
             while child.running and time.monotonic() < deadline_s:
                 peak = max(peak, _peak(child.process.pid))
@@ -39,7 +39,7 @@ async def run_to_end(argv: Sequence[str | Path], *, env: Mapping[str, str], time
             child.stop(timeout_s=5)
         lines = _lines(log)
     if late:
-        raise ServiceError(f"not done after {timeout_s:.0f} s")
+        raise ServiceError(f"not done after {_TIMEOUT_S:.0f} s")
     if child.process.returncode != 0:
         said = lines[-1].decode(errors="replace")
         raise ServiceError(f"ended with status {child.process.returncode}: {said}")
@@ -51,7 +51,7 @@ def _lines(log: Path) -> list[bytes]:
 
 
 def _peak(pid: int) -> int:
-    """0 where it has ended meanwhile."""
+    """Return 0 where it has ended meanwhile."""
     try:
         return peak_rss_bytes(pid)
     except (OSError, StopIteration):
