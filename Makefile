@@ -13,10 +13,10 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
-CODE := gateway ops shared workers tests
+CODE := gateway ops shared workers tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo doctor test test-torch check fmt bench bench-engines planted-bugs mutants chaos reliability up lock clean
+.PHONY: pictures help setup demo doctor test test-torch check fmt bench bench-engines planted-bugs mutants chaos reliability up lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -85,6 +85,12 @@ reliability: ## try every promise of docs/reliability.md, whole; writes reliabil
 	@ops/setup/test-services
 	@$(BIN)/replyline model prepare
 	@exec $(BIN)/python -m tests.reliability $(RELIABILITY_ARGS)
+
+pictures: ## the README's pictures, of the demo as it is now
+	@ops/setup/venv test
+	@ops/setup/test-services
+	@$(BIN)/replyline model prepare
+	@exec $(BIN)/python -m tests.pictures
 
 up: ## the production layout in containers (docker compose)
 	@PORT=$(PORT) exec docker compose up --build

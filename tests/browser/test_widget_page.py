@@ -1,11 +1,15 @@
 """The page around the chat: keyboard, screen readers, phones, languages, other sites."""
 
+from pathlib import Path
+
 import pytest
 from playwright.async_api import Browser, Page, expect
 
 from shared.wire.messages import Grounding, ResponseCancel, ResponseCreate
 from tests.browser.pages import OpenChat
 from tests.browser.scripted_gateway import Script, ScriptedGateway, foreign_site
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "page.html"
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 LONG_WORD = "Donaudampfschifffahrtsgesellschaftskapitänsmützenanstecknadelverkäufer" * 2
@@ -252,6 +256,17 @@ async def test_one_script_tag_puts_the_chat_on_another_site(gateway: ScriptedGat
         await page.keyboard.press("Escape")
         await expect(question).to_be_hidden()
         await expect(page.get_by_role("button", name="Open chat")).to_be_focused()
+
+
+async def test_the_example_page_has_the_chat_in_its_corner(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+    html = EXAMPLE.read_text().replace("http://127.0.0.1:8080", gateway.origin)
+    async with foreign_site(html) as url:
+        page = await open_chat(url)
+        await page.get_by_role("button", name="Open chat").click()
+        await page.get_by_role("button", name="How do I return something?").click()
+        await expect(page.get_by_role("article", name="Answer")).to_contain_text(
+            "You asked: How do I return something?"
+        )
 
 
 async def test_another_site_places_the_element_and_its_styles_do_not_leak_in(

@@ -13,6 +13,7 @@ from tests.support.system import MakeSystem, Service, model_dir
 from tests.support.wire import MSGPACK, Client
 
 HERE = Path(__file__).parents[1]
+EXAMPLES = Path(__file__).parents[3] / "examples"
 QUESTION = "How do I return an item?"
 
 
@@ -32,19 +33,25 @@ async def gateway(make_system: MakeSystem) -> Service:
     return gateway
 
 
-async def ask(*command: str, limit_s: float = 60) -> tuple[list[str], dict[str, object]]:
-    """The deltas that the script printed, and the response."""
+async def run(*command: str, limit_s: float = 60) -> tuple[int | None, str]:
+    """Return a script's exit status and all that it printed."""
     process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     try:
         async with asyncio.timeout(limit_s):
-            out, err = await process.communicate()
+            out, _ = await process.communicate()
     except TimeoutError:
         process.kill()
         raise
-    assert process.returncode == 0, err.decode()
-    *deltas, (name, response) = [line.split(" ", 1) for line in out.decode().splitlines()]
+    return process.returncode, out.decode()
+
+
+async def ask(*command: str) -> tuple[list[str], dict[str, object]]:
+    """Return the deltas that the script printed, and the response."""
+    status, out = await run(*command)
+    assert status == 0, out
+    *deltas, (name, response) = [line.split(" ", 1) for line in out.splitlines()]
     assert name == "done"
     return [json.loads(text) for _, text in deltas], json.loads(response)
 
@@ -60,11 +67,22 @@ async def test_a_python_script_gets_its_answer(gateway: Service) -> None:
     check(*await ask(sys.executable, str(HERE / "support" / "plain_client.py"), gateway.ws, QUESTION))
 
 
-async def test_a_node_script_gets_its_answer(gateway: Service) -> None:
+async def test_the_node_example_gets_its_answer(gateway: Service) -> None:
     node = shutil.which("node")
     if node is None:
-        pytest.fail("Node is missing. Type: apt-get install nodejs", pytrace=False)
-    check(*await ask(node, str(HERE / "support" / "plain_client.mjs"), gateway.ws, QUESTION))
+        pytest.fail("Node is missing (20.10 or newer, https://nodejs.org)", pytrace=False)
+    example = str(EXAMPLES / "client.mjs")
+    status, out = await run(node, "--experimental-websocket", example, gateway.ws, QUESTION)
+    text, end = out.rstrip().rsplit("\n", 1)
+    assert status == 0
+    assert len(text) > 20
+    assert " from model, first text after " in end
+
+
+async def test_the_node_example_says_where_nobody_answers() -> None:
+    node = shutil.which("node") or "node"
+    status, out = await run(node, "--experimental-websocket", str(EXAMPLES / "client.mjs"), "ws://127.0.0.1:1/ws", "?")
+    assert (status, out) == (1, "nobody answers at ws://127.0.0.1:1/ws\n")
 
 
 async def test_the_models_greedy_answers_are_the_same_alone_and_together(gateway: Service) -> None:

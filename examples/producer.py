@@ -1,0 +1,28 @@
+"""Asks one question through Kafka and prints the answer as it comes: producer.py 127.0.0.1:9092"""
+
+import asyncio
+import sys
+import uuid
+
+import msgpack
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+
+async def main(kafka: str, topic: str = "chat.replies.mailer") -> None:
+    ask = {
+        "type": "chat.request",
+        "id": uuid.uuid4().hex,
+        "session_id": "mailer-7",
+        "input": "How long do refunds take?",
+        "reply_topic": topic,
+    }
+    replies = AIOKafkaConsumer(topic, bootstrap_servers=kafka, auto_offset_reset="earliest")
+    async with replies, AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+        await producer.send_and_wait("chat.requests", msgpack.packb(ask), key=b"mailer-7")
+        async for reply in (msgpack.unpackb(record.value) async for record in replies):
+            print(reply.get("delta") or reply, flush=True)
+            if reply["type"] == "chat.done" and reply["request_id"] == ask["id"]:
+                break
+
+
+asyncio.run(main(sys.argv[1]))
