@@ -127,7 +127,7 @@ reply_time = Histogram(
 history_unavailable = Counter("replyline_history_unavailable_total", "Answers given without Redis")
 
 skipped = Counter("replyline_worker_skipped_total", "Expired records passed over: their gateway had answered")
-clock_skewed = Counter("replyline_worker_clock_skewed_total", "Requests whose producer's clock was off, as logged")
+clock_skewed = Counter("replyline_worker_clock_skewed_total", "Requests from a clock over a second ahead")
 cost_ratio = Histogram(
     "replyline_worker_cost_ratio",
     "Actual by predicted time of an engine call",

@@ -103,7 +103,7 @@ class TopicNames:
         segment is not compacted, so each is short."""
         config = {"compression.type": "uncompressed"}
         if topic in {self.inbox, self.cancels} or self.bucket_of(topic) is not None:
-            # By it a producer's clock that is behind is noticed, and a moment ago is found.
+            # By it a moment ago is found, whatever a producer's clock says.
             config["message.timestamp.type"] = "LogAppendTime"
         if topic == self.workers:
             config |= {"cleanup.policy": "compact,delete", "retention.ms": "3600000", "segment.ms": "600000"}

@@ -28,8 +28,7 @@ from shared.wire.messages import Bucket, ChatRequest, Erase, ReplyDone
 from shared.wire.topics import BUCKETS, CE_SOURCE, TopicNames
 from workers.intake.lookahead import Lookahead
 from workers.intake.prepare import Preparer
-from workers.intake.skew import SkewWatch, skew_ms
-from workers.intake.triage import Fate, Late, Triage, deadline_in
+from workers.intake.triage import Fate, Late, Triage
 from workers.request.job import Job, target_of
 from workers.request.recent_cancels import RecentCancels
 from workers.schedule.sequence import Phase
@@ -42,6 +41,9 @@ _POLL_MS = 10
 # One read holds the event loop for about 5 µs a record.
 _READ_RECORDS = 1_000
 _MAX_OPEN = 10_000
+# A clock that is further ahead than this is told, at most so often.
+_TOLERATED_MS = 1_000.0
+_TELL_CLOCK_EVERY_MS = 60_000.0
 # So many dead letters are waited for beside what is served; each beyond them takes the room of a request.
 _MOST_ASIDE = 100
 
@@ -64,7 +66,7 @@ class Intake:
     _buckets: dict[str, Bucket] = field(init=False)
     _lookahead: Lookahead[Record] = field(init=False)
     _triage: Triage = field(init=False)
-    _clocks: SkewWatch = field(default_factory=SkewWatch)
+    _clock_told_unix_ms: float = float("-inf")
     _preparing: dict[asyncio.Task[None], Bucket] = field(default_factory=dict)
     _aside: set[asyncio.Task[None]] = field(default_factory=set)
     _begun: dict[Bucket, list[Job]] = field(init=False)
@@ -136,9 +138,6 @@ class Intake:
             self._answer_unread(fate, (partition, record.offset))
         else:
             self._lookahead.park(self._buckets[record.topic], record)
-        if fate is not Fate.OPEN:
-            with contained("record", origin=origin_of(record)):
-                self._check_deadline(record, now)
         return fate is Fate.SKIP
 
     def _answer_unread(self, late: Late, origin: tuple[Partition, int]) -> None:
@@ -148,29 +147,21 @@ class Intake:
             metrics.infer.labels(late.done.status).inc()
             metrics.outcomes.labels("missed").inc()
 
-    def _check_deadline(self, record: Record, now: float) -> None:
-        """One that was past when the broker took it in speaks against its producer's clock; a later one says nothing
-        of when it was written."""
-        deadline = deadline_in(record.headers)
-        if deadline is not None and record.arrived_unix_ms is not None and deadline < record.arrived_unix_ms:
-            self._check_clock(record, deadline, now)
-
-    def _check_clock(self, record: Record, told_unix_ms: int, now: float) -> None:
-        report = self._clocks.notice(
-            skew_ms(told_unix_ms, now, record.arrived_unix_ms),
-            now,
-            arrived_unix_ms=record.arrived_unix_ms,
-            source=record.headers.get(CE_SOURCE, b""),
+    def _check_clock(self, record: Record, created_unix_ms: int, now: float) -> None:
+        """A record cannot come before it was written: the clock of its producer is ahead of ours by at least this."""
+        ahead_ms = created_unix_ms - now
+        if ahead_ms <= _TOLERATED_MS:
+            return
+        metrics.clock_skewed.inc()
+        if abs(now - self._clock_told_unix_ms) < _TELL_CLOCK_EVERY_MS:
+            return
+        self._clock_told_unix_ms = now
+        log.warning(
+            "clock_skew",
+            ahead_ms=round(ahead_ms),
+            source=record.headers.get(CE_SOURCE, b"").decode("utf-8", "replace"),
+            action="deadlines are kept as docs/deadlines.md says; synchronise the clocks of producers and workers",
         )
-        if report is not None:
-            metrics.clock_skewed.inc(report.records)
-            log.warning(
-                "clock_skew",
-                records=report.records,
-                widest_ms=round(report.widest_ms),
-                source=record.headers.get(CE_SOURCE, b"").decode("utf-8", "replace"),
-                action="deadlines are kept as docs/deadlines.md says; synchronise the clocks of producers and workers",
-            )
 
     # --- those that are served
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -178,19 +178,16 @@ def test_an_answer_without_being_opened_is_counted_once_and_the_promise_as_misse
     assert counts() == [each + 1 for each in before], "the third has an answer of its own"
 
 
-def test_only_deadlines_that_were_past_on_arrival_speak_of_the_clock(capsys: pytest.CaptureFixture[str]) -> None:
-    """After an outage of Kafka they come at once; of a clock that is behind, for as long as it is."""
-    now = int(now_unix_ms())
-    bench = Bench()
-    for seconds, late_ms in ((0, 9_000), (1, 9_000), (30, 0)):
-        arrived = replace(record(seconds, late_ms=100 + late_ms), arrived_unix_ms=now - 60_000 + 1_000 * seconds)
-        bench.intake._sort([arrived])
-    assert bench.intake._clocks._producers == {}, "they were late when they were read, not when they came"
-    for seconds in range(7):
-        arrived = replace(record(seconds, late_ms=60_000), arrived_unix_ms=now - 30_000 + 1_000 * seconds)
-        bench.intake._sort([arrived])
-        told = "clock_skew" in capsys.readouterr().out
-        assert told == (seconds == 5)
+def test_a_clock_that_is_ahead_is_counted_each_time_and_told_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    """By more than a second; a record that has waited says nothing of clocks. A clock set back tells anew."""
+    bench, now, before = Bench(), now_unix_ms(), counted("replyline_worker_clock_skewed_total")
+    ahead = [(0, 1_000), (0, -60_000), (0, 2_000), (1_000, 300_000), (59_999, 2_000), (60_000, 2_000), (-1_000, 2_000)]
+    told = []
+    for later_ms, by_ms in ahead:
+        bench.intake._check_clock(record(0), round(now + later_ms + by_ms), now + later_ms)
+        told.append("clock_skew" in capsys.readouterr().out)
+    assert told == [False, False, True, False, False, True, True]
+    assert counted("replyline_worker_clock_skewed_total") == before + 5
 
 
 def test_only_the_flooded_topic_rests() -> None:
