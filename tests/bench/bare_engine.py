@@ -8,7 +8,7 @@ says. No row is ever empty, nothing is waited for: no Kafka, no other process of
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -29,65 +29,63 @@ class BareRun(Struct, frozen=True, kw_only=True):
     """`answers` holds each prompt's text, of as many tokens as were asked."""
 
     tok_s: float
-    seconds: float
-    prefill_s: float
-    output_tokens: int
-    prompt_tokens: list[int]
     answers: list[str]
+
+
+class Generated(Struct, frozen=True, kw_only=True):
+    """`rows` are the new tokens of each prompt; `runtime_s` is what the clock counted of `decode_s`."""
+
+    rows: list[list[int]]
+    prefill_s: float
+    decode_s: float
+    runtime_s: float
 
 
 def run(model: LoadedModel, questions: Sequence[str], *, batch: int, new_tokens: int) -> BareRun:
     """One full batch after the other; the first is computed twice, and its first time is not counted."""
-    prompts = [_prompt(model, question) for question in questions]
+    # As the worker builds a prompt with neither system text nor FAQ entries nor history.
+    builder = PromptBuilder(model.template, system="", window=HistoryWindow("sliding", 0))
+    most = model.engine.info.max_length
+    prompts = [builder.build(turns=(), grounding=(), question=one, max_tokens=most).ids for one in questions]
     generate(model.engine, prompts[:batch], new_tokens)
-    outputs: list[list[int]] = []
-    prefill_s = 0.0
+    rows: list[list[int]] = []
     start = time.perf_counter()
     for first in range(0, len(prompts), batch):
-        rows, spent_s = generate(model.engine, prompts[first : first + batch], new_tokens)
-        outputs += rows
-        prefill_s += spent_s
+        rows += generate(model.engine, prompts[first : first + batch], new_tokens).rows
     seconds = time.perf_counter() - start
-    num_tokens = sum(map(len, outputs))
     return BareRun(
-        tok_s=num_tokens / seconds,
-        seconds=seconds,
-        prefill_s=prefill_s,
-        output_tokens=num_tokens,
-        prompt_tokens=[len(prompt) for prompt in prompts],
-        answers=[model.tokenizer.decode_bytes(row).decode(errors="replace") for row in outputs],
+        tok_s=sum(map(len, rows)) / seconds,
+        answers=[model.tokenizer.decode_bytes(row).decode(errors="replace") for row in rows],
     )
 
 
-def generate(engine: Engine, prompts: Sequence[Sequence[int]], new_tokens: int) -> tuple[list[list[int]], float]:
-    """`new_tokens` of each prompt, stop tokens and what follows them included; and the seconds of prefill."""
+def generate(
+    engine: Engine,
+    prompts: Sequence[Sequence[int]],
+    new_tokens: int,
+    *,
+    rows_a_call: int | None = None,
+    clock: Callable[[], float] = lambda: 0.0,
+) -> Generated:
+    """`new_tokens` of each prompt, stop tokens and what follows them included; the first of them is prefill's."""
     start = time.perf_counter()
-    outputs: list[list[int]] = []
-    most = engine.info.max_prefill_rows
-    chunks = [
-        PrefillChunk(slot=slot, past=0, token_ids=prompt, sampling=_GREEDY) for slot, prompt in enumerate(prompts)
-    ]
+    rows: list[list[int]] = []
+    most = rows_a_call or engine.info.max_prefill_rows
+    chunks = [PrefillChunk(slot=slot, past=0, token_ids=ids, sampling=_GREEDY) for slot, ids in enumerate(prompts)]
     for first in range(0, len(chunks), most):
         for token in engine.prefill(chunks[first : first + most]):
             assert token is not None, "a whole prompt was given and no token came"
-            outputs.append([token])
-    prefill_s = time.perf_counter() - start
+            rows.append([token])
+    prefilled, before = time.perf_counter(), clock()
     for step in range(new_tokens - 1):
-        tokens = engine.decode(
-            [
-                DecodeRow(slot=slot, past=len(prompt) + step, token_id=outputs[slot][-1], sampling=_GREEDY)
-                for slot, prompt in enumerate(prompts)
-            ]
-        )
-        for row, token in zip(outputs, tokens, strict=True):
+        asked = [
+            DecodeRow(slot=slot, past=len(prompt) + step, token_id=rows[slot][-1], sampling=_GREEDY)
+            for slot, prompt in enumerate(prompts)
+        ]
+        for row, token in zip(rows, engine.decode(asked), strict=True):
             row.append(token)
-    return outputs, prefill_s
-
-
-def _prompt(model: LoadedModel, question: str) -> list[int]:
-    """As the worker builds it with neither system text nor FAQ entries nor history."""
-    prompts = PromptBuilder(model.template, system="", window=HistoryWindow("sliding", 0))
-    return prompts.build(turns=(), grounding=(), question=question, max_tokens=model.engine.info.max_length).ids
+    decode_s = time.perf_counter() - prefilled
+    return Generated(rows=rows, prefill_s=prefilled - start, decode_s=decode_s, runtime_s=clock() - before)
 
 
 def main() -> int:

@@ -1,19 +1,17 @@
-"""What a process has taken of its GPU's memory, where it has one."""
+"""What a process has taken of its GPU's memory, where there is one, as nvidia-smi tells it."""
 
-import importlib
-from typing import Any, Final
+import shutil
+import subprocess
+from typing import Final
 
-_MIB: Final = 1 << 20
+_QUERY: Final = ("--query-gpu=name,memory.used", "--format=csv,noheader,nounits")
 
 
 class GpuMemory:
-    """Made before the engine is: what is free then is what its memory is told from.
-
-    Asks by cuda-bindings or by torch, whichever is there; without either, or without a GPU, everything is on the CPU.
-    """
+    """Made before the engine is: what is in use then is not the engine's. Others on the first GPU falsify it."""
 
     def __init__(self) -> None:
-        self._name, self._free_at_first = _look() or ("cpu", 0)
+        self._name, self._before = _look() or ("cpu", 0.0)
 
     @property
     def device(self) -> str:
@@ -21,41 +19,17 @@ class GpuMemory:
         return self._name if self.taken_mib() is not None else "cpu"
 
     def taken_mib(self) -> float | None:
-        """None where nothing was taken, or there is no GPU. Another process on the same GPU falsifies it."""
+        """Return None where nothing was taken, or there is no GPU."""
         found = None if self._name == "cpu" else _look()
-        taken = self._free_at_first - found[1] if found is not None else 0
-        return taken / _MIB if taken >= _MIB else None
+        taken = found[1] - self._before if found is not None else 0.0
+        return taken if taken >= 1 else None
 
 
-def _look() -> tuple[str, int] | None:
-    """Its name and its free bytes."""
-    return _by_cuda() or _by_torch()
-
-
-def _by_cuda() -> tuple[str, int] | None:
-    cuda = _module("cuda.bindings.runtime")
-    if cuda is None:
+def _look() -> tuple[str, float] | None:
+    """Return the first GPU's name and its MiB in use."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
         return None
-    try:
-        status, count = cuda.cudaGetDeviceCount()
-        if status != cuda.cudaError_t.cudaSuccess or not count:
-            return None
-        _, properties = cuda.cudaGetDeviceProperties(0)
-        _, free, _ = cuda.cudaMemGetInfo()
-    except RuntimeError:  # no driver to ask
-        return None
-    return properties.name.decode().rstrip("\0"), int(free)
-
-
-def _by_torch() -> tuple[str, int] | None:
-    torch = _module("torch")
-    if torch is None or not torch.cuda.is_available():
-        return None
-    return str(torch.cuda.get_device_name(0)), int(torch.cuda.mem_get_info()[0])
-
-
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
+    said = subprocess.run([program, *_QUERY], capture_output=True, text=True, check=False)
+    name, comma, used = said.stdout.partition("\n")[0].rpartition(",")
+    return (name.strip(), float(used)) if said.returncode == 0 and comma else None

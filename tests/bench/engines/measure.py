@@ -21,10 +21,9 @@ from shared.errors import ReplylineError
 from shared.model.folder import ModelFolder
 from shared.process.lifetime import BAD_INPUT_STATUS, fail
 from shared.settings import load_settings
+from tests.bench.bare_engine import generate
 from tests.bench.engines.gpu_memory import GpuMemory
-from tests.bench.engines.timing import Engine as Measured
-from tests.bench.engines.timing import Timing
-from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
+from tests.bench.engines.timing import Engine, Timing
 from workers.loading import load_model
 
 # What each engine calls into: all else of a step is Python of ours. (module, class, its methods)
@@ -37,8 +36,7 @@ RUNTIME_CALLS: Final = {
     "torch": ("workers.engine.torch.device", "TorchStream", _STREAM_CALLS),
 }
 _MIB: Final = 1 << 20
-_WARM_STEPS: Final = 3
-_GREEDY: Final = Sampling()
+_WARM_TOKENS: Final = 4
 
 
 @dataclass(slots=True)
@@ -47,6 +45,10 @@ class RuntimeClock:
 
     seconds: float = 0.0
     _depth: int = 0
+
+    def now(self) -> float:
+        """Return the seconds so far."""
+        return self.seconds
 
     def watch(self, owner: type, names: Sequence[str]) -> None:
         """Replace these methods of a class, for the rest of the process, by ones that are timed."""
@@ -67,59 +69,6 @@ class RuntimeClock:
         return timed
 
 
-def measure(
-    engine: Engine,
-    batch: int,
-    *,
-    prompt_tokens: int,
-    new_tokens: int,
-    call_tokens: int,
-    vocab_size: int,
-    clock: RuntimeClock | None,
-    memory: GpuMemory,
-) -> Timing:
-    """Prefill `batch` prompts and decode them together; once shortly before, so that nothing is done first here."""
-    random = Random(batch)
-    prompts = [[random.randrange(vocab_size) for _ in range(prompt_tokens)] for _ in range(batch)]
-    rows_a_call = max(1, min(engine.info.max_prefill_rows, call_tokens // prompt_tokens))
-    _decode(engine, _prefill(engine, prompts, rows_a_call), prompt_tokens, min(_WARM_STEPS, new_tokens - 1))
-    start = time.perf_counter()
-    tokens = _prefill(engine, prompts, rows_a_call)
-    prefilled = time.perf_counter()
-    before = clock.seconds if clock is not None else 0.0
-    _decode(engine, tokens, prompt_tokens, new_tokens - 1)
-    ended = time.perf_counter()
-    return Timing(
-        batch=batch,
-        prefill_s=prefilled - start,
-        decode_s=ended - prefilled,
-        decode_steps=new_tokens - 1,
-        rss_mib=peak_rss_bytes(os.getpid()) / _MIB,
-        runtime_s=clock.seconds - before if clock is not None else None,
-        device_mib=memory.taken_mib(),
-    )
-
-
-def _prefill(engine: Engine, prompts: Sequence[Sequence[int]], rows_a_call: int) -> list[int]:
-    tokens: list[int] = []
-    for first in range(0, len(prompts), rows_a_call):
-        chunks = [
-            PrefillChunk(slot=first + row, past=0, token_ids=prompt, sampling=_GREEDY)
-            for row, prompt in enumerate(prompts[first : first + rows_a_call])
-        ]
-        tokens += [token for token in engine.prefill(chunks) if token is not None]
-    return tokens
-
-
-def _decode(engine: Engine, tokens: list[int], past: int, steps: int) -> None:
-    for step in range(steps):
-        rows = [
-            DecodeRow(slot=slot, past=past + step, token_id=token, sampling=_GREEDY)
-            for slot, token in enumerate(tokens)
-        ]
-        tokens = engine.decode(rows)
-
-
 def watched(engine_name: str) -> RuntimeClock | None:
     """A clock of what this engine calls; None for one whose runtime's calls are not known."""
     if engine_name not in RUNTIME_CALLS:
@@ -130,31 +79,33 @@ def watched(engine_name: str) -> RuntimeClock | None:
     return clock
 
 
-def run(batches: Sequence[int], *, prompt_tokens: int, new_tokens: int) -> Measured:
+def run(batches: Sequence[int], *, prompt_tokens: int, new_tokens: int) -> Engine:
     """Load what the settings name and measure it. Raises `ReplylineError`."""
     settings = load_settings()
-    memory = GpuMemory()
-    folder = ModelFolder.open(settings.model.dir)
-    name = settings.worker.engine
+    memory, folder, name = GpuMemory(), ModelFolder.open(settings.model.dir), settings.worker.engine
     engine = load_model(settings).engine
     clock = watched(name)
-    vocab_size = folder.manifest.architecture.vocab_size
-    timings = [
-        measure(
-            engine,
-            batch,
-            prompt_tokens=prompt_tokens,
-            new_tokens=new_tokens,
-            call_tokens=settings.worker.prefill_chunk_tokens,
-            vocab_size=vocab_size,
-            clock=clock,
-            memory=memory,
+    timings: list[Timing] = []
+    rows_a_call = max(1, min(engine.info.max_prefill_rows, settings.worker.prefill_chunk_tokens // prompt_tokens))
+    for batch in batches:
+        random = Random(batch)
+        size = folder.manifest.architecture.vocab_size
+        prompts = [[random.randrange(size) for _ in range(prompt_tokens)] for _ in range(batch)]
+        generate(engine, prompts, min(_WARM_TOKENS, new_tokens), rows_a_call=rows_a_call)
+        done = generate(engine, prompts, new_tokens, rows_a_call=rows_a_call, clock=clock.now if clock else float)
+        timings.append(
+            Timing(
+                batch=batch,
+                prefill_s=done.prefill_s,
+                decode_s=done.decode_s,
+                decode_steps=new_tokens - 1,
+                rss_mib=peak_rss_bytes(os.getpid()) / _MIB,
+                runtime_s=done.runtime_s if clock else None,
+                device_mib=memory.taken_mib(),
+            )
         )
-        for batch in batches
-    ]
     info = engine.info
-    engine.close()
-    return Measured(
+    result = Engine(
         engine=name,
         model=info.model,
         precision=info.precision,
@@ -162,6 +113,8 @@ def run(batches: Sequence[int], *, prompt_tokens: int, new_tokens: int) -> Measu
         runtime=_runtime(name),
         timings=timings,
     )
+    engine.close()
+    return result
 
 
 def _runtime(engine_name: str) -> str:

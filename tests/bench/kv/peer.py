@@ -1,11 +1,8 @@
 """The same conversations with a llama-server and its own prompt cache, by OpenAI's chat completions, streaming.
 
-How to have one (llama.cpp's sources lie in the llama-cpp-python sdist, in `vendor/llama.cpp`):
+llama.cpp's sources lie in the llama-cpp-python sdist; build them as `tests/bench/engines/llama.py` says, with the
+target llama-server, and start it:
 
-    cmake -S vendor/llama.cpp -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_CURL=OFF
-        -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF
-    cmake --build build --target llama-server llama-quantize
-    build/bin/llama-quantize --allow-requantize SmolLM2-135M-Instruct.Q4_1.gguf q4_0.gguf Q4_0
     build/bin/llama-server -m q4_0.gguf -np 8 -cb -c 16384 -t 2 --port 8090
 
 It is asked with the shop's system text and the FAQ entries of the conversation's first question, which stay: nothing
@@ -16,11 +13,10 @@ import asyncio
 import http.client
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Struct
 
 from ops.stack.processes import ServiceError
 from ops.texts.conversations import Conversation
@@ -29,40 +25,12 @@ from shared.faq import FaqIndex
 from tests.bench.kv.client import DEADLINE_MS, Answered, Conversed, at_once
 
 SystemText = Callable[[str], str]
+Message = dict[str, str]
 
 _OK: Final = 200
 _DATA: Final = b"data: "
 _END: Final = b"[DONE]"
 _SHOWN_BYTES: Final = 200
-
-
-class Message(Struct, frozen=True):
-    role: str
-    content: str
-
-
-class _Delta(Struct, frozen=True):
-    content: str | None = None
-
-
-class _Choice(Struct, frozen=True):
-    delta: _Delta = _Delta()
-    finish_reason: str | None = None
-
-
-class _Cached(Struct, frozen=True):
-    cached_tokens: int = 0
-
-
-class _Usage(Struct, frozen=True):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    prompt_tokens_details: _Cached | None = None
-
-
-class _Chunk(Struct, frozen=True):
-    choices: list[_Choice] = []
-    usage: _Usage | None = None
 
 
 class Peer:
@@ -82,9 +50,9 @@ class Peer:
 
     def ask(self, turn: int, messages: Sequence[Message], max_output_tokens: int) -> Answered:
         """Ask and wait for the whole answer; blocks. Raises `ServiceError`."""
-        answer = Answered(turn=turn, question=messages[-1].content)
+        answer = Answered(turn=turn, question=messages[-1]["content"])
         body = {
-            "messages": list(messages),
+            "messages": messages,
             "max_tokens": max_output_tokens,
             "temperature": 0.0,
             "stream": True,
@@ -101,36 +69,34 @@ class Peer:
                 raise ServiceError(f"--peer {self.url} answers {response.status}: {said}")
             for line in response:
                 if line.startswith(_DATA) and not line.startswith(_DATA + _END):
-                    _take(answer, msgspec.json.decode(line[len(_DATA) :], type=_Chunk), asked_s)
-        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+                    _take(answer, msgspec.json.decode(line[len(_DATA) :]), asked_s)
+        except (OSError, http.client.HTTPException, msgspec.DecodeError, KeyError, TypeError) as error:
             raise ServiceError(f"--peer {self.url}: {error}; is a llama-server there?") from error
         finally:
             connection.close()
         return answer
 
 
-def _take(answer: Answered, chunk: _Chunk, asked_s: float) -> None:
-    for choice in chunk.choices:
-        if choice.delta.content:
-            answer.text += choice.delta.content
+def _take(answer: Answered, chunk: Any, asked_s: float) -> None:
+    for choice in chunk["choices"]:
+        if text := choice["delta"].get("content"):
+            answer.text += text
             if answer.ttft_ms is None:
                 answer.ttft_ms = (time.monotonic() - asked_s) * 1_000
-        if choice.finish_reason is not None:
+        if (ended := choice.get("finish_reason")) is not None:
             answer.source = "model"
-            whole = choice.finish_reason == "stop"
+            whole = ended == "stop"
             answer.status, answer.reason = ("completed", "stop") if whole else ("incomplete", "max_output_tokens")
-    if chunk.usage is not None:
-        answer.prompt_tokens, answer.output_tokens = chunk.usage.prompt_tokens, chunk.usage.completion_tokens
-        details = chunk.usage.prompt_tokens_details
-        answer.cached_tokens = details.cached_tokens if details is not None else 0
+    if usage := chunk.get("usage"):
+        answer.prompt_tokens, answer.output_tokens = usage["prompt_tokens"], usage["completion_tokens"]
+        answer.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
 
 
 def grounded_system_text(faq: FaqIndex, system: str, entries: int) -> SystemText:
     """The shop's words for a first question: the system text and as many FAQ entries as a worker puts into a prompt."""
 
     def text(question: str) -> str:
-        hits = faq.search(question, k=entries) if entries else []
-        grounding = [hit.entry.as_grounding() for hit in hits]
+        grounding = [hit.entry.as_grounding() for hit in faq.search(question, k=entries)] if entries else []
         parts = [system, *(f"Q: {entry.question}\nA: {entry.answer}" for entry in grounding)]
         return "\n\n".join(part for part in parts if part)
 
@@ -148,11 +114,15 @@ async def converse_with_peer(
     """As `converse_all`, with the peer; each turn carries all that was said before. Raises `ServiceError`."""
 
     async def converse(conversation: Conversation, told: Callable[[Answered], None]) -> None:
-        messages = [Message("system", system_text(conversation.turns[0]))]
+        messages = [_said("system", system_text(conversation.turns[0]))]
         for turn, question in enumerate(conversation.turns, 1):
-            messages.append(Message("user", question))
+            messages.append(_said("user", question))
             answer = await asyncio.to_thread(peer.ask, turn, messages, max_output_tokens)
-            messages.append(Message("assistant", answer.text))
+            messages.append(_said("assistant", answer.text))
             told(answer)
 
     return await at_once(conversations, converse, clients=clients)
+
+
+def _said(role: str, content: str) -> Message:
+    return {"role": role, "content": content}
