@@ -1,17 +1,17 @@
 """The engine alone, its batch kept full: the most that the whole system's tokens a second could be.
 
-`python -m tests.bench.bare_engine --prompts FILE --batch 8 --new-tokens 64`: the prompts of a batch are prefilled in as
+`python -m tests.bench.bare_engine PROMPTS BATCH NEW_TOKENS`: the prompts of a batch are prefilled in as
 few calls as the engine allows, then the batch is decoded together, every row to the same length, whatever the model
 says. No row is ever empty, nothing is waited for: no Kafka, no other process of ours. Prints one JSON line.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+import typer
 from msgspec import Struct
 
 from shared.errors import ReplylineError
@@ -88,22 +88,15 @@ def generate(
     return Generated(rows=rows, prefill_s=prefilled - start, decode_s=decode_s, runtime_s=clock() - before)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="the engine alone")
-    parser.add_argument("--prompts", type=Path, required=True)
-    parser.add_argument("--batch", type=int, required=True)
-    parser.add_argument("--new-tokens", type=int, required=True)
-    options = parser.parse_args()
+def main(prompts: Path, batch: int, new_tokens: int) -> None:
     try:
         model = load_model(load_settings())
     except ReplylineError as error:
-        return fail(str(error), BAD_INPUT_STATUS)
-    questions = msgspec.json.decode(options.prompts.read_bytes(), type=list[str])
-    result = run(model, questions, batch=options.batch, new_tokens=options.new_tokens)
+        raise typer.Exit(fail(str(error), BAD_INPUT_STATUS)) from None
+    result = run(model, msgspec.json.decode(prompts.read_bytes(), type=list[str]), batch=batch, new_tokens=new_tokens)
     model.engine.close()
     sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

@@ -2,18 +2,18 @@
 
     client → websockets server → Kafka → echo → Kafka → websockets server → client
 
-`python -m tests.bench.echo gateway|worker --bootstrap HOST:PORT [--port N]`. It is what the whole path's latency is
+`python -m tests.bench.echo gateway|worker HOST:PORT [--port N]`. It is what the whole path's latency is
 divided by: uvloop, aiokafka with the same producer and consumer options, one partition a topic, no thought.
 `echo_latencies_ms` is its load.
 """
 
-import argparse
 import asyncio
 import struct
 import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+import typer
 import uvloop
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from websockets.asyncio.server import ServerConnection, serve
@@ -105,14 +105,9 @@ async def echo_latencies_ms(url: str, times: Sequence[float], *, connections: in
     return latencies
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="one hop of the path's bare prototype")
-    parser.add_argument("part", choices=["gateway", "worker"])
-    parser.add_argument("--bootstrap", required=True)
-    parser.add_argument("--port", type=int, default=0)
-    options = parser.parse_args()
-    uvloop.run(gateway(options.bootstrap, options.port) if options.part == "gateway" else worker(options.bootstrap))
+def main(part: str, bootstrap: str, port: int = 0) -> None:
+    uvloop.run(gateway(bootstrap, port) if part == "gateway" else worker(bootstrap))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

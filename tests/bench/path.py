@@ -121,8 +121,8 @@ async def _start_bare(system: System) -> str:
     """Start the prototype's two processes on the system's broker; return its address."""
     await system.create_topics({REQUESTS: 1, REPLIES: 1})
     port = free_port()
-    await system.start_program("tests.bench.echo", "worker", "--bootstrap", system.bootstrap)
+    await system.start_program("tests.bench.echo", "worker", system.bootstrap)
     await system.start_program(
-        "tests.bench.echo", "gateway", "--bootstrap", system.bootstrap, "--port", str(port), name="echo-gateway"
+        "tests.bench.echo", "gateway", system.bootstrap, "--port", str(port), name="echo-gateway"
     )
     return f"ws://127.0.0.1:{port}/"

@@ -92,9 +92,9 @@ class _Stream:
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             file.write(msgspec.json.encode(self.texts[: batch * min(_BARE_BATCHES, len(self.texts) // batch)]))
             file.flush()
-            sizes = ["--batch", str(batch), "--new-tokens", str(self.options.max_output_tokens)]
+            sizes = [str(batch), str(self.options.max_output_tokens)]
             named = {PREFIX + name: value for name, value in self.env.items()}
-            program = [sys.executable, "-m", "tests.bench.bare_engine", "--prompts", file.name, *sizes]
+            program = [sys.executable, "-m", "tests.bench.bare_engine", file.name, *sizes]
             ended = await run_to_end(program, env=named)
         run = msgspec.json.decode(ended.lines[-1], type=BareRun)
         self.answers = run.answers

@@ -1,10 +1,9 @@
 """One of our engines, alone in its process: the speed of its prefill and its steps at each batch.
 
-`python -m tests.bench.engines.measure --batches 1,4 --prompt-tokens 64 --new-tokens 64`: loads what the settings name
+`python -m tests.bench.engines.measure 1,4 64 64`: loads what the settings name
 and prints one JSON line, `Engine`. Prompts are given as a worker gives them, in calls of at most
 `worker.prefill_chunk_tokens`."""
 
-import argparse
 import importlib
 import os
 import sys
@@ -15,6 +14,7 @@ from random import Random
 from typing import Any, Final
 
 import msgspec
+import typer
 
 from ops.measure.usage import peak_rss_bytes
 from shared.errors import ReplylineError
@@ -122,19 +122,13 @@ def _runtime(engine_name: str) -> str:
     return f"{module} {importlib.import_module(module).__version__}"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="one engine alone")
-    parser.add_argument("--batches", type=lambda text: [int(part) for part in text.split(",")], required=True)
-    parser.add_argument("--prompt-tokens", type=int, required=True)
-    parser.add_argument("--new-tokens", type=int, required=True)
-    options = parser.parse_args()
+def main(batches: str, prompt_tokens: int, new_tokens: int) -> None:
     try:
-        result = run(options.batches, prompt_tokens=options.prompt_tokens, new_tokens=options.new_tokens)
+        result = run([int(part) for part in batches.split(",")], prompt_tokens=prompt_tokens, new_tokens=new_tokens)
     except ReplylineError as error:
-        return fail(str(error), BAD_INPUT_STATUS)
+        raise typer.Exit(fail(str(error), BAD_INPUT_STATUS)) from None
     sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

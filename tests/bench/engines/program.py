@@ -153,8 +153,7 @@ class _Running:
             f"{PREFIX}MODEL__DIR": str(self.settings.model.dir),
             **planned.env,
         }
-        given = ["--batches", ",".join(map(str, self.options.batches))]
-        given += ["--prompt-tokens", str(sizes.prompt_tokens), "--new-tokens", str(sizes.new_tokens)]
+        given = [",".join(map(str, self.options.batches)), str(sizes.prompt_tokens), str(sizes.new_tokens)]
         line = (await run_to_end([*planned.argv, *given], env=env)).lines[-1]
         try:
             return msgspec.json.decode(line, type=Engine)

@@ -1,20 +1,20 @@
 """transformers' own `generate`, alone in its process: what a user of the library would have.
 
-`python -m tests.bench.engines.transformers --source PATH --dtype bf16 --threads 2 --batches 1,4 --prompt-tokens 64
---new-tokens 64`: loads a Hugging Face folder and prints one JSON line, `Engine`. Greedy, with its own
-cache; on the GPU where torch has one. Prefill is what one new token takes; decode is what all take, minus that.
+`python -m tests.bench.engines.transformers --source PATH --dtype bf16 --threads 2 1,4 64 64`: loads a Hugging Face
+folder and prints one JSON line, `Engine`. Greedy, with its own cache; on the GPU where torch has one. Prefill is what
+one new token takes; decode is what all take, minus that.
 """
 
-import argparse
 import importlib
 import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+import typer
 
 from ops.measure.usage import peak_rss_bytes
 from shared.errors import ModelError, ReplylineError
@@ -94,23 +94,21 @@ def _load(transformers: Any, source: Path, dtype: Any) -> Any:
         raise ModelError(f"transformers cannot load {source} ({' '.join(str(error).split())})") from error
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="transformers' generate alone")
-    parser.add_argument("--source", type=Path, required=True)
-    parser.add_argument("--dtype", choices=sorted(DTYPES), required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--batches", type=lambda text: [int(part) for part in text.split(",")], required=True)
-    parser.add_argument("--prompt-tokens", type=int, required=True)
-    parser.add_argument("--new-tokens", type=int, required=True)
-    given = parser.parse_args()
-    sizes = {"prompt_tokens": given.prompt_tokens, "new_tokens": given.new_tokens}
+def main(
+    batches: str,
+    prompt_tokens: int,
+    new_tokens: int,
+    source: Annotated[Path, typer.Option()],
+    dtype: Annotated[str, typer.Option()],
+    threads: Annotated[int, typer.Option()],
+) -> None:
+    sizes = {"prompt_tokens": prompt_tokens, "new_tokens": new_tokens}
     try:
-        result = run(given.source, given.dtype, given.threads, given.batches, **sizes)
+        result = run(source, dtype, threads, [int(part) for part in batches.split(",")], **sizes)
     except ReplylineError as error:
-        return fail(str(error), BAD_INPUT_STATUS)
+        raise typer.Exit(fail(str(error), BAD_INPUT_STATUS)) from None
     sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

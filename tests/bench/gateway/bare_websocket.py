@@ -1,13 +1,14 @@
 """The gateway bench's denominator: a bare websockets server that makes the same paced deltas itself.
 
-`python -m tests.bench.gateway.bare_websocket --port N --deltas 32 --interval-ms 20`: uvloop, no compression, a task a
-connection. It speaks as much of the protocol as the bench's client needs.
+`python -m tests.bench.gateway.bare_websocket PORT`: uvloop, no compression, a task a connection. It speaks as much of
+the protocol as the bench's client needs.
 """
 
-import argparse
 import asyncio
 import time
+from typing import Final
 
+import typer
 import uvloop
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -27,7 +28,7 @@ from shared.wire.messages import (
     Timings,
     Usage,
 )
-from tests.bench.gateway.paced import delta_text
+from tests.bench.gateway.paced import DELTAS, INTERVAL_MS, delta_text
 
 _LIMITS = Limits(
     max_message_bytes=65_536,
@@ -40,7 +41,14 @@ _LIMITS = Limits(
 )
 
 
-async def run(port: int, deltas: int, interval_s: float) -> None:
+HELLO: Final = msgpack_encode(
+    SessionCreated(
+        session_id="bare", connection_id="bare", recovered=False, replayed=0, limits=_LIMITS, heartbeat_s=3_600
+    )
+)
+
+
+async def run(port: int) -> None:
     decode = GATEWAY_CODECS[SUBPROTOCOL].decode
 
     async def handle(socket: ServerConnection) -> None:
@@ -48,9 +56,9 @@ async def run(port: int, deltas: int, interval_s: float) -> None:
             async for frame in socket:
                 message = decode(frame)
                 if isinstance(message, ResponseCreate):
-                    await _stream(socket, message.event_id, deltas, interval_s)
+                    await _stream(socket, message.event_id)
                 else:
-                    await socket.send(_hello())
+                    await socket.send(HELLO)
         except ConnectionClosed:
             return
 
@@ -61,20 +69,12 @@ async def run(port: int, deltas: int, interval_s: float) -> None:
         await server.serve_forever()
 
 
-def _hello() -> bytes:
-    return msgpack_encode(
-        SessionCreated(
-            session_id="bare", connection_id="bare", recovered=False, replayed=0, limits=_LIMITS, heartbeat_s=3_600
-        )
-    )
-
-
-async def _stream(socket: ServerConnection, event_id: str, deltas: int, interval_s: float) -> None:
+async def _stream(socket: ServerConnection, event_id: str) -> None:
     await socket.send(msgpack_encode(ResponseCreated(response_id=event_id, event_id=event_id, bucket="short")))
     start_s = time.monotonic()
     parts: list[str] = []
-    for seq in range(deltas):
-        due_s = start_s + seq * interval_s
+    for seq in range(DELTAS):
+        due_s = start_s + seq * INTERVAL_MS / 1_000
         wait_s = due_s - time.monotonic()
         if wait_s > 0:
             await asyncio.sleep(wait_s)
@@ -88,20 +88,15 @@ async def _stream(socket: ServerConnection, event_id: str, deltas: int, interval
         reason="stop",
         source="model",
         output_text="".join(parts),
-        usage=Usage(output_tokens=deltas),
+        usage=Usage(output_tokens=DELTAS),
         timings=Timings(),
     )
     await socket.send(msgpack_encode(ResponseDone(response=response, cursor="")))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="a bare websockets server that streams paced deltas")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--deltas", type=int, required=True)
-    parser.add_argument("--interval-ms", type=float, required=True)
-    options = parser.parse_args()
-    uvloop.run(run(options.port, options.deltas, options.interval_ms / 1_000))
+def main(port: int) -> None:
+    uvloop.run(run(port))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -22,8 +22,7 @@ from ops.measure.usage import busy_s, cpu_s, raise_file_limit, rss_bytes, runnin
 from ops.stack.processes import Child, free_port
 from shared.settings import Settings
 from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target
-from tests.bench.gateway.paced import DELTAS, INTERVAL_MS
-from tests.bench.gateway.paced_client import Pool
+from tests.bench.gateway.paced import DELTAS, INTERVAL_MS, Pool
 
 GATEWAY: Final = "gateway"
 BARE: Final = "bare websockets"
@@ -73,7 +72,9 @@ async def bench_gateway(settings: Settings, bench: Bench, options: GatewayOption
     raise_file_limit(max(options.held, options.limit) + _SPARE_FILES)
     with running_on(load_cores), System(settings=settings, broker="kafka", env=_ENV) as system:
         await system.start_services()
-        await _start_replier(system, settings)
+        kafka = settings.kafka
+        told = (system.bootstrap, str(kafka.request_partitions), kafka.topic_prefix)
+        await system.start_program("tests.bench.gateway.replier", *told)
 
         @asynccontextmanager
         async def gateway() -> AsyncIterator[Measure]:
@@ -86,8 +87,7 @@ async def bench_gateway(settings: Settings, bench: Bench, options: GatewayOption
         @asynccontextmanager
         async def bare() -> AsyncIterator[Measure]:
             port = free_port()
-            arguments = (f"--port={port}", f"--deltas={DELTAS}", f"--interval-ms={INTERVAL_MS}")
-            child = await system.start_program("tests.bench.gateway.bare_websocket", *arguments, cores=server_cores)
+            child = await system.start_program("tests.bench.gateway.bare_websocket", str(port), cores=server_cores)
             try:
                 yield lambda _: _search(_Server(child, f"ws://127.0.0.1:{port}/", load_cores), options, console)
             finally:
@@ -105,17 +105,6 @@ async def bench_gateway(settings: Settings, bench: Bench, options: GatewayOption
         if options.held > _FIRST_HELD:
             cells.insert(0, Cell(name=HELD, open=held))
         await bench.run(cells, console)
-
-
-async def _start_replier(system: System, settings: Settings) -> None:
-    arguments = {
-        "--bootstrap": system.bootstrap,
-        "--prefix": settings.kafka.topic_prefix,
-        "--partitions": str(settings.kafka.request_partitions),
-        "--deltas": str(DELTAS),
-        "--interval-ms": str(INTERVAL_MS),
-    }
-    await system.start_program("tests.bench.gateway.replier", *(f"{name}={value}" for name, value in arguments.items()))
 
 
 async def _hold(child: Child, url: str, count: int) -> Figures:

@@ -1,10 +1,9 @@
 """A worker's stand-in for the gateway bench: answers every request with paced deltas, and costs little.
 
-`python -m tests.bench.gateway.replier --bootstrap HOST:PORT --prefix TOPIC_PREFIX --deltas 32 --interval-ms 20`. Each
-delta's text begins with the time at which it is due (microseconds of the monotonic clock, which every process of a
-machine shares) and is 60 characters long. librdkafka does the sending, in a thread of its own."""
+`python -m tests.bench.gateway.replier HOST:PORT PARTITIONS PREFIX`. Each delta says when it is due, by the monotonic
+clock that every process of a machine shares. librdkafka does the sending, in a thread of its own.
+"""
 
-import argparse
 import heapq
 import itertools
 import sys
@@ -12,13 +11,14 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import typer
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ops.load.system import READY
 from shared.wire.codec import decode_request, msgpack_encode
 from shared.wire.messages import ChatRequest, ReplyDelta, ReplyDone, Timings, Usage
 from shared.wire.topics import BUCKETS, TopicNames
-from tests.bench.gateway.paced import delta_text
+from tests.bench.gateway.paced import DELTAS, INTERVAL_MS, delta_text
 
 _POLL_S: Final = 0.001
 _MAX_READ: Final = 500
@@ -33,10 +33,8 @@ class _Stream:
 
 
 class Replier:
-    def __init__(self, producer: Any, *, deltas: int, interval_s: float) -> None:
+    def __init__(self, producer: Any) -> None:
         self._producer = producer
-        self._deltas = deltas
-        self._interval_s = interval_s
         self._due: list[tuple[float, int, _Stream]] = []
         self._order = itertools.count()
 
@@ -45,14 +43,15 @@ class Replier:
 
     def emit(self, now_s: float) -> None:
         """Send every delta that is due; the last one of a stream is followed by its terminal event."""
+        self._producer.poll(0)
         while self._due and self._due[0][0] <= now_s:
             due_s, order, stream = self._due[0]
             self._delta(stream, due_s)
-            if stream.next_seq == self._deltas:
+            if stream.next_seq == DELTAS:
                 heapq.heappop(self._due)
                 self._done(stream)
             else:
-                next_s = stream.start_s + stream.next_seq * self._interval_s
+                next_s = stream.start_s + stream.next_seq * INTERVAL_MS / 1_000
                 heapq.heapreplace(self._due, (next_s, order, stream))
 
     def _delta(self, stream: _Stream, due_s: float) -> None:
@@ -78,7 +77,7 @@ class Replier:
             reason="stop",
             source="model",
             output_text="".join(stream.parts),
-            usage=Usage(input_tokens=8, output_tokens=self._deltas),
+            usage=Usage(input_tokens=8, output_tokens=DELTAS),
             timings=Timings(),
             model="replier",
         )
@@ -93,15 +92,12 @@ class Replier:
         )
 
 
-def serve(bootstrap: str, prefix: str, *, deltas: int, interval_s: float, partitions: int) -> None:
+def serve(bootstrap: str, partitions: int, prefix: str) -> None:
     common = {"bootstrap.servers": bootstrap}
     consumer = Consumer({**common, "group.id": "bench-replier", "enable.auto.commit": False, "fetch.wait.max.ms": 50})
     topics = TopicNames(prefix)
-    consumer.assign(
-        [TopicPartition(topics.requests(bucket), partition, 0) for bucket in BUCKETS for partition in range(partitions)]
-    )
-    producer = Producer({**common, "acks": "all", "linger.ms": 1, "queue.buffering.max.messages": 1_000_000})
-    replier = Replier(producer, deltas=deltas, interval_s=interval_s)
+    consumer.assign([TopicPartition(topics.requests(one), at, 0) for one in BUCKETS for at in range(partitions)])
+    replier = Replier(Producer({**common, "acks": "all", "linger.ms": 1, "queue.buffering.max.messages": 1_000_000}))
     sys.stdout.write(f"{READY}\n")
     sys.stdout.flush()
     while True:
@@ -109,25 +105,7 @@ def serve(bootstrap: str, prefix: str, *, deltas: int, interval_s: float, partit
             if record.error() is None:
                 replier.take(decode_request(record.value()), time.monotonic())
         replier.emit(time.monotonic())
-        producer.poll(0)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="a worker's stand-in that answers with paced deltas")
-    parser.add_argument("--bootstrap", required=True)
-    parser.add_argument("--prefix", default="")
-    parser.add_argument("--partitions", type=int, required=True)
-    parser.add_argument("--deltas", type=int, required=True)
-    parser.add_argument("--interval-ms", type=float, required=True)
-    options = parser.parse_args()
-    serve(
-        options.bootstrap,
-        options.prefix,
-        deltas=options.deltas,
-        interval_s=options.interval_ms / 1_000,
-        partitions=options.partitions,
-    )
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(serve)

@@ -19,8 +19,7 @@ async def test_a_program_that_is_started_again_is_waited_for_again(tmp_path: Pat
     with System(settings=Settings(), broker="embedded", _logs=tmp_path) as system:
         for _ in range(2):
             port = free_port()
-            arguments = (f"--port={port}", "--deltas=1", "--interval-ms=1")
-            child = await system.start_program("tests.bench.gateway.bare_websocket", *arguments)
+            child = await system.start_program("tests.bench.gateway.bare_websocket", str(port))
             dialogue = Dialogue(lambda _message, _now_s: None, lambda: None)
             await dialogue.open(f"ws://127.0.0.1:{port}/")
             dialogue.close()

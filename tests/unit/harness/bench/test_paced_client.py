@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.wire.codec import msgpack_encode
-from tests.bench.gateway import paced_client
-from tests.bench.gateway.paced_client import Pool
+from ops.client import dialogue
+from tests.bench.gateway.bare_websocket import HELLO
+from tests.bench.gateway.paced import Pool
 
 
 class Wires:
@@ -29,7 +29,7 @@ class Wires:
             def send(self, _: bytes) -> None:
                 wires.asked[number] += 1
                 if not wires.asked[number]:
-                    on_frame(msgpack_encode({"type": "session.created"}), 0.0)
+                    on_frame(HELLO, 0.0)
 
             def close(self) -> None:
                 """Nothing is open."""
@@ -40,7 +40,7 @@ class Wires:
 @pytest.fixture
 def wires(monkeypatch: pytest.MonkeyPatch) -> Wires:
     made = Wires()
-    monkeypatch.setattr(paced_client, "Wire", made)
+    monkeypatch.setattr(dialogue, "Wire", made)
     return made
 
 
