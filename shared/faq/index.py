@@ -133,7 +133,7 @@ class FaqIndex:
         text: str,
         k: int,
         before: Callable[[], _Before | None],
-        similarities: NDArray[np.float32] | None = None,
+        similarities: NDArray[np.float64] | None = None,
     ) -> tuple[FaqHit, ...]:
         """One question's hits. One that leans is searched by terms alone: its embedding knows not on what it leans.
         Most lean on nothing, and then nobody asks what was before."""

@@ -42,10 +42,11 @@ class EntryVectors:
         owners = np.repeat(np.arange(len(entries)), [len(of_entry) for of_entry in phrasings])
         return cls(vectors, begins, _nearest_strangers(vectors, owners))
 
-    def similarities(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        """[entries], at most 1: of each the nearest phrasing's, scaled."""
-        nearest = np.maximum.reduceat(self.vectors @ vector, self.begins)
-        return np.minimum((nearest - self.floor) / (1.0 - self.floor), 1.0).astype(np.float32)
+    def similarities(self, vector: NDArray[np.float32]) -> NDArray[np.float64]:
+        """[entries], at most 1: of each the nearest phrasing's, scaled. As wide as the shares that they are added to:
+        a part of the least `float32` would be none."""
+        nearest = np.maximum.reduceat(self.vectors @ vector, self.begins).astype(np.float64)
+        return np.minimum((nearest - self.floor) / (1.0 - self.floor), 1.0)
 
 
 def _nearest_strangers(vectors: NDArray[np.float32], owners: NDArray[np.int64]) -> float:
