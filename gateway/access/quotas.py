@@ -13,7 +13,7 @@ from gateway.access.charges import Caller, Charge, Kind, Tariff
 from gateway.access.local_quota import MINUTE_MS, ROUNDING_MS, LocalQuota, Overdrawn
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.redis.calls import RedisCalls
-from shared.redis.nodes import RedisNodes
+from shared.redis.client import RedisClient
 from shared.settings.redis import RedisSettings
 from shared.telemetry import metrics
 from shared.wire.messages import HandoffReason
@@ -43,7 +43,7 @@ class Quotas:
         self._tariff = tariff
         self._calls = RedisCalls(redis, tells=False)
         self._local = LocalQuota()
-        self._redis = RedisNodes(redis, timeout_ms=redis.timeout_ms)
+        self._redis = RedisClient(redis, timeout_ms=redis.timeout_ms)
         self._take = self._redis.script(_TAKE)
 
     def take_here(self, kind: Kind, caller: Caller) -> None:

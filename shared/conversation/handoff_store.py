@@ -9,7 +9,7 @@ from shared.conversation.handoffs import Handoff, decode_handoff, encode_handoff
 from shared.conversation.session_key import SessionKey
 from shared.errors import ProtocolError
 from shared.redis.calls import RedisCalls
-from shared.redis.nodes import RedisNodes
+from shared.redis.client import RedisClient
 from shared.settings.redis import RedisSettings
 
 # What was asked for in a generation that was erased does not come back.
@@ -32,7 +32,7 @@ class HandoffStore:
 
     def __init__(self, settings: RedisSettings) -> None:
         self._calls = RedisCalls(settings, tells=False)
-        self._redis = RedisNodes(settings, timeout_ms=settings.timeout_ms)
+        self._redis = RedisClient(settings, timeout_ms=settings.timeout_ms)
         self._put = self._redis.script(_PUT)
         self._remove = self._redis.script(_REMOVE)
 
@@ -44,7 +44,7 @@ class HandoffStore:
     async def generation(self, tenant: str, session_id: str) -> int:
         """The conversation's, 0 where it was not erased lately."""
         key = _key(tenant, session_id, "erased")
-        return int(await self._calls.bounded(self._redis.call(key, lambda redis: redis.get(key))) or 0)
+        return int(await self._calls.bounded(self._redis.call(lambda redis: redis.get(key))) or 0)
 
     async def put(self, handoff: Handoff, *, generation: int, open_s: float) -> bool:
         """Keep one that was asked for in that generation; False where that was erased."""
@@ -65,7 +65,7 @@ class HandoffStore:
 
     async def _value(self, tenant: str, session_id: str) -> bytes | None:
         key = _key(tenant, session_id)
-        value = await self._calls.bounded(self._redis.call(key, lambda redis: redis.get(key)))
+        value = await self._calls.bounded(self._redis.call(lambda redis: redis.get(key)))
         return cast("bytes | None", value)  # redis-py says str
 
 

@@ -15,7 +15,7 @@ from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import StoreUnavailable
 from shared.redis.calls import RedisCalls
-from shared.redis.nodes import RedisNodes
+from shared.redis.client import RedisClient
 from shared.settings.redis import RedisAddress, RedisSettings
 from shared.telemetry import metrics
 from shared.telemetry.faults import contained
@@ -55,11 +55,11 @@ class History:
         self._settings = settings
         self._calls = RedisCalls(settings, tells=True)
         self._writing: dict[str, dict[asyncio.Task[None], Turn]] = {}
-        self._redis = RedisNodes(settings, timeout_ms=settings.timeout_ms)
+        self._redis = RedisClient(settings, timeout_ms=settings.timeout_ms)
         self._append = self._redis.script(_APPEND)
         self._erase = self._redis.script(_ERASE)
         self._kv_calls = RedisCalls(settings, tells=False)
-        self._kv = None if kv is None else RedisNodes(kv, timeout_ms=settings.timeout_ms)
+        self._kv = None if kv is None else RedisClient(kv, timeout_ms=settings.timeout_ms)
 
     @property
     def seen(self) -> bool:
@@ -92,9 +92,7 @@ class History:
         values: list[Any] = []  # without decode_responses redis-py hands out bytes, and says str
         try:
             key = _key(tenant, session_id)
-            values = await self._calls.bounded(
-                self._redis.call(key, lambda redis: redis.lrange(key, -num_looked_at, -1))
-            )
+            values = await self._calls.bounded(self._redis.call(lambda redis: redis.lrange(key, -num_looked_at, -1)))
         except StoreUnavailable:
             metrics.history_unavailable.inc()
         turns: dict[str, Turn] = {}
@@ -155,14 +153,14 @@ class History:
         self.forget(SessionKey(tenant, session_id), begun)
         if self._kv is not None:
             kv = _key(tenant, session_id, "kv")
-            await self._kv_calls.bounded(self._kv.call(kv, lambda redis: redis.delete(kv)))
+            await self._kv_calls.bounded(self._kv.call(lambda redis: redis.delete(kv)))
         return begun
 
     async def generation(self, tenant: str, session_id: str) -> int | None:
         """The conversation's, 0 where it was not erased lately; None where Redis is away."""
         try:
             key = _key(tenant, session_id, "erased")
-            generation = await self._calls.bounded(self._redis.call(key, lambda redis: redis.get(key)))
+            generation = await self._calls.bounded(self._redis.call(lambda redis: redis.get(key)))
         except StoreUnavailable:
             return None
         return int(generation or 0)

@@ -1,29 +1,44 @@
-"""How a client of Redis is made, for the event loop or for a thread of its own, without a retry.
+"""How a client of Redis is made, for the event loop or for a thread of its own, without a retry: of one server, of the
+master that sentinels name at that moment, or of a cluster. The client is redis-py's own.
 
 The user stands in the URL, the password behind it or in a file (`rediss://user@host:6380/0`, `redis.password_file`).
 `rediss://` is TLS, checked against the system's authorities or against `redis.tls_ca`. What the URL's query may say
-besides is redis-py's (`?ssl_certfile=…`).
+besides is redis-py's (`?ssl_certfile=…`). Sentinels are asked without a login, with TLS where the servers have it.
 """
 
-from collections.abc import Iterator
-from typing import Any, Final
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from redis import Redis
+from redis import ConnectionPool, Redis, RedisCluster
 from redis._parsers.encoders import Encoder
-from redis.asyncio import ConnectionPool
+from redis.asyncio import ConnectionPool as AsyncConnectionPool
 from redis.asyncio import Redis as AsyncRedis
+from redis.asyncio import RedisCluster as AsyncRedisCluster
+from redis.asyncio.connection import parse_url as parse_async_url
 from redis.asyncio.retry import Retry as AsyncRetry
+from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.backoff import NoBackoff
-from redis.connection import PythonRespSerializer
+from redis.commands.core import AsyncScript
+from redis.connection import PythonRespSerializer, parse_url
 from redis.credentials import CredentialProvider
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+from redis.exceptions import (
+    AuthenticationError,
+    ClusterError,
+    NoPermissionError,
+    RedisClusterException,
+    RedisError,
+)
 from redis.retry import Retry
+from redis.sentinel import Sentinel
 
 from shared.errors import SettingsError
-from shared.process.host_port import host_port
-from shared.redis.slots import Node
-from shared.settings.redis import RedisAddress
+from shared.redis.asking import AskingConnection, AskingTlsConnection
+from shared.settings.redis import RedisAddress, Sentinels
+
+T = TypeVar("T")
+Command = Callable[[AsyncRedis], Awaitable[T]]
 
 # Few, since to open one costs more than many calls: where none is open yet the last of 500 calls at once is answered
 # after 25 ms by 16 connections, and by 64 after 100 ms, too late for `redis.timeout_ms`.
@@ -31,44 +46,131 @@ MAX_CONNECTIONS: Final = 16
 _PIECE_BYTES: Final = 65_536
 _PORT: Final = 6_379
 _BUFFER_CUTOFF: Final = 6_000  # redis-py's own
+_TLS_OPTION: Final = "ssl_"
 
 
-def async_redis(settings: RedisAddress, *, node: Node | None = None) -> AsyncRedis:
-    """A client for the event loop. Who calls bounds how long it may take, and asks for no more than `MAX_CONNECTIONS`
-    at once (`RedisNodes`): redis-py's own timeouts and its pool that waits cost a third of a call. `node`: another of
-    the cluster than the URL names. `aclose` closes its connections. Raises `SettingsError` where the URL is none."""
+class RedisClient:
+    """Redis for the event loop. Who calls bounds how long it may take (`RedisCalls`).
+
+    No more is asked at once than one server has connections; whoever comes then waits for one: redis-py's own pool that
+    waits costs a third of a call.
+    """
+
+    def __init__(self, settings: RedisAddress, *, timeout_ms: float) -> None:
+        """Raises `SettingsError` where the URL is none."""
+        self._client = async_redis(settings, timeout_ms=timeout_ms)
+        self._free = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._any_node = {"target_nodes": AsyncRedisCluster.DEFAULT_NODE} if settings.cluster else {}
+
+    async def call(self, command: Command[T]) -> T:
+        """Raises `RedisError`, `OSError`."""
+        async with self._free:
+            try:
+                return await command(self._client)
+            except RedisClusterException as error:  # redis-py's only one beside its tree
+                raise ClusterError(str(error)) from error
+
+    def script(self, text: str) -> Callable[[Sequence[str], Sequence[Any]], Awaitable[Any]]:
+        """A Lua script: to be called with its keys, all of one hash tag, and its arguments."""
+        script = AsyncScript(self._client, text)
+        return lambda keys, args: self.call(lambda redis: script(keys, args, redis))
+
+    async def ping(self) -> None:
+        """Ask the server, or one of the cluster's nodes. Raises `RedisError`, `OSError`."""
+        await self.call(lambda redis: redis.ping(**self._any_node))
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def async_redis(settings: RedisAddress, *, timeout_ms: float) -> AsyncRedis:
+    """A client for the event loop; `aclose` closes its connections. `timeout_ms` is how long its caller waits for a
+    call: sentinels and a cluster's nodes that do not answer are given up within it. Raises `SettingsError` where the
+    URL is none."""
+    limits: dict[str, Any] = {"retry": AsyncRetry(NoBackoff(), 0), "max_connections": MAX_CONNECTIONS}
     try:
-        pool = ConnectionPool.from_url(
-            _url(settings, node),
-            **_options(settings),
-            retry=AsyncRetry(NoBackoff(), 0),
-            max_connections=MAX_CONNECTIONS,
-        )
-        return AsyncRedis.from_pool(pool)
+        if (sentinels := settings.sentinels) is not None:
+            options = _server_options({**parse_async_url(sentinels.server_url)}, settings)
+            asked = _sentinel_options(options, sentinels, timeout_ms)
+            watch = AsyncSentinel(sentinels.hosts, sentinel_kwargs=asked | limits)  # type: ignore[no-untyped-call]
+            master: AsyncRedis = watch.master_for(sentinels.master, _AsyncMaster, **options, **limits)
+            return master
+        if settings.cluster:
+            # Who gives up a call by itself tells redis-py nothing of a node that hangs: its own limit has to be first.
+            cluster = AsyncRedisCluster.from_url(
+                _url(settings), **_options(settings), **limits, **_socket_limits(timeout_ms / 2), **_TOPOLOGY
+            )
+            tls = settings.url.startswith("rediss")
+            cluster.nodes_manager.connection_kwargs["connection_class"] = (
+                AskingTlsConnection if tls else AskingConnection
+            )
+            return cluster  # type: ignore[return-value]
+        return AsyncRedis.from_pool(AsyncConnectionPool.from_url(_url(settings), **_options(settings), **limits))
     except (ValueError, RedisError) as error:
         raise _refusal(settings, error) from None
 
 
-def blocking_redis(settings: RedisAddress, *, timeout_ms: float, node: Node | None = None) -> Redis:
-    """A client for one thread: one connection, each of whose reads and writes takes at most `timeout_ms`.
+def blocking_redis(settings: RedisAddress, *, timeout_ms: float) -> Redis:
+    """A client of one server, or of the sentinels' master, for one thread: one connection, each of whose reads and
+    writes takes at most `timeout_ms`.
 
     A large value goes out in pieces, each with that limit: Python counts a socket's timeout over all of a write.
     RESP2, since servers may send over RESP3 that they are about to move and have redis-py wait longer meanwhile.
     Raises `SettingsError` where the URL is none.
     """
+    limits: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), **_BLOCKING, **_socket_limits(timeout_ms)}
     try:
-        return Redis.from_url(
-            _url(settings, node),
-            **_options(settings),
-            socket_timeout=timeout_ms / 1_000,
-            socket_connect_timeout=timeout_ms / 1_000,
-            retry=Retry(NoBackoff(), 0),
-            max_connections=1,
-            protocol=2,
-            command_packer=_PiecePacker(),
-        )
+        if (sentinels := settings.sentinels) is not None:
+            options = _server_options(parse_url(sentinels.server_url), settings)  # type: ignore[no-untyped-call]
+            asked = _sentinel_options(options, sentinels, timeout_ms)
+            watch = Sentinel(sentinels.hosts, sentinel_kwargs=limits | asked)  # type: ignore[no-untyped-call]
+            master: Redis = watch.master_for(  # type: ignore[no-untyped-call]
+                sentinels.master, _Master, **options, **limits, command_packer=_PiecePacker()
+            )
+            return master
+        return Redis.from_pool(_PiecePool.from_url(_url(settings), **_options(settings), **limits))
     except (ValueError, RedisError) as error:
         raise _refusal(settings, error) from None
+
+
+def blocking_cluster(settings: RedisAddress, *, timeout_ms: float) -> RedisCluster:
+    """As `blocking_redis`, with a connection to each node. It asks for the cluster's slots at once: raises `RedisError`
+    where no node tells them."""
+    try:
+        return RedisCluster.from_url(
+            _url(settings),
+            **_options(settings),
+            **_BLOCKING,
+            **_socket_limits(timeout_ms),
+            **_TOPOLOGY,
+            retry=Retry(NoBackoff(), 0),
+            connection_pool_class=_PiecePool,
+        )
+    except RedisClusterException as error:
+        raise ClusterError(str(error)) from error
+
+
+_BLOCKING: Final[dict[str, Any]] = {"max_connections": 1, "protocol": 2}
+# A slot that moved is looked for again by itself: to read them all anew redis-py hangs up, whatever is under way.
+_TOPOLOGY: Final[dict[str, Any]] = {"require_full_coverage": False, "reinitialize_steps": 0}
+
+
+def _socket_limits(timeout_ms: float) -> dict[str, Any]:
+    return {"socket_timeout": timeout_ms / 1_000, "socket_connect_timeout": timeout_ms / 1_000}
+
+
+def _server_options(options: dict[str, Any], settings: RedisAddress) -> dict[str, Any]:
+    """Of the servers that sentinels name: of their URL all but the place, and what the settings say besides."""
+    tls = settings.url.startswith("rediss")
+    login = () if settings.password_file is None else ("username", "password")
+    kept = {name: value for name, value in options.items() if name not in {"host", "connection_class", *login}}
+    return {**kept, **_options(settings), **({"ssl": True} if tls else {})}
+
+
+def _sentinel_options(options: dict[str, Any], sentinels: Sentinels, timeout_ms: float) -> dict[str, Any]:
+    """One that does not answer leaves the others, and the master, their time."""
+    tls = {name: value for name, value in options.items() if name == "ssl" or name.startswith(_TLS_OPTION)}
+    return {**tls, **_socket_limits(timeout_ms / (len(sentinels.hosts) + 1))}
 
 
 def cause_of(error: Exception) -> str:
@@ -93,20 +195,20 @@ def _options(settings: RedisAddress) -> dict[str, Any]:
     return options
 
 
-def _url(settings: RedisAddress, node: Node | None) -> str:
+def _url(settings: RedisAddress) -> str:
     """redis-py takes the user from the URL or from who gives it the password, not from both."""
-    if node is None and settings.password_file is None:
+    if settings.password_file is None:
         return settings.url
     parts = urlsplit(settings.url)
-    login, at, place = parts.netloc.rpartition("@")
-    place = place if node is None else host_port(*node)
-    return parts._replace(netloc=place if settings.password_file is not None else f"{login}{at}{place}").geturl()
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def seed_of(settings: RedisAddress) -> Node:
-    """The node that the URL names."""
+def addresses_of(settings: RedisAddress) -> tuple[tuple[str, int], ...]:
+    """What the URL names: a server, a node of a cluster or its sentinels; of a unix socket the host is empty."""
+    if (sentinels := settings.sentinels) is not None:
+        return sentinels.hosts
     parts = urlsplit(settings.url)
-    return Node(parts.hostname or "", parts.port or _PORT)
+    return ((parts.hostname or "", parts.port or _PORT),)
 
 
 class _FileCredentials(CredentialProvider):
@@ -130,6 +232,31 @@ class _FileCredentials(CredentialProvider):
 
 def _refusal(settings: RedisAddress, error: Exception) -> SettingsError:
     return SettingsError(f"REPLYLINE_{settings.group.upper()}__URL={settings.shown_url!r}: {error}")
+
+
+class _AsyncMaster(AsyncRedis):
+    """One that hangs up at the sentinels too."""
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        await super().aclose(close_connection_pool)
+        for sentinel in self.connection_pool.sentinel_manager.sentinels:  # type: ignore[attr-defined]
+            await sentinel.aclose()
+
+
+class _Master(Redis):
+    """As `_AsyncMaster`."""
+
+    def close(self) -> None:
+        super().close()
+        for sentinel in self.connection_pool.sentinel_manager.sentinels:  # type: ignore[attr-defined]
+            sentinel.close()
+
+
+class _PiecePool(ConnectionPool):
+    """redis-py's pool, whose connections write large commands in pieces."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(command_packer=_PiecePacker(), **options)
 
 
 class _PiecePacker:

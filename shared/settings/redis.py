@@ -1,8 +1,8 @@
 """The settings that say where Redis is and how to get in."""
 
 import re
-from typing import ClassVar, Final, Self
-from urllib.parse import parse_qs, urlsplit
+from typing import ClassVar, Final, NamedTuple, Self
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
@@ -11,6 +11,17 @@ from shared.settings.group import Group
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _PASSWORD_OPTION: Final = re.compile(r"(?<=password=)[^&#]*", re.IGNORECASE)
+_SENTINEL_SCHEMES: Final = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
+_SENTINEL_PATH: Final = re.compile(r"/([^/]+)(?:/(\d*))?")
+_SENTINEL_PORT: Final = 26_379
+
+
+class Sentinels(NamedTuple):
+    """Where to ask for a master, and how to get in there: `server_url` has its scheme, login, database and options."""
+
+    hosts: tuple[tuple[str, int], ...]
+    master: str
+    server_url: str
 
 
 class RedisAddress(Group):
@@ -21,7 +32,8 @@ class RedisAddress(Group):
     url: str = Field(
         "",
         repr=False,
-        description="redis://, rediss:// (TLS) or unix://[user[:password]@]…; better: password_file",
+        description="redis://, rediss:// (TLS) or unix://[user[:password]@]…; better: password_file. With Sentinel: "
+        "redis+sentinel://[user@]host:26379,host2:26379/master-name/0, or rediss+sentinel:// (TLS)",
     )
     cluster: bool = Field(False, description="the URL is of one node of a Redis Cluster: its redirections are followed")
     password_file: PasswordFile | None = Field(
@@ -37,7 +49,8 @@ class RedisAddress(Group):
         """The libraries' own words would hold a part of a password."""
         try:
             parts = urlsplit(url)
-            whole = parts.port is None or parts.port > 0
+            hosts = parts.netloc.rpartition("@")[2].split(",") if parts.scheme in _SENTINEL_SCHEMES else [parts.netloc]
+            whole = all(urlsplit(f"//{host}").port != 0 for host in hosts)
         except ValueError:
             whole = False
         if not whole or "@" in parts.path + parts.query + parts.fragment:
@@ -45,17 +58,27 @@ class RedisAddress(Group):
                 "no host:port in it; write /, ?, #, [, ] and @ of a password as %2F, %3F, %23, %5B, %5D and %40, or "
                 f"put it into a file: {cls.group}.password_file"
             )
+        if parts.scheme in _SENTINEL_SCHEMES and not (all(hosts) and _SENTINEL_PATH.fullmatch(parts.path)):
+            raise ValueError(
+                "no sentinels and name of their master in it; write "
+                f"{parts.scheme}://host:26379,host2:26379/master-name/0"
+            )
         return url
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         group, url = self.group, urlsplit(self.url)
-        if self.tls_ca is not None and not self.url.startswith("rediss://"):
-            raise ValueError(f"tls_ca={str(self.tls_ca)!r} is of no use: {group}.url does not begin with rediss://")
+        if self.tls_ca is not None and url.scheme not in {"rediss", "rediss+sentinel"}:
+            raise ValueError(
+                f"tls_ca={str(self.tls_ca)!r} is of no use: {group}.url does not begin with rediss:// "
+                "or rediss+sentinel://"
+            )
         if self.password_file is not None and not self.url:
             raise ValueError(f"{group}.password_file is of no use: set {group}.url too")
         if self.password_file is not None and (url.password is not None or "password" in parse_qs(url.query)):
             raise ValueError(f"{group}.url holds a password and {group}.password_file is set; leave one out")
+        if self.cluster and url.scheme in _SENTINEL_SCHEMES:
+            raise ValueError(f"{group}.url names sentinels, and a cluster has none; unset {group}.cluster")
         if self.cluster and (not url.hostname or url.path.strip("/") not in {"", "0"}):
             raise ValueError(f"{group}.cluster needs a host and database 0 in {group}.url: redis://host:6379/0")
         return self
@@ -63,6 +86,24 @@ class RedisAddress(Group):
     @property
     def shown_url(self) -> str:
         return refused_value(self.url)
+
+    @property
+    def sentinels(self) -> Sentinels | None:
+        """None where the URL is of the server itself."""
+        parts = urlsplit(self.url)
+        path = _SENTINEL_PATH.fullmatch(parts.path)
+        if parts.scheme not in _SENTINEL_SCHEMES or path is None:
+            return None
+        login, at, places = parts.netloc.rpartition("@")
+        hosts = [urlsplit(f"//{place}") for place in places.split(",")]
+        server = parts._replace(
+            scheme=_SENTINEL_SCHEMES[parts.scheme], netloc=f"{login}{at}sentinels", path=f"/{path[2] or 0}"
+        )
+        return Sentinels(
+            hosts=tuple((host.hostname or "", host.port or _SENTINEL_PORT) for host in hosts),
+            master=unquote(path[1]),
+            server_url=server.geturl(),
+        )
 
     def read_password(self) -> str | None:
         """Of the file; None where the URL has it, or nobody. Raises `ValueError` where the file is gone."""

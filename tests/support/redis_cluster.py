@@ -97,12 +97,15 @@ class RedisCluster:
         self.tell(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", self.tell(source, "CLUSTER", "MYID"))
         self.tell(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self.tell(target, "CLUSTER", "MYID"))
 
-    def end_the_move(self, slot: int, source: int, target: int) -> None:
-        """Its keys, then the slot, as redis-cli does it."""
+    def move_keys(self, slot: int, source: int, target: int) -> None:
         password = self.nodes[target].url.split(":")[2].partition("@")[0]
         while keys := self.tell(source, "CLUSTER", "GETKEYSINSLOT", slot, 10):
             place = ("127.0.0.1", self.nodes[target].port)
             self.tell(source, "MIGRATE", *place, "", 0, 5_000, "AUTH", password, "KEYS", *keys)
+
+    def end_the_move(self, slot: int, source: int, target: int) -> None:
+        """Its keys, then the slot, as redis-cli does it."""
+        self.move_keys(slot, source, target)
         target_id = self.tell(target, "CLUSTER", "MYID")
         for number in (target, source, *self.masters()):
             self.tell(number, "CLUSTER", "SETSLOT", slot, "NODE", target_id)

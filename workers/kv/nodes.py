@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from redis import Redis
-from redis.exceptions import MovedError, RedisError
+from redis import Redis, RedisCluster
+from redis.exceptions import ClusterError, MovedError, RedisClusterException, RedisError
 
-from shared.redis.client import blocking_redis, seed_of
-from shared.redis.slots import Node, SlotMap
+from shared.redis.client import blocking_cluster, blocking_redis
 from shared.settings.redis import RedisAddress
 
 
@@ -16,36 +15,36 @@ class KvNodes:
     def __init__(self, settings: RedisAddress, *, timeout_ms: float) -> None:
         self._settings = settings
         self._timeout_ms = timeout_ms
-        self._seed = seed_of(settings)
-        self._slots = SlotMap(self._seed)
-        self._clients: dict[Node | None, Redis] = {}
-        self._client(None)  # raises `SettingsError` where the URL is none
+        self._cluster: RedisCluster | None = None
+        # Of a cluster it is the node that the URL names, and asks for nothing: it refuses a URL that is none.
+        self._client = blocking_redis(settings, timeout_ms=timeout_ms)
 
     def client_of(self, key: str) -> Redis:
-        return self._client(self._slots.of(key) if self._settings.cluster else None)
-
-    def _client(self, node: Node | None) -> Redis:
-        """None: as the settings name it."""
-        client = self._clients.get(node)
-        if client is None:
-            client = self._clients[node] = blocking_redis(self._settings, timeout_ms=self._timeout_ms, node=node)
-        return client
+        """Raises `RedisError`."""
+        if not self._settings.cluster:
+            return self._client
+        if self._cluster is None:
+            self._cluster = blocking_cluster(self._settings, timeout_ms=self._timeout_ms)
+        try:
+            node = self._cluster.get_node_from_key(key)  # type: ignore[no-untyped-call]
+            return self._cluster.get_redis_connection(node)
+        except RedisClusterException as error:
+            raise ClusterError(str(error)) from error
 
     def learn(self) -> None:
         """Ask the cluster's nodes, until one answers, who serves what; those that are asked in vain cost their time."""
-        if not self._settings.cluster:
+        if self._cluster is None:
             return
-        for node in (*self._slots.nodes(), self._seed):
-            try:
-                told = self._client(node).execute_command("CLUSTER", "SLOTS")  # type: ignore[no-untyped-call]
-                self._slots.learn(told, node)
-            except (RedisError, OSError):
-                continue
-            return
+        try:
+            self._cluster.nodes_manager.initialize()
+        except (RedisError, RedisClusterException, OSError):
+            self.close()  # its first node is asked anew by the next batch
 
     def close(self) -> None:
-        for client in self._clients.values():
-            client.close()
+        self._client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
 
 
 class Batch:

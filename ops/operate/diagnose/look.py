@@ -20,7 +20,7 @@ from ops.operate.diagnose.system import Answered, Probe, Process, Role, System
 from ops.stack.own_pages import open_page
 from shared.errors import BrokerUnavailable, ReplylineError
 from shared.kafka import describe_topics, group_lag
-from shared.redis.client import async_redis
+from shared.redis.client import RedisClient
 from shared.settings import Settings
 from shared.wire.topics import BUCKETS, TopicNames
 
@@ -152,11 +152,11 @@ async def _socket(url: str) -> Probe:
 
 
 async def _redis(settings: Settings) -> Probe:
-    client = async_redis(settings.redis)
+    client = RedisClient(settings.redis, timeout_ms=_PATIENCE_S * 1_000)
     try:
         return await _timed(client.ping, _TIMES)
     finally:
-        await client.aclose()
+        await client.close()
 
 
 async def _lag(settings: Settings) -> dict[str, int] | str:

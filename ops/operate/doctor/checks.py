@@ -28,7 +28,7 @@ from ops.stack.kafka_broker import find_java
 from ops.stack.port_use import port_use
 from shared.kafka import broker_addresses, why_unreachable
 from shared.process.host_port import host_port
-from shared.redis.client import blocking_redis, cause_of, seed_of
+from shared.redis.client import addresses_of, blocking_redis, cause_of
 from shared.settings import Settings
 from shared.settings.redis import RedisAddress
 
@@ -50,7 +50,7 @@ def gather(settings: Settings) -> Facts:
     """Look at this machine: a few seconds at most, nothing is changed."""
     kafka = {host_port(*address): _answers(address) for address in broker_addresses(settings.kafka)}
     servers = {_redis_name(each): each for each in (settings.redis, settings.redis_of_kv)}
-    redis = {name: _answers(_redis_address(each)) for name, each in servers.items()}
+    redis = {name: any(map(_answers, _redis_addresses(each))) for name, each in servers.items()}
     librdkafka = find_librdkafka()
     gateway = settings.gateway
     return Facts(
@@ -124,14 +124,15 @@ def _existing(path: Path) -> Path:
     return next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.is_dir())
 
 
-def _redis_address(settings: RedisAddress) -> tuple[str, int] | str:
-    node = seed_of(settings)
-    return node if node.host else urlsplit(settings.url).path
+def _redis_addresses(settings: RedisAddress) -> list[tuple[str, int] | str]:
+    """The server's, or those of a cluster's node or of the sentinels that the URL names; of a unix socket its path."""
+    return [address if address[0] else urlsplit(settings.url).path for address in addresses_of(settings)]
 
 
 def _redis_name(settings: RedisAddress) -> str:
-    address = _redis_address(settings)
-    return address if isinstance(address, str) else host_port(*address)
+    return ",".join(
+        address if isinstance(address, str) else host_port(*address) for address in _redis_addresses(settings)
+    )
 
 
 def _answers(address: tuple[str, int] | str) -> bool:

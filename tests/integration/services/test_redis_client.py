@@ -14,8 +14,7 @@ from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.redis.calls import RedisCalls
-from shared.redis.client import MAX_CONNECTIONS, async_redis
-from shared.redis.nodes import RedisNodes
+from shared.redis.client import MAX_CONNECTIONS, RedisClient, async_redis
 from shared.settings.gateway import HandoffSettings
 from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import RedisSettings
@@ -45,7 +44,7 @@ async def test_an_erasures_generation_is_later_than_every_one_before(settings: R
     ]
     turns = [Turn(f"r{at}", "q", "a", "model", 1, generation=at) for at in (0, 4_999, 5_000, 5_001)]
     assert [await history.append("demo", name, turn) for turn in turns] == [False, False, True, True]
-    async with async_redis(settings) as redis:
+    async with async_redis(settings, timeout_ms=1_000) as redis:
         await redis.delete(SessionKey("demo", name).of("erased"))
     assert await history.append("demo", name, turns[0])
     assert await history.turns("demo", name, limit=5, before_unix_ms=2, generation=5_000) == turns[2:]
@@ -72,7 +71,7 @@ async def test_the_gateways_count_together_however_many_ask_at_once(settings: Re
 
 
 async def test_closing_the_client_closes_its_connections(settings: RedisSettings) -> None:
-    client = async_redis(settings)
+    client = async_redis(settings, timeout_ms=1_000)
     await asyncio.gather(*(client.ping() for _ in range(5)))
     connections = client.connection_pool._available_connections
     assert connections
@@ -84,7 +83,7 @@ async def test_closing_the_client_closes_its_connections(settings: RedisSettings
 async def test_who_finds_no_free_connection_waits_for_one_as_long_as_its_caller_lets_it(
     settings: RedisSettings,
 ) -> None:
-    nodes, calls = RedisNodes(settings, timeout_ms=settings.timeout_ms), RedisCalls(settings, tells=False)
+    nodes, calls = RedisClient(settings, timeout_ms=settings.timeout_ms), RedisCalls(settings, tells=False)
     may_end = asyncio.Event()
 
     async def holds_its_connection(redis: Redis) -> bool:
@@ -92,12 +91,12 @@ async def test_who_finds_no_free_connection_waits_for_one_as_long_as_its_caller_
             await may_end.wait()
             return bool(await connection.ping())
 
-    holders = [asyncio.create_task(nodes.call("k", holds_its_connection)) for _ in range(MAX_CONNECTIONS)]
-    waiting = asyncio.create_task(calls.bounded(nodes.call("k", lambda redis: redis.ping())))
+    holders = [asyncio.create_task(nodes.call(holds_its_connection)) for _ in range(MAX_CONNECTIONS)]
+    waiting = asyncio.create_task(calls.bounded(nodes.call(lambda redis: redis.ping())))
     await asyncio.sleep(0)  # all have begun
     hurried = RedisCalls(settings.model_copy(update={"timeout_ms": 50}), tells=False)
     with pytest.raises(StoreUnavailable, match="TimeoutError"):
-        await hurried.bounded(nodes.call("k", lambda redis: redis.ping()))
+        await hurried.bounded(nodes.call(lambda redis: redis.ping()))
     assert not waiting.done()
     may_end.set()
     assert await waiting
@@ -112,7 +111,7 @@ async def test_what_is_remembered_is_bounded_and_passes(settings: RedisSettings,
     for turn in turns:
         assert await history.append(session.tenant, session.session_id, turn)
     assert await history.turns(session.tenant, session.session_id, limit=60, before_unix_ms=60) == turns[2:]
-    async with async_redis(settings) as redis:
+    async with async_redis(settings, timeout_ms=1_000) as redis:
         assert settings.history_ttl_s - 60 <= await redis.ttl(session.of("turns")) <= settings.history_ttl_s
     await history.close()
 
@@ -120,7 +119,7 @@ async def test_what_is_remembered_is_bounded_and_passes(settings: RedisSettings,
 async def test_an_erasure_leaves_its_mark_alone(settings: RedisSettings, unique: Any) -> None:
     """The turns and the hand-off go; the mark stays as long as a request may live. A mark that is no number is none."""
     history, session = History(settings), SessionKey("demo", unique("erased"))
-    async with async_redis(settings) as redis:
+    async with async_redis(settings, timeout_ms=1_000) as redis:
         for known in (None, "no number"):
             if known is not None:
                 await redis.set(session.of("erased"), known)

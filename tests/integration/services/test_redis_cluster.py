@@ -208,6 +208,25 @@ async def test_a_slot_is_moved_while_turns_are_written_and_read(
         assert await kept_of(history, session, kept[-1]) == kept[-50:]
 
 
+async def test_many_who_ask_at_once_reach_what_has_left_a_slot_that_is_being_moved(
+    cluster: RedisCluster, unique: Callable[[str], str]
+) -> None:
+    """Over every connection of a node, and one after the other."""
+    session = sessions_of_each_master(cluster, unique)[0]
+    slot, name = key_slot(session.of("erased").encode()), session.session_id
+    async with history_in(cluster, timeout_ms=10_000) as history:
+        await history.delete(TENANT, name, generation=2_000)
+        await asyncio.to_thread(cluster.begin_to_move, slot, 0, 1)
+        await asyncio.to_thread(cluster.move_keys, slot, 0, 1)
+        assert set(await asyncio.gather(*(history.generation(TENANT, name) for _ in range(40)))) == {2_000}
+        assert [await history.generation(TENANT, name) for _ in range(4)] == [2_000] * 4
+        await history.ping()
+        for source, target in ((0, 1), (1, 0)):
+            await asyncio.to_thread(cluster.end_the_move, slot, source, target)
+            await asyncio.to_thread(cluster.begin_to_move, slot, target, source)
+        await asyncio.to_thread(cluster.tell, 0, "CLUSTER", "SETSLOT", slot, "STABLE")
+
+
 async def test_an_erasure_waits_for_a_slot_that_is_being_moved(
     cluster: RedisCluster, unique: Callable[[str], str]
 ) -> None:

@@ -21,7 +21,7 @@ from ops.stack.own_services import OWN_SERVICES, own_kafka
 from shared.errors import BrokerUnavailable, SettingsError
 from shared.kafka.broker.options import connection_options
 from shared.kafka.broker.refusals import refusal, unauthorized
-from shared.redis.client import async_redis, cause_of
+from shared.redis.client import async_redis, blocking_redis, cause_of
 from shared.settings import PREFIX, describe, load_settings
 from shared.settings.kafka import KafkaSettings
 from shared.settings.redis import RedisSettings, without_password
@@ -205,9 +205,43 @@ def test_a_url_without_its_scheme_shows_no_password(url: str, shown: str) -> Non
     assert PASSWORD not in refused(tracing={"endpoint": url})
 
 
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        (
+            "redis+sentinel://one:26379",
+            "no sentinels and name of their master in it; write redis+sentinel://host:26379,",
+        ),
+        ("rediss+sentinel://one,/shop", "write rediss+sentinel://host:26379,host2:26379/master-name/0"),
+        ("redis+sentinel://one/shop/first", "no sentinels and name"),
+        ("redis+sentinel://one:x,two/shop", "no host:port in it"),
+    ],
+)
+def test_a_wrong_url_of_sentinels_is_one_line_with_what_to_write(url: str, said: str) -> None:
+    told = refused(redis={"url": url})
+    assert told.startswith(f"REPLYLINE_REDIS__URL='{url}': ")
+    assert said in told
+    assert "\n" not in told
+    assert "unset redis.cluster" in refused(redis={"url": "redis+sentinel://one/shop", "cluster": True})
+
+
+def test_a_url_of_sentinels_says_where_they_are_and_how_to_get_into_the_master(password_file: Path) -> None:
+    url = "rediss+sentinel://me@one,two:5000/my%20shop/2?ssl_certfile=c"
+    found = RedisSettings(url=url, password_file=password_file).sentinels
+    assert found == ((("one", 26_379), ("two", 5_000)), "my shop", "rediss://me@sentinels/2?ssl_certfile=c")
+    assert RedisSettings(url="redis://one:1/0").sentinels is None
+    client = blocking_redis(RedisSettings(url=url, password_file=password_file), timeout_ms=90)
+    options = client.connection_pool.connection_kwargs
+    assert options["credential_provider"].get_credentials() == ("me", PASSWORD)
+    assert (options["db"], options["ssl_certfile"], "username" in options) == (2, "c", False)
+    asked = client.connection_pool.sentinel_manager.sentinels[1].connection_pool.connection_kwargs
+    assert (asked["host"], asked["port"], asked["ssl_certfile"], asked["socket_timeout"]) == ("two", 5_000, "c", 0.03)
+    assert asked["credential_provider"] is None
+
+
 def test_a_url_without_its_scheme_shows_no_password_where_redis_is_first_spoken_to_either() -> None:
     with pytest.raises(SettingsError) as caught:
-        async_redis(RedisSettings(url=f"cache:6379/0?password={PASSWORD}"))
+        async_redis(RedisSettings(url=f"cache:6379/0?password={PASSWORD}"), timeout_ms=1_000)
     assert str(caught.value).startswith("REPLYLINE_REDIS__URL='cache:6379/0?password=***': ")
 
 
@@ -237,7 +271,7 @@ async def test_redis_gets_the_password_that_the_file_holds_for_the_urls_user(
     redis_with_a_file: RedisSettings, password_file: Path
 ) -> None:
     """At each login; a file that is gone is a refusal like another."""
-    client = async_redis(redis_with_a_file)
+    client = async_redis(redis_with_a_file, timeout_ms=1_000)
     wanted = client.connection_pool.connection_kwargs
     login = wanted["credential_provider"]
     assert "username" not in wanted

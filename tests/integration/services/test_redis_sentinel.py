@@ -1,0 +1,108 @@
+"""Sentinels say which Redis is the master: after a failover it is asked at its new place, and nobody is restarted."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gateway.access.charges import Caller, Tariff
+from gateway.access.quotas import Quotas
+from ops.operate.doctor.checks import redis_refusal
+from ops.operate.doctor.kv_memory import redis_memory
+from shared.conversation.history import History
+from shared.conversation.session_key import SessionKey
+from shared.conversation.turn import Turn
+from shared.errors import ProtocolError, StoreUnavailable
+from shared.settings import KvSettings
+from shared.settings.gateway import HandoffSettings
+from shared.settings.quotas import QuotaSettings
+from shared.settings.redis import RedisSettings
+from tests.integration.support.kv_stores import TENANT, A
+from tests.support.redis_sentinel import WatchedRedis
+from workers.kv.store import KvStore
+
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedRedis]:
+    watched = WatchedRedis(tmp_path_factory.mktemp("sentinel"))
+    yield watched
+    watched.stop()
+
+
+@pytest.fixture
+def settings(watched: WatchedRedis) -> RedisSettings:
+    return RedisSettings(url=watched.url, timeout_ms=2_000, retry_after_ms=50)
+
+
+@pytest.fixture
+def store(settings: RedisSettings) -> Iterator[KvStore]:
+    kv = KvSettings(timeout_ms=1_000, retry_after_ms=50)
+    store = KvStore(settings, kv, marks=settings, max_value_bytes=1_000, count_dropped=print)
+    yield store
+    store.close()
+
+
+def turn(number: int) -> Turn:
+    return Turn(f"r{number}", f"question {number}", f"answer {number}", "model", number)
+
+
+@pytest.mark.parametrize("fail_over", [WatchedRedis.kill_the_master, WatchedRedis.fail_over])
+async def test_after_a_failover_turns_are_kept_and_those_before_are_read(
+    watched: WatchedRedis,
+    settings: RedisSettings,
+    unique: Callable[[str], str],
+    fail_over: Callable[[WatchedRedis], None],
+) -> None:
+    """Whether the master has died or lives on as a replica, which refuses writes."""
+    history, name = History(settings), unique("s")
+    first = await asyncio.gather(*(history.append(TENANT, name, turn(number)) for number in range(1, 5)))
+    assert all(first)
+    await asyncio.to_thread(watched.tell, watched.master, "WAIT", 1, 5_000)
+    await asyncio.to_thread(fail_over, watched)
+    async with asyncio.timeout(PATIENCE_S):
+        while not await history.append(TENANT, name, turn(5)):  # noqa: ASYNC110 - Redis is away
+            await asyncio.sleep(0.05)
+    told = await history.turns(TENANT, name, limit=9, before_unix_ms=9)
+    assert sorted(each.asked_unix_ms for each in told) == [1, 2, 3, 4, 5]
+    await history.close()
+
+
+@pytest.mark.parametrize("fail_over", [WatchedRedis.kill_the_master, WatchedRedis.fail_over])
+def test_after_a_failover_kv_is_saved_and_loaded(
+    watched: WatchedRedis, store: KvStore, unique: Callable[[str], str], fail_over: Callable[[WatchedRedis], None]
+) -> None:
+    session = SessionKey(TENANT, unique("s"))
+    assert store.probe()
+    assert store.save(session, {A: b"a"}, generation=0) == 1
+    fail_over(watched)
+    until = time.monotonic() + PATIENCE_S
+    while not _saves(store, session, b"b"):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert store.load(session, [A]) == {A: b"b"}
+
+
+def _saves(store: KvStore, session: SessionKey, value: bytes) -> bool:
+    try:
+        return store.probe() and store.save(session, {A: value}, generation=0) > 0
+    except StoreUnavailable:
+        return False
+
+
+async def test_quotas_are_counted_and_the_doctor_sees_the_master(
+    settings: RedisSettings, unique: Callable[[str], str]
+) -> None:
+    quotas = Quotas(Tariff(QuotaSettings(subject_per_minute=1), HandoffSettings()), settings)
+    caller = Caller(unique("shop"), "s", "alice")
+    await quotas.take("ask", caller)
+    with pytest.raises(ProtocolError, match="this subject may have a minute"):
+        await quotas.take("ask", caller)
+    assert len(quotas._local) == 0, "they were counted in Redis"
+    await quotas.close()
+    assert await asyncio.to_thread(redis_refusal, settings) is None
+    memory = await asyncio.to_thread(redis_memory, settings, timeout_s=2)
+    assert memory is not None
+    assert memory.policy == "noeviction"
