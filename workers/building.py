@@ -40,7 +40,7 @@ def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel, lengt
         reuse_kv=settings.kv.enabled,
     )
     window = make_window(worker.window, limits)
-    return build_scheduler(worker.policy, limits=limits, costs=costs, lengths=lengths, window=window)
+    return build_scheduler(limits=limits, costs=costs, lengths=lengths, window=window)
 
 
 def open_embedder(settings: FaqSettings) -> Embedder | None:

@@ -132,7 +132,7 @@ def _round(model: LoadedModel, settings: Settings, asked: Sequence[Asked], *, gu
     )
     loop = EngineLoop(
         engine=model.engine,
-        scheduler=build_scheduler("fcfs-continuous", limits=limits, costs=costs, lengths=OutputLengths()),
+        scheduler=build_scheduler(limits=limits, costs=costs, lengths=OutputLengths()),
         costs=costs,
         tell=news.extend,
         interval_s=worker.reply_interval_ms / 1_000,

@@ -140,7 +140,7 @@ def system_settings(settings: Settings) -> dict[str, str]:
     """Those of a system of the bench's own that a result depends on."""
     worker = settings.worker
     return {
-        "worker": f"{worker.slots} slots of {worker.max_length} tokens, policy {worker.policy}, "
+        "worker": f"{worker.slots} slots of {worker.max_length} tokens, "
         f"{worker.prefill_chunk_tokens} prompt tokens a step at most, {worker.threads or 'as many as cores'} threads",
     }
 

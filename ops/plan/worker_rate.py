@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ops.simulate.experiment import OURS, Experiment
+from ops.simulate.experiment import Experiment
+from ops.simulate.rivals import OURS
 from ops.traces.drawn import KINDS, capacity_per_s
 from ops.traces.mixes import PROFILES
 from shared.errors import SettingsError

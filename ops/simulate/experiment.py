@@ -11,6 +11,7 @@ from msgspec import Struct
 from ops.simulate.bound import Bound, upper_bound
 from ops.simulate.gate import Gate
 from ops.simulate.recorded import read_trace
+from ops.simulate.rivals import IGNORES_DEADLINES, OURS, POLICIES, WHOLE_BATCHES, scheduler_of
 from ops.simulate.rows import Row, Subject, bound_row, row_of
 from ops.simulate.simulator import Simulator
 from ops.simulate.virtual_engine import STOP, VirtualEngine
@@ -21,12 +22,11 @@ from ops.traces.trace import Trace
 from shared.settings import Settings
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.policies import POLICIES, build_scheduler, make_window
+from workers.schedule.policies import make_window
 from workers.schedule.scheduler import SchedulerLimits
 
 Lengths = Literal["known", "predicted"]
 
-OURS: Final = "goodput"
 BOUND: Final = "bound"
 ALL_POLICIES: Final = (BOUND, *POLICIES)
 _MAX_PREFILL_ROWS: Final = 8
@@ -100,7 +100,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
         start_s = time.perf_counter()
         run = simulator.run()
         real_s = time.perf_counter() - start_s
-        return row_of(subject, run, honours_deadlines=simulator.scheduler.honours_deadlines, real_s=real_s)
+        return row_of(subject, run, honours_deadlines=simulator.deadlines, real_s=real_s)
 
     def simulator(self, trace: Trace, policy: str) -> Simulator:
         """Of one trace under one policy; ours has a window where the settings say so."""
@@ -109,17 +109,18 @@ class Experiment(Struct, frozen=True, kw_only=True):
         random = Random(f"engine/{self.seed}")  # noqa: S311 - a load, not a secret
         return Simulator(
             trace=trace,
-            scheduler=build_scheduler(
+            scheduler=scheduler_of(
                 policy,
                 limits=limits,
                 costs=model,
                 lengths=self._history(trace.name),
                 window=make_window(self.settings.worker.window, limits),
             ),
-            engine=VirtualEngine(self.costs, self.noise, random),
+            engine=VirtualEngine(self.costs, self.noise, random, whole_batches=policy in WHOLE_BATCHES),
             gate=Gate.of(self.settings) if self.admission and policy == OURS else None,
             learns=model if self.noise else None,
             hints=self.lengths == "known",
+            deadlines=policy not in IGNORES_DEADLINES,
         )
 
     def _history(self, name: str) -> OutputLengths:

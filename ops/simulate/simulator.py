@@ -19,6 +19,7 @@ from workers.schedule.sequence import Finished
 
 _GREEDY: Final = Sampling()
 _MOST_IDLE_STEPS: Final = 1_000
+_NEVER: Final = Deadline(first_token_unix_ms=2**53, deadline_unix_ms=2**53)
 
 
 class Learns(Protocol):
@@ -66,7 +67,8 @@ class Run:
 class Simulator:
     """One worker, and its gateway where `gate` is given; else the worker gets every request.
 
-    `learns` is told what the calls took. `hints`: the scheduler is told each answer's true length.
+    `learns` is told what the calls took. `hints`: the scheduler is told each answer's true length. `deadlines`: and its
+    deadlines; else it serves what is late all the same.
     """
 
     trace: Trace
@@ -75,6 +77,7 @@ class Simulator:
     gate: Gate | None = None
     learns: Learns | None = None
     hints: bool = True
+    deadlines: bool = True
     _endings: list[Ending | None] = field(default_factory=list)
     _mail: list[SimulatedSequence] = field(default_factory=list)
     _offered: int = 0
@@ -108,9 +111,7 @@ class Simulator:
         while self._offered < len(requests) and requests[self._offered].arrival_ms <= self._now_ms:
             index, request = self._offered, requests[self._offered]
             self._offered += 1
-            deadline = Deadline.after(
-                request.arrival_ms, first_token_ms=request.first_token_ms, whole_ms=request.deadline_ms
-            )
+            deadline = _deadline(request)
             verdict = self.gate.decide(str(index), request, deadline) if self.gate is not None else "accept"
             if verdict == "accept":
                 self._mail.append(self._sequence(index, request, deadline))
@@ -140,7 +141,7 @@ class Simulator:
             prompt_ids=range(request.prompt_tokens),
             max_output_tokens=request.max_output_tokens,
             sampling=_GREEDY,
-            deadline=deadline,
+            deadline=deadline if self.deadlines else _NEVER,
             arrived_unix_ms=request.arrival_ms,
             bucket=request.bucket,
             tenant=request.tenant,
@@ -163,6 +164,7 @@ class Simulator:
         events = self.scheduler.complete(step, computed.prefill_tokens, computed.decode_tokens, self._now_ms)
         for finished in [event for event in events if isinstance(event, Finished)]:
             self._end(finished)
+            self.engine.ended(finished.sequence, last=not self.scheduler.num_running)
         if self.gate is not None:
             for sequence, sampled in zip(step.prefilled, computed.prefill_tokens, strict=True):
                 if sampled is not None:
@@ -200,10 +202,15 @@ class Simulator:
         )
 
 
+def _deadline(request: Request) -> Deadline:
+    return Deadline.after(request.arrival_ms, first_token_ms=request.first_token_ms, whole_ms=request.deadline_ms)
+
+
 def _outcome(sequence: SimulatedSequence, finished: Finished, now_ms: float) -> Outcome:
     if finished.reason in {"stop", "max_output_tokens"}:
-        deadline, first_ms = sequence.deadline, sequence.first_token_unix_ms
+        request, first_ms = sequence.request, sequence.first_token_unix_ms
         assert first_ms is not None
+        deadline = _deadline(request)
         in_time = now_ms < deadline.deadline_unix_ms and first_ms < deadline.first_token_unix_ms
         return Outcome.IN_DEADLINE if in_time else Outcome.LATE
     return Outcome.FALLBACK if sequence.first_token_unix_ms is None else Outcome.LATE

@@ -41,22 +41,22 @@ class VirtualEngine:
     costs: EngineCosts
     noise: float
     random: Random
+    whole_batches: bool = False
     rows_histogram: dict[int, int] = field(default_factory=dict)
+    _held: list[int] = field(default_factory=list)  # contexts of rows that have ended and whose batch has not
 
     def run(self, step: Step) -> Computed:
         """Every sequence of the step is a `SimulatedSequence`."""
         decode_tokens: list[int] = []
         decode_ms = prefill_ms = 0.0
         if step.decode:
-            rows = len(step.decode)
+            rows = len(step.decode) + len(self._held)
             self.rows_histogram[rows] = self.rows_histogram.get(rows, 0) + 1
-            decode_ms = self._noisy(self.costs.decode_ms(rows, sum([row.past for row in step.decode])))
-            decoded = cast("Rows[SimulatedSequence | None]", step.decoded)
+            context = sum([row.past for row in step.decode]) + sum(self._held)
+            decode_ms = self._noisy(self.costs.decode_ms(rows, context))
+            decoded = cast("Rows[SimulatedSequence]", step.decoded)
             # `_next` without its call for all that go on: sixty rows a step.
-            decode_tokens = [
-                _WORD if row is not None and len(row.output_ids) + 1 < row.num_sampled else _next(row)
-                for row in decoded
-            ]
+            decode_tokens = [_WORD if len(row.output_ids) + 1 < row.num_sampled else _next(row) for row in decoded]
         prefill_tokens: list[int | None] = []
         if step.prefill:
             chunks = step.prefill
@@ -69,14 +69,19 @@ class VirtualEngine:
                 prefill_tokens.append(None if chunk.sampling is None else _next(sequence))
         return Computed(prefill_tokens, decode_tokens, prefill_ms, decode_ms)
 
+    def ended(self, sequence: Sequence, *, last: bool) -> None:
+        """Note that an answer has ended; in a whole batch its row is computed on until the last has."""
+        if last:
+            self._held.clear()
+        elif self.whole_batches:
+            self._held.append(sequence.computed)
+
     def _noisy(self, ms: float) -> float:
         return ms * max(0.1, self.random.gauss(1.0, self.noise)) if self.noise else ms
 
 
-def _next(sequence: Sequence | None) -> int:
-    """The stop token after the answer's last; also in the rows of a batch whose own sequence has ended."""
-    if sequence is None:
-        return STOP
+def _next(sequence: Sequence) -> int:
+    """The stop token after the answer's last."""
     assert isinstance(sequence, SimulatedSequence)
     sampled = len(sequence.output_ids) + 1
     return _WORD if sampled < sequence.num_sampled or sampled == sequence.max_output_tokens else STOP

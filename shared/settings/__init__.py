@@ -31,7 +31,6 @@ PREFIX = "REPLYLINE_"
 _NOT_SET: Final = (None, 0, "", "0")  # by profile; the environment hands out text
 _NO_SETTINGS = ("CONFIG", "MODELS_DIR", "URL", "TOKEN")
 
-Policy = Literal["goodput", "edf", "sjf", "fcfs-shed", "fcfs-continuous", "sorted-budget", "static"]
 
 WindowKind = Literal["off", "adaptive"]
 
@@ -158,7 +157,6 @@ class WorkerSettings(Group):
     slots: int = Field(8, ge=1, le=512, description="sequences decoded together")
     max_length: int = Field(2_048, ge=64, le=1_048_576, description="tokens of prompt and answer a slot holds")
     threads: int = Field(0, ge=0, le=256, description="engine threads (0: one a core)")
-    policy: Policy = Field("goodput", description="whom to serve next; the others are to be compared with")
     window: WindowKind = Field(
         "off",
         description="adaptive: hold the first of the waiting for 10 ms while others run, else 50 ms, so that others "

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ops.model.prepare import prepare_model
+from ops.simulate.rivals import scheduler_of
 from ops.texts.conversations import choose, load_conversations
 from shared.conversation.turn import Turn
 from shared.model.folder import ModelFolder
@@ -29,7 +30,6 @@ from workers.kv.values import CODECS, Codec, decode, encode
 from workers.prompt.conversation import ChatTemplate, PromptBuilder
 from workers.prompt.history_window import HistoryWindow
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.policies import build_scheduler
 from workers.schedule.prefixes import common_length
 from workers.schedule.scheduler import Scheduler, SchedulerLimits
 from workers.schedule.sequence import Phase, Sequence
@@ -107,7 +107,7 @@ class Server:
                 stop_token_ids=frozenset(),
                 reuse_kv=self.level is not None,
             )
-            self._scheduler = build_scheduler("edf", limits=limits, costs=SlowCosts(), lengths=OutputLengths())
+            self._scheduler = scheduler_of("edf", limits=limits, costs=SlowCosts(), lengths=OutputLengths())
         return self._scheduler
 
     async def _made_cache(self) -> KvCache | None:

@@ -47,12 +47,6 @@ class Load:
 class Policy(Protocol):
     """The waiting, in the order in which they are to be served."""
 
-    honours_deadlines: bool
-    """Whether a sequence that is too late leaves; else it is served all the same, late."""
-
-    run_to_completion: bool
-    """Whether a batch keeps its rows, ended ones too, until all have ended; else a row is free at its end."""
-
     def add(self, sequence: Sequence, now_unix_ms: float) -> None: ...
 
     def discard(self, sequence: Sequence) -> None:

@@ -33,14 +33,14 @@ _HOPED_QUANTILE: Final = 0.2
 class Step:
     """One engine step: transfers of KV in their order, one decode call, one prefill call. Any part may be empty.
 
-    `decoded` are the sequences of the decode rows, `None` where a row's sequence has ended and only its batch has not.
+    `prefilled` and `decoded` are the sequences of the chunks and of the decode rows.
     """
 
     transfers: tuple[Transfer, ...]
     prefill: tuple[PrefillChunk, ...]
     decode: tuple[DecodeRow, ...]
     prefilled: tuple[Sequence, ...]
-    decoded: tuple[Sequence | None, ...]
+    decoded: tuple[Sequence, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,6 @@ class Scheduler:
         self._due: list[tuple[int, int, Sequence]] = []
         self._order = count()
         self._next: Sequence | None = None  # taken, and too big for the tokens that are free
-        self._held: list[Sequence] = []  # ended, in a batch that has not
         self._cancelled: dict[str, None] = {}  # in order: the same events give the same steps
         self._transfers: list[Transfer] = []
         self._prefixes = SlotPrefixes()
@@ -86,10 +85,6 @@ class Scheduler:
     @property
     def num_running(self) -> int:
         return len(self._running)
-
-    @property
-    def honours_deadlines(self) -> bool:
-        return self._policy.honours_deadlines
 
     def slot_of(self, sequence: Sequence) -> int:
         """Where a running sequence stands."""
@@ -106,8 +101,7 @@ class Scheduler:
             sequence.bucket, sequence.max_output_tokens, quantile
         )
         self._waiting[sequence.request_id] = sequence
-        if self._policy.honours_deadlines:
-            heapq.heappush(self._due, (sequence.deadline.first_token_unix_ms, next(self._order), sequence))
+        heapq.heappush(self._due, (sequence.deadline.first_token_unix_ms, next(self._order), sequence))
         self._policy.add(sequence, now_unix_ms)
 
     def cancel(self, request_id: str) -> bool:
@@ -122,15 +116,14 @@ class Scheduler:
         out = [Finished(self._find(request_id), "cancelled", "client") for request_id in self._cancelled]
         for finished in out:
             self._remove(finished.sequence)
-        if self._policy.honours_deadlines:
-            late = [Finished(sequence, "incomplete", "deadline") for sequence in self._late(now_unix_ms)]
-            for finished in late:
-                self._remove(finished.sequence, missed=True)
-            given_up = self._policy.give_up(now_unix_ms, self._load)
-            for sequence in given_up:
-                self._remove(sequence, missed=True)
-            out += late
-            out += [Finished(sequence, "incomplete", "infeasible") for sequence in given_up]
+        late = [Finished(sequence, "incomplete", "deadline") for sequence in self._late(now_unix_ms)]
+        for finished in late:
+            self._remove(finished.sequence, missed=True)
+        given_up = self._policy.give_up(now_unix_ms, self._load)
+        for sequence in given_up:
+            self._remove(sequence, missed=True)
+        out += late
+        out += [Finished(sequence, "incomplete", "infeasible") for sequence in given_up]
         return out
 
     def next_step(self, now_unix_ms: float) -> Step | None:
@@ -154,10 +147,7 @@ class Scheduler:
             ]
         )
         transfers, self._transfers = tuple(self._transfers), []
-        decoded: Tokens[Sequence | None] = decoding
-        if self._held:
-            decoded = [None if row.phase is Phase.FINISHED else row for row in decoding]
-        return Step(transfers=transfers, prefill=chunks, decode=rows, prefilled=prefilled, decoded=tuple(decoded))
+        return Step(transfers=transfers, prefill=chunks, decode=rows, prefilled=prefilled, decoded=tuple(decoding))
 
     def wake_unix_ms(self) -> float | None:
         """When `next_step` may have a step though it had none and nothing has happened since."""
@@ -168,16 +158,14 @@ class Scheduler:
     ) -> list[Token | Finished]:
         """Take in what the engine sampled. A stop token ends a sequence and is not part of its output."""
         for sequence in step.decoded:
-            if sequence is not None:
-                sequence.computed += 1
+            sequence.computed += 1
         for sequence, chunk in zip(step.prefilled, step.prefill, strict=True):
             sequence.computed += len(chunk.token_ids)
             sequence.prefilled_unix_ms.append(now_unix_ms)
         # Only now, with every row's length right, may rows end and others be moved.
         events: list[Token | Finished] = []
         for sequence, token_id in zip(step.decoded, decode_tokens, strict=True):
-            if sequence is not None:
-                self._append(sequence, token_id, events)
+            self._append(sequence, token_id, events)
         for sequence, sampled in zip(step.prefilled, prefill_tokens, strict=True):
             if sampled is None:
                 continue
@@ -259,7 +247,6 @@ class Scheduler:
         self, sequence: Sequence, *, ended_by_itself: bool = False, missed: bool = False, failed: bool = False
     ) -> None:
         self._cancelled.pop(sequence.request_id, None)
-        was = sequence.phase
         sequence.enter(Phase.FINISHED)
         sequence.kv = None
         if self._waiting.pop(sequence.request_id, None) is not None:
@@ -273,14 +260,7 @@ class Scheduler:
         if sequence.output_ids or ended_by_itself:
             num_output = len(sequence.output_ids) + ended_by_itself
             self._lengths.observe(sequence.bucket, num_output, ended_by_itself=ended_by_itself)
-        if self._policy.run_to_completion and was is Phase.DECODE:
-            self._held.append(sequence)
-        else:
-            self._release(sequence, keep=not failed)
-        if not self._running:
-            for ended in self._held:
-                self._release(ended, keep=False)  # computed on after its end
-            self._held.clear()
+        self._release(sequence, keep=not failed)
 
     def _release(self, sequence: Sequence, *, keep: bool) -> None:
         """Free a slot; before another's KV comes there, what was computed is exported."""
@@ -303,9 +283,8 @@ class Scheduler:
         """Free slots are taken as long as one step can compute what is not begun; a begun prompt may be overtaken."""
         if not self._waiting:
             return
-        whole_batch = self._policy.run_to_completion
         unread = sum([len(row.prompt_ids) - row.computed for row in self._slots.prefilling if not row.begun])
-        while self._slots.free and (whole_batch or unread < self._limits.prefill_chunk_tokens):
+        while self._slots.free and unread < self._limits.prefill_chunk_tokens:
             sequence = self._next or self._policy.take(now_unix_ms, self._load)
             self._next = sequence
             if sequence is None:
@@ -364,8 +343,6 @@ class Scheduler:
     def _budget(self, past: int) -> int:
         """How many prompt tokens may be computed in this step."""
         limits = self._limits
-        if self._policy.run_to_completion:
-            return limits.max_running_tokens
         if not limits.decode_stall_ms or not self._slots.decoding:
             return limits.prefill_chunk_tokens
         low, high = 1, max(limits.prefill_chunk_tokens // _CHUNK_GRAIN, 1)

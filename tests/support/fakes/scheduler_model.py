@@ -39,9 +39,6 @@ class ModelEngine:
         if step.decode:
             check_decode(self.info, step.decode)
             for row, sequence in zip(step.decode, step.decoded, strict=True):
-                if sequence is None:  # it has ended, and is computed on as a part of its batch
-                    self.kv[row.slot] = [*self.kv[row.slot][: row.past], row.token_id]
-                    continue
                 assert row.token_id == sequence.output_ids[-1]
                 self._append(row.slot, row.past, [row.token_id], sequence)
         if step.prefill:
@@ -102,7 +99,6 @@ def make_scheduler(
     chunk: int = 8,
     rows: int = 4,
     *,
-    policy: str = "goodput",
     max_running_tokens: int = 10_000,
     decode_stall_ms: float = 0.0,
     reuse_kv: bool = False,
@@ -117,7 +113,7 @@ def make_scheduler(
         decode_stall_ms=decode_stall_ms,
         reuse_kv=reuse_kv,
     )
-    return build_scheduler(policy, limits=limits, costs=FlatCosts(), lengths=lengths or OutputLengths())
+    return build_scheduler(limits=limits, costs=FlatCosts(), lengths=lengths or OutputLengths())
 
 
 def make_sequence(

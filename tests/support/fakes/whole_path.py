@@ -299,7 +299,7 @@ class Shop:
         commits, publisher = Commits(reader, offsets), ReplyPublisher(producer)
         self.worker = Worker(
             engine=engine,
-            scheduler=build_scheduler("goodput", limits=limits, costs=costs, lengths=OutputLengths()),
+            scheduler=build_scheduler(limits=limits, costs=costs, lengths=OutputLengths()),
             costs=costs,
             publisher=publisher,
             history=redis,

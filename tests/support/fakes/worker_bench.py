@@ -100,7 +100,7 @@ class Bench:
         fakes: dict[str, Any] = {"publisher": before(self.publisher), "history": before(self.history)}
         self.worker = Worker(
             engine=before(self.engine),
-            scheduler=before(build_scheduler("goodput", limits=limits, costs=costs, lengths=OutputLengths())),
+            scheduler=before(build_scheduler(limits=limits, costs=costs, lengths=OutputLengths())),
             costs=before(costs),
             offsets=self.offsets,
             topics=TopicNames(),

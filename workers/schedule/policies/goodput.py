@@ -40,9 +40,6 @@ _BY_KEY: Final = attrgetter("key")
 
 
 class Goodput:
-    honours_deadlines = True
-    run_to_completion = False
-
     def __init__(self, costs: Costs, lengths: Lengths, *, num_slots: int, window: Window | None = None) -> None:
         self._forecast = Forecast(costs, lengths, num_slots=num_slots)
         self._books = Books()

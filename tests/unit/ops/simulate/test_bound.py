@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from ops.simulate.bound import upper_bound
 from ops.simulate.machine import Windows, fill
+from ops.simulate.rivals import IGNORES_DEADLINES, POLICIES, WHOLE_BATCHES, scheduler_of
 from ops.simulate.simulator import Outcome, Simulator
 from ops.simulate.virtual_engine import STOP, VirtualEngine
 from ops.traces.trace import Request
 from tests.support.fakes.simulated import PLAIN, least_work, request, trace_of
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.policies import POLICIES, build_scheduler
 from workers.schedule.scheduler import SchedulerLimits
 
 LEAST = least_work(PLAIN)
@@ -75,8 +75,10 @@ def test_no_policy_answers_more_in_time(requests: list[Request], num_slots: int)
             num_slots=num_slots, prefill_chunk_tokens=8, max_prefill_rows=4, stop_token_ids=frozenset({STOP})
         )
         model = CostModel.from_state(PLAIN.table)
-        scheduler = build_scheduler(policy, limits=limits, costs=model, lengths=OutputLengths())
-        run = Simulator(trace=trace, scheduler=scheduler, engine=VirtualEngine(PLAIN, 0.0, Random(0))).run()
+        scheduler = scheduler_of(policy, limits=limits, costs=model, lengths=OutputLengths())
+        engine = VirtualEngine(PLAIN, 0.0, Random(0), whole_batches=policy in WHOLE_BATCHES)
+        deadlines = policy not in IGNORES_DEADLINES
+        run = Simulator(trace=trace, scheduler=scheduler, engine=engine, deadlines=deadlines).run()
         good = sum(ending.outcome is Outcome.IN_DEADLINE for ending in run.endings)
         assert good <= bound.without_floors, policy
 

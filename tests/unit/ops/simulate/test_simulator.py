@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.simulate.gate import Gate
+from ops.simulate.rivals import IGNORES_DEADLINES, POLICIES, WHOLE_BATCHES, scheduler_of
 from ops.simulate.rows import Subject, row_of
 from ops.simulate.simulator import Outcome, Run, Simulator
 from ops.simulate.virtual_engine import STOP, VirtualEngine
@@ -19,7 +20,6 @@ from shared.settings import Settings
 from tests.support.fakes.simulated import PLAIN, least_work, request, trace_of
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.policies import POLICIES, build_scheduler
 from workers.schedule.scheduler import SchedulerLimits
 
 LIMITS = SchedulerLimits(num_slots=4, prefill_chunk_tokens=64, max_prefill_rows=4, stop_token_ids=frozenset({STOP}))
@@ -29,8 +29,9 @@ def simulator(trace: Trace, policy: str, costs: EngineCosts = CPU, *, noise: flo
     model = CostModel.from_state(costs.table)
     return Simulator(
         trace=trace,
-        scheduler=build_scheduler(policy, limits=LIMITS, costs=model, lengths=OutputLengths()),
-        engine=VirtualEngine(costs, noise, Random("engine")),
+        scheduler=scheduler_of(policy, limits=LIMITS, costs=model, lengths=OutputLengths()),
+        engine=VirtualEngine(costs, noise, Random("engine"), whole_batches=policy in WHOLE_BATCHES),
+        deadlines=policy not in IGNORES_DEADLINES,
         learns=model if noise else None,
         **options,
     )
@@ -140,7 +141,7 @@ def test_too_many_unanswered_at_once_are_refused() -> None:
 def test_what_is_learned_from_noisy_calls_stays_near_the_table() -> None:
     """The scheduler's cost model sees the calls' times, as in a worker."""
     model = CostModel.from_state(CPU.table)
-    scheduler = build_scheduler("goodput", limits=LIMITS, costs=model, lengths=OutputLengths())
+    scheduler = scheduler_of("goodput", limits=LIMITS, costs=model, lengths=OutputLengths())
     engine = VirtualEngine(CPU, 0.1, Random(3))
     Simulator(trace=overload(), scheduler=scheduler, engine=engine, learns=model).run()
     assert model.decode_ms(4, 400) != CPU.decode_ms(4, 400)

@@ -5,7 +5,7 @@ import pytest
 from shared.conversation.session_key import SessionKey
 from tests.support.fakes.scheduler_model import STOP, FlatCosts, complete, make_scheduler, make_sequence, pieces_of
 from workers.schedule.lengths import OutputLengths
-from workers.schedule.policies import POLICIES, build_scheduler
+from workers.schedule.policies import build_scheduler
 from workers.schedule.scheduler import Scheduler, SchedulerLimits, Step
 from workers.schedule.sequence import Finished, Phase, Sequence, Token
 from workers.schedule.slots import Export, Move
@@ -100,7 +100,7 @@ def test_a_chunk_after_much_of_its_prompt_is_smaller() -> None:
     limits = SchedulerLimits(
         num_slots=2, prefill_chunk_tokens=96, max_prefill_rows=4, stop_token_ids=frozenset(), decode_stall_ms=0.645
     )
-    scheduler = build_scheduler("goodput", limits=limits, costs=GrowingCosts(), lengths=OutputLengths())
+    scheduler = build_scheduler(limits=limits, costs=GrowingCosts(), lengths=OutputLengths())
     scheduler.add(make_sequence("s1", output=9), 0)
     advance(scheduler)
     scheduler.add(make_sequence("s2", prompt=96), 0)
@@ -267,10 +267,8 @@ def test_an_ended_sequence_cannot_end_again() -> None:
         scheduler.finish(sequence)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_nothing_is_kept_of_what_has_ended_and_is_due(policy: str) -> None:
-    """A policy that knows no deadlines never looks at them."""
-    scheduler = make_scheduler(policy=policy)
+def test_nothing_is_kept_of_what_has_ended_and_is_due() -> None:
+    scheduler = make_scheduler()
     for number in range(1, 4):
         sequence = make_sequence(f"s{number}", soft=60_000, hard=60_000)
         scheduler.add(sequence, 0)
@@ -365,18 +363,6 @@ def test_nothing_is_used_again_of_an_answer_that_a_fault_ended() -> None:
     scheduler.drop(sequence)
     assert scheduler.next_step(0) is None
     assert not scheduler.standing()
-
-
-def test_what_was_computed_on_after_its_end_is_not_used_again() -> None:
-    scheduler = make_scheduler(policy="static", reuse_kv=True)
-    for number, output in ((1, 2), (2, 3)):
-        sequence = make_sequence(f"s{number}", output=output)
-        sequence.session_id = f"c{number}"
-        scheduler.add(sequence, 0)
-    for _ in range(3):
-        advance(scheduler)
-    assert "c1" not in {session.session_id for session in scheduler.standing()}
-    assert "s1" not in exports_of(scheduler)
 
 
 def test_the_rows_in_slots_are_those_that_are_taken() -> None:

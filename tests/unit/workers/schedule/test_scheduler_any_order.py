@@ -14,7 +14,6 @@ from tests.support.fakes.scheduler_model import (
     make_sequence,
     pieces_of,
 )
-from workers.schedule.policies import POLICIES
 from workers.schedule.scheduler import Step
 from workers.schedule.sequence import Phase, Sequence, Token
 
@@ -25,22 +24,18 @@ class SchedulerMachine(RuleBasedStateMachine):
     """A worker's life: events come while a step is under way or not; the engine is `ModelEngine`."""
 
     @initialize(
-        policy=st.sampled_from(POLICIES),
         num_slots=st.integers(1, 4),
         chunk=st.integers(2, 10),
         rows=st.integers(1, 4),
         tokens=st.integers(1, 100),
         reuse_kv=st.booleans(),
     )
-    def start(self, policy: str, num_slots: int, chunk: int, rows: int, tokens: int, reuse_kv: bool) -> None:  # noqa: PLR0917
+    def start(self, num_slots: int, chunk: int, rows: int, tokens: int, reuse_kv: bool) -> None:
         rows = min(rows, num_slots)
-        self.policy, self.num_slots, self.chunk, self.tokens = policy, num_slots, chunk, tokens
-        self.scheduler = make_scheduler(
-            num_slots, chunk, rows, policy=policy, max_running_tokens=tokens, reuse_kv=reuse_kv
-        )
+        self.num_slots, self.chunk, self.tokens = num_slots, chunk, tokens
+        self.scheduler = make_scheduler(num_slots, chunk, rows, max_running_tokens=tokens, reuse_kv=reuse_kv)
         self.reuse_kv = reuse_kv
         self.said: dict[str, list[int]] = {}
-        self.whole_batch = policy in ("static", "sorted-budget")
         self.engine = ModelEngine(engine_info(num_slots, rows))
         self.now = 0.0
         self.added = 0
@@ -123,11 +118,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         for finished in ended:
             self.end(finished.sequence)
         reasons = {finished.sequence.request_id: (finished.status, finished.reason) for finished in ended}
-        assert {name for name, why in reasons.items() if why == ("incomplete", "deadline")} == (
-            late if self.scheduler.honours_deadlines else set()
-        ), "the late leave, unless the policy knows no deadline; none that is in time is late"
-        if not self.scheduler.honours_deadlines:
-            assert {reason for _, reason in reasons.values()} <= {"client"}
+        assert {name for name, why in reasons.items() if why == ("incomplete", "deadline")} == late, (
+            "the late leave; none that is in time is late"
+        )
         assert not self.cancelled
 
     @precondition(lambda self: self.under_way is None and self.here)
@@ -150,16 +143,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert self.reuse_kv, "a step that only transfers"
             assert step.transfers
             assert not self.scheduler.num_running
-        decoding = {s.request_id for s in step.decoded if s is not None}
+        decoding = {s.request_id for s in step.decoded}
         assert decoding == {n for n, s in self.here.items() if s.phase is Phase.DECODE}, "none is left out of a step"
         assert not set(step.decoded) & set(step.prefilled)
         assert bool(step.prefill) == any(s.phase is Phase.PREFILL for s in self.here.values())
-        if not self.whole_batch:
-            assert None not in step.decoded, "a row is free when its sequence ends"
-            assert sum(len(chunk.token_ids) for chunk in step.prefill) <= self.chunk
-        if self.scheduler.honours_deadlines:
-            here = [s for s in [*step.decoded, *step.prefilled] if s is not None]
-            assert not any(s.deadline.expired(self.now, started=bool(s.output_ids)) for s in here)
+        assert sum(len(chunk.token_ids) for chunk in step.prefill) <= self.chunk
+        here = [*step.decoded, *step.prefilled]
+        assert not any(s.deadline.expired(self.now, started=bool(s.output_ids)) for s in here)
         self.engine.run(step)
 
     def assert_limits_are_kept(self) -> None:
@@ -182,7 +172,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         prefilled = [None if chunk.sampling is None else sample() for chunk in step.prefill]
         decoded = [sample() for _ in step.decode]
         pairs = [*zip(step.decoded, decoded, strict=True), *zip(step.prefilled, prefilled, strict=True)]
-        sampled = {s.request_id: token for s, token in pairs if s is not None and token is not None}
+        sampled = {s.request_id: token for s, token in pairs if token is not None}
         before = {name: list(sequence.output_ids) for name, sequence in self.here.items()}
         for event in self.scheduler.complete(step, prefilled, decoded, self.now):
             name = event.sequence.request_id

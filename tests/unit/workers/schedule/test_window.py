@@ -144,7 +144,7 @@ def test_it_closes_at_once_when_somebodys_slack_is_short() -> None:
 def _run(requests: list[Request], costs: EngineCosts = PLAIN, *, held: bool = True) -> Run:
     model = CostModel.from_state(costs.table)
     window = make_window("adaptive" if held else "off", LIMITS)
-    scheduler = build_scheduler("goodput", limits=LIMITS, costs=model, lengths=OutputLengths(), window=window)
+    scheduler = build_scheduler(limits=LIMITS, costs=model, lengths=OutputLengths(), window=window)
     return Simulator(trace=trace_of(*requests), scheduler=scheduler, engine=VirtualEngine(costs, 0.0, Random(0))).run()
 
 
