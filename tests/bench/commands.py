@@ -129,27 +129,6 @@ def kv(
     run(lambda: bench_kv(settings, bench, options, Console(stderr=True)))
 
 
-@bench_app.command("overload")
-def overload(
-    seconds: Annotated[float, typer.Option(help="of each load: half of capacity, 1.5, 3 and 10 times it, half")] = 15.0,
-    seed: Annotated[int, typer.Option(help="of the arrivals")] = 1,
-    engine: Annotated[
-        Literal["fake", "onnx"], typer.Option(help="fake: latencies as the CPU engine's, without its work")
-    ] = "fake",
-    broker: Annotated[Literal["embedded", "kafka"], typer.Option(help="in memory, or Apache Kafka")] = "embedded",
-    json_path: JsonPath = None,
-) -> None:
-    """What clients get at up to ten times the capacity: answers, fallbacks, their lateness, and the recovery."""
-    from tests.bench.overload.program import OverloadOptions, bench_overload
-
-    options = OverloadOptions(seconds=seconds, seed=seed, engine=engine, broker=broker, json_path=json_path)
-    options.check()
-    settings = bench_settings()
-    if engine == "onnx":
-        ensure_model_of(settings)
-    run(lambda: bench_overload(settings, options, Console(stderr=True)))
-
-
 @bench_app.command("engines")
 def engines(
     names: Annotated[

@@ -17,14 +17,12 @@ from tests.chaos.table import Report
 from tests.reliability.finders import Rows, finders
 from tests.reliability.promises import By, Promise
 from tests.reliability.rows import (
-    OverloadResult,
     Row,
     not_run,
     of_alerts,
     of_ledger,
     of_menu,
     of_network,
-    of_overload,
     of_roll,
     unsaid,
     with_status,
@@ -72,10 +70,6 @@ PROGRAMS: Final = {
     By.ALERTS: Program(
         (*_CLI, "chaos", "alerts", "--seed", "1"),
         lambda promise, data: of_alerts(promise, msgspec.json.decode(data, type=DrillReport)),
-    ),
-    By.OVERLOAD: Program(
-        (*_CLI, "bench", "overload", "--broker", "kafka"),
-        lambda promise, data: of_overload(promise, msgspec.json.decode(data, type=OverloadResult)),
     ),
 }
 

@@ -16,7 +16,6 @@ class By(Enum):
     ROLL = "replyline chaos run --faults roll"
     MENU = "replyline chaos run --faults burst, partition, …"
     ALERTS = "replyline chaos alerts"
-    OVERLOAD = "replyline bench overload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,6 @@ PROMISES: Final = (
         "10",
         "overload 1× to 10× capacity, open loop",
         "goodput at 10× ≥ 80 % of peak; refusal < 50 ms; work begun late ≤ 1 %; recovery ≤ 10 s",
-        By.OVERLOAD,
     ),
     Promise("11", "one tenant at 50×", "others: 0 refusals, p99 ≤ 1.5×"),
     Promise("12", "slow readers", "100 of 1,000: growth ≤ 64 MiB; closed 4008 ≤ 10 s; others' p99 ≤ +10 %"),

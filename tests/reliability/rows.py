@@ -7,7 +7,6 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.bench.overload.outcome import MOST, Overload
 from tests.chaos.drill_table import DrillReport
 from tests.chaos.faults.menu import MENU
 from tests.chaos.faults.schedule import PARTITIONS, SLOW, Kind
@@ -31,10 +30,6 @@ _CELLS: Final = 18
 _CELL_REQUESTS: Final = 500
 _ROUNDS: Final = 20
 _PROCESSES: Final = 4
-_KEPT: Final = 0.8
-_AT_ONCE_MS: Final = 50.0
-_RECOVERY_S: Final = 10.0
-_BEGUN_LATE: Final = 0.01
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -48,12 +43,6 @@ class Row(Struct, frozen=True, kw_only=True):
     holds: bool
     fraction: float
     found: str = ""
-
-
-class OverloadResult(Struct, frozen=True):
-    """What is read of `replyline bench overload --json`."""
-
-    overload: Overload
 
 
 def gather(found: Iterable[Row], wanted: Sequence[Promise], left: Collection[str] = ()) -> list[Row]:
@@ -199,27 +188,6 @@ def of_alerts(promise: Promise, report: DrillReport) -> Row:
         + (f"; not: {', '.join(silent)}" if silent else ""),
         holds=report.holds and not silent and bool(in_time),
         fraction=len(report.faults) / len(wanted),
-    )
-
-
-def of_overload(promise: Promise, result: OverloadResult) -> Row:
-    overload = result.overload
-    most = next(phase for phase in overload.phases if phase.phase == MOST)
-    peak = max(phase.in_time_per_s for phase in overload.phases)
-    kept = most.in_time_per_s / peak if peak else 0.0
-    at_once, recovery = most.at_once_ms.p99, overload.recovery_s
-    return _row(
-        promise,
-        f"goodput at {MOST} {kept:.0%} of peak; refusal p99 {_ms(at_once)}; recovery "
-        f"{'not within the run' if recovery is None else f'{recovery:.0f} s'}; begun late {overload.begun_late} of "
-        f"{overload.begun:,}",
-        holds=kept >= _KEPT
-        and at_once is not None
-        and at_once < _AT_ONCE_MS
-        and recovery is not None
-        and recovery <= _RECOVERY_S
-        and 0 < overload.begun * _BEGUN_LATE >= overload.begun_late,
-        fraction=1.0,
     )
 
 

@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.measure.environment import Environment
-from ops.measure.quantiles import Quantiles
-from tests.bench.overload.outcome import BEFORE, MOST, Lateness, Overload, PhaseRow
 from tests.chaos.drill_table import DrillReport, DrillRow
 from tests.chaos.faults.cells import ALL
 from tests.chaos.faults.menu import MENU
@@ -23,14 +21,12 @@ from tests.reliability.finders import Rows
 from tests.reliability.programs import PROGRAMS
 from tests.reliability.promises import PROMISES, By, choose
 from tests.reliability.rows import (
-    OverloadResult,
     Row,
     gather,
     of_alerts,
     of_ledger,
     of_menu,
     of_network,
-    of_overload,
     of_roll,
     unsaid,
     with_status,
@@ -310,68 +306,3 @@ def test_a_program_that_fails_shows_nothing_whatever_it_wrote() -> None:
     failed = with_status(row("13"), 1, "a table\nworker-0 ended with status 1\n\n")
     assert (failed.holds, failed.figure) == (False, "0; ended with status 1: worker-0 ended with status 1")
     assert not with_status(row("13"), -9, "").holds
-
-
-def overload(
-    *,
-    at_most_s: float = 9.0,
-    refusal_ms: float | None = 20.0,
-    recovery_s: float | None = 2.0,
-    begun: int = 1_000,
-    begun_late: int = 10,
-) -> Overload:
-    def phase(name: str, in_time_per_s: float) -> PhaseRow:
-        return PhaseRow(
-            phase=name,
-            load=1.0,
-            rate=1.0,
-            seconds=1.0,
-            requests=1,
-            endings={},
-            errors={},
-            repeated=0,
-            in_time_per_s=in_time_per_s,
-            ttft_ms=Quantiles(),
-            at_once_ms=Quantiles(p99=refusal_ms),
-            given_up_ms=Quantiles(),
-            after_soft_ms=Quantiles(),
-            late_ms=Lateness(),
-            send_lag_ms=Quantiles(),
-            by_reason={},
-            cpu={},
-        )
-
-    return Overload(
-        capacity_per_s=10.0,
-        connections=1,
-        first_token_ms=1,
-        deadline_ms=1,
-        phases=[phase(BEFORE, 5.0), phase("3×", 10.0), phase(MOST, at_most_s)],
-        recovery_s=recovery_s,
-        kept_share=1.0,
-        late_ms=Lateness(),
-        missing=0,
-        repeated=0,
-        begun=begun,
-        begun_late=begun_late,
-    )
-
-
-@pytest.mark.parametrize(
-    ("result", "holds"),
-    [
-        (overload(), True),
-        (overload(at_most_s=7.9), False),
-        (overload(refusal_ms=50.0), False),
-        (overload(refusal_ms=None), False),
-        (overload(recovery_s=11.0), False),
-        (overload(recovery_s=None), False),
-        (overload(begun_late=11), False),
-        (overload(begun=0, begun_late=0), False),
-    ],
-)
-def test_overload_holds_by_each_of_its_figures(result: Overload, holds: bool) -> None:
-    found = of_overload(PROMISE["10"], OverloadResult(result))
-    assert found.holds is holds
-    assert found.fraction == 1.0
-    assert f"begun late {result.begun_late} of" in found.figure
