@@ -16,7 +16,7 @@ BIN := .venv/bin
 CODE := gateway ops shared workers tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: pictures help setup demo doctor test test-torch check fmt bench bench-engines planted-bugs mutants chaos reliability up lock clean
+.PHONY: help setup demo doctor quick test test-torch check pictures fmt bench bench-engines planted-bugs mutants chaos reliability up lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -49,6 +49,9 @@ check: ## formatting, lint, types, import rules
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+quick: check ## check and the unit tests: no Kafka, Redis or browser
+	@$(BIN)/pytest -q tests/unit $(PYTEST_ARGS)
 
 fmt: ## format, and fix what can be fixed
 	@ops/setup/venv test
