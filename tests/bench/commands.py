@@ -138,28 +138,28 @@ def engines(
     prompt_tokens: Annotated[int, typer.Option(help="of each prompt")] = 64,
     new_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
     llama_bench: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="llama.cpp's llama-batched-bench, with --gguf")
+        Path | None, typer.Option(exists=True, help="llama.cpp's llama-batched-bench, with --gguf")
     ] = None,
-    gguf: Annotated[Path | None, typer.Option(metavar="PATH", help="the same model for llama.cpp")] = None,
+    gguf: Annotated[Path | None, typer.Option(exists=True, help="the same model for llama.cpp")] = None,
     source: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="the same model for transformers [default: the demo's]")
+        Path | None, typer.Option(exists=True, help="the same model for transformers [default: the demo's]")
     ] = None,
     rounds: Rounds = 3,
     json_path: JsonPath = None,
 ) -> None:
     """Every engine that this machine can run, and its peers: tok/s by batch, Python's share, memory."""
     from tests.bench.engines.choice import Peers
-    from tests.bench.engines.program import EnginesOptions, bench_engines, parse_batches
+    from tests.bench.engines.program import EnginesOptions, bench_engines, parse_batches, parse_engines
     from tests.bench.engines.timing import Sizes
 
-    check_range({"--rounds": rounds}, least=1)
+    check_range({"--rounds": rounds, "--prompt-tokens": prompt_tokens}, least=1)
+    check_range({"--new-tokens": new_tokens}, least=2)
     options = EnginesOptions(
-        engines=tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip())),
+        engines=parse_engines(names),
         batches=parse_batches(batches),
         sizes=Sizes(prompt_tokens=prompt_tokens, new_tokens=new_tokens),
         peers=Peers(llama_bench=llama_bench, gguf=gguf, source=source),
     )
-    options.check()
     settings = bench_settings()
     ensure_model_of(settings)
     bench = Bench(rounds=rounds, json_path=json_path, engine=f"engines of {settings.model.dir.name}", broker="unknown")

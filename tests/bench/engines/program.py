@@ -27,7 +27,6 @@ from tests.bench.process import run_to_end
 
 PEERS: Final = ("transformers", "llama.cpp")
 _MOST_BATCH: Final = 512
-_MOST_TOKENS: Final = 4_096
 _SLOT_MULTIPLE: Final = 64
 _LLAMA_BATCHES: Final = (1, 4, 8, 16)
 _LARGEST_BATCH: Final = 64
@@ -40,35 +39,24 @@ class EnginesOptions:
     sizes: Sizes
     peers: Peers
 
-    def check(self) -> None:
-        """Raises `SettingsError`, one line a fault."""
-        faults = [f"--engines {name}: none of {', '.join(ENGINES)}" for name in self.engines if name not in ENGINES]
-        if not self.engines:
-            faults.append(f"--engines: name some of {', '.join(ENGINES)}")
-        for name, value, least, most in (
-            *(("--batches", batch, 1, _MOST_BATCH) for batch in self.batches),
-            ("--prompt-tokens", self.sizes.prompt_tokens, 1, _MOST_TOKENS),
-            ("--new-tokens", self.sizes.new_tokens, 2, _MOST_TOKENS),
-        ):
-            if not least <= value <= most:
-                faults.append(f"{name} {value}: must be {least} to {most}")
-        for name, path in (
-            ("--llama-bench", self.peers.llama_bench),
-            ("--gguf", self.peers.gguf),
-            ("--source", self.peers.source),
-        ):
-            if path is not None and not path.exists():
-                faults.append(f"{name} {path}: no such file")
-        if faults:
-            raise SettingsError("\n".join(faults))
+
+def parse_engines(text: str) -> tuple[str, ...]:
+    """`onnx,llama.cpp`. Raises `SettingsError`."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names or set(names) - set(ENGINES):
+        raise SettingsError(f"--engines {text}: name some of {', '.join(ENGINES)}")
+    return names
 
 
 def parse_batches(text: str) -> tuple[int, ...]:
     """Ascending, each once: a process's peak memory is told batch by batch. Raises `SettingsError`."""
     try:
-        return tuple(sorted({int(part) for part in text.split(",")}))
+        batches = tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:
-        raise SettingsError(f"--batches {text}: write numbers with commas between them: 1,4,8") from None
+        batches = ()
+    if not batches or not 1 <= batches[0] <= batches[-1] <= _MOST_BATCH:
+        raise SettingsError(f"--batches {text}: write numbers from 1 to {_MOST_BATCH}, comma-separated: 1,4,8")
+    return batches
 
 
 async def bench_engines(settings: Settings, bench: Bench, options: EnginesOptions, console: Console) -> None:

@@ -15,7 +15,7 @@ from tests.bench.engines.checkpoint import hugging_face_folder, write_folder
 from tests.bench.engines.choice import Peers, plan, prepared, takes
 from tests.bench.engines.llama import arguments, measured, parse
 from tests.bench.engines.measure import RuntimeClock
-from tests.bench.engines.program import EnginesOptions, bases_of, parse_batches, targets_of
+from tests.bench.engines.program import bases_of, parse_batches, parse_engines, targets_of
 from tests.bench.engines.timing import Sizes, Timing
 from workers.graph.sources.opening import open_source
 from workers.graph.sources.safetensors import SafetensorsSource
@@ -146,24 +146,13 @@ def test_the_time_in_the_runtime_counts_nested_calls_once() -> None:
 def test_batches_ascend_and_come_once() -> None:
     """Peak memory is told from small to large."""
     assert parse_batches("16, 1,4,1") == (1, 4, 16)
-    with pytest.raises(SettingsError, match="--batches many"):
-        parse_batches("many")
+    for wrong in ("many", "", "0,8", "1,9999"):
+        with pytest.raises(SettingsError, match=f"--batches {wrong}: write numbers"):
+            parse_batches(wrong)
 
 
-def test_wrong_options_are_told_together(tmp_path: Path) -> None:
-    """One line a fault, before anything starts."""
-    options = EnginesOptions(
-        engines=("onnx", "abacus"),
-        batches=(0, 8),
-        sizes=Sizes(prompt_tokens=64, new_tokens=1),
-        peers=Peers(llama_bench=tmp_path / "missing", gguf=None, source=None),
-    )
-    with pytest.raises(SettingsError) as told:
-        options.check()
-    faults = str(told.value).splitlines()
-    assert [fault.split(":")[0].removesuffix(f" {tmp_path / 'missing'}") for fault in faults] == [
-        "--engines abacus",
-        "--batches 0",
-        "--new-tokens 1",
-        "--llama-bench",
-    ]
+def test_engines_are_named_once_and_none_is_made_up() -> None:
+    assert parse_engines("onnx, llama.cpp,onnx") == ("onnx", "llama.cpp")
+    for wrong in ("abacus", "onnx,abacus", ","):
+        with pytest.raises(SettingsError, match=f"--engines {wrong}: name some of onnx"):
+            parse_engines(wrong)
