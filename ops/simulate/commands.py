@@ -1,7 +1,5 @@
 """The options of `replyline simulate`."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -50,8 +48,8 @@ def simulate(
     ] = None,
     noise: Annotated[float, typer.Option(help="standard deviation of each call's time, as a share of it")] = 0.0,
     admission: Annotated[bool, typer.Option(help="put the gateway's admission before our policy")] = True,
-    report_path: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="write a page with plots: one file, works offline")
+    plot_path: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="write what became of the requests: an SVG of bars")
     ] = None,
     json_path: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="write the rows, with stable keys")
@@ -71,7 +69,7 @@ def simulate(
     for load in loads or []:
         _within({"--load": load}, least=0.01, most=_MOST_LOAD)
     check_writable(json_path)
-    _check_writable("--report", report_path)
+    _check_writable("--plot", plot_path)
     experiment = Experiment(
         traces=_traces(traces),
         loads=_loads(traces, loads),
@@ -91,12 +89,11 @@ def simulate(
         rows = experiment.run(progress, lambda note: console.print(note, soft_wrap=True, highlight=False))
     typer.echo(table(rows))
     write_json(json_path, rows)
-    if report_path is not None:
-        from ops.simulate.page import page
+    if plot_path is not None:
+        from ops.simulate.plot import plot
 
-        command = shlex.join(["replyline", *sys.argv[1:]])
-        report_path.write_text(page(rows, experiment, command), encoding="utf-8")
-        console.print(f"report: {report_path}")
+        plot_path.write_text(plot(rows), encoding="utf-8")
+        console.print(f"plot: {plot_path}")
 
 
 def _traces(given: list[str] | None) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from ops.simulate.simulator import Ending, Outcome, Run
 from ops.traces.least_work import LeastWork
 from ops.traces.trace import Trace
 
-_CURVE_POINTS = 64
 _SECOND_MS = 1_000.0
 _NORMAL = 0.9
 
@@ -29,7 +28,7 @@ class ClassRow(Struct, frozen=True, kw_only=True):
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """TTFT is of every answer that the model began, late ones too; `ttft_curve` its quantiles in even steps.
+    """TTFT is of every answer that the model began, late ones too.
 
     `wasted_steps` is the share of rows in steps that were spent on answers not in time; `busy` the engine's share of
     the time. `released_late_ms`: how long after its due time the worker let go of the latest (policies that honour
@@ -61,7 +60,6 @@ class Row(Struct, frozen=True, kw_only=True):
     steps: int | None = None
     mean_batch_rows: float | None = None
     rows_histogram: dict[int, int] = {}
-    ttft_curve: list[float] = []
     released_late_ms: float | None = None
     fallback_p50_ms: float | None = None
     fallback_p99_ms: float | None = None
@@ -116,7 +114,6 @@ def row_of(subject: Subject, run: Run, *, honours_deadlines: bool, real_s: float
         steps=run.num_steps,
         mean_batch_rows=_mean_rows(run.rows_histogram),
         rows_histogram=run.rows_histogram,
-        ttft_curve=_curve(ttfts),
         released_late_ms=_released_late_ms(run.endings) if honours_deadlines else None,
         fallback_p50_ms=_percentile(fallbacks, 0.50),
         fallback_p99_ms=_percentile(fallbacks, 0.99),
@@ -220,12 +217,6 @@ def _output_per_s(endings: Iterable[Ending], span_ms: float) -> float:
     """Tokens of answers in time."""
     tokens = sum(ending.request.output_tokens for ending in endings if ending.outcome is Outcome.IN_DEADLINE)
     return _per_s(tokens, span_ms)
-
-
-def _curve(ordered: Sequence[float]) -> list[float]:
-    if not ordered:
-        return []
-    return [round(percentile(ordered, (point + 0.5) / _CURVE_POINTS), 2) for point in range(_CURVE_POINTS)]
 
 
 def _percentile(ordered: Sequence[float], share: float) -> float | None:

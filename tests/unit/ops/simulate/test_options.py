@@ -30,7 +30,7 @@ def simulate(*arguments: str) -> "subprocess.CompletedProcess[str]":
         (["--noise", "7"], "--noise 7"),
         (["--costs", "/nowhere/costs.json"], "--costs /nowhere"),
         (["--json", "/nowhere/at/all.json"], "--json"),
-        (["--report", "/nowhere/at/all.html"], "--report"),
+        (["--plot", "/nowhere/at/all.svg"], "--plot"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_status_two(arguments: list[str], named: str) -> None:
@@ -41,12 +41,12 @@ def test_a_wrong_option_is_one_line_and_status_two(arguments: list[str], named: 
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_it_prints_the_table_and_writes_rows_and_report(tmp_path: Path) -> None:
+def test_it_prints_the_table_and_writes_rows_and_plot(tmp_path: Path) -> None:
     """One run of two policies and the bound; the JSON is the rows."""
-    rows_path, report_path = tmp_path / "rows.json", tmp_path / "report.html"
+    rows_path, plot_path = tmp_path / "rows.json", tmp_path / "plot.svg"
     policies = ("--policy", "goodput", "--policy", "edf", "--policy", "bound")
-    done = simulate(*policies, "--seconds", "5", "--json", str(rows_path), "--report", str(report_path))
+    done = simulate(*policies, "--seconds", "5", "--json", str(rows_path), "--plot", str(plot_path))
     assert done.returncode == 0, done.stderr
     assert [line.split("|")[3].strip() for line in done.stdout.splitlines()[2:]] == ["bound", "goodput", "edf"]
     assert [row["policy"] for row in json.loads(rows_path.read_text())] == ["bound", "goodput", "edf"]
-    assert report_path.read_text().startswith("<!doctype html>")
+    assert plot_path.read_text().startswith("<svg")

@@ -1,14 +1,13 @@
-"""Rows and report: the keys that scripts read, and a page that needs nothing else."""
+"""Rows and plot: the keys that scripts read, and a file that needs nothing else."""
 
 import re
-from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
 
-from ops.measure.svg import linear, logarithmic
 from ops.simulate.experiment import ALL_POLICIES, Experiment
-from ops.simulate.page import page
+from ops.simulate.plot import plot
 from ops.simulate.rows import Row
 from ops.simulate.summary import ratio_to_ours, table
 from ops.traces.costs import CPU
@@ -18,7 +17,6 @@ PROMISED = (
     "trace", "load", "policy", "seed", "requests", "model_in_deadline", "model_late", "fallback", "refused",
     "ttft_p50_ms", "ttft_p99_ms",
 )  # fmt: skip
-VOID = {"meta", "br"}
 
 
 @pytest.fixture(scope="module")
@@ -80,54 +78,16 @@ def test_the_table_is_markdown_with_a_line_a_row(rows: list[Row]) -> None:
     assert len({line.count("|") for line in lines}) == 1
 
 
-def test_the_report_needs_nothing_else(experiment: Experiment, rows: list[Row]) -> None:
-    """No script, no link, no font or image from elsewhere; and every tag that is opened is closed."""
-    text = page(rows, experiment, "replyline simulate --trace '<x>'")
-    assert not re.search(r"https?:|//|<script|<link|@import|url\(", text.replace("<!doctype html>", ""))
-    reader = _Nesting()
-    reader.feed(text)
-    assert reader.open == []
-    assert text.count("<svg") >= 4 * 10  # outcomes; and the plots
-
-
-def test_the_report_shows_each_kind_of_plot_and_how_it_was_made(experiment: Experiment, rows: list[Row]) -> None:
-    """Goodput against load, TTFT, batch sizes; the command as it was typed, escaped."""
-    text = page(rows, experiment, "replyline simulate --trace '<x>'")
-    for said in (
-        "Goodput against load, trace burst",
-        "Time to the first token",
-        "Rows a decode",
-    ):
-        assert said in text
-    assert "--trace &#x27;&lt;x&gt;&#x27;" in text
-    assert CPU.source in text
-
-
-@pytest.mark.parametrize("most", [0.003, 0.7, 1.0, 16.0, 1_234.0])
-def test_a_linear_axis_covers_its_values_with_few_marks(most: float) -> None:
-    """From zero to at least the greatest."""
-    axis = linear("", [most])
-    assert axis.low == 0.0
-    assert axis.high >= most * 0.999
-    assert 2 <= len(axis.ticks) <= 7
-
-
-@pytest.mark.parametrize("values", [[5.0], [0.5, 10.0], [1.0, 2_000_000.0]])
-def test_a_logarithmic_axis_has_marks_whatever_its_values(values: list[float]) -> None:
-    """Also for a single one."""
-    axis = logarithmic("", values)
-    assert axis.ticks
-    assert all(0 <= axis.share(value) <= 1 for value in values)
-
-
-class _Nesting(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+def test_the_plot_is_one_file_with_a_bar_a_row(rows: list[Row]) -> None:
+    """Well-formed, without script or link; each bar's parts are its outcomes, and fill it."""
+    text = plot(rows)
+    root = ET.fromstring(text)
+    assert not re.search(r"https?:|<script|<link|@import|url\(", text.replace('xmlns="http://www.w3.org/2000/svg"', ""))
+    told = [title.text for title in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert told[:4] == [
+        f"in deadline: {rows[0].model_in_deadline:,}",
+        f"late: {rows[0].model_late:,}",
+        f"fallback: {rows[0].fallback:,}",
+        f"refused: {rows[0].refused:,}",
+    ]
+    assert len(told) == 4 * len(rows)
