@@ -145,8 +145,8 @@ class Bench:
     broker: BrokerKind
     targets: tuple[Target, ...] = ()
 
-    def check(self) -> None:
-        """Raises `SettingsError`."""
+    def __post_init__(self) -> None:
+        """Raises `SettingsError` before an hour's measurement is lost for want of a directory."""
         check_writable(self.json_path)
 
     async def run(self, cells: Sequence[Cell], console: Console, **head: object) -> list[Measured]:

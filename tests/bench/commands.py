@@ -30,7 +30,6 @@ def path(
     check_range({"--seconds": seconds, "--rounds": rounds})
     check_range({"--warmup": warmup}, least=0)
     bench = Bench(rounds=rounds, json_path=json_path, engine="fake, no latency", broker="kafka", targets=TARGETS)
-    bench.check()
     settings, asking = bench_settings(), Asking(seconds=seconds, warmup_s=warmup, arrivals=arrivals)
     run(lambda: bench_path(settings, bench, parsed, asking, Console(stderr=True)))
 
@@ -52,7 +51,6 @@ def stream(
     ensure_model_of(settings)
     engine = f"onnx {settings.model.dir.name}"
     bench = Bench(rounds=rounds, json_path=json_path, engine=engine, broker="embedded", targets=TARGETS)
-    bench.check()
     options = StreamOptions(clients=clients, requests=requests, max_output_tokens=max_output_tokens)
     run(lambda: bench_stream(settings, bench, options, Console(stderr=True)))
 
@@ -75,7 +73,6 @@ def gateway(
         raise SettingsError(f"--start {start}: is above --limit {limit}")
     engine = "synthetic replier"
     bench = Bench(rounds=rounds, json_path=json_path, engine=engine, broker="kafka", targets=TARGETS)
-    bench.check()
     settings, options = bench_settings(), GatewayOptions(start=start, limit=limit, seconds=seconds, held=held)
     run(lambda: bench_gateway(settings, bench, options, Console(stderr=True)))
 
@@ -91,7 +88,6 @@ def produce(
 
     check_range({"--records": records, "--rounds": rounds}, least=1)
     bench = Bench(rounds=rounds, json_path=json_path, engine="none", broker="kafka")
-    bench.check()
     settings = bench_settings()
     run(lambda: bench_produce(settings, bench, records, Console(stderr=True)))
 
@@ -125,7 +121,6 @@ def kv(
     ensure_model_of(settings)
     engine = f"{settings.worker.engine} {settings.model.dir.name}"
     bench = Bench(rounds=rounds, json_path=json_path, engine=engine, broker="embedded", targets=TARGETS)
-    bench.check()
     run(lambda: bench_kv(settings, bench, options, Console(stderr=True)))
 
 
@@ -163,5 +158,4 @@ def engines(
     settings = bench_settings()
     ensure_model_of(settings)
     bench = Bench(rounds=rounds, json_path=json_path, engine=f"engines of {settings.model.dir.name}", broker="unknown")
-    bench.check()
     run(lambda: bench_engines(settings, bench, options, Console(stderr=True)))

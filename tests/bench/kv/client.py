@@ -31,8 +31,6 @@ DEADLINE_MS: Final = 600_000
 class Answered:
     """One turn, as its client saw it; `prefill_ms` as the worker did. `error` is the code of a refusal."""
 
-    turn: int
-    question: str
     ttft_ms: float | None = None
     prefill_ms: float | None = None
     prompt_tokens: int = 0
@@ -70,9 +68,9 @@ class Talk:
 
     async def ask(self, turn: int, max_output_tokens: int) -> Answered:
         """Ask the conversation's turn (from 1), greedily. Raises `ConnectFailed`."""
-        answer = Answered(turn=turn, question=self.conversation.turns[turn - 1])
+        answer, question = Answered(), self.conversation.turns[turn - 1]
         request = ResponseCreate(
-            event_id=new_event_id(), input=answer.question, max_output_tokens=max_output_tokens, temperature=0.0
+            event_id=new_event_id(), input=question, max_output_tokens=max_output_tokens, temperature=0.0
         )
         asked_s = time.monotonic()
         async for event in self._client.ask(request):

@@ -48,9 +48,9 @@ class Peer:
         self._host, self._port = host, port
         self._path = f"{parts.path.rstrip('/').removesuffix('/v1')}/v1/chat/completions"
 
-    def ask(self, turn: int, messages: Sequence[Message], max_output_tokens: int) -> Answered:
+    def ask(self, messages: Sequence[Message], max_output_tokens: int) -> Answered:
         """Ask and wait for the whole answer; blocks. Raises `ServiceError`."""
-        answer = Answered(turn=turn, question=messages[-1]["content"])
+        answer = Answered()
         body = {
             "messages": messages,
             "max_tokens": max_output_tokens,
@@ -115,9 +115,9 @@ async def converse_with_peer(
 
     async def converse(conversation: Conversation, told: Callable[[Answered], None]) -> None:
         messages = [_said("system", system_text(conversation.turns[0]))]
-        for turn, question in enumerate(conversation.turns, 1):
+        for question in conversation.turns:
             messages.append(_said("user", question))
-            answer = await asyncio.to_thread(peer.ask, turn, messages, max_output_tokens)
+            answer = await asyncio.to_thread(peer.ask, messages, max_output_tokens)
             messages.append(_said("assistant", answer.text))
             told(answer)
 

@@ -10,12 +10,12 @@ from tests.bench.kv.client import Answered, Conversed
 from tests.bench.kv.program import KvOptions, figures_of, parts
 
 
-def answer(turn: int = 1, **given: object) -> Answered:
+def answer(**given: object) -> Answered:
     told = {
-        "question": "?", "ttft_ms": 100.0, "prefill_ms": 60.0, "prompt_tokens": 300, "cached_tokens": 200,
+        "ttft_ms": 100.0, "prefill_ms": 60.0, "prompt_tokens": 300, "cached_tokens": 200,
         "output_tokens": 20, "source": "model", "status": "completed", "reason": "stop",
     }  # fmt: skip
-    return Answered(turn=turn, **(told | given))  # type: ignore[arg-type]
+    return Answered(**(told | given))  # type: ignore[arg-type]
 
 
 def test_only_whole_answers_of_the_model_count_as_answered() -> None:
@@ -40,7 +40,7 @@ def test_only_whole_answers_of_the_model_count_as_answered() -> None:
 
 
 def test_turn_five_is_told_by_its_medians() -> None:
-    figures = figures_of([answer(5), answer(5, ttft_ms=None, cached_tokens=100), answer(5, ttft_ms=140.0)])
+    figures = figures_of([answer(), answer(ttft_ms=None, cached_tokens=100), answer(ttft_ms=140.0)])
     assert (figures["ttft_ms"], figures["prefill_ms"], figures["computed_tokens"]) == (120.0, 60.0, 100.0)
     assert figures["failed"] == 0
 

@@ -94,14 +94,14 @@ async def test_the_peer_is_asked_every_turn_with_all_that_was_said_before() -> N
 async def test_a_peer_that_refuses_is_told_with_what_it_says() -> None:
     """Its status and the beginning of its answer."""
     with fake_peer(status=503) as (url, _), pytest.raises(ServiceError, match=r"answers 503: no slot"):
-        Peer(url).ask(1, [{"role": "user", "content": "?"}], 48)
+        Peer(url).ask([{"role": "user", "content": "?"}], 48)
 
 
 def test_a_peer_that_is_not_there_is_told_by_its_address() -> None:
     """And what to look for."""
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(ServiceError, match=rf"--peer {url}: .*is a llama-server there"):
-        Peer(url).ask(1, [{"role": "user", "content": "?"}], 48)
+        Peer(url).ask([{"role": "user", "content": "?"}], 48)
 
 
 def test_the_peer_is_grounded_as_a_worker_is() -> None:
