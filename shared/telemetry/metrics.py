@@ -7,9 +7,8 @@ follow vLLM's and OpenTelemetry's GenAI metrics. CPU, memory and open files of t
 
 from typing import Final, Literal, get_args
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
 
-from shared.telemetry.metric_kinds import Counter, Gauge, Histogram
 from shared.wire.messages import HandoffReason
 
 _LATENCY_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30, 60)
