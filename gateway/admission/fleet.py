@@ -12,9 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.admission.soonest import Soonest
 from shared.wire.messages import Bucket, WorkerReport
-from shared.wire.topics import BUCKETS
 
 # A request takes about so long until a worker counts it, and a report until it is read: what was sent just before a
 # report came is not in it yet.
@@ -53,17 +51,13 @@ class KnownWorker:
         """From now to the first token of a request sent now; None where the worker does not say."""
         if bucket not in self.report.first_token_ms:
             return None
-        floor_ms, end_unix_ms = self.falls(bucket)
-        return max(floor_ms, end_unix_ms - max(now_unix_ms, self.received_unix_ms))
-
-    def falls(self, bucket: Bucket) -> tuple[float, float]:
-        """Below what it does not fall, and when it would reach zero."""
         report = self.report
         first_token_ms = report.first_token_ms[bucket]
         queue_ms = min(report.backlog_ms, first_token_ms)
         free_slots = max(0, report.slots - report.running - report.waiting)
         ahead_ms = self._work_ms * (1 - free_slots / self._num_sent) if self._num_sent > free_slots else 0.0
-        return first_token_ms - queue_ms, self.received_unix_ms + first_token_ms + ahead_ms
+        since_ms = max(0.0, now_unix_ms - self.received_unix_ms)
+        return max(first_token_ms - queue_ms, first_token_ms + ahead_ms - since_ms)
 
     def may_try(self, bucket: Bucket, now_unix_ms: float, *, interval_ms: float) -> bool:
         """Whether one may go to it against its prediction: now and then, else a wrong one would never be found out."""
@@ -85,16 +79,14 @@ class KnownWorker:
 
 
 class Fleet:
-    """Owned by the gateway's event loop. A request and a report each take the same time however many workers there
-    are."""
+    """Owned by the gateway's event loop. A request takes the same time however many workers there are, while somebody
+    reads its partition; else all of them are looked at."""
 
     def __init__(self, *, ttl_ms: float) -> None:
         """`ttl_ms`: a worker that has been silent for longer predicts nothing, and `expire` forgets it."""
         self._ttl_ms = ttl_ms
         self._known: dict[str, KnownWorker] = {}
         self._readers: dict[_Place, KnownWorker] = {}
-        self._soonest = {bucket: Soonest() for bucket in BUCKETS}
-        self._changed: set[str] = set()  # since the soonest were asked for
         self.slots = 0
 
     def __len__(self) -> int:
@@ -114,7 +106,6 @@ class Fleet:
             self._hand_over(known, known.report.partitions, report.partitions)
             self.slots += report.slots - known.report.slots
             known.observe(report, now_unix_ms)
-        self._changed.add(report.worker_id)
 
     def forget(self, worker_id: str) -> bool:
         """The worker leaves; False where it was not known."""
@@ -123,7 +114,6 @@ class Fleet:
             return False
         self.slots -= known.report.slots
         self._hand_over(known, known.report.partitions, {})
-        self._changed.add(worker_id)
         return True
 
     def expire(self, now_unix_ms: float) -> list[str]:
@@ -139,14 +129,17 @@ class Fleet:
         reader = self._readers.get((bucket, partition)) if partition is not None else None
         if reader is not None and self._fresh(reader, now_unix_ms):
             return reader
-        self._order()
-        name = self._soonest[bucket].least(now_unix_ms, counts=lambda name: self._fresh(self._known[name], now_unix_ms))
-        return None if name is None else self._known[name]
+        soonest = [
+            (eta_ms, name)
+            for name, known in self._known.items()
+            if bucket in known.report.buckets and self._fresh(known, now_unix_ms)
+            if (eta_ms := known.eta_ms(bucket, now_unix_ms)) is not None
+        ]
+        return self._known[min(soonest)[1]] if soonest else None
 
     def sent(self, reader: KnownWorker, bucket: Bucket, now_unix_ms: float) -> None:
         """This gateway has published a request that this worker will get."""
         reader.sent(bucket, now_unix_ms)
-        self._changed.add(reader.report.worker_id)
 
     def _fresh(self, known: KnownWorker, now_unix_ms: float) -> bool:
         """By this gateway's own clock; should that be set back, a report from the time to come is not fresh either."""
@@ -161,16 +154,6 @@ class Fleet:
             if self._readers.get(place) is known:
                 del self._readers[place]
         self._readers.update(dict.fromkeys(is_ - was, known))
-
-    def _order(self) -> None:
-        for name in self._changed:
-            known = self._known.get(name)
-            for bucket, soonest in self._soonest.items():
-                if known is not None and bucket in known.report.buckets and bucket in known.report.first_token_ms:
-                    soonest.put(name, *known.falls(bucket))
-                else:
-                    soonest.remove(name)
-        self._changed.clear()
 
 
 def _places(partitions: _Partitions) -> set[_Place]:
