@@ -73,7 +73,7 @@ class KeptHistory(History):
         self._turns = turns
         self._redis = self  # type: ignore[assignment]
 
-    async def call(self, _: str, command: Callable[[Any], Awaitable[list[bytes]]]) -> list[bytes]:
+    async def call(self, command: Callable[[Any], Awaitable[list[bytes]]]) -> list[bytes]:
         return await command(self)
 
     async def lrange(self, _: object, start: int, end: int) -> list[bytes]:
