@@ -21,7 +21,6 @@ from shared.errors import SettingsError
 from shared.process.clock import now_unix_ms
 from shared.settings import PREFIX
 from shared.settings.auth import AuthSettings
-from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 
 _MAX_BYTES: Final = 262_144
@@ -93,7 +92,6 @@ class Jwks:
         try:
             keys = await self._read_in_time(self.settings.jwks_timeout_ms / 1_000)
         except KeysUnreadable as error:
-            metrics.jwks_reads.labels("failed").inc()
             if self.gate.keys.complete or self._read_unix_ms is None:
                 log.warning("jwks_unreadable", source=self.source, cause=str(error), keys=len(self.gate.keys.keys))
             self.gate.keys = replace(self.gate.keys, complete=False)
@@ -116,7 +114,6 @@ class Jwks:
         return thread.result()
 
     def _take(self, keys: tuple[TokenKey, ...]) -> None:
-        metrics.jwks_reads.labels("read").inc()
         known = self.gate.keys
         self.gate.keys = KeySet((*self.own_keys, *keys))
         self._read_unix_ms = now_unix_ms()

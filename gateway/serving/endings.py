@@ -56,7 +56,7 @@ class Endings:
         entry.settled = True
         contain_each(
             "answer",
-            lambda: self.gatekeeper.ended(entry, response),
+            lambda: self.gatekeeper.ended(entry),
             lambda: self.resumption.let_go(entry),
             lambda: count_answer(entry, response),
             lambda: self.care.ended(entry, response, self.connections.of(entry)),

@@ -11,7 +11,7 @@ from gateway.serving.memory_watch import MemoryWatch
 from shared.process.clock import now_unix_ms, wire_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
-from shared.wire.messages import BY_MODEL, Reply, ReplyDone, Response, WorkerReport
+from shared.wire.messages import Reply, ReplyDone, WorkerReport
 
 log = get_logger()
 
@@ -70,11 +70,8 @@ class Gatekeeper:
     def withdrawn(self, entry: Entry) -> None:
         self.admission.withdrawn(entry.response_id)
 
-    def ended(self, entry: Entry, response: Response) -> None:
+    def ended(self, entry: Entry) -> None:
         self.admission.ended(entry.response_id)
-        ttft_ms = response.timings.ttft_ms
-        if response.source in BY_MODEL and ttft_ms is not None and entry.eta_ms is not None:
-            metrics.eta_error.labels(entry.bucket).observe((ttft_ms - entry.eta_ms) / 1_000)
 
     # --- workers
 
@@ -89,9 +86,7 @@ class Gatekeeper:
             if worker_id not in fleet:
                 log.info("worker_found", worker=worker_id, slots=report.slots, buckets=report.buckets)
             fleet.observe(report, now)
-            behind_ms = wire_unix_ms() - report.unix_ms  # its way here included
-            metrics.worker_clock_skew.observe(behind_ms / 1_000)
-            self._compare_clocks(worker_id, behind_ms)
+            self._compare_clocks(worker_id, wire_unix_ms() - report.unix_ms)  # its way here included
         metrics.workers_known.set(len(fleet))
 
     def _compare_clocks(self, worker_id: str, behind_ms: float) -> None:

@@ -14,7 +14,6 @@ from gateway.request.entry import Entry
 from gateway.request.trace_times import SEND_SPAN, Adopted, RequestTrace
 from gateway.telemetry.trace_spans import Ended, ended, why_kept
 from shared.process.clock import correction_ms, now_unix_ms
-from shared.telemetry import metrics
 from shared.tracing.context import TraceContext, begin_trace
 from shared.tracing.export import TraceExporter
 from shared.tracing.keep import KeepRules
@@ -74,7 +73,6 @@ class Tracer:
         why = why_kept(entry, response, self.rules)
         if why is None:
             return
-        metrics.traces_kept.labels(why).inc()
         facts = ended(
             entry,
             response,

@@ -20,7 +20,6 @@ class Gpu:
     memory_used_bytes: int
     utilization: float | None
     temperature_celsius: float | None
-    power_watts: float | None
 
 
 @dataclass(slots=True)
@@ -59,14 +58,12 @@ class Gpus:
         nvml = self.nvml
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
         busy = self._asked(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-        milliwatts = self._asked(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
         return Gpu(
             index=index,
             memory_total_bytes=int(memory.total),
             memory_used_bytes=int(memory.used),
             utilization=None if busy is None else busy / 100,
             temperature_celsius=self._asked(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
-            power_watts=None if milliwatts is None else milliwatts / 1_000,
         )
 
     def _asked(self, ask: Callable[[], Any]) -> float | None:

@@ -78,7 +78,6 @@ def _show(gpu: Gpu) -> None:
     for gauge, value in (
         (metrics.gpu_utilization, gpu.utilization),
         (metrics.gpu_temperature, gpu.temperature_celsius),
-        (metrics.gpu_power, gpu.power_watts),
     ):
         if value is not None:
             gauge.labels(gpu.index).set(value)

@@ -14,7 +14,6 @@ from shared.wire.messages import HandoffReason
 _LATENCY_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30, 60)
 _STEP_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1)
 _PAUSE_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
-_ERROR_S: Final = (-6, -3, -1.5, -0.8, -0.4, -0.2, -0.1, -0.05, -0.02, 0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6)
 
 # --- gateway
 connections = Gauge("replyline_gateway_connections", "WebSocket connections held")
@@ -37,7 +36,6 @@ memory_level = Gauge("replyline_gateway_memory_level", "0 normal, 1 sheds at 92 
 connections_refused = Counter(
     "replyline_gateway_connections_refused_total", "Refused before the upgrade for want of memory"
 )
-jwks_reads = Counter("replyline_gateway_jwks_reads_total", "Reads of the public keys of tokens", ["outcome"])
 routed = Counter("replyline_gateway_routed_total", "Records of chat.requests forwarded", ["bucket"])
 
 conversations = Counter("replyline_gateway_conversations_total", "Conversations that got their first answer here")
@@ -59,18 +57,7 @@ first_word = Histogram(
     "replyline_gateway_first_word_seconds", "Receipt to a worker's first word, a refusal too", buckets=_LATENCY_S
 )
 eta = Histogram("replyline_gateway_eta_seconds", "Predicted receipt to first text", ["bucket"], buckets=_LATENCY_S)
-eta_error = Histogram(
-    "replyline_gateway_eta_error_seconds",
-    "By how much the first text came later than predicted, model answers",
-    ["bucket"],
-    buckets=_ERROR_S,
-)
 workers_known = Gauge("replyline_gateway_workers", "Workers that have reported lately")
-worker_clock_skew = Histogram(
-    "replyline_gateway_worker_clock_skew_seconds",
-    "By how much a worker's clock is behind, its report's way included",
-    buckets=(-60, -10, -1, -0.1, 0, 0.01, 0.05, 0.1, 0.5, 1, 10, 60),
-)
 promise = Gauge("replyline_gateway_promise_seconds", "The promise of a request that names none", ["deadline"])
 deadlines = Counter(
     "replyline_gateway_deadlines_total",
@@ -125,7 +112,6 @@ reply_time = Histogram(
 )
 history_unavailable = Counter("replyline_history_unavailable_total", "Answers given without Redis")
 
-skipped = Counter("replyline_worker_skipped_total", "Expired records passed over: their gateway had answered")
 clock_skewed = Counter("replyline_worker_clock_skewed_total", "Requests from a clock over a second ahead")
 cost_ratio = Histogram(
     "replyline_worker_cost_ratio",
@@ -136,14 +122,11 @@ cost_ratio = Histogram(
 
 # --- what was computed of conversations
 kv_tokens = Counter("replyline_kv_tokens_total", "Prompt tokens that were not computed, by where they stood", ["level"])
-kv_decisions = Counter("replyline_kv_decisions_total", "What was decided of blocks that Redis has", ["decision"])
-kv_predicted_load = Histogram("replyline_kv_predicted_load_seconds", "Of the blocks Redis has", buckets=_LATENCY_S)
 kv_predicted_recompute = Histogram(
     "replyline_kv_predicted_recompute_seconds", "Of the same tokens on the engine", buckets=_LATENCY_S
 )
 kv_load_time = Histogram("replyline_kv_load_seconds", "Asking Redis and loading from it", buckets=_LATENCY_S)
 kv_save_time = Histogram("replyline_kv_save_seconds", "Encoding and writing a turn, after its end", buckets=_LATENCY_S)
-kv_loaded_bytes = Counter("replyline_kv_loaded_bytes_total", "Read from Redis")
 kv_written_bytes = Counter("replyline_kv_written_bytes_total", "Written to Redis: only what was not there")
 kv_dropped = Counter("replyline_kv_dropped_total", "Blocks dropped, and turns that were not kept", ["reason"])
 kv_host_bytes = Gauge("replyline_kv_host_bytes", "Host memory that holds blocks")
@@ -185,11 +168,7 @@ faq_reloads = Counter("replyline_faq_reloads_total", "Reads of the FAQ's file af
 for _outcome in ("reloaded", "failed"):
     faq_reloads.labels(_outcome)
 
-traces_kept = Counter("replyline_traces_kept_total", "Traces kept, by the first rule that kept them", ["why"])
-traces_sent = Counter("replyline_traces_sent_total", "Traces that the store has taken")
 traces_dropped = Counter("replyline_traces_dropped_total", "Kept traces that are lost, with all their spans", ["why"])
-for _why in ("missed", "slow", "sampled"):  # shown as 0 before the first: a rate begins there
-    traces_kept.labels(_why)
 
 # --- the machine, as the process sees it
 machine_cpu = Counter("replyline_machine_cpu_seconds_total", "Of all cores, by what they did", ["mode"])
@@ -197,7 +176,6 @@ machine_memory = Gauge("replyline_machine_memory_bytes", "Of the machine, not of
 gpu_utilization = Gauge("replyline_gpu_utilization_ratio", "Share of time with a kernel running", ["gpu"])
 gpu_memory = Gauge("replyline_gpu_memory_bytes", "Of the device, whoever uses it", ["gpu", "state"])
 gpu_temperature = Gauge("replyline_gpu_temperature_celsius", "Of the device", ["gpu"])
-gpu_power = Gauge("replyline_gpu_power_watts", "Drawn by the device", ["gpu"])
 
 
 def exposition() -> tuple[str, bytes]:

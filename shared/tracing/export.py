@@ -94,12 +94,11 @@ class TraceExporter(Generic[Facts]):
                 log.exception("traces_failed")
                 continue
             if taken:
-                self._took(len(batch))
+                self._took()
             else:
                 self._refused(len(batch))
 
-    def _took(self, num_traces: int) -> None:
-        metrics.traces_sent.inc(num_traces)
+    def _took(self) -> None:
         if self._away:
             self._away = False
             log.info("traces_sent_again", endpoint=self.endpoint)

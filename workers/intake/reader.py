@@ -123,7 +123,6 @@ class Intake:
                 self.offsets.begin((record.topic, record.partition), record.offset)
                 self._begin(record, self._fail(record, error))
         if skipped:
-            metrics.skipped.inc(skipped)
             log.info("expired_skipped", records=skipped)
 
     def _sort_one(self, record: Record, now: float) -> bool:

@@ -226,7 +226,6 @@ class KvCache:
         if not self._loading.available or (tokens.first and not shared):
             return blocks, nothing
         if not self._gate.worth_asking(self._recompute_ms(have, num_tokens), now_unix_ms()):
-            metrics.kv_decisions.labels("recompute").inc()
             return blocks, nothing
         begun = time.perf_counter()
         num_bytes = 0
@@ -238,9 +237,6 @@ class KvCache:
             gain_ms = self._recompute_ms(wanted[0].start, wanted[-1].stop) if wanted else 0.0
             decision = self._gate.decide(sizes, gain_ms, now_unix_ms())
             if wanted:
-                kind = "probe" if decision.probe else "load" if decision.num_blocks else "recompute"
-                metrics.kv_decisions.labels(kind).inc()
-                metrics.kv_predicted_load.observe(decision.load_ms / 1_000)
                 metrics.kv_predicted_recompute.observe(decision.recompute_ms / 1_000)
             wanted = wanted[: decision.num_blocks]
             num_bytes = sum(sizes[: decision.num_blocks])
@@ -257,7 +253,6 @@ class KvCache:
             num_bytes = sum(map(len, loaded.values()))
             self._gate.observe(num_bytes, seconds * 1_000, now_unix_ms())
             metrics.kv_load_time.observe(seconds)
-            metrics.kv_loaded_bytes.inc(num_bytes)
         values |= loaded
         return unbroken(block for block in found if block.name in values), frozenset(loaded)
 

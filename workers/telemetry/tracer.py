@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from shared.telemetry import metrics
 from shared.tracing.context import is_sampled
 from shared.tracing.export import TraceExporter
 from shared.tracing.keep import KeepRules
@@ -50,8 +49,7 @@ class Tracer:
         assert half is not None, "its times were just added"
         kept = ended(job, done, half, self.rules, secrets.randbits(_RANDOM_BITS))
         if kept is not None:
-            facts, why = kept
-            metrics.traces_kept.labels(why).inc()
+            facts, _ = kept
             self.exporter.put(facts)
 
     async def stop(self) -> None:

@@ -66,11 +66,5 @@ ENGINE = Page(
             "celsius",
             (highest(metrics.gpu_temperature, "instance", "gpu"), "{{instance}} {{gpu}}"),
         ),
-        panel(
-            "GPU power",
-            "Good: below its limit. Flat at the limit: it is power that bounds the speed.",
-            "watt",
-            (highest(metrics.gpu_power, "instance", "gpu"), "{{instance}} {{gpu}}"),
-        ),
     ),
 )

@@ -1,7 +1,7 @@
 """The edge: who is connected, who is refused, what admission thinks."""
 
 from ops.dashboards.grafana.panels import Page, panel
-from ops.dashboards.grafana.queries import highest, lowest, none_or_per_second, per_second, quantile, total
+from ops.dashboards.grafana.queries import highest, lowest, none_or_per_second, per_second, total
 from shared.telemetry import metrics
 
 _HERE = 'job="gateway"'
@@ -72,19 +72,6 @@ GATEWAY = Page(
             "Good: what other producers send. Nothing while they send: the router does not read.",
             "reqps",
             (none_or_per_second(metrics.routed, "bucket"), "{{bucket}}"),
-        ),
-        panel(
-            "Reads of the tokens' keys",
-            "Good: read, now and then. failed: the identity provider; known keys go on working.",
-            "cps",
-            (none_or_per_second(metrics.jwks_reads, "outcome"), "{{outcome}}"),
-        ),
-        panel(
-            "Workers' clocks behind this one's, P99",
-            "Good: under 50 ms, the report's own way. A second and more: set the clocks by NTP.",
-            "s",
-            (quantile(0.99, metrics.worker_clock_skew), "P99"),
-            (quantile(0.01, metrics.worker_clock_skew), "P1"),
         ),
         panel(
             "Ready",

@@ -17,16 +17,10 @@ KV = Page(
             stacked=True,
         ),
         panel(
-            "Load or recompute",
-            "Good: load for long conversations. Only recompute: loading is slower than the engine, or Redis is away.",
-            "ops",
-            (per_second(metrics.kv_decisions, "decision"), "{{decision}}"),
-        ),
-        panel(
-            "What each would take, P50",
-            "Good: load well below recompute. Where they meet, the cache gains nothing.",
+            "Load or recompute, P50",
+            "Good: load well below recompute. Where they meet, the cache gains nothing; no load: Redis is away.",
             "s",
-            (quantile(0.5, metrics.kv_predicted_load), "load"),
+            (quantile(0.5, metrics.kv_load_time), "load"),
             (quantile(0.5, metrics.kv_predicted_recompute), "recompute"),
         ),
         panel(
@@ -44,10 +38,9 @@ KV = Page(
             (quantile(0.99, metrics.kv_save_time), "P99"),
         ),
         panel(
-            "Bytes to and from Redis",
+            "Bytes to Redis",
             "Good: written about the new tokens' bytes. Well over that: turns are written whole again.",
             "Bps",
-            (per_second(metrics.kv_loaded_bytes), "read"),
             (per_second(metrics.kv_written_bytes), "written"),
         ),
         panel(

@@ -63,11 +63,10 @@ LATENCY = Page(
             (quantile(0.99, metrics.e2e, "source"), "{{source}}"),
         ),
         panel(
-            "Predicted first text, and how wrong",
-            "Good: the error about 0. Over 0: later than predicted, admission takes too much.",
+            "Predicted first text",
+            "Good: about the first text by bucket. Below it: admission takes too much.",
             "s",
             (quantile(0.5, metrics.eta, "bucket"), "predicted, {{bucket}}"),
-            (quantile(0.9, metrics.eta_error, "bucket"), "later by, P90, {{bucket}}"),
         ),
         panel(
             "Worker: intake to the answer's end",

@@ -100,16 +100,9 @@ PROCESSES = Page(
             (per_second(metrics.records_ignored, "what"), "{{what}}"),
         ),
         panel(
-            "Traces kept, and why",
-            "Good: few, and sampled most. missed and slow: each of them is a request to look at in the trace store.",
+            "Traces lost",
+            "Good: none. store: it is away; full: more are kept than it takes.",
             "cps",
-            (per_second(metrics.traces_kept, "why"), "{{why}}"),
-        ),
-        panel(
-            "Traces sent, and lost",
-            "Good: as many sent as kept, none lost. store: it is away; full: more are kept than it takes.",
-            "cps",
-            (per_second(metrics.traces_sent), "sent"),
             (per_second(metrics.traces_dropped, "why"), "lost, {{why}}"),
         ),
         panel(

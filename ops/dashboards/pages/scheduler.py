@@ -52,11 +52,9 @@ SCHEDULER = Page(
             stacked=True,
         ),
         panel(
-            "Expired: passed over unopened, or begun too late",
-            "Good: none. Many passed over at once: a worker works off a backlog that nobody waits for any more. "
-            "One that is begun after its first token was due is work for nobody.",
+            "Begun too late",
+            "Good: none. One that is begun after its first token was due is work for nobody.",
             "reqps",
-            (per_second(metrics.skipped), "passed over"),
             (per_second(metrics.begun_late), "begun late"),
         ),
         panel(

@@ -30,7 +30,6 @@ EXPRESSIONS: Final = {
 # What shows nothing on a machine without a GPU.
 NO_GPU: Final = {
     ("engine", "GPU memory"),
-    ("engine", "GPU power"),
     ("engine", "GPU temperature"),
     ("engine", "GPU: share of time with a kernel running"),
 }

@@ -76,7 +76,7 @@ def test_many_tenants_sessions_and_models_make_no_more_series_than_a_few() -> No
         )
         keeper.light_path(entry, 1.0)
         response = _answered(number)
-        keeper.ended(entry, response)
+        keeper.ended(entry)
         count_answer(entry, response)
         worker.accept(number)
         worker.run()

@@ -100,9 +100,6 @@ class FakeNvml:
         assert sensor == self.NVML_TEMPERATURE_GPU
         return 60 + handle
 
-    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:  # noqa: N802
-        return 250_500
-
 
 def opened(nvml: FakeNvml) -> Gpus:
     gpus = Gpus.open(nvml)
@@ -114,7 +111,7 @@ def test_a_gpu_is_read_in_our_units() -> None:
     gpus = opened(FakeNvml())
     first, second = gpus.read()
     assert (first.memory_total_bytes, first.memory_used_bytes) == (1_000, 250)
-    assert (first.utilization, first.temperature_celsius, first.power_watts) == (0.4, 60.0, 250.5)
+    assert (first.utilization, first.temperature_celsius) == (0.4, 60.0)
     assert (second.utilization, second.temperature_celsius) == (None, 61.0)
     assert gpus.lost is None
 
