@@ -22,8 +22,6 @@ from shared.settings import Settings, load_settings
 from shared.telemetry import metrics
 from shared.telemetry.logs import configure_logs, get_logger
 from shared.telemetry.status import Readiness, serve_status
-from shared.tracing.export import open_exporter
-from shared.tracing.keep import KeepRules
 from shared.wire.topics import BROADCAST_PARTITION
 from workers.building import make_preparer, make_scheduler, open_embedder, open_gpus
 from workers.intake.cancels import read_cancels
@@ -40,7 +38,6 @@ from workers.serving.engine_thread import left_behind
 from workers.serving.kept_lengths import KeptLengths
 from workers.serving.watchdog import Watchdog
 from workers.serving.worker import Worker
-from workers.telemetry.trace_spans import spans_of
 from workers.telemetry.tracer import Tracer
 
 _REVISION_CHARS = 12  # of a SHA-256: enough to tell models apart
@@ -78,12 +75,6 @@ class WorkerProcess:
         self._cancelled = RecentCancels()
         self._kv = open_cache(settings, info, costs) if settings.kv.enabled else None
         self._publisher = ReplyPublisher(self._producer)
-        self._tracer = Tracer(
-            worker_id=worker_id,
-            gateways_topic=topics.replies,
-            rules=KeepRules(settings.tracing.ratio, settings.tracing.slow_ms),
-            exporter=open_exporter(settings.tracing, spans_of),
-        )
         self._worker = Worker(
             engine=model.engine,
             scheduler=make_scheduler(settings, info, costs, lengths.lengths),
@@ -96,7 +87,7 @@ class WorkerProcess:
             reply_interval_s=settings.worker.reply_interval_ms / 1_000,
             step_limit_s=settings.worker.step_limit_s,
             kv=self._kv,
-            tracer=self._tracer,
+            tracer=Tracer(worker_id=worker_id),
         )
         self._publisher.settled = self._worker.settled
         preparer = make_preparer(
@@ -214,7 +205,6 @@ class WorkerProcess:
         await self._cancels.stop()
         await self._erasures.stop()
         await self._producer.stop()
-        await self._tracer.stop()
         get_logger().info("worker_stopped", unfinished=unfinished)
 
 

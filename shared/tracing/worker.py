@@ -74,11 +74,10 @@ def add_worker_spans(
     tree: SpanTree,
     half: WorkerHalf,
     *,
-    parent: Span | None,
+    parent: Span,
     topic: Attributes,
-    links: Sequence[int] = (),
-    attributes: Attributes | None = None,
-    error: str = "",
+    links: Sequence[int],
+    attributes: Attributes,
 ) -> Span:
     """Process → prepare (KV), queue, inference (prefill by chunks, decode). `topic` says where the request stood."""
     times, process = half.times, Process("worker", half.times.worker_id)
@@ -95,10 +94,10 @@ def add_worker_spans(
             names.MESSAGING_OPERATION_TYPE: "process",
             names.STATUS: half.status,
             names.REASON: half.reason,
-            **(attributes or {}),
+            **attributes,
         },
         links=links,
-        error=error or ("the engine failed" if half.status == "failed" else ""),
+        error="the engine failed" if half.status == "failed" else "",
     )
     prepare = tree.add("prepare", times.arrived_unix_ms, times.ready_unix_ms, process=process, parent=whole)
     if times.kv_asked_unix_ms is not None and times.kv_found_unix_ms is not None:

@@ -71,7 +71,7 @@ def process_of(order: list[str]) -> WorkerProcess:
     parts = {name: Part(name, order) for name in ("capacity", "intake", "publisher")}
     parts |= {"worker": Model("worker", order), "commits": Books("commits", order)}
     parts |= {"history": Store("history", order), "kv": Files("kv", order), "lengths": Files("lengths", order)}
-    parts |= {name: Part(name, order) for name in ("requests", "cancels", "erasures", "producer", "tracer")}
+    parts |= {name: Part(name, order) for name in ("requests", "cancels", "erasures", "producer")}
     for name, part in parts.items():
         setattr(process, f"_{name}", part)
     process._settings, process._tasks = Settings(), TaskSet()
@@ -80,7 +80,7 @@ def process_of(order: list[str]) -> WorkerProcess:
 
 NAMES = [
     *("capacity", "intake", "worker", "commits", "publisher", "history"),
-    *("kv", "lengths", "requests", "cancels", "erasures", "producer", "tracer"),
+    *("kv", "lengths", "requests", "cancels", "erasures", "producer"),
 ]
 
 
