@@ -293,7 +293,6 @@ def _token_gate(auth: AuthSettings) -> TokenGate | None:
         issuer=auth.issuer,
         audience=auth.audience,
         leeway_ms=auth.leeway_s * 1_000,
-        max_bytes=auth.max_token_bytes,
     )
     secret = auth.secret_bytes()
     # Until a JWKS has been read, a key that is not known may be in it.

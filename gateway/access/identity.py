@@ -47,7 +47,7 @@ class TokenRules:
     issuer: str
     audience: str
     leeway_ms: float
-    max_bytes: int
+    max_bytes: int = 8_192
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Public keys, read from a file or a URL, again and again: off the event loop, bounded, the last good ones kept.
 
 One read at a time, for which nobody waits longer than `auth.jwks_timeout_ms`. Keys are read at the start, at every
-`auth.jwks_refresh_s` (a key that its issuer withdrew is forgotten by then), and when a token names a key that is not
+`Jwks.refresh_s` (a key that its issuer withdrew is forgotten by then), and when a token names a key that is not
 known, at most once every `auth.jwks_cooldown_s`: whoever invents key ids makes one request in that time, and waits for
 it himself.
 """
@@ -42,6 +42,7 @@ class Jwks:
     settings: AuthSettings
     gate: TokenGate
     own_keys: tuple[TokenKey, ...] = ()
+    refresh_s: float = 300.0
     _read_unix_ms: float | None = None
     _tried_s: float | None = None
     """When it was last tried to read them, by the monotonic clock."""
@@ -66,8 +67,7 @@ class Jwks:
         if self._read_unix_ms is None:
             await self._read()
         while True:
-            refresh_s = self.settings.jwks_refresh_s
-            await asyncio.sleep(refresh_s if self.gate.keys.complete else min(_RETRY_S, refresh_s))
+            await asyncio.sleep(self.refresh_s if self.gate.keys.complete else min(_RETRY_S, self.refresh_s))
             await self._read()
 
     async def prepare(self, token: str) -> None:

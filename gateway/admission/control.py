@@ -21,6 +21,8 @@ _RETRY_AFTER_MS = 1_000
 # A worker that gives up at the deadline, or is told to by the cancel, has said so this much later.
 _LATE_MS: Final = 250.0
 _LEAST_BREAKER_MS: Final = 1_500.0
+_BREAKER_WINDOW_MS: Final = 30_000.0
+_BREAKER_CLOSE_RATIO: Final = 0.8
 
 LightPath = Literal["infeasible", "overload", "breaker", "share"]
 FallbackReason = LightPath | Literal["memory", "deadline", "worker", "broker"]
@@ -135,11 +137,11 @@ class AdmissionPolicy:
             probe_interval_ms=given.probe_interval_ms,
             breaker_p99_ms=given.breaker_p99_ms,
             breaker=BreakerPolicy(
-                window_ms=given.breaker_window_s * 1_000,
+                window_ms=_BREAKER_WINDOW_MS,
                 fewest_words=given.breaker_fewest_words,
                 open_ms=given.breaker_open_s * 1_000,
                 num_probes=given.breaker_probes,
-                close_ratio=given.breaker_close_ratio,
+                close_ratio=_BREAKER_CLOSE_RATIO,
             ),
             concurrency=ConcurrencyBounds(lowest=min(given.min_concurrency, highest), highest=highest),
         )

@@ -49,7 +49,6 @@ def mint_token(
         issuer=auth.issuer,
         audience=auth.audience,
         leeway_ms=auth.leeway_s * 1_000,
-        max_bytes=auth.max_token_bytes,
     )
     try:
         verify(token, KeySet((TokenKey(public.algorithm, kid, public.material),)), rules, now_unix_ms)

@@ -148,10 +148,6 @@ class AdmissionSettings(Group):
     breaker_p99_ms: int = Field(
         0, ge=0, le=600_000, description="opens above it (0: 1500, or twice the request's first_token_ms where more)"
     )
-    breaker_window_s: float = Field(30.0, gt=0, le=3_600, description="the P99 is that of the last so many seconds")
     breaker_fewest_words: int = Field(20, ge=1, description="of fewer requests there is no P99")
     breaker_open_s: float = Field(5.0, gt=0, le=3_600, description="only the fallback answers for so long; then probes")
     breaker_probes: int = Field(5, ge=1, le=1_000, description="all of them in time close it; one late opens it again")
-    breaker_close_ratio: float = Field(
-        0.8, gt=0, le=1, description="a probe is in time within so much of breaker_p99_ms"
-    )

@@ -164,7 +164,7 @@ async def test_one_who_hangs_up_does_not_end_the_reading_for_the_others(server: 
 
 async def test_keys_are_read_again_at_the_settings_rhythm(server: KeyServer) -> None:
     keys = reader(server.url)
-    keys.settings = keys.settings.model_copy(update={"jwks_refresh_s": 0.01})
+    keys.refresh_s = 0.01
     watching = asyncio.create_task(keys.watch())
     await eventually(lambda: server.asked >= 3)
     watching.cancel()

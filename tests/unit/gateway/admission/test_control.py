@@ -111,11 +111,9 @@ def test_the_policy_is_that_of_the_settings(max_inflight: int, lowest: int) -> N
         probe_interval_ms=102,
         min_concurrency=7,
         breaker_p99_ms=103,
-        breaker_window_s=20.5,
         breaker_fewest_words=8,
         breaker_open_s=4.5,
         breaker_probes=9,
-        breaker_close_ratio=0.25,
     )
     settings = Settings(admission=given, gateway=GatewaySettings(max_inflight=max_inflight))
     assert AdmissionPolicy.of(settings) == AdmissionPolicy(
@@ -124,7 +122,7 @@ def test_the_policy_is_that_of_the_settings(max_inflight: int, lowest: int) -> N
         infeasible_ratio=1.5,
         probe_interval_ms=102,
         breaker_p99_ms=103,
-        breaker=BreakerPolicy(window_ms=20_500, fewest_words=8, open_ms=4_500, num_probes=9, close_ratio=0.25),
+        breaker=BreakerPolicy(window_ms=30_000, fewest_words=8, open_ms=4_500, num_probes=9, close_ratio=0.8),
         concurrency=ConcurrencyBounds(lowest=lowest, highest=max_inflight),
     )
 
