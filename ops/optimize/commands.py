@@ -6,6 +6,9 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from shared.errors import SettingsError
+from shared.process.extras import install_command
+
 optimize_app = typer.Typer(help="Make a model smaller or faster, and measure what it costs.", no_args_is_help=True)
 
 
@@ -106,7 +109,7 @@ def evaluate(
 
 @optimize_app.command("distill")
 def distill(
-    out: Annotated[Path, typer.Option(help="the adapter's folder to write; loss.jsonl and loss.svg are put there too")],
+    out: Annotated[Path, typer.Option(help="the adapter's folder to write; loss.jsonl is put there too")],
     student: Annotated[
         Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (none: the demo's model)")
     ] = None,
@@ -114,29 +117,32 @@ def distill(
         Path | None, typer.Option(help="likewise, with the student's vocabulary: its logits are learned (KL)")
     ] = None,
     targets: Annotated[
-        str, typer.Option(metavar="FILE|demo", help="examples as JSONL (docs/distillation.md)")
+        str, typer.Option(metavar="FILE|demo", help="examples as JSONL (docs/models.md); demo: the packaged FAQ's")
     ] = "demo",
     name: Annotated[str | None, typer.Option(help="of the model with the adapter (none: STUDENT-FOLDER)")] = None,
-    examples: Annotated[int, typer.Option(min=1, help="of the demo's texts")] = 960,
-    epochs: Annotated[int, typer.Option(min=1, help="how often each example is shown")] = 1,
+    held_out: Annotated[
+        float, typer.Option(min=0, max=0.9, help="share of a file's examples that only measures")
+    ] = 0.1,
+    epochs: Annotated[int, typer.Option(min=1, help="how often each example is shown")] = 3,
     rank: Annotated[int, typer.Option(min=1, max=512, help="of LoRA's matrices")] = 8,
-    alpha: Annotated[float, typer.Option(min=0.01, help="LoRA's scale, times the rank")] = 16.0,
-    learning_rate: Annotated[float, typer.Option(min=1e-7, max=1, help="AdamW's, at its peak")] = 1.5e-3,
-    batch_tokens: Annotated[int, typer.Option(min=16, help="of a step, padding included")] = 1_792,
+    alpha: Annotated[int, typer.Option(min=1, help="LoRA's scale, times the rank")] = 16,
+    learning_rate: Annotated[float, typer.Option(min=1e-7, max=1, help="AdamW's, at its peak")] = 1e-3,
+    batch: Annotated[int, typer.Option(min=1, help="examples of a step")] = 4,
     max_length: Annotated[
         int, typer.Option(min=16, help="tokens of prompt and answer; longer ones are left out")
     ] = 512,
-    dtype: Annotated[Literal["bf16", "fp32"], typer.Option(help="of the products; what learns is fp32")] = "bf16",
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: on a GPU where there is one")] = "auto",
-    threads: Annotated[int, typer.Option(min=0, help="on the CPU (0: one a core)")] = 0,
-    seed: Annotated[int, typer.Option(help="of the texts, their order and the first matrices")] = 1,
+    dtype: Annotated[Literal["bf16", "fp32"], typer.Option(help="of the model; what learns is fp32")] = "bf16",
+    device: Annotated[Literal["auto", "cpu"], typer.Option(help="auto: on a GPU where there is one")] = "auto",
+    seed: Annotated[int, typer.Option(help="of the examples' order and the first matrices")] = 1,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="steps; --resume goes on from there")] = 20,
     resume: Annotated[bool, typer.Option("--resume", help="go on with what was begun in --out")] = False,
-    models: Annotated[Path, typer.Option("--dir", help="where a teacher that answers is prepared")] = Path(".models"),
 ) -> None:
     """Teach a model by LoRA to answer as examples do, or as a larger model does (`model prepare --adapter` merges)."""
-    from ops.optimize.distill.run import DistillOptions
-    from ops.optimize.distill.run import distill as run
+    try:
+        from ops.optimize.distill import DistillOptions
+        from ops.optimize.distill import distill as run
+    except ImportError as error:
+        raise SettingsError(f"{error.name} is not installed; run: {install_command('distill')}") from None
 
     options = DistillOptions(
         out=out,
@@ -144,19 +150,17 @@ def distill(
         teacher=teacher,
         targets=targets,
         name=name,
-        examples=examples,
+        held_out=held_out,
         epochs=epochs,
         rank=rank,
         alpha=alpha,
         learning_rate=learning_rate,
-        batch_tokens=batch_tokens,
+        batch=batch,
         max_length=max_length,
         dtype=dtype,
         device=device,
-        threads=threads,
         seed=seed,
         checkpoint_every=checkpoint_every,
         resume=resume,
-        models=models,
     )
     raise typer.Exit(run(options, Console(stderr=True)))

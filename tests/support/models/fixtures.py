@@ -76,6 +76,7 @@ def llama_config(architecture: Architecture) -> dict[str, object]:
     a = architecture
     return {
         "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
         "hidden_act": "silu",
         "hidden_size": a.hidden_size,
         "intermediate_size": a.intermediate_size,

@@ -11,11 +11,10 @@ import pytest
 
 from ops.model.prepare import DEMO_ADAPTER, DEMO_MODEL, default_source, prepare_model
 from ops.model.terminal import adapter_of, languages_of
-from ops.optimize.distill.artefact import write_adapter
 from shared.errors import ModelError, SettingsError
 from shared.model.folder import GRAPH_DATA, sha256_of
 from tests.support.models.fixtures import TINY, safetensors
-from workers.graph.sources.adapter import CONFIG, LORA_MODULES, MANIFEST, TENSORS, Adapter
+from workers.graph.sources.adapter import CONFIG, LORA_MODULES, MANIFEST, TENSORS, Adapter, AdapterManifest
 from workers.graph.sources.checkpoint import expected_shapes
 from workers.graph.sources.opening import open_source, source_sha256
 
@@ -228,20 +227,19 @@ def test_an_adapter_of_a_model_with_other_matrices_is_refused(
 
 
 def made_here(folder: Path, base_sha256: str) -> Path:
-    tensors = tensors_for("q_proj", prefix="")
-    write_adapter(
-        folder,
-        {name.split(".lora_")[0]: tensor for name, tensor in tensors.items() if "lora_A" in name},
-        {name.split(".lora_")[0]: tensor for name, tensor in tensors.items() if "lora_B" in name},
-        alpha=6.0,
+    """An adapter with the manifest that `replyline optimize distill` adds."""
+    write(folder, tensors_for("q_proj"))
+    manifest = AdapterManifest(
         name="tiny-shop",
         base="tiny",
         base_sha256=base_sha256,
-        data_sha256="d",
+        files={file: sha256_of(folder / file) for file in (CONFIG, TENSORS)},
         made_by={"seed": "1"},
+        data_sha256="d",
         seed=1,
         steps=5,
     )
+    (folder / MANIFEST).write_bytes(msgspec.json.encode(manifest))
     return folder
 
 

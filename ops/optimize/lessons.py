@@ -1,24 +1,23 @@
-"""What a student is shown: a question with what its prompt holds, and the answer that is wanted.
+"""The examples that a student model learns from, as a worker would put them to it.
 
-A file of examples is JSON, one object a line (JSONL); the prompt is built as a worker builds it:
+A file of examples is JSON, one object a line (JSONL); `grounding` and `turns` may be left out, `answer` too where a
+teacher writes it:
 
     {"question": "how long can I return it?", "answer": "You can return it within 30 days.",
      "grounding": [{"id": "return", "question": "How do I return an item?", "answer": "Within 30 days …"}],
      "turns": [{"user": "hi", "assistant": "Hello!"}]}
-
-`grounding` and `turns` may be left out, `answer` too where a teacher is there to write it.
 """
 
-import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from ops.evaluation.judging.split import Split, split_of
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, SettingsError
+from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.settings import SYSTEM_PROMPT
 from shared.wire.messages import Grounding
 from workers.prompt.conversation import ChatTemplate, PromptBuilder
@@ -44,8 +43,7 @@ class Example(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     turns: tuple[Said, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Lesson:
+class Lesson(Struct, frozen=True):
     """An example in tokens: `ids[start:]` are the answer and the token that ends it."""
 
     ids: tuple[int, ...]
@@ -53,45 +51,57 @@ class Lesson:
 
 
 class Encoder:
-    """Examples → lessons, by the prompt that a worker with the default settings would build."""
+    """Encode examples with the prompt that a worker with the default settings would build."""
 
-    def __init__(self, template: ChatTemplate, *, system: str = SYSTEM_PROMPT) -> None:
+    def __init__(self, template: ChatTemplate) -> None:
         self._template = template
-        self._prompts = PromptBuilder(template, system=system, window=HistoryWindow("sliding", _MOST_TURNS))
+        self._prompts = PromptBuilder(template, system=SYSTEM_PROMPT, window=HistoryWindow("sliding", _MOST_TURNS))
 
     def prompt(self, example: Example, *, max_tokens: int) -> list[int]:
         """Raises `ProtocolError` where the question alone is longer."""
         turns = [
-            Turn(
-                request_id=str(index),
-                user=said.user,
-                assistant=said.assistant,
-                source="model",
-                grounding=said.grounding,
-            )
-            for index, said in enumerate(example.turns)
+            Turn(request_id=str(at), user=one.user, assistant=one.assistant, source="model", grounding=one.grounding)
+            for at, one in enumerate(example.turns)
         ]
         return self._prompts.build(
             turns=turns, grounding=example.grounding, question=example.question, max_tokens=max_tokens
         ).ids
 
-    def lesson(self, example: Example, *, max_tokens: int) -> Lesson | None:
-        """None where prompt and answer together are longer than `max_tokens`."""
-        answer = (*self._template.encode(example.answer or ""), self._template.end[0])
-        try:
-            prompt = self.prompt(example, max_tokens=max_tokens - len(answer))
-        except ProtocolError:
-            return None
-        return Lesson((*prompt, *answer), len(prompt))
+    def lessons(self, examples: Iterable[Example], *, max_tokens: int) -> list[Lesson]:
+        """Return the lessons of the examples whose prompt and answer fit."""
+        lessons = []
+        for example in examples:
+            answer = (*self._template.encode(example.answer or ""), self._template.end[0])
+            try:
+                prompt = self.prompt(example, max_tokens=max_tokens - len(answer))
+            except ProtocolError:
+                continue
+            lessons.append(Lesson((*prompt, *answer), len(prompt)))
+        return lessons
+
+
+def faq_examples(split: Split) -> list[Example]:
+    """Every wording of the English entries of one half of the packaged FAQ, answered in its entry's own words.
+
+    Another entry of that half stands behind it, or before it, so that a student learns to choose.
+    """
+    entries = [entry for entry in read_entries(PACKAGED_PATH) if entry.language == "en" and split_of(entry.id) == split]
+    examples = []
+    for at, entry in enumerate(entries):
+        for step, wording in enumerate((entry.question, *entry.alternatives), 1):
+            pair = (entry.as_grounding(), entries[(at + step) % len(entries)].as_grounding())
+            grounding = pair if step % 2 else pair[::-1]
+            examples.append(Example(question=wording, answer=entry.answer, grounding=grounding))
+    return examples
 
 
 def read_examples(path: Path, *, answered: bool) -> list[Example]:
     """Read a file of examples; with `answered` each must have an answer. Raises `SettingsError` that names the line."""
-    examples = []
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise SettingsError(f"--targets {path}: {error.strerror or error}") from error
+    examples = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -105,20 +115,3 @@ def read_examples(path: Path, *, answered: bool) -> list[Example]:
     if not examples:
         raise SettingsError(f"--targets {path}: holds no example")
     return examples
-
-
-def digest(examples: Iterable[Example]) -> str:
-    """The sha256, in hex, of what the student is shown, in order."""
-    found = hashlib.sha256()
-    for example in examples:
-        found.update(msgspec.json.encode(example) + b"\n")
-    return found.hexdigest()
-
-
-def lessons_of(encoder: Encoder, examples: Sequence[Example], *, max_tokens: int) -> list[Lesson]:
-    """Those that fit. Raises `SettingsError` where none does."""
-    lessons = [encoder.lesson(example, max_tokens=max_tokens) for example in examples]
-    fitting = [lesson for lesson in lessons if lesson is not None]
-    if not fitting:
-        raise SettingsError(f"--max-length {max_tokens}: no example fits; raise it")
-    return fitting
