@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gateway.admission.breaker import Breaker, BreakerPolicy
-from gateway.admission.concurrency import ConcurrencyBounds, ConcurrencyLimit
 from gateway.admission.fleet import Fleet, KnownWorker
 from gateway.admission.tenant_shares import TenantShares
 from shared.errors import ProtocolError
@@ -18,13 +17,11 @@ from shared.wire.deadline import Deadline
 from shared.wire.messages import Bucket, ResponseCreate
 
 _RETRY_AFTER_MS = 1_000
-# A worker that gives up at the deadline, or is told to by the cancel, has said so this much later.
-_LATE_MS: Final = 250.0
 _LEAST_BREAKER_MS: Final = 1_500.0
 _BREAKER_WINDOW_MS: Final = 30_000.0
 _BREAKER_CLOSE_RATIO: Final = 0.8
 
-LightPath = Literal["infeasible", "overload", "breaker", "share"]
+LightPath = Literal["infeasible", "breaker", "share"]
 FallbackReason = LightPath | Literal["memory", "deadline", "worker", "broker"]
 
 
@@ -125,11 +122,10 @@ class AdmissionPolicy:
     probe_interval_ms: float
     breaker_p99_ms: float
     breaker: BreakerPolicy
-    concurrency: ConcurrencyBounds
 
     @classmethod
     def of(cls, settings: Settings) -> "AdmissionPolicy":
-        given, highest = settings.admission, settings.gateway.max_inflight
+        given = settings.admission
         return cls(
             enabled=given.enabled,
             worker_ttl_ms=given.worker_ttl_ms,
@@ -143,7 +139,6 @@ class AdmissionPolicy:
                 num_probes=given.breaker_probes,
                 close_ratio=_BREAKER_CLOSE_RATIO,
             ),
-            concurrency=ConcurrencyBounds(lowest=min(given.min_concurrency, highest), highest=highest),
         )
 
 
@@ -161,7 +156,6 @@ class _Sent:
     """A request on which no worker has said a word yet."""
 
     received_unix_ms: float
-    soft_ms: float
     threshold_ms: float
     probe: int | None
 
@@ -179,7 +173,6 @@ class Admission:
         self._policy = policy
         self.fleet = Fleet(ttl_ms=policy.worker_ttl_ms)
         self.breaker = Breaker(policy.breaker)
-        self.limit = ConcurrencyLimit(policy.concurrency)
         self._shares = TenantShares()
         self._silent: dict[str, _Sent] = {}
         self._overdue: list[tuple[float, str]] = []
@@ -188,11 +181,6 @@ class Admission:
     def inflight(self) -> int:
         """Requests that the workers got and whose client has no whole answer yet."""
         return len(self._shares)
-
-    @property
-    def inflight_limit(self) -> int:
-        """What the workers can decode together is never above the limit."""
-        return max(self.limit.value, self.fleet.slots)
 
     def decide(
         self,
@@ -219,7 +207,6 @@ class Admission:
         soft_ms = deadline.first_token_unix_ms - received_unix_ms
         sent = _Sent(
             received_unix_ms,
-            soft_ms,
             self._policy.breaker_p99_ms or max(_LEAST_BREAKER_MS, 2 * soft_ms),
             self.breaker.sent() if self._policy.enabled else None,
         )
@@ -257,21 +244,16 @@ class Admission:
             return "breaker"
         if self._shares.has_too_much(tenant, self.fleet.slots):
             return "share"
-        why = self._full(bucket, deadline, reader, now_unix_ms)
+        in_vain = self._in_vain(bucket, deadline, reader, now_unix_ms)
         # The workers give up what the greatest tenant has waiting before they give up this.
-        return None if why is not None and self._shares.is_owed(tenant) else why
+        return "infeasible" if in_vain and not self._shares.is_owed(tenant) else None
 
-    def _full(
-        self, bucket: Bucket, deadline: Deadline, reader: KnownWorker | None, now_unix_ms: float
-    ) -> Literal["overload", "infeasible"] | None:
-        if self.inflight >= self.inflight_limit:
-            return "overload"
+    def _in_vain(self, bucket: Bucket, deadline: Deadline, reader: KnownWorker | None, now_unix_ms: float) -> bool:
         wait_ms = None if reader is None else reader.eta_ms(bucket, now_unix_ms)
         left_ms = deadline.first_token_unix_ms - now_unix_ms
         if reader is None or wait_ms is None or wait_ms <= left_ms * self._policy.infeasible_ratio:
-            return None
-        tried = reader.may_try(bucket, now_unix_ms, interval_ms=self._policy.probe_interval_ms)
-        return None if tried else "infeasible"
+            return False
+        return not reader.may_try(bucket, now_unix_ms, interval_ms=self._policy.probe_interval_ms)
 
     def _give_up_waiting(self, now_unix_ms: float) -> None:
         """Requests without a word for so long that they count as late."""
@@ -286,5 +268,3 @@ class Admission:
         self.breaker.measured(
             took_ms=took_ms, threshold_ms=sent.threshold_ms, probe=sent.probe, now_unix_ms=now_unix_ms
         )
-        late = took_ms > sent.soft_ms + _LATE_MS
-        self.limit.measured(late=late, inflight=self.inflight, now_unix_ms=now_unix_ms)

@@ -26,12 +26,7 @@ class Gatekeeper:
     admission: Admission
     memory: MemoryWatch = field(default_factory=MemoryWatch)
     _breaker: BreakerState = BreakerState.CLOSED
-    _limit: int = 0
     _skewed: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self._limit = self.admission.limit.value
-        metrics.concurrency_limit.set(self._limit)
 
     # --- requests
 
@@ -112,12 +107,8 @@ class Gatekeeper:
 
     def _notice(self) -> None:
         """One line a change."""
-        breaker, limit = self.admission.breaker, self.admission.limit.value
+        breaker = self.admission.breaker
         if breaker.state is not self._breaker:
             self._breaker = breaker.state
             metrics.breaker_state.set(_STATE_NUMBERS[breaker.state])
             log.warning("breaker", state=breaker.state.value, words=breaker.words, late=breaker.late)
-        if limit != self._limit:
-            log.info("concurrency_limit", was=self._limit, now=limit)
-            self._limit = limit
-            metrics.concurrency_limit.set(limit)

@@ -142,9 +142,6 @@ class AdmissionSettings(Group):
     probe_interval_ms: int = Field(
         1_000, ge=10, le=600_000, description="one infeasible request a bucket is tried so often all the same"
     )
-    min_concurrency: int = Field(
-        16, ge=1, description="the adaptive limit of requests at the workers is never lower (at most: max_inflight)"
-    )
     breaker_p99_ms: int = Field(
         0, ge=0, le=600_000, description="opens above it (0: 1500, or twice the request's first_token_ms where more)"
     )

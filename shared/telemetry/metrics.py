@@ -51,7 +51,6 @@ feedback = Counter(
 feedback_reasons = Counter("replyline_gateway_feedback_reasons_total", "Why an answer did not help", ["reason"])
 
 breaker_state = Gauge("replyline_gateway_breaker_state", "0 closed, 1 half-open, 2 open: only the fallback answers")
-concurrency_limit = Gauge("replyline_gateway_concurrency_limit", "Requests that may be at the workers at once")
 fallbacks = Counter("replyline_gateway_fallbacks_total", "Answers given in a worker's stead", ["reason"])
 first_word = Histogram(
     "replyline_gateway_first_word_seconds", "Receipt to a worker's first word, a refusal too", buckets=_LATENCY_S

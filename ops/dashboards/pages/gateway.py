@@ -36,11 +36,10 @@ GATEWAY = Page(
             (none_or_per_second(metrics.quota_refusals, "kind"), "by {{kind}}"),
         ),
         panel(
-            "In flight, and how many may be at the workers",
-            "Good: in flight below the limit. The limit falls while first words are late and rises again after.",
+            "In flight",
+            "Good: it falls again after a surge.",
             "short",
             (total(metrics.inflight, "instance", where=_HERE), "in flight, {{instance}}"),
-            (total(metrics.concurrency_limit, "instance", where=_HERE), "limit, {{instance}}"),
         ),
         panel(
             "Breaker",

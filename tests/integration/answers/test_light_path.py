@@ -201,33 +201,6 @@ async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(
         await eventually(is_counted_as_closed)
 
 
-async def test_above_the_limit_the_fallback_answers_at_once(make_system: MakeSystem) -> None:
-    """The workers are silent, so the limit falls to its lowest: two."""
-    system = await make_system(
-        admission__min_concurrency=2, gateway__max_inflight_per_connection=32, admission__breaker_fewest_words=10_000
-    )
-    gateway = await system.gateway(promise__deadline_ms=20_000, admission__breaker_p99_ms=300).ready()
-
-    async def burst(client: Client, *, first_token_ms: int) -> list[Answer]:
-        events = [await client.create(RETURNS, first_token_ms=first_token_ms) for _ in range(10)]
-        return [await client.answer(event_id) for event_id in events]
-
-    async with Client.connect(gateway.ws) as client:
-
-        async def has_fallen() -> bool:
-            await burst(client, first_token_ms=20)
-            await asyncio.sleep(0.4)
-            return await gateway.metric("replyline_gateway_concurrency_limit") == 2
-
-        await eventually(has_fallen, limit_s=40)
-        before = await gateway.metric(FALLBACKS, reason="overload")
-        answers = await burst(client, first_token_ms=3_000)
-        assert await gateway.metric(FALLBACKS, reason="overload") == before + 8
-    assert {answer.outcome for answer in answers} == {FAQ}
-    assert sorted(answer.response["timings"]["total_ms"] >= 2_999 for answer in answers) == [False] * 8 + [True] * 2
-    assert gateway.logged("concurrency_limit", now=2)
-
-
 async def test_a_worker_reports_at_intervals_at_a_change_and_when_it_leaves(system: System) -> None:
     """With an interval of ten seconds: what is heard in between is what has changed much, which partitions it reads,
     and the record without a value at the end."""

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from gateway.admission.breaker import BreakerPolicy, BreakerState
-from gateway.admission.concurrency import ConcurrencyBounds
 from gateway.admission.control import (
     Admission,
     AdmissionLimits,
@@ -20,7 +19,7 @@ from gateway.admission.control import (
 )
 from shared.errors import ProtocolError
 from shared.settings import Settings
-from shared.settings.gateway import AdmissionSettings, GatewaySettings
+from shared.settings.gateway import AdmissionSettings
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Bucket, ResponseCreate, WorkerReport
 from shared.wire.topics import BUCKETS
@@ -101,29 +100,25 @@ def test_the_limits_are_those_of_the_settings() -> None:
     assert limits.max_deadline_ms == given.promise.max_deadline_ms
 
 
-@pytest.mark.parametrize(("max_inflight", "lowest"), [(100, 7), (5, 5)])
-def test_the_policy_is_that_of_the_settings(max_inflight: int, lowest: int) -> None:
-    """In milliseconds; and the limit has room for its lowest."""
+def test_the_policy_is_that_of_the_settings() -> None:
+    """In milliseconds."""
     given = AdmissionSettings(
         enabled=False,
         worker_ttl_ms=1_001,
         infeasible_ratio=1.5,
         probe_interval_ms=102,
-        min_concurrency=7,
         breaker_p99_ms=103,
         breaker_fewest_words=8,
         breaker_open_s=4.5,
         breaker_probes=9,
     )
-    settings = Settings(admission=given, gateway=GatewaySettings(max_inflight=max_inflight))
-    assert AdmissionPolicy.of(settings) == AdmissionPolicy(
+    assert AdmissionPolicy.of(Settings(admission=given)) == AdmissionPolicy(
         enabled=False,
         worker_ttl_ms=1_001,
         infeasible_ratio=1.5,
         probe_interval_ms=102,
         breaker_p99_ms=103,
         breaker=BreakerPolicy(window_ms=30_000, fewest_words=8, open_ms=4_500, num_probes=9, close_ratio=0.8),
-        concurrency=ConcurrencyBounds(lowest=lowest, highest=max_inflight),
     )
 
 
@@ -246,17 +241,6 @@ def test_a_wrong_prediction_recovers_with_the_next_report() -> None:
     assert decide(admission, "r").light is None
 
 
-def test_above_the_limit_the_fallback_answers_at_once() -> None:
-    """And what the workers have slots for is never above it."""
-    admission = make_admission()
-    admission.limit.value = 2
-    assert [decide(admission, f"r{number}").light for number in range(3)] == [None, None, "overload"]
-    admission.ended("r0")
-    assert decide(admission, "r3").light is None
-    admission.fleet.observe(report(first_token_ms=1.0, slots=3), NOW)
-    assert [decide(admission, f"s{number}").light for number in range(2)] == [None, "overload"]
-
-
 def test_a_tenant_that_fills_the_slots_goes_without_for_the_others() -> None:
     """While another asks too, and as long as the slots are taken."""
     admission = make_admission()
@@ -280,7 +264,6 @@ def test_what_one_tenant_queues_is_not_counted_against_another() -> None:
     assert decide(admission, "big", tenant="big").light == "infeasible"
     assert decide(admission, "small", tenant="small").light is None
     assert decide(admission, "big again", tenant="big").light == "share"
-    admission.limit.value = 1
     assert decide(admission, "small too", tenant="small").light is None
 
 
@@ -356,7 +339,7 @@ def test_what_is_asked_again_is_late_by_its_own_time() -> None:
 
 
 def test_refusing_in_time_is_no_fault() -> None:
-    """Under ten times the load nine in ten are refused, each by its deadline: the breaker and the limit stay."""
+    """Under ten times the load nine in ten are refused, each by its deadline: the breaker stays closed."""
     admission = make_admission()
     for number in range(2_000):
         now = NOW + number * 10
@@ -365,7 +348,6 @@ def test_refusing_in_time_is_no_fault() -> None:
             admission.heard(f"r{number - 310}", now)
             admission.ended(f"r{number - 310}")
     assert admission.breaker.state is BreakerState.CLOSED
-    assert admission.limit.value == 2_000
 
 
 @pytest.mark.parametrize(("given", "soft", "threshold"), [(0, 200, 1_500), (0, 3_000, 6_000), (700, 3_000, 700)])
@@ -416,29 +398,8 @@ def test_what_kafka_did_not_take_says_nothing_of_the_workers() -> None:
     assert (admission.breaker.words, admission.inflight) == (0, 1)
 
 
-def test_late_workers_lower_the_limit() -> None:
-    admission = make_admission(min_concurrency=4)
-    for number in range(40):
-        decide(admission, f"r{number}")
-    for number in range(40):
-        admission.heard(f"r{number}", NOW + 3_300 + 50 * number)
-        admission.ended(f"r{number}")
-    assert 4 <= admission.limit.value < 40
-
-
-def test_what_is_late_for_the_breaker_alone_does_not_lower_the_limit() -> None:
-    """Its threshold may be below the promise: no word has come for 0.7 of 3 seconds."""
-    admission = make_admission(breaker_p99_ms=700, breaker_fewest_words=1_000)
-    for number in range(40):
-        decide(admission, f"r{number}", now=NOW + 50 * number)
-    decide(admission, "r", now=NOW + 3_000)
-    decide(admission, "s", now=NOW + 4_000)
-    assert (admission.breaker.late, admission.limit.value) == (41, 2_000)
-
-
 def test_switched_off_everything_goes_to_the_workers() -> None:
     admission = make_admission(enabled=False)
     admission.fleet.observe(report(first_token_ms=60_000.0), NOW)
-    admission.limit.value = 1
     silence(admission)
     assert [decide(admission, f"r{number}", now=NOW + 60_000).light for number in range(50)] == [None] * 50
