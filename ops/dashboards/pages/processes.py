@@ -1,7 +1,7 @@
 """The processes and the machines under them; Kafka as they see it."""
 
 from ops.dashboards.grafana.panels import Page, panel
-from ops.dashboards.grafana.queries import highest, lowest, name_of, per_second, quantile, total
+from ops.dashboards.grafana.queries import highest, lowest, name_of, none_or_per_second, per_second, quantile, total
 from shared.telemetry import metrics
 
 _OURS = '{job=~"gateway|worker"}'
@@ -103,7 +103,7 @@ PROCESSES = Page(
             "Traces lost",
             "Good: none. store: it is away; full: more are kept than it takes.",
             "cps",
-            (per_second(metrics.traces_dropped, "why"), "lost, {{why}}"),
+            (none_or_per_second(metrics.traces_dropped, "why"), "lost, {{why}}"),
         ),
         panel(
             "Consumer lag, by worker",
