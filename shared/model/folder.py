@@ -192,10 +192,6 @@ class ModelFolder:
     def graph_path(self) -> Path:
         return self.path / GRAPH
 
-    @property
-    def tokenizer_path(self) -> Path:
-        return self.path / TOKENIZER
-
     def _check(self, entry: FileEntry, *, verify: bool) -> None:
         file = self.path / entry.name
         if file.resolve().parent != self.path.resolve():
