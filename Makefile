@@ -83,11 +83,11 @@ chaos: ## kill workers, gateways, Redis and brokers under load; was every promis
 	@ops/setup/test-services
 	@exec $(BIN)/replyline chaos run $(CHAOS_ARGS)
 
-reliability: ## try every promise of docs/reliability.md, whole; writes reliability.json
+reliability: ## try every promise of docs/reliability.md, whole (80 minutes); writes reliability.json
 	@ops/setup/venv test
 	@ops/setup/test-services
 	@$(BIN)/replyline model prepare
-	@exec $(BIN)/python -m tests.reliability $(RELIABILITY_ARGS)
+	@exec $(BIN)/pytest -m promise --reliability reliability.json $(RELIABILITY_ARGS)
 
 pictures: ## the README's pictures, of the demo as it is now
 	@ops/setup/venv test

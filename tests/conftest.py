@@ -8,7 +8,6 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -18,10 +17,9 @@ from ops.stack.embedded import EmbeddedRedis
 from ops.stack.kafka_broker import KafkaBroker
 from ops.stack.processes import ServiceError
 from tests.support.not_run import named
-from tests.support.reliability import Reliability
 from tests.support.system import MakeSystem, Service, System, start_redis
 
-_WHOLE_LIMIT_S: Final = 1_800
+pytest_plugins: Final = ("tests.support.reliability",)
 
 
 def pytest_configure() -> None:
@@ -29,34 +27,9 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--reliability",
-        metavar="FILE",
-        type=Path,
-        help="run the tests of docs/reliability.md alone, whole, and append what they found to FILE",
-    )
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("reliability") is None:
-        return
-    others = [item for item in items if "reliability" not in getattr(item, "fixturenames", ())]
-    config.hook.pytest_deselected(items=others)
-    items[:] = [item for item in items if item not in others]
-    for item in items:
-        item.add_marker(pytest.mark.timeout(_WHOLE_LIMIT_S))
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for line in named(terminalreporter.config):
         terminalreporter.write_line(f"NOT RUN on this machine: {line}", yellow=True)
-
-
-@pytest.fixture(scope="session")
-def reliability(pytestconfig: pytest.Config) -> Reliability:
-    """Says how much of a test to run, and takes what it found (tests/support/reliability.py)."""
-    return Reliability(pytestconfig.getoption("reliability"))
 
 
 @pytest.fixture(scope="session")

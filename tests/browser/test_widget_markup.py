@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from playwright.async_api import Browser, Page, expect
 
 from shared.wire.messages import ErrorDetail, Grounding
@@ -86,6 +87,7 @@ async def is_harmless(page: Page) -> bool:
     return await page.evaluate("window.pwned") is None and await page.evaluate(OTHER_ELEMENTS) == []
 
 
+@pytest.mark.promise(23)
 async def test_markup_from_a_server_is_text(
     gateway: ScriptedGateway, open_chat: OpenChat, reliability: Reliability
 ) -> None:
@@ -111,8 +113,6 @@ async def test_markup_from_a_server_is_text(
         assert await page.evaluate(IS_SHOWN_AS_PLANTED, SURROGATES) == 2
         harmless = await is_harmless(page)
     reliability.found(
-        "23",
-        "markup, script and links in all that a server says, on a page without a content security policy",
         figure=f"{len(payloads)} payloads, {0 if harmless else 'some'} executed, each shown as it was sent",
         target="100 payloads in a real browser, 0 executed",
         holds=harmless and len(payloads) >= reliability.amount(100, part=PART),

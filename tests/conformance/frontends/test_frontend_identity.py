@@ -174,6 +174,7 @@ async def test_without_a_token_nobodys_session_can_be_named(gateway: Service, fr
         assert (error["code"], error["param"]) == ("invalid_field", "session_id")
 
 
+@pytest.mark.promise(16)
 async def test_the_session_goes_on_with_a_newer_token_and_ends_with_the_last(
     guarded: Service, front: FrontEnd, reliability: Reliability
 ) -> None:
@@ -192,8 +193,6 @@ async def test_the_session_goes_on_with_a_newer_token_and_ends_with_the_last(
         assert await client.closed() == 4005
         late_s = time.time() - until
     reliability.found(
-        "16",
-        f"a token that expires in the middle of a connection, {front.name}",
         figure=f"closed 4005 after {late_s:.1f} s",
         target="expiry closes ≤ 5 s",
         holds=0 <= late_s <= 5,
@@ -231,6 +230,7 @@ async def test_a_subject_has_so_many_requests_a_minute_by_however_many_connectio
         assert (await calm.ask("Hello?", max_output_tokens=1)).text
 
 
+@pytest.mark.promise(15)
 async def test_a_page_that_is_not_on_the_list_is_refused_before_the_upgrade(
     guarded: Service, front: FrontEnd, reliability: Reliability
 ) -> None:
@@ -244,8 +244,6 @@ async def test_a_page_that_is_not_on_the_list_is_refused_before_the_upgrade(
         async with connect(guarded.ws, additional_headers=headers, **options):
             pass
     reliability.found(
-        "15",
-        f"Origin matrix, {front.name}",
         figure=f"{len(refused)} bad refused with 403, {len(ALLOWED)} good accepted",
         target="30 bad refused, 5 good accepted",
         holds=len(refused) >= 30 and len(ALLOWED) >= 5,

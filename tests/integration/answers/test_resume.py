@@ -74,6 +74,7 @@ async def text(here: Service) -> str:
         return (await client.ask(QUESTION, max_output_tokens=TOKENS)).text
 
 
+@pytest.mark.promise(6)
 async def test_cut_anywhere_an_answer_goes_on_at_the_same_gateway(
     here: Service, worker: Service, text: str, reliability: Reliability
 ) -> None:
@@ -89,14 +90,13 @@ async def test_cut_anywhere_an_answer_goes_on_at_the_same_gateway(
     assert await worker.metric("replyline_worker_requests_total") == before + len(cuts)
     same = sum(answer.text == text for answer in answers)
     reliability.found(
-        "6",
-        "resume at the same gateway: cut at every event of a 64-delta answer × 2 codecs",
         figure=f"{same} of {len(cuts)} identical",
         target=TARGET,
         holds=same == len(cuts) == (EVENTS + 1) * 2,
     )
 
 
+@pytest.mark.promise(6)
 async def test_cut_anywhere_an_answer_goes_on_at_another_gateway(
     here: Service, there: Service, worker: Service, text: str, reliability: Reliability
 ) -> None:
@@ -115,8 +115,6 @@ async def test_cut_anywhere_an_answer_goes_on_at_another_gateway(
         await eventually(lambda: _holds_nothing(gateway))  # noqa: B023
     same = sum(answer.text == text for answer in answers)
     reliability.found(
-        "6",
-        "resume at another gateway: cut at every event of a 64-delta answer × 2 codecs",
         figure=f"{same} of {len(cuts)} identical",
         target=TARGET,
         holds=same == len(cuts),
@@ -127,6 +125,7 @@ async def _holds_nothing(gateway: Service) -> bool:
     return await gateway.metric("replyline_gateway_inflight") == 0
 
 
+@pytest.mark.promise(6)
 async def test_cut_at_any_moment_and_again_an_answer_goes_on_at_either_gateway(
     here: Service, there: Service, worker: Service, text: str, reliability: Reliability
 ) -> None:
@@ -153,8 +152,6 @@ async def test_cut_at_any_moment_and_again_an_answer_goes_on_at_either_gateway(
     assert await worker.metric("replyline_worker_requests_total") == before + len(answers)
     same = sum(answer.text == text for answer in answers)
     reliability.found(
-        "6",
-        "resume at either gateway: cut at random moments, 2 codecs",
         figure=f"{cuts} cuts of {len(answers)} answers, {lost - cuts} more after an end: {same} identical",
         target=TARGET,
         holds=same == len(answers),

@@ -301,6 +301,7 @@ async def test_a_mistyped_address_ends_with_what_to_write() -> None:
     assert b"write HOST:PORT" in said
 
 
+@pytest.mark.promise(25)
 async def test_what_is_wrong_is_named(stage: Stage, reliability: Reliability) -> None:
     """First of all that is found; in the ordinary suite, whose machine may be full of other work, among it."""
     faults = FAULTS[: reliability.amount(len(FAULTS), part=len(QUICK))]
@@ -315,11 +316,8 @@ async def test_what_is_wrong_is_named(stage: Stage, reliability: Reliability) ->
             wrong[name] = ", ".join(found)
     longest_s = max(stage.looks_s)
     reliability.found(
-        "25",
-        "diagnosis",
         figure=f"{len(faults) - len(wrong)} of {len(faults)} named, the longest look {longest_s:.0f} s"
         + "".join(f"; {name}: {verdict}" for name, verdict in wrong.items()),
         target="at least 9 of 10 named, in ≤ 60 s each",
         holds=len(wrong) <= len(faults) // 10 and longest_s <= LONGEST_LOOK_S,
-        fraction=len(faults) / len(FAULTS),
     )

@@ -82,14 +82,13 @@ async def fuzz(url: str, folder: Path) -> dict[str, dict[str, Any]]:
     return report
 
 
+@pytest.mark.promise(1)
 @pytest.mark.slow
 async def test_the_gateways_sockets_pass_autobahn(echo: str, tmp_path: Path, reliability: Reliability) -> None:
     """Each case ends as the RFC says, in its messages and in its close, but for the library's own limits."""
     report = await fuzz(echo, tmp_path)
     failed = {case for case, found in report.items() if not {found["behavior"], found["behaviorClose"]} <= PASSED}
     reliability.found(
-        "1",
-        "Autobahn's fuzzing client against the gateway's serve settings",
         figure=f"{len(report)} cases, not passed: {', '.join(sorted(failed)) or 'none'}",
         target=f"{CASES} cases, not passed at most: {', '.join(sorted(ALLOWED))}",
         holds=len(report) == CASES and failed <= ALLOWED,

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import pytest
 import pytest_asyncio
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
@@ -153,6 +154,7 @@ async def _has_closed(gateway: Service, code: str, count: int) -> bool:
 # --- row 9
 
 
+@pytest.mark.promise(9)
 async def test_connections_are_held(gateway: Service, reliability: Reliability) -> None:
     """None is lost, each costs little, and whoever asks after the wait is answered. The first hundred are a warm-up."""
     count, hold_s = reliability.amount(5_000, part=400), reliability.amount(600, part=1)
@@ -165,15 +167,13 @@ async def test_connections_are_held(gateway: Service, reliability: Reliability) 
         held, lost = await num_held(gateway), people.num_lost
         asked = [await visitor.ask(SHORT.question) for visitor in people.visitors[:: count // 10]]
     reliability.found(
-        "9",
-        "connections held",
         figure=f"{held:.0f} of {count} held for {hold_s} s, {lost} dropped, {kib_each:.1f} KiB each",
         target="5,000 for 10 min, 0 drops, ≤ 25 KiB each",
         holds=held == count and not lost and kib_each <= 25 and all(heard.whole for heard in asked),
-        fraction=count / 5_000 * hold_s / 600,
     )
 
 
+@pytest.mark.promise(9)
 async def test_a_restarted_gateway_has_its_clients_back(system: System, reliability: Reliability) -> None:
     """Each is told when to come; who finds the door still closed backs off with full jitter, as the widget does."""
     count, rng = reliability.amount(2_000, part=200), random.Random(9)
@@ -187,12 +187,9 @@ async def test_a_restarted_gateway_has_its_clients_back(system: System, reliabil
         async with asyncio.timeout(60):
             last_s = max(await asyncio.gather(*back)) - began
     reliability.found(
-        "9",
-        "reconnect storm",
         figure=f"{count} of {count} back {last_s:.1f} s after the gateway was told to restart",
         target="2,000 reconnect in ≤ 10 s",
         holds=last_s <= 10 or not reliability.whole,  # how long a process takes to start is the machine's affair
-        fraction=count / 2_000,
     )
 
 
@@ -220,6 +217,7 @@ def _is_connected(sock: socket.socket) -> bool:
 # --- row 17
 
 
+@pytest.mark.promise(17)
 async def test_half_open_connections_are_closed_and_nobody_waits_for_them(
     gateway: Service, reliability: Reliability
 ) -> None:
@@ -237,13 +235,10 @@ async def test_half_open_connections_are_closed_and_nobody_waits_for_them(
     closed_s = sorted(await asyncio.gather(*knocking))
     await eventually(lambda: _is_held(gateway, 0))
     reliability.found(
-        "17",
-        "half-open connections of five kinds",
         figure=f"{count} closed, the last after {closed_s[-1]:.1f} s; "
         f"a new client was in after {entered_s * 1_000:.0f} ms",
         target="500 half-open closed ≤ 10 s",
         holds=closed_s[-1] <= 10 and heard.whole and (entered_s < 1 or not reliability.whole),
-        fraction=count / 500,
     )
 
 
@@ -251,6 +246,7 @@ async def _is_held(gateway: Service, count: float) -> bool:
     return await num_held(gateway) == count
 
 
+@pytest.mark.promise(17)
 async def test_a_message_of_one_byte_too_many_closes_with_1009(gateway: Service, reliability: Reliability) -> None:
     async with Client.connect(gateway.ws) as client:
         await client.send_raw("x" * MESSAGE_BYTES)
@@ -258,14 +254,13 @@ async def test_a_message_of_one_byte_too_many_closes_with_1009(gateway: Service,
         await client.send_raw("x" * (MESSAGE_BYTES + 1))
         code = await client.closed()
     reliability.found(
-        "17",
-        "messages of 65,536 and 65,537 bytes",
         figure=f"the one is read ({whole}), the other closes with {code}",
         target="65,537 B → 1009",
         holds=(whole, code) == ("bad_json", 1009),
     )
 
 
+@pytest.mark.promise(17)
 async def test_as_many_messages_pass_as_the_rate_allows(gateway: Service, reliability: Reliability) -> None:
     """`session.start` is one of them; what the minute gives back meanwhile is reckoned with."""
     async with Client.connect(gateway.ws) as client:
@@ -277,8 +272,6 @@ async def test_as_many_messages_pass_as_the_rate_allows(gateway: Service, reliab
     codes = [event["error"]["code"] for event in client.events if event["type"] == "error"]
     passed = 1 + codes.count("unknown_response")
     reliability.found(
-        "17",
-        "messages at once on one connection",
         figure=f"{passed} passed, {given_back:.1f} were given back meanwhile",
         target="rate limit exact ± 1",
         holds=MESSAGES_PER_MINUTE - 1 <= passed <= MESSAGES_PER_MINUTE + given_back + 1,
@@ -332,6 +325,7 @@ class _Round:
         return beside / calm
 
 
+@pytest.mark.promise(12)
 async def test_who_does_not_read_is_closed_and_costs_the_others_nothing(
     gateway: Service, reliability: Reliability
 ) -> None:
@@ -363,8 +357,6 @@ async def test_who_does_not_read_is_closed_and_costs_the_others_nothing(
         f"the median of {', '.join(f'{each.p99_ratio - 1:+.0%}' for each in rounds)}"
     )
     reliability.found(
-        "12",
-        "slow readers",
         figure=f"{closed:.0f} of {all_slow} closed with 4008, the slowest gone {last_s:.1f} s after it first asked, "
         f"RSS +{grown_mib:.1f} MiB; {whole} of {len(heard)} other answers whole{told if reliability.whole else ''}",
         target="100 of 1,000: RSS growth ≤ 64 MiB; closed 4008 ≤ 10 s; others' p99 ≤ +10 %",
@@ -374,7 +366,6 @@ async def test_who_does_not_read_is_closed_and_costs_the_others_nothing(
         and whole == len(heard)
         and not lost
         and (middle.p99_ratio <= 1.1 or not reliability.whole),
-        fraction=count / 1_000,
     )
 
 

@@ -120,6 +120,7 @@ async def each(customers: list[Customer], talk: Callable[[Customer], Awaitable[A
     return await asyncio.gather(*(one(customer) for customer in customers))
 
 
+@pytest.mark.promise(22)
 async def test_what_is_erased_is_gone_from_redis_and_from_the_workers(
     system: System, gateway: Service, workers: tuple[Service, Service], reliability: Reliability
 ) -> None:
@@ -174,8 +175,6 @@ async def test_what_is_erased_is_gone_from_redis_and_from_the_workers(
     await eventually(is_gone, limit_s=5)
     took_s = time.monotonic() - begun
     reliability.found(
-        "22",
-        "session.delete",
         figure=f"{count} sessions erased in {took_s:.1f} s, Redis and workers' memory included: {keys} keys and "
         f"{held_bytes - shop[1]:.0f} B before, 0 and 0 B after",
         target="0 keys in Redis and workers ≤ 5 s",
@@ -183,6 +182,7 @@ async def test_what_is_erased_is_gone_from_redis_and_from_the_workers(
     )
 
 
+@pytest.mark.promise(18)
 async def test_nothing_of_a_conversation_is_in_another(
     system: System, gateway: Service, workers: tuple[Service, Service], model: Path, reliability: Reliability
 ) -> None:
@@ -231,8 +231,6 @@ async def test_nothing_of_a_conversation_is_in_another(
     asked = str([record.value for topic in HOLD_WORDS for record in (await everything(system))[topic]])
     assert set(CANARY.findall(asked)) == {who.canary for who in customers}, "this is how one would be found"
     reliability.found(
-        "18",
-        "isolation canaries",
         figure=f"{count} sessions of {num_tenants} tenants, {3 * count} answers: {len(foreign)} with another's canary, "
         f"{len(strange)} other than alone; canaries in {len(seen)} of {len(places)} logs, pages, headers and topics",
         target="1,000 sessions, 10 tenants: 0 in other sessions, logs, metrics, traces, dead letters' metadata",
@@ -266,6 +264,7 @@ async def forge(system: System, customers: list[Customer]) -> None:
         await letters.until(lambda _: len(letters.records) >= sent)
 
 
+@pytest.mark.promise(22)
 async def test_what_customers_write_of_themselves_is_nowhere_that_operators_look(
     system: System, gateway: Service, reliability: Reliability
 ) -> None:
@@ -290,8 +289,6 @@ async def test_what_customers_write_of_themselves_is_nowhere_that_operators_look
         await letters.until(lambda _: len(letters.records) >= before + len(PERSONAL))
     found = leaks(await outlets(system), PERSONAL)
     reliability.found(
-        "22",
-        "what customers write of themselves",
         figure=f"{len(PERSONAL)} planted strings said {len(chosen) + 2 * len(PERSONAL)} times in {len(WAYS) + 2} ways: "
         f"{len(found)} in logs, pages, keys, headers and dead letters' metadata{found[:1] or ''}",
         target="50 planted PII strings: 0 in logs",

@@ -120,6 +120,7 @@ def p99_ms(heard: list[Heard]) -> float:
     return percentile(sorted(each.took_s for each in heard), 0.99) * 1_000
 
 
+@pytest.mark.promise(11)
 async def test_one_tenants_flood_is_its_own_affair(
     gateway: Service, shops: dict[str, list[Visitor]], reliability: Reliability
 ) -> None:
@@ -149,15 +150,13 @@ async def test_one_tenants_flood_is_its_own_affair(
         figure += f"; p99 {p99_ms(alone):.0f} → {p99_ms(beside):.0f} ms (×{ratio:.2f})"
         holds = holds and ratio <= 1.5
     reliability.found(
-        "11",
-        "one tenant at 50×",
         figure=figure,
         target="others: 0 refusals, p99 ≤ 1.5×",
         holds=holds,
-        fraction=seconds / 60,
     )
 
 
+@pytest.mark.promise(11)
 @pytest.mark.parametrize("flood", FLOODS)
 async def test_one_clients_flood_of_anything_is_its_own_affair(
     system: System, metered: Service, flood: Flood, reliability: Reliability
@@ -183,12 +182,9 @@ async def test_one_clients_flood_of_anything_is_its_own_affair(
         figure += f"; p99 {p99_ms(alone):.0f} → {p99_ms(beside):.0f} ms (×{ratio:.2f})"
         holds = holds and ratio <= 1.5
     reliability.found(
-        "11",
-        f"one client floods: {flood}",
         figure=figure,
         target=f"others: 0 refusals, p99 ≤ 1.5×; done ≤ {most:.0f}",
         holds=holds,
-        fraction=seconds / 30,
     )
 
 

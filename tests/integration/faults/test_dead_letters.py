@@ -72,6 +72,7 @@ def mixed(reliability: Reliability) -> list[Poison | bytes]:
     return records
 
 
+@pytest.mark.promise(21)
 async def test_good_records_are_answered_among_poisoned_ones(system: System, reliability: Reliability) -> None:
     """In bucket and inbox alike: for each of these one dead letter, with its reason and nothing else. A record whose
     deadline is past is answered as late, without the model."""
@@ -111,8 +112,6 @@ async def test_good_records_are_answered_among_poisoned_ones(system: System, rel
     assert "model" not in {sent.sources[name] for name in sent.sources.keys() - good}
     longest_s = max(sent.delays_s[name] for name in good)
     reliability.found(
-        "21",
-        "poison and forged records, in bucket and inbox",
         figure=f"{len(found)} dead letters with their reasons, {len(good)} good records delayed ≤ {longest_s:.1f} s, "
         f"{len(sent.begun) - len(good)} late ones answered without the model",
         target="1,000 → dead letters with a reason; good records delayed ≤ 10 s",

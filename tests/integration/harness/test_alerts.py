@@ -56,6 +56,7 @@ def test_the_rules_are_prometheus_rules() -> None:
     assert "SUCCESS" in _promtool("check", "rules", ALERTS / "rules.yml")
 
 
+@pytest.mark.promise(24)
 def test_each_alert_fires_within_a_minute_of_its_fault_and_not_without() -> None:
     assert "SUCCESS" in _promtool("test", "rules", ALERTS / "tests.yml")
 

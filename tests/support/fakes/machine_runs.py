@@ -10,9 +10,7 @@ from tests.support.reliability import Reliability
 RUNS, STEPS = 1_000, 50
 
 
-def run_machine(
-    reliability: Reliability, name: str, make: Callable[[], RuleBasedStateMachine], *, part: int = 100
-) -> None:
+def run_machine(reliability: Reliability, make: Callable[[], RuleBasedStateMachine], *, part: int = 100) -> None:
     """`RUNS` runs of `STEPS` steps of what `make` makes, or `part` runs in the ordinary suite."""
     runs = reliability.amount(RUNS, part=part)
     made = 0
@@ -27,10 +25,7 @@ def run_machine(
         settings=settings(max_examples=runs, stateful_step_count=STEPS, suppress_health_check=list(HealthCheck)),
     )
     reliability.found(
-        "2",
-        f"{name}: any events in any order",
         figure=f"{made} runs of {STEPS} steps, every invariant held",
         target=f"{RUNS} runs of {STEPS} steps",
         holds=made >= runs,
-        fraction=min(1.0, made / RUNS),
     )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -199,5 +200,6 @@ class Clocks(RuleBasedStateMachine):
                 assert abs(written - (START_MS + self.true_ms + machine.off_ms)) <= 1
 
 
+@pytest.mark.promise(2)
 def test_no_clock_that_is_set_makes_an_answer_late_or_comes_twice(reliability: Reliability) -> None:
-    run_machine(reliability, "clocks that are set", Clocks)
+    run_machine(reliability, Clocks)

@@ -266,5 +266,6 @@ class Inflight(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("codec", GATEWAY_CODECS)
+@pytest.mark.promise(2)
 def test_each_answer_ends_once_and_reads_as_it_was_told(codec: str, reliability: Reliability) -> None:
-    run_machine(reliability, f"requests in flight, {codec}", lambda: Inflight(codec), part=150)
+    run_machine(reliability, lambda: Inflight(codec), part=150)

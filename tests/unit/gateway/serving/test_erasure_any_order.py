@@ -144,5 +144,6 @@ async def _world() -> World:
 
 
 @pytest.mark.parametrize("edges", [1, 2])
+@pytest.mark.promise(2)
 def test_what_was_erased_is_never_told_again(edges: int, reliability: Reliability) -> None:
-    run_machine(reliability, f"erasures at {edges} gateways", lambda: Erasure(edges))
+    run_machine(reliability, lambda: Erasure(edges))

@@ -86,8 +86,9 @@ class Connection(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("codec", GATEWAY_CODECS)
+@pytest.mark.promise(2)
 def test_a_connection_keeps_its_order(codec: str, reliability: Reliability) -> None:
-    run_machine(reliability, f"a session, {codec}", lambda: Connection(codec), part=50)
+    run_machine(reliability, lambda: Connection(codec), part=50)
 
 
 class Guarded(RuleBasedStateMachine):
@@ -143,5 +144,6 @@ class Guarded(RuleBasedStateMachine):
             assert (self.session.state is State.CLOSED) == (self.now >= self.until)
 
 
+@pytest.mark.promise(2)
 def test_a_session_is_its_owners(reliability: Reliability) -> None:
-    run_machine(reliability, "a session with tokens", Guarded)
+    run_machine(reliability, Guarded)

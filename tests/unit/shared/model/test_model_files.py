@@ -4,6 +4,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.support.reliability import Reliability
 from tests.unit.shared.model.test_prepared_folder import TAMPERED, refuse_tampered
 from tests.unit.workers.engine.tensorrt.test_plan_cache import LIES, refuse_plan
@@ -16,6 +18,7 @@ Refuse = Callable[[str, Path], None]
 EVERY = 8  # in the ordinary suite, where each kind is a test of its own besides
 
 
+@pytest.mark.promise(20)
 def test_every_kind_of_lying_file_is_refused_before_it_is_deserialised(
     tmp_path: Path, prepared: Path, reliability: Reliability
 ) -> None:
@@ -40,8 +43,6 @@ def test_every_kind_of_lying_file_is_refused_before_it_is_deserialised(
         refuse(what, Path(shutil.copytree(prepared, base / "model")))
     kinds = len(sources[::every]) + len(folders[::every])
     reliability.found(
-        "20",
-        "model files that lie: safetensors, GGUF, ONNX, manifest, TensorRT plan",
         figure=f"{kinds} kinds refused, 0 deserialised",
         target="30 refused before anything is deserialised",
         holds=kinds >= reliability.amount(30, part=10),
