@@ -11,9 +11,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from ops.client.outcome import Outcome
 from ops.load.clients import Load, Question
-from ops.load.figures.outcome import Outcome
-from ops.load.figures.report import LoadReport, Run, as_json, summarise
+from ops.load.figures.report import LATENCIES, LoadReport, Run, as_json, latency_rows, summarise
 from ops.load.system import Broker, System
 from ops.measure.arrivals import Arrivals, schedule
 from ops.measure.environment import BrokerKind, environment
@@ -189,17 +189,10 @@ def _describe(options: LoadOptions, command: str, num_connections: int, deadline
 
 def print_report(report: LoadReport, console: Console, *, within: str) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("ms", "p50", "p95", "p99"):
+    for title in LATENCIES:
         table.add_column(title, justify="left" if title == "ms" else "right")
-    rows = {
-        "TTFT": report.ttft_ms,
-        "TPOT": report.tpot_ms,
-        "end to end": report.e2e_ms,
-        "any answer": report.answered_ms,
-        "(sent late by)": report.send_lag_ms,
-    }
-    for name, of in rows.items():
-        table.add_row(name, show(of.p50), show(of.p95), show(of.p99))
+    for cells in latency_rows(report):
+        table.add_row(*map(show, cells))
     console.print(table)
     sources = "  ".join(f"{source} {count}" for source, count in report.by_source.items())
     errors = ", ".join(f"{code} {count}" for code, count in sorted(report.errors.by_code.items())) or "none"

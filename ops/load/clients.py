@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ops.client.dialogue import CONNECTION_LOST
+from ops.client.outcome import Outcome
 from ops.load.connection import ChatConnection
-from ops.load.figures.outcome import Outcome
 from ops.measure.pacer import Pacer
 from shared.wire.messages import Limits, ResponseCreate
 

@@ -1,6 +1,5 @@
 """`replyline bench compare`: two results of `--json` side by side, and whether the second is worse."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -8,9 +7,9 @@ from typing import Final
 import msgspec
 from rich.console import Console
 
-from ops.load.figures.comparison import Compared, Result, compared, differences, worst
+from ops.load.figures.comparison import Result, compared, differences, rows_of, worst
 from ops.load.pages.comparison import CompareFacts, compare_page
-from ops.measure.runner import Cell, check_writable, markdown, write_html
+from ops.measure.runner import check_writable, markdown, write_html
 from shared.errors import SettingsError
 
 REGRESSION_STATUS: Final = 1
@@ -53,7 +52,7 @@ def bench_compare(options: CompareOptions, command: str, console: Console) -> in
     for told in unlike:
         console.print(f"not alike: {told}", soft_wrap=True, highlight=False)
     rows = compared(before.samples, after.samples, tolerance=options.tolerance)
-    print(_table(rows, options.first.name, options.second.name))
+    print(markdown(*rows_of(rows, options.first.name, options.second.name)))
     verdict = worst(rows)
     requests = f"{len(before.samples.in_time)} and {len(after.samples.in_time)} requests"
     print(f"{verdict} ({requests}; a difference is one beyond {options.tolerance:.0%} and beyond chance)")
@@ -71,15 +70,3 @@ def bench_compare(options: CompareOptions, command: str, console: Console) -> in
         )
         write_html(options.html_path, compare_page(told_all), console)
     return REGRESSION_STATUS if verdict == "regression" else 0
-
-
-def _table(rows: Sequence[Compared], first: str, second: str) -> str:
-    cells: list[list[Cell]] = []
-    for row in rows:
-        found = row.ratio
-        if found is None:
-            cells.append([row.figure, None, None, None, None, row.verdict])
-            continue
-        interval = f"{found.low:.3f} – {found.high:.3f}"
-        cells.append([row.figure, found.a, found.b, f"{found.value:.3f}", interval, row.verdict])
-    return markdown(("", first, second, "ratio", "99 % of it", "verdict"), cells)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ops.client.dialogue import CONNECTION_LOST, Dialogue
-from ops.load.figures.outcome import Outcome
+from ops.client.outcome import Outcome
 from shared.wire.messages import (
     ErrorEvent,
     ResponseCreate,

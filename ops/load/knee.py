@@ -16,12 +16,12 @@ from rich.console import Console
 from ops.load.bench import connections_for, target
 from ops.load.clients import Load, Question
 from ops.load.figures.report import summarise
-from ops.load.figures.tries import Bounds, Try, decided
+from ops.load.figures.tries import TITLES, Bounds, Try, decided, rows_of
 from ops.load.pages.knee import KneeFacts, knee_page
 from ops.load.system import Broker
 from ops.measure.arrivals import schedule
 from ops.measure.environment import environment
-from ops.measure.runner import Cell, check_writable, markdown, show, write_html, write_json
+from ops.measure.runner import check_writable, markdown, write_html, write_json
 from ops.measure.search import StepSearch
 from ops.measure.usage import raise_file_limit
 from ops.texts.prompts import mixed_lengths, parse_mix, question
@@ -173,20 +173,7 @@ def _questions(options: KneeOptions, limits: Limits, count: int, seed: int) -> l
 
 
 def _print(rate: float, tried: Sequence[Try], *, at_limit: bool) -> None:
-    header = ("requests/s", "requests", "TTFT p50/p99 ms", "end to end p50/p99 ms", "in time", "errors", "")
-    rows: list[list[Cell]] = [
-        [
-            one.rate,
-            one.requests,
-            f"{show(one.ttft_ms.p50)} / {show(one.ttft_ms.p99)}",
-            f"{show(one.e2e_ms.p50)} / {show(one.e2e_ms.p99)}",
-            f"{one.in_time:.1%}",
-            one.errors,
-            ", ".join(one.broken) or "within bounds",
-        ]
-        for one in tried
-    ]
-    print(markdown(header, rows))
+    print(markdown(TITLES, rows_of(tried)))
     if not rate:
         print("knee: below the first rate; give a lower --start, or wider bounds")
     else:

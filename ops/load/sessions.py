@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ops.client.outcome import Outcome
 from ops.client.protocol import ConnectFailed
 from ops.load.connection import ChatConnection
-from ops.load.figures.outcome import Outcome
 from ops.load.planned import OPEN_BEFORE_S, Planned
 from ops.measure.pacer import Pacer
 from shared.wire.messages import Limits, ResponseCreate, SessionStart

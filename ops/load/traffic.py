@@ -9,17 +9,16 @@ from typing import Final
 import msgspec
 from rich.console import Console
 
+from ops.client.outcome import Outcome
 from ops.load.bench import print_report, target
-from ops.load.figures.groups import reports, table
-from ops.load.figures.outcome import Outcome
+from ops.load.figures.groups import reports, rows_of
 from ops.load.figures.report import Run, as_json, summarise
-from ops.load.pages.charts import Asked
 from ops.load.pages.load import LoadFacts, load_page
 from ops.load.planned import Planned, most_at_once
 from ops.load.sessions import SessionLoad
 from ops.load.system import Broker
 from ops.measure.environment import environment
-from ops.measure.runner import check_writable, progress_bar, write_html, write_json
+from ops.measure.runner import check_writable, markdown, progress_bar, write_html, write_json
 from ops.measure.usage import raise_file_limit
 from ops.texts.prompts import question
 from ops.traces.drawn import KINDS, traffic
@@ -103,7 +102,7 @@ async def bench_traffic(options: TrafficOptions, settings: Settings, command: st
     report = summarise(outcomes)
     by_phase = reports(phases(trace, outcomes))
     print_report(report, Console(), within="their deadlines")
-    print(table("when", by_phase))
+    print(markdown(*rows_of("when", by_phase)))
     run = Run(
         command=command,
         loop="open",
@@ -122,7 +121,7 @@ async def bench_traffic(options: TrafficOptions, settings: Settings, command: st
         told = LoadFacts(
             title=f"Traffic: {options.name}",
             told=f"{len(plan):,} questions in {options.seconds:g} s: {WHO[options.name]}.",
-            asked=[Asked(one.at_s, one.bucket, outcome) for one, outcome in zip(plan, outcomes, strict=True)],
+            outcomes=outcomes,
             report=report,
             run=run,
             environment=facts,

@@ -11,16 +11,15 @@ from typing import Final
 import msgspec
 from rich.console import Console
 
+from ops.client.outcome import Outcome
 from ops.load.bench import print_report
-from ops.load.figures.groups import reports, table
-from ops.load.figures.outcome import Outcome
+from ops.load.figures.groups import reports, rows_of
 from ops.load.figures.report import LoadReport, Run, as_json, summarise
-from ops.load.pages.charts import Asked
 from ops.load.pages.load import LoadFacts, load_page
 from ops.load.planned import Planned, most_at_once
 from ops.load.sessions import SessionLoad
 from ops.measure.environment import environment
-from ops.measure.runner import Cell, check_writable, progress_bar, write_html, write_json
+from ops.measure.runner import Cell, check_writable, markdown, progress_bar, write_html, write_json
 from ops.measure.usage import raise_file_limit
 from ops.recording.plan import planned
 from ops.traces.recording import Recording, read_recording
@@ -80,13 +79,13 @@ async def replay(options: ReplayOptions, command: str, console: Console) -> None
     print_report(report, Console(), within="their own deadlines")
     buckets = by_bucket(plan, outcomes)
     more = {"by the model when recorded": model_then(recording)}
-    print(table("bucket", buckets, more))
+    print(markdown(*rows_of("bucket", buckets, more)))
     write_json(options.json_path, {**as_json(report, run, facts, outcomes), "by_bucket": buckets})
     if options.html_path is not None:
         told = LoadFacts(
             title="Recorded traffic, asked again",
             told=_told(options, recording, plan),
-            asked=[Asked(one.at_s, one.bucket, outcome) for one, outcome in zip(plan, outcomes, strict=True)],
+            outcomes=outcomes,
             report=report,
             run=run,
             environment=facts,

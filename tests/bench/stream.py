@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 from rich.console import Console
 
+from ops.client.outcome import Outcome, steady_tokens_per_s
 from ops.load.clients import Load, Question
-from ops.load.figures.outcome import Outcome, steady_tokens_per_s
 from ops.load.figures.report import summarise
 from ops.load.system import System
 from ops.measure.usage import peak_rss_bytes

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from ops.load.figures.report import Samples
 from ops.measure.bootstrap import Ratio, Statistic, Verdict, mean_of, quantile_of, ratio
+from ops.measure.runner import Cell
 
 
 class Machine(Struct, frozen=True, kw_only=True):
@@ -74,3 +75,16 @@ def differences(before: Machine, after: Machine) -> list[str]:
     """What the two were not alike in."""
     pairs = [(name, getattr(before, name), getattr(after, name)) for name in Machine.__struct_fields__]
     return [f"{name} {one}, then {other}" for name, one, other in pairs if one != other]
+
+
+def rows_of(rows: Sequence[Compared], first: str, second: str) -> tuple[list[str], list[list[Cell]]]:
+    """Return the titles, and each figure of both results with its ratio, interval and verdict."""
+    cells: list[list[Cell]] = []
+    for row in rows:
+        found = row.ratio
+        if found is None:
+            cells.append([row.figure, None, None, None, None, row.verdict])
+            continue
+        interval = f"{found.low:.3f} – {found.high:.3f}"
+        cells.append([row.figure, found.a, found.b, f"{found.value:.3f}", interval, row.verdict])
+    return ["", first, second, "ratio", "99 % of it", "verdict"], cells

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ops.load.figures.outcome import Outcome
+from ops.client.outcome import Outcome
 from ops.load.figures.report import LoadReport, summarise
 from ops.measure.quantiles import Quantiles
-from ops.measure.runner import Cell, markdown, show
+from ops.measure.runner import Cell, show
 from shared.wire.messages import Source
 
 # "unsure" is no answer of the model's, "mixed" is one.
@@ -24,8 +24,10 @@ def reports(groups: Mapping[str, Sequence[Outcome]]) -> dict[str, LoadReport]:
     return {name: summarise(outcomes) for name, outcomes in groups.items() if outcomes}
 
 
-def table(title: str, of: Mapping[str, LoadReport], more: Mapping[str, Mapping[str, Cell]] | None = None) -> str:
-    """A row a group; `more` are further columns, by their titles."""
+def rows_of(
+    title: str, of: Mapping[str, LoadReport], more: Mapping[str, Mapping[str, Cell]] | None = None
+) -> tuple[list[str], list[list[Cell]]]:
+    """Return the titles and a row a group; `more` are further columns, by their titles."""
     columns = more or {}
     rows: list[list[Cell]] = [
         [
@@ -40,7 +42,7 @@ def table(title: str, of: Mapping[str, LoadReport], more: Mapping[str, Mapping[s
         ]
         for name, report in of.items()
     ]
-    return markdown((title, *columns, *_HEADER), rows)
+    return [title, *columns, *_HEADER], rows
 
 
 def _two(of: Quantiles) -> str:

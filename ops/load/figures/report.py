@@ -7,12 +7,14 @@ from typing import Final, get_args
 
 from msgspec import Struct
 
-from ops.load.figures.outcome import UNANSWERED, Outcome
+from ops.client.outcome import UNANSWERED, Outcome
 from ops.measure.environment import Environment
 from ops.measure.quantiles import Quantiles, quantiles
+from ops.measure.runner import Cell
 from shared.wire.messages import BY_MODEL, Source
 
 _MOST_SAMPLES: Final = 20_000
+LATENCIES: Final = ("ms", "p50", "p95", "p99")
 
 
 class Goodput(Struct, frozen=True, kw_only=True):
@@ -132,3 +134,15 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 def _per_s(count: float, duration_s: float) -> float:
     return round(count / duration_s, 3) if duration_s > 0 else 0.0
+
+
+def latency_rows(report: LoadReport) -> list[list[Cell]]:
+    """Return a row a latency, under `LATENCIES`."""
+    rows = {
+        "TTFT": report.ttft_ms,
+        "TPOT": report.tpot_ms,
+        "end to end": report.e2e_ms,
+        "any answer": report.answered_ms,
+        "(sent late by)": report.send_lag_ms,
+    }
+    return [[name, of.p50, of.p95, of.p99] for name, of in rows.items()]

@@ -1,12 +1,13 @@
 """A rate that was tried for the knee, and the bounds that it had to keep. Pure."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from ops.load.figures.report import LoadReport
 from ops.measure.quantiles import Quantiles
-from ops.measure.runner import show
+from ops.measure.runner import Cell, show
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
@@ -50,3 +51,24 @@ def decided(passes: Sequence[bool], tries: int) -> bool | None:
     if sum(passes) >= most:
         return True
     return False if len(passes) - sum(passes) > tries - most else None
+
+
+TITLES: Final = (
+    "requests/s", "requests", "TTFT p50/p99 ms", "end to end p50/p99 ms", "in time", "errors", ""
+)  # fmt: skip
+
+
+def rows_of(tried: Sequence[Try]) -> list[list[Cell]]:
+    """Return a row a try, under `TITLES`."""
+    return [
+        [
+            one.rate,
+            one.requests,
+            f"{show(one.ttft_ms.p50)} / {show(one.ttft_ms.p99)}",
+            f"{show(one.e2e_ms.p50)} / {show(one.e2e_ms.p99)}",
+            f"{one.in_time:.1%}",
+            one.errors,
+            ", ".join(one.broken) or "within bounds",
+        ]
+        for one in tried
+    ]

@@ -1,52 +1,46 @@
 """A load's report for whoever was not there: what was asked, what came of it, when, and how it was made. Pure."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, get_args
 
-from ops.load.figures.outcome import Outcome
-from ops.load.figures.report import LoadReport, Run
-from ops.load.pages.charts import (
-    IN_TIME,
-    LATE,
-    MIXED,
-    NONE,
-    Asked,
-    Latency,
-    by_bucket,
-    counted,
-    distribution,
-    e2e,
-    end_bar,
-    kind_of,
-    latencies,
-    rates,
-    ttft,
-)
-from ops.load.pages.style import STYLE
+import numpy as np
+
+from ops.client.outcome import Outcome
+from ops.load.figures.groups import rows_of
+from ops.load.figures.report import LATENCIES, LoadReport, Run, latency_rows
 from ops.measure.environment import Environment
-from ops.measure.page import Html, figure, page, pairs, paragraph, section, table, text
-from ops.measure.quantiles import Quantiles
+from ops.measure.plot import Line, Plot, Points
+from ops.measure.quantiles import Quantiles, percentile
+from ops.measure.report import Part, report
 from ops.measure.runner import Cell, show
-from shared.wire.messages import BY_MODEL
-from shared.wire.topics import BUCKETS
+from shared.wire.messages import BY_MODEL, Source
+
+Latency = Callable[[Outcome], float | None]
 
 _TERMS: Final = (
     "TTFT is the time to the first text, end to end that to the answer's last word, TPOT the time for each token "
     "between them: of the model's answers, by the asking client's clock, from the moment that the request was due. "
     "Any answer is end to end of every answer, whoever gave it."
 )
-_SOURCES: Final = {
-    IN_TIME: "the model's whole answer within its deadline",
-    LATE: "the model's answer, after its deadline or cut at it",
-    MIXED: "the same, with an FAQ entry's words in some place",
+_IN_TIME, _MIXED, _LATE, _NONE = "model, in time", "mixed, in time", "model, late or cut", "no answer"
+ENDS: Final[Mapping[str, str]] = {
+    _IN_TIME: "the model's whole answer within its deadline",
+    _MIXED: "the same, with an FAQ entry's words in some place",
+    _LATE: "the model's answer, after its deadline or cut at it",
     "faq": "an FAQ entry in place of the model's words",
     "courtesy": "a greeting or thanks, returned",
     "unsure": "it says that nothing is known of this",
     "busy": "it asks to try again",
     "handoff": "a person takes over",
-    NONE: "refused by the gateway, or nothing came at all",
+    _NONE: "refused by the gateway, or nothing came at all",
 }
+_MOST_BINS: Final = 60
+_MOST_DOTS: Final = 1_500
+_CURVE_POINTS: Final = 200
+_LEAST_MS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +51,7 @@ class LoadFacts:
 
     title: str
     told: str
-    asked: Sequence[Asked]
+    outcomes: Sequence[Outcome]
     report: LoadReport
     run: Run
     environment: Environment
@@ -71,181 +65,193 @@ class LoadFacts:
 
 
 def load_page(facts: LoadFacts) -> str:
-    """The whole file."""
-    parts = [
-        _ends(facts.asked),
-        *_figures(facts),
-        section("Latencies", paragraph(text(_TERMS)), _latencies(facts.report)),
-        section(f"By {facts.grouped_by}", _groups(facts)),
-        section("How this was made", environment_pairs(facts.environment, _making(facts))),
-    ]
-    return page(facts.title, Html(f"{paragraph(text(facts.told))}{_headline(facts.report)}"), parts, style=STYLE)
-
-
-def headline(figures: Mapping[str, str]) -> Html:
-    """What is to be seen at once: what it is → the figure."""
-    cells = "".join(f"<div><b>{text(value)}</b><span>{text(name)}</span></div>" for name, value in figures.items())
-    return Html(f"<div class='headline'>{cells}</div>")
-
-
-def _headline(report: LoadReport) -> Html:
-    instead = sum(count for source, count in report.by_source.items() if source not in BY_MODEL)
-    return headline(
-        {
-            "answered by the model within the deadline": f"{report.goodput.share:.1%}",
-            "such answers a second": show(report.goodput.per_s),
-            "ms to the model's first text, p50 / p99": _two(report.ttft_ms),
-            "answered in the model's stead": f"{instead:,}",
-            "refused, or without an answer": f"{report.errors.total:,}",
-        }
+    """Return the whole file."""
+    titles, rows = rows_of(facts.grouped_by, facts.groups, facts.more)
+    parts = (
+        _ends(facts.outcomes),
+        Part(title="Over time", text="A surge is shaded." if facts.surges else "", plots=_over_time(facts)),
+        Part(title="Distribution", text="The share of answers that had come by then.", plots=_distribution(facts)),
+        Part(title="Latencies", text=_TERMS, titles=LATENCIES, rows=latency_rows(facts.report)),
+        Part(title=f"By {facts.grouped_by}", titles=titles, rows=rows),
+        Part(title="How this was made", pairs=environment_pairs(facts.environment, _making(facts))),
     )
+    return report(facts.title, facts.told, parts, headline=_headline(facts.report))
+
+
+def end_of(outcome: Outcome) -> str:
+    """Return one of `ENDS`."""
+    if outcome.done_s is None or outcome.source is None:
+        return _NONE
+    if outcome.source not in BY_MODEL:
+        return outcome.source
+    if not outcome.good:
+        return _LATE
+    return _MIXED if outcome.source == "mixed" else _IN_TIME
+
+
+def _ends(outcomes: Sequence[Outcome]) -> Part:
+    found = Counter(map(end_of, outcomes))
+    rows: list[list[Cell]] = [
+        [end, found[end], f"{found[end] / len(outcomes):.1%}", told] for end, told in ENDS.items()
+    ]
+    return Part(title="What became of them", titles=("", "requests", "share", ""), rows=rows)
+
+
+def _headline(of: LoadReport) -> dict[str, str]:
+    instead = sum(of.by_source[source] for source in get_args(Source) if source not in BY_MODEL)
+    return {
+        "answered by the model within the deadline": f"{of.goodput.share:.1%}",
+        "such answers a second": show(of.goodput.per_s),
+        "ms to the model's first text, p50 / p99": _two(of.ttft_ms),
+        "answered in the model's stead": f"{instead:,}",
+        "refused, or without an answer": f"{of.errors.total:,}",
+    }
 
 
 def _two(of: Quantiles) -> str:
-    if of.p50 is None or of.p99 is None:
-        return "–"
-    return f"{of.p50:,.0f} / {of.p99:,.0f}"
+    return "–" if of.p50 is None or of.p99 is None else f"{of.p50:,.0f} / {of.p99:,.0f}"
 
 
-def _ends(asked: Sequence[Asked]) -> Html:
-    """What became of the requests, all and by length of question."""
-    groups: dict[str, list[Asked]] = {"all": list(asked)}
-    buckets = {bucket: [one for one in asked if one.bucket == bucket] for bucket in BUCKETS}
-    if sum(map(bool, buckets.values())) > 1:
-        groups |= {bucket: some for bucket, some in buckets.items() if some}
-    lines = "".join(
-        f"<tr><th scope='row'>{text(name)}</th><td>{end_bar(some)}</td><td class='figure'>{len(some):,}</td></tr>"
-        for name, some in groups.items()
+def _over_time(facts: LoadFacts) -> list[Plot]:
+    plots = [_rates(facts.outcomes, facts.surges)]
+    for title, of, promise in (("TTFT", ttft, facts.first_token_ms), ("end to end", e2e, facts.deadline_ms)):
+        points = _measured(facts.outcomes, of)
+        if points:
+            dots = Line("an answer", points[:: math.ceil(len(points) / _MOST_DOTS)], dots=True, colour=5)
+            lines = (dots, Line("p99", _binned(points, 0.99), colour=1), Line("p50", _binned(points, 0.50)))
+            plots.append(
+                Plot(
+                    title=f"{title} of the model's answers over time",
+                    x="asked at, seconds from the start",
+                    y="ms",
+                    lines=lines,
+                    log_y=True,
+                    levels={} if promise is None else {f"promised: {promise:g} ms": promise},
+                    spans=facts.surges,
+                )
+            )
+    return plots
+
+
+def _rates(outcomes: Sequence[Outcome], surges: Sequence[tuple[float, float]]) -> Plot:
+    """Requests offered and answered a second, by when each was due or ended."""
+    start_s = _start_s(outcomes)
+    ended = [(one.done_s - start_s, one.good) for one in outcomes if one.done_s is not None]
+    due = [one.scheduled_s - start_s for one in outcomes]
+    span_s = max(due + [at_s for at_s, _ in ended])
+    width_s = _bin_s(span_s)
+    edges = np.arange(math.ceil(span_s / width_s + 1e-9) + 1) * width_s
+
+    def line(name: str, times_s: Sequence[float], colour: int) -> Line:
+        counts, _ = np.histogram(times_s, edges)
+        points = [(float(edge) + width_s / 2, int(count) / width_s) for edge, count in zip(edges, counts, strict=False)]
+        return Line(name, points, colour=colour)
+
+    return Plot(
+        title="Requests offered and answered a second, over time",
+        x="seconds from the start",
+        y="a second",
+        lines=(
+            line("offered", due, 5),
+            line("answered", [at_s for at_s, _ in ended], 2),
+            line("by the model, in time", [at_s for at_s, good in ended if good], 0),
+        ),
+        spans=surges,
     )
-    numbers = {end: number for end, number in counted(asked).items() if number}
-    drawn = f"<table class='ends'><tbody>{lines}</tbody></table>"
-    keys = {kind_of(end): end for end in numbers}
-    caption = (
-        "What became of the requests, and how many they are."
-        if len(groups) == 1
-        else ("What became of the requests, of all and by the length of the question, and how many they are.")
-    )
-    rows: list[list[Cell]] = [
-        [end, _SOURCES.get(end, ""), number, f"{number / len(asked):.1%}"] for end, number in numbers.items()
-    ]
-    return Html(figure(1, caption, [drawn], keys=keys) + table(("", "", "requests", "share"), rows, heads=2))
 
 
-def _figures(facts: LoadFacts) -> list[Html]:
-    """Those that have something to show."""
-    drawn = (_over_time(facts), _waits(facts), _distribution(facts), _of_buckets(facts))
-    shown = [(caption, [one for one in drawings if one]) for caption, drawings in drawn]
-    told = [(caption, drawings) for caption, drawings in shown if drawings]
-    return [figure(number, caption, drawings) for number, (caption, drawings) in enumerate(told, start=2)]
+def _bin_s(span_s: float) -> float:
+    """Return a stretch of time of which at most sixty fill the span: a second at least."""
+    return max(1.0, math.ceil(span_s / _MOST_BINS))
 
 
-def _over_time(facts: LoadFacts) -> tuple[str, list[str]]:
-    caption = "Requests by when they were due; answers, and the model's in time, by when they ended."
-    return caption + _shaded(facts), [rates(facts.asked, facts.surges)]
+def _binned(points: Points, share: float) -> list[tuple[float, float]]:
+    """Return a percentile of y for each stretch of time that has any."""
+    width_s = _bin_s(max(at_s for at_s, _ in points))
+    within: dict[int, list[float]] = {}
+    for at_s, value in points:
+        within.setdefault(int(at_s / width_s), []).append(value)
+    return [((place + 0.5) * width_s, percentile(sorted(values), share)) for place, values in sorted(within.items())]
 
 
-def _waits(facts: LoadFacts) -> tuple[str, list[str]]:
-    caption = "The model's answers by when they were asked, a dot each; the lines are p50 and p99 of a stretch of time."
-    return caption + _shaded(facts), [
-        latencies(facts.asked, ttft, "TTFT", facts.surges, facts.first_token_ms),
-        latencies(facts.asked, e2e, "end to end", facts.surges, facts.deadline_ms),
-    ]
-
-
-def _distribution(facts: LoadFacts) -> tuple[str, list[str]]:
+def _distribution(facts: LoadFacts) -> list[Plot]:
     promised = {"first text": facts.first_token_ms, "deadline": facts.deadline_ms}
-    marks = {name: ms for name, ms in promised.items() if ms is not None}
-    models = [one.outcome for one in facts.asked if one.outcome.by_model]
     curves = {
-        ("TTFT", "l-ttft"): _known(models, ttft),
-        ("end to end", "l-e2e"): _known(models, e2e),
-        ("any answer", "l-any"): _known([one.outcome for one in facts.asked], e2e),
+        "any answer": [ms for one in facts.outcomes if (ms := one.e2e_ms) is not None],
+        "end to end": [ms for _, ms in _measured(facts.outcomes, e2e)],
+        "TTFT": [ms for _, ms in _measured(facts.outcomes, ttft)],
     }
-    caption = "The share of answers that had come by then." + (" What was promised is marked." if marks else "")
-    return caption, [distribution(curves, "time from when it was due", marks)]
+    return distribution(
+        curves, "time from when it was due", {name: ms for name, ms in promised.items() if ms is not None}
+    )
 
 
-def _of_buckets(facts: LoadFacts) -> tuple[str, list[str]]:
-    caption = "The same of the model's answers, by the length of the question."
-    return caption, [by_bucket(facts.asked, ttft, "TTFT"), by_bucket(facts.asked, e2e, "end to end")]
+def distribution(of: Mapping[str, Sequence[float]], title: str, marks: Mapping[str, float] | None = None) -> list[Plot]:
+    """Return one plot of how many had it by then, a curve a name; none where nobody had."""
+    lines = []
+    for colour, (name, values) in enumerate(of.items()):
+        if values:
+            curve = sorted(max(value, _LEAST_MS) for value in values)
+            ranks = sorted({math.ceil(len(curve) * (step + 1) / _CURVE_POINTS) for step in range(_CURVE_POINTS)})
+            shares = [(curve[0], 0.0), *((curve[rank - 1], rank / len(curve)) for rank in ranks)]
+            lines.append(Line(name, shares, colour=2 * colour % 5))
+    if not lines:
+        return []
+    plot = Plot(title=f"Distribution: {title}", x="ms", y="share", lines=lines, log_x=True, marks=marks or {})
+    return [plot]
 
 
-def _shaded(facts: LoadFacts) -> str:
-    return " The surge is shaded." if facts.surges else ""
+def ttft(outcome: Outcome) -> float | None:
+    return outcome.ttft_ms
 
 
-def _known(outcomes: Sequence[Outcome], of: Latency) -> list[float]:
-    return [ms for ms in map(of, outcomes) if ms is not None]
+def e2e(outcome: Outcome) -> float | None:
+    return outcome.e2e_ms
 
 
-def _latencies(report: LoadReport) -> Html:
-    rows = {
-        "TTFT": report.ttft_ms,
-        "TPOT": report.tpot_ms,
-        "end to end": report.e2e_ms,
-        "any answer": report.answered_ms,
-        "(sent late by)": report.send_lag_ms,
-    }
-    return table(("ms", "p50", "p95", "p99"), [(name, of.p50, of.p95, of.p99) for name, of in rows.items()])
+def _measured(outcomes: Sequence[Outcome], of: Latency) -> list[tuple[float, float]]:
+    """Return (asked at, ms) of each answer by the model."""
+    start_s = _start_s(outcomes)
+    return [
+        (one.scheduled_s - start_s, max(ms, _LEAST_MS))
+        for one in outcomes
+        if one.by_model and (ms := of(one)) is not None
+    ]
 
 
-def _groups(facts: LoadFacts) -> Html:
-    sources = [source for source in facts.report.by_source if any(of.by_source[source] for of in facts.groups.values())]
-    titles = (
-        "", *facts.more, "requests", *(f"by {source}" for source in sources), "no answer", "in time",
-        "TTFT p50 ms", "p99 ms", "end to end p50 ms", "p99 ms",
-    )  # fmt: skip
-    rows: list[list[Cell]] = [
-        [
-            name,
-            *(cells[name] for cells in facts.more.values()),
-            of.requests,
-            *(of.by_source[source] for source in sources),
-            of.errors.total,
-            f"{of.goodput.share:.1%}",
-            of.ttft_ms.p50, of.ttft_ms.p99, of.e2e_ms.p50, of.e2e_ms.p99,
-        ]
-        for name, of in facts.groups.items()
-    ]  # fmt: skip
-    return table(titles, rows)
+def _start_s(outcomes: Sequence[Outcome]) -> float:
+    return min(one.scheduled_s for one in outcomes)
 
 
 def _making(facts: LoadFacts) -> dict[str, str]:
-    run, report = facts.run, facts.report
-    errors = ", ".join(f"{code} {count:,}" for code, count in sorted(report.errors.by_code.items()))
+    run, of = facts.run, facts.report
+    promised = "each request's own deadlines"
+    if facts.first_token_ms is not None and facts.deadline_ms is not None:
+        promised = f"first text in {facts.first_token_ms:g} ms, the whole answer in {facts.deadline_ms:g} ms"
     found = {
         "command": run.command,
-        "requests": f"{report.requests:,} in {report.duration_s:,.1f} s, {run.connections:,} connections at most",
+        "requests": f"{of.requests:,} in {of.duration_s:,.1f} s, {run.connections:,} connections at most",
         "traffic": run.input,
         "rate": "" if run.rate is None else f"{run.rate:g} a second",
         "seed": str(run.seed),
-        "promised": _promised(facts),
-        "ends": ", ".join(f"{name} {count:,}" for name, count in sorted(report.by_status.items())),
-        "no answer": errors,
-        "output": f"{report.output_tokens:,} tokens, {show(report.output_tok_s)} a second",
+        "promised": promised,
+        "ends": ", ".join(f"{name} {count:,}" for name, count in sorted(of.by_status.items())),
+        "no answer": ", ".join(f"{code} {count:,}" for code, count in sorted(of.errors.by_code.items())),
+        "output": f"{of.output_tokens:,} tokens, {show(of.output_tok_s)} a second",
         **facts.settings,
     }
     return {name: value for name, value in found.items() if value}
 
 
-def _promised(facts: LoadFacts) -> str:
-    if facts.first_token_ms is None or facts.deadline_ms is None:
-        return "each request's own deadlines"
-    return f"first text in {facts.first_token_ms:g} ms, the whole answer in {facts.deadline_ms:g} ms"
-
-
-def environment_pairs(environment: Environment, before: Mapping[str, str]) -> Html:
-    """What it ran on, after `before`."""
-    return pairs(
-        {
-            **before,
-            "engine": environment.engine,
-            "broker": environment.broker,
-            "machine": f"{environment.cpu}, {environment.cores} cores, {environment.system}",
-            "load beside it": f"{environment.load_1min:g} (one minute's average, before)",
-            "versions": ", ".join(
-                [f"Python {environment.python}", *(f"{name} {number}" for name, number in environment.versions.items())]
-            ),
-            "date": environment.date,
-        }
-    )
+def environment_pairs(environment: Environment, before: Mapping[str, str]) -> dict[str, str]:
+    """Return what it ran on, after `before`."""
+    versions = [f"Python {environment.python}", *(f"{name} {one}" for name, one in environment.versions.items())]
+    return {
+        **before,
+        "engine": environment.engine,
+        "broker": environment.broker,
+        "machine": f"{environment.cpu}, {environment.cores} cores, {environment.system}",
+        "load beside it": f"{environment.load_1min:g} (one minute's average, before)",
+        "versions": ", ".join(versions),
+        "date": environment.date,
+    }

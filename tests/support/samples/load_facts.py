@@ -1,17 +1,19 @@
 """A load's facts as tests of reports make them: every source, a surge, refusals."""
 
 import random
+from typing import get_args
 
+from ops.client.outcome import Outcome
 from ops.load.figures.groups import reports
-from ops.load.figures.outcome import Outcome
 from ops.load.figures.report import Run, summarise
 from ops.load.figures.tries import Bounds, Try
-from ops.load.pages.charts import SOURCES, Asked
 from ops.load.pages.knee import KneeFacts
 from ops.load.pages.load import LoadFacts
 from ops.measure.environment import Environment
 from ops.measure.quantiles import Quantiles
+from shared.wire.messages import Source
 
+SOURCES: tuple[Source, ...] = get_args(Source)
 ENVIRONMENT = Environment(
     date="2026-11-22T01:02:03+00:00",
     cpu="A CPU @ 2 GHz",
@@ -25,7 +27,7 @@ ENVIRONMENT = Environment(
 )
 
 
-def asked(count: int, seed: int = 1) -> list[Asked]:
+def outcomes_of(count: int, seed: int = 1) -> list[Outcome]:
     """Log-normal latencies, longer in the middle; one in ten not by the model, one in fifty refused."""
     draw = random.Random(seed)
     found = []
@@ -33,7 +35,7 @@ def asked(count: int, seed: int = 1) -> list[Asked]:
     for number in range(count):
         at_s += draw.expovariate(8.0 if number % 300 < 200 else 30.0)
         outcome = Outcome(scheduled_s=100.0 + at_s, deadline_ms=4_000)
-        found.append(Asked(at_s, draw.choice(("short", "short", "medium", "long")), outcome))
+        found.append(outcome)
         if number % 50 == 49:
             outcome.error = "rate_limited"
             continue
@@ -47,8 +49,7 @@ def asked(count: int, seed: int = 1) -> list[Asked]:
 
 
 def load_facts(count: int = 400, **changed: object) -> LoadFacts:
-    some = asked(count)
-    outcomes = [one.outcome for one in some]
+    outcomes = outcomes_of(count)
     run = Run(
         command="replyline bench traffic promotion --rate 8",
         loop="open",
@@ -62,11 +63,11 @@ def load_facts(count: int = 400, **changed: object) -> LoadFacts:
         max_output_tokens=None,
         deadline_ms=None,
     )
-    half = len(some) // 2
+    half = len(outcomes) // 2
     facts: dict[str, object] = {
         "title": "Traffic: promotion",
         "told": "Questions of a shop's customers at a promotion.",
-        "asked": some,
+        "outcomes": outcomes,
         "report": summarise(outcomes),
         "run": run,
         "environment": ENVIRONMENT,
@@ -75,7 +76,7 @@ def load_facts(count: int = 400, **changed: object) -> LoadFacts:
         "first_token_ms": 1_000.0,
         "deadline_ms": 4_000.0,
         "settings": {"worker": "8 slots"},
-        "surges": [(some[half].at_s, some[-1].at_s)],
+        "surges": [(outcomes[half].scheduled_s - 100.0, outcomes[-1].scheduled_s - 100.0)],
     }
     return LoadFacts(**(facts | changed))  # type: ignore[arg-type]
 

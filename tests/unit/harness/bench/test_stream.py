@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ops.load.figures.outcome import Outcome
+from ops.client.outcome import Outcome
 from ops.model.prepare import prepare_model
 from shared.model.folder import CHATML, ModelFolder
 from shared.model.tokenizer import Tokenizer

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.load.figures.outcome import Outcome
+from ops.client.outcome import Outcome
 from ops.load.figures.report import summarise
 from ops.load.figures.tries import Bounds, decided
 from ops.load.knee import KneeOptions

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.load.figures.outcome import Outcome, steady_tokens_per_s, tokens_between
+from ops.client.outcome import Outcome, steady_tokens_per_s, tokens_between
 from ops.load.figures.report import Run, as_json, summarise
 from ops.measure.environment import Environment
 from shared.wire.messages import Source

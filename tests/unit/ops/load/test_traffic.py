@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops.load.figures.outcome import Outcome
+from ops.client.outcome import Outcome
 from ops.load.planned import most_at_once
 from ops.load.traffic import WHO, TrafficOptions, phases, planned
 from ops.traces.drawn import KINDS, traffic
