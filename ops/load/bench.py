@@ -1,7 +1,7 @@
 """`replyline bench`: a load of questions on a running system, or on an embedded one of its own."""
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from ops.measure.runner import check_writable, markdown, progress_bar, show, wri
 from ops.measure.usage import raise_file_limit
 from ops.texts.prompts import mixed_lengths, parse_mix, question
 from shared.errors import SettingsError
+from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.settings import Settings
 from shared.wire.messages import Limits
 
@@ -79,20 +80,25 @@ class LoadOptions:
             parse_mix(self.mix)
         check_writable(self.json_path)
 
-    def questions(self, limits: Limits) -> list[Question]:
-        """Warm-up first. Without a word on the input all are short."""
-        count = self.warmup + self.requests
-        mix = parse_mix(self.mix) if self.mix else {"short": 1.0}
-        lengths = [self.input_tokens] * count if self.input_tokens else mixed_lengths(mix, count, self.seed)
+    def questions(self, limits: Limits, faq: Sequence[str]) -> list[Question]:
+        """Return the warm-up's first. Without a word on the input the questions of the FAQ are asked in turn."""
         return [
             Question(
-                text=question(length, hash((self.seed, number))),
+                text=text,
                 max_output_tokens=self.max_output_tokens,
                 deadline_ms=self.deadline_ms or limits.deadline_ms,
                 ask_deadline=self.deadline_ms is not None,
             )
-            for number, length in enumerate(lengths)
+            for text in self._texts(faq)
         ]
+
+    def _texts(self, faq: Sequence[str]) -> list[str]:
+        count = self.warmup + self.requests
+        if self.input_tokens is None and self.mix is None:
+            return [faq[(self.seed + number) % len(faq)] for number in range(count)]
+        mix = parse_mix(self.mix) if self.mix else {}
+        lengths = [self.input_tokens] * count if self.input_tokens else mixed_lengths(mix, count, self.seed)
+        return [question(length, hash((self.seed, number))) for number, length in enumerate(lengths)]
 
     def num_connections(self, limits: Limits) -> int:
         """So many that neither limit of a connection (messages a minute, in flight) is met by the load itself."""
@@ -104,6 +110,11 @@ class LoadOptions:
         if self.rate is None:
             return self.clients or DEFAULT_CLIENTS
         return connections_for(self.rate, self.deadline_ms or limits.deadline_ms, count, limits)
+
+
+def faq_questions(path: Path | None) -> list[str]:
+    """Return each entry's question, of the configured FAQ or the demo shop's. Raises `SettingsError`."""
+    return [entry.question for entry in read_entries(path or PACKAGED_PATH)]
 
 
 def connections_for(rate: float, deadline_ms: int, count: int, limits: Limits) -> int:
@@ -121,7 +132,7 @@ async def bench_load(options: LoadOptions, settings: Settings, command: str, con
         try:
             limits = await load.open(1)
             load.max_inflight = 1 if options.rate is None else limits.max_inflight
-            questions = options.questions(limits)
+            questions = options.questions(limits, faq_questions(settings.faq.path))
             num_connections = options.num_connections(limits)
             raise_file_limit(num_connections + _SPARE_FILES)
             await load.open(num_connections)
@@ -181,7 +192,7 @@ def _describe(options: LoadOptions, command: str, num_connections: int, deadline
         connections=num_connections,
         warmup=options.warmup,
         seed=options.seed,
-        input=f"{options.input_tokens} tokens" if options.input_tokens else options.mix or "short=1",
+        input=f"{options.input_tokens} tokens" if options.input_tokens else options.mix or "the FAQ's questions",
         max_output_tokens=options.max_output_tokens,
         deadline_ms=deadline_ms,
     )

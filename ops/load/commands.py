@@ -38,7 +38,8 @@ def load(
     max_output_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
     input_tokens: Annotated[int | None, typer.Option(help="length of each question, about")] = None,
     mix: Annotated[
-        str | None, typer.Option(help="lengths by share: short=0.8,long=0.2 (short 24, medium 128, long 400 tokens)")
+        str | None,
+        typer.Option(help="made-up words in place of the FAQ's questions, lengths by share: short=0.8,long=0.2"),
     ] = None,
     deadline_ms: Annotated[int | None, typer.Option(help="of each answer [default: the gateway's]")] = None,
     connections: Annotated[int | None, typer.Option(help="how many sockets [default: as the limits demand]")] = None,

@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+from typing import Any, cast
 
 import pytest
 
+from ops.load.bench import LoadOptions, faq_questions
 from shared.errors import SettingsError
+from shared.wire.messages import Limits
 from tests.bench.path import Asking, parse_rates
 
 
@@ -65,3 +68,18 @@ def test_a_time_in_which_nothing_is_asked_is_refused() -> None:
     assert Asking(seconds=0.01, warmup_s=1, arrivals="even").counts(200) == (200, 2)
     with pytest.raises(SettingsError, match=r"--seconds 0.3: no request at --rates 1;"):
         Asking(seconds=0.3, warmup_s=0, arrivals="even").counts(1)
+
+
+def asked(**given: Any) -> list[str]:
+    """The texts of four questions, beside an FAQ of two."""
+    options = dict.fromkeys(LoadOptions.__dataclass_fields__) | {"warmup": 1, "requests": 3, "seed": 0}
+    told: dict[str, Any] = {**options, "max_output_tokens": 8, "deadline_ms": 1_000, **given}
+    return [one.text for one in LoadOptions(**told).questions(cast("Limits", None), ["How?", "When?"])]
+
+
+def test_a_load_asks_the_faqs_own_questions_unless_a_length_is_wished_for() -> None:
+    """A shop's gateway knows nothing of a made-up text, so its model would never be asked."""
+    assert asked() == ["How?", "When?", "How?", "When?"]
+    assert [len(text.split()) for text in asked(input_tokens=5)] == [5] * 4
+    assert [len(text.split()) for text in asked(mix="short=1")] == [24] * 4
+    assert len(faq_questions(None)) > 20
