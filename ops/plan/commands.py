@@ -49,7 +49,6 @@ def plan(
     gateway_price: Annotated[float | None, typer.Option(min=0, help="of a gateway's hour")] = None,
     broker_price: Annotated[float | None, typer.Option(min=0, help="of a broker's hour")] = None,
     redis_price: Annotated[float | None, typer.Option(min=0, help="of an hour of a GiB of Redis")] = None,
-    svg_path: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="plot what one worker carries")] = None,
     json_path: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="write it all, with stable keys")
     ] = None,
@@ -60,7 +59,7 @@ def plan(
     """
     from ops.measure.runner import check_writable, progress_bar, write_json
     from ops.plan.forecast import TIMES, Forecast, make_plan
-    from ops.plan.report import plot, tables
+    from ops.plan.report import tables
     from ops.plan.sizes import Prices
     from ops.simulate.experiment import Experiment
     from ops.traces.costs import read_costs
@@ -70,7 +69,6 @@ def plan(
     if (chats is None) == (rate is None):
         raise SettingsError("say --chats (and --think-s), or --rate; one of them")
     check_writable(json_path)
-    check_writable(svg_path)
     experiment = Experiment(
         traces=(mix,),
         loads=(1.0,),
@@ -100,5 +98,3 @@ def plan(
     for name, text in result.assumptions.items():
         typer.echo(f"{name}: {text}")
     write_json(json_path, result)
-    if svg_path is not None:
-        svg_path.write_text(plot(result.points, result.worker, attainment), encoding="utf-8")

@@ -1,11 +1,8 @@
-"""The plan as tables and a plot. Pure."""
-
-from collections.abc import Sequence
+"""The plan as tables. Pure."""
 
 from msgspec import Struct
 
 from ops.measure.runner import Cell, markdown
-from ops.measure.svg import Axis, Plot, linear
 from ops.plan.sizes import Demand, Plan
 from ops.plan.worker_rate import Mix, Point
 
@@ -99,22 +96,3 @@ def _formula_rows(result: Result, mix: Mix, slots: int) -> list[tuple[Cell, ...]
             )
         )
     return rows
-
-
-def plot(points: Sequence[Point], worker: Point, goal: float) -> str:
-    """Attainment of one worker against the rate it is given."""
-    x = linear("questions a second to one worker", [point.per_s for point in points])
-    y = Axis("answered whole by the model within both deadlines", 0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))
-    drawing = Plot(x, y, f"one worker keeps {goal:.0%} in time up to {worker.per_s:.2f} questions a second")
-    drawing.line([(x.low, goal), (x.high, goal)], "light", f"goal {goal:.0%}")
-    drawing.line([(point.per_s, point.attainment) for point in points], "ours", "one worker", dots=True)
-    drawing.point(worker.per_s, worker.attainment, "ours", f"{worker.per_s:.2f}/s")
-    text = drawing.text()
-    style = (
-        "<style>text{font:12px system-ui,sans-serif;fill:#333}.line{fill:none;stroke-width:2}.ours{stroke:#0b6a4f}"
-        ".dot.ours,text.ours{fill:#0b6a4f;stroke:none}.light{stroke:#999}text.light{stroke:none;fill:#666}"
-        ".grid{stroke:#e4e0d8}.axis{stroke:#333}.thread{stroke:#bbb}.y{text-anchor:end}.x{text-anchor:middle}</style>"
-        '<rect width="100%" height="100%" fill="#fff"/>'
-    )
-    head, body = text.split(">", 1)
-    return f'{head} xmlns="http://www.w3.org/2000/svg">{style}{body}'
