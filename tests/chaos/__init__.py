@@ -1,12 +1,12 @@
 """What is promised, while processes are killed: a load, a ledger that knows every request, faults drawn from a seed.
 
     schedule P    seed → faults                     client    a session that survives its sockets
-    cells P       the network's faults by hop       proxy     a bad network; weather: which one
+    hop P         where a fault is put              proxy     a bad network; weather: which one
     questions P   seed → what is asked              load      all the clients, in a thread of their own
     ledger P      what clients did and heard        fleet     processes that are killed and started again
     verdict P     what of it must not be            rights    the only right texts
     story P       one request's whole story         run       all of them together
-    table P, network_table P  runs in numbers       network   all of them, a fault of the network at a time
+    table P       a run in numbers
     menu P        each fault: what must hold, whom it wakes        listing, tools  the menu, and what it lacks here
     strikes       who carries out which fault       member    a gateway or a worker
     gates         proxies before Kafka and Redis    addresses P   where these are found

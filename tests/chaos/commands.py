@@ -82,29 +82,6 @@ def run(
     raise typer.Exit(status)
 
 
-@chaos_app.command("network")
-def network(
-    seed: Annotated[int, typer.Option(help="of the questions and their times")] = 1,
-    requests: Annotated[int, typer.Option(help="in each cell")] = 500,
-    cells: Annotated[
-        str | None, typer.Option(metavar="FAULT:HOP,…", help="latency:kafka,reset:client [default: all 18]")
-    ] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result")] = None,
-) -> None:
-    """Every fault of the network (latency, timeout, reset, slow-close, bandwidth, slicer) on every hop (client, kafka,
-    redis), each under a load of its own; then the ledger's verdict.
-
-    Exit status 1 and each story where a promise was broken.
-    """
-    from ops.measure.runner import run_bench
-    from tests.chaos.network import NetworkOptions, run_network
-
-    options = NetworkOptions(seed=seed, requests=requests, cells=cells, json_path=json_path)
-    options.plan()
-    configure_logs(load_settings().log, process="chaos")
-    raise typer.Exit(run_bench(lambda: run_network(options, Console(stderr=True))))
-
-
 @chaos_app.command("alerts")
 def alerts(
     seed: Annotated[int, typer.Option(help="of the load")] = 1,

@@ -25,10 +25,10 @@ from ops.stack.processes import ServiceError, free_port
 from shared.kafka import create_topics
 from shared.settings.kafka import KafkaSettings
 from tests.chaos.actors.member import STOP_S, Member
-from tests.chaos.faults.cells import Hop
 from tests.chaos.faults.clocks import READ_EVERY_S, turn
 from tests.chaos.faults.schedule import GATEWAYS, WORKERS, Fault, Kind, clock_off_s, member_of, taken_by
 from tests.chaos.hops.addresses import kafka_listeners, redis_through
+from tests.chaos.hops.hop import Hop
 from tests.chaos.hops.proxy import Proxy
 from tests.chaos.ledger.requests import Line
 from tests.chaos.ledger.rights import PROMPT_ENV

@@ -16,8 +16,8 @@ from typing import Final, Self
 import uvloop
 
 from ops.stack.processes import free_port
-from tests.chaos.faults.cells import Hop
 from tests.chaos.faults.schedule import MEMBERS, SLOW, Fault, Kind
+from tests.chaos.hops.hop import Hop
 from tests.chaos.hops.proxy import Proxy
 from tests.chaos.hops.weather import Weather
 from tests.chaos.ledger.requests import Line

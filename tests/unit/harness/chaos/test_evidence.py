@@ -1,23 +1,11 @@
 """Whatever ends a run, what its processes wrote and what it had found until then is still there."""
 
-import asyncio
-import io
-import json
-import tempfile
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from ops.stack.processes import ServiceError
-from tests.chaos import network
 from tests.chaos.actors.fleet import Fleet
-from tests.chaos.actors.load import LoadFailed
-from tests.chaos.faults.cells import Cell
-from tests.chaos.ledger.requests import Ledger
-from tests.chaos.ledger.rights import Oracle
-from tests.chaos.ledger.verdict import judge
-from tests.chaos.network_table import CellRow, Passed, row_of
 
 
 @pytest.fixture
@@ -55,31 +43,3 @@ def test_where_nothing_was_written_or_all_went_well_or_somebody_stopped_it_nothi
         except (ServiceError, KeyboardInterrupt):
             pass
         assert not logs.exists()
-
-
-def test_the_cells_before_an_error_are_told_and_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The first does not hold; in the second the load fails: the table, the JSON and the logs have the first."""
-
-    async def start(fleet: Fleet) -> None:
-        (fleet.logs / "worker-0.log").touch()
-
-    async def run(_: object, cell: Cell, __: Console) -> CellRow:
-        if str(cell) == "reset:client":
-            raise LoadFailed("reset:client: not every client has a session")
-        return row_of(cell, judge(Ledger(), Oracle()), passed=Passed(), back_s=0.0)
-
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(Fleet, "start", start)
-    monkeypatch.setattr(network._Trial, "run", run)
-    result = tmp_path / "network.json"
-    options = network.NetworkOptions(seed=1, requests=30, cells="reset:kafka,reset:client", json_path=result)
-    with pytest.raises(LoadFailed):
-        asyncio.run(network.run_network(options, Console(file=io.StringIO())))
-    said = capsys.readouterr()
-    assert "| reset:kafka |" in said.out
-    (log,) = tmp_path.glob("*/worker-0.log")
-    assert said.err == f"the processes' logs: {log.parent}\n"
-    written = json.loads(result.read_bytes())
-    assert ([row["cell"] for row in written["cells"]], written["holds"]) == (["reset:kafka"], False)

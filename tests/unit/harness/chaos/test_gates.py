@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from tests.chaos.faults.cells import Hop
 from tests.chaos.faults.schedule import MEMBERS, PARTITIONS, Fault, Kind
 from tests.chaos.hops.gates import Gates
+from tests.chaos.hops.hop import Hop
 from tests.chaos.hops.weather import SLOW_S
 
 LASTS_S = 60.0

@@ -1,7 +1,6 @@
 """The menu of faults is whole: what is done, what must hold, whom it wakes, what it lacks here."""
 
 import io
-import re
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +44,6 @@ def test_a_fault_names_its_alert_and_where_to_read_on_or_why_it_wakes_nobody(dis
 
 def test_what_stands_between_the_processes_and_one_broker_says_so() -> None:
     assert {dish.kind for dish in MENU if dish.one_broker} == set(INSIDE)
-
-
-def test_the_documentation_has_a_row_for_every_fault_of_a_run() -> None:
-    text = (ROOT / "docs" / "reliability.md").read_text()
-    (section,) = re.findall(r"^### The faults of `chaos run`$(.*?)(?=^### )", text, re.MULTILINE | re.DOTALL)
-    rows = [line.partition("|")[2].partition("|")[0] for line in section.splitlines() if line.startswith("| `")]
-    assert sorted(re.findall(r"`([\w-]+)`", " ".join(rows))) == sorted(Kind)
 
 
 def test_the_list_says_what_is_missing_here_and_what_to_type() -> None:
