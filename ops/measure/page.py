@@ -1,6 +1,6 @@
 """A report as one HTML file that needs nothing else: its frame, its figures and tables. Pure.
 
-What is `str` is text and escaped here; what is `Html` was made here, or by `ops.measure.svg`, and stands as it is.
+What is `str` is text and escaped here; what is `Html` was made here, and stands as it is.
 """
 
 import re
