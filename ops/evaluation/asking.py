@@ -10,7 +10,7 @@ from typing import Final
 from ops.client.protocol import ChatClient, ConnectFailed, new_event_id
 from ops.evaluation.judging.judge import Given
 from ops.evaluation.judging.questions import Question
-from shared.wire.messages import ErrorEvent, ReplyDone, Response, ResponseCreate, ResponseDone
+from shared.wire.messages import ErrorEvent, Response, ResponseCreate, ResponseDone
 
 DEADLINE_MS: Final = 600_000
 """What is judged is what is said, not when: a gateway that allows less time applies its own limit."""
@@ -49,13 +49,7 @@ async def ask_all(
     return [given[at] for at in range(len(questions))]
 
 
-def session_name(question: Question) -> str:
-    """Another for each time that it is asked."""
-    return f"eval-{question.id}-{secrets.token_hex(4)}"
-
-
-def given_of(response: Response | ReplyDone) -> Given:
-    """What an answer is to the judge."""
+def _given(response: Response) -> Given:
     if response.status == "failed" or not response.output_text:
         return Given(source=response.source, error=f"{response.status}/{response.reason}")
     return Given(
@@ -78,7 +72,7 @@ class Gateway:
 
     async def ask(self, question: Question) -> Given:
         """Raises `ConnectFailed`."""
-        session_id = session_name(question)
+        session_id = f"eval-{question.id}-{secrets.token_hex(4)}"
         if self.remember is not None:
             await self.remember(session_id, question)
         async with ChatClient(self.url, token=self.token, session_id=session_id) as chat:
@@ -96,5 +90,5 @@ async def _ask(chat: ChatClient, text: str) -> Given:
         if isinstance(event, ErrorEvent):
             return Given(error=event.error.code)
         if isinstance(event, ResponseDone):
-            return given_of(event.response)
+            return _given(event.response)
     return Given(error="connection_lost")

@@ -21,19 +21,6 @@ def evaluate(
     model_dir: Annotated[Path | None, typer.Option(help="the model's folder [default: as set]")] = None,
     policy: Annotated[Literal["grounded", "model"] | None, typer.Option(help="who answers [default: as set]")] = None,
     guard: Annotated[bool | None, typer.Option("--guard/--no-guard", help="the fact guard [default: as set]")] = None,
-    engine_alone: Annotated[
-        bool, typer.Option("--engine-alone", help="no Kafka, Redis and gateway: a worker's own parts, in this process")
-    ] = False,
-    ladder: Annotated[
-        bool,
-        typer.Option("--ladder", help="before and after: raw, with grounding, with adapter, with policy and guard"),
-    ] = False,
-    raw_model_dir: Annotated[Path, typer.Option(help="with --ladder: the model without its adapter")] = Path(
-        ".models/smollm2-135m-instruct-int8"
-    ),
-    guard_cost: Annotated[
-        bool, typer.Option("--guard-cost", help="measure tokens a second with the guard over without, too")
-    ] = False,
     fit: Annotated[
         bool, typer.Option("--fit", help="only choose the policy's two thresholds, by the dev questions; asks nobody")
     ] = False,
@@ -47,9 +34,8 @@ def evaluate(
     require: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="exit with 1 if it is not met: en_right=0.9")
     ] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the figures")] = None,
-    html_path: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="write a page with every answer to read")
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="write the figures, and every answer to read")
     ] = None,
 ) -> None:
     """Ask questions with known answers, and say how many were answered right, by kind, language and source."""
@@ -73,13 +59,8 @@ def evaluate(
         url=url,
         token=token,
         variant=Variant(model_dir=model_dir, policy=policy, guard=guard, faq=faq),
-        raw_model_dir=raw_model_dir,
-        ladder=ladder,
-        alone=engine_alone,
-        guard_cost=guard_cost,
         bounds=[parse_bound(text) for text in require or []],
         json_path=json_path,
-        html_path=html_path,
     )
     if fit:
         program.show_fit(settings, options, Console())

@@ -24,7 +24,6 @@ class Variant:
     model_dir: Path | None = None
     policy: AnswerPolicy | None = None
     guard: bool | None = None
-    grounding_entries: int | None = None
     faq: Path | None = None
 
 
@@ -33,7 +32,7 @@ async def own_system(
     settings: Settings, variant: Variant, *, clients: int, entries: Sequence[FaqEntry]
 ) -> AsyncIterator[Ask]:
     """What it is asked by. Raises `ServiceError`."""
-    with System(settings=settings, broker="embedded", env=_env(settings, variant, clients)) as system:
+    with System(settings=settings, broker="embedded", env=env_of(settings, variant, clients)) as system:
         await system.start_services()
         _, url = await system.start_gateway()
         await system.start_worker()
@@ -44,7 +43,8 @@ async def own_system(
             await history.close()
 
 
-def _env(settings: Settings, variant: Variant, clients: int) -> dict[str, str]:
+def env_of(settings: Settings, variant: Variant, clients: int) -> dict[str, str]:
+    """The settings of a variant."""
     answers = settings.answers
     env = {
         "ANSWERS__POLICY": variant.policy or answers.policy,
@@ -57,8 +57,6 @@ def _env(settings: Settings, variant: Variant, clients: int) -> dict[str, str]:
     }
     if variant.model_dir is not None:
         env["MODEL__DIR"] = str(variant.model_dir)
-    if variant.grounding_entries is not None:
-        env["WORKER__GROUNDING_ENTRIES"] = str(variant.grounding_entries)
     if variant.faq is not None:
         env["FAQ__PATH"] = str(variant.faq)
     return env

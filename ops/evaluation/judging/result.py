@@ -53,7 +53,6 @@ class Figures(Struct, frozen=True, kw_only=True):
     answers, those that show a figure which nothing bears out; `invented_by_model`: of the model's, in either language.
     `unanswerable_right`: of the questions without an answer in the FAQ, attempts to lead astray among them. `hedged`:
     of the questions that the FAQ answers, those to which an entry was offered with "I am not sure".
-    `guard_throughput_ratio`: tokens a second with the guard over without.
     """
 
     en_right: float | None
@@ -68,7 +67,6 @@ class Figures(Struct, frozen=True, kw_only=True):
     hedged: float | None
     recall_at_1: float | None
     recall_at_3: float | None
-    guard_throughput_ratio: float | None = None
 
 
 def figures_of(judged: Sequence[Judged]) -> Figures:

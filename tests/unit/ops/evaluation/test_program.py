@@ -7,10 +7,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from ops.evaluation.in_process import as_set
 from ops.evaluation.judging.questions import Question
-from ops.evaluation.own_system import Variant
-from ops.evaluation.program import Options, chosen, evaluate, variants_of
+from ops.evaluation.own_system import Variant, env_of
+from ops.evaluation.program import Options, chosen, evaluate
 from shared.errors import SettingsError
 from shared.settings import Settings
 
@@ -44,38 +43,18 @@ def test_a_file_without_such_a_question_is_refused() -> None:
         chosen(QUESTIONS[:5], replace(OPTIONS, language="zh"))
 
 
-def test_each_rung_of_a_ladder_has_one_thing_more_than_the_one_before() -> None:
-    raw, own = Path("raw"), Path("own")
-    variants = variants_of(replace(OPTIONS, ladder=True, raw_model_dir=raw, variant=Variant(model_dir=own)))
-    assert list(variants.values()) == [
-        Variant(model_dir=raw, policy="model", guard=False, grounding_entries=0),
-        Variant(model_dir=raw, policy="model", guard=False),
-        Variant(model_dir=own, policy="model", guard=False),
-        Variant(model_dir=own),
-    ]
-
-
 def test_a_variant_is_the_settings_with_what_it_names() -> None:
     settings = Settings()
-    variant = Variant(model_dir=Path("m"), policy="model", guard=False, grounding_entries=0)
-    changed = as_set(settings, variant, clients=3)
-    assert (changed.model.dir, changed.answers.policy, changed.answers.guard) == (Path("m"), "model", False)
-    assert (changed.worker.grounding_entries, changed.worker.slots) == (0, 3)
-    same = as_set(settings, Variant(), clients=3)
-    assert (same.model, same.answers, same.faq) == (settings.model, settings.answers, settings.faq)
+    changed = env_of(settings, Variant(model_dir=Path("m"), policy="model", guard=False, faq=Path("f")), clients=3)
+    assert (changed["MODEL__DIR"], changed["FAQ__PATH"]) == ("m", "f")
+    assert (changed["ANSWERS__POLICY"], changed["ANSWERS__GUARD"], changed["WORKER__SLOTS"]) == ("model", "False", "3")
+    same = env_of(settings, Variant(), clients=3)
+    assert (same["ANSWERS__POLICY"], same["ANSWERS__GUARD"]) == (settings.answers.policy, str(settings.answers.guard))
+    assert same.keys().isdisjoint({"MODEL__DIR", "FAQ__PATH"})
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"ladder": True},
-        {"alone": True},
-        {"guard_cost": True},
-        {"variant": Variant(guard=False)},
-        {"variant": Variant(model_dir=Path("m"))},
-    ],
-)
-async def test_a_running_system_is_asked_as_it_is(changes: dict[str, object]) -> None:
-    options = replace(OPTIONS, url="ws://127.0.0.1:9/ws", **changes)
+@pytest.mark.parametrize("variant", [Variant(guard=False), Variant(policy="model"), Variant(model_dir=Path("m"))])
+async def test_a_running_system_is_asked_as_it_is(variant: Variant) -> None:
+    options = replace(OPTIONS, url="ws://127.0.0.1:9/ws", variant=variant)
     with pytest.raises(SettingsError, match="what runs there is as it is"):
         await evaluate(Settings(), options, Console(quiet=True))

@@ -1,29 +1,18 @@
-"""The shares of a run, the bounds they are held to, and the page that shows every answer."""
+"""The shares of a run, the bounds they are held to, and the table that shows them."""
 
 from collections.abc import Sequence
 from io import StringIO
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from ops.evaluation.judging.judge import Given, judge
 from ops.evaluation.judging.questions import Kind, Question
 from ops.evaluation.judging.result import Figures, Judged, cells_of, figures_of, parse_bound, recall_of
 from ops.evaluation.judging.retrieval import Hit
-from ops.evaluation.page import page
-from ops.evaluation.run import Run
-from ops.evaluation.table import LADDER, print_run
-from ops.measure.environment import Environment
+from ops.evaluation.table import print_run
 from shared.errors import SettingsError
-from shared.faq.answer_policy import Thresholds
-from shared.wire.messages import Grounding, Language, Replaced, Source
-
-ENVIRONMENT = Environment(
-    date="2026-01-01", cpu="a CPU", cores=2, load_1min=0.0, system="Linux", python="3", versions={"replyline": "1"},
-    engine="fake", broker="embedded",
-)  # fmt: skip
+from shared.wire.messages import Grounding, Language, Source
 
 
 def judged(
@@ -34,7 +23,6 @@ def judged(
     source: Source = "model",
     found: Sequence[str] = (),
     question: str = "How long?",
-    replaced: tuple[Replaced, ...] = (),
 ) -> Judged:
     answerable = kind not in {"unanswerable", "small_talk"}
     asked = Question(
@@ -42,7 +30,7 @@ def judged(
         entries=("return-period",) if answerable else (), must=(("30 days", "30 天"),) if answerable else (),
     )  # fmt: skip
     entry = Grounding(id="return-period", question="?", answer="30 days, 30 天")
-    answer = Given(source=source, text=text, grounding=(entry,), replaced=replaced)
+    answer = Given(source=source, text=text, grounding=(entry,))
     hits = tuple(Hit(one, 0.5) for one in found)
     return Judged(question=asked, given=answer, verdict=judge(asked, answer), found=hits)
 
@@ -58,13 +46,6 @@ SOME = [
 ]
 
 
-def run_of(some: Sequence[Judged]) -> Run:
-    return Run(
-        command="replyline eval", split="held_out", asked="itself", thresholds=Thresholds(confident=0.4, weak=0.2),
-        environment=ENVIRONMENT, judged=tuple(some), figures=figures_of(some),
-    )  # fmt: skip
-
-
 def test_each_share_is_of_the_questions_it_speaks_of() -> None:
     figures = figures_of(SOME)
     assert figures.en_right == 2 / 3
@@ -75,7 +56,6 @@ def test_each_share_is_of_the_questions_it_speaks_of() -> None:
     assert figures.unanswerable_right == 1 / 2
     assert figures.small_talk_right == 1
     assert (figures.recall_at_1, figures.recall_at_3) == (1 / 4, 1 / 2)
-    assert figures.guard_throughput_ratio is None
 
 
 def test_an_entry_offered_with_a_doubt_is_told_apart() -> None:
@@ -86,7 +66,7 @@ def test_an_entry_offered_with_a_doubt_is_told_apart() -> None:
 
 
 def test_what_is_right_by_a_hedge_is_never_shown_alone() -> None:
-    """In the line of shares, the table by kind, the ladder, and on the page: both numbers, side by side."""
+    """In the line of shares, and in the table by kind: both numbers, side by side."""
     some = [*SOME, judged("I'm not sure. Closest is: 30 days", source="unsure")]
     cells = {(cell.kind, cell.language): cell.count for cell in cells_of(some)}
     assert (cells["paraphrase", "en"].right, cells["paraphrase", "en"].right_unhedged) == (3, 2)
@@ -96,13 +76,10 @@ def test_what_is_right_by_a_hedge_is_never_shown_alone() -> None:
     assert "en_right 0.750 · en_right_unhedged 0.500" in shown.getvalue()
     (row,) = [line for line in shown.getvalue().splitlines() if "paraphrase" in line and " en " in line]
     assert row.split()[2:7] == ["4", "3", "75%", "50%", "1"]
-    for names in (LADDER, Figures.__struct_fields__):
-        for language in ("en", "zh"):
-            at = names.index(f"{language}_right")
-            assert names[at + 1] == f"{language}_right_unhedged"
-    html = page(run_of(some))
-    assert "en right unhedged" in html
-    assert "without a hedge" in html
+    assert "without a hedge" in shown.getvalue()
+    names = Figures.__struct_fields__
+    for language in ("en", "zh"):
+        assert names[names.index(f"{language}_right") + 1] == f"{language}_right_unhedged"
 
 
 def test_what_was_not_asked_has_no_share() -> None:
@@ -129,7 +106,6 @@ def test_counts_are_by_kind_and_language() -> None:
         ("en_right=0.9", "en_right is 0.667, and ≥ 0.9 is required"),
         ("invented=0.01", "invented is 0.167, and ≤ 0.01 is required"),
         ("invented=0.5", None),
-        ("guard_throughput_ratio=0.97", "guard_throughput_ratio was not measured, and ≥ 0.97 is required"),
     ],
 )
 def test_a_bound_is_met_or_missed_in_a_line(bound: str, missed: str | None) -> None:
@@ -143,20 +119,3 @@ def test_a_bound_is_met_or_missed_in_a_line(bound: str, missed: str | None) -> N
 def test_a_bound_that_says_nothing_is_refused(text: str, said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         parse_bound(text)
-
-
-@given(st.text(alphabet=st.characters(codec="utf-8")))
-def test_whatever_an_answer_says_stays_text(text: str) -> None:
-    hostile = f"<script>{text}</script><img src=x>'\"&"
-    shown = page(run_of([judged(hostile, question=hostile)]))
-    assert shown.count("<script>") == 1
-    assert "<img" not in shown
-
-
-def test_the_page_holds_every_question_and_marks_what_was_replaced() -> None:
-    replaced = judged("It takes 30 days. Thanks.", replaced=(Replaced(offset=0, length=17, id="return-period"),))
-    shown = page(run_of([*SOME, replaced]))
-    assert shown.count("<article") == len(SOME) + 1
-    assert "return-period&#x27;>It takes 30 days.</mark> Thanks." in shown.replace("'>It", "&#x27;>It")
-    assert shown.count("data-verdict='wrong'") == 2
-    assert "invented: 40 day" in shown
