@@ -336,20 +336,18 @@ def profile_(
         typer.Option(help="the one profiled [default: as set]"),
     ] = None,
     model: Annotated[Path | None, typer.Option(help="its folder (none: REPLYLINE_MODEL__DIR)")] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="write a flame graph")] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result")] = None,
+    trace: Annotated[Path, typer.Option(metavar="FILE", help="the Chrome trace to write")] = Path("profile.json"),
 ) -> None:
-    """Where an engine call's time goes, by layer and operator, as the runtime's own profiler has it."""
-    from ops.model.profile.program import ProfileOptions, profile
+    """Where an engine call's time goes, as a Chrome trace of the runtime's own profiler."""
+    from ops.model.profile import ProfileOptions, profile
 
-    options = ProfileOptions(
-        batch=batch, prompt_tokens=prompt_tokens, prefills=prefills, steps=steps, svg=svg, json_path=json_path
-    )
+    options = ProfileOptions(batch=batch, prompt_tokens=prompt_tokens, prefills=prefills, steps=steps, trace=trace)
     worker: dict[str, Any] = {"slots": batch, "max_length": options.max_length}
     if engine is not None:
         worker["engine"] = engine
     overrides = {} if model is None else {"model": {"dir": model}}
-    profile(_settings("profile", worker=worker, **overrides), options, Console())
+    told = profile(_settings("profile", worker=worker, **overrides), options)
+    Console().print(f"{told}\ntrace: {trace} (ui.perfetto.dev, chrome://tracing)", soft_wrap=True, highlight=False)
 
 
 def _show_topics(lines: Sequence[str], remedies: Sequence[str]) -> None:

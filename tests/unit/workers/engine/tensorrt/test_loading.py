@@ -13,9 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from ops.model.prepare import prepare_model
-from ops.model.profile.calls import Call
-from ops.model.profile.program import ProfileOptions, run
-from ops.model.profile.recorders import open_recorder
+from ops.model.profile import ProfileOptions, profile
 from shared.errors import EngineError, SettingsError
 from shared.model.folder import ModelFolder
 from shared.settings import Settings
@@ -123,17 +121,23 @@ def test_what_loading_leaves_is_held_against_the_plans_reserve(
     assert said in str(line)
 
 
+def profiled(folder: ModelFolder, machine: Machine, trace: Path) -> str:
+    options = ProfileOptions(batch=1, prompt_tokens=4, prefills=1, steps=2, trace=trace)
+    return profile(settings(folder, machine), options)
+
+
 def test_its_layers_are_timed_where_a_profile_is_asked_for(
     slots_folder: ModelFolder, machine: Machine, tmp_path: Path
 ) -> None:
-    """Of what is counted; the calls before are not, nor is any step recorded."""
-    recorder = open_recorder(settings(slots_folder, machine), tmp_path)
-    measured = run(recorder, ProfileOptions(batch=1, prompt_tokens=4, prefills=1, steps=2))
-    calls = recorder.finish()
-    assert {phase: len(ms) for phase, ms in measured.items()} == {"prefill": 1, "decode": 2}
-    mlp, rest = Call("decode", 1, "mlp", "mlp.down_proj.out", 0.25), Call("decode", None, "head", "__myl_AddCast", 0.5)
-    assert [call for call in calls if call.phase == "decode"] == [mlp, rest] * 2
-    assert len(calls) == 3 * 2
+    """One behind the other, those of each call; no step is recorded."""
+    trace = tmp_path / "trace.json"
+    assert profiled(slots_folder, machine, trace).startswith("tensorrt, tiny fp16: batch 1, 3 prefills of 4 tokens")
+    events = msgspec.json.decode(trace.read_bytes())["traceEvents"]
+    assert [(event["name"], event["ts"], event["dur"]) for event in events[-2:]] == [
+        ("layers.1.mlp.down_proj.out", 4_500.0, 250.0),
+        ("__myl_AddCast", 4_750.0, 500.0),
+    ]
+    assert len(events) == (3 + 4) * 2
     assert (machine.cuda.launches, machine.cuda.live) == (0, 0)
 
 
@@ -142,7 +146,7 @@ def test_a_profile_without_a_gpu_is_refused_in_one_line(
 ) -> None:
     monkeypatch.setattr(tensorrt_loading, "probe", lambda _name: Unusable("no driver; install NVIDIA's"))
     with pytest.raises(SettingsError, match=r"^REPLYLINE_WORKER__ENGINE=tensorrt: no driver; install NVIDIA's$"):
-        open_recorder(settings(slots_folder, machine), tmp_path)
+        profiled(slots_folder, machine, tmp_path / "trace.json")
 
 
 def test_an_older_library_takes_the_other_dialect(
