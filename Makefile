@@ -8,6 +8,7 @@ BENCH_ENGINES_ARGS ?= --json engines.json
 CHAOS_ARGS ?= --seed 1 --minutes 2 --brokers 3
 RELIABILITY_ARGS ?=
 MUTANTS ?=
+PART ?=
 export PYTHON
 # Where Python may write no bytecode, each process compiles anew all that it imports: a second, hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
@@ -16,7 +17,7 @@ BIN := .venv/bin
 CODE := gateway ops shared workers tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo doctor quick test test-torch check pictures fmt bench bench-engines planted-bugs mutants chaos reliability up lock clean
+.PHONY: help setup demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants chaos reliability up lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -32,11 +33,17 @@ doctor: ## what is missing on this machine, each with the command to type
 	@ops/setup/venv demo
 	@$(BIN)/replyline doctor
 
-test: ## all tests, against real Kafka, Redis and Chromium
+test: ## the tests, against real Kafka, Redis and Chromium; test-long has the rest
 	@ops/setup/venv test
 	@ops/setup/test-services
 	@$(BIN)/replyline model prepare
 	@exec tests/run $(PYTEST_ARGS)
+
+test-long: ## what takes long: Autobahn, overload, chaos, all examples of Hypothesis, torch; PART=services|properties|torch
+	@ops/setup/venv test
+	@ops/setup/test-services
+	@$(BIN)/replyline model prepare
+	@exec tests/long $(PART)
 
 test-torch: ## the engine of torch, against transformers and as every engine; .venv-torch takes 5 GB (Linux)
 	@ops/setup/torch
@@ -51,7 +58,7 @@ check: ## formatting, lint, types, import rules
 	$(BIN)/lint-imports
 
 quick: check ## check and the unit tests: no Kafka, Redis or browser
-	@$(BIN)/pytest -q tests/unit $(PYTEST_ARGS)
+	@$(BIN)/pytest -q -m "not long" tests/unit $(PYTEST_ARGS)
 
 fmt: ## format, and fix what can be fixed
 	@ops/setup/venv test

@@ -71,7 +71,8 @@ def _run(patterns: Collection[str]) -> int:
     _LOG.parent.mkdir(exist_ok=True)
     with _LOG.open("wb") as log:
         command = [sys.executable, "-m", "mutmut", "run", "--max-children", "2", *patterns]
-        return subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, check=False).returncode
+        env = {**os.environ, "REPLYLINE_TEST_LONG": "1"}
+        return subprocess.run(command, cwd=ROOT, env=env, stdout=log, stderr=log, check=False).returncode
 
 
 def _tried(patterns: Collection[str]) -> Tried:

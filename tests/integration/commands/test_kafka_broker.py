@@ -46,7 +46,7 @@ async def test_the_shared_broker_makes_a_round_trip(
     assert await _consume(kafka_broker.bootstrap, topic, unique("group"), 2) == [b"one", b"two"]
 
 
-@pytest.mark.parametrize("kill", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kill", [False, pytest.param(True, marks=pytest.mark.long)])
 async def test_a_restart_keeps_the_address_the_records_and_the_offsets(
     own_broker: KafkaBroker, unique: Callable[[str], str], kill: bool
 ) -> None:

@@ -83,7 +83,7 @@ async def fuzz(url: str, folder: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.promise(1)
-@pytest.mark.slow
+@pytest.mark.long
 async def test_the_gateways_sockets_pass_autobahn(echo: str, tmp_path: Path, reliability: Reliability) -> None:
     """Each case ends as the RFC says, in its messages and in its close, but for the library's own limits."""
     report = await fuzz(echo, tmp_path)

@@ -165,7 +165,7 @@ def faults(system: System) -> list[dict[str, Any]]:
 
 
 @pytest.mark.promise(3)
-@pytest.mark.slow
+@pytest.mark.long
 async def test_neighbours_get_their_answers_whatever_strangers_send(
     system: System, gateway: Service, reliability: Reliability
 ) -> None:

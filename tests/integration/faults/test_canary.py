@@ -20,7 +20,7 @@ WITHIN_S: Final = 60.0
 FIRING: Final = 'ALERTS{alertname="CanaryWorse",alertstate="firing"}'
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(240)
 async def test_the_worse_of_two_releases_is_named_until_its_worker_is_stopped(
     make_system: MakeSystem, tmp_path: Path

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import msgpack
+import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 
 from shared.wire.topics import BUCKETS
 from tests.support.system import MakeSystem, Service, System, Tap, eventually
 from tests.support.wire import Client
+
+pytestmark = pytest.mark.long
 
 PARTITIONS = 3
 

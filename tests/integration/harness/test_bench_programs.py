@@ -13,6 +13,8 @@ from ops.load.system import System
 from ops.stack.processes import free_port
 from shared.settings import Settings
 
+pytestmark = pytest.mark.long
+
 
 async def test_a_program_that_is_started_again_is_waited_for_again(tmp_path: Path) -> None:
     """Though the one before it of the same name has said in the same log that it was ready."""

@@ -75,7 +75,7 @@ async def run(folder: Path, reliability: Reliability, *, whole: Try, part: Try) 
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.promise(4)
 async def test_every_promise_is_kept_while_processes_are_killed(tmp_path: Path, reliability: Reliability) -> None:
     """Clients resume, and the model answers all the same."""
@@ -86,7 +86,7 @@ async def test_every_promise_is_kept_while_processes_are_killed(tmp_path: Path, 
     assert by_model >= found["requests"] // 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.promise(13)
 async def test_no_request_fails_while_every_process_is_deployed_anew(tmp_path: Path, reliability: Reliability) -> None:
     """Who is at a gateway that is asked to go is told so; nobody is away at a deadline, and no answer is an error."""
@@ -96,7 +96,7 @@ async def test_no_request_fails_while_every_process_is_deployed_anew(tmp_path: P
     assert not any(" failed/" in ending for ending in found["answers"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.promise(26)
 async def test_every_promise_is_kept_in_bad_weather(tmp_path: Path, reliability: Reliability) -> None:
     """In part: an engine hangs. Its worker ends by itself, or the run would fail; the other answers what it began."""

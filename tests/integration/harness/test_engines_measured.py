@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from ops.model.prepare import prepare_model
 from tests.support.models.fixtures import TINY, write_llama
+
+pytestmark = pytest.mark.long
 
 
 def test_every_engine_is_measured_or_named(tmp_path: Path) -> None:

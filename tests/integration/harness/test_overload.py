@@ -13,7 +13,7 @@ GRACE_S = 0.25
 SECONDS = 15
 AT_ONCE = {"infeasible", "breaker"}
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest_asyncio.fixture(scope="module")

@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gateway.admission.breaker import BreakerState
 from shared.wire.messages import Bucket
 from shared.wire.topics import BUCKETS
+from tests.unit.examples import examples
 from tests.unit.gateway.admission.test_control import NOW, decide, make_admission, report
 
 
@@ -90,5 +91,5 @@ class AnyTraffic(RuleBasedStateMachine):
         assert self.admission.breaker.state is BreakerState.CLOSED
 
 
-AnyTraffic.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+AnyTraffic.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=40, deadline=None)
 TestAnyTraffic = AnyTraffic.TestCase

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.admission.breaker import Breaker, BreakerPolicy, BreakerState
+from tests.unit.examples import examples
 
 THRESHOLD_MS = 1_500.0
 POLICY = BreakerPolicy(window_ms=30_000.0, fewest_words=20, open_ms=5_000.0, num_probes=3, close_ratio=0.8)
@@ -231,5 +232,5 @@ class AnyLoad(RuleBasedStateMachine):
             assert self.breaker.allows(self.now)
 
 
-AnyLoad.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+AnyLoad.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=60, deadline=None)
 TestAnyLoad = AnyLoad.TestCase

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from gateway.admission.fleet import Fleet
 from shared.wire.messages import Bucket, WorkerReport
 from shared.wire.topics import BUCKETS
+from tests.unit.examples import examples
 
 TTL_MS = 3_000.0
 NOW = 1_000_000.0
@@ -309,5 +310,5 @@ class AnyFleet(RuleBasedStateMachine):
         assert self.fleet.slots == sum(told.report.slots for told in self.told.values())
 
 
-AnyFleet.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+AnyFleet.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 TestAnyFleet = AnyFleet.TestCase

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.admission.tenant_shares import TenantShares
+from tests.unit.examples import examples
 
 NOW = 1_000_000.0
 SLOTS = 8
@@ -218,7 +219,7 @@ class AnyTenants(RuleBasedStateMachine):
         assert len(self.shares) == len(self.by_words.open)
 
 
-AnyTenants.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+AnyTenants.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=40, deadline=None)
 TestAnyTenants = AnyTenants.TestCase
 
 

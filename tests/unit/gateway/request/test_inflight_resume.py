@@ -16,6 +16,7 @@ from shared.conversation.session_key import SessionKey
 from shared.tracing.context import TraceContext
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Reply, ReplyDelta, ReplyDone, ResponseCreated, ResponseDelta, ResponseDone
+from tests.unit.examples import examples
 from tests.unit.gateway.request.test_inflight import FAQ, delta, done, make_entry, texts
 
 SEAL = CursorKey(b"secret").seal("t", "s")
@@ -350,4 +351,4 @@ class Resuming(RuleBasedStateMachine):
 
 
 TestResuming = Resuming.TestCase
-TestResuming.settings = settings(max_examples=200, stateful_step_count=30)
+TestResuming.settings = settings(max_examples=examples(200), stateful_step_count=30)

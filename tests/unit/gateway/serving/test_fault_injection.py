@@ -199,7 +199,7 @@ def quotes(line: dict[str, Any]) -> bool:
     return SECRET in str(render_exception(None, "", {**line}))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "after"), [(0, False), (1, False), (0, True)])
 def test_a_fault_at_any_call_harms_one_asker_at_most(
     number: int, after: bool, injector: Injector, monkeypatch: pytest.MonkeyPatch

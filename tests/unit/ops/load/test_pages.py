@@ -19,6 +19,7 @@ from ops.measure.bootstrap import Ratio
 from ops.measure.plot import Line, Plot
 from ops.measure.report import Part, report
 from tests.support.samples.load_facts import ENVIRONMENT, knee_facts, load_facts, outcomes_of
+from tests.unit.examples import examples
 
 RATES = "Requests offered and answered a second, over time"
 # What a file's name, a setting or an error's code may hold: anything that an argument of a command can.
@@ -72,7 +73,7 @@ def shown(value: str) -> str:
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]", "\ufffd", value)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(ANY, ANY)
 def test_any_text_is_shown_as_it_is_wherever_it_stands(one: str, other: str) -> None:
     """In a title, a sentence, a figure's caption, a table's head and cell, a name and its value."""

@@ -15,6 +15,7 @@ from ops.traces.drawn import KINDS, traffic
 from ops.traces.mixes import Promise
 from ops.traces.trace import Trace
 from shared.errors import SettingsError
+from tests.unit.examples import examples
 
 PROMISE = Promise(first_token_ms=2_000, deadline_ms=9_000)
 NAMES = st.sampled_from(sorted(KINDS))
@@ -28,7 +29,7 @@ def per_s(trace: Trace, start_s: float, end_s: float) -> float:
     return sum(start_s <= one.arrival_ms / 1_000 < end_s for one in trace.requests) / (end_s - start_s)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(NAMES, st.floats(0.5, 30), st.floats(5, 90), st.integers(0, 10**6))
 def test_the_same_seed_gives_the_same_traffic_ascending_within_its_time(
     name: str, rate: float, seconds: float, seed: int

@@ -15,6 +15,7 @@ from ops.simulate.simulator import Outcome, Simulator
 from ops.simulate.virtual_engine import STOP, VirtualEngine
 from ops.traces.trace import Request
 from tests.support.fakes.simulated import PLAIN, least_work, request, trace_of
+from tests.unit.examples import examples
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.scheduler import SchedulerLimits
@@ -64,7 +65,7 @@ def test_no_set_that_keeps_the_floors_is_larger_than_the_bound_under_them(reques
     assert bound.answers <= bound.without_floors
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(streamed_answers, min_size=1, max_size=30), st.integers(1, 4))
 def test_no_policy_answers_more_in_time(requests: list[Request], num_slots: int) -> None:
     """With soft deadlines before the hard ones, and few slots; lengths known."""

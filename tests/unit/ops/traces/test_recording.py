@@ -14,6 +14,7 @@ from ops.traces.recording import RecordingFailed, RecordingWriter, parse_recordi
 from shared.errors import SettingsError
 from tests.support.hostile.message_strategies import any_of
 from tests.support.samples.recordings import HEADER, answered, asked, written
+from tests.unit.examples import examples
 
 FIVE = [asked(0.0), asked(10.5, text="Wo ist mein Paket? 包裹", stop=("\n",)), answered(0), asked(20.0), answered(2)]
 
@@ -32,7 +33,7 @@ def whole() -> bytes:
         return written(Path(folder, "a.replay"), FIVE)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(any_of(Asked), max_size=5))
 def test_what_was_written_is_read(entries: list[Asked]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -89,7 +90,7 @@ def test_cut_anywhere_it_gives_what_came_before_the_cut_and_says_so(whole: bytes
     assert recording.broken_off.startswith("a.replay: the recording was broken off")
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_one_changed_byte_never_passes_unnoticed(whole: bytes, data: st.DataObject) -> None:
     """It is refused in one line; only in the end itself it may look broken off."""

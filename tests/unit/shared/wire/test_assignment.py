@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shared.wire.assignment import Member, assign
+from tests.unit.examples import examples
 
 TOPICS = frozenset({"short", "medium", "long"})
 Shares = dict[str, dict[str, list[int]]]
@@ -114,7 +115,7 @@ def test_what_nobody_reads_and_what_is_not_known_is_left_out() -> None:
 SUBSCRIPTIONS = st.sets(st.sampled_from(sorted(TOPICS)), min_size=1).map(frozenset)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.dictionaries(st.sampled_from("abcdefg"), SUBSCRIPTIONS, min_size=1),
     st.fixed_dictionaries(dict.fromkeys(sorted(TOPICS), st.integers(0, 9))),

@@ -21,6 +21,7 @@ from shared.wire.topics import TopicNames, reply_topic_allowed
 from tests.support.hostile.message_strategies import any_of
 from tests.support.hostile.poison_records import FORGED, POISON, TENANTS, fields, packed
 from tests.support.samples import request_defaults
+from tests.unit.examples import examples
 from workers.intake.triage import Fate, Late, Triage
 
 NOW = 1_790_000_000_000.5
@@ -135,7 +136,7 @@ def agree(order: Order, headers: Mapping[str, bytes]) -> None:
 
 
 @given(any_of(ChatRequest), HEADERS, st.booleans())
-@settings(max_examples=1_000)
+@settings(max_examples=examples(1_000))
 def test_whatever_the_headers_say_a_record_is_refused_or_agrees_with_them(
     asked: ChatRequest, headers: dict[str, bytes], as_json: bool
 ) -> None:
@@ -161,7 +162,7 @@ def test_whatever_the_headers_say_a_record_is_refused_or_agrees_with_them(
     st.sampled_from([msgpack_encode, json_encode]),
     st.lists(st.tuples(st.integers(0, 10_000), st.sampled_from("fix"), st.binary(min_size=1, max_size=8)), max_size=4),
 )
-@settings(max_examples=1_000)
+@settings(max_examples=examples(1_000))
 def test_a_damaged_record_is_refused_or_served_and_nothing_else(
     encode: object, damage: list[tuple[int, str, bytes]]
 ) -> None:
@@ -181,7 +182,7 @@ def test_a_damaged_record_is_refused_or_served_and_nothing_else(
     HEADERS,
     st.none() | st.binary(max_size=30) | st.sampled_from([b"demo/s1", b"demo/a b", b"x" * 10 + b"/" + b"y" * 65]),
 )
-@settings(max_examples=1_000)
+@settings(max_examples=examples(1_000))
 def test_unread_it_is_answered_as_what_readers_of_replies_rely_on(headers: dict[str, bytes], key: bytes | None) -> None:
     fate = TRIAGE.fate(headers | {"deadline-unix-ms": b"1700000000000"}, key, NOW)
     if fate is Fate.OPEN or fate is Fate.SKIP:

@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY
 
 from shared.conversation.session_key import SessionKey
 from tests.support.fakes.kv_workers import BLOCK, SHARED, TALK, Worker, Workers, brought, sequence, truth
+from tests.unit.examples import examples
 from workers.schedule.prefixes import common_length
 
 # --- what comes back
@@ -190,7 +191,7 @@ class Talk:
         self.tenants.add(key.tenant)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(asked, max_size=12))
 def test_whatever_happens_what_comes_back_was_computed_for_those_who_may_know(
     asked: list[tuple[SessionKey, int, list[int], int, str]],

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shared.wire.messages import Cancel, ChatRequest
+from tests.unit.examples import examples
 from workers.request.recent_cancels import RecentCancels
 
 MINUTES_MS = 120_000.0
@@ -97,5 +98,5 @@ class AnyCancels(RuleBasedStateMachine):
         assert len(self.cancels) == sum(len(names) for _, names in self.cancels._slices)
 
 
-AnyCancels.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+AnyCancels.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=40, deadline=None)
 TestAnyCancels = AnyCancels.TestCase

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import examples
 from workers.schedule.costs import CostModel, CostsKey, CostTable, Law
 
 KEY = CostsKey(
@@ -107,7 +108,7 @@ def test_the_prior_knows_a_small_model_on_two_cores() -> None:
 # --- the pace
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(seed=SEEDS, slower=st.sampled_from([0.5, 2.0]))
 def test_a_machine_that_changes_its_speed_is_followed_within_fifty_calls(seed: int, slower: float) -> None:
     random, model = Random(seed), calibrated()

@@ -14,6 +14,7 @@ from tests.support.fakes.scheduler_model import (
     make_sequence,
     pieces_of,
 )
+from tests.unit.examples import examples
 from workers.schedule.scheduler import Step
 from workers.schedule.sequence import Phase, Sequence, Token
 
@@ -235,4 +236,4 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(max_examples=400, stateful_step_count=60)
+TestSchedulerMachine.settings = settings(max_examples=examples(400), stateful_step_count=60)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fakes.scheduler_model import FlatCosts, make_sequence
+from tests.unit.examples import examples
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policies.books import Prices
 from workers.schedule.policies.candidates import Candidates
@@ -211,7 +212,7 @@ def test_one_that_cannot_end_in_time_loses_its_slot_only_to_one_that_waits() -> 
     assert names(policy.give_up(200, load)) == ["s1"]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     requests=st.lists(
         st.tuples(st.integers(1, 30), st.integers(1, 30), st.integers(10, 3_000), st.integers(0, 200)), max_size=30
