@@ -3,10 +3,10 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -26,7 +26,6 @@ _CLIENT: Final = "replyline-record"
 _READ_MS: Final = 200
 _MOST_AT_ONCE: Final = 500
 _POLL_S: Final = 0.1
-_FLUSH_EVERY_S: Final = 1.0
 _KEY_BYTES: Final = 32
 
 
@@ -69,7 +68,7 @@ async def record(options: RecordOptions, settings: Settings, stop: asyncio.Event
                     writer.write(entry)
 
         start_s = time.monotonic()
-        await _follow(list(readers.values()), take, _Ending(options, recorder, stop, start_s), writer)
+        await _follow(list(readers.values()), take, _ended(options, recorder, writer, stop))
         took_s = time.monotonic() - start_s
     except BaseException:
         writer.close() if recorder.requests else writer.discard()
@@ -79,29 +78,21 @@ async def record(options: RecordOptions, settings: Settings, stop: asyncio.Event
     _end(options, recorder, writer, took_s, console)
 
 
-@dataclass(slots=True)
-class _Ending:
-    """Says when it is over."""
+async def _ended(options: RecordOptions, recorder: Recorder, writer: RecordingWriter, stop: asyncio.Event) -> None:
+    """Until a limit is reached, and then until the last answers have come; what is written meanwhile is flushed."""
 
-    options: RecordOptions
-    recorder: Recorder
-    stop: asyncio.Event
-    start_s: float
-    enough_s: float | None = None
+    def enough() -> bool:
+        return recorder.requests >= options.requests
 
-    def reached(self, now_s: float) -> bool:
-        if self.stop.is_set():
-            return True
-        enough = self.recorder.requests >= self.options.requests
-        if self.enough_s is None and (enough or now_s - self.start_s >= self.options.minutes * 60):
-            self.enough_s = now_s
-        if self.enough_s is None:
-            return False
-        return not self.recorder.awaited or now_s - self.enough_s >= self.options.answers_s
+    for seconds, over in ((options.minutes * 60, enough), (options.answers_s, lambda: not recorder.awaited)):
+        until_s = time.monotonic() + seconds
+        while not (stop.is_set() or over() or time.monotonic() >= until_s):
+            await asyncio.sleep(_POLL_S)
+            writer.flush()
 
 
 async def _follow(
-    readers: list[PartitionReader], take: Callable[[Record], None], ending: _Ending, writer: RecordingWriter
+    readers: list[PartitionReader], take: Callable[[Record], None], ended: Coroutine[Any, Any, None]
 ) -> None:
     """Whatever goes wrong in one reader ends them all, and is raised."""
 
@@ -110,16 +101,11 @@ async def _follow(
             for one in await reader.read(timeout_ms=_READ_MS, max_records=_MOST_AT_ONCE):
                 take(one)
 
-    tasks = [asyncio.create_task(read(reader)) for reader in readers]
-    flushed_s = time.monotonic()
+    tasks = [asyncio.create_task(each) for each in (ended, *map(read, readers))]
     try:
-        while not ending.reached(now_s := time.monotonic()):
-            done, _ = await asyncio.wait(tasks, timeout=_POLL_S, return_when=asyncio.FIRST_EXCEPTION)
-            for task in done:
-                task.result()
-            if now_s - flushed_s >= _FLUSH_EVERY_S:
-                writer.flush()
-                flushed_s = now_s
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
     finally:
         for task in tasks:
             task.cancel()

@@ -123,73 +123,60 @@ def parse_recording(data: bytes, name: str) -> Recording:
     """
     if not is_recording(data):
         raise SettingsError(f"{name}: is no recording; make one: replyline record FILE")
-    body, end = data[:-END_BYTES], data[-END_BYTES:]
-    finished = end.startswith(END_HEAD)
-    if finished and zlib.crc32(body) != int.from_bytes(end[len(END_HEAD) :], "big"):
+    finished = data[-END_BYTES:].startswith(END_HEAD)
+    body = data[:-END_BYTES] if finished else data
+    if finished and zlib.crc32(body) != int.from_bytes(data[-4:], "big"):
         raise _damaged(name, "its checksum is another")
-    if not finished:
-        body = data
-    return _Reading(name).read(body, finished=finished)
-
-
-class _Reading:
-    """One pass through a recording's bytes."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._header: Header | None = None
-        self._asked: list[Asked] = []
-        self._answered: dict[int, Answered] = {}
-
-    def read(self, body: bytes, *, finished: bool) -> Recording:
-        unpacker = msgpack.Unpacker(max_buffer_size=len(body), strict_map_key=True)
-        unpacker.feed(body)
-        whole = 0
-        while True:
-            try:
-                value = unpacker.unpack()
-            except msgpack.OutOfData:
-                break
-            except (ValueError, msgpack.UnpackException) as error:  # UnicodeDecodeError among them
-                raise _damaged(self._name, f"byte {whole}: {error or type(error).__name__}") from None
-            self._take(value, whole)
-            whole = unpacker.tell()
-        left = len(body) - whole
-        if self._header is None or (finished and left) or left > _MOST_ENTRY_BYTES:
-            raise _damaged(self._name, f"byte {whole}: what follows is no entry")
-        broken_off = "" if finished else self._broken_off(left)
-        return Recording(self._name, self._header, tuple(self._asked), self._answered, broken_off)
-
-    def _take(self, value: Any, at: int) -> None:
-        if self._header is None:
-            self._check_version(value)
-        try:
-            entry = msgspec.convert(value, type=Entry)
-        except msgspec.ValidationError as error:
-            raise _damaged(self._name, f"byte {at}: {error}") from None
-        match entry:
-            case Asked() if self._header is not None:
-                self._asked.append(entry)
-            case Answered() if entry.number < len(self._asked):
-                self._answered.setdefault(entry.number, entry)
-            case Header() if self._header is None:
-                self._header = entry
+    header: Header | None = None
+    asked: list[Asked] = []
+    answered: dict[int, Answered] = {}
+    whole = 0
+    for value, end in _values(body, name):
+        match entry := _entry(value, name, whole):
+            case Header() if header is None:
+                header = entry
+            case Asked() if header is not None and len(asked) < _MOST_REQUESTS:
+                asked.append(entry)
+            case Answered() if entry.number < len(asked):
+                answered.setdefault(entry.number, entry)
             case _:
-                raise _damaged(self._name, f"byte {at}: a {type(entry).__name__.lower()} entry has no place there")
-        if len(self._asked) > _MOST_REQUESTS:
-            raise SettingsError(f"{self._name}: holds more than {_MOST_REQUESTS} requests; record for a shorter time")
+                raise _damaged(name, f"byte {whole}: a {type(entry).__name__.lower()} entry has no place there")
+        whole = end
+    left = len(body) - whole
+    if header is None or (finished and left) or left > _MOST_ENTRY_BYTES:
+        raise _damaged(name, f"byte {whole}: what follows is no entry")
+    tail = f", the last {left} bytes are no whole entry and are left out" if left else ""
+    broken_off = f"{name}: the recording was broken off{tail}; {len(asked)} requests are used"
+    return Recording(name, header, tuple(asked), answered, "" if finished else broken_off)
 
-    def _check_version(self, value: Any) -> None:
-        version = value.get("version") if isinstance(value, dict) else None
-        if isinstance(version, int) and version != VERSION:
-            raise SettingsError(
-                f"{self._name}: is a recording of version {version}, and version {VERSION} is read here; use the "
-                "replyline that made it"
-            )
 
-    def _broken_off(self, left: int) -> str:
-        tail = f", the last {left} bytes are no whole entry and are left out" if left else ""
-        return f"{self._name}: the recording was broken off{tail}; {len(self._asked)} requests are used"
+def _values(body: bytes, name: str) -> Iterator[tuple[Any, int]]:
+    """Each that is whole, and where it ends."""
+    unpacker = msgpack.Unpacker(max_buffer_size=len(body), strict_map_key=True)
+    unpacker.feed(body)
+    while True:
+        at = unpacker.tell()
+        try:
+            value = unpacker.unpack()
+        except msgpack.OutOfData:
+            return
+        except (ValueError, msgpack.UnpackException) as error:  # UnicodeDecodeError among them
+            raise _damaged(name, f"byte {at}: {error or type(error).__name__}") from None
+        yield value, unpacker.tell()
+
+
+def _entry(value: Any, name: str, at: int) -> Entry:
+    version = value.get("version") if isinstance(value, dict) else None
+    if isinstance(version, int) and version != VERSION:
+        raise SettingsError(
+            f"{name}: is a recording of version {version}, and version {VERSION} is read here; use the replyline that "
+            "made it"
+        )
+    try:
+        entry: Entry = msgspec.convert(value, type=Entry)
+    except msgspec.ValidationError as error:
+        raise _damaged(name, f"byte {at}: {error}") from None
+    return entry
 
 
 def _damaged(name: str, why: str) -> SettingsError:
