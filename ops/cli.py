@@ -284,13 +284,9 @@ def prepare(
     primitive: Annotated[
         bool, typer.Option("--primitive", help="fp16: for TensorRT before 10.15, which keeps no KV in place")
     ] = False,
-    embeddings: Annotated[
-        Literal["wordllama", "bge"] | None,
-        typer.Option(help="of the FAQ's search; bge finds better and is fetched by Maven (none: the demo's)"),
-    ] = None,
 ) -> None:
     """Write a model's folder from its weights; nothing to do when it is there already."""
-    from ops.model.terminal import adapter_of, languages_of, prepare_embeddings_of, prepare_with_progress
+    from ops.model.terminal import adapter_of, languages_of, prepare_installed_embeddings, prepare_with_progress
 
     console = Console(stderr=True)
     prepare_with_progress(
@@ -303,8 +299,8 @@ def prepare(
         max_length=max_length,
         primitive=primitive,
     )
-    if source is None or embeddings is not None:
-        prepare_embeddings_of(embeddings, directory, console)
+    if source is None:
+        prepare_installed_embeddings(directory, console)
 
 
 @engine_app.command("build")

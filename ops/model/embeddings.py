@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from ops.model.bge import BGE
-from ops.model.bge import RECIPE as BGE_RECIPE
-from ops.model.recipe_folder import is_made_by, make
+from ops.model.prepare import put_in_place, workshop_of
 from shared.errors import ModelError
 from shared.model.folder import sha256_of
 from shared.settings import Settings
@@ -38,6 +36,7 @@ _SHA256: Final = {
 # Part of what the folder is prepared from: raise it whenever the same files would give another one.
 _WRITER_VERSION: Final = 1
 _RECIPE: Final = hashlib.sha256(f"{'/'.join(_SHA256.values())}/{_WRITER_VERSION}".encode()).hexdigest()
+_RECIPE_FILE: Final = "recipe"
 _OPSET: Final = 18
 _IR_VERSION: Final = 10
 
@@ -50,16 +49,18 @@ def prepare_embeddings(target_dir: Path) -> Path:
     the pinned one.
     """
     target = target_dir / EMBEDDINGS
-    if is_made_by(target, _RECIPE):
+    if _is_prepared(target):
         return target
     table, tokenizer = (_installed(name) for name in _SHA256)
-
-    def fill(folder: Path) -> None:
+    target_dir.mkdir(parents=True, exist_ok=True)
+    with workshop_of(target) as workshop:
+        folder = workshop.path
         (vectors,) = tensors_of(table).values()
         (folder / "model.onnx").write_bytes(_look_up(vectors.read().astype(np.float16)))
         (folder / "tokenizer.json").write_text(_plain(tokenizer), encoding="utf-8")
-
-    return make(target, _RECIPE, fill)
+        (folder / _RECIPE_FILE).write_text(_RECIPE, encoding="ascii")
+        put_in_place(workshop, target)
+    return target
 
 
 def is_installed() -> bool:
@@ -71,17 +72,11 @@ def is_installed() -> bool:
     return True
 
 
-def prepared_beside(models: Path) -> Path | None:
-    """The folder of embeddings that is prepared there, the better one where both are."""
-    recipes = {BGE: BGE_RECIPE, EMBEDDINGS: _RECIPE}
-    return next((models / name for name, recipe in recipes.items() if is_made_by(models / name, recipe)), None)
-
-
 def with_prepared_embeddings(settings: Settings) -> Settings:
     """With the embeddings that are prepared beside the model, unless others are set; else as they are. For what runs on
     the developer's machine: a worker of its own searches by what is set alone."""
-    prepared = prepared_beside(settings.model.dir.parent)
-    if settings.faq.embeddings_dir is not None or prepared is None:
+    prepared = settings.model.dir.parent / EMBEDDINGS
+    if settings.faq.embeddings_dir is not None or not _is_prepared(prepared):
         return settings
     return settings.model_copy(update={"faq": settings.faq.model_copy(update={"embeddings_dir": prepared})})
 
@@ -96,6 +91,14 @@ def searched_by(settings: Settings) -> str:
     """In words."""
     folder = settings.faq.embeddings_dir
     return "terms alone" if folder is None else f"terms and {folder.name}"
+
+
+def _is_prepared(folder: Path) -> bool:
+    """Of the files that are pinned here, by this writer."""
+    try:
+        return (folder / _RECIPE_FILE).read_text(encoding="ascii") == _RECIPE
+    except (OSError, ValueError):
+        return False
 
 
 def _installed(name: str) -> Path:

@@ -1,20 +1,16 @@
 """Preparing a model at the terminal, with a progress bar."""
 
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from ops.model.bge import prepare_bge
 from ops.model.embeddings import is_installed, prepare_embeddings
 from ops.model.prepare import DEFAULT_MAX_LENGTH, DEFAULT_MODEL, DEMO_ADAPTER, DEMO_MODEL, prepare_model
 from shared.errors import SettingsError
 from shared.faq.entries import LANGUAGES
 from shared.model.folder import MANIFEST, ModelFolder, Precision
 from shared.wire.messages import Language
-
-EmbeddingsChoice = Literal["wordllama", "bge"]
 
 
 def prepare_with_progress(
@@ -50,16 +46,6 @@ def prepare_installed_embeddings(directory: Path, console: Console) -> None:
     """`prepare_embeddings` where their distribution is installed, and a line. Raises `ModelError`."""
     if is_installed():
         console.print(f"embeddings ready: {prepare_embeddings(directory)}")
-
-
-def prepare_embeddings_of(choice: EmbeddingsChoice | None, directory: Path, console: Console) -> None:
-    """Those that are chosen, with a line; by default the demo's, where their distribution is installed. Raises
-    `ModelError`."""
-    if choice is None:
-        prepare_installed_embeddings(directory, console)
-    else:
-        folder = prepare_bge(directory) if choice == "bge" else prepare_embeddings(directory)
-        console.print(f"embeddings ready: {folder}")
 
 
 def ensure_model(directory: Path, console: Console) -> None:

@@ -1,6 +1,7 @@
 """The demo's embeddings: what is prepared computes what the distribution's table says, and nothing else is taken."""
 
 import importlib.metadata
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,7 @@ def test_a_folder_of_another_recipe_is_written_anew(tmp_path: Path) -> None:
     (tmp_path / "wordllama-256" / "recipe").write_text("older")
     assert Encoder(prepare_embeddings(tmp_path))(["hello"]).shape == (1, 256)
     assert [path.name for path in tmp_path.iterdir()] == ["wordllama-256"]
+    assert stat.S_IMODE((tmp_path / "wordllama-256").stat().st_mode) == 0o755
 
 
 def test_without_the_distribution_the_command_is_named_and_preparing_a_model_goes_on(

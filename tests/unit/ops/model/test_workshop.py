@@ -1,12 +1,19 @@
 """A folder that is made once appears whole or not at all, and nothing lies beside it, whoever was killed meanwhile."""
 
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ops.model.prepare import workshop_of
-from ops.model.recipe_folder import RECIPE_FILE, make
+from ops.model.prepare import put_in_place, workshop_of
+
+
+def make(target: Path, fill: Callable[[Path], None]) -> Path:
+    with workshop_of(target) as workshop:
+        fill(workshop.path)
+        put_in_place(workshop, target)
+    return target
 
 
 def fill(folder: Path) -> None:
@@ -25,22 +32,22 @@ def test_what_killed_ones_left_is_removed_and_what_is_made_has_no_lock(tmp_path:
     """Both a folder that was being written and an older one that was being replaced."""
     abandoned(tmp_path / ".terms-x1")
     abandoned(tmp_path / ".terms-old-x2")
-    made = make(tmp_path / "terms", "recipe-1", fill)
+    made = make(tmp_path / "terms", fill)
     assert [path.name for path in tmp_path.iterdir()] == ["terms"]
-    assert {path.name for path in made.iterdir()} == {"data", RECIPE_FILE}
+    assert {path.name for path in made.iterdir()} == {"data"}
     assert stat.S_IMODE(made.stat().st_mode) == 0o755
 
 
 def test_an_older_one_is_replaced_and_nothing_of_it_stays(tmp_path: Path) -> None:
-    make(tmp_path / "terms", "recipe-1", fill)
-    made = make(tmp_path / "terms", "recipe-2", lambda folder: (folder / "other").touch())
+    make(tmp_path / "terms", fill)
+    made = make(tmp_path / "terms", lambda folder: (folder / "other").touch())
     assert [path.name for path in tmp_path.iterdir()] == ["terms"]
-    assert {path.name for path in made.iterdir()} == {"other", RECIPE_FILE}
+    assert {path.name for path in made.iterdir()} == {"other"}
 
 
 def test_who_is_still_writing_is_left_alone(tmp_path: Path) -> None:
     with workshop_of(tmp_path / "terms") as other:
-        make(tmp_path / "terms", "recipe-1", fill)
+        make(tmp_path / "terms", fill)
         assert other.path.is_dir()
 
 
@@ -50,12 +57,12 @@ def test_what_cannot_be_filled_leaves_nothing(tmp_path: Path) -> None:
         raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space"):
-        make(tmp_path / "terms", "recipe-1", fail)
+        make(tmp_path / "terms", fail)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_name_with_a_patterns_signs_is_a_name(tmp_path: Path) -> None:
     abandoned(tmp_path / ".[ab]-x1")
     abandoned(tmp_path / ".a-x1")
-    make(tmp_path / "[ab]", "recipe-1", fill)
+    make(tmp_path / "[ab]", fill)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".a-x1", "[ab]"]
