@@ -23,8 +23,8 @@ def simulate(
         list[str] | None,
         typer.Option(
             "--trace",
-            help="poisson, bimodal, burst, surge, diurnal, heavy, promotion, sessions, spread, or a file (JSONL, or a "
-            "recording); repeatable [default: bimodal]",
+            help="poisson, bimodal, burst, surge, diurnal, heavy, promotion, sessions, spread, or a JSONL "
+            "file; repeatable [default: bimodal]",
         ),
     ] = None,
     loads: Annotated[
@@ -86,7 +86,7 @@ def simulate(
     settle_heap()
     console = Console(stderr=True)
     with progress_bar(console, "simulating", experiment.num_runs) as progress:
-        rows = experiment.run(progress, lambda note: console.print(note, soft_wrap=True, highlight=False))
+        rows = experiment.run(progress)
     typer.echo(table(rows))
     write_json(json_path, rows)
     if plot_path is not None:

@@ -63,15 +63,12 @@ class Experiment(Struct, frozen=True, kw_only=True):
     def num_runs(self) -> int:
         return len(self.traces) * len(self.loads) * len(self.policies)
 
-    def run(self, tell: Callable[[int], None], warn: Callable[[str], None] | None = None) -> list[Row]:
-        """The rows by trace, load and policy; `tell` hears how many there are after each, `warn` once of each recorded
-        trace that is not whole."""
+    def run(self, tell: Callable[[int], None]) -> list[Row]:
+        """The rows by trace, load and policy; `tell` hears how many there are after each."""
         rows: list[Row] = []
         for name in self.traces:
             for load in self.loads:
                 trace = self._trace(name, load)
-                if warn is not None and trace.note and load == self.loads[0]:
-                    warn(trace.note)
                 for row in self._rows(trace):
                     rows.append(row)
                     tell(len(rows))

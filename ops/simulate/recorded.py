@@ -1,4 +1,4 @@
-"""Recorded traces: a line of JSON a request, or a recording of `replyline record`."""
+"""Recorded traces: a line of JSON a request."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,8 +7,6 @@ from typing import Final
 import msgspec
 
 from ops.traces.least_work import LeastWork
-from ops.traces.recorded import traced
-from ops.traces.recording import is_recording, parse_recording
 from ops.traces.trace import Request, Trace
 from shared.errors import SettingsError
 
@@ -16,13 +14,11 @@ _MAX_REQUESTS: Final = 5_000_000
 
 
 def read_trace(path: Path, *, load: float | None, seed: int, least: LeastWork) -> Trace:
-    """The file's requests by arrival, the first at 0; sped up or slowed down to `load`, None as recorded. Of a
-    recording that was broken off what is whole, and a note of that.
+    """The file's requests by arrival, the first at 0; sped up or slowed down to `load`, None as recorded.
 
     Raises `SettingsError`, which names the file, the line and what is wrong with it.
     """
-    found, note = _read(path)
-    requests = sorted(found, key=lambda request: request.arrival_ms)
+    requests = sorted(_read(path), key=lambda request: request.arrival_ms)
     start_ms = requests[0].arrival_ms
     span_ms = requests[-1].arrival_ms - start_ms
     if load is not None and span_ms <= 0:
@@ -32,23 +28,18 @@ def read_trace(path: Path, *, load: float | None, seed: int, least: LeastWork) -
     moved = (
         msgspec.structs.replace(request, arrival_ms=(request.arrival_ms - start_ms) * stretch) for request in requests
     )
-    return Trace(name=path.stem, load=load, seed=seed, requests=tuple(moved), note=note)
+    return Trace(name=path.stem, load=load, seed=seed, requests=tuple(moved))
 
 
-def _read(path: Path) -> tuple[list[Request], str]:
-    """And what a broken-off recording lacks."""
+def _read(path: Path) -> list[Request]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise SettingsError(f"--trace {path}: {error.strerror}; give a name, a JSONL file or a recording") from error
-    if is_recording(data):
-        recording = parse_recording(data, str(path))
-        requests, note = traced(recording), recording.broken_off
-    else:
-        requests, note = _of_lines(path, data.splitlines()), ""
+        raise SettingsError(f"--trace {path}: {error.strerror}; give a name or a JSONL file") from error
+    requests = _of_lines(path, data.splitlines())
     if not 0 < len(requests) <= _MAX_REQUESTS:
         raise SettingsError(f"--trace {path}: holds {len(requests)} requests; 1 to {_MAX_REQUESTS} can be simulated")
-    return requests, note
+    return requests
 
 
 def _of_lines(path: Path, lines: Sequence[bytes]) -> list[Request]:

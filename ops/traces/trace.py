@@ -37,8 +37,7 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Trace(Struct, frozen=True, kw_only=True):
     """`requests` ascend by arrival. `load` as it was asked for; None: a recorded trace at its own pace.
 
-    `surges` are the times (start and end, ms) at which more arrives than at others. `note` tells what a recorded trace
-    lacks, in one line; empty where it is whole.
+    `surges` are the times (start and end, ms) at which more arrives than at others.
     """
 
     name: str
@@ -46,7 +45,6 @@ class Trace(Struct, frozen=True, kw_only=True):
     seed: int
     requests: tuple[Request, ...]
     surges: tuple[tuple[float, float], ...] = ()
-    note: str = ""
 
     @property
     def span_ms(self) -> float:

@@ -1,6 +1,4 @@
-"""What was recorded, asked again or simulated: its spacing, its deadlines, its lengths."""
-
-from pathlib import Path
+"""What was recorded, asked again: its spacing, its deadlines, its lengths."""
 
 import pytest
 from hypothesis import given
@@ -8,22 +6,16 @@ from hypothesis import strategies as st
 
 from ops.load.planned import Planned, most_at_once
 from ops.recording.plan import planned, text_maker
-from ops.simulate.experiment import Experiment
-from ops.simulate.recorded import read_trace
-from ops.traces.costs import read_costs
-from ops.traces.entries import BYTES, END_BYTES, Answered, Asked
-from ops.traces.recorded import traced
+from ops.traces.entries import BYTES, Asked
 from ops.traces.recording import Recording
 from shared.errors import SettingsError
 from shared.model.tokenizer import Tokenizer
-from shared.settings import Settings
 from shared.wire.messages import ResponseCreate
-from tests.support.fakes.simulated import least_work
-from tests.support.samples.recordings import HEADER, answered, asked, written
+from tests.support.samples.recordings import HEADER, asked
 
 
-def recording(*requests: Asked, answers: tuple[Answered, ...] = ()) -> Recording:
-    return Recording("a.replay", HEADER, requests, {one.number: one for one in answers})
+def recording(*requests: Asked) -> Recording:
+    return Recording("a.replay", HEADER, requests, {})
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.sampled_from([0.5, 1.0, 4.0]))
@@ -81,64 +73,3 @@ def test_connections_are_counted_at_the_busiest_moment() -> None:
         recording(*(asked(at_s * 1_000, session=name, deadline_ms=1_000) for at_s, name in times)), speed=1.0
     )
     assert most_at_once(plan) == 2
-
-
-def test_a_trace_has_the_lengths_of_the_answers_and_their_means_where_there_was_none() -> None:
-    requests = traced(
-        recording(
-            asked(0.0, input_tokens=10),
-            asked(7.0, input_tokens=30, tenant="t"),
-            asked(9.0, input_tokens=5, max_output_tokens=8),
-            answers=(answered(0, prompt_tokens=50, output_tokens=20), answered(1, source="faq", whole=False)),
-        )
-    )
-    assert [(one.arrival_ms, one.prompt_tokens, one.output_tokens) for one in requests] == [
-        (0.0, 50, 20),
-        (7.0, 70, 20),
-        (9.0, 45, 8),
-    ]
-    assert [one.tenant for one in requests] == ["a1", "t", "a1"]
-
-
-def test_a_recording_is_simulated_like_any_trace(tmp_path: Path) -> None:
-    path = tmp_path / "a.replay"
-    written(path, [asked(5.0), asked(2_005.0), answered(0)])
-    trace = read_trace(path, load=None, seed=0, least=least_work())
-    assert [one.arrival_ms for one in trace.requests] == [0.0, 2_000.0]
-    with pytest.raises(SettingsError, match=r"a\.replay: holds no answer of the model, so no lengths"):
-        traced(recording(asked()))
-
-
-def test_of_a_broken_off_recording_what_is_whole_is_simulated_and_that_is_told_once(tmp_path: Path) -> None:
-    """Its last entry is half there; the note is one line, whatever is simulated of it."""
-    path = tmp_path / "a.replay"
-    data = written(path, [asked(5.0), answered(0), asked(9.0), asked(1_005.0)])
-    path.write_bytes(data[: -END_BYTES - 3])
-    notes: list[str] = []
-    experiment = Experiment(
-        traces=(str(path),),
-        loads=(0.5, 1.0),
-        policies=("edf", "goodput"),
-        slots=4,
-        seconds=1.0,
-        seed=0,
-        lengths="known",
-        costs=read_costs("cpu"),
-        settings=Settings(),
-    )
-    rows = experiment.run(lambda _done: None, notes.append)
-    assert [row.requests for row in rows] == [2, 2, 2, 2]
-    (note,) = notes
-    assert note.startswith(f"{path}: the recording was broken off")
-    assert note.endswith("; 2 requests are used")
-    assert "\n" not in note
-    written(tmp_path / "b.replay", [asked(5.0), answered(0)])
-    assert read_trace(tmp_path / "b.replay", load=None, seed=0, least=least_work()).note == ""
-
-
-def test_a_broken_off_recording_without_an_answer_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    path = tmp_path / "a.replay"
-    data = written(path, [asked(5.0), answered(0)])
-    path.write_bytes(data[: -END_BYTES - 3])
-    with pytest.raises(SettingsError, match=r"a\.replay: holds no answer .*; record while a worker runs"):
-        read_trace(path, load=None, seed=0, least=least_work())
