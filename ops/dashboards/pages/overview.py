@@ -71,5 +71,33 @@ OVERVIEW = Page(
             (per_second(metrics.faults), "faults"),
             (per_second(metrics.dead_letters), "dead letters"),
         ),
+        panel(
+            "Connections and requests in flight",
+            "Good: alike at all gateways; in flight falls after a surge. A cliff: a gateway went, its clients moved.",
+            "short",
+            (total(metrics.connections, "instance", where='job="gateway"'), "connections, {{instance}}"),
+            (total(metrics.inflight, "instance", where='job="gateway"'), "in flight, {{instance}}"),
+        ),
+        panel(
+            "Refused and closed by us",
+            "Good: few, and the clients' own doing. Which code means what: docs/protocol.md.",
+            "cps",
+            (none_or_per_second(metrics.refused, "code"), "refused {{code}}"),
+            (none_or_per_second(metrics.closes, "code"), "closed {{code}}"),
+        ),
+        panel(
+            "Breaker and memory level",
+            "Good: 0. breaker 1: trying again, 2: only the FAQ answers; memory 1: the FAQ answers, 2: nobody new.",
+            "short",
+            (highest(metrics.breaker_state, "instance", where='job="gateway"'), "breaker, {{instance}}"),
+            (highest(metrics.memory_level, "instance", where='job="gateway"'), "memory, {{instance}}"),
+        ),
+        panel(
+            "Ready",
+            "Good: 1 everywhere. 0: what that process misses; kafka at all of them is Kafka itself. Draining: seconds.",
+            "bool",
+            (lowest(metrics.ready, "job", "instance", "check"), "{{job}} {{instance}} {{check}}"),
+            (highest(metrics.draining, "job", "instance"), "draining, {{job}} {{instance}}"),
+        ),
     ),
 )

@@ -93,7 +93,7 @@ def test_rules_of_diagnosis_ask_for_no_label_value_that_nobody_sends() -> None:
 
 def test_all_who_ask_are_heard() -> None:
     """Else a form that is not understood would pass for nothing asked."""
-    assert {"rules.yml", "tests.yml", "overview.json", "scheduler.json"} <= TEXTS.keys()
+    assert {"rules.yml", "tests.yml", "overview.json", "workers.json"} <= TEXTS.keys()
     assert {
         ("replyline_gateway_closes_total", "code", "4008"),
         ("replyline_kv_dropped_total", "reason", "unavailable"),
