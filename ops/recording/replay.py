@@ -2,9 +2,8 @@
 
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -21,10 +20,11 @@ from ops.load.sessions import SessionLoad
 from ops.measure.environment import environment
 from ops.measure.runner import Cell, check_writable, markdown, progress_bar, write_html, write_json
 from ops.measure.usage import raise_file_limit
-from ops.recording.plan import planned
+from ops.texts.prompts import question
+from ops.traces.entries import BYTES, Asked
 from ops.traces.recording import Recording, read_recording
 from shared.errors import SettingsError
-from shared.wire.messages import BY_MODEL
+from shared.wire.messages import BY_MODEL, ResponseCreate
 from shared.wire.topics import BUCKETS
 
 _SPARE_FILES: Final = 256
@@ -58,49 +58,79 @@ async def replay(options: ReplayOptions, command: str, console: Console) -> None
     if recording.broken_off:
         console.print(recording.broken_off, soft_wrap=True, highlight=False)
     plan = planned(recording, speed=options.speed)
-    connections = most_at_once(plan)
-    raise_file_limit(connections + _SPARE_FILES)
+    run = _run(options, command, plan)
+    raise_file_limit(run.connections + _SPARE_FILES)
     run_name = secrets.token_hex(4)
     load = SessionLoad(options.url, token=options.token, session_id=lambda session: f"replay-{run_name}-{session}")
     await load.look()
     facts = environment(engine="unknown (--url)", broker="unknown")
-    console.print(
-        f"{len(plan)} requests of {recording.num_sessions} conversations over {plan[-1].at_s:.1f} s, "
-        f"at most {connections} at once",
-        highlight=False,
-        soft_wrap=True,
-    )
+    asked = f"{len(plan):,} questions of {recording.num_sessions:,} conversations over {plan[-1].at_s:,.1f} s"
+    console.print(f"{asked}, at most {run.connections} at once", highlight=False, soft_wrap=True)
     with progress_bar(console, "answers", len(plan)) as progress:
         outcomes = await load.run(plan, progress)
     models = {outcome.model for outcome in outcomes if outcome.model}
-    facts = msgspec.structs.replace(facts, engine=", ".join(sorted(models)) or "unknown (--url)")
-    report = summarise(outcomes)
-    run = _run(options, command, plan, connections)
-    print_report(report, Console(), within="their own deadlines")
-    buckets = by_bucket(plan, outcomes)
-    more = {"by the model when recorded": model_then(recording)}
-    print(markdown(*rows_of("bucket", buckets, more)))
-    write_json(options.json_path, {**as_json(report, run, facts, outcomes), "by_bucket": buckets})
+    told = LoadFacts(
+        title="Recorded traffic, asked again",
+        told=f"{asked}, as recorded in {run.input}, with the deadlines of then. {recording.broken_off}".rstrip(),
+        outcomes=outcomes,
+        report=summarise(outcomes),
+        run=run,
+        environment=msgspec.structs.replace(facts, engine=", ".join(sorted(models)) or facts.engine),
+        grouped_by="bucket",
+        groups=by_bucket(plan, outcomes),
+        more={"by the model when recorded": model_then(recording)},
+    )
+    _show(told, options, console)
+
+
+def _show(told: LoadFacts, options: ReplayOptions, console: Console) -> None:
+    print_report(told.report, Console(), within="their own deadlines")
+    print(markdown(*rows_of(told.grouped_by, told.groups, told.more)))
+    result = as_json(told.report, told.run, told.environment, told.outcomes)
+    write_json(options.json_path, {**result, "by_bucket": told.groups})
     if options.html_path is not None:
-        told = LoadFacts(
-            title="Recorded traffic, asked again",
-            told=_told(options, recording, plan),
-            outcomes=outcomes,
-            report=report,
-            run=run,
-            environment=facts,
-            grouped_by="bucket",
-            groups=buckets,
-            more=more,
-        )
         write_html(options.html_path, load_page(told), console)
 
 
-def _told(options: ReplayOptions, recording: Recording, plan: Sequence[Planned]) -> str:
-    broken_off = f" {recording.broken_off}." if recording.broken_off else ""
-    return (
-        f"{len(plan):,} questions of {recording.num_sessions:,} conversations over {plan[-1].at_s:,.1f} s, as recorded "
-        f"in {options.path.name}: at {options.speed:g} times its pace, with the deadlines of then.{broken_off}"
+def planned(recording: Recording, *, speed: float) -> list[Planned]:
+    """The requests with their spacing divided by `speed`; their deadlines are as they were. Where a text was not
+    consented to, another one of its length stands for it. Raises `SettingsError` for none."""
+    if not recording.asked:
+        raise SettingsError(f"{recording.name}: holds no request; record while somebody asks")
+    of_length = text_maker(recording.header.tokenizer)
+    ordered = sorted(enumerate(recording.asked), key=lambda pair: (pair[1].at_ms, pair[0]))
+    start_ms = ordered[0][1].at_ms
+    return [
+        Planned(
+            at_s=(one.at_ms - start_ms) / 1_000 / speed,
+            session=one.session,
+            bucket=one.bucket,
+            deadline_ms=one.deadline_ms,
+            request=_request(number, one, of_length),
+        )
+        for number, one in ordered
+    ]
+
+
+def text_maker(tokenizer: str) -> Callable[[int, int], str]:
+    """(tokens, seed) → a text of so many tokens of that tokenizer; of one with words, about so many."""
+    if tokenizer != BYTES:
+        return lambda tokens, seed: question(max(1, tokens), seed)
+
+    # No word is shorter than three letters, and a space stands between any two.
+    return lambda tokens, seed: question(1 + tokens // 4, seed)[: max(1, tokens)]
+
+
+def _request(number: int, one: Asked, of_length: Callable[[int, int], str]) -> ResponseCreate:
+    return ResponseCreate(
+        event_id=f"replay-{number}",
+        input=one.text if one.text is not None else of_length(one.input_tokens, number),
+        max_output_tokens=one.max_output_tokens,
+        temperature=one.temperature,
+        top_p=one.top_p,
+        stop=one.stop,
+        deadline_ms=one.deadline_ms,
+        first_token_ms=one.first_token_ms,
     )
 
 
@@ -118,15 +148,15 @@ def model_then(recording: Recording) -> dict[str, Cell]:
     return {bucket: found[bucket] for bucket in BUCKETS}
 
 
-def _run(options: ReplayOptions, command: str, plan: Sequence[Planned], connections: int) -> Run:
-    gaps = [later.at_s - earlier.at_s for earlier, later in pairwise(plan)]
+def _run(options: ReplayOptions, command: str, plan: Sequence[Planned]) -> Run:
+    last_s = plan[-1].at_s
     return Run(
         command=command,
         loop="open",
         clients=None,
-        rate=round(len(gaps) / sum(gaps), 3) if sum(gaps) > 0 else None,
+        rate=round((len(plan) - 1) / last_s, 3) if last_s > 0 else None,
         arrivals="recorded",
-        connections=connections,
+        connections=most_at_once(plan),
         warmup=0,
         seed=0,
         input=f"{options.path.name} at {options.speed:g} times its pace",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.load.planned import Planned, most_at_once
-from ops.recording.plan import planned, text_maker
+from ops.recording.replay import planned, text_maker
 from ops.traces.entries import BYTES, Asked
 from ops.traces.recording import Recording
 from shared.errors import SettingsError
