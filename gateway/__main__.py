@@ -106,7 +106,7 @@ class GatewayProcess:
             source=source,
         )
         self._memory = MemoryWatch(settings.gateway.memory_budget_mib * MIB)
-        self._gatekeeper = Gatekeeper(Admission(AdmissionPolicy.of(settings)), self._memory)
+        self._gatekeeper = Gatekeeper(Admission(AdmissionPolicy(enabled=settings.admission.enabled)), self._memory)
         self._follower = LogFollower(
             lambda number: LogReader(kafka, client_id=source, topic=topics.replies, partition=number)
         )
@@ -303,7 +303,7 @@ def _token_gate(auth: AuthSettings) -> TokenGate | None:
 def _jwks(auth: AuthSettings, gate: TokenGate | None) -> Jwks | None:
     if gate is None or auth.jwks is None:
         return None
-    return Jwks(source=auth.jwks, settings=auth, gate=gate, own_keys=gate.keys.keys)
+    return Jwks(source=auth.jwks, gate=gate, own_keys=gate.keys.keys)
 
 
 def _cursor_secret(gateway: GatewaySettings) -> bytes:

@@ -114,7 +114,6 @@ class WorkerProcess:
             topics=topics,
             worker_id=worker_id,
             buckets=settings.worker.buckets,
-            interval_s=settings.worker.report_interval_ms / 1_000,
             outlook=lambda: self._worker.engine_loop.outlook,
             changed=self._worker.outlook_changed,
             partitions=lambda: self._requests.partitions,

@@ -1,7 +1,8 @@
 """What clients are charged for what they do, and whom it is charged to: pure."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from shared.settings.gateway import HandoffSettings
 from shared.settings.quotas import QuotaSettings
@@ -10,6 +11,17 @@ from shared.wire.messages import HandoffReason
 Kind = Literal["ask", "resume", "delete", "handoff", "feedback", "token"]
 """Of the messages that cost."""
 Payer = Literal["subject", "tenant", "address", "session"]
+
+_HANDOFFS_PER_MINUTE: Final = 6  # of one session; what is open is told again
+# Every worker and both Redis hear of an erasure, and a person of a hand-off.
+COSTS_UNITS: Final[Mapping[Kind, int]] = {
+    "ask": 1,
+    "resume": 1,
+    "delete": 10,
+    "handoff": 20,
+    "feedback": 1,
+    "token": 1,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +48,14 @@ class Charge:
 class Tariff:
     quotas: QuotaSettings
     handoff: HandoffSettings
+    costs_units: Mapping[Kind, int] = field(default_factory=lambda: COSTS_UNITS)
 
     def here(self, kind: Kind, caller: Caller) -> list[Charge]:
         """What this gateway counts by itself: who has many addresses or sessions is not looked up for that."""
         charges = [self._units("address", caller.address, kind, self.quotas.address_per_minute)]
         if kind == "handoff":
             name = f"{caller.tenant}/{caller.session_id}"
-            charges.append(Charge("session", name, 1, self.handoff.requests_per_minute))
+            charges.append(Charge("session", name, 1, _HANDOFFS_PER_MINUTE))
         return _due(charges)
 
     def shared(self, kind: Kind, caller: Caller) -> list[Charge]:
@@ -63,8 +76,7 @@ class Tariff:
 
     def _units(self, payer: Payer, name: str, kind: Kind, per_minute: int) -> Charge:
         """Nothing costs more than a minute's worth, else it could never be had."""
-        cost: int = getattr(self.quotas, f"cost_{kind}")
-        return Charge(payer, name, min(cost, per_minute), per_minute)
+        return Charge(payer, name, min(self.costs_units[kind], per_minute), per_minute)
 
 
 def _due(charges: list[Charge]) -> list[Charge]:

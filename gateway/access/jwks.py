@@ -1,8 +1,8 @@
 """Public keys, read from a file or a URL, again and again: off the event loop, bounded, the last good ones kept.
 
-One read at a time, for which nobody waits longer than `auth.jwks_timeout_ms`. Keys are read at the start, at every
+One read at a time, for which nobody waits longer than `Jwks.timeout_s`. Keys are read at the start, at every
 `Jwks.refresh_s` (a key that its issuer withdrew is forgotten by then), and when a token names a key that is not
-known, at most once every `auth.jwks_cooldown_s`: whoever invents key ids makes one request in that time, and waits for
+known, at most once every `Jwks.cooldown_s`: whoever invents key ids makes one request in that time, and waits for
 it himself.
 """
 
@@ -20,7 +20,6 @@ from gateway.access.token_keys import KeySet, TokenKey, parse_jwks
 from shared.errors import SettingsError
 from shared.process.clock import now_unix_ms
 from shared.settings import PREFIX
-from shared.settings.auth import AuthSettings
 from shared.telemetry.logs import get_logger
 
 _MAX_BYTES: Final = 262_144
@@ -39,10 +38,11 @@ class Jwks:
     """Keeps `gate.keys` fresh. `own_keys` are those that no JWKS names: the secret's."""
 
     source: str
-    settings: AuthSettings
     gate: TokenGate
     own_keys: tuple[TokenKey, ...] = ()
     refresh_s: float = 300.0
+    timeout_s: float = 3.0
+    cooldown_s: float = 10.0
     _read_unix_ms: float | None = None
     _tried_s: float | None = None
     """When it was last tried to read them, by the monotonic clock."""
@@ -58,7 +58,7 @@ class Jwks:
         if _is_url(self.source):
             return
         try:
-            self._take(await asyncio.to_thread(read_keys, self.source, self.settings.jwks_timeout_ms / 1_000))
+            self._take(await asyncio.to_thread(read_keys, self.source, self.timeout_s))
         except KeysUnreadable as error:
             raise SettingsError(f"{PREFIX}AUTH__JWKS={self.source}: {error}") from None
 
@@ -79,7 +79,7 @@ class Jwks:
         await self._read()
 
     def _cooling(self) -> bool:
-        return self._tried_s is not None and time.monotonic() - self._tried_s < self.settings.jwks_cooldown_s
+        return self._tried_s is not None and time.monotonic() - self._tried_s < self.cooldown_s
 
     async def _read(self) -> None:
         """One read, shared by all who wait for it; it goes on when one of them does not."""
@@ -90,7 +90,7 @@ class Jwks:
     async def _read_once(self) -> None:
         self._tried_s = time.monotonic()
         try:
-            keys = await self._read_in_time(self.settings.jwks_timeout_ms / 1_000)
+            keys = await self._read_in_time(self.timeout_s)
         except KeysUnreadable as error:
             if self.gate.keys.complete or self._read_unix_ms is None:
                 log.warning("jwks_unreadable", source=self.source, cause=str(error), keys=len(self.gate.keys.keys))

@@ -30,11 +30,14 @@ class BreakerState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerPolicy:
-    window_ms: float
-    fewest_words: int
-    open_ms: float
-    num_probes: int
-    close_ratio: float
+    """Of fewer than `fewest_words` there is no P99. Once open, only the fallback answers for `open_ms`; then
+    `num_probes` close it, if all are in time."""
+
+    window_ms: float = 30_000.0
+    fewest_words: int = 20
+    open_ms: float = 5_000.0
+    num_probes: int = 5
+    close_ratio: float = 0.8
 
 
 @dataclass(slots=True)

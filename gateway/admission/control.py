@@ -5,7 +5,7 @@ meet goes the light path: the fallback answers at once, and Kafka never sees it.
 """
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from gateway.admission.breaker import Breaker, BreakerPolicy
@@ -18,8 +18,6 @@ from shared.wire.messages import Bucket, ResponseCreate
 
 _RETRY_AFTER_MS = 1_000
 _LEAST_BREAKER_MS: Final = 1_500.0
-_BREAKER_WINDOW_MS: Final = 30_000.0
-_BREAKER_CLOSE_RATIO: Final = 0.8
 
 LightPath = Literal["infeasible", "breaker", "share"]
 FallbackReason = LightPath | Literal["memory", "deadline", "worker", "broker"]
@@ -116,30 +114,15 @@ def promise(request: ResponseCreate, limits: AdmissionLimits, now_unix_ms: float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionPolicy:
-    enabled: bool
-    worker_ttl_ms: float
-    infeasible_ratio: float
-    probe_interval_ms: float
-    breaker_p99_ms: float
-    breaker: BreakerPolicy
+    """`worker_ttl_ms`: a worker that is silent for longer is forgotten. Where the first token is predicted at over
+    `infeasible_ratio` of the wait the fallback answers at once, but for one request a bucket every
+    `probe_interval_ms`."""
 
-    @classmethod
-    def of(cls, settings: Settings) -> "AdmissionPolicy":
-        given = settings.admission
-        return cls(
-            enabled=given.enabled,
-            worker_ttl_ms=given.worker_ttl_ms,
-            infeasible_ratio=given.infeasible_ratio,
-            probe_interval_ms=given.probe_interval_ms,
-            breaker_p99_ms=given.breaker_p99_ms,
-            breaker=BreakerPolicy(
-                window_ms=_BREAKER_WINDOW_MS,
-                fewest_words=given.breaker_fewest_words,
-                open_ms=given.breaker_open_s * 1_000,
-                num_probes=given.breaker_probes,
-                close_ratio=_BREAKER_CLOSE_RATIO,
-            ),
-        )
+    enabled: bool = True
+    worker_ttl_ms: float = 3_000.0
+    infeasible_ratio: float = 1.25
+    probe_interval_ms: float = 1_000.0
+    breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +190,7 @@ class Admission:
         soft_ms = deadline.first_token_unix_ms - received_unix_ms
         sent = _Sent(
             received_unix_ms,
-            self._policy.breaker_p99_ms or max(_LEAST_BREAKER_MS, 2 * soft_ms),
+            max(_LEAST_BREAKER_MS, 2 * soft_ms),
             self.breaker.sent() if self._policy.enabled else None,
         )
         self._shares.took(request_id, tenant)

@@ -11,6 +11,7 @@ from shared.wire.deadline import Deadline
 from shared.wire.topics import BUCKETS
 from workers.schedule.outlook import Outlook
 from workers.schedule.scheduler import Scheduler
+from workers.serving.capacity import REPORT_INTERVAL_S
 
 Verdict = Literal["accept", "fallback", "refuse"]
 
@@ -24,7 +25,7 @@ class Gate:
 
     admission: Admission
     limits: AdmissionLimits
-    report_interval_ms: float
+    report_interval_ms: float = REPORT_INTERVAL_S * 1_000
     _told: Outlook | None = None
     _told_ms: float = float("-inf")
     _polled_ms: float = float("-inf")
@@ -32,9 +33,8 @@ class Gate:
     @classmethod
     def of(cls, settings: Settings) -> "Gate":
         return cls(
-            admission=Admission(AdmissionPolicy.of(settings)),
+            admission=Admission(AdmissionPolicy(enabled=settings.admission.enabled)),
             limits=AdmissionLimits.of(settings),
-            report_interval_ms=settings.worker.report_interval_ms,
         )
 
     def decide(self, request_id: str, request: Request, deadline: Deadline) -> Verdict:

@@ -174,9 +174,6 @@ class WorkerSettings(Group):
     reply_interval_ms: float = Field(
         50.0, ge=0, le=1_000, description="deltas go out together so often; an answer's first and its end at once"
     )
-    report_interval_ms: int = Field(
-        500, ge=50, le=60_000, description="the gateways hear so often what this worker can take on (or at a change)"
-    )
     system_prompt: str = Field(SYSTEM_PROMPT, description="stands first in every prompt")
     grounding_entries: int = Field(2, ge=0, le=10, description="FAQ entries put into the prompt")
     history_turns: int = Field(5, ge=0, le=50, description="earlier turns put into the prompt, at most")
@@ -258,15 +255,6 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"gateway.reply_partition={self.gateway.reply_partition} does not exist: "
                 f"chat.replies has {self.kafka.reply_partitions} partitions (kafka.reply_partitions)"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _reports_outlive_their_interval(self) -> Self:
-        if self.admission.worker_ttl_ms < 2 * self.worker.report_interval_ms:
-            raise ValueError(
-                f"admission.worker_ttl_ms={self.admission.worker_ttl_ms} is below twice worker.report_interval_ms="
-                f"{self.worker.report_interval_ms}: workers would be forgotten between two reports"
             )
         return self
 

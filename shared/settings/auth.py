@@ -29,10 +29,6 @@ class AuthSettings(Group):
     issuer: str = Field("replyline", min_length=1, description="a token's `iss` must be this")
     audience: str = Field("replyline", min_length=1, description="a token's `aud` must be or contain this")
     leeway_s: float = Field(5.0, ge=0, le=300, description="the issuer's clock may be off so much")
-    jwks_timeout_ms: int = Field(3_000, ge=10, le=60_000, description="fetching the JWKS takes no longer")
-    jwks_cooldown_s: float = Field(
-        10.0, ge=0, le=3_600, description="an unknown key id has it read again at most so often"
-    )
 
     @field_validator("secret")
     @classmethod

@@ -113,7 +113,6 @@ class HandoffSettings(Group):
         description="a person is asked after so many answers in a row of one session that were fallbacks, or said that "
         "nothing is known (0: never)",
     )
-    requests_per_minute: int = Field(6, ge=1, description="of one session, for a person; what is open is told again")
     requested_per_minute: int = Field(
         30, ge=0, description="people who are asked by one tenant's customers, at all gateways (0: any)"
     )
@@ -132,19 +131,3 @@ class AdmissionSettings(Group):
     """What the gateway sends to the workers, and what it has the fallback answer at once."""
 
     enabled: bool = Field(True, description="false: every request goes to the workers, whatever they report")
-    worker_ttl_ms: int = Field(3_000, ge=100, le=600_000, description="a worker silent for longer is forgotten")
-    infeasible_ratio: float = Field(
-        1.25,
-        ge=1,
-        le=100,
-        description="fallback at once where the first token is predicted at over so much of the wait",
-    )
-    probe_interval_ms: int = Field(
-        1_000, ge=10, le=600_000, description="one infeasible request a bucket is tried so often all the same"
-    )
-    breaker_p99_ms: int = Field(
-        0, ge=0, le=600_000, description="opens above it (0: 1500, or twice the request's first_token_ms where more)"
-    )
-    breaker_fewest_words: int = Field(20, ge=1, description="of fewer requests there is no P99")
-    breaker_open_s: float = Field(5.0, gt=0, le=3_600, description="only the fallback answers for so long; then probes")
-    breaker_probes: int = Field(5, ge=1, le=1_000, description="all of them in time close it; one late opens it again")

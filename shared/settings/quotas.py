@@ -13,9 +13,3 @@ class QuotaSettings(Group):
     address_per_minute: int = Field(
         1_200, ge=0, description="units of one client's address, IPv6 by /64, at each gateway (0: any)"
     )
-    cost_ask: int = Field(1, ge=0, description="units of a question")
-    cost_resume: int = Field(1, ge=0, description="units of going on with a session that has a name, or a cursor")
-    cost_delete: int = Field(10, ge=0, description="units of an erasure: every worker and both Redis hear of it")
-    cost_handoff: int = Field(20, ge=0, description="units of asking for a person, by a message or in a question")
-    cost_feedback: int = Field(1, ge=0, description="units of a rating")
-    cost_token: int = Field(1, ge=0, description="units of checking a token, good or bad; of the address alone")

@@ -20,6 +20,7 @@ from shared.wire.messages import Bucket
 from shared.wire.topics import BROADCAST_PARTITION, TopicNames
 from workers.schedule.outlook import Outlook
 
+REPORT_INTERVAL_S: Final = 0.5
 # Reports are this far apart, however much changes; with what the engine's thread may wait, 50 ms.
 _LEAST_S: Final = 0.025
 # So often it is looked whether the group has shared the partitions out anew.
@@ -44,10 +45,10 @@ class CapacityPublisher:
     topics: TopicNames
     worker_id: str
     buckets: tuple[Bucket, ...]
-    interval_s: float
     outlook: Callable[[], Outlook | None]
     changed: asyncio.Event
     partitions: Callable[[], Collection[Partition] | None]
+    interval_s: float = REPORT_INTERVAL_S
     _failing: bool = False
 
     async def run(self) -> None:

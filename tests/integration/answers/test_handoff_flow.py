@@ -24,7 +24,7 @@ async def system(make_system: MakeSystem) -> System:
 
 @pytest_asyncio.fixture(scope="module")
 async def gateway(system: System) -> Service:
-    gateway = system.gateway(handoff__requests_per_minute=4, kafka__request_timeout_ms=1_000)
+    gateway = system.gateway(kafka__request_timeout_ms=1_000)
     await asyncio.gather(gateway.ready(), system.worker().ready())
     return gateway
 
@@ -109,7 +109,7 @@ async def test_an_erased_conversation_has_no_open_hand_off_and_too_many_requests
             await client.send({"type": "session.delete"})
             await client.of_type("session.deleted")
             assert not await redis.exists(key)
-        for _ in range(3):
+        for _ in range(5):
             await request_person(client)
         await client.send({"type": "handoff.request", "event_id": "e"})
         error = await client.error()

@@ -34,7 +34,7 @@ async def system(make_system: MakeSystem) -> System:
 
 @pytest_asyncio.fixture
 async def gateway(system: System) -> Service:
-    return await system.gateway(admission__worker_ttl_ms=1_500).ready()
+    return await system.gateway().ready()
 
 
 def report(first_token_ms: float, *, worker_id: str = "w-1", skew_ms: float = 0.0) -> dict[str, Any]:
@@ -162,9 +162,6 @@ async def test_what_is_no_report_changes_nothing(system: System, gateway: Servic
 
 async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(make_system: MakeSystem) -> None:
     system = await make_system(
-        admission__breaker_p99_ms=300,
-        admission__breaker_open_s=1,
-        admission__breaker_probes=2,
         gateway__max_inflight_per_connection=32,
     )
     gateway = await system.gateway().ready()

@@ -15,7 +15,6 @@ from gateway.access.identity import TokenGate
 from gateway.access.jwks import Jwks
 from gateway.access.token_keys import KeySet, secret_key
 from shared.errors import ProtocolError, SettingsError
-from shared.settings.auth import AuthSettings
 from tests.support.key_server import KeyServer
 from tests.support.system import eventually
 from tests.support.tokens import JWKS, KID, NOW_UNIX_MS, RULES, SECRET, jwk, jwks, token
@@ -29,11 +28,11 @@ def server() -> Iterator[KeyServer]:
         yield server
 
 
-def reader(source: str, **settings: Any) -> Jwks:
+def reader(source: str, *, timeout_s: float = 0.5, cooldown_s: float = 60.0) -> Jwks:
     """One that has read nothing yet, with the secret's key."""
-    auth = AuthSettings.model_validate({"jwks": source, "jwks_timeout_ms": 500, "jwks_cooldown_s": 60} | settings)
     own = (secret_key(SECRET),)
-    return Jwks(source=source, settings=auth, gate=TokenGate(RULES, KeySet(own, complete=False)), own_keys=own)
+    gate = TokenGate(RULES, KeySet(own, complete=False))
+    return Jwks(source=source, gate=gate, own_keys=own, timeout_s=timeout_s, cooldown_s=cooldown_s)
 
 
 def names(keys: Jwks) -> set[str | None]:
@@ -61,7 +60,7 @@ async def test_known_keys_bad_tokens_and_the_secret_ask_nobody(server: KeyServer
 
 
 async def test_a_new_key_is_found_and_a_withdrawn_one_forgotten(server: KeyServer) -> None:
-    keys = reader(server.url, jwks_cooldown_s=0)
+    keys = reader(server.url, cooldown_s=0)
     await keys.prepare(token("RS256"))
     old = json.loads(JWKS)["keys"]
     server.body = jwks(*(key | {"kid": "new"} for key in old if key["kty"] == "RSA"))
@@ -86,7 +85,7 @@ async def test_who_invents_key_ids_makes_one_request_in_the_cool_down(server: Ke
 async def test_a_clock_set_back_does_not_lengthen_the_cool_down(
     server: KeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = reader(server.url, jwks_cooldown_s=0)
+    keys = reader(server.url, cooldown_s=0)
     await keys.prepare(token("RS256"))
     wall_s = time.time()
     monkeypatch.setattr(time, "time", lambda: wall_s - 3_600)
@@ -95,7 +94,7 @@ async def test_a_clock_set_back_does_not_lengthen_the_cool_down(
 
 
 async def test_many_who_come_at_once_share_one_request(server: KeyServer) -> None:
-    keys = reader(server.url, jwks_cooldown_s=0)
+    keys = reader(server.url, cooldown_s=0)
     await asyncio.gather(*(keys.prepare(token("ES256")) for _ in range(20)))
     assert server.asked == 1
 
@@ -114,7 +113,7 @@ async def test_many_who_come_at_once_share_one_request(server: KeyServer) -> Non
 async def test_the_last_good_keys_are_kept_when_new_ones_cannot_be_read(
     server: KeyServer, capsys: pytest.CaptureFixture[str], fault: dict[str, Any], cause: str
 ) -> None:
-    keys = reader(server.url, jwks_cooldown_s=0)
+    keys = reader(server.url, cooldown_s=0)
     await keys.prepare(token("RS256"))
     for name, value in fault.items():
         setattr(server, name, value)
@@ -130,7 +129,7 @@ async def test_the_last_good_keys_are_kept_when_new_ones_cannot_be_read(
 
 
 async def test_a_server_that_is_away_or_drips_costs_the_timeout_and_not_the_event_loop(server: KeyServer) -> None:
-    keys = reader(server.url, jwks_cooldown_s=0, jwks_timeout_ms=100)
+    keys = reader(server.url, cooldown_s=0, timeout_s=0.1)
     server.pause_s = 0.01  # of a body that would take ten seconds
     ticks, began = 0, time.monotonic()
 

@@ -77,12 +77,12 @@ async def test_a_tenant_has_its_units_whoever_uses_them(make_quotas: MakeQuotas,
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["counted in Redis", "counted alone"])
-async def test_each_kind_costs_what_it_is_set_to(
+async def test_each_kind_has_its_cost(
     make_quotas: MakeQuotas, redis_server: Any, unique: Callable[[str], str], away: bool
 ) -> None:
     if away:
         redis_server.stop()
-    quotas, shop = make_quotas(subject_per_minute=40, cost_delete=10, cost_handoff=20), unique("shop")
+    quotas, shop = make_quotas(subject_per_minute=40), unique("shop")
     kinds: tuple[Kind, ...] = ("delete", "handoff", "ask", "delete")
     assert [await taken(quotas, shop, "alice", tries=1, kind=kind) for kind in kinds] == [1, 1, 1, 0]
     assert await taken(quotas, shop, "alice", tries=20) == 9
@@ -150,14 +150,14 @@ async def test_units_come_back_as_redis_own_time_passes(
     make_quotas: MakeQuotas, redis_server: Any, unique: Callable[[str], str]
 ) -> None:
     """To the microsecond, over the turn of a second too."""
-    quotas, caller = make_quotas(tenant_per_minute=60, cost_ask=30), Caller(unique("shop"), "s")
-    assert await passed([await refusal(quotas.take("ask", caller)) for _ in range(2)]) == 2
+    quotas, caller = make_quotas(tenant_per_minute=20), Caller(unique("shop"), "s")
+    assert await passed([await refusal(quotas.take("delete", caller)) for _ in range(2)]) == 2
     with Redis.from_url(redis_server.url) as admin:
 
         async def waiting_ms() -> tuple[int, float, float]:
             """How long there is to wait, asked between these two moments."""
             moments = [admin.time()]
-            error = await refusal(quotas.take("ask", caller))
+            error = await refusal(quotas.take("delete", caller))
             assert error is not None
             assert error.retry_after_ms is not None
             moments.append(admin.time())

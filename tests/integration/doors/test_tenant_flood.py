@@ -15,6 +15,7 @@ import msgpack
 import pytest
 import pytest_asyncio
 
+from gateway.access.charges import COSTS_UNITS
 from ops.measure.quantiles import percentile
 from shared.settings.quotas import QuotaSettings
 from tests.integration.support.crowds import Heard, Visitor
@@ -212,8 +213,7 @@ def allowed(flood: Flood, seconds: float) -> float:
     """What its subject, or its address, has at once and is given back meanwhile; a second more for the way."""
     quotas = QuotaSettings()
     per_minute = ADDRESS_PER_MINUTE if flood == "token" else quotas.subject_per_minute
-    cost: int = getattr(quotas, f"cost_{flood}")
-    return per_minute / cost * (1 + (seconds + 1) / 60) + 1
+    return per_minute / COSTS_UNITS[flood] * (1 + (seconds + 1) / 60) + 1
 
 
 def _why(gateway: Service, heard: list[Heard]) -> list[str]:

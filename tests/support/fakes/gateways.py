@@ -35,7 +35,7 @@ from shared.model.tokenizer import Tokenizer
 from shared.process.clock import now_unix_ms
 from shared.records.requests import Defaults
 from shared.settings import Settings
-from shared.settings.gateway import AdmissionSettings, HandoffSettings
+from shared.settings.gateway import HandoffSettings
 from shared.wire.codec import decode_erase, decode_notice
 from shared.wire.messages import (
     Cancel,
@@ -288,7 +288,7 @@ class Edge:
     _numbers: int = 0
 
     def __post_init__(self) -> None:
-        settings = Settings(admission=AdmissionSettings(enabled=self.admits))
+        settings = Settings()
         before = self.saboteur.before
         quotas: Any = before(self.quotas)
         fakes: dict[str, Any] = {"history": before(self.history), "metering": Metering(quotas=quotas)}
@@ -319,7 +319,7 @@ class Edge:
             faq=before(shipped_faq(), within=("index",)),
             min_score=DEFAULT_MIN_SCORE,
             publisher=publisher,
-            gatekeeper=before(Gatekeeper(Admission(AdmissionPolicy.of(settings))), within=("admission",)),
+            gatekeeper=before(Gatekeeper(Admission(AdmissionPolicy(enabled=self.admits))), within=("admission",)),
             resumption=before(
                 Resumption(
                     key=CursorKey(b"secret"),

@@ -31,7 +31,7 @@ from shared.records.dead_letters import DeadLetters
 from shared.records.offsets import OffsetTracker
 from shared.records.requests import Defaults
 from shared.settings import Settings
-from shared.settings.gateway import AdmissionSettings, GatewaySettings, HandoffSettings
+from shared.settings.gateway import GatewaySettings, HandoffSettings
 from shared.wire.messages import Erase, Limits
 from shared.wire.topics import BucketEdges, TopicNames
 from tests.support.fakes.gateways import FakeQuotas
@@ -57,7 +57,7 @@ SLOTS: Final = 4
 MINUTE_MS: Final = 60_000
 STEP_S: Final = 0.02
 _LINES: Final = [BYTE_0 + byte for byte in b"ab\n"]
-_SETTINGS: Final = Settings(admission=AdmissionSettings(enabled=False))
+_SETTINGS: Final = Settings()
 _EDGES: Final = BucketEdges(short_max_tokens=512, medium_max_tokens=1_024)
 _RETURNS: Final = FaqEntry(
     id="returns",
@@ -212,7 +212,7 @@ class Shop:
             faq=self.faq,
             min_score=0.25,
             publisher=publisher,
-            gatekeeper=Gatekeeper(Admission(AdmissionPolicy.of(_SETTINGS))),
+            gatekeeper=Gatekeeper(Admission(AdmissionPolicy(enabled=False))),
             resumption=Resumption(
                 key=CursorKey(b"secret"),
                 adopt=publisher.adopt,

@@ -10,7 +10,6 @@ from gateway.admission.control import Admission, AdmissionPolicy
 from gateway.request.entry import Entry
 from gateway.serving.gatekeeper import Gatekeeper
 from gateway.telemetry.answer_metrics import count_answer
-from shared.settings import Settings
 from shared.telemetry import metrics
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Response, Timings, Usage
@@ -60,7 +59,7 @@ def _answered(number: int) -> Response:
 
 def test_many_tenants_sessions_and_models_make_no_more_series_than_a_few() -> None:
     """300 of each at a gateway, and 300 requests at a worker."""
-    keeper = Gatekeeper(Admission(AdmissionPolicy.of(Settings())))
+    keeper = Gatekeeper(Admission(AdmissionPolicy()))
     worker = Bench()
     for number in range(300):
         entry = Entry(

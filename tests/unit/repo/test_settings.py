@@ -35,8 +35,6 @@ BAD_VALUES = [
     ("GATEWAY__HELLO_TIMEOUT_S", "nan", "GATEWAY__HELLO_TIMEOUT_S"),
     ("GATEWAY__HEARTBEAT_S", "inf", "GATEWAY__HEARTBEAT_S"),
     ("ADMISSION__ENABLED", "perhaps", "ADMISSION__ENABLED"),
-    ("ADMISSION__INFEASIBLE_RATIO", "0.5", "ADMISSION__INFEASIBLE_RATIO"),
-    ("ADMISSION__BREAKER_P99_MS", "1.5", "ADMISSION__BREAKER_P99_MS"),
     ("WORKER__ENGINE", "abacus", "WORKER__ENGINE"),
     ("WORKER__BUCKETS", "", "WORKER__BUCKETS"),
     ("WORKER__BUCKETS", "short,huge", "WORKER__BUCKETS"),
@@ -64,7 +62,6 @@ def test_a_bad_value_names_its_variable_in_one_line(
         ({"LIMITS__SHORT_MAX_TOKENS": "256"}, ["short_max_tokens", "medium_max_tokens"]),
         ({"LIMITS__DEFAULT_OUTPUT_TOKENS": "600"}, ["default_output_tokens", "max_output_tokens"]),
         ({"GATEWAY__REPLY_PARTITION": "8"}, ["gateway.reply_partition", "kafka.reply_partitions"]),
-        ({"WORKER__REPORT_INTERVAL_MS": "2000"}, ["admission.worker_ttl_ms", "worker.report_interval_ms"]),
     ],
 )
 def test_values_that_contradict_each_other_are_both_named(

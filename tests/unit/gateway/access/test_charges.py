@@ -1,8 +1,10 @@
 """What each kind of message costs whom."""
 
+from collections.abc import Mapping
+
 import pytest
 
-from gateway.access.charges import Caller, Charge, Kind, Tariff
+from gateway.access.charges import COSTS_UNITS, Caller, Charge, Kind, Tariff
 from shared.settings.gateway import HandoffSettings
 from shared.settings.quotas import QuotaSettings
 
@@ -10,13 +12,14 @@ ALICE = Caller("shop", "s", "alice", "192.0.2.7")
 NOBODY = Caller("shop", "s")
 
 
-def tariff(**quotas: int) -> Tariff:
-    return Tariff(QuotaSettings(**quotas), HandoffSettings(requests_per_minute=6))
+def tariff(costs: Mapping[Kind, int] = COSTS_UNITS, **quotas: int) -> Tariff:
+    return Tariff(QuotaSettings(**quotas), HandoffSettings(), costs)
 
 
 @pytest.mark.parametrize("kind", ["ask", "resume", "delete", "handoff", "feedback", "token"])
 def test_every_kind_is_charged_to_the_address_the_subject_and_the_tenant(kind: Kind) -> None:
-    prices = tariff(subject_per_minute=100, tenant_per_minute=200, address_per_minute=300, **{f"cost_{kind}": 7})
+    costs = {**COSTS_UNITS, kind: 7}
+    prices = tariff(costs, subject_per_minute=100, tenant_per_minute=200, address_per_minute=300)
     assert Charge("address", "192.0.2.7", 7, 300) in prices.here(kind, ALICE)
     assert prices.shared(kind, ALICE) == [
         Charge("subject", "subject/alice", 7, 100),
@@ -47,14 +50,12 @@ def test_no_subject_s_name_is_the_tenant_s_or_a_hand_off_s() -> None:
 def test_no_limit_and_no_cost_are_no_charge() -> None:
     assert tariff(address_per_minute=0, subject_per_minute=0).here("ask", ALICE) == []
     assert tariff(subject_per_minute=0).shared("ask", ALICE) == []
-    assert tariff(cost_feedback=0).here("feedback", ALICE) == []
+    assert tariff({"feedback": 0}).here("feedback", ALICE) == []
 
 
 def test_nothing_costs_more_than_a_minutes_worth() -> None:
     """Else it could never be had."""
-    assert tariff(subject_per_minute=5, cost_delete=10).shared("delete", ALICE) == [
-        Charge("subject", "subject/alice", 5, 5)
-    ]
+    assert tariff(subject_per_minute=5).shared("delete", ALICE) == [Charge("subject", "subject/alice", 5, 5)]
 
 
 def test_what_customers_ask_for_and_what_an_outage_brings_are_counted_apart() -> None:

@@ -11,7 +11,6 @@ from gateway.access.identity import TokenGate
 from gateway.access.jwks import Jwks
 from gateway.access.token_keys import KeySet, TokenKey
 from shared.errors import ProtocolError
-from shared.settings.auth import AuthSettings
 from tests.support.tokens import KEYS, NOW_UNIX_MS, RULES, token
 
 
@@ -37,10 +36,8 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fetches]:
 
 
 def reader() -> Jwks:
-    settings = AuthSettings.model_validate(
-        {"jwks": "https://keys.invalid/", "jwks_timeout_ms": 10, "jwks_cooldown_s": 0}
-    )
-    return Jwks(source="https://keys.invalid/", settings=settings, gate=TokenGate(RULES, KeySet(complete=False)))
+    gate = TokenGate(RULES, KeySet(complete=False))
+    return Jwks(source="https://keys.invalid/", gate=gate, timeout_s=0.01, cooldown_s=0)
 
 
 async def test_who_needs_the_keys_is_told_that_they_cannot_be_read(fetches: Fetches) -> None:
@@ -59,6 +56,6 @@ async def test_the_next_who_comes_waits_for_the_same_fetch(fetches: Fetches) -> 
         await keys.prepare(token("ES256"))
     assert fetches.begun == 1
     fetches.end.set()
-    keys.settings = keys.settings.model_copy(update={"jwks_timeout_ms": 30_000})
+    keys.timeout_s = 30.0
     await keys.prepare(token("ES256"))
     assert keys.gate.identify(token("ES256"), NOW_UNIX_MS).subject == "alice"

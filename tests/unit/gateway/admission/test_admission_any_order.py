@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.admission.breaker import BreakerState
+from gateway.admission.breaker import BreakerPolicy, BreakerState
 from shared.wire.messages import Bucket
 from shared.wire.topics import BUCKETS
 from tests.unit.examples import examples
@@ -16,7 +16,7 @@ class AnyTraffic(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.admission = make_admission(breaker_fewest_words=5, breaker_probes=2)
+        self.admission = make_admission(breaker=BreakerPolicy(fewest_words=5, num_probes=2))
         self.now = NOW
         self.number = 0
         self.inflight: set[str] = set()

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.admission.breaker import BreakerPolicy, BreakerState
+from gateway.admission.breaker import BreakerState
 from gateway.admission.control import (
     Admission,
     AdmissionLimits,
@@ -19,7 +19,6 @@ from gateway.admission.control import (
 )
 from shared.errors import ProtocolError
 from shared.settings import Settings
-from shared.settings.gateway import AdmissionSettings
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Bucket, ResponseCreate, WorkerReport
 from shared.wire.topics import BUCKETS
@@ -100,35 +99,13 @@ def test_the_limits_are_those_of_the_settings() -> None:
     assert limits.max_deadline_ms == given.promise.max_deadline_ms
 
 
-def test_the_policy_is_that_of_the_settings() -> None:
-    """In milliseconds."""
-    given = AdmissionSettings(
-        enabled=False,
-        worker_ttl_ms=1_001,
-        infeasible_ratio=1.5,
-        probe_interval_ms=102,
-        breaker_p99_ms=103,
-        breaker_fewest_words=8,
-        breaker_open_s=4.5,
-        breaker_probes=9,
-    )
-    assert AdmissionPolicy.of(Settings(admission=given)) == AdmissionPolicy(
-        enabled=False,
-        worker_ttl_ms=1_001,
-        infeasible_ratio=1.5,
-        probe_interval_ms=102,
-        breaker_p99_ms=103,
-        breaker=BreakerPolicy(window_ms=30_000, fewest_words=8, open_ms=4_500, num_probes=9, close_ratio=0.8),
-    )
-
-
 # --- whether the workers get it
 
 NOW = 1_000_000.0
 
 
 def make_admission(**given: Any) -> Admission:
-    return Admission(AdmissionPolicy.of(Settings(admission=AdmissionSettings(**given))))
+    return Admission(AdmissionPolicy(**given))
 
 
 def report(*, first_token_ms: float, slots: int = 8, name: str = "w", partitions: tuple[int, ...] = ()) -> WorkerReport:
@@ -350,10 +327,10 @@ def test_refusing_in_time_is_no_fault() -> None:
     assert admission.breaker.state is BreakerState.CLOSED
 
 
-@pytest.mark.parametrize(("given", "soft", "threshold"), [(0, 200, 1_500), (0, 3_000, 6_000), (700, 3_000, 700)])
-def test_the_breakers_threshold_follows_the_promise_unless_it_is_set(given: int, soft: int, threshold: int) -> None:
+@pytest.mark.parametrize(("soft", "threshold"), [(200, 1_500), (3_000, 6_000)])
+def test_the_breakers_threshold_follows_the_promise(soft: int, threshold: int) -> None:
     for took_ms, state in ((threshold, BreakerState.CLOSED), (threshold + 1, BreakerState.OPEN)):
-        admission = make_admission(breaker_p99_ms=given)
+        admission = make_admission()
         for number in range(20):
             decide(admission, f"r{number}", soft=soft)
         for number in range(20):

@@ -105,7 +105,7 @@ def entry() -> Entry:
 
 
 def keeper(percent: int) -> Gatekeeper:
-    return Gatekeeper(Admission(AdmissionPolicy.of(Settings())), memory(percent))
+    return Gatekeeper(Admission(AdmissionPolicy()), memory(percent))
 
 
 @pytest.mark.parametrize(("percent", "light"), [(91, None), (92, "memory"), (96, "memory")])

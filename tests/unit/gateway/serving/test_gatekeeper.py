@@ -6,7 +6,6 @@ import pytest
 from gateway.admission.control import Admission, AdmissionPolicy
 from gateway.serving.gatekeeper import Gatekeeper
 from shared.process.clock import now_unix_ms
-from shared.settings import Settings
 from shared.wire.deadline import Deadline
 from shared.wire.messages import WorkerReport
 from tests.unit.gateway.request.test_inflight import R1, delta, done
@@ -14,7 +13,7 @@ from tests.unit.gateway.request.test_inflight import R1, delta, done
 
 def gatekeeper() -> Gatekeeper:
     """It has sent one request to the workers, at 0 ms."""
-    keeper = Gatekeeper(Admission(AdmissionPolicy.of(Settings())))
+    keeper = Gatekeeper(Admission(AdmissionPolicy()))
     deadline = Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000)
     decision = keeper.admission.decide(R1, "demo", "short", deadline, partition=0, received_unix_ms=0, now_unix_ms=0)
     assert decision.light is None
