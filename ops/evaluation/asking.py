@@ -1,23 +1,42 @@
-"""Questions asked, each in a conversation of its own, some at a time; and how a gateway is asked."""
+"""Questions asked, each in a conversation of its own, some at a time: of a gateway that runs, or of a whole system of
+their own (embedded Kafka and Redis, one gateway, one worker)."""
 
+import asyncio
 import secrets
-from asyncio import TaskGroup
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from ops.client.protocol import ChatClient, ConnectFailed, new_event_id
 from ops.evaluation.judging.judge import Given
-from ops.evaluation.judging.questions import Question
+from ops.evaluation.judging.questions import Question, turns_of
+from ops.load.system import System
+from ops.model.embeddings import embeddings_env
+from shared.conversation.history import History
+from shared.faq import FaqEntry
+from shared.process.clock import now_unix_ms
+from shared.settings import Settings
+from shared.settings.answers import AnswerPolicy
 from shared.wire.messages import ErrorEvent, Response, ResponseCreate, ResponseDone
 
-DEADLINE_MS: Final = 600_000
+_DEADLINE_MS: Final = 600_000
 """What is judged is what is said, not when: a gateway that allows less time applies its own limit."""
 
 Ask = Callable[[Question], Awaitable[Given]]
 # Puts a question's history into its conversation before it is asked.
 Remember = Callable[[str, Question], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """What is asked: a model's folder and how its answers are made. None is as it is set."""
+
+    model_dir: Path | None = None
+    policy: AnswerPolicy | None = None
+    guard: bool | None = None
+    faq: Path | None = None
 
 
 async def ask_all(
@@ -27,13 +46,12 @@ async def ask_all(
 
     A question whose connection ends has an error for its answer; raises `ConnectFailed` where none can be asked.
     """
-    left = deque(enumerate(questions))
-    given: dict[int, Given] = {}
+    doors = asyncio.Semaphore(clients)
     failures: list[ConnectFailed] = []
+    given: dict[int, Given] = {}
 
-    async def client() -> None:
-        while left:
-            at, question = left.popleft()
+    async def one(at: int, question: Question) -> None:
+        async with doors:
             try:
                 given[at] = await ask(question)
             except ConnectFailed as error:
@@ -41,24 +59,12 @@ async def ask_all(
                 given[at] = Given(error=str(error))
             progress(len(given))
 
-    async with TaskGroup() as group:
-        for _ in range(min(clients, len(questions))):
-            group.create_task(client())
+    async with asyncio.TaskGroup() as group:
+        for at, question in enumerate(questions):
+            group.create_task(one(at, question))
     if failures and len(failures) == len(questions):
         raise failures[0]
     return [given[at] for at in range(len(questions))]
-
-
-def _given(response: Response) -> Given:
-    if response.status == "failed" or not response.output_text:
-        return Given(source=response.source, error=f"{response.status}/{response.reason}")
-    return Given(
-        source=response.source,
-        text=response.output_text,
-        grounding=response.grounding,
-        replaced=response.replaced,
-        output_tokens=response.usage.output_tokens,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +90,7 @@ class Gateway:
 
 async def _ask(chat: ChatClient, text: str) -> Given:
     request = ResponseCreate(
-        event_id=new_event_id(), input=text, temperature=0.0, deadline_ms=DEADLINE_MS, first_token_ms=DEADLINE_MS
+        event_id=new_event_id(), input=text, temperature=0.0, deadline_ms=_DEADLINE_MS, first_token_ms=_DEADLINE_MS
     )
     async for event in chat.ask(request):
         if isinstance(event, ErrorEvent):
@@ -92,3 +98,46 @@ async def _ask(chat: ChatClient, text: str) -> Given:
         if isinstance(event, ResponseDone):
             return _given(event.response)
     return Given(error="connection_lost")
+
+
+def _given(response: Response) -> Given:
+    if response.status == "failed" or not response.output_text:
+        return Given(source=response.source, error=f"{response.status}/{response.reason}")
+    return Given(source=response.source, text=response.output_text, grounding=response.grounding)
+
+
+@asynccontextmanager
+async def own_system(
+    settings: Settings, variant: Variant, *, clients: int, entries: Sequence[FaqEntry]
+) -> AsyncIterator[Ask]:
+    """What it is asked by. Raises `ServiceError`."""
+    with System(settings=settings, broker="embedded", env=env_of(settings, variant, clients)) as system:
+        await system.start_services()
+        _, url = await system.start_gateway()
+        await system.start_worker()
+        history = History(settings.redis.model_copy(update={"url": system.redis_url, "timeout_ms": 2_000}))
+
+        async def remember(session_id: str, question: Question) -> None:
+            for turn in turns_of(question, entries, name=session_id, asked_unix_ms=now_unix_ms()):
+                await history.append(settings.tenant, session_id, turn)
+
+        try:
+            yield Gateway(url=url, remember=remember).ask
+        finally:
+            await history.close()
+
+
+def env_of(settings: Settings, variant: Variant, clients: int) -> dict[str, str]:
+    """The settings of a variant."""
+    answers = settings.answers
+    env = {
+        "ANSWERS__POLICY": variant.policy or answers.policy,
+        "ANSWERS__GUARD": str(answers.guard if variant.guard is None else variant.guard),
+        "ANSWERS__HISTORY_TOKENS": str(answers.history_tokens),
+        "PROMISE__MAX_DEADLINE_MS": str(_DEADLINE_MS),
+        "REDIS__TIMEOUT_MS": "2000",
+        "WORKER__SLOTS": str(clients),
+        **embeddings_env(settings),
+    }
+    folders = {"MODEL__DIR": variant.model_dir, "FAQ__PATH": variant.faq}
+    return env | {name: str(path) for name, path in folders.items() if path is not None}

@@ -40,9 +40,9 @@ def evaluate(
 ) -> None:
     """Ask questions with known answers, and say how many were answered right, by kind, language and source."""
     from ops.evaluation import program
+    from ops.evaluation.asking import Variant
     from ops.evaluation.judging.questions import PACKAGED_QUESTIONS
     from ops.evaluation.judging.result import parse_bound
-    from ops.evaluation.own_system import Variant
     from ops.measure.runner import run_bench
     from shared.settings import load_settings
     from shared.telemetry.logs import configure_logs

@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
 from rich.console import Console
 
-from ops.evaluation.asking import Ask, Gateway, ask_all
+from ops.evaluation.asking import Ask, Gateway, Variant, ask_all, own_system
 from ops.evaluation.judging.fit import Fit, fit
 from ops.evaluation.judging.judge import judge
 from ops.evaluation.judging.questions import PACKAGED_QUESTIONS, Question, read_questions
 from ops.evaluation.judging.result import Bound, Judged, cells_of, count_of, figures_of, recall_of
 from ops.evaluation.judging.retrieval import find
-from ops.evaluation.own_system import Variant, own_system
 from ops.evaluation.table import print_fit, print_run
 from ops.measure.environment import environment
 from ops.measure.runner import check_writable, progress_bar, write_json
@@ -152,29 +150,6 @@ async def _judged(
     ]
 
 
-# --- what is written
-
-
-class _Answer(Struct, frozen=True, kw_only=True):
-    id: str
-    question: str
-    source: str | None
-    right: bool
-    why: tuple[str, ...]
-    answer: str
-
-    @classmethod
-    def of(cls, one: Judged) -> "_Answer":
-        return cls(
-            id=one.question.id,
-            question=one.question.question,
-            source=one.given.source,
-            right=one.verdict.right,
-            why=one.verdict.why,
-            answer=one.given.text,
-        )
-
-
 def _result(subject: _Subject, options: Options, judged: Sequence[Judged]) -> dict[str, object]:
     settings = subject.settings
     used = thresholds_of(settings)
@@ -189,7 +164,19 @@ def _result(subject: _Subject, options: Options, judged: Sequence[Judged]) -> di
         "split": options.split,
         "command": options.command,
         "environment": environment(engine=settings.worker.engine, broker="unknown" if options.url else "embedded"),
-        "answers": [_Answer.of(one) for one in judged],
+        "answers": [_answer(one) for one in judged],
+    }
+
+
+def _answer(one: Judged) -> dict[str, object]:
+    question, given, verdict = one.question, one.given, one.verdict
+    return {
+        "id": question.id,
+        "question": question.question,
+        "source": given.source,
+        "right": verdict.right,
+        "why": verdict.why,
+        "answer": given.text,
     }
 
 

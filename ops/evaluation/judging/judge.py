@@ -15,7 +15,7 @@ from ops.evaluation.judging.figures import figures, foreign
 from ops.evaluation.judging.questions import Question
 from ops.evaluation.judging.spelling import normal, occurrences, says
 from shared.facts import Known
-from shared.wire.messages import BY_MODEL, Grounding, Replaced, Source
+from shared.wire.messages import BY_MODEL, Grounding, Source
 
 HUMAN: Final = "contact-person"
 """The FAQ entry that is an offer of a person."""
@@ -41,9 +41,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     source: Source | None = None
     text: str = ""
     grounding: tuple[Grounding, ...] = ()
-    replaced: tuple[Replaced, ...] = ()
     error: str | None = None
-    output_tokens: int = 0
 
     @property
     def by_model(self) -> bool:

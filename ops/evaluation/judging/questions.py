@@ -11,12 +11,14 @@ import msgspec
 from msgspec import Meta
 
 from ops.evaluation.judging.split import Split, split_of
+from shared.conversation.turn import Turn
 from shared.errors import SettingsError
 from shared.faq import FaqEntry
 from shared.wire.fields import Identifier, Text
 from shared.wire.messages import Language
 
 PACKAGED_QUESTIONS: Final = Path(__file__).with_name("questions.jsonl")
+_APART_MS: Final = 10_000
 KINDS: Final = ("paraphrase", "typo", "sku", "follow_up", "double", "small_talk", "unanswerable", "astray")
 
 Kind = Literal["paraphrase", "typo", "sku", "follow_up", "double", "small_talk", "unanswerable", "astray"]
@@ -50,6 +52,23 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def answerable(self) -> bool:
         """Whether the FAQ has its answer."""
         return bool(self.entries)
+
+
+def turns_of(question: Question, entries: Sequence[FaqEntry], *, name: str, asked_unix_ms: float) -> list[Turn]:
+    """The turns before the question, the oldest first; `name` makes their ids. One whose answer is an FAQ entry's word
+    for word came from that entry."""
+    quoted = {entry.answer: entry.as_grounding() for entry in entries}
+    return [
+        Turn(
+            request_id=f"{name}-{number}",
+            user=turn.user,
+            assistant=turn.assistant,
+            source="faq" if turn.assistant in quoted else "model",
+            asked_unix_ms=int(asked_unix_ms) - _APART_MS * (len(question.history) - number),
+            grounding=(quoted[turn.assistant],) if turn.assistant in quoted else (),
+        )
+        for number, turn in enumerate(question.history)
+    ]
 
 
 def read_questions(path: Path, faq: Sequence[FaqEntry]) -> list[Question]:

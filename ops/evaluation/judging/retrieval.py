@@ -6,8 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from ops.evaluation.judging.judge import retrieved
-from ops.evaluation.judging.questions import Question
-from ops.evaluation.judging.turns import turns_of
+from ops.evaluation.judging.questions import Question, turns_of
 from shared.faq import FaqHit, FaqIndex, detect_language
 from shared.faq.vectors import Embed
 

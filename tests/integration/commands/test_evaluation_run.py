@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from ops.evaluation.asking import Variant
 from ops.evaluation.judging.result import parse_bound
-from ops.evaluation.own_system import Variant
 from ops.evaluation.program import BoundMissed, Options, evaluate
 from shared.faq import FaqIndex
 from shared.settings import Settings

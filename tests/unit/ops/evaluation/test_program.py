@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from ops.evaluation.asking import Variant, env_of
 from ops.evaluation.judging.questions import Question
-from ops.evaluation.own_system import Variant, env_of
 from ops.evaluation.program import Options, chosen, evaluate
 from shared.errors import SettingsError
 from shared.settings import Settings
