@@ -15,7 +15,6 @@ from shared.errors import ProtocolError, StoreUnavailable
 from shared.redis.calls import RedisCalls
 from shared.redis.client import RedisClient
 from shared.settings.redis import RedisSettings
-from shared.telemetry import metrics
 from shared.wire.messages import HandoffReason
 
 # As LocalQuota.take, by Redis' own clock. ARGV: a minute, what may be off, then each key's share of a minute; all in
@@ -48,11 +47,11 @@ class Quotas:
 
     def take_here(self, kind: Kind, caller: Caller) -> None:
         """What this gateway counts by itself."""
-        _check(kind, self._local.take(self._tariff.here(kind, caller), _now_ms()))
+        _check(self._local.take(self._tariff.here(kind, caller), _now_ms()))
 
     async def take_shared(self, kind: Kind, caller: Caller) -> None:
         """What all gateways count together."""
-        _check(kind, await self._take_shared(caller.tenant, self._tariff.shared(kind, caller)))
+        _check(await self._take_shared(caller.tenant, self._tariff.shared(kind, caller)))
 
     async def take(self, kind: Kind, caller: Caller) -> None:
         self.take_here(kind, caller)
@@ -60,7 +59,7 @@ class Quotas:
 
     async def take_handoff(self, tenant: str, reason: HandoffReason) -> None:
         """A hand-off that is about to be made."""
-        _check("handoff", await self._take_shared(tenant, self._tariff.opened(reason)))
+        _check(await self._take_shared(tenant, self._tariff.opened(reason)))
 
     async def close(self) -> None:
         await self._redis.close()
@@ -78,12 +77,11 @@ class Quotas:
         return Overdrawn(charges[number - 1], int(wait_us) / 1_000) if number else None
 
 
-def _check(kind: Kind, overdrawn: Overdrawn | None) -> None:
+def _check(overdrawn: Overdrawn | None) -> None:
     """Raises `ProtocolError`."""
     if overdrawn is None:
         return
     charge, wait_ms = overdrawn.charge, int(overdrawn.wait_ms) + 1
-    metrics.quota_refusals.labels(charge.payer, kind).inc()
     raise ProtocolError(
         "rate_limited",
         f"more than this {charge.payer} may have a minute ({charge.per_minute}); wait {wait_ms} ms",

@@ -309,6 +309,6 @@ class WebSocketFrontend:
 
 
 def _no_memory() -> Response:
-    metrics.connections_refused.inc()
+    metrics.refused.labels("no_memory").inc()
     wait = {"Retry-After": str(_RETRY_AFTER_S)}
     return http_response(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"no memory left for another client\n", wait)

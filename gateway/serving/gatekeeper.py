@@ -51,7 +51,6 @@ class Gatekeeper:
         self._notice()
         if decision.light is None and decision.eta_ms is not None:
             entry.eta_ms = decision.eta_ms
-            metrics.eta.labels(entry.bucket).observe(decision.eta_ms / 1_000)
         return decision.light
 
     def heard(self, reply: Reply, now: float) -> None:

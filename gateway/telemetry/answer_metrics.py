@@ -13,8 +13,6 @@ def count_answer(entry: Entry, response: Response) -> None:
     metrics.answers.labels(response.source, response.status, response.reason).inc()
     _count_promise(entry, response)
     timings = response.timings
-    if timings.total_ms is not None:
-        metrics.e2e.labels(response.source).observe(timings.total_ms / 1_000)
     if timings.ttft_ms is not None and response.source in BY_MODEL:
         metrics.ttft.labels(entry.bucket).observe(timings.ttft_ms / 1_000)
     log.info(

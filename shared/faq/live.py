@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import SettingsError
-from shared.faq.entries import LANGUAGES, PACKAGED_PATH
+from shared.faq.entries import PACKAGED_PATH
 from shared.faq.index import FaqIndex
 from shared.faq.terms import detect_language
 from shared.faq.vectors import Embed
@@ -74,8 +74,6 @@ class LiveFaq:
 
     def _take(self, index: FaqIndex) -> None:
         self.index = index
-        for language in LANGUAGES:
-            metrics.faq_entries.labels(language).set(sum(entry.language == language for entry in index.entries))
 
 
 def fingerprint(path: Path) -> Fingerprint:

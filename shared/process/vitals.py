@@ -1,4 +1,4 @@
-"""A process's vital signs: its event loop, its garbage collector, the machine under it, and the GPUs."""
+"""A process's vital signs: its event loop, the machine under it, and the GPUs."""
 
 import asyncio
 import time
@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shared.process.clock import correction_ms, observe_wall_clock
-from shared.process.collector_pauses import CollectorPauses
 from shared.process.gpu import Gpu, Gpus
 from shared.process.hardware import Machine, read_machine
 from shared.process.process_clock import NEAR_MS
@@ -24,7 +23,6 @@ class Vitals:
     """`gpus` None: there are none to look after."""
 
     gpus: Gpus | None = None
-    _pauses: CollectorPauses = field(default_factory=CollectorPauses)
     _counted_cpu_s: dict[str, float] = field(default_factory=dict)
 
     def missing(self) -> str | None:
@@ -32,20 +30,14 @@ class Vitals:
         return self.gpus.lost if self.gpus is not None else None
 
     async def watch(self) -> None:
-        """Until cancelled: the loop, the collector and the clock twice a second, the hardware every ten."""
-        self._pauses.begin()
-        try:
-            while True:
-                await self._read_hardware()
-                for _ in range(_HARDWARE_EVERY):
-                    asleep = time.perf_counter()
-                    await asyncio.sleep(_SLEEP_S)
-                    metrics.event_loop_lag.observe(max(0.0, time.perf_counter() - asleep - _SLEEP_S))
-                    self._observe_clock()
-                    for pause_s in self._pauses.drain():
-                        metrics.gc_pause.observe(pause_s)
-        finally:
-            self._pauses.end()
+        """Until cancelled: the loop and the clock twice a second, the hardware every ten."""
+        while True:
+            await self._read_hardware()
+            for _ in range(_HARDWARE_EVERY):
+                asleep = time.perf_counter()
+                await asyncio.sleep(_SLEEP_S)
+                metrics.event_loop_lag.observe(max(0.0, time.perf_counter() - asleep - _SLEEP_S))
+                self._observe_clock()
 
     def _observe_clock(self) -> None:
         before_ms = correction_ms()

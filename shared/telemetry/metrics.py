@@ -20,22 +20,17 @@ connections = Gauge("replyline_gateway_connections", "WebSocket connections held
 closes = Counter("replyline_gateway_closes_total", "Connections closed by the gateway", ["code"])
 inflight = Gauge("replyline_gateway_inflight", "Requests without their terminal event")
 accepted = Counter("replyline_gateway_requests_total", "Requests accepted", ["bucket"])
-refused = Counter("replyline_gateway_refused_total", "Messages answered with an error", ["code"])
+refused = Counter(
+    "replyline_gateway_refused_total", "Messages answered with an error; no_memory: connections", ["code"]
+)
 answers = Counter("replyline_gateway_answers_total", "Terminal events", ["source", "status", "reason"])
 ttft = Histogram(
     "replyline_gateway_ttft_seconds", "Receipt to first text sent, model answers", ["bucket"], buckets=_LATENCY_S
 )
-e2e = Histogram("replyline_gateway_e2e_seconds", "Receipt to terminal event", ["source"], buckets=_LATENCY_S)
 publish = Histogram("replyline_gateway_publish_seconds", "Produce to acknowledgement", buckets=_LATENCY_S)
 replies_dropped = Counter("replyline_gateway_replies_dropped_total", "Replies nobody waits for, or repeated", ["why"])
 deltas_merged = Counter("replyline_gateway_deltas_merged_total", "Deltas joined to another for a slow client")
-quota_refusals = Counter(
-    "replyline_gateway_quota_refusals_total", "Messages over what somebody may use up a minute", ["of", "kind"]
-)
 memory_level = Gauge("replyline_gateway_memory_level", "0 normal, 1 sheds at 92 %, 2 refuses at 95 % of the budget")
-connections_refused = Counter(
-    "replyline_gateway_connections_refused_total", "Refused before the upgrade for want of memory"
-)
 routed = Counter("replyline_gateway_routed_total", "Records of chat.requests forwarded", ["bucket"])
 
 conversations = Counter("replyline_gateway_conversations_total", "Conversations that got their first answer here")
@@ -55,7 +50,6 @@ fallbacks = Counter("replyline_gateway_fallbacks_total", "Answers given in a wor
 first_word = Histogram(
     "replyline_gateway_first_word_seconds", "Receipt to a worker's first word, a refusal too", buckets=_LATENCY_S
 )
-eta = Histogram("replyline_gateway_eta_seconds", "Predicted receipt to first text", ["bucket"], buckets=_LATENCY_S)
 workers_known = Gauge("replyline_gateway_workers", "Workers that have reported lately")
 promise = Gauge("replyline_gateway_promise_seconds", "The promise of a request that names none", ["deadline"])
 deadlines = Counter(
@@ -66,14 +60,12 @@ deadlines = Counter(
 late_terminals = Counter("replyline_gateway_late_terminals_total", "Terminal events over 250 ms after their deadline")
 
 # --- worker
-steps = Counter("replyline_worker_steps_total", "Engine steps", ["kind"])
 step_time = Histogram(
     "replyline_worker_step_seconds",
     "Parts of a step: schedule, transfer, prefill, decode (both with their sampling), complete",
     ["kind"],
     buckets=_STEP_S,
 )
-batch_rows = Histogram("replyline_worker_batch_rows", "Rows in a decode step", buckets=(1, 2, 4, 8, 16, 32, 64))
 waiting = Gauge("replyline_worker_waiting", "Requests read and not yet in a slot")
 slots = Gauge("replyline_worker_slots", "Slots that the engine has")
 slots_used = Gauge("replyline_worker_slots_used", "Slots that hold a sequence")
@@ -81,11 +73,9 @@ prompt_tokens = Counter("replyline_worker_prompt_tokens_total", "Prompt tokens c
 padding_tokens = Counter("replyline_worker_padding_tokens_total", "Computed only to make a prefill call's rows equal")
 output_tokens = Counter("replyline_worker_output_tokens_total", "Tokens generated")
 served = Counter("replyline_worker_requests_total", "Requests that got a terminal event", ["status", "reason"])
-worker_answers = Counter("replyline_worker_answers_total", "The worker's answers, by whose words they are", ["source"])
 infer = Counter("infer_total", "The worker's answers", ["status"])
 infer_duration = Histogram("infer_duration_seconds", "The worker's intake to the answer's end", buckets=_LATENCY_S)
 queue_time = Histogram("replyline_worker_queue_seconds", "Intake to first engine step", buckets=_LATENCY_S)
-first_token = Histogram("replyline_worker_first_token_seconds", "Intake to first token", buckets=_LATENCY_S)
 outcomes = Counter(
     "replyline_worker_outcomes_total",
     "Requests by what came of the promise: kept, missed, failed, or withdrawn by the client in time",
@@ -102,9 +92,6 @@ begun_late = Counter(
 wrong_bucket = Counter("replyline_worker_wrong_bucket_total", "Requests found in another bucket than their length's")
 partitions_paused = Gauge("replyline_worker_intake_paused", "1 while intake waits for the scheduler")
 cancels_remembered = Gauge("replyline_worker_cancels_remembered", "Cancels of requests that may still come")
-cancels_forgotten = Counter(
-    "replyline_worker_cancels_forgotten_total", "Cancels forgotten within two minutes, for want of room"
-)
 consumer_lag = Gauge("replyline_worker_consumer_lag", "Records of its partitions not yet committed", ["bucket"])
 reply_time = Histogram(
     "replyline_worker_publish_seconds", "A round of replies: produce to acknowledgement", buckets=_LATENCY_S
@@ -160,9 +147,7 @@ event_loop_lag = Histogram(
     "replyline_event_loop_lag_seconds", "How late a task that sleeps was woken", buckets=_PAUSE_S
 )
 clock_set = Gauge("replyline_clock_set_seconds", "By how much the wall clock was set since the process began")
-gc_pause = Histogram("replyline_gc_pause_seconds", "A round of the garbage collector", buckets=_PAUSE_S)
 
-faq_entries = Gauge("replyline_faq_entries", "FAQ entries that are searched", ["language"])
 faq_reloads = Counter("replyline_faq_reloads_total", "Reads of the FAQ's file after it had changed", ["outcome"])
 for _outcome in ("reloaded", "failed"):
     faq_reloads.labels(_outcome)

@@ -46,7 +46,7 @@ async def read_cancels(
                 if isinstance(told, Adopt):
                     adopt(told)
                 elif told is not None and not cancel(told):  # one that is not here, or not here yet
-                    metrics.cancels_forgotten.inc(cancelled.add(told, now_unix_ms()))
+                    cancelled.add(told, now_unix_ms())
         metrics.cancels_remembered.set(len(cancelled))
 
     await read_on("kafka cancels", read, take)

@@ -24,14 +24,11 @@ def count_end(job: Job, finished: Finished, done: ReplyDone, now: float) -> None
     _OUTCOMES[outcome_of(finished, now)].inc()
     _ENDS[finished.status].inc()
     metrics.infer_duration.observe(max(0.0, now - sequence.arrived_unix_ms) / 1_000)
-    if sequence.first_token_unix_ms is not None:
-        metrics.first_token.observe((sequence.first_token_unix_ms - sequence.arrived_unix_ms) / 1_000)
     if sequence.first_step_unix_ms is not None:
         metrics.queue_time.observe((sequence.first_step_unix_ms - sequence.arrived_unix_ms) / 1_000)
         metrics.begun_late.inc(sequence.first_step_unix_ms > sequence.deadline.first_token_unix_ms)
     if sequence.restored:
         _count_restored(sequence)
-    metrics.worker_answers.labels(done.source).inc()
     log.info(
         "answered",
         request_id=job.id,

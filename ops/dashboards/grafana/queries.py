@@ -42,11 +42,6 @@ def quantile(q: float, metric: Histogram, *by: str, where: str = "") -> str:
     return f"histogram_quantile({q}, {_sum(metric, by, 'le')}({rate}))"
 
 
-def mean(metric: Histogram, *by: str) -> str:
-    of = _sum(metric, by)
-    return f"{of}(rate({name_of(metric)}_sum{_WINDOW})) / {of}(rate({name_of(metric)}_count{_WINDOW}))"
-
-
 def busy(metric: Histogram, *by: str) -> str:
     """Seconds a second that go into it."""
     return f"{_sum(metric, by)}(rate({name_of(metric)}_sum{_WINDOW}))"

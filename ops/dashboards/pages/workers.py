@@ -10,6 +10,7 @@ _OURS: Final = '{job=~"gateway|worker"}'
 _BY_MODE: Final = ask.per_second(metrics.machine_cpu, "instance", "mode")
 _ALL_MODES: Final = ask.per_second(metrics.machine_cpu, "instance")
 _MEMORY: Final = ask.name_of(metrics.machine_memory)
+_DECODES: Final = ask.per_second(metrics.step_time, "instance", where='kind="decode"')
 _ENDED: Final = ask.by_model(metrics.outcomes, where='outcome!="withdrawn"')
 _BAD: Final = ask.by_model(metrics.outcomes, where='outcome=~"failed|missed"')
 _MODEL: Final = "{{model}} {{revision}} {{release}}"
@@ -44,7 +45,7 @@ WORKERS = Page(
             "Rows of a decode step",
             "Good: as many as wait to be decoded. Few rows with many waiting: prefill holds them up.",
             "short",
-            (ask.mean(metrics.batch_rows, "instance"), "{{instance}}"),
+            (f"{ask.per_second(metrics.output_tokens, 'instance')} / {_DECODES}", "{{instance}}"),
         ),
         panel(
             "Actual by predicted time of a call",

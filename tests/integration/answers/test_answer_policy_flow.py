@@ -32,6 +32,6 @@ async def test_each_question_is_answered_by_whom_the_faq_says(make_system: MakeS
     assert [turn.source for turn in turns] == ["courtesy", "unsure", grounded.outcome[2], "unsure", "unsure"]
     shown = [len(answer.response["grounding"]) for answer in (perhaps, grounded)]
     assert [len(turn.grounding) for turn in turns] == [0, *shown, 0, 0]
-    assert await worker.metric("replyline_worker_answers_total", source="unsure") == 3
+    assert await gateway.metric("replyline_gateway_answers_total", source="unsure") == 3
     assert await worker.metric("replyline_worker_queue_seconds_count") == 1
     assert await gateway.metric("replyline_gateway_fallbacks_total") == 0

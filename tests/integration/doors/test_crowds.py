@@ -116,7 +116,7 @@ async def test_near_its_memory_budget_a_gateway_sheds_and_then_refuses(system: S
         await client.send({"type": "response.cancel", "target_event_id": begun})
         assert (await client.answer(begun)).outcome == ("cancelled", "client", "model")
     deaf.close()
-    assert await tight.metric("replyline_gateway_connections_refused_total") > 0
+    assert await tight.metric("replyline_gateway_refused_total", code="no_memory") > 0
     assert {line["now"] for line in tight.logged("memory")} >= {"shedding", "refusing"}
 
 

@@ -59,8 +59,8 @@ def test_an_expression_asks_only_for_what_exists(expr: str) -> None:
 
 
 def test_a_label_that_does_not_exist_cannot_be_asked_for() -> None:
-    with pytest.raises(ValueError, match="replyline_worker_steps_total has no label tenant"):
-        per_second(metrics.steps, "tenant")
+    with pytest.raises(ValueError, match="replyline_worker_outcomes_total has no label tenant"):
+        per_second(metrics.outcomes, "tenant")
 
 
 def test_dashboards_and_panels_have_ids_of_their_own() -> None:

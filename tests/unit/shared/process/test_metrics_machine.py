@@ -1,8 +1,7 @@
-"""What is read of the machine, the GPUs, the event loop and the collector, and what of it is shown."""
+"""What is read of the machine, the GPUs, and the event loop, and what of it is shown."""
 
 import asyncio
 import dataclasses
-import gc
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from shared.process import vitals
-from shared.process.collector_pauses import CollectorPauses
 from shared.process.gpu import Gpus, find_gpus
 from shared.process.hardware import Machine, parse_machine
 from shared.process.vitals import Vitals
@@ -167,39 +165,20 @@ def test_a_gpu_that_is_lost_makes_its_process_unready_until_it_is_back() -> None
 # --- the process
 
 
-def test_the_collectors_pauses_are_noted_once_each() -> None:
-    pauses = CollectorPauses()
-    pauses.begin()
-    try:
-        gc.collect()
-        gc.collect()
-        found = pauses.drain()
-    finally:
-        pauses.end()
-    assert len(found) >= 2
-    assert min(found) > 0
-    assert pauses.drain() == []
-    gc.collect()
-    assert pauses.drain() == []
-
-
 async def test_vitals_are_shown_while_they_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine and the GPUs at once, the loop and the collector after half a second."""
+    """The machine and the GPUs at once, the loop after half a second."""
     corrections = [0]
     naps = shown("replyline_event_loop_lag_seconds_count") or 0
-    pauses = shown("replyline_gc_pause_seconds_count") or 0
     monkeypatch.setattr(vitals, "observe_wall_clock", lambda: corrections.append(-60_000))
     monkeypatch.setattr(vitals, "correction_ms", lambda: corrections[-1])
     task = asyncio.create_task(Vitals(opened(FakeNvml())).watch())
     try:
         await asyncio.sleep(0)
-        gc.collect()
         while (shown("replyline_event_loop_lag_seconds_count") or 0) == naps:  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0.02)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    assert (shown("replyline_gc_pause_seconds_count") or 0) > pauses
     assert shown("replyline_clock_set_seconds") == -60
     assert shown("replyline_gpu_memory_bytes", gpu=1, state="used") == 251
     assert shown("replyline_gpu_utilization_ratio", gpu=0) == 0.4
