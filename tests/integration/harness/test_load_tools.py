@@ -183,7 +183,7 @@ async def test_traffic_is_asked_of_a_running_gateway(gateway: Service, tmp_path:
     report = json.loads(path.read_bytes())
     assert report["requests"] == report["by_phase"]["all"]["requests"] > 4
     assert report["goodput"]["share"] == 1.0
-    assert f"{report['requests']} questions in 2 s: a shop&#x27;s customers in conversations" in page.read_text()
+    assert f"{report['requests']} questions in 2 s: a shop&#39;s customers in conversations" in page.read_text()
 
 
 async def test_a_reader_begins_at_the_end_whatever_stands_before_it(system: System) -> None:
