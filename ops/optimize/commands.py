@@ -21,36 +21,26 @@ def optimize() -> None:
 def quantize(
     out: Annotated[Path, typer.Option(help="the model's folder to write, for the tensorrt engine")],
     calibration: Annotated[
-        str, typer.Option(metavar="FILE|demo", help="texts as JSONL (docs/quantization.md), or a recording")
+        str, typer.Option(metavar="FILE|demo", help="texts as JSONL (docs/models.md); demo: the packaged FAQ's")
     ],
     source: Annotated[
         Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (none: the demo's model)")
     ] = None,
     bound: Annotated[
-        float, typer.Option(min=0, max=1, help="agreement on every slice below which nothing is published")
+        float, typer.Option(min=0, max=1, help="agreement on every kind of text below which nothing is published")
     ] = 0.96,
     exclude: Annotated[
         str,
-        typer.Option(
-            metavar="auto|none|LAYER:MATRIX,…",
-            help="activations that stay fp16: *:down,29:gate; weights too: 0:down:fp16",
-        ),
-    ] = "auto",
+        typer.Option(metavar="PATTERN,…", help="matrices whose activations stay fp16: *.down_proj,layers.0.*"),
+    ] = "",
     max_length: Annotated[int, typer.Option(min=64, help="tokens that a sequence may have")] = 2_048,
-    texts: Annotated[int, typer.Option(min=500, help="to calibrate with, at most")] = 560,
+    texts: Annotated[int, typer.Option(min=500, help="to calibrate with, at most")] = 500,
     held_out: Annotated[int, typer.Option(min=20, help="texts of each kind to measure by, at most")] = 40,
     seed: Annotated[int, typer.Option(help="of which texts are taken and which held out")] = 1,
-    attention: Annotated[
-        bool, typer.Option("--attention-weights", help="keep the projections' weights in 8 bits too")
-    ] = False,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="calibrate once more without rare texts, and show")
-    ] = False,
     mlp: Annotated[
         Literal["int8", "fp8"], typer.Option(help="fp8 is E4M3, for GPUs from SM 89 on (Ada, Hopper)")
     ] = "int8",
     primitive: Annotated[bool, typer.Option("--primitive", help="for TensorRT before 10.15")] = False,
-    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the report here too")] = None,
     models: Annotated[Path, typer.Option("--dir", help="where the fp32 model is prepared")] = Path(".models"),
 ) -> None:
     """Round a model's MLP to 8 bits for TensorRT. Below the bound nothing is written: one line and exit status 1."""
@@ -63,48 +53,15 @@ def quantize(
         source=source,
         models=models,
         bound=bound,
-        exclude=exclude,
+        exclude=[pattern.strip() for pattern in exclude.split(",") if pattern.strip()],
         max_length=max_length,
         texts=texts,
         held_out=held_out,
         seed=seed,
-        attention=attention,
-        compare=compare,
         mlp=mlp,
         primitive=primitive,
-        json_path=json_path,
     )
     raise typer.Exit(run(options, Console(stderr=True)))
-
-
-@optimize_app.command("evaluate")
-def evaluate(
-    model: Annotated[Path, typer.Option(help="the prepared folder to measure, for the onnx engine")] = Path(
-        ".models/smollm2-135m-instruct-int8"
-    ),
-    original: Annotated[Path, typer.Option(help="the same model prepared with --precision fp32")] = Path(
-        ".models/smollm2-135m-instruct-fp32"
-    ),
-    prompts: Annotated[int, typer.Option(min=1, help="texts of the demo to answer")] = 200,
-    tokens: Annotated[int, typer.Option(min=1, help="of each answer, at most")] = 32,
-    bound: Annotated[
-        float | None, typer.Option(min=0, max=1, help="agreement below which the exit status is 1")
-    ] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the report here too")] = None,
-) -> None:
-    """Measure how often a model's likeliest token is that of its float32 original, on the original's own answers."""
-    from ops.optimize.lockstep import evaluate as run
-
-    status = run(
-        model,
-        original,
-        Console(stderr=True),
-        num_prompts=prompts,
-        num_tokens=tokens,
-        bound=bound,
-        json_path=json_path,
-    )
-    raise typer.Exit(status)
 
 
 @optimize_app.command("distill")

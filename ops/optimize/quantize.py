@@ -1,299 +1,200 @@
-"""`replyline optimize quantize`: calibrate, fit, search, measure, and publish or refuse."""
+"""`replyline optimize quantize`: an MLP of 8 bits by nvidia-modelopt's steps, measured, and published or refused."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from functools import cache, partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
+import msgspec
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from ops.measure.runner import check_writable, write_json
 from ops.model.numerics.answers import greedy_answers
-from ops.model.numerics.evaluate import Case, Score, Yardstick, answer_case, question, text_case
-from ops.model.numerics.exclusion import chosen, fewest_worst
-from ops.model.numerics.plan import Left, Place, Plan, in_memory, left_option, make_plan, parse_left, weight_bytes
-from ops.model.numerics.samples import collect
-from ops.model.prepare import default_source, prepare_model
-from ops.optimize.publish import publish
-from ops.optimize.recorded_texts import recorded_texts
-from ops.optimize.report import PlaceReport, Report, SearchReport, show
-from ops.texts.calibration_set import KINDS, CalibrationSet, CalibrationText, calibration_set, read_texts, shares
+from ops.model.numerics.forward import PlainProducts, RoundedProducts, predict
+from ops.model.prepare import default_source, prepare_model, put_in_place, workshop_of
+from ops.optimize.steps import activation_steps, left_by, mlp_matrices
+from ops.texts.calibration_set import KINDS, CalibrationSet, CalibrationText, calibration_set, read_texts
 from ops.texts.conversations import load_conversations
 from ops.texts.demo_texts import demo_texts
-from ops.traces.recording import is_recording, parse_recording
 from shared.errors import SettingsError
 from shared.faq.entries import PACKAGED_PATH, read_entries
+from shared.model.folder import GRAPH, GRAPH_DATA, TOKENIZER, ModelFolder, file_entry, write_manifest
 from shared.model.tokenizer import Tokenizer
 from shared.process.lifetime import fail
+from workers.engine.device.slots import slot_capacity
 from workers.graph.eight_bit.grids import GRIDS, GridName
+from workers.graph.eight_bit.qdq import RoundedLinear
+from workers.graph.eight_bit.quantize import quantize_rows
+from workers.graph.sources.checkpoint import Checkpoint, Weight
 from workers.graph.sources.opening import open_source
+from workers.graph.tensorrt import write_tensorrt_decoder
 from workers.loading import chat_template
+from workers.prompt.conversation import ChatTemplate
 
 DEMO: Final = "demo"
 _ANSWER_TOKENS: Final = 32
-# Of the calibration, by which is searched: the held-out texts judge once.
-_SEARCH_TEXTS: Final = 36
-# The search aims higher than the bound: by what two samples of texts differ. It does not aim higher than what 8-bit
-# weights alone reach, less what may be chance.
-_SEARCH_MARGIN: Final = 0.01
-_SEARCH_ERROR: Final = 0.003
-_MOST_EVALUATIONS: Final = 12
-_NAMED_PLACES: Final = 3
+_PRECISIONS: Final[dict[GridName, Literal["int8-mlp", "fp8-mlp"]]] = {"int8": "int8-mlp", "fp8": "fp8-mlp"}
+Rounded = Mapping[str, RoundedLinear]
+Step = Callable[[str], Callable[[float], None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizeOptions:
-    """`calibration` is a JSONL file, a recording or "demo"; `source` as `replyline model prepare` takes it, its float32
-    model kept in `models`; `exclude` is auto, none, or `layer:matrix` of those whose activations stay as they are
-    (`layer:matrix:fp16`: the weights too); `texts` are calibrated with, `held_out` of each kind measured by.
-    `attention` has the weights of the projections around attention in 8 bits too, `compare` calibrates once more,
-    without rare texts. `mlp` is what products become, `primitive` has the graph be for TensorRT before 10.15."""
+    """`calibration` is a JSONL file or "demo"; `source` as `replyline model prepare` takes it, its float32 model kept
+    in `models`; `exclude` are patterns of matrices whose activations stay fp16 (their weights are of 8 bits too);
+    `texts` are calibrated with, `held_out` of each kind measured by."""
 
     calibration: str
     out: Path
     source: Path | None
     models: Path
     bound: float
-    exclude: str
+    exclude: Sequence[str]
     max_length: int
     texts: int
     held_out: int
     seed: int
-    attention: bool
-    compare: bool
-    mlp: GridName = "int8"
-    primitive: bool = False
-    json_path: Path | None
+    mlp: GridName
+    primitive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """The float32 model: as a folder that the CPU engine runs, and its weights."""
+
+    folder: ModelFolder
+    checkpoint: Checkpoint
+    template: ChatTemplate
 
 
 def quantize(options: QuantizeOptions, console: Console) -> int:
-    """Returns the exit status: 1, and nothing published, where the result is below the bound.
+    """Returns the exit status: 1, and nothing published, where a kind's agreement is below the bound.
 
-    Raises `SettingsError` for a calibration set or an option that will not do, `json_path` among them, `ModelError` for
-    a source.
-    """
-    check_writable(options.json_path)
-    texts = _texts(options.calibration, console)
+    Raises `SettingsError` for texts or an option that will not do, `ModelError` for a source."""
+    texts = _texts(options.calibration)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        return _Run(options, console, bar).run(texts)
+        task = bar.add_task("preparing the float32 model", total=1.0)
+
+        def step(name: str) -> Callable[[float], None]:
+            bar.update(task, description=name, completed=0.0)
+            return lambda fraction: bar.update(task, completed=fraction)
+
+        return _quantize(options, texts, console, step)
 
 
-def _texts(calibration: str, console: Console) -> list[CalibrationText]:
+def _quantize(options: QuantizeOptions, texts: Sequence[CalibrationText], console: Console, step: Step) -> int:
+    original = _original(options)
+    names = mlp_matrices(original.checkpoint.architecture)
+    chosen = left_by(names, options.exclude)
+    sets = _sets(options, original, texts)
+    template = original.template
+    calibration = [(*template.start, *template.begun(text.role, text.text), *template.end) for text in sets.calibration]
+    steps = activation_steps(original.checkpoint, calibration, chosen, options.mlp, step("calibrating"))
+    rounded = {
+        name: RoundedLinear(quantize_rows(original.checkpoint.read(name), GRIDS[options.mlp]), steps.get(name))
+        for name in names
+    }
+    found = agreement(original, sets.held_out, rounded, step("measuring on the held-out texts"))
+    numbers = ", ".join(f"{kind} {share:.4f}" for kind, share in found.items())
+    if not min(found.values()) >= options.bound:
+        return fail(
+            f"agreement with the original ({numbers}) is below --bound {options.bound}: nothing was published; "
+            f"take --mlp fp8, or leave more activations in fp16: --exclude '*.down_proj,layers.0.*'",
+            1,
+        )
+    folder = publish(options, original, rounded, step("writing the model"))
+    console.print(
+        f"activations of {len(steps)} of {len(rounded)} matrices in 8 bits, all weights of them; agreement: {numbers}\n"
+        f"model ready: {folder.path}",
+        soft_wrap=True,
+        highlight=False,
+    )
+    return 0
+
+
+def _texts(calibration: str) -> list[CalibrationText]:
     if calibration == DEMO:
         return demo_texts(read_entries(PACKAGED_PATH), load_conversations())
     try:
-        data = Path(calibration).read_bytes()
+        return read_texts(Path(calibration).read_bytes(), calibration)
     except OSError as error:
-        raise SettingsError(
-            f"--calibration {calibration}: {error.strerror}; give a JSONL file, a recording, or {DEMO}"
-        ) from None
-    if not is_recording(data):
-        return read_texts(data, calibration)
-    recording = parse_recording(data, calibration)
-    if recording.broken_off:
-        console.print(recording.broken_off, soft_wrap=True, highlight=False)
-    return recorded_texts(recording)
+        raise SettingsError(f"--calibration {calibration}: {error.strerror}; give a JSONL file, or {DEMO}") from None
 
 
-class _Run:
-    """What the steps share: the float32 model, as the CPU engine runs it and in memory, and how it frames a text."""
+def _original(options: QuantizeOptions) -> Original:
+    folder = prepare_model(options.models, "fp32", source=options.source)
+    positions = folder.manifest.architecture.max_positions
+    if options.max_length > positions:
+        raise SettingsError(f"--max-length {options.max_length}: {folder.manifest.name} has {positions} positions")
+    checkpoint = open_source(options.source or default_source()).checkpoint
+    weights = {name: Weight(weight.shape, cache(weight.read)) for name, weight in checkpoint.weights.items()}
+    template = chat_template(Tokenizer.load(folder.path), folder.manifest.chat_template)
+    return Original(folder, Checkpoint(architecture=checkpoint.architecture, weights=weights), template)
 
-    def __init__(self, options: QuantizeOptions, console: Console, bar: Progress) -> None:
-        self._options, self._console, self._bar = options, console, bar
-        self._task = bar.add_task("preparing the float32 model", total=1.0)
-        self._folder = prepare_model(options.models, "fp32", source=options.source)
-        self._architecture = self._folder.manifest.architecture
-        if options.max_length > self._architecture.max_positions:
-            raise SettingsError(
-                f"--max-length {options.max_length}: {self._folder.manifest.name} has "
-                f"{self._architecture.max_positions} positions"
-            )
-        tokenizer = Tokenizer.load(self._folder.path)
-        self._count = tokenizer.count
-        self._template = chat_template(tokenizer, self._folder.manifest.chat_template)
-        self._checkpoint = in_memory(open_source(options.source or default_source()).checkpoint)
 
-    def run(self, texts: Sequence[CalibrationText]) -> int:
-        """All steps; the exit status."""
-        options = self._options
-        automatic = options.exclude == "auto"
-        given = "" if automatic or options.exclude == "none" else options.exclude
-        left = parse_left(given, self._architecture)
-        fitting = [text for text in texts if self._fits(text)]
-        sets = self._sets(fitting, with_rare=True)
-        plan = self._plan(sets.calibration, "calibrating")
-        trials: list[SearchReport] = []
-        if automatic:
-            asked = _spread(sets.calibration, _SEARCH_TEXTS)
-            search = Yardstick.of(self._checkpoint, self._answered(asked, "answering the search's texts"))
-            trials, left = self._search(plan, search)
-        said = [text_case(text, self._template) for text in sets.held_out]
-        answered = self._answered(sets.held_out, "answering the held-out texts")
-        held_out = Yardstick.of(self._checkpoint, [*said, *answered])
-        scores = self._scores(held_out, plan, left)
-        without_rare = None
-        if options.compare:
-            common = self._plan(self._sets(fitting, with_rare=False).calibration, "calibrating without rare texts")
-            without_rare = self._scores(held_out, common, left)
-        report = self._report(sets, plan, trials, left, scores, without_rare)
-        show(report, self._console)
-        write_json(options.json_path, report)
-        return self._published(plan, report, left)
+def _sets(options: QuantizeOptions, original: Original, texts: Sequence[CalibrationText]) -> CalibrationSet:
+    """Of those texts that a slot can hold with an answer."""
+    return calibration_set(
+        [text for text in texts if len(_question(original, text)) + _ANSWER_TOKENS <= options.max_length],
+        Tokenizer.load(original.folder.path).count,
+        name=f"--calibration {options.calibration}",
+        count=options.texts,
+        held_out=options.held_out,
+        seed=options.seed,
+    )
 
-    def _fits(self, text: CalibrationText) -> bool:
-        return len(question(text, self._template)) + _ANSWER_TOKENS <= self._options.max_length
 
-    def _sets(self, texts: Sequence[CalibrationText], *, with_rare: bool) -> CalibrationSet:
-        options = self._options
-        return calibration_set(
-            texts,
-            self._count,
-            name=f"--calibration {options.calibration}",
-            count=options.texts,
-            held_out=options.held_out,
-            seed=options.seed,
-            with_rare=with_rare,
+def _question(original: Original, text: CalibrationText) -> tuple[int, ...]:
+    template = original.template
+    return (*template.start, *template.begun("user", text.text), *template.end, *template.answer)
+
+
+def agreement(
+    original: Original, held_out: Sequence[CalibrationText], rounded: Rounded, progress: Callable[[float], None]
+) -> dict[str, float]:
+    """By kind of text, the share of places in the original's own greedy answers where the likeliest token is the same,
+    given the same tokens before it."""
+    asked = [text for text in held_out if text.role == "user"]
+    prompts = [_question(original, text) for text in asked]
+    answers = greedy_answers(original.folder, prompts, num_tokens=_ANSWER_TOKENS, progress=progress)
+    whole = [(*prompt, *answer) for prompt, answer in zip(prompts, answers, strict=True)]
+    wanted = predict(original.checkpoint, whole, PlainProducts()).top
+    found = predict(original.checkpoint, whole, RoundedProducts(rounded)).top
+    same: dict[str, list[np.ndarray]] = {kind: [] for kind in KINDS}
+    start = 0
+    for text, prompt, tokens in zip(asked, prompts, whole, strict=True):
+        here = slice(start + len(prompt) - 1, start := start + len(tokens) - 1)
+        same[text.kind].append(wanted[here] == found[here])
+    return {kind: float(np.concatenate(parts).mean()) for kind, parts in same.items() if parts}
+
+
+def publish(
+    options: QuantizeOptions, original: Original, rounded: Rounded, progress: Callable[[float], None]
+) -> ModelFolder:
+    """Write `options.out`, whole or not at all; a folder that is there is replaced."""
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    about = original.folder.manifest
+    capacity = slot_capacity(options.max_length, about.architecture.max_positions)
+    with workshop_of(options.out) as workshop:
+        folder = workshop.path
+        write = partial(write_tensorrt_decoder, max_length=capacity, rounded=rounded, primitive=options.primitive)
+        write(original.checkpoint, folder, progress=progress)
+        (folder / TOKENIZER).write_bytes(original.folder.read(TOKENIZER))
+        files = tuple(file_entry(folder / file) for file in (GRAPH, GRAPH_DATA, TOKENIZER))
+        manifest = msgspec.structs.replace(
+            about,
+            # What the source became depends on the calibration: the numbers are named by what was written.
+            revision=hashlib.sha256(f"{files[0].sha256}/{files[1].sha256}".encode()).hexdigest(),
+            recipe=None,
+            precision=_PRECISIONS[options.mlp],
+            files=files,
+            dialect="tensorrt-primitive" if options.primitive else "tensorrt",
+            max_length=capacity,
         )
-
-    def _plan(self, texts: Sequence[CalibrationText], step: str) -> Plan:
-        token_ids = [text_case(text, self._template).token_ids for text in texts]
-        samples = collect(self._checkpoint, token_ids, self._step(step), attention=self._options.attention)
-        return make_plan(self._checkpoint, samples, self._step("fitting steps and factors"), GRIDS[self._options.mlp])
-
-    def _answered(self, texts: Sequence[CalibrationText], step: str) -> list[Case]:
-        """The float32 model's own answers to the customers among `texts`."""
-        asked = [text for text in texts if text.role == "user"]
-        prompts = [question(text, self._template) for text in asked]
-        answers = greedy_answers(self._folder, prompts, num_tokens=_ANSWER_TOKENS, progress=self._step(step))
-        return [answer_case(*case) for case in zip([text.kind for text in asked], prompts, answers, strict=True)]
-
-    def _search(self, plan: Plan, search: Yardstick) -> tuple[list[SearchReport], dict[str, Left]]:
-        """First the activations of the worst places stay as they are; where that is not enough, their weights too."""
-        ranked = _ranked(plan)
-        told: list[SearchReport] = []
-        self._step("searching what to leave out")(0.0)
-
-        def agreement(weights_alone: Sequence[Place], fp16: Sequence[Place]) -> float:
-            left = _left(weights_alone, "weights") | _left(fp16, "fp16")
-            found = search.scores(*plan.at(left))["all"].answer_agreement
-            told.append(SearchReport(weights_alone=len(weights_alone), fp16=len(fp16), agreement=found))
-            self._console.print(
-                f"of {len(ranked)} places {len(weights_alone)} with 8-bit weights alone, {len(fp16)} in fp16: "
-                f"agreement {found:.4f}"
-            )
-            return found
-
-        bound = self._options.bound
-        aim = min(1.0, bound + _SEARCH_MARGIN)
-        best = agreement(ranked, ())
-        if best >= bound:
-            aim = min(aim, best - _SEARCH_ERROR)
-            trials = fewest_worst(
-                ranked, lambda worst: agreement(worst, ()), aim=aim, most_evaluations=_MOST_EVALUATIONS
-            )
-            return told, _left(ranked[: chosen(trials).excluded], "weights")
-        trials = fewest_worst(
-            ranked, lambda worst: agreement(ranked[len(worst) :], worst), aim=aim, most_evaluations=_MOST_EVALUATIONS
-        )
-        count = chosen(trials).excluded
-        return told, _left(ranked[count:], "weights") | _left(ranked[:count], "fp16")
-
-    def _scores(self, held_out: Yardstick, plan: Plan, left: Mapping[str, Left]) -> dict[str, Score]:
-        self._step("measuring on the held-out texts")(0.0)
-        return held_out.scores(*plan.at(left))
-
-    def _report(
-        self,
-        sets: CalibrationSet,
-        plan: Plan,
-        trials: Sequence[SearchReport],
-        left: Mapping[str, Left],
-        scores: Mapping[str, Score],
-        without_rare: Mapping[str, Score] | None,
-    ) -> Report:
-        options = self._options
-        memory = weight_bytes(self._architecture, frozenset(plan.at(left)[1]))
-        return Report(
-            model=self._folder.manifest.name,
-            mlp=options.mlp,
-            seed=options.seed,
-            bound=options.bound,
-            calibration=options.calibration,
-            calibration_texts=len(sets.calibration),
-            calibration_shares=shares(sets.calibration),
-            excluded=left_option(left, self._architecture),
-            weights_bytes=memory,
-            weights_share=memory / weight_bytes(self._architecture, frozenset()),
-            scores=scores,
-            scores_without_rare=without_rare,
-            search=tuple(trials),
-            places=tuple(
-                PlaceReport(
-                    layer=place.layer,
-                    place=place.name,
-                    error=fitted.error,
-                    saturation=fitted.saturation,
-                    strength=fitted.strength,
-                    clip=fitted.clip,
-                    step=fitted.step,
-                    left={name: left[name] for name in place.linears if name in left},
-                )
-                for place, fitted in plan.fitted.items()
-            ),
-        )
-
-    def _published(self, plan: Plan, report: Report, left: Mapping[str, Left]) -> int:
-        options = self._options
-        lowest = min(report.scores, key=lambda name: report.scores[name].answer_agreement)
-        agreement = report.scores[lowest].answer_agreement
-        if not agreement >= options.bound:
-            more = _more(left, _ranked(plan))
-            return fail(
-                f"agreement {agreement:.4f} on the slice {lowest!r} is below --bound {options.bound}: nothing was "
-                f"published; leave more out: --exclude {left_option(more, self._architecture)}",
-                1,
-            )
-        checkpoint, rounded = plan.at(left)
-        folder = publish(
-            options.out,
-            self._folder,
-            checkpoint,
-            rounded,
-            report,
-            max_length=options.max_length,
-            primitive=options.primitive,
-            progress=self._step("writing the model"),
-        )
-        self._console.print(f"model ready: {folder.path}")
-        return 0
-
-    def _step(self, name: str) -> Callable[[float], None]:
-        self._bar.update(self._task, description=name, completed=0.0)
-        return lambda fraction: self._bar.update(self._task, completed=fraction)
-
-
-def _left(worst: Sequence[Place], how: Left) -> dict[str, Left]:
-    return {name: how for place in worst for name in place.linears}
-
-
-def _ranked(plan: Plan) -> list[Place]:
-    """The place whose products err most first."""
-    return sorted(plan.fitted, key=lambda place: -plan.fitted[place].error)
-
-
-def _more(left: Mapping[str, Left], ranked: Sequence[Place]) -> dict[str, Left]:
-    """A few of the worst places more: their activations first, and where none is left to spare, their weights."""
-    rounded = [place for place in ranked if any(name not in left for name in place.linears)]
-    if rounded:
-        return {**_left(rounded[:_NAMED_PLACES], "weights"), **left}
-    weights = [place for place in ranked if any(left[name] == "weights" for name in place.linears)]
-    return {**left, **_left(weights[:_NAMED_PLACES], "fp16")}
-
-
-def _spread(texts: Sequence[CalibrationText], count: int) -> list[CalibrationText]:
-    """Messages of customers, the kinds taking turns."""
-    by_kind = [[text for text in texts if text.kind == kind and text.role == "user"] for kind in KINDS]
-    return [text for turn in zip_longest(*by_kind) for text in turn if text is not None][:count]
+        write_manifest(folder, manifest)
+        put_in_place(workshop, options.out)
+    return ModelFolder.open(options.out)

@@ -89,13 +89,11 @@ def calibration_set(
     count: int,
     held_out: int,
     seed: int,
-    with_rare: bool = True,
 ) -> CalibrationSet:
     """Up to `count` texts to calibrate with and `held_out` of each kind to measure by, the same for the same `seed`.
 
     Fewer than `count` are taken where rare ones would else be under 30 % of them. Every length is taken as often as
-    there are texts of it. Without `with_rare` the calibration's are common texts alone, to be compared with; the
-    held-out ones stay the same. Raises `SettingsError`, one line with the numbers and `name`, for fewer than 500 texts
+    there are texts of it. Raises `SettingsError`, one line with the numbers and `name`, for fewer than 500 texts
     or too few of the special kinds.
     """
     kept = _usable(texts)
@@ -103,15 +101,14 @@ def calibration_set(
     outside = [text for text in kept if _group(text) in apart]
     inside = [text for text in kept if _group(text) not in apart]
     measured = [_by_length(_of(outside, kind), count_tokens, held_out, seed) for kind in KINDS]
-    if with_rare:
-        count = min(count, max(FEWEST_TEXTS, _most_with_shares(inside)))
+    count = min(count, max(FEWEST_TEXTS, _most_with_shares(inside)))
     special = [
         text
         for kind, share in _TAKEN_SHARES.items()
-        for text in _by_length(_of(inside, kind), count_tokens, math.ceil(share * count) if with_rare else 0, seed)
+        for text in _by_length(_of(inside, kind), count_tokens, math.ceil(share * count), seed)
     ]
     calibration = (*_by_length(_of(inside, "common"), count_tokens, count - len(special), seed), *special)
-    _refuse_poor(calibration, measured, name, with_rare=with_rare)
+    _refuse_poor(calibration, measured, name)
     return CalibrationSet(calibration, tuple(text for part in measured for text in part))
 
 
@@ -178,18 +175,16 @@ def _refuse_poor(
     calibration: Sequence[CalibrationText],
     measured: Sequence[Sequence[CalibrationText]],
     name: str,
-    *,
-    with_rare: bool,
 ) -> None:
     found = Counter(text.kind for text in calibration)
     numbers = f"{name}: {len(calibration)} texts to calibrate with ({found['rare']} rare, {found['sku']} with numbers)"
-    if with_rare and len(calibration) < FEWEST_TEXTS:
+    if len(calibration) < FEWEST_TEXTS:
         raise SettingsError(
             f"{numbers} once a fifth is kept apart to measure by; {FEWEST_TEXTS} are needed, "
             'different and with "consented": true, or "origin": "own" where no customer wrote them'
         )
     share = shares(calibration)
-    if with_rare and any(share[kind] < least for kind, least in LEAST_SHARES.items()):
+    if any(share[kind] < least for kind, least in LEAST_SHARES.items()):
         raise SettingsError(
             f"{numbers}; {LEAST_SHARES['rare']:.0%} must be rare and {LEAST_SHARES['sku']:.0%} have numbers: "
             'add texts with "rare": true and texts with mixed letter-digit numbers'

@@ -9,9 +9,8 @@ import onnxruntime
 import pytest
 
 from ops.model.numerics.forward import PlainProducts, RoundedProducts, predict
-from ops.model.numerics.plan import weight_bytes
 from tests.support.models.families import FAMILY_CONFIGS
-from tests.support.models.rounded import TEXT, checkpoint_of, plan_of
+from tests.support.models.rounded import TEXT, checkpoint_of, rounded_of
 from workers.graph.eight_bit.grids import FP8, GRIDS, INT8, Grid
 from workers.graph.eight_bit.qdq import RoundedLinear
 from workers.graph.sources.checkpoint import Checkpoint
@@ -58,41 +57,26 @@ def log_probabilities(graph: Path, checkpoint: Checkpoint, dtype: str) -> np.nda
     ids=lambda value: getattr(value, "name", value),
 )
 def test_every_family_equals_numpy(tmp_path: Path, name: str, grid: Grid) -> None:
-    """In 8 bits; and with nothing rounded, smoothed as it is, the model that it was."""
+    """In 8 bits; and with nothing rounded, the model that it was."""
     checkpoint = checkpoint_of(tmp_path / "source", name)
-    plan = plan_of(checkpoint, grid)
+    every = rounded_of(checkpoint, grid)
     plain = predict(checkpoint, [TEXT], PlainProducts()).log_probability
-    even, every = plan.at({})
-    rounded = predict(even, [TEXT], RoundedProducts(every)).log_probability
+    rounded = predict(checkpoint, [TEXT], RoundedProducts(every)).log_probability
     assert 0 < np.abs(rounded - plain).max() < 0.6
     for linears, expected, most in (({}, plain, 1e-4), (every, rounded, BESIDE_AN_EDGE)):
-        graph = write(even, tmp_path / f"{len(linears)}", "float32", linears)
+        graph = write(checkpoint, tmp_path / f"{len(linears)}", "float32", linears)
         difference = np.abs(log_probabilities(graph, checkpoint, "float32") - expected)
         assert np.median(difference) < 1e-4
         assert difference.max() < most
-
-
-def test_the_projections_of_attention_may_be_of_bytes_too(tmp_path: Path) -> None:
-    checkpoint = checkpoint_of(tmp_path / "source", "llama, linear scaling, every bias")
-    even, every = plan_of(checkpoint, attention=True).at({})
-    assert {name for name in every if ".self_attn." in name and every[name].activation_scale is None} == {
-        f"layers.{layer}.self_attn.{part}" for layer in (0, 1) for part in ("qkv", "o_proj")
-    }
-    expected = predict(even, [TEXT], RoundedProducts(every)).log_probability
-    graph = write(even, tmp_path / "graph", "float32", every)
-    difference = np.abs(log_probabilities(graph, checkpoint, "float32") - expected)
-    assert np.median(difference) < 1e-4
-    assert difference.max() < BESIDE_AN_EDGE
 
 
 @each_grid
 @pytest.mark.parametrize("name", ["llama, linear scaling, every bias", "qwen3, tied"])
 def test_half_precision_rounds_a_little_more(tmp_path: Path, name: str, grid: Grid) -> None:
     checkpoint = checkpoint_of(tmp_path / "source", name)
-    plan = plan_of(checkpoint, grid)
-    even, every = plan.at({"layers.0.mlp.down_proj": "weights", "layers.1.mlp.up_proj": "fp16"})
-    expected = predict(even, [TEXT], RoundedProducts(every)).log_probability
-    graph = write(even, tmp_path / "graph", "float16", every)
+    every = rounded_of(checkpoint, grid, weights_alone="layers.0.mlp.down_proj", fp16="layers.1.mlp.up_proj")
+    expected = predict(checkpoint, [TEXT], RoundedProducts(every)).log_probability
+    graph = write(checkpoint, tmp_path / "graph", "float16", every)
     difference = np.abs(log_probabilities(graph, checkpoint, "float16") - expected)
     assert np.median(difference) < 0.03
     assert difference.max() < 0.3
@@ -102,8 +86,8 @@ def test_half_precision_rounds_a_little_more(tmp_path: Path, name: str, grid: Gr
 def test_what_is_left_out_is_so_in_the_graph_and_the_rest_is_in_8_bits(tmp_path: Path, grid: Grid) -> None:
     checkpoint = checkpoint_of(tmp_path / "source", "llama, linear scaling, every bias")
     down, up = "layers.0.mlp.down_proj", "layers.1.mlp.up_proj"
-    even, every = plan_of(checkpoint, grid).at({down: "fp16", up: "weights"})
-    graph = write(even, tmp_path / "graph", "float16", every)
+    every = rounded_of(checkpoint, grid, fp16=down, weights_alone=up)
+    graph = write(checkpoint, tmp_path / "graph", "float16", every)
     onnx.checker.check_model(graph, full_check=True)
     model = onnx.load(graph, load_external_data=False)
     stored = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
@@ -118,15 +102,3 @@ def test_what_is_left_out_is_so_in_the_graph_and_the_rest_is_in_8_bits(tmp_path:
     assert (read["layers.1.mlp.gate_proj.out"], read[f"{up}.out"]) == ("layers.1.mlp.gate_proj.in", norm)
     operators = Counter(node.op_type for node in model.graph.node)
     assert (operators["QuantizeLinear"], operators["DequantizeLinear"]) == (3, 3 + 5)
-
-
-def test_the_memory_told_is_the_memory_written(tmp_path: Path) -> None:
-    checkpoint = checkpoint_of(tmp_path / "source", "qwen3, tied")
-    even, every = plan_of(checkpoint, attention=True).at({})
-    mlp = {name: linear for name, linear in every.items() if ".mlp." in name}
-    for linears in ({}, mlp, every):
-        model = onnx.load(write(even, tmp_path / "graph", "float16", linears))
-        written = {tensor.name: len(tensor.raw_data) for tensor in model.graph.initializer}
-        endings = (".weight", ".levels", ".scales", "norm", ".bias")
-        total = sum(size for name, size in written.items() if name.endswith(endings))
-        assert total == weight_bytes(checkpoint.architecture, frozenset(linears))

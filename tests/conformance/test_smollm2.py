@@ -5,22 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from ops.model.numerics.answers import answer_greedily
-from ops.optimize.lockstep import compare
-from ops.texts.served_prompts import fixed_prompts
 from shared.model.folder import ModelFolder
-from shared.model.tokenizer import Tokenizer
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.engine.onnx import OnnxEngine
-from workers.loading import chat_template
 
 GREEDY = Sampling()
 GOLDEN: dict[str, Any] = msgspec.json.decode(
     (Path(__file__).parents[1] / "golden" / "smollm2_greedy.json").read_bytes()
 )
-# Over 200 prompts: docs/quantization.md. The bounds leave room for a small sample and for CPUs that round elsewhere.
+# Over 200 prompts it is 0.982 (docs/models.md). The bounds leave room for a small sample and for other CPUs.
 INT8_AGREEMENT = 0.965
 INT8_DIVERGENCE = 0.003
 FEWEST_POSITIONS = 200
@@ -55,14 +52,30 @@ def test_fp32_equals_transformers_token_for_token(fp32: Engine, case: dict[str, 
     assert answer == case["answer_ids"]
 
 
-def test_int8_agrees_with_fp32(int8: OnnxEngine, fp32: OnnxEngine, model_folder: ModelFolder) -> None:
+def forced(engine: OnnxEngine) -> np.ndarray:
+    """The natural logarithms of all tokens' probabilities at each place of eight answers: `[places, vocabulary]`."""
+    asked = [(case["prompt_ids"], case["answer_ids"]) for case in CASES[:8]]
+    length = min(len(answer) for _, answer in asked)
+    engine.prefill([PrefillChunk(slot=at, past=0, token_ids=ids, sampling=GREEDY) for at, (ids, _) in enumerate(asked)])
+    logits = [engine.logits[:8].copy()]
+    for done in range(length - 1):
+        rows = [
+            DecodeRow(slot=at, past=len(prompt) + done, token_id=answer[done], sampling=GREEDY)
+            for at, (prompt, answer) in enumerate(asked)
+        ]
+        engine.decode(rows)
+        logits.append(engine.logits[:8].copy())
+    found = np.concatenate(logits).astype(np.float64)
+    found -= found.max(axis=1, keepdims=True)
+    return found - np.log(np.exp(found).sum(axis=1, keepdims=True))
+
+
+def test_int8_agrees_with_fp32(int8: OnnxEngine, fp32: OnnxEngine) -> None:
     """At each place of fp32's answers, given its tokens so far: the likeliest token, and how far all others move."""
-    template = chat_template(Tokenizer.load(model_folder.path), model_folder.manifest.chat_template)
-    prompts = [*(case["prompt_ids"] for case in CASES), *fixed_prompts(template, 4, max_tokens=224)]
-    found = compare(fp32, int8, prompts, num_tokens=24)
-    assert found.positions >= FEWEST_POSITIONS
-    assert found.agreement >= INT8_AGREEMENT
-    assert found.divergence <= INT8_DIVERGENCE
+    wanted, found = forced(fp32), forced(int8)
+    assert len(wanted) >= FEWEST_POSITIONS
+    assert np.mean(wanted.argmax(axis=1) == found.argmax(axis=1)) >= INT8_AGREEMENT
+    assert np.mean(np.sum(np.exp(wanted) * (wanted - found), axis=1)) <= INT8_DIVERGENCE
 
 
 @pytest.mark.parametrize("name", ["int8", "fp32"])

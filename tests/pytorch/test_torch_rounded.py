@@ -1,7 +1,6 @@
 """Models whose MLP is of 8 bits, by torch: the same probabilities as numpy's."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from ops.model.numerics.forward import RoundedProducts, predict
 from shared.model.folder import CHATML, Manifest, ModelFolder, Source
 from tests.pytorch.torch_engines import GREEDY, logits_of, on_device
-from tests.support.models.rounded import TEXT, checkpoint_of, plan_of
+from tests.support.models.rounded import TEXT, checkpoint_of, rounded_of
 from workers.engine import PrefillChunk
 from workers.engine.torch.device import TorchDevice
 from workers.engine.torch.engine import TorchEngine
@@ -47,11 +46,11 @@ def log_probabilities(engine: TorchEngine) -> np.ndarray:
 def test_a_model_of_8_bits_gives_numpys_probabilities(tmp_path: Path, name: str, grid: Grid) -> None:
     """Whole, with a place's weights alone of 8 bits, and with one left in fp16, whose neighbour is then so as well."""
     checkpoint = checkpoint_of(tmp_path / "source", name)
-    plan = plan_of(checkpoint, grid, attention=True)
-    left_out: dict[str, Any]
-    for left_out in ({}, {"layers.0.mlp.down_proj": "weights", "layers.1.mlp.up_proj": "fp16"}):
-        even, rounded = plan.at(left_out)
-        expected = predict(even, [TEXT], RoundedProducts(rounded)).log_probability
-        difference = np.abs(log_probabilities(engine_of(even, rounded, tmp_path / "graph", grid)) - expected)
+    for rounded in (
+        rounded_of(checkpoint, grid),
+        rounded_of(checkpoint, grid, weights_alone="layers.0.mlp.down_proj", fp16="layers.1.mlp.up_proj"),
+    ):
+        expected = predict(checkpoint, [TEXT], RoundedProducts(rounded)).log_probability
+        difference = np.abs(log_probabilities(engine_of(checkpoint, rounded, tmp_path / "graph", grid)) - expected)
         assert np.median(difference) < 0.06  # ONNX Runtime: 0.05
         assert difference.max() < 0.3

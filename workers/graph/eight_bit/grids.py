@@ -32,9 +32,6 @@ class Grid(Protocol):
     def rounded(self, values: Float32Array, step: float) -> Float32Array:
         """Activations to levels of `step` and back."""
 
-    def noise(self, mean_square: Float32Array, step: float) -> Float32Array:
-        """The mean square that rounding adds to values of this mean square."""
-
 
 class Int8Grid:
     name: GridName = "int8"
@@ -50,10 +47,6 @@ class Int8Grid:
         np.clip(levels, -self.largest - 1, self.largest, out=levels)
         levels *= np.float32(step)
         return levels
-
-    def noise(self, mean_square: Float32Array, step: float) -> Float32Array:
-        """A twelfth of the step's square, whatever the values are."""
-        return np.full_like(mean_square, step**2 / 12)
 
 
 class Fp8Grid:
@@ -72,11 +65,6 @@ class Fp8Grid:
         levels = self.levels(values / np.float32(step))
         levels *= np.float32(step)
         return levels
-
-    def noise(self, mean_square: Float32Array, step: float) -> Float32Array:  # noqa: ARG002
-        """A share of the values' own, whose logarithms lie evenly: (1/8)**2 / 12 by an octave's mean, 3 / (2 ln 2)."""
-        share = np.float32(2 * np.log(2) / (3 * 12 * 8**2))
-        return mean_square * share
 
 
 INT8: Final = Int8Grid()

@@ -33,10 +33,6 @@ class RoundedMatrix:
     levels: NDArray[Any]
     scales: NDArray[np.float32]
 
-    def divided(self, rows: NDArray[np.float32]) -> "RoundedMatrix":
-        """The same levels for a matrix whose rows are divided by `rows` `[out]`, the scales rounded anew."""
-        return RoundedMatrix(self.grid, self.levels, half_scale(self.scales / rows))
-
     def dequantized(self) -> NDArray[np.float32]:
         """The float32 matrix that products are computed by."""
         return self.levels.astype(np.float32) * self.scales[:, np.newaxis]

@@ -2,14 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rich.console import Console
 
 from ops.measure.runner import check_writable, verdict, write_json
-from ops.optimize import lockstep
-from ops.optimize.quantize import QuantizeOptions, quantize
 from shared.errors import SettingsError
 
 
@@ -50,18 +46,6 @@ def test_a_link_is_written_through(tmp_path: Path) -> None:
     write_json(link, {"run": 1})
     assert link.is_symlink()
     assert (tmp_path / "a.json").read_bytes() == b'{\n  "run": 1\n}\n'
-
-
-def test_quantizing_tells_before_hours_of_work(tmp_path: Path) -> None:
-    options: dict[str, Any] = dict.fromkeys(QuantizeOptions.__dataclass_fields__)
-    with pytest.raises(SettingsError, match="is a directory"):
-        quantize(QuantizeOptions(**options | {"json_path": tmp_path}), Console())
-
-
-def test_comparing_two_models_tells_before_it_opens_them(tmp_path: Path) -> None:
-    sizes: dict[str, Any] = {"num_prompts": 1, "num_tokens": 1, "bound": None}
-    with pytest.raises(SettingsError, match="is a directory"):
-        lockstep.evaluate(tmp_path / "a", tmp_path / "b", Console(), json_path=tmp_path, **sizes)
 
 
 def test_a_target_is_not_met_where_requests_failed() -> None:

@@ -26,8 +26,8 @@ def words(text: str) -> int:
     return len(text.split())
 
 
-def choose(texts: list[CalibrationText], *, seed: int = 1, count: int = 560, with_rare: bool = True) -> CalibrationSet:
-    return calibration_set(texts, words, name="demo", count=count, held_out=60, seed=seed, with_rare=with_rare)
+def choose(texts: list[CalibrationText], *, seed: int = 1, count: int = 560) -> CalibrationSet:
+    return calibration_set(texts, words, name="demo", count=count, held_out=60, seed=seed)
 
 
 def made(common: int, rare: int, sku: int, *, consented: bool = True) -> list[CalibrationText]:
@@ -97,12 +97,6 @@ def test_every_length_is_taken_as_often_as_there_are_texts_of_it() -> None:
     lengths = Counter(words(text.text) > 16 for text in chosen.calibration if text.kind == "common")
     assert lengths[True] == pytest.approx(140, abs=25)
     assert lengths[True] + lengths[False] == 280
-
-
-def test_without_rare_texts_the_same_are_measured_by() -> None:
-    plain = choose(DEMO, with_rare=False)
-    assert plain.held_out == choose(DEMO).held_out
-    assert shares(plain.calibration)["common"] == 1
 
 
 @pytest.mark.parametrize("count", [500, 503, 560, 999])

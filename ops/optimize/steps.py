@@ -1,0 +1,116 @@
+"""The steps of 8-bit activations, as nvidia-modelopt finds them: the largest value that a text brings each one to.
+
+modelopt takes the graph of TensorRT in float32 and runs it on the CPU, but what it writes keeps KV in float32 behind
+casts, outside the slots that TensorRT writes in place. So the steps alone are taken, and the graph is our own.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import numpy_helper
+
+from shared.errors import SettingsError
+from shared.model.folder import GRAPH, Architecture
+from shared.process.extras import install_command
+from workers.graph.decoder import cache_names
+from workers.graph.eight_bit.grids import GridName
+from workers.graph.sources.checkpoint import Checkpoint
+from workers.graph.tensorrt import write_tensorrt_decoder
+
+_PRODUCT: Final = ".out"
+_ERRORS: Final = 3
+Progress = Callable[[float], None]
+
+
+def mlp_matrices(architecture: Architecture) -> list[str]:
+    """`layers.0.mlp.gate_proj` and its likes, in the order in which they are computed."""
+    layers = range(architecture.num_layers)
+    return [f"layers.{layer}.mlp.{part}_proj" for layer in layers for part in ("gate", "up", "down")]
+
+
+def left_by(names: Sequence[str], exclude: Sequence[str]) -> list[str]:
+    """Those that match none of the patterns. Raises `SettingsError` for a pattern that matches nothing."""
+    for pattern in exclude:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise SettingsError(f"--exclude {pattern}: matches none of the MLP's matrices, as {names[0]} is one")
+    return [name for name in names if not any(fnmatchcase(name, pattern) for pattern in exclude)]
+
+
+def activation_steps(
+    checkpoint: Checkpoint, texts: Sequence[Sequence[int]], names: Sequence[str], mlp: GridName, progress: Progress
+) -> dict[str, float]:
+    """The step of what each linear in `names` multiplies, over `texts`; modelopt may leave some out.
+
+    Raises `SettingsError` where modelopt is not installed."""
+    if not names:
+        return {}
+    try:
+        from modelopt.onnx.quantization import quantize
+    except ImportError as error:
+        reason = " ".join(str(error).split())
+        raise SettingsError(f"nvidia-modelopt cannot be used ({reason}); run: {install_command('modelopt')}") from None
+    onnxruntime.set_default_logger_severity(_ERRORS)  # else it warns of each slot that it copies
+    with tempfile.TemporaryDirectory(prefix="replyline-quantize-") as scratch:
+        folder, written = Path(scratch), Path(scratch) / "rounded.onnx"
+        length = max(map(len, texts))
+        float32 = np.dtype(np.float32)
+        write_tensorrt_decoder(checkpoint, folder, max_length=length, dtype=float32, progress=lambda _: None)
+        quantize(
+            str(folder / GRAPH),
+            quantize_mode=mlp,
+            calibration_method="max",
+            calibration_data_reader=_reader(checkpoint.architecture, texts, length, progress),
+            calibration_eps=["cpu"],
+            op_types_to_quantize=["MatMul"],
+            nodes_to_quantize=[f"{name}{_PRODUCT}".replace(".", r"\.") for name in names],
+            high_precision_dtype="fp32",
+            use_external_data_format=True,
+            output_path=str(written),
+            log_level="ERROR",
+        )
+        return steps_of(onnx.load(written, load_external_data=False), names)
+
+
+def steps_of(model: Any, names: Sequence[str]) -> dict[str, float]:
+    """Those of the `QuantizeLinear` and `DequantizeLinear` before each product."""
+    values = {tensor.name: tensor for tensor in model.graph.initializer}
+    dequantized = {node.output[0]: node for node in model.graph.node if node.op_type == "DequantizeLinear"}
+    products = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "MatMul"}
+    found = {name: dequantized.get(products.get(f"{name}{_PRODUCT}", "")) for name in names}
+    return {name: float(numpy_helper.to_array(values[node.input[1]])) for name, node in found.items() if node}
+
+
+def _reader(architecture: Architecture, texts: Sequence[Sequence[int]], length: int, progress: Progress) -> Any:
+    from onnxruntime.quantization import CalibrationDataReader
+
+    slot = np.zeros((1, architecture.num_kv_heads, length, architecture.head_dim), np.float32)
+    slots = dict.fromkeys(cache_names("past", architecture.num_layers), slot)
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        """One text a call, into slots that hold nothing."""
+
+        def __init__(self) -> None:
+            self.rewind()
+
+        def rewind(self) -> None:
+            self._left: Iterator[tuple[int, Sequence[int]]] = iter(enumerate(texts))
+
+        def get_first(self) -> dict[str, Any]:
+            return self.given(texts[0])
+
+        def get_next(self) -> dict[str, Any] | None:
+            number, text = next(self._left, (len(texts), ()))
+            progress(number / len(texts))
+            return self.given(text) if text else None
+
+        def given(self, text: Sequence[int]) -> dict[str, Any]:
+            ids, last = np.array([text], np.int64), np.array([[len(text) - 1]], np.int64)
+            return {"input_ids": ids, "last_index": last, "past_lengths": np.zeros(1, np.int64), **slots}
+
+    return Reader()
