@@ -120,7 +120,7 @@ class GatewayProcess:
         # One of their own: a producer that fails to deliver is replaced, and questions would wait for that.
         self._handoff_producer = Producer(kafka, client_id=f"{source}-handoffs")
         self._tracer = Tracer(
-            rules=KeepRules(settings.tracing.ratio, settings.tracing.slow_ms),
+            rules=KeepRules(settings.tracing.ratio),
             exporter=open_exporter(settings.tracing, spans_of),
             gateway_id=source,
             topics=topics,
@@ -162,7 +162,7 @@ class GatewayProcess:
             edges=edges,
             tokenizer=tokenizer,
             faq=self._faq,
-            min_score=settings.faq.min_score or DEFAULT_MIN_SCORE,
+            min_score=DEFAULT_MIN_SCORE,
             history=self._history,
             publisher=publisher,
         )
@@ -292,7 +292,6 @@ def _token_gate(auth: AuthSettings) -> TokenGate | None:
         algorithms=auth.algorithms,
         issuer=auth.issuer,
         audience=auth.audience,
-        leeway_ms=auth.leeway_s * 1_000,
     )
     secret = auth.secret_bytes()
     # Until a JWKS has been read, a key that is not known may be in it.

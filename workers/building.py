@@ -2,6 +2,7 @@
 the engine alone."""
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from shared.conversation.history import History
 from shared.conversation.session_key import SessionKey
@@ -24,7 +25,9 @@ from workers.prompt.history_window import HistoryWindow
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policies import build_scheduler, make_window
-from workers.schedule.scheduler import Scheduler, SchedulerLimits
+from workers.schedule.scheduler import DECODE_STALL_MS, Scheduler, SchedulerLimits
+
+_ENTRY_TOKENS: Final = 256  # of an FAQ entry in a prompt, at most
 
 
 def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel, lengths: OutputLengths) -> Scheduler:
@@ -35,8 +38,7 @@ def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel, lengt
         prefill_chunk_tokens=worker.prefill_chunk_tokens,
         max_prefill_rows=info.max_prefill_rows,
         stop_token_ids=info.stop_token_ids,
-        max_running_tokens=worker.max_running_tokens,
-        decode_stall_ms=worker.decode_stall_ms,
+        decode_stall_ms=DECODE_STALL_MS,
         reuse_kv=settings.kv.enabled,
     )
     window = make_window(worker.window, limits)
@@ -88,14 +90,14 @@ def make_preparer(
             model.template,
             system=worker.system_prompt,
             window=HistoryWindow(worker.history_window, worker.history_turns),
-            budget=PromptBudget(answers.entry_tokens, answers.history_tokens),
+            budget=PromptBudget(_ENTRY_TOKENS, answers.history_tokens),
         ),
         policy=AnswerPolicy.of(
             answers, languages=model.languages, most=worker.grounding_entries, handoff=settings.handoff.enabled
         ),
         guarded=answers.guard,
         faq=faq,
-        min_score=settings.faq.min_score or DEFAULT_MIN_SCORE,
+        min_score=DEFAULT_MIN_SCORE,
         history=history,
         max_length=model.engine.info.max_length,
         edges=BucketEdges(limits.short_max_tokens, limits.medium_max_tokens),

@@ -46,7 +46,7 @@ class TokenRules:
     algorithms: tuple[Algorithm, ...]
     issuer: str
     audience: str
-    leeway_ms: float
+    leeway_ms: float = 5_000.0  # so much the issuer's clock may be off
     max_bytes: int = 8_192
 
 

@@ -48,7 +48,6 @@ def mint_token(
         algorithms=auth.algorithms,
         issuer=auth.issuer,
         audience=auth.audience,
-        leeway_ms=auth.leeway_s * 1_000,
     )
     try:
         verify(token, KeySet((TokenKey(public.algorithm, kid, public.material),)), rules, now_unix_ms)

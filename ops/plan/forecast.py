@@ -16,7 +16,6 @@ from shared.settings import Settings
 
 TIMES = (1.0, 2.0, 5.0, 8.0)
 _HEAVIEST_LOAD = 40.0
-_STANDARD_TTL_S = 3_600
 _WAITING_SHARE = 0.95
 
 
@@ -93,7 +92,7 @@ def _demand(forecast: Forecast, mix: Mix, settings: Settings) -> Demand:
         assert forecast.chats is not None
         chats = forecast.chats
         per_s = asked_per_s(chats, forecast.think_s, mix.service_s)
-    ttl_s = settings.kv.ttl_s or _STANDARD_TTL_S
+    ttl_s = settings.kv.ttl_s
     return Demand(
         per_s=per_s * forecast.surge,
         chats=round(chats * forecast.surge),

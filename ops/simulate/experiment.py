@@ -23,7 +23,7 @@ from shared.settings import Settings
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policies import make_window
-from workers.schedule.scheduler import SchedulerLimits
+from workers.schedule.scheduler import DECODE_STALL_MS, SchedulerLimits
 
 Lengths = Literal["known", "predicted"]
 
@@ -139,5 +139,5 @@ class Experiment(Struct, frozen=True, kw_only=True):
             prefill_chunk_tokens=self.settings.worker.prefill_chunk_tokens,
             max_prefill_rows=_MAX_PREFILL_ROWS,
             stop_token_ids=frozenset({STOP}),
-            decode_stall_ms=self.settings.worker.decode_stall_ms,
+            decode_stall_ms=DECODE_STALL_MS,
         )

@@ -45,20 +45,11 @@ class KvSettings(Group):
     """What the model has computed of a conversation, kept for its next turn: in host memory and in Redis."""
 
     enabled: bool = Field(True, description="keep it; without it every prompt is computed whole")
-    block_tokens: int = Field(32, ge=16, le=64, description="tokens that are named, kept and dropped together")
     precision: Literal["fp16", "exact", "int8"] = Field("fp16", description="of what is kept (exact: the engine's)")
-    profile: Literal["standard", "promotion"] = Field("standard", description="ttl_s: 1 h, or 15 min where many come")
-    ttl_s: int = Field(0, ge=0, le=2_592_000, description="Redis drops it so long after its last use (0: by profile)")
+    ttl_s: int = Field(3_600, ge=1, le=2_592_000, description="Redis drops it so long after its last use")
     host_mib: int = Field(256, ge=0, le=1_048_576, description="host memory for it, at most (0: none)")
     timeout_ms: int = Field(20, ge=1, le=10_000, description="one read from Redis or write to it takes no longer")
     retry_after_ms: int = Field(1_000, ge=10, le=60_000, description="after a failure Redis is left alone so long")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _by_profile(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("ttl_s") in _NOT_SET:
-            values = {**values, "ttl_s": 900 if values.get("profile") == "promotion" else 3_600}
-        return values
 
 
 class ModelSettings(Group):
@@ -163,12 +154,6 @@ class WorkerSettings(Group):
         "share its prefill call",
     )
     prefill_chunk_tokens: int = Field(256, ge=8, le=65_536, description="prompt tokens computed in one step, at most")
-    decode_stall_ms: float = Field(
-        160.0, ge=0, le=60_000, description="a chunk of prompt is small enough not to hold up decoding longer (0: any)"
-    )
-    max_running_tokens: int = Field(
-        1_000_000, ge=64, description="prompts and answers in the slots together: no request starts above it"
-    )
     costs_dir: Path = Field(Path(".models/costs"), description="what an engine's steps take is kept here")
     max_waiting: int = Field(64, ge=1, le=100_000, description="requests read ahead; then partitions are paused")
     reply_interval_ms: float = Field(
@@ -192,7 +177,6 @@ class FaqSettings(Group):
     """The fallback, and what grounds the model."""
 
     path: Path | None = Field(None, description="the FAQ's file, or folder of files (none: the demo shop's)")
-    min_score: float = Field(0.0, ge=0, le=1, description="below it no entry answers (0: the fitted default)")
     max_entries: int = Field(20_000, ge=1, le=1_000_000, description="of all languages; a file with more is refused")
     embeddings_dir: Path | None = Field(
         None, description="folder with an ONNX sentence-embedding model, searched by too in the worker (none: by terms)"

@@ -27,7 +27,6 @@ class AnswerSettings(Group):
         False,
         description="several questions in one, each with its entry, are the model's too (a small one answers one)",
     )
-    entry_tokens: int = Field(256, ge=16, le=65_536, description="of an FAQ entry in a prompt, at most")
     history_tokens: int = Field(1_024, ge=0, le=1_048_576, description="of the earlier turns in a prompt, at most")
 
     @model_validator(mode="after")

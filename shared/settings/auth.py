@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from shared.settings.group import Group
 
@@ -18,24 +18,17 @@ class AuthSettings(Group):
     """Who may ask. Tokens are JSON Web Tokens with `iss`, `aud`, `exp`, `sub` and `tenant`."""
 
     mode: Literal["anonymous", "token"] | None = Field(
-        None, description="anonymous: anyone, as `tenant`; token: by secret, secret_file or jwks (none: by these)"
+        None, description="anonymous: anyone, as `tenant`; token: by secret_file or jwks (none: by these)"
     )
-    secret: SecretStr | None = Field(None, description="HS256 secret, 32 bytes at least; better: secret_file")
-    secret_file: Path | None = Field(None, description="file with the HS256 secret; the line's end does not belong")
+    secret_file: Path | None = Field(
+        None, description="file with the HS256 secret, 32 bytes at least; the line's end does not belong"
+    )
     jwks: str | None = Field(None, description="public keys (RS256, ES256, EdDSA): a JWKS file, or its https:// URL")
     algorithms: tuple[Algorithm, ...] = Field(
         ("HS256", "RS256", "ES256", "EdDSA"), min_length=1, description="others are refused, whatever a token says"
     )
     issuer: str = Field("replyline", min_length=1, description="a token's `iss` must be this")
     audience: str = Field("replyline", min_length=1, description="a token's `aud` must be or contain this")
-    leeway_s: float = Field(5.0, ge=0, le=300, description="the issuer's clock may be off so much")
-
-    @field_validator("secret")
-    @classmethod
-    def _secret_is_long(cls, secret: SecretStr | None) -> SecretStr | None:
-        if secret is not None:
-            check_secret(secret.get_secret_value().encode())
-        return secret
 
     @field_validator("secret_file")
     @classmethod
@@ -58,17 +51,15 @@ class AuthSettings(Group):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.secret is not None and self.secret_file is not None:
-            raise ValueError("auth.secret and auth.secret_file are both set; unset one")
         if self.mode == "token" and not self.has_keys:
             raise ValueError("auth.mode=token has no key to check them with; set auth.secret_file or auth.jwks")
         if self.mode == "anonymous" and self.has_keys:
-            raise ValueError("auth.mode=anonymous checks no tokens; unset it, or auth.secret, secret_file and jwks")
+            raise ValueError("auth.mode=anonymous checks no tokens; unset it, or auth.secret_file and auth.jwks")
         return self
 
     @property
     def has_keys(self) -> bool:
-        return self.secret is not None or self.secret_file is not None or self.jwks is not None
+        return self.secret_file is not None or self.jwks is not None
 
     @property
     def decided_mode(self) -> Literal["anonymous", "token"] | None:
@@ -77,8 +68,6 @@ class AuthSettings(Group):
 
     def secret_bytes(self) -> bytes | None:
         """The HS256 secret, None where there is none."""
-        if self.secret is not None:
-            return self.secret.get_secret_value().encode()
         return read_secret(self.secret_file) if self.secret_file is not None else None
 
 

@@ -10,10 +10,9 @@ _LOW_BITS: Final = 2**64
 
 @dataclass(frozen=True, slots=True)
 class KeepRules:
-    """`ratio` is of the traces that no other rule keeps; `slow_ms` 0 stands for half of a request's own deadline."""
+    """`ratio` is of the traces that no other rule keeps. What took half of its own deadline is kept as slow."""
 
     ratio: float = 0.0
-    slow_ms: int = 0
 
     def why(self, *, trace_id: int, missed: bool, total_ms: float, deadline_ms: float) -> Why | None:
         """Why the trace of an ended request is kept; None where it is not. Each missed deadline is.
@@ -23,6 +22,6 @@ class KeepRules:
         """
         if missed:
             return "missed"
-        if total_ms >= (self.slow_ms or deadline_ms / 2):
+        if total_ms >= deadline_ms / 2:
             return "slow"
         return "sampled" if trace_id % _LOW_BITS < round(self.ratio * _LOW_BITS) else None

@@ -23,15 +23,15 @@ _KINDS: Final = {
 }
 _NS_PER_MS: Final = 1_000_000
 _NUM_RESOURCES: Final = 1_000
+_TIMEOUT_S: Final = 5.0  # of sending a batch, tries included
 
 
 class OtlpSender:
     """Sends traces, each span with the process that it is of."""
 
     def __init__(self, settings: TracingSettings) -> None:
-        self._settings = settings
         self._version = version("replyline")
-        self._exporter = OTLPSpanExporter(endpoint=settings.endpoint, timeout=settings.timeout_ms / 1_000)
+        self._exporter = OTLPSpanExporter(endpoint=settings.endpoint, timeout=_TIMEOUT_S)
         self._scope = InstrumentationScope("replyline", self._version, names.SCHEMA_URL)
         self._resources: dict[Process, Resource] = {}
 
@@ -62,7 +62,7 @@ class OtlpSender:
                 self._resources.clear()
             self._resources[process] = Resource(
                 {
-                    names.SERVICE_NAME: f"{self._settings.service_name}-{process.role}",
+                    names.SERVICE_NAME: f"replyline-{process.role}",
                     names.SERVICE_VERSION: self._version,
                     names.SERVICE_INSTANCE_ID: process.instance_id,
                 },

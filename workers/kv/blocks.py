@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 NAME_BYTES: Final = 16
+BLOCK_TOKENS: Final = 32  # named, kept and dropped together
 _TOKEN_BYTES: Final = 4
 _ROOT: Final = b"replyline root"  # BLAKE2's `person`: no name is ever a root or a conversation's beginning
 _SESSION: Final = b"replyline talk"

@@ -5,7 +5,7 @@ from typing import Final
 from shared.settings import Settings
 from shared.telemetry import metrics
 from workers.engine import EngineInfo
-from workers.kv.blocks import BlockNamer
+from workers.kv.blocks import BLOCK_TOKENS, BlockNamer
 from workers.kv.cache import KvCache
 from workers.kv.gate import LoadGate
 from workers.kv.host import HostCache
@@ -19,7 +19,7 @@ _PROBE_INTERVAL_MS: Final = 1_000.0
 def open_cache(settings: Settings, info: EngineInfo, costs: Costs) -> KvCache:
     """Connects when it is started. Raises `SettingsError` for a Redis that cannot be meant."""
     kv, layout = settings.kv, info.kv_layout
-    longest = value_bytes(layout, kv.precision, kv.block_tokens)
+    longest = value_bytes(layout, kv.precision, BLOCK_TOKENS)
     # All that a value depends on besides its tokens.
     layout_id = f"{info.model}/{info.revision}/{info.precision}/{layout.describe()}/{kv.precision}"
 
@@ -36,8 +36,8 @@ def open_cache(settings: Settings, info: EngineInfo, costs: Costs) -> KvCache:
     return KvCache(
         layout=layout,
         codec=kv.precision,
-        block_tokens=kv.block_tokens,
-        namer=BlockNamer(salt=b"", layout_id=layout_id, block_tokens=kv.block_tokens),
+        block_tokens=BLOCK_TOKENS,
+        namer=BlockNamer(salt=b"", layout_id=layout_id, block_tokens=BLOCK_TOKENS),
         host=HostCache(max_bytes=kv.host_mib << 20, ttl_s=kv.ttl_s),
         gate=LoadGate(probe_interval_ms=_PROBE_INTERVAL_MS),
         loading=store(tells=True),

@@ -43,6 +43,9 @@ class Step:
     decoded: tuple[Sequence, ...]
 
 
+DECODE_STALL_MS: Final = 160.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerLimits:
     """`max_running_tokens` bounds prompts and answers in the slots together; `decode_stall_ms` what a prefill chunk may
@@ -53,7 +56,7 @@ class SchedulerLimits:
     prefill_chunk_tokens: int
     max_prefill_rows: int
     stop_token_ids: frozenset[int]
-    max_running_tokens: int = 2**31
+    max_running_tokens: int = 1_000_000
     decode_stall_ms: float = 0.0
     reuse_kv: bool = False
 

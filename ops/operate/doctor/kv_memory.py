@@ -13,6 +13,7 @@ from shared.redis.client import blocking_redis
 from shared.settings import KvSettings
 from shared.settings.redis import RedisAddress
 from workers.engine.kv_layout import KvLayout, kv_dtype
+from workers.kv.blocks import BLOCK_TOKENS
 from workers.kv.values import CODECS, value_bytes
 
 SESSION_TOKENS: Final = 1_000  # what a session is reckoned at
@@ -49,9 +50,9 @@ def kv_facts(model_dir: Path, kv: KvSettings) -> KvFacts | None:
         dim=architecture.head_dim,
         dtype=kv_dtype(manifest).str,
     )
-    full, tail = divmod(SESSION_TOKENS, kv.block_tokens)
+    full, tail = divmod(SESSION_TOKENS, BLOCK_TOKENS)
     session_bytes: dict[str, int] = {
-        codec: full * value_bytes(layout, codec, kv.block_tokens) + (value_bytes(layout, codec, tail) if tail else 0)
+        codec: full * value_bytes(layout, codec, BLOCK_TOKENS) + (value_bytes(layout, codec, tail) if tail else 0)
         for codec in CODECS
     }
     return KvFacts(precision=kv.precision, session_bytes=session_bytes, host_mib=kv.host_mib)

@@ -43,8 +43,6 @@ async def system(make_system: MakeSystem, store: TraceStore) -> System:
     return await make_system(
         worker__fake_decode_ms_per_step=4,
         tracing__endpoint=store.endpoint,
-        tracing__timeout_ms=200,
-        tracing__slow_ms=60_000,
         gateway__cursor_secret="a secret that all gateways of this test share",
         kv__enabled="false",
     )

@@ -93,7 +93,7 @@ def test_blocks_are_dropped_when_there_is_nothing_to_write(bench: Bench) -> None
 def test_every_use_makes_blocks_live_longer(bench: Bench) -> None:
     shared = {SYSTEM + bench.session.session_id.encode(): b"s"}
     keys = [bench.kv, shared_key(TENANT, *shared)]
-    bench.store(profile="promotion").save(bench.session, {A: b"a"}, shared=shared, generation=0)
+    bench.store(ttl_s=900).save(bench.session, {A: b"a"}, shared=shared, generation=0)
     assert all(880 < bench.admin.ttl(key) <= 900 for key in keys)
     bench.store().ask(bench.session, [*shared])
     assert all(3_580 < bench.admin.ttl(key) <= 3_600 for key in keys)

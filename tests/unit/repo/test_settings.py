@@ -39,7 +39,7 @@ BAD_VALUES = [
     ("WORKER__BUCKETS", "", "WORKER__BUCKETS"),
     ("WORKER__BUCKETS", "short,huge", "WORKER__BUCKETS"),
     ("WORKER__SLOTS", "8\n9", "WORKER__SLOTS"),
-    ("FAQ__MIN_SCORE", "2", "FAQ__MIN_SCORE"),
+    ("ANSWERS__WEAK_SCORE", "2", "ANSWERS__WEAK_SCORE"),
     ("LOG__LEVEL", "loud", "LOG__LEVEL"),
 ]
 

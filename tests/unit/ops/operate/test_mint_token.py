@@ -12,7 +12,12 @@ from shared.errors import SettingsError
 from shared.settings.auth import Algorithm, AuthSettings
 from tests.support.tokens import KEYS, KID, NOW_UNIX_MS, NOW_UNIX_S, PRIVATE, RULES, SECRET, PrivateKey
 
-WITH_SECRET = AuthSettings.model_validate({"secret": SECRET.decode()})
+
+@pytest.fixture
+def with_secret(tmp_path: Path) -> AuthSettings:
+    file = tmp_path / "secret"
+    file.write_bytes(SECRET)
+    return AuthSettings(secret_file=file)
 
 
 def written(folder: Path, key: PrivateKey) -> Path:
@@ -21,8 +26,8 @@ def written(folder: Path, key: PrivateKey) -> Path:
     return file
 
 
-def test_the_secret_signs() -> None:
-    token = mint_token(WITH_SECRET, tenant="demo", subject="alice", ttl_s=7, now_unix_ms=NOW_UNIX_MS)
+def test_the_secret_signs(with_secret: AuthSettings) -> None:
+    token = mint_token(with_secret, tenant="demo", subject="alice", ttl_s=7, now_unix_ms=NOW_UNIX_MS)
     assert verify(token, KEYS, RULES, NOW_UNIX_MS) == Identity("demo", "alice", (NOW_UNIX_S + 7) * 1_000)
 
 
@@ -42,9 +47,9 @@ def test_a_private_key_signs_for_the_jwks_that_has_its_public_half(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("tenant", "subject"), [("a/b", "alice"), ("", "alice"), ("demo", ""), ("demo", "a" * 256)])
-def test_what_the_gateway_would_refuse_is_not_made(tenant: str, subject: str) -> None:
+def test_what_the_gateway_would_refuse_is_not_made(with_secret: AuthSettings, tenant: str, subject: str) -> None:
     with pytest.raises(SettingsError, match="the gateway would refuse it"):
-        mint_token(WITH_SECRET, tenant=tenant, subject=subject, ttl_s=7, now_unix_ms=NOW_UNIX_MS)
+        mint_token(with_secret, tenant=tenant, subject=subject, ttl_s=7, now_unix_ms=NOW_UNIX_MS)
 
 
 def test_without_a_usable_key_it_is_said_what_to_give(tmp_path: Path) -> None:
