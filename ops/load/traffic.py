@@ -106,15 +106,11 @@ async def bench_traffic(options: TrafficOptions, settings: Settings, command: st
     run = Run(
         command=command,
         loop="open",
-        clients=None,
         rate=options.rate,
         arrivals=options.name,
         connections=connections,
-        warmup=0,
         seed=options.seed,
         input=options.name,
-        max_output_tokens=None,
-        deadline_ms=None,
     )
     write_json(options.json_path, {**as_json(report, run, facts, outcomes), "by_phase": by_phase})
     if options.html_path is not None:

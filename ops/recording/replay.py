@@ -153,13 +153,8 @@ def _run(options: ReplayOptions, command: str, plan: Sequence[Planned]) -> Run:
     return Run(
         command=command,
         loop="open",
-        clients=None,
         rate=round((len(plan) - 1) / last_s, 3) if last_s > 0 else None,
         arrivals="recorded",
         connections=most_at_once(plan),
-        warmup=0,
-        seed=0,
         input=f"{options.path.name} at {options.speed:g} times its pace",
-        max_output_tokens=None,
-        deadline_ms=None,
     )

@@ -66,15 +66,15 @@ class Run(Struct, frozen=True, kw_only=True):
 
     command: str
     loop: str
-    clients: int | None
+    clients: int | None = None
     rate: float | None
     arrivals: str | None
     connections: int
-    warmup: int
-    seed: int
+    warmup: int = 0
+    seed: int = 0
     input: str
-    max_output_tokens: int | None
-    deadline_ms: int | None
+    max_output_tokens: int | None = None
+    deadline_ms: int | None = None
 
 
 def summarise(outcomes: Sequence[Outcome]) -> LoadReport:
