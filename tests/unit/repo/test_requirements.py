@@ -84,3 +84,13 @@ def test_what_the_tests_of_torch_need_is_locked_beside_their_environment() -> No
     assert not reference.keys() & (test.keys() | torch.keys())
     wanted = {_name(line) for extra in ("torch", "reference") for line in PROJECT["optional-dependencies"][extra]}
     assert wanted <= torch.keys() | test.keys() | reference.keys()
+
+
+def test_what_modelopt_needs_is_locked_beside_the_image() -> None:
+    """In the versions of onnx and ONNX Runtime that the engines are tested with, which its own extra forbids."""
+    modelopt, image, torch = _locked("modelopt"), _locked("image"), _locked("torch")
+    assert not modelopt.keys() & image.keys()
+    wanted = {_name(line) for line in PROJECT["optional-dependencies"]["modelopt"]}
+    assert wanted <= modelopt.keys() | image.keys()
+    for name in modelopt.keys() & torch.keys():
+        assert modelopt[name].split()[0] == torch[name].split()[0]
