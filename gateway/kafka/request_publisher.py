@@ -80,7 +80,7 @@ class RequestPublisher:
         `ProtocolError`."""
         start = time.perf_counter()
         written = await self.producer.delivered(self.topics.requests(entry.bucket), delivery)
-        metrics.publish.observe(time.perf_counter() - start)
+        metrics.kafka_time.labels("request").observe(time.perf_counter() - start)
         if entry.trace is not None:
             entry.trace.acked_unix_ms = now_unix_ms()
         return Place(*written)

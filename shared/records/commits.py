@@ -108,7 +108,7 @@ class Commits:
             for partition in positions:
                 self._deliveries.stands(partition, notes[partition])
         else:
-            metrics.commits_failed.inc()
+            metrics.kafka_refused.labels("commit").inc()
         return committed
 
     async def _learn(self) -> bool:

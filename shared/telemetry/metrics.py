@@ -27,7 +27,6 @@ answers = Counter("replyline_gateway_answers_total", "Terminal events", ["source
 ttft = Histogram(
     "replyline_gateway_ttft_seconds", "Receipt to first text sent, model answers", ["bucket"], buckets=_LATENCY_S
 )
-publish = Histogram("replyline_gateway_publish_seconds", "Produce to acknowledgement", buckets=_LATENCY_S)
 replies_dropped = Counter("replyline_gateway_replies_dropped_total", "Replies nobody waits for, or repeated", ["why"])
 deltas_merged = Counter("replyline_gateway_deltas_merged_total", "Deltas joined to another for a slow client")
 memory_level = Gauge("replyline_gateway_memory_level", "0 normal, 1 sheds at 92 %, 2 refuses at 95 % of the budget")
@@ -69,9 +68,13 @@ step_time = Histogram(
 waiting = Gauge("replyline_worker_waiting", "Requests read and not yet in a slot")
 slots = Gauge("replyline_worker_slots", "Slots that the engine has")
 slots_used = Gauge("replyline_worker_slots_used", "Slots that hold a sequence")
-prompt_tokens = Counter("replyline_worker_prompt_tokens_total", "Prompt tokens computed")
-padding_tokens = Counter("replyline_worker_padding_tokens_total", "Computed only to make a prefill call's rows equal")
-output_tokens = Counter("replyline_worker_output_tokens_total", "Tokens generated")
+tokens = Counter(
+    "replyline_worker_tokens_total",
+    "Tokens: prompt (computed), padding (computed to make a prefill call's rows equal), output",
+    ["kind"],
+)
+for _kind in ("prompt", "padding", "output"):  # each from 0: a rate begins there
+    tokens.labels(_kind)
 served = Counter("replyline_worker_requests_total", "Requests that got a terminal event", ["status", "reason"])
 infer = Counter("infer_total", "The worker's answers", ["status"])
 infer_duration = Histogram("infer_duration_seconds", "The worker's intake to the answer's end", buckets=_LATENCY_S)
@@ -86,19 +89,21 @@ model_info = Gauge(
     "1; its labels say what this worker computes with, the same as long as it lives",
     ["model", "revision", "engine", "release"],
 )
-begun_late = Counter(
-    "replyline_worker_begun_late_total", "Requests whose first engine step was after their first-token deadline"
-)
-wrong_bucket = Counter("replyline_worker_wrong_bucket_total", "Requests found in another bucket than their length's")
 partitions_paused = Gauge("replyline_worker_intake_paused", "1 while intake waits for the scheduler")
 cancels_remembered = Gauge("replyline_worker_cancels_remembered", "Cancels of requests that may still come")
 consumer_lag = Gauge("replyline_worker_consumer_lag", "Records of its partitions not yet committed", ["bucket"])
-reply_time = Histogram(
-    "replyline_worker_publish_seconds", "A round of replies: produce to acknowledgement", buckets=_LATENCY_S
-)
 history_unavailable = Counter("replyline_history_unavailable_total", "Answers given without Redis")
 
-clock_skewed = Counter("replyline_worker_clock_skewed_total", "Requests from a clock over a second ahead")
+begun_late = Counter(
+    "replyline_worker_begun_late_total", "Requests whose first engine step was after their first-token deadline"
+)
+odd_requests = Counter(
+    "replyline_worker_odd_requests_total",
+    "Requests from a clock over a second ahead, or in another bucket than their length's",
+    ["what"],
+)
+for _what in ("clock", "bucket"):  # each from 0: an alert sees the first
+    odd_requests.labels(_what)
 cost_ratio = Histogram(
     "replyline_worker_cost_ratio",
     "Actual by predicted time of an engine call",
@@ -108,11 +113,13 @@ cost_ratio = Histogram(
 
 # --- what was computed of conversations
 kv_tokens = Counter("replyline_kv_tokens_total", "Prompt tokens that were not computed, by where they stood", ["level"])
-kv_predicted_recompute = Histogram(
-    "replyline_kv_predicted_recompute_seconds", "Of the same tokens on the engine", buckets=_LATENCY_S
+kv_time = Histogram(
+    "replyline_kv_seconds",
+    "load: asking Redis and loading from it; recompute: of the same tokens on the engine, as predicted; save: encoding "
+    "and writing a turn, after its end",
+    ["what"],
+    buckets=_LATENCY_S,
 )
-kv_load_time = Histogram("replyline_kv_load_seconds", "Asking Redis and loading from it", buckets=_LATENCY_S)
-kv_save_time = Histogram("replyline_kv_save_seconds", "Encoding and writing a turn, after its end", buckets=_LATENCY_S)
 kv_written_bytes = Counter("replyline_kv_written_bytes_total", "Written to Redis: only what was not there")
 kv_dropped = Counter("replyline_kv_dropped_total", "Blocks dropped, and turns that were not kept", ["reason"])
 kv_host_bytes = Gauge("replyline_kv_host_bytes", "Host memory that holds blocks")
@@ -137,10 +144,18 @@ records_ignored = Counter(
 )
 for _what in ("report", "cancel", "erasure", "reply"):
     records_ignored.labels(_what)
-commit_time = Histogram("replyline_commit_seconds", "An offset commit", buckets=_LATENCY_S)
 rebalances = Counter("replyline_rebalances_total", "Times that a consumer group gave this process its partitions anew")
-commits_failed = Counter("replyline_commits_failed_total", "Offset commits refused (a rebalance)")
-publish_retries = Counter("replyline_publish_retries_total", "Terminal events sent again after a failed produce")
+kafka_time = Histogram(
+    "replyline_kafka_seconds",
+    "Produce to acknowledgement of a request, or of a round of replies; an offset commit",
+    ["what"],
+    buckets=_LATENCY_S,
+)
+kafka_refused = Counter(
+    "replyline_kafka_refused_total", "Offset commits refused (a rebalance); replies sent again", ["what"]
+)
+for _what in ("commit", "reply"):  # each from 0: an alert sees the first
+    kafka_refused.labels(_what)
 ready = Gauge("replyline_ready", "1 while /ready has nothing against it", ["check"])
 draining = Gauge("replyline_draining", "1 while the process finishes what is in flight before it ends")
 event_loop_lag = Histogram(

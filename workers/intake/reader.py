@@ -151,7 +151,7 @@ class Intake:
         ahead_ms = created_unix_ms - now
         if ahead_ms <= _TOLERATED_MS:
             return
-        metrics.clock_skewed.inc()
+        metrics.odd_requests.labels("clock").inc()
         if abs(now - self._clock_told_unix_ms) < _TELL_CLOCK_EVERY_MS:
             return
         self._clock_told_unix_ms = now
@@ -275,7 +275,7 @@ class Intake:
             return
         bucket = self._buckets[record.topic]
         if bucket != job.bucket:
-            metrics.wrong_bucket.inc()
+            metrics.odd_requests.labels("bucket").inc()
         job.origins.append(origin)
         if not job.decided:
             self._begun[bucket].append(job)

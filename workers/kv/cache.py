@@ -237,7 +237,7 @@ class KvCache:
             gain_ms = self._recompute_ms(wanted[0].start, wanted[-1].stop) if wanted else 0.0
             decision = self._gate.decide(sizes, gain_ms, now_unix_ms())
             if wanted:
-                metrics.kv_predicted_recompute.observe(decision.recompute_ms / 1_000)
+                metrics.kv_time.labels("recompute").observe(decision.recompute_ms / 1_000)
             wanted = wanted[: decision.num_blocks]
             num_bytes = sum(sizes[: decision.num_blocks])
             loaded = self._loading.load(
@@ -252,7 +252,7 @@ class KvCache:
         if loaded:
             num_bytes = sum(map(len, loaded.values()))
             self._gate.observe(num_bytes, seconds * 1_000, now_unix_ms())
-            metrics.kv_load_time.observe(seconds)
+            metrics.kv_time.labels("load").observe(seconds)
         values |= loaded
         return unbroken(block for block in found if block.name in values), frozenset(loaded)
 
@@ -308,7 +308,7 @@ class KvCache:
 
     def _keep(self, tokens: _Tokens, start: int, values: NDArray[Any], coming: "Future[None]") -> None:
         try:
-            with metrics.kv_save_time.time():
+            with metrics.kv_time.labels("save").time():
                 self._save(tokens, start, values, coming)
         except StoreUnavailable:
             metrics.kv_dropped.labels("unavailable").inc()

@@ -81,7 +81,7 @@ class _Lane:
             batch, self._pending = self._pending, {}
             failed = await self._round(batch)
             if failed:
-                metrics.publish_retries.inc(len(failed))
+                metrics.kafka_refused.labels("reply").inc(len(failed))
                 await asyncio.sleep(_RETRY_S)
                 for done in failed:  # each was said before what has come meanwhile
                     self._pending.setdefault(done.request_id, _Entry()).done = done
@@ -106,7 +106,7 @@ class _Lane:
             for message in (self._numbered(request_id, entry), entry.done)
             if message is not None
         ]
-        with metrics.reply_time.time():
+        with metrics.kafka_time.labels("reply").time():
             sent = [await self._enqueue(message) for message in messages]
             outcomes = await asyncio.gather(*sent, return_exceptions=True)
         failed: list[ReplyDone] = []

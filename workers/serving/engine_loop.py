@@ -41,6 +41,9 @@ _schedule_time = metrics.step_time.labels("schedule")
 _transfer_time = metrics.step_time.labels("transfer")
 _prefill_time, _decode_time = (metrics.step_time.labels(kind) for kind in ("prefill", "decode"))
 _complete_time = metrics.step_time.labels("complete")
+_prompt_tokens, _padding_tokens, _output_tokens = (
+    metrics.tokens.labels(kind) for kind in ("prompt", "padding", "output")
+)
 _prefill_ratio, _decode_ratio = (metrics.cost_ratio.labels(kind) for kind in ("prefill", "decode"))
 
 
@@ -319,10 +322,10 @@ def _count(step: Step, result: StepResult) -> None:
     if step.prefill:
         _prefill_time.observe(result.prefill_s)
         lengths = [len(chunk.token_ids) for chunk in step.prefill]
-        metrics.prompt_tokens.inc(sum(lengths))
-        metrics.padding_tokens.inc(len(lengths) * max(lengths) - sum(lengths))
+        _prompt_tokens.inc(sum(lengths))
+        _padding_tokens.inc(len(lengths) * max(lengths) - sum(lengths))
     if step.decode:
         _decode_time.observe(result.decode_s)
     if step.transfers:
         _transfer_time.observe(result.transfer_s)
-    metrics.output_tokens.inc(len(step.decode) + sum(token is not None for token in result.prefill_tokens))
+    _output_tokens.inc(len(step.decode) + sum(token is not None for token in result.prefill_tokens))

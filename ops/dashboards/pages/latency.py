@@ -12,9 +12,7 @@ LATENCY = Page(
             "1 · Kafka: produce to acknowledgement, P99",
             "Good: under 10 ms, commits under 50 ms (they delay no answer). Slow: the broker, or our event loop.",
             "s",
-            (quantile(0.99, metrics.publish), "request"),
-            (quantile(0.99, metrics.reply_time), "reply"),
-            (quantile(0.99, metrics.commit_time, "job"), "commit, {{job}}"),
+            (quantile(0.99, metrics.kafka_time, "what", "job"), "{{what}}, {{job}}"),
         ),
         panel(
             "2 · Worker: intake to the first engine step",

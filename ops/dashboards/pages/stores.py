@@ -22,10 +22,9 @@ STORES = Page(
         ),
         panel(
             "Kafka: what it refused",
-            "Good: nothing. commits: a rebalance came between; replies: not acknowledged, sent again.",
+            "Good: nothing. commit: a rebalance came between; reply: not acknowledged, sent again.",
             "cps",
-            (per_second(metrics.commits_failed, "job"), "commits, {{job}}"),
-            (per_second(metrics.publish_retries, "job"), "replies, {{job}}"),
+            (per_second(metrics.kafka_refused, "what", "job"), "{{what}}, {{job}}"),
         ),
         panel(
             "Dead letters",
@@ -53,12 +52,11 @@ STORES = Page(
             (per_second(metrics.history_unavailable, "job"), "{{job}}"),
         ),
         panel(
-            "KV: load or recompute",
+            "KV: load, recompute, save",
             "Good: load well below recompute, P99 under the timeout (20 ms unless set). No load: Redis is away.",
             "s",
-            (quantile(0.5, metrics.kv_load_time), "load, P50"),
-            (quantile(0.99, metrics.kv_load_time), "load, P99"),
-            (quantile(0.5, metrics.kv_predicted_recompute), "recompute, P50"),
+            (quantile(0.5, metrics.kv_time, "what"), "{{what}}, P50"),
+            (quantile(0.99, metrics.kv_time, "what"), "{{what}}, P99"),
         ),
         panel(
             "KV: dropped blocks and turns",

@@ -10,6 +10,7 @@ _OURS: Final = '{job=~"gateway|worker"}'
 _BY_MODE: Final = ask.per_second(metrics.machine_cpu, "instance", "mode")
 _ALL_MODES: Final = ask.per_second(metrics.machine_cpu, "instance")
 _MEMORY: Final = ask.name_of(metrics.machine_memory)
+_OUTPUT: Final = ask.per_second(metrics.tokens, "instance", where='kind="output"')
 _DECODES: Final = ask.per_second(metrics.step_time, "instance", where='kind="decode"')
 _ENDED: Final = ask.by_model(metrics.outcomes, where='outcome!="withdrawn"')
 _BAD: Final = ask.by_model(metrics.outcomes, where='outcome=~"failed|missed"')
@@ -34,18 +35,16 @@ WORKERS = Page(
         ),
         panel(
             "Tokens",
-            "Good: output in proportion to the questions. Falling with slots full: each step takes longer.",
+            "Good: output as the questions. Falling with slots full: each step takes longer.",
             "cps",
-            (ask.per_second(metrics.output_tokens), "output"),
-            (ask.per_second(metrics.prompt_tokens), "prompt, computed"),
-            (ask.per_second(metrics.padding_tokens), "padding"),
+            (ask.per_second(metrics.tokens, "kind"), "{{kind}}"),
             (ask.per_second(metrics.kv_tokens, "level"), "spared: {{level}}"),
         ),
         panel(
             "Rows of a decode step",
             "Good: as many as wait to be decoded. Few rows with many waiting: prefill holds them up.",
             "short",
-            (f"{ask.per_second(metrics.output_tokens, 'instance')} / {_DECODES}", "{{instance}}"),
+            (f"{_OUTPUT} / {_DECODES}", "{{instance}}"),
         ),
         panel(
             "Actual by predicted time of a call",

@@ -33,12 +33,12 @@ _WORSE: Final = 0.05
 _ERRORS: Final = 4.0
 _FEWEST_ANSWERS: Final = 10  # ten seconds have fewer than the alert's five minutes
 _STEP: Final = "replyline_worker_step_seconds"
+_KAFKA: Final = "replyline_kafka_seconds"
 
 Rule = Callable[[System], Iterator[str]]
 
 
-def _p95(window: Window, histogram: str, limit_s: float, what: str, where: str) -> Iterator[str]:
-    found = window.quantile(histogram, 0.95)
+def _p95(found: float | None, limit_s: float, what: str, where: str) -> Iterator[str]:
     if found is not None and found > limit_s:
         told = "over the longest that is told apart" if math.isinf(found) else f"up to {1_000 * found:,.0f} ms"
         yield f"{what} at {where}: P95 {told} (limit {1_000 * limit_s:,.0f} ms)"
@@ -76,12 +76,12 @@ def broker(system: System) -> Iterator[str]:
     yield from _slow(system.broker, _BROKER_ASKED_S, "asking Kafka for its topics")
     yield from _not_ready(system, "kafka")
     for url, window in system.gateways:
-        yield from _p95(window, "replyline_gateway_publish_seconds", _BROKER_S, "a request's acknowledgement", url)
+        yield from _p95(window.quantile(_KAFKA, 0.95, what="request"), _BROKER_S, "a request's acknowledgement", url)
     for url, window in system.workers:
-        yield from _p95(window, "replyline_worker_publish_seconds", _BROKER_S, "replies' acknowledgement", url)
+        yield from _p95(window.quantile(_KAFKA, 0.95, what="reply"), _BROKER_S, "replies' acknowledgement", url)
     for url, window in system.all_windows:
-        yield from _p95(window, "replyline_commit_seconds", _BROKER_S, "a commit", url)
-        failed = window.gain("replyline_publish_retries_total")
+        yield from _p95(window.quantile(_KAFKA, 0.95, what="commit"), _BROKER_S, "a commit", url)
+        failed = window.gain("replyline_kafka_refused_total", what="reply")
         if failed:
             yield f"{url} had to send {failed:.0f} terminal events again"
 
@@ -110,7 +110,9 @@ def gpu_memory(system: System) -> Iterator[str]:
 
 def gateway_loop(system: System) -> Iterator[str]:
     for url, window in system.gateways:
-        yield from _p95(window, "replyline_event_loop_lag_seconds", _LOOP_LATE_S, "the event loop is late", url)
+        yield from _p95(
+            window.quantile("replyline_event_loop_lag_seconds", 0.95), _LOOP_LATE_S, "the event loop is late", url
+        )
         cores = window.rate("process_cpu_seconds_total")
         if cores > _ONE_CORE:
             yield f"{url} takes {cores:.2f} of one core, and can use no other"
@@ -121,7 +123,7 @@ def network(system: System) -> Iterator[str]:
 
 
 def clients(system: System) -> Iterator[str]:
-    said = sum(window.gain("replyline_worker_output_tokens_total") for _, window in system.workers)
+    said = sum(window.gain("replyline_worker_tokens_total", kind="output") for _, window in system.workers)
     for url, window in system.gateways:
         merged = window.gain("replyline_gateway_deltas_merged_total")
         closed = window.gain("replyline_gateway_closes_total", code="4008")
@@ -134,9 +136,9 @@ def kv(system: System) -> Iterator[str]:
         moving = window.gain(f"{_STEP}_sum", kind="transfer") / window.seconds
         if moving > _MOVING:
             yield f"{url} moves KV for {moving:.0%} of its time"
-        loaded = window.mean("replyline_kv_load_seconds")
-        anew = window.mean("replyline_kv_predicted_recompute_seconds")
-        enough = window.gain("replyline_kv_load_seconds_count") >= _FEWEST_LOADS
+        loaded = window.mean("replyline_kv_seconds", what="load")
+        anew = window.mean("replyline_kv_seconds", what="recompute")
+        enough = window.gain("replyline_kv_seconds_count", what="load") >= _FEWEST_LOADS
         if enough and loaded is not None and anew is not None and loaded > _SLOW_LOADS * anew:
             yield f"{url}: loading KV takes {1_000 * loaded:,.0f} ms, computing it anew {1_000 * anew:,.0f} ms"
         answered = window.gain("replyline_worker_requests_total")

@@ -312,7 +312,7 @@ class GroupReader:
         """Not where a rebalance came between. Raises `BrokerUnavailable`."""
         committing = self._losses.committing = asyncio.ensure_future(consumer.commit(offsets))
         try:
-            with metrics.commit_time.time():
+            with metrics.kafka_time.labels("commit").time():
                 done, _ = await asyncio.wait([committing], timeout=self._settings.request_timeout_ms / 1_000)
         finally:
             committing.cancel()

@@ -28,9 +28,9 @@ async def test_a_cancel_ends_the_answer_and_frees_its_slot(
         assert 5 <= len(answer.text) < LONG
         await eventually(lambda: _has(worker, "replyline_worker_slots_used", 0))
         await eventually(lambda: _has(worker, "replyline_worker_requests_total", cancelled + 1, status="cancelled"))
-        tokens = await worker.metric("replyline_worker_output_tokens_total")
+        tokens = await worker.metric("replyline_worker_tokens_total", kind="output")
         await asyncio.sleep(0)
-        assert await worker.metric("replyline_worker_output_tokens_total") == tokens
+        assert await worker.metric("replyline_worker_tokens_total", kind="output") == tokens
     assert client.count("error") == 0
 
 

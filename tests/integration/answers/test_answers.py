@@ -79,11 +79,11 @@ async def test_six_turns_later_the_first_is_not_in_the_prompt_any_more(gateway: 
 
 @pytest.mark.parametrize(("length", "bucket"), [(10, "short"), (64, "short"), (65, "medium"), (300, "long")])
 async def test_the_bucket_is_the_inputs_length(gateway: Service, worker: Service, length: int, bucket: str) -> None:
-    before = await worker.metric("replyline_worker_wrong_bucket_total")
+    before = await worker.metric("replyline_worker_odd_requests_total", what="bucket")
     async with Client.connect(gateway.ws) as client:
         answer = await client.ask("x" * length, max_output_tokens=2)
     assert answer.created["bucket"] == bucket
-    assert await worker.metric("replyline_worker_wrong_bucket_total") == before
+    assert await worker.metric("replyline_worker_odd_requests_total", what="bucket") == before
 
 
 async def test_many_clients_each_get_their_own_answer(gateway: Service) -> None:

@@ -95,14 +95,14 @@ async def test_a_deadline_that_is_past_is_answered_at_once_without_the_engine(
 ) -> None:
     """By the FAQ; it never becomes the most urgent."""
     name = unique("past")
-    before = await worker.metric("replyline_worker_prompt_tokens_total")
+    before = await worker.metric("replyline_worker_tokens_total", kind="prompt")
     async with system.reading("chat.replies.external") as tap:
         await system.produce(topic, request(name, **PAST[what](now_ms())))
         done = await done_of(tap, name)
     assert (done["status"], done["reason"]) in {("completed", "stop"), ("incomplete", "deadline")}
     assert done["source"] == "faq" or done["output_text"] == ""
     assert done["usage"].get("output_tokens", 0) == 0
-    assert await worker.metric("replyline_worker_prompt_tokens_total") == before
+    assert await worker.metric("replyline_worker_tokens_total", kind="prompt") == before
 
 
 FAR: dict[str, Callable[[int], dict[str, int]]] = {

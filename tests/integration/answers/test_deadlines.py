@@ -79,10 +79,10 @@ async def test_a_stopped_worker_costs_no_client_its_answer(gateway: Service, sto
     assert {answer.outcome for answer in answers} == {("completed", "stop", "faq")}
     assert all(in_time(answer, 500) for answer in answers), sorted(answer.took_s for answer in answers)
     stopped.resume()
-    tokens = await stopped.metric("replyline_worker_output_tokens_total")
+    tokens = await stopped.metric("replyline_worker_tokens_total", kind="output")
     async with Client.connect(gateway.ws) as client:
         assert (await client.ask("Back?", max_output_tokens=3)).outcome[2] == "model"
-    computed = await stopped.metric("replyline_worker_output_tokens_total") - tokens
+    computed = await stopped.metric("replyline_worker_tokens_total", kind="output") - tokens
     assert computed < tokens_of_all
 
 

@@ -143,25 +143,25 @@ async def test_what_is_erased_is_gone_from_redis_and_from_the_workers(
         content = [key for key in keys if not key.endswith(":erased")]
         return len(content), await workers[0].metric("replyline_kv_host_bytes")
 
-    async def settled(metric: str, for_s: float = 0.3) -> list[float]:
+    async def settled(metric: str, for_s: float = 0.3, **labels: str) -> list[float]:
         """Each worker's, once it has not changed for so long."""
         before, now = [-1.0], list[float]()
         while now != before:
-            before, now = now, [await worker.metric(metric) for worker in workers]
+            before, now = now, [await worker.metric(metric, **labels) for worker in workers]
             await asyncio.sleep(for_s)
         return now
 
     count = reliability.amount(200, part=12)
     customers = [Customer("demo", f"{PERSONAL[number % 50]} {number}", "s") for number in range(count)]
-    saves, rounds = "replyline_kv_save_seconds_count", itertools.count()
-    while min(await settled(saves)) == 0:  # until both have the shop's words, which stay
+    saves, rounds = "replyline_kv_seconds_count", itertools.count()
+    while min(await settled(saves, what="save")) == 0:  # until both have the shop's words, which stay
         first = [Customer("demo", f"first-{next(rounds)}", "s") for _ in range(12)]
         await each(first, talk)
-        await settled(saves)
+        await settled(saves, what="save")
         await each(first, erase)
     shop = (0, (await settled("replyline_kv_host_bytes", 1.0))[0])
     await each(customers, talk)
-    await settled(saves)
+    await settled(saves, what="save")
     keys, held_bytes = await held()
     assert keys >= count
     assert held_bytes > shop[1]

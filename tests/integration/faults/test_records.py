@@ -175,11 +175,11 @@ async def test_a_record_in_the_wrong_bucket_is_served_and_counted(
     system: System, worker: Service, unique: Callable[[str], str]
 ) -> None:
     name = unique("wrong")
-    before = await worker.metric("replyline_worker_wrong_bucket_total")
+    before = await worker.metric("replyline_worker_odd_requests_total", what="bucket")
     async with system.reading("chat.replies.external") as tap:
         await system.produce("chat.requests.long", msgpack.packb(request(name)))
         await terminal(tap, name)
-    assert await worker.metric("replyline_worker_wrong_bucket_total") == before + 1
+    assert await worker.metric("replyline_worker_odd_requests_total", what="bucket") == before + 1
 
 
 async def test_the_inbox_is_routed_by_length(system: System, gateway: Service, unique: Callable[[str], str]) -> None:

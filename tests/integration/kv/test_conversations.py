@@ -45,12 +45,12 @@ async def started(system: System, **settings: Any) -> tuple[Service, Service]:
 
 async def asked(client: Client, worker: Service, text: str, **fields: Any) -> Answer:
     """The answer, once what was computed of it is written."""
-    saves = await worker.metric("replyline_kv_save_seconds_count")
+    saves = await worker.metric("replyline_kv_seconds_count", what="save")
     answer = await client.ask(text, **{"max_output_tokens": 12, "temperature": 0} | fields)
     assert answer.outcome[2] == "model"
 
     async def is_saved() -> bool:
-        return await worker.metric("replyline_kv_save_seconds_count") > saves
+        return await worker.metric("replyline_kv_seconds_count", what="save") > saves
 
     await eventually(is_saved)
     return answer
@@ -83,7 +83,7 @@ async def test_after_kill_9_another_worker_goes_on_from_redis_token_for_token(sy
         first.kill()
         second = await system.worker(**ONE_WORKER).ready()
         third_turn = await asked(client, second, TALK[2])
-        computed = await second.metric("replyline_worker_prompt_tokens_total")
+        computed = await second.metric("replyline_worker_tokens_total", kind="prompt")
         assert await restored(second, level="redis") > 150
         assert computed + await restored(second) == third_turn.response["usage"]["input_tokens"]
         said.append(third_turn.text)
@@ -103,7 +103,7 @@ async def test_of_two_workers_the_other_takes_up_what_one_leaves(system: System)
         await client.ask(RETURNS, max_output_tokens=12)
 
         async def who_answered() -> list[Service]:
-            return [each for each in both if await each.metric("replyline_kv_save_seconds_count")]
+            return [each for each in both if await each.metric("replyline_kv_seconds_count", what="save")]
 
         (one,) = await eventually(who_answered)
         (other,) = [each for each in both if each is not one]
@@ -120,9 +120,9 @@ async def test_an_erased_conversation_leaves_nothing_in_redis_nor_in_the_worker(
         key = f"replyline:{{demo/{client.session_id}}}:kv"
 
         async def computed(by: Client, text: str) -> float:
-            before = await worker.metric("replyline_worker_prompt_tokens_total")
+            before = await worker.metric("replyline_worker_tokens_total", kind="prompt")
             await asked(by, worker, text)
-            return await worker.metric("replyline_worker_prompt_tokens_total") - before
+            return await worker.metric("replyline_worker_tokens_total", kind="prompt") - before
 
         await computed(client, RETURNS)
         next_turn = await computed(client, TALK[1])

@@ -39,12 +39,12 @@ async def redis(system: System) -> AsyncIterator[Redis]:
 
 async def asked(client: Client, worker: Service, text: str) -> Answer:
     """The answer, once what was computed of it is written."""
-    saves = await worker.metric("replyline_kv_save_seconds_count")
+    saves = await worker.metric("replyline_kv_seconds_count", what="save")
     answer = await client.ask(text, max_output_tokens=12)
     assert answer.outcome == WHOLE
 
     async def is_saved() -> bool:
-        return await worker.metric("replyline_kv_save_seconds_count") > saves
+        return await worker.metric("replyline_kv_seconds_count", what="save") > saves
 
     await eventually(is_saved)
     return answer

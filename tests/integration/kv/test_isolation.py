@@ -130,9 +130,9 @@ async def test_the_time_to_the_first_token_tells_only_a_conversation_what_it_has
         def seen(took: dict[bool, list[float]]) -> float:
             return auc([ms < middle for ms in took[True]], [ms < middle for ms in took[False]])
 
-        computed = await worker.metric("replyline_worker_prompt_tokens_total")
+        computed = await worker.metric("replyline_worker_tokens_total", kind="prompt")
         stranger = await probes("stranger", HITS)
-        computed = await worker.metric("replyline_worker_prompt_tokens_total") - computed
+        computed = await worker.metric("replyline_worker_tokens_total", kind="prompt") - computed
         neighbour = await probes("victim", CONTROL, session="neighbour")
     assert seen(own) >= 0.9
     assert seen(stranger) <= 0.55

@@ -82,14 +82,17 @@ def test_an_answer_is_counted_with_its_promise_and_an_adopted_one_without() -> N
 
 def test_padding_is_what_makes_the_rows_of_a_call_equal() -> None:
     """Rows of 3, 5 and 1 tokens are computed as three of 5."""
-    padding, prompt = value("replyline_worker_padding_tokens_total"), value("replyline_worker_prompt_tokens_total")
+    padding, prompt = (
+        value("replyline_worker_tokens_total", kind="padding"),
+        value("replyline_worker_tokens_total", kind="prompt"),
+    )
     chunks = tuple(
         PrefillChunk(slot=slot, past=0, token_ids=[7] * length, sampling=None) for slot, length in enumerate((3, 5, 1))
     )
     step = Step(prefill=chunks, prefilled=(), decode=(), decoded=(), transfers=())
     _count(step, StepResult([None] * 3, [], transfer_s=0.0, prefill_s=0.01, decode_s=0.0))
-    assert value("replyline_worker_padding_tokens_total") == padding + 6
-    assert value("replyline_worker_prompt_tokens_total") == prompt + 9
+    assert value("replyline_worker_tokens_total", kind="padding") == padding + 6
+    assert value("replyline_worker_tokens_total", kind="prompt") == prompt + 9
 
 
 def test_a_steps_planning_and_completing_are_timed_and_its_answer_counted_as_inference() -> None:
