@@ -19,10 +19,10 @@ from ops.client.dialogue import CONNECTION_LOST, Dialogue
 from ops.load.clients import Load, Question
 from ops.load.system import Broker, System
 from ops.measure.arrivals import schedule
-from ops.measure.metrics_page import read_metrics
 from ops.measure.pacer import Pacer
 from ops.measure.quantiles import percentile
 from ops.measure.usage import raise_file_limit
+from ops.stack.own_pages import open_page
 from ops.texts.prompts import question
 from shared.settings import Settings
 from shared.wire.messages import (
@@ -388,9 +388,11 @@ def _due(phase: Phase, seed: int) -> list[Asked]:
 
 def _counters(url: str) -> dict[str, int]:
     """What is counted: fallbacks by reason, and what the worker has begun."""
+    with open_page(url, timeout_s=10) as response:
+        page: bytes = response.read()
     return {
         sample.labels.get("reason", sample.name): int(sample.value)
-        for family in text_string_to_metric_families(read_metrics(url))
+        for family in text_string_to_metric_families(page.decode())
         for sample in family.samples
         if sample.name in {_FALLBACKS, _BEGUN, _BEGUN_LATE}
     }

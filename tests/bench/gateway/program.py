@@ -18,10 +18,11 @@ from ops.load.system import System
 from ops.measure.quantiles import quantiles
 from ops.measure.runner import show
 from ops.measure.search import StepSearch
-from ops.measure.usage import busy_s, cpu_s, raise_file_limit, rss_bytes, running_on, two_sides
+from ops.measure.usage import raise_file_limit, rss_bytes, running_on
 from ops.stack.processes import Child, free_port
 from shared.settings import Settings
 from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target
+from tests.bench.gateway.cores import busy_s, cpu_s, two_sides
 from tests.bench.gateway.paced import DELTAS, INTERVAL_MS, Pool
 
 GATEWAY: Final = "gateway"
