@@ -10,7 +10,6 @@ from typing import Final, Literal
 import msgspec
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from ops.model.numerics.answers import greedy_answers
 from ops.model.numerics.forward import PlainProducts, RoundedProducts, predict
@@ -34,11 +33,9 @@ from workers.graph.tensorrt import write_tensorrt_decoder
 from workers.loading import chat_template
 from workers.prompt.conversation import ChatTemplate
 
-DEMO: Final = "demo"
 _ANSWER_TOKENS: Final = 32
 _PRECISIONS: Final[dict[GridName, Literal["int8-mlp", "fp8-mlp"]]] = {"int8": "int8-mlp", "fp8": "fp8-mlp"}
 Rounded = Mapping[str, RoundedLinear]
-Step = Callable[[str], Callable[[float], None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,30 +72,26 @@ def quantize(options: QuantizeOptions, console: Console) -> int:
 
     Raises `SettingsError` for texts or an option that will not do, `ModelError` for a source."""
     texts = _texts(options.calibration)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("preparing the float32 model", total=1.0)
-
-        def step(name: str) -> Callable[[float], None]:
-            bar.update(task, description=name, completed=0.0)
-            return lambda fraction: bar.update(task, completed=fraction)
-
-        return _quantize(options, texts, console, step)
+    with console.status("preparing the float32 model") as status:
+        return _quantize(options, texts, console, status.update)
 
 
-def _quantize(options: QuantizeOptions, texts: Sequence[CalibrationText], console: Console, step: Step) -> int:
+def _quantize(
+    options: QuantizeOptions, texts: Sequence[CalibrationText], console: Console, tell: Callable[[str], None]
+) -> int:
     original = _original(options)
     names = mlp_matrices(original.checkpoint.architecture)
-    chosen = left_by(names, options.exclude)
     sets = _sets(options, original, texts)
     template = original.template
     calibration = [(*template.start, *template.begun(text.role, text.text), *template.end) for text in sets.calibration]
-    steps = activation_steps(original.checkpoint, calibration, chosen, options.mlp, step("calibrating"))
+    tell(f"calibrating on {len(calibration)} texts")
+    steps = activation_steps(original.checkpoint, calibration, left_by(names, options.exclude), options.mlp)
     rounded = {
         name: RoundedLinear(quantize_rows(original.checkpoint.read(name), GRIDS[options.mlp]), steps.get(name))
         for name in names
     }
-    found = agreement(original, sets.held_out, rounded, step("measuring on the held-out texts"))
+    tell(f"measuring on {len(sets.held_out)} held-out texts")
+    found = agreement(original, sets.held_out, rounded)
     numbers = ", ".join(f"{kind} {share:.4f}" for kind, share in found.items())
     if not min(found.values()) >= options.bound:
         return fail(
@@ -106,7 +99,7 @@ def _quantize(options: QuantizeOptions, texts: Sequence[CalibrationText], consol
             f"take --mlp fp8, or leave more activations in fp16: --exclude '*.down_proj,layers.0.*'",
             1,
         )
-    folder = publish(options, original, rounded, step("writing the model"))
+    folder = publish(options, original, rounded)
     console.print(
         f"activations of {len(steps)} of {len(rounded)} matrices in 8 bits, all weights of them; agreement: {numbers}\n"
         f"model ready: {folder.path}",
@@ -117,12 +110,12 @@ def _quantize(options: QuantizeOptions, texts: Sequence[CalibrationText], consol
 
 
 def _texts(calibration: str) -> list[CalibrationText]:
-    if calibration == DEMO:
+    if calibration == "demo":
         return demo_texts(read_entries(PACKAGED_PATH), load_conversations())
     try:
         return read_texts(Path(calibration).read_bytes(), calibration)
     except OSError as error:
-        raise SettingsError(f"--calibration {calibration}: {error.strerror}; give a JSONL file, or {DEMO}") from None
+        raise SettingsError(f"--calibration {calibration}: {error.strerror}; give a JSONL file, or demo") from None
 
 
 def _original(options: QuantizeOptions) -> Original:
@@ -153,14 +146,12 @@ def _question(original: Original, text: CalibrationText) -> tuple[int, ...]:
     return (*template.start, *template.begun("user", text.text), *template.end, *template.answer)
 
 
-def agreement(
-    original: Original, held_out: Sequence[CalibrationText], rounded: Rounded, progress: Callable[[float], None]
-) -> dict[str, float]:
+def agreement(original: Original, held_out: Sequence[CalibrationText], rounded: Rounded) -> dict[str, float]:
     """By kind of text, the share of places in the original's own greedy answers where the likeliest token is the same,
     given the same tokens before it."""
     asked = [text for text in held_out if text.role == "user"]
     prompts = [_question(original, text) for text in asked]
-    answers = greedy_answers(original.folder, prompts, num_tokens=_ANSWER_TOKENS, progress=progress)
+    answers = greedy_answers(original.folder, prompts, num_tokens=_ANSWER_TOKENS)
     whole = [(*prompt, *answer) for prompt, answer in zip(prompts, answers, strict=True)]
     wanted = predict(original.checkpoint, whole, PlainProducts()).top
     found = predict(original.checkpoint, whole, RoundedProducts(rounded)).top
@@ -172,9 +163,7 @@ def agreement(
     return {kind: float(np.concatenate(parts).mean()) for kind, parts in same.items() if parts}
 
 
-def publish(
-    options: QuantizeOptions, original: Original, rounded: Rounded, progress: Callable[[float], None]
-) -> ModelFolder:
+def publish(options: QuantizeOptions, original: Original, rounded: Rounded) -> ModelFolder:
     """Write `options.out`, whole or not at all; a folder that is there is replaced."""
     options.out.parent.mkdir(parents=True, exist_ok=True)
     about = original.folder.manifest
@@ -182,7 +171,7 @@ def publish(
     with workshop_of(options.out) as workshop:
         folder = workshop.path
         write = partial(write_tensorrt_decoder, max_length=capacity, rounded=rounded, primitive=options.primitive)
-        write(original.checkpoint, folder, progress=progress)
+        write(original.checkpoint, folder, progress=lambda _: None)
         (folder / TOKENIZER).write_bytes(original.folder.read(TOKENIZER))
         files = tuple(file_entry(folder / file) for file in (GRAPH, GRAPH_DATA, TOKENIZER))
         manifest = msgspec.structs.replace(

@@ -5,10 +5,10 @@ casts, outside the slots that TensorRT writes in place. So the steps alone are t
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,10 +22,6 @@ from workers.graph.decoder import cache_names
 from workers.graph.eight_bit.grids import GridName
 from workers.graph.sources.checkpoint import Checkpoint
 from workers.graph.tensorrt import write_tensorrt_decoder
-
-_PRODUCT: Final = ".out"
-_ERRORS: Final = 3
-Progress = Callable[[float], None]
 
 
 def mlp_matrices(architecture: Architecture) -> list[str]:
@@ -43,9 +39,10 @@ def left_by(names: Sequence[str], exclude: Sequence[str]) -> list[str]:
 
 
 def activation_steps(
-    checkpoint: Checkpoint, texts: Sequence[Sequence[int]], names: Sequence[str], mlp: GridName, progress: Progress
+    checkpoint: Checkpoint, texts: Sequence[Sequence[int]], names: Sequence[str], mlp: GridName
 ) -> dict[str, float]:
-    """The step of what each linear in `names` multiplies, over `texts`; modelopt may leave some out.
+    """The step of what each linear in `names` multiplies, over `texts`. modelopt leaves out products of one row: the
+    last layer's, of which the graph computes a text's last token alone.
 
     Raises `SettingsError` where modelopt is not installed."""
     if not names:
@@ -55,20 +52,19 @@ def activation_steps(
     except ImportError as error:
         reason = " ".join(str(error).split())
         raise SettingsError(f"nvidia-modelopt cannot be used ({reason}); run: {install_command('modelopt')}") from None
-    onnxruntime.set_default_logger_severity(_ERRORS)  # else it warns of each slot that it copies
+    onnxruntime.set_default_logger_severity(3)  # else it warns of each slot that it copies
     with tempfile.TemporaryDirectory(prefix="replyline-quantize-") as scratch:
         folder, written = Path(scratch), Path(scratch) / "rounded.onnx"
         length = max(map(len, texts))
-        float32 = np.dtype(np.float32)
-        write_tensorrt_decoder(checkpoint, folder, max_length=length, dtype=float32, progress=lambda _: None)
+        write_tensorrt_decoder(checkpoint, folder, max_length=length, dtype=np.dtype("f4"), progress=lambda _: None)
         quantize(
             str(folder / GRAPH),
             quantize_mode=mlp,
             calibration_method="max",
-            calibration_data_reader=_reader(checkpoint.architecture, texts, length, progress),
+            calibration_data_reader=_reader(checkpoint.architecture, texts, length),
             calibration_eps=["cpu"],
             op_types_to_quantize=["MatMul"],
-            nodes_to_quantize=[f"{name}{_PRODUCT}".replace(".", r"\.") for name in names],
+            nodes_to_quantize=[f"{name}.out".replace(".", r"\.") for name in names],
             high_precision_dtype="fp32",
             use_external_data_format=True,
             output_path=str(written),
@@ -82,11 +78,11 @@ def steps_of(model: Any, names: Sequence[str]) -> dict[str, float]:
     values = {tensor.name: tensor for tensor in model.graph.initializer}
     dequantized = {node.output[0]: node for node in model.graph.node if node.op_type == "DequantizeLinear"}
     products = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "MatMul"}
-    found = {name: dequantized.get(products.get(f"{name}{_PRODUCT}", "")) for name in names}
+    found = {name: dequantized.get(products.get(f"{name}.out", "")) for name in names}
     return {name: float(numpy_helper.to_array(values[node.input[1]])) for name, node in found.items() if node}
 
 
-def _reader(architecture: Architecture, texts: Sequence[Sequence[int]], length: int, progress: Progress) -> Any:
+def _reader(architecture: Architecture, texts: Sequence[Sequence[int]], length: int) -> Any:
     from onnxruntime.quantization import CalibrationDataReader
 
     slot = np.zeros((1, architecture.num_kv_heads, length, architecture.head_dim), np.float32)
@@ -99,15 +95,14 @@ def _reader(architecture: Architecture, texts: Sequence[Sequence[int]], length: 
             self.rewind()
 
         def rewind(self) -> None:
-            self._left: Iterator[tuple[int, Sequence[int]]] = iter(enumerate(texts))
+            self._left: Iterator[Sequence[int]] = iter(texts)
 
         def get_first(self) -> dict[str, Any]:
             return self.given(texts[0])
 
         def get_next(self) -> dict[str, Any] | None:
-            number, text = next(self._left, (len(texts), ()))
-            progress(number / len(texts))
-            return self.given(text) if text else None
+            text = next(self._left, None)
+            return None if text is None else self.given(text)
 
         def given(self, text: Sequence[int]) -> dict[str, Any]:
             ids, last = np.array([text], np.int64), np.array([[len(text) - 1]], np.int64)

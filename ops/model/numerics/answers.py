@@ -1,7 +1,7 @@
 """The float32 model's own greedy answers, by the CPU engine."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from shared.model.folder import ModelFolder
@@ -12,9 +12,7 @@ _ROWS: Final = 8
 _GREEDY: Final = Sampling()
 
 
-def greedy_answers(
-    folder: ModelFolder, prompts: Sequence[Sequence[int]], *, num_tokens: int, progress: Callable[[float], None]
-) -> list[list[int]]:
+def greedy_answers(folder: ModelFolder, prompts: Sequence[Sequence[int]], *, num_tokens: int) -> list[list[int]]:
     """Up to `num_tokens` tokens each, fewer where the model ends; the token that ends it is the last."""
     longest = max(map(len, prompts)) + num_tokens
     engine = OnnxEngine(
@@ -23,7 +21,6 @@ def greedy_answers(
     answers: list[list[int]] = []
     try:
         for start in range(0, len(prompts), _ROWS):
-            progress(start / len(prompts))
             batch = answer_greedily(engine, prompts[start : start + _ROWS], num_tokens)
             answers += [_ended(answer, engine.info.stop_token_ids) for answer in batch]
     finally:
