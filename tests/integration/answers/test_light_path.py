@@ -160,9 +160,7 @@ async def test_what_is_no_report_changes_nothing(system: System, gateway: Servic
 
 
 async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(make_system: MakeSystem) -> None:
-    system = await make_system(
-        gateway__max_inflight_per_connection=32,
-    )
+    system = await make_system(gateway__max_inflight_per_connection=32, gateway__messages_per_minute=1_000_000)
     gateway = await system.gateway().ready()
     async with Client.connect(gateway.ws) as client:
         silent = [await client.create(RETURNS, first_token_ms=200) for _ in range(25)]
