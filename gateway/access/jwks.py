@@ -8,7 +8,6 @@ it himself.
 
 import asyncio
 import http.client
-import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from typing import Final
 from gateway.access.identity import TokenGate, lacks_key
 from gateway.access.token_keys import KeySet, TokenKey, parse_jwks
 from shared.errors import SettingsError
-from shared.process.clock import now_unix_ms
+from shared.process.clock import monotonic_s, now_unix_ms
 from shared.settings import PREFIX
 from shared.telemetry.logs import get_logger
 
@@ -79,7 +78,7 @@ class Jwks:
         await self._read()
 
     def _cooling(self) -> bool:
-        return self._tried_s is not None and time.monotonic() - self._tried_s < self.cooldown_s
+        return self._tried_s is not None and monotonic_s() - self._tried_s < self.cooldown_s
 
     async def _read(self) -> None:
         """One read, shared by all who wait for it; it goes on when one of them does not."""
@@ -88,7 +87,7 @@ class Jwks:
         await asyncio.shield(self._reading)
 
     async def _read_once(self) -> None:
-        self._tried_s = time.monotonic()
+        self._tried_s = monotonic_s()
         try:
             keys = await self._read_in_time(self.timeout_s)
         except KeysUnreadable as error:
@@ -142,13 +141,13 @@ def _read_file(path: Path) -> bytes:
 
 def _fetch(url: str, timeout_s: float) -> bytes:
     """The body, whole within the time: a server that drips is no better than one that is silent."""
-    until = time.monotonic() + timeout_s
+    until = monotonic_s() + timeout_s
     request = urllib.request.Request(url, headers={"Accept": "application/json", "User-Agent": "replyline"})  # noqa: S310 - http(s) by the settings
     with urllib.request.build_opener(_NoRedirect).open(request, timeout=timeout_s) as response:
         data = b""
         while piece := response.read1(_PIECE_BYTES):
             data = _bounded(data + piece)
-            if time.monotonic() > until:
+            if monotonic_s() > until:
                 raise TimeoutError("no whole answer in time")
     return data
 

@@ -5,13 +5,13 @@ itself, and no message fails by it: one waits for `redis.timeout_ms`, the others
 """
 
 import hashlib
-import time
 from collections.abc import Sequence
 from typing import Final
 
 from gateway.access.charges import Caller, Charge, Kind, Tariff
 from gateway.access.local_quota import MINUTE_MS, ROUNDING_MS, LocalQuota, Overdrawn
 from shared.errors import ProtocolError, StoreUnavailable
+from shared.process.clock import monotonic_s
 from shared.redis.calls import RedisCalls
 from shared.redis.client import RedisClient
 from shared.settings.redis import RedisSettings
@@ -101,4 +101,4 @@ def _digest(text: str) -> str:
 
 
 def _now_ms() -> float:
-    return time.monotonic() * 1_000
+    return monotonic_s() * 1_000

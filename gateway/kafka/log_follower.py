@@ -5,7 +5,6 @@ it has caught up; then all who came are served by going back once. Only the reco
 """
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from gateway.kafka.reply_consumer import decode_replies
 from gateway.request.cursor import Place
 from shared.errors import BrokerUnavailable
 from shared.kafka import LogReader, Outage
+from shared.process.clock import monotonic_s
 from shared.telemetry.faults import caught
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import Reply
@@ -101,7 +101,7 @@ class LogFollower:
                         round_ = []
                     await asyncio.sleep(0)  # a read of what has been fetched already lets nobody else in
                 except BrokerUnavailable as error:
-                    outage.still(str(error), time.monotonic())
+                    outage.still(str(error), monotonic_s())
                     await asyncio.sleep(_RETRY_S)
         finally:
             if self._followed.get(partition) is followed:

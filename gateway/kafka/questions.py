@@ -4,7 +4,6 @@ One way through a partition for all who wait for it, since thousands come togeth
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,6 +11,7 @@ from typing import Final
 from gateway.request.cursor import Place
 from shared.errors import BrokerRefuses, BrokerUnavailable, ProtocolError
 from shared.kafka import LogReader, Record
+from shared.process.clock import monotonic_s
 from shared.records.requests import open_request
 from shared.telemetry.faults import caught
 from shared.telemetry.logs import get_logger
@@ -47,7 +47,7 @@ class Questions:
         if self._stopped:
             future.cancel()
             return future
-        if self._barred_until_s.get(bucket, 0.0) > time.monotonic():
+        if self._barred_until_s.get(bucket, 0.0) > monotonic_s():
             future.set_result("")
             return future
         self._asked[response_id] = future
@@ -87,7 +87,7 @@ class Questions:
                     log.warning("questions_unread", bucket=bucket, partition=number, cause=f"not in {_ONE_WAY_S:g} s")
                 self._missed(wanted)
         except BrokerRefuses as error:
-            self._barred_until_s[bucket] = time.monotonic() + _BARRED_S
+            self._barred_until_s[bucket] = monotonic_s() + _BARRED_S
             log.warning("questions_unread", bucket=bucket, partition=number, cause=str(error))
         except BrokerUnavailable as error:
             log.warning("questions_unread", bucket=bucket, partition=number, cause=str(error))

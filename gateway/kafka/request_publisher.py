@@ -1,7 +1,6 @@
 """Accepted requests and cancels to Kafka."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ from gateway.request.entry import Entry
 from shared.conversation.session_key import SessionKey
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
-from shared.process.clock import now_unix_ms
+from shared.process.clock import monotonic_s, now_unix_ms
 from shared.records.requests import Defaults, request_headers, settle
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
@@ -78,9 +77,9 @@ class RequestPublisher:
     async def delivered(self, entry: Entry, delivery: "asyncio.Future[object]") -> Place:
         """Where the request stands in its topic, when Kafka has acknowledged it. Raises `BrokerUnavailable`,
         `ProtocolError`."""
-        start = time.perf_counter()
+        start = monotonic_s()
         written = await self.producer.delivered(self.topics.requests(entry.bucket), delivery)
-        metrics.kafka_time.labels("request").observe(time.perf_counter() - start)
+        metrics.kafka_time.labels("request").observe(monotonic_s() - start)
         if entry.trace is not None:
             entry.trace.acked_unix_ms = now_unix_ms()
         return Place(*written)

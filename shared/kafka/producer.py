@@ -5,7 +5,6 @@ record leaves at once and a burst is batched by itself.
 """
 
 import asyncio
-import time
 from collections import Counter
 from functools import partial
 from typing import Any, Final
@@ -25,6 +24,7 @@ from shared.kafka.broker.connection import has_connection, start_or_stop, until_
 from shared.kafka.broker.options import connection_options
 from shared.kafka.broker.records import Outgoing
 from shared.kafka.broker.refusals import unauthorized
+from shared.process.clock import monotonic_s
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry.logs import get_logger
 from shared.wire.partitioner import partition_of
@@ -171,8 +171,8 @@ class Producer:
         """Until the new one is there, other partitions' records are in good hands with the broken one, if it has a
         broker to speak to."""
         try:
-            await asyncio.sleep(self._renewed_s + _RENEWED_AFTER_S - time.monotonic())
-            self._renewed_s = time.monotonic()
+            await asyncio.sleep(self._renewed_s + _RENEWED_AFTER_S - monotonic_s())
+            self._renewed_s = monotonic_s()
             await self.start()
         finally:
             if self._producer is not broken:  # else `stop` closes it
@@ -200,8 +200,8 @@ class Producer:
 
     async def _all_queued(self, producer: AIOKafkaProducer) -> None:
         """Whoever looks for a topic by it has found it or given up."""
-        until_s = time.monotonic() + self._queued_within_s + _MARGIN_S
-        while producer in self._sending and time.monotonic() < until_s:  # noqa: ASYNC110 - seldom asked
+        until_s = monotonic_s() + self._queued_within_s + _MARGIN_S
+        while producer in self._sending and monotonic_s() < until_s:  # noqa: ASYNC110 - seldom asked
             await asyncio.sleep(_POLL_S)
 
     async def delivered(self, topic: str, delivery: "asyncio.Future[Any]") -> tuple[int, int]:

@@ -1,11 +1,10 @@
 """A process's vital signs: its event loop, the machine under it, and the GPUs."""
 
 import asyncio
-import time
 from dataclasses import dataclass, field
 from typing import Final
 
-from shared.process.clock import correction_ms, observe_wall_clock
+from shared.process.clock import correction_ms, monotonic_s, observe_wall_clock
 from shared.process.gpu import Gpu, Gpus
 from shared.process.hardware import Machine, read_machine
 from shared.process.process_clock import NEAR_MS
@@ -34,9 +33,9 @@ class Vitals:
         while True:
             await self._read_hardware()
             for _ in range(_HARDWARE_EVERY):
-                asleep = time.perf_counter()
+                asleep = monotonic_s()
                 await asyncio.sleep(_SLEEP_S)
-                metrics.event_loop_lag.observe(max(0.0, time.perf_counter() - asleep - _SLEEP_S))
+                metrics.event_loop_lag.observe(max(0.0, monotonic_s() - asleep - _SLEEP_S))
                 self._observe_clock()
 
     def _observe_clock(self) -> None:

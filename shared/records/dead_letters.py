@@ -7,12 +7,12 @@ says so: it is to be found at its origin for as long as that topic keeps it.
 """
 
 import asyncio
-import time
 from dataclasses import dataclass, field
 from typing import Final
 
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outage, Outgoing, Producer, Record
+from shared.process.clock import monotonic_s
 from shared.records.deliveries import MOST
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught
@@ -51,7 +51,7 @@ class DeadLetters:
             except (ProtocolError, TypeError, ValueError):  # too large, or headers that the client does not take
                 await self.producer.publish(letter_of(self.topics, record, error, whole=False))
         except (BrokerUnavailable, ProtocolError) as failure:
-            self._outage.still(str(failure), time.monotonic())
+            self._outage.still(str(failure), monotonic_s())
             return False
         except Exception as fault:  # noqa: BLE001 - counted and logged; the letter is written again
             caught("record", fault, origin=origin_of(record))

@@ -1,13 +1,13 @@
 """Calls to Redis that nobody waits for long: each is bounded, and after a failure Redis is left alone for a while."""
 
 import asyncio
-import time
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
 from redis.exceptions import OutOfMemoryError, RedisError
 
 from shared.errors import StoreUnavailable
+from shared.process.clock import monotonic_s
 from shared.redis.client import cause_of
 from shared.settings.redis import RedisSettings
 from shared.telemetry.logs import get_logger
@@ -33,7 +33,7 @@ class RedisCalls:
 
     async def bounded(self, call: Awaitable[T], *, at_once: bool = False) -> T:
         """`at_once`: ask even while Redis is being left alone. Raises `StoreUnavailable`."""
-        now_s = time.monotonic()
+        now_s = monotonic_s()
         if self._away_until_s is not None and now_s < self._away_until_s and not at_once:
             if asyncio.iscoroutine(call):
                 call.close()

@@ -6,7 +6,6 @@ passed over, without being decoded: it takes no room.
 """
 
 import asyncio
-import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from shared.conversation.session_key import SessionKey
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, Outage, Record
-from shared.process.clock import correction_ms, now_unix_ms, wire_unix_ms
+from shared.process.clock import correction_ms, monotonic_s, now_unix_ms, wire_unix_ms
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters, origin_of, own_fault, poison
 from shared.records.deliveries import MOST, Partition
@@ -90,7 +89,7 @@ class Intake:
                 timeout_ms = _POLL_MS if self._lookahead.num_parked else _READ_MS
                 records = await self.reader.read(timeout_ms=timeout_ms, max_records=_READ_RECORDS)
             except BrokerUnavailable as error:
-                outage.still(str(error), time.monotonic())
+                outage.still(str(error), monotonic_s())
                 await asyncio.sleep(_RETRY_S)
                 continue
             self._forget_revoked()

@@ -11,7 +11,6 @@ and counted, and the tokens are computed.
 import asyncio
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from shared.conversation.erasures import Erasures
 from shared.conversation.session_key import SessionKey
 from shared.errors import StoreUnavailable
-from shared.process.clock import now_unix_ms
+from shared.process.clock import monotonic_s, now_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught
 from shared.telemetry.logs import get_logger
@@ -227,7 +226,7 @@ class KvCache:
             return blocks, nothing
         if not self._gate.worth_asking(self._recompute_ms(have, num_tokens), now_unix_ms()):
             return blocks, nothing
-        begun = time.perf_counter()
+        begun = monotonic_s()
         num_bytes = 0
         try:
             held = self._loading.ask(tokens.session, shared)
@@ -246,9 +245,9 @@ class KvCache:
                 [block.name for block in wanted if block.shared],
             )
         except StoreUnavailable:
-            self._gate.observe(max(num_bytes, 1), (time.perf_counter() - begun) * 1_000, now_unix_ms())
+            self._gate.observe(max(num_bytes, 1), (monotonic_s() - begun) * 1_000, now_unix_ms())
             return blocks, nothing
-        seconds = time.perf_counter() - begun
+        seconds = monotonic_s() - begun
         if loaded:
             num_bytes = sum(map(len, loaded.values()))
             self._gate.observe(num_bytes, seconds * 1_000, now_unix_ms())

@@ -13,7 +13,6 @@ A cache: each read and each write of the socket is bounded by `kv.timeout_ms`. A
 until `probe`, which the thread makes while it has nothing else to do, has seen it answer: no request waits for a trial.
 """
 
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -29,6 +28,7 @@ from redis.exceptions import (
 
 from shared.conversation.session_key import SessionKey, shared_key
 from shared.errors import StoreUnavailable
+from shared.process.clock import monotonic_s
 from shared.settings import KvSettings
 from shared.settings.redis import RedisAddress
 from shared.telemetry.logs import get_logger
@@ -318,4 +318,4 @@ def _errors(replies: Iterable[Any]) -> Iterator[Exception]:
 
 
 def _now_ms() -> float:
-    return time.monotonic() * 1_000
+    return monotonic_s() * 1_000

@@ -12,7 +12,6 @@ hour must not be believed for months. Nothing here stops a worker: what is not k
 import os
 import platform
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.process.clock import monotonic_s
 from workers.engine import DecodeRow, Engine, EngineInfo, PrefillChunk, Sampling
 from workers.schedule.costs import (
     PRIOR_DECODE,
@@ -98,7 +98,7 @@ def load_or_calibrate(
     engine: Engine,
     *,
     budget_s: float = _BUDGET_S,
-    clock_s: Callable[[], float] = time.perf_counter,
+    clock_s: Callable[[], float] = monotonic_s,
 ) -> tuple[CostModel, str]:
     """The model, and how it was come by: "loaded" or "calibrated: " and why. Raises `EngineError`.
 
@@ -125,7 +125,7 @@ def load_or_calibrate(
 
 
 def calibrate(
-    engine: Engine, key: CostsKey, *, budget_s: float, clock_s: Callable[[], float] = time.perf_counter
+    engine: Engine, key: CostsKey, *, budget_s: float, clock_s: Callable[[], float] = monotonic_s
 ) -> CostTable:
     """Time the engine's calls by `clock_s` for `budget_s` seconds at most, and one call more. Raises `EngineError`.
 

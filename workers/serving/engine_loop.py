@@ -8,7 +8,6 @@ the event loop, and no lock is needed: a deque's append and popleft are atomic.
 """
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Tokens
@@ -17,7 +16,7 @@ from typing import Final
 
 from shared.conversation.session_key import SessionKey
 from shared.errors import EngineError
-from shared.process.clock import now_unix_ms
+from shared.process.clock import monotonic_s, now_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught, contained
 from shared.telemetry.logs import get_logger
@@ -133,7 +132,7 @@ class EngineLoop:
     def stuck(self) -> str | None:
         """What to say of an engine whose step does not end; None while steps end."""
         since_s = self._step_since_s
-        passed_s = 0.0 if since_s is None else time.monotonic() - since_s
+        passed_s = 0.0 if since_s is None else monotonic_s() - since_s
         if passed_s < self.step_limit_s:
             return None
         return f"an engine step has not ended for {passed_s:.0f} s: this worker ends"
@@ -150,7 +149,7 @@ class EngineLoop:
 
     def turn(self) -> bool:
         """Plan a step, compute it, take it in; False where there is nothing to compute. Raises what keeps failing."""
-        self._step_since_s = time.monotonic()
+        self._step_since_s = monotonic_s()
         try:
             return self._turn()
         except Exception as error:  # noqa: BLE001 - counted and logged; whose fault it is nobody can tell
@@ -160,16 +159,16 @@ class EngineLoop:
             self._step_since_s = None
 
     def _turn(self) -> bool:
-        start = time.perf_counter()
+        start = monotonic_s()
         step = self.next_step()
         if step is None:
             self._tell_all()
             return False
-        _schedule_time.observe(time.perf_counter() - start)
+        _schedule_time.observe(monotonic_s() - start)
         result = run_step(self.engine, step, self.keep)
-        computed = time.perf_counter()
+        computed = monotonic_s()
         self.take_in(step, result)
-        _complete_time.observe(time.perf_counter() - computed)
+        _complete_time.observe(monotonic_s() - computed)
         return True
 
     def next_step(self) -> Step | None:
@@ -231,7 +230,7 @@ class EngineLoop:
                 self.scheduler.finish(job.sequence)
             self._end(Finished(job.sequence, "completed", "stop"))
         urgent = bool(self._news) or any(job.answer.begins for job in self._touched.values())
-        if urgent or time.monotonic() - self._told_s >= self.interval_s:
+        if urgent or monotonic_s() - self._told_s >= self.interval_s:
             self._tell_all()
 
     def _take(self, event: Token | Finished) -> None:
@@ -314,7 +313,7 @@ class EngineLoop:
         self._touched.clear()
         self._news = []
         if news:
-            self._told_s = time.monotonic()
+            self._told_s = monotonic_s()
             self.tell(news)
 
 

@@ -1,6 +1,5 @@
 """One step of the engine: transfers of KV, decode, prefill. On the engine's thread."""
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from shared.errors import EngineError
+from shared.process.clock import monotonic_s
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught
 from workers.engine import Engine
@@ -33,11 +33,11 @@ class StepResult:
 
 def run_step(engine: Engine, step: Step, keep: Keep) -> StepResult:
     """Compute a step: transfers, decode, prefill. Raises `EngineError`."""
-    start = time.perf_counter()
+    start = monotonic_s()
     spoiled = transfer(engine, step.transfers, keep)
-    moved = time.perf_counter()
+    moved = monotonic_s()
     decoded = engine.decode(step.decode) if step.decode else []
-    middle = time.perf_counter()
+    middle = monotonic_s()
     prefilled: list[int | None] = []
     if spoiled:
         whole = tuple([chunk for chunk in step.prefill if chunk.slot not in spoiled])
@@ -49,7 +49,7 @@ def run_step(engine: Engine, step: Step, keep: Keep) -> StepResult:
         prefilled,
         decoded,
         transfer_s=moved - start,
-        prefill_s=time.perf_counter() - middle,
+        prefill_s=monotonic_s() - middle,
         decode_s=middle - moved,
         spoiled=spoiled,
     )

@@ -1,13 +1,13 @@
 """Reading without an end: what cannot be read now is tried again, and that is said."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from shared.errors import BrokerUnavailable
 from shared.kafka.broker.records import Record
 from shared.kafka.reading.outage import Outage
+from shared.process.clock import monotonic_s
 
 _RETRY_S: Final = 0.2
 
@@ -19,7 +19,7 @@ async def read_on(what: str, read: Callable[[], Awaitable[list[Record]]], take: 
         try:
             records = await read()
         except BrokerUnavailable as error:
-            outage.still(str(error), time.monotonic())
+            outage.still(str(error), monotonic_s())
             await asyncio.sleep(_RETRY_S)
             continue
         take(records)

@@ -4,8 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import pytest
-
+from shared.process.clock import CLOCKS, Clocks
 from shared.wire.messages import (
     ErrorEvent,
     Feedback,
@@ -155,33 +154,14 @@ class Day:
         return clients | {name: services_outcome(self.shop, name) for name in self.services}
 
 
-def simulate(monkeypatch: pytest.MonkeyPatch) -> Day:
+def simulate() -> Day:
     """A day, on a loop whose time is its own."""
 
     async def run() -> Day:
         loop = asyncio.get_running_loop()
-        clock = Clock(loop)
-        monkeypatch.setattr("shared.process.clock._clock", clock)
-        for module in ("engine_loop", "engine_step"):
-            monkeypatch.setattr(f"workers.serving.{module}.time", clock)
+        CLOCKS.set(Clocks(loop.time, lambda: 1e9 + loop.time()))
         day = Day()
         await day.run()
         return day
 
     return run_at_once(run())
-
-
-@dataclass(repr=False)
-class Clock:
-    """The loop's own time."""
-
-    loop: asyncio.AbstractEventLoop
-    correction_ms: int = 0
-
-    def now(self, *_: float) -> float:
-        return 1_000_000_000_000.0 + self.loop.time() * 1_000
-
-    def monotonic(self) -> float:
-        return self.loop.time()
-
-    perf_counter = monotonic

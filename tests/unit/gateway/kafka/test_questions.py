@@ -1,7 +1,6 @@
 """The questions of adopted requests are read from their topics, once for all who wait for a partition."""
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +9,7 @@ from gateway.kafka.questions import Questions
 from gateway.request.cursor import Place
 from shared.errors import BrokerRefuses
 from shared.kafka import Record
+from shared.process.clock import CLOCKS
 from shared.wire.codec import msgpack_encode
 from shared.wire.messages import ChatRequest
 from tests.support.fakes.fake_log import FakeLog
@@ -103,7 +103,7 @@ async def test_who_comes_while_it_reads_and_stands_ahead_is_taken_along() -> Non
 
 async def test_a_topic_that_may_not_be_read_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1_000.0
-    monkeypatch.setattr(questions, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(CLOCKS.get(), "monotonic_s", lambda: now_s)
     log = FakeLog([record(0)], fails=1, failure=BrokerRefuses("no right to read"))
     asked = asking(log)
     assert await asked.ask("r0", "short", Place(P, 0)) == ""

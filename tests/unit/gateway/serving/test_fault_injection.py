@@ -140,14 +140,14 @@ def injector(monkeypatch: pytest.MonkeyPatch) -> Injector:
     return made
 
 
-def day_with(at: Call | None, injector: Injector, monkeypatch: pytest.MonkeyPatch) -> Day:
+def day_with(at: Call | None, injector: Injector) -> Day:
     injector.begin(at)
-    return simulate(monkeypatch)
+    return simulate()
 
 
-def test_without_a_fault_each_ends_as_it_should(injector: Injector, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_fault_each_ends_as_it_should(injector: Injector) -> None:
     with capture_logs() as lines:
-        day = day_with(None, injector, monkeypatch)
+        day = day_with(None, injector)
     assert {name: outcome[:3] for name, outcome in day.outcomes.items()} == ENDS
     assert wrongs(day) == []
     assert [line for line in lines if line["log_level"] == "error"] == []
@@ -207,7 +207,7 @@ def test_a_fault_at_any_call_harms_one_asker_at_most(
     """Whoever it harms has one end too; all others are told what they would have been, and so is who comes later.
     `after`: what was called has done its work by then."""
     with capture_logs():
-        usual = day_with(None, injector, monkeypatch).outcomes
+        usual = day_with(None, injector).outcomes
     calls = [call for call in injector.calls(number, after=after) if not call.callee.startswith(BOOKS)]
     assert len(calls) > 150
     broken = [f"{at}: {'; '.join(found)}" for at in calls if (found := found_at(at, usual, injector, monkeypatch))]
@@ -219,7 +219,7 @@ def found_at(at: Call, usual: dict[str, Outcome], injector: Injector, monkeypatc
     before = counted()
     with capture_logs() as lines:
         try:
-            day = day_with(at, injector, monkeypatch)
+            day = day_with(at, injector)
         except (AssertionError, LookupError, Thrown) as error:
             return [repr(error)]
     found = wrongs(day)

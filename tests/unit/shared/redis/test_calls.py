@@ -8,8 +8,7 @@ from redis.exceptions import OutOfMemoryError
 from structlog.testing import capture_logs
 
 from shared.errors import StoreUnavailable
-from shared.process import clock
-from shared.redis import calls as redis_calls
+from shared.process.clock import CLOCKS
 from shared.redis.calls import RedisCalls
 from shared.settings.redis import RedisSettings
 
@@ -26,9 +25,8 @@ async def failure() -> str:
 def times(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """`wall_s` and `steady_s` are what the clocks say."""
     times = SimpleNamespace(wall_s=1e9, steady_s=1_000.0)
-    module = SimpleNamespace(time=lambda: times.wall_s, monotonic=lambda: times.steady_s)
-    for reader in (clock, redis_calls):
-        monkeypatch.setattr(reader, "time", module, raising=False)
+    monkeypatch.setattr(CLOCKS.get(), "wall_s", lambda: times.wall_s)
+    monkeypatch.setattr(CLOCKS.get(), "monotonic_s", lambda: times.steady_s)
     return times
 
 
