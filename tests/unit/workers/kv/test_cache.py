@@ -1,7 +1,9 @@
-"""What was computed comes back as it was, and to whom it may."""
+"""What was computed comes back as it was, and to whom it may; whatever goes wrong costs time and never an answer."""
 
 import asyncio
 import sys
+import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +12,21 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from shared.conversation.session_key import SessionKey
-from tests.support.fakes.kv_workers import BLOCK, SHARED, TALK, Worker, Workers, brought, sequence, truth
+from shared.process.clock import now_unix_ms
+from tests.support.fakes.kv_workers import (
+    BLOCK,
+    LIMIT_S,
+    SHARED,
+    TALK,
+    Worker,
+    Workers,
+    brought,
+    dropped,
+    sequence,
+    truth,
+)
 from tests.unit.examples import examples
+from workers.kv import cache as cache_module
 from workers.schedule.prefixes import common_length
 
 # --- what comes back
@@ -114,14 +129,6 @@ async def test_sessions_of_a_tenant_share_the_shops_words_and_nothing_else(worke
     assert (await other.restored(TALK, tenant="u", session="b", first=True)).kv is None
 
 
-async def test_shared_words_are_kept_once_however_many_sessions_use_them(workers: Workers) -> None:
-    worker = workers.start()
-    for session in "abc":
-        await worker.turn([*SHARED, ord(session)], session=session)
-    assert len(workers.redis.shared) == 2
-    assert [len(workers.redis.of(session)) for session in "abc"] == [1, 1, 1]
-
-
 async def test_a_conversations_first_question_asks_for_shared_words_and_only_where_they_are_not_here(
     workers: Workers,
 ) -> None:
@@ -133,6 +140,187 @@ async def test_a_conversations_first_question_asks_for_shared_words_and_only_whe
     assert worker.loading.calls["ask"] == 1, "they are here now"
     await worker.restored(TALK, session="c")
     assert worker.loading.calls["ask"] == 2
+
+
+# --- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"), [(lambda value, _: value[:-1], "truncated"), (lambda _, other: other, "checksum")]
+)
+async def test_a_value_that_is_not_what_its_name_says_is_dropped_and_what_stands_before_it_used(
+    workers: Workers, harm: Any, reason: str
+) -> None:
+    """Another's is as long and as well formed as the right one."""
+    await workers.start().turn(TALK)
+    third, fourth, *_ = own = workers.redis.of()  # tokens 8 to 11, 12 to 15
+    own[third] = harm(own[third], own[fourth])
+    first = next(iter(workers.redis.shared))
+    worker, before = workers.start(), dropped(reason)
+    row = await worker.restored([*TALK, 30])
+    assert (row.computed, row.kept, row.loaded) == (8, 8, 8)
+    assert dropped(reason) == before + 1
+    assert third not in own
+    worker.keep(row)
+    assert (await workers.start().restored([*TALK, 30, 31])).computed == 19, "it is written anew"
+    workers.redis.shared[first] = harm(workers.redis.shared[first], own[fourth])
+    assert (await workers.start().turn([*TALK, 30], session="b")).computed == 0
+    assert (await workers.start().restored([*TALK, 30], session="c")).computed == 8, "for all of the tenant"
+
+
+async def test_kv_that_is_no_number_is_not_kept_and_nothing_behind_it(workers: Workers) -> None:
+    worker, before = workers.start(), dropped("not_finite")
+    values = truth(TALK)
+    values[1, 0, 0, 13, 2] = np.nan
+    worker.keep(await worker.restored(TALK), values)
+    assert dropped("not_finite") == before + 1
+    assert (await worker.restored([*TALK, 30])).computed == 12
+
+
+@pytest.mark.parametrize(
+    ("loads", "asks"),
+    [([(100, 60_000.0)] * 3, 0), ([(10**n, 10.0**n) for n in range(2, 7)], 1)],
+    ids=["answers", "bytes"],
+)
+async def test_where_loading_is_slower_than_computing_nothing_is_loaded(
+    workers: Workers, loads: list[tuple[int, float]], asks: int
+) -> None:
+    """Where Redis' answer alone takes longer it is not even asked."""
+    await workers.start().turn(TALK)
+    worker = workers.start()
+    for num_bytes, ms in loads:
+        worker.gate.observe(num_bytes, ms, now_unix_ms())
+    assert (await worker.restored([*TALK, 30])).kv is None
+    assert (worker.loading.calls["ask"], worker.loading.loaded) == (asks, [])
+
+
+async def test_what_has_expired_here_is_loaded_or_computed(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, before, now = workers.start(ttl_s=10.0), dropped("internal"), now_unix_ms()
+    monkeypatch.setattr(cache_module, "now_unix_ms", lambda: now)
+    await worker.turn(TALK)
+    now += 20_000
+    assert (await worker.restored([*TALK, 30])).loaded == 18
+    now += 20_000
+    worker.loading.available = False
+    assert (await worker.restored([*TALK, 30])).kv is None
+    assert dropped("internal") == before
+
+
+@pytest.mark.parametrize("broken", ["ask", "load"])
+async def test_a_redis_that_does_not_answer_leaves_what_is_here(workers: Workers, broken: str) -> None:
+    longer = [*TALK, *range(40, 50)]
+    await workers.start().turn(longer)
+    worker = workers.start()
+    await worker.turn(TALK)
+    worker.loading.broken = broken
+    assert (await worker.restored([*longer, 1])).computed == 18
+    assert not worker.loading.available
+    calls = worker.loading.calls.total()
+    assert (await worker.restored([*longer, 1])).computed == 18
+    assert worker.loading.calls.total() == calls, "it is left alone"
+
+
+@pytest.mark.parametrize("broken", ["ask", "save", None])
+async def test_a_save_that_fails_leaves_it_in_this_process(workers: Workers, broken: str | None) -> None:
+    """Counted where it was tried. With a Redis that was gone before nothing is."""
+    worker, before = workers.start(), dropped("unavailable")
+    worker.saving.broken = broken
+    worker.saving.available = broken is not None
+    await worker.turn(TALK)
+    assert dropped("unavailable") - before == (1 if broken else 0)
+    assert (await worker.restored([*TALK, 30])).computed == 18
+    assert not workers.redis.of()
+
+
+async def test_a_fault_of_our_own_is_counted_and_the_next_prompt_is_fetched(workers: Workers) -> None:
+    await workers.start().turn(TALK)
+    worker, before = workers.start(), dropped("internal")
+    worker.loading.fault = worker.saving.fault = KeyError("ours")
+    row = await worker.restored([*TALK, 30])
+    assert (row.computed, row.kv) == (0, None)
+    worker.keep(row)
+    assert dropped("internal") == before + 2
+    worker.loading.fault = worker.saving.fault = None
+    assert (await worker.restored([*TALK, 30, 31])).computed == 19
+
+
+async def test_what_waits_to_be_written_is_bounded(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the writing hangs the engine's thread goes on, and what there is no room for is not kept."""
+    monkeypatch.setattr(cache_module, "_MOST_UNSAVED_BYTES", 2 * truth(TALK).nbytes)
+    worker, before, go = workers.start(), dropped("backlog"), threading.Event()
+    worker.cache._saves.submit(lambda: go.wait(LIMIT_S))
+    for session in "abcd":
+        worker.cache.keep(sequence(TALK, session=session), 0, truth(TALK))
+    assert dropped("backlog") == before + 2
+    go.set()
+    worker.saved()
+    assert [(await worker.restored([*TALK, 1], session=s)).computed for s in "abcd"] == [18, 18, 8, 8]
+    await worker.turn(TALK, session="c")
+    assert (await worker.restored([*TALK, 1], session="c")).computed == 18, "there is room again"
+    assert dropped("backlog") == before + 2
+
+
+async def test_what_waits_for_slots_is_bounded(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond that the prompts are computed, until somebody has its slot or leaves."""
+    monkeypatch.setattr(cache_module, "_LEAST_WAITING_BYTES", 2 * truth(TALK).nbytes)
+    for session in "abc":
+        await workers.start().turn(TALK, session=session)
+    worker, before = workers.start(host_bytes=0), dropped("waiting")
+    rows = [await worker.restored([*TALK, 1], session=session) for session in "abc"]
+    assert [(row.computed, row.kv is None) for row in rows] == [(18, False), (18, False), (0, True)]
+    rows[0].kv = None
+    assert (await worker.restored([*TALK, 1], session="c")).computed == 18
+    assert dropped("waiting") == before + 1
+
+
+async def test_closing_writes_what_is_to_be_kept(workers: Workers) -> None:
+    worker, go = workers.start(), threading.Event()
+    worker.cache._saves.submit(lambda: go.wait(LIMIT_S))
+    worker.cache.keep(sequence(TALK), 0, truth(TALK))
+    go.set()
+    await asyncio.to_thread(worker.cache.close)
+    assert len(workers.redis.of()) == 3
+
+
+# --- erasure
+
+A = SessionKey("t", "a")
+
+
+async def test_an_erased_conversation_is_forgotten_at_once_and_the_shops_words_are_not(workers: Workers) -> None:
+    worker = workers.start()
+    await worker.turn(TALK)
+    await worker.turn(TALK, session="b")
+    worker.cache.erase(A, workers.redis.erase(A))
+    worker.loading.available = False
+    assert (await worker.restored([*TALK, 30])).computed == 8
+    assert (await worker.restored([*TALK, 30], session="b")).computed == 18
+
+
+async def test_a_late_save_does_not_bring_it_back(workers: Workers) -> None:
+    """Asked before it was erased, ended after; what is asked after it is kept, and the late one takes nothing of it."""
+    worker, other = workers.start(), workers.start()
+    early = await worker.restored(TALK)
+    generation = workers.redis.erase(A)
+    worker.cache.erase(A, generation)
+    worker.keep(early)
+    assert (await worker.restored([*TALK, 30])).computed == 8
+    assert (await other.restored([*TALK, 30])).kv is None
+    again = sequence([*SHARED, 70, 71, 72, 73], generation=generation)
+    worker.keep(again)
+    worker.keep(early)
+    assert (await worker.restored([*again.prompt_ids, 74])).computed == 13
+    assert (await workers.start().restored([*again.prompt_ids, 74])).computed == 13
+
+
+async def test_a_load_under_way_does_not_bring_it_back(workers: Workers) -> None:
+    await workers.start().turn(TALK)
+    worker = workers.start()
+    erased = sequence([*TALK, 30])
+    worker.cache.erase(A, 1)
+    await worker.cache.restore(erased, first=False)
+    worker.loading.available = False
+    assert (await worker.restored([*TALK, 30])).computed == 8
 
 
 # --- always

@@ -85,11 +85,6 @@ def test_all_is_loaded_exactly_where_that_is_cheaper_and_else_nothing_but_a_smal
             assert decision.num_blocks == 0
 
 
-def test_before_anything_is_known_it_loads() -> None:
-    gate = LoadGate(probe_interval_ms=INTERVAL_MS)
-    assert gate.decide([BLOCK] * 3, 0.1, 0) == Decision(3, 0.0, 0.1)
-
-
 def test_the_store_is_not_even_asked_where_a_round_trip_takes_longer_than_computing() -> None:
     gate = LoadGate(probe_interval_ms=INTERVAL_MS)
     for _ in range(3):
@@ -97,10 +92,6 @@ def test_the_store_is_not_even_asked_where_a_round_trip_takes_longer_than_comput
     assert not gate.worth_asking(49.0, 1)
     assert gate.worth_asking(51.0, 1)
     assert gate.worth_asking(49.0, INTERVAL_MS)
-
-
-def test_there_is_nothing_to_load_of_nothing() -> None:
-    assert LoadGate(probe_interval_ms=INTERVAL_MS).decide([], 100.0, 0).num_blocks == 0
 
 
 @given(law=LAWS, seed=st.integers(0, 999))

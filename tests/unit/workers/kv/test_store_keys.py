@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.conversation.session_key import SessionKey, shared_key
-from shared.settings.redis import without_password
 from workers.kv.outage import Outage
 from workers.kv.store import _TRANSACTION_BYTES, _parts
 
@@ -79,9 +78,3 @@ def test_what_failed_is_left_alone_for_its_time_after_the_last_failure() -> None
     assert [outage.due_in_ms(now) for now in (600, 1_599, 1_600, 9_999)] == [1_000, 1, 0, 0]
     outage.succeed()
     assert outage.due_in_ms(601) == 0
-
-
-def test_a_url_is_shown_without_its_password() -> None:
-    assert without_password("rediss://kv:s3cret@host:6380/0") == "rediss://kv:***@host:6380/0"
-    assert without_password("redis://:s3cret@host/0") == "redis://:***@host/0"
-    assert without_password("redis://host:6379/0") == "redis://host:6379/0"

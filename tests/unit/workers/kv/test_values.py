@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ LAYOUTS = st.builds(
     dtype=st.sampled_from(["float32", "float16", "float64", "uint64", "int8"]),
 )
 TOKENS = st.integers(1, 9)
+NOT_FINITE = (np.nan, np.inf, -np.inf)
 LAYOUT = KvLayout(layers=2, parts=2, heads=3, dim=4, dtype="float32")
 
 
@@ -91,16 +93,7 @@ def test_a_block_is_written_from_its_place_in_a_longer_array(tokens: int, start:
     assert encode(part, codec, name=NAME) == encode(part.copy(), codec, name=NAME)
 
 
-@given(codec=st.sampled_from(CODECS), power=st.integers(-149, 3))
-def test_numbers_of_any_smallness_are_kept(codec: Codec, power: int) -> None:
-    array = array_of(LAYOUT, 2, power + 200, 2.0**power)
-    array[0] = 0.0
-    decoded = decode(encode(array, codec, name=NAME), LAYOUT, codec, 2, name=NAME)
-    assert (decoded[0] == 0).all()
-    assert np.abs(decoded.astype(np.float64) - array).max() <= np.abs(array).max() / 100 + 2.0**-24
-
-
-@given(codec=st.sampled_from(CODECS), number=st.sampled_from([np.nan, np.inf, -np.inf]), at=st.integers(0, 239))
+@given(codec=st.sampled_from(CODECS), number=st.sampled_from(NOT_FINITE), at=st.integers(0, 239))
 def test_what_is_not_finite_is_not_kept(codec: Codec, number: float, at: int) -> None:
     array = array_of(LAYOUT, 5, 1)
     array.flat[at] = number
@@ -116,15 +109,19 @@ def test_what_the_codec_cannot_hold_is_not_kept(codec: Codec, number: float) -> 
         encode(array, codec, name=NAME)
 
 
-@given(codec=st.sampled_from(CODECS), data=st.data())
-def test_a_value_cut_anywhere_is_truncated(codec: Codec, data: st.DataObject) -> None:
+@given(codec=st.sampled_from(CODECS), more=st.binary(min_size=1, max_size=99), data=st.data())
+def test_a_value_cut_anywhere_is_truncated_and_with_more_behind_it_oversized(
+    codec: Codec, more: bytes, data: st.DataObject
+) -> None:
     value = encode(array_of(LAYOUT, 5, 2), codec, name=NAME)
     assert reason_of(value[: data.draw(st.integers(0, len(value) - 1))], codec=codec) == "truncated"
+    assert reason_of(value + more, codec=codec) == "oversized"
 
 
-@given(more=st.binary(min_size=1, max_size=99), codec=st.sampled_from(CODECS))
-def test_a_value_with_more_behind_it_is_oversized(more: bytes, codec: Codec) -> None:
-    assert reason_of(encode(array_of(LAYOUT, 5, 2), codec, name=NAME) + more, codec=codec) == "oversized"
+def test_a_right_value_under_another_name_or_of_another_version_is_refused() -> None:
+    assert reason_of(encode(array_of(LAYOUT, 5, 4), "fp16", name=b"another name ...")) == "checksum"
+    value = encode(array_of(LAYOUT, 5, 6), "fp16", name=NAME)
+    assert reason_of(value[:4] + bytes([VERSION + 1]) + value[5:]) == "version"
 
 
 @given(codec=st.sampled_from(CODECS), data=st.data())
@@ -146,10 +143,6 @@ def test_any_header_is_refused_though_its_checksum_is_right(head: bytes, payload
     head = b"RLKV" + head
     assume(head != encode(array_of(LAYOUT, 5, 2), "fp16", name=NAME)[:20])
     assert reason_of(with_checksum(head, payload)) in ("version", "codec", "layout", "length", "foreign")
-
-
-def test_a_right_value_under_another_name_is_refused() -> None:
-    assert reason_of(encode(array_of(LAYOUT, 5, 4), "fp16", name=b"another name ...")) == "checksum"
 
 
 @pytest.mark.parametrize(
@@ -174,27 +167,20 @@ def test_a_block_of_another_kind_is_refused_by_what_differs(
     assert reason_of(value) == reason
 
 
-def test_a_value_of_another_version_is_refused() -> None:
-    value = bytearray(encode(array_of(LAYOUT, 5, 6), "fp16", name=NAME))
-    assert value[4] == VERSION
-    value[4] += 1
-    assert reason_of(bytes(value)) == "version"
-
-
-@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize(("codec", "dtype"), [("exact", "<f4"), ("fp16", "<f2"), ("int8", "<f4")])
+@pytest.mark.parametrize(
+    ("codec", "dtype", "number"),
+    [
+        *product(("exact", "int8"), ("<f4",), NOT_FINITE),
+        *product(("fp16",), ("<f2",), NOT_FINITE),
+        ("int8", "<f4", 3e38),
+    ],
+)
 def test_numbers_that_are_not_finite_never_come_out(codec: Codec, dtype: str, number: float) -> None:
-    """Planted by somebody who knows the format."""
+    """Planted by somebody who knows the format; in 8 bits the first four bytes are a scale."""
     value = encode(array_of(LAYOUT, 5, 7), codec, name=NAME)
     bad = np.array(number, dtype).tobytes()
     payload = bad + value[HEADER_BYTES + len(bad) :]
     assert reason_of(with_checksum(value[:20], payload), codec=codec) == "not_finite"
-
-
-def test_a_scale_that_makes_numbers_too_large_is_refused() -> None:
-    value = encode(array_of(LAYOUT, 5, 8), "int8", name=NAME)
-    payload = np.array(3e38, "<f4").tobytes() + value[HEADER_BYTES + 4 :]
-    assert reason_of(with_checksum(value[:20], payload), codec="int8") == "not_finite"
 
 
 def test_a_value_checked_before_is_not_summed_again_but_still_compared() -> None:
@@ -216,12 +202,6 @@ def test_sizes_a_token() -> None:
 @given(one=LAYOUTS, other=LAYOUTS)
 def test_layouts_are_described_alike_exactly_where_they_are_equal(one: KvLayout, other: KvLayout) -> None:
     assert (one.describe() == other.describe()) == (one == other)
-
-
-def test_a_dtype_has_one_name() -> None:
-    short = KvLayout(layers=2, parts=2, heads=3, dim=4, dtype="<f4")
-    assert short == LAYOUT
-    assert short.describe() == "2x2x3x4<f4"
 
 
 @pytest.mark.parametrize(
