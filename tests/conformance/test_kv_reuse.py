@@ -225,13 +225,6 @@ def smollm2(model_folder: ModelFolder) -> Iterator[Engine]:
     engine.close()
 
 
-@pytest.fixture(scope="module")
-def smollm2_fp32(fp32_model_folder: ModelFolder) -> Iterator[Engine]:
-    engine = onnx(fp32_model_folder, max_length=1_024)
-    yield engine
-    engine.close()
-
-
 @dataclass
 class Customer:
     """A conversation as the worker prompts for it."""
@@ -271,42 +264,6 @@ def customers(folder: ModelFolder, count: int) -> list[Customer]:
     )
     builder = PromptBuilder(template, system=SYSTEM_PROMPT, window=HistoryWindow("sliding", 5))
     return [Customer(one.turns, builder, tokenizer) for one in choose(load_conversations(), count)]
-
-
-async def said_alike(
-    first: Server, second: Server, folder: ModelFolder, *, count: int, unique: Callable[[str], str]
-) -> None:
-    """Customers, three turns each: the same answers, token for token."""
-    for customer in customers(folder, count):
-        session = unique("talk")
-        for _ in range(3):
-            prompt = {session: customer.prompt()}
-            expected = await first.answers(prompt, shared=32, output=20)
-            assert await second.answers(prompt, shared=32, output=20) == expected
-            customer.hear(expected[session])
-    first.close()
-    second.close()
-
-
-async def test_the_real_model_says_the_same_from_redis_as_without_any_cache(
-    smollm2_fp32: Engine, fp32_model_folder: ModelFolder, redis_server: Any, unique: Callable[[str], str]
-) -> None:
-    redis = RedisSettings(url=redis_server.url)
-    plain, server = (Server(smollm2_fp32, redis, unique("tenant"), level) for level in (None, "redis"))
-    await said_alike(plain, server, fp32_model_folder, count=1, unique=unique)
-    assert plain.restored == 0
-    assert server.loaded > 300
-
-
-async def test_the_real_model_in_int8_says_the_same_from_every_level(
-    smollm2: Engine, model_folder: ModelFolder, redis_server: Any, unique: Callable[[str], str]
-) -> None:
-    """An English and a Chinese customer; what Redis gives back is what the process kept, and what the slot held."""
-    redis = RedisSettings(url=redis_server.url)
-    host, server = (Server(smollm2, redis, unique("tenant"), level) for level in ("host", "redis"))
-    await said_alike(host, server, model_folder, count=2, unique=unique)
-    assert (host.restored, host.loaded) == (server.restored, 0)
-    assert server.loaded > 600
 
 
 # Measured, of 432 tokens of six conversations: exact 430, fp16 429, int8 430. So what is kept in fewer bits costs no

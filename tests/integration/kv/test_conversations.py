@@ -1,7 +1,7 @@
-"""Workers hold nothing that another cannot take up: killed between two turns, erased, wiped, cut off from Redis."""
+"""Workers hold nothing that another cannot take up: killed between two turns, erased, cut off from Redis, lied to."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest_asyncio
@@ -11,7 +11,7 @@ from ops.model.prepare import prepare_model
 from tests.support.system import MakeSystem, Service, System, eventually, model_dir
 from tests.support.wire import Answer, Client
 
-RETURNS = "How do I return an item?"
+RETURNS, CARDS = "How do I return an item?", "Do you sell gift cards?"
 TALK = (
     "How long do I have to return a rain jacket that I have worn once?",
     "And who pays for the parcel then?",
@@ -97,22 +97,6 @@ async def test_after_kill_9_another_worker_goes_on_from_redis_token_for_token(sy
     assert await restored(plain) == 0
 
 
-async def test_of_two_workers_the_other_takes_up_what_one_leaves(system: System) -> None:
-    gateway, *both = await asyncio.gather(system.gateway().ready(), system.worker().ready(), system.worker().ready())
-    async with Client.connect(gateway.ws) as client:
-        await client.ask(RETURNS, max_output_tokens=12)
-
-        async def who_answered() -> list[Service]:
-            return [each for each in both if await each.metric("replyline_kv_seconds_count", what="save")]
-
-        (one,) = await eventually(who_answered)
-        (other,) = [each for each in both if each is not one]
-        await one.stop()
-        answer = await asked(client, other, TALK[1])
-        assert answer.response["usage"]["input_tokens"] > 500
-        assert await restored(other, level="redis") > 300
-
-
 async def test_an_erased_conversation_leaves_nothing_in_redis_nor_in_the_worker(system: System) -> None:
     """The next question has no more from the cache than a stranger's first one has."""
     gateway, worker = await started(system)
@@ -142,43 +126,39 @@ async def test_an_erased_conversation_leaves_nothing_in_redis_nor_in_the_worker(
         assert await computed(client, TALK[1]) == next_turn, "and what is asked from then on is kept again"
 
 
-async def test_a_wiped_redis_costs_time_and_no_answer(system: System) -> None:
+async def bits_turned(redis: Redis, key: str) -> None:
+    for name, value in (await redis.hgetall(key)).items():
+        await redis.hset(key, name, value[:-1] + bytes([value[-1] ^ 1]))
+
+
+async def a_list(redis: Redis, key: str) -> None:
+    await redis.delete(key)
+    await redis.rpush(key, *["x"] * 1_000)
+
+
+async def test_what_stands_in_place_of_what_was_computed_is_counted_and_computed_again(system: System) -> None:
+    """One slot and no host memory: what another customer has overwritten comes from Redis. The answers are the same,
+    and Redis holds the right thing afterwards."""
     gateway, worker = await started(system, kv__host_mib=0, worker__slots=1)
-    async with Redis.from_url(system.redis.url) as redis, Client.connect(gateway.ws) as client:
-        await asked(client, worker, RETURNS)
-        await redis.flushall()
-        async with Client.connect(gateway.ws) as other:
-            await asked(other, worker, "Do you sell gift cards?")
-        await asked(client, worker, TALK[1])
-        await asked(client, worker, TALK[2])
-        assert await restored(worker, level="redis") == 0
-        async with Client.connect(gateway.ws) as other:
-            await asked(other, worker, "Do you sell gift cards?")
-        await asked(client, worker, TALK[3])
-        assert await restored(worker, level="redis") > 300
 
+    async def conversed(plant: Callable[[Redis, str], Awaitable[None]] | None) -> list[str]:
+        async with Client.connect(gateway.ws) as client, Client.connect(gateway.ws) as other:
+            key = f"replyline:{{demo/{client.session_id}}}:kv"
+            said = []
+            for text in TALK[:3]:
+                if plant is not None and text == TALK[2]:
+                    await plant(redis, key)
+                said.append((await asked(client, worker, text)).text)
+                await asked(other, worker, CARDS)
+            assert await redis.type(key) == b"hash"
+        return said
 
-async def test_a_redis_that_hangs_costs_time_and_no_answer_and_is_used_again(system: System) -> None:
-    """Both threads find out, each once; then nothing waits for it until it answers again."""
-    gateway, worker = await started(system, kv__host_mib=0, worker__slots=1)
-    async with Client.connect(gateway.ws) as client, Client.connect(gateway.ws) as other:
-        await asked(client, worker, RETURNS)
-        await asked(other, worker, "Do you sell gift cards?")
-        before = await restored(worker, level="redis")
-        system.redis.signal(19)  # SIGSTOP
-        try:
-            for _ in range(3):
-                for each in (client, other):
-                    assert (await each.ask(TALK[1], max_output_tokens=12)).outcome[2] == "model"
-        finally:
-            system.redis.signal(18)  # SIGCONT
-        assert 1 <= len(worker.logged("unavailable", what="redis for kv")) <= 2
-
-        async def is_used_again() -> bool:
-            for each in (client, other):
-                await each.ask(RETURNS, max_output_tokens=12)
-            return await restored(worker, level="redis") > before
-
-        await eventually(is_used_again)
-        assert not worker.logged("fault")
-        assert len(worker.logged("available", what="redis for kv")) >= 1
+    async with Redis.from_url(system.redis.url) as redis:
+        expected = await conversed(None)
+        assert await restored(worker, level="redis") > 300, "what is there is used"
+        for plant, reason in ((bits_turned, "checksum"), (a_list, "wrong_type")):
+            assert await conversed(plant) == expected
+            assert await worker.metric("replyline_kv_dropped_total", reason=reason) > 0
+    assert await worker.metric("replyline_kv_dropped_total", reason="internal") == 0
+    assert not worker.logged("fault")
+    assert not worker.logged("raw")

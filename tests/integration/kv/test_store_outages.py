@@ -1,4 +1,4 @@
-"""What a Redis that is full, a replica, silent or gone costs: at most one timeout, and a line in the log."""
+"""What a Redis that is full, a replica, silent, gone or not ours costs: at most one timeout, and a line in the log."""
 
 import socket
 import threading
@@ -120,6 +120,28 @@ def test_a_redis_that_died_is_back_when_it_is_started_again(redis_server: Any, b
     redis_server.start()
     until_back(store)
     assert store.ask(bench.session, []) == Held()
+
+
+def test_a_user_that_may_not_load_is_unavailable_until_he_may(
+    redis_server: Any, make_bench: MakeBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The probe needs all that a load does, so the log does not tell of a Redis that comes and goes."""
+    root = make_bench(redis_server.url)
+    root.admin.execute_command("ACL SETUSER half reset on >s3cret ~replyline:* +@all -hmget")
+    address = redis_server.url.rpartition("@")[2]
+    for user in ("half:wrong@", "nobody:s3cret@", ""):
+        stranger = make_bench(f"redis://{user}{address}")
+        with pytest.raises(StoreUnavailable):
+            stranger.store().ask(stranger.session, [])
+    capsys.readouterr()
+    store = make_bench(f"redis://half:s3cret@{address}").store(retry_after_ms=10)
+    for _ in range(3):
+        time.sleep(0.02)
+        assert not store.probe()
+    root.admin.execute_command("ACL SETUSER half +hmget")
+    until_back(store)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "redis for kv" in line]
+    assert ["unavailable" in line for line in lines] == [True, False]
 
 
 @pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"$many\r\n", b"-LOADING busy\r\n"])

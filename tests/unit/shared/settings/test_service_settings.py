@@ -101,6 +101,19 @@ def test_a_certificate_needs_its_own_key(authority: Authority) -> None:
     assert load_settings(kafka={**kafka, "tls_key": key}).kafka.tls_key == key
 
 
+def test_an_authority_that_redis_cannot_use_is_one_line(authority: Authority) -> None:
+    assert "does not begin with rediss://" in refused(redis={"url": "redis://host/0", "tls_ca": authority.ca})
+    assert "no PEM certificate" in refused(redis={"url": "rediss://host/0", "tls_ca": __file__})
+    nowhere = refused(redis={"url": "rediss://host/0", "tls_ca": "/nowhere/ca.pem"})
+    assert "REPLYLINE_REDIS__TLS_CA='/nowhere/ca.pem': No such file" in nowhere
+
+
+def test_a_url_that_is_none_is_one_line_without_its_password() -> None:
+    with pytest.raises(SettingsError, match=r"^REPLYLINE_REDIS__URL='http://me:\*\*\*@host'[^\n]*$") as caught:
+        blocking_redis(RedisSettings(url=f"http://me:{PASSWORD}@host"), timeout_ms=1)
+    assert PASSWORD not in str(caught.value)
+
+
 def test_every_client_gets_what_it_takes_to_be_let_in(authority: Authority, password_file: Path) -> None:
     assert connection_options(KafkaSettings()) == {
         "bootstrap_servers": "127.0.0.1:9092",
