@@ -9,6 +9,7 @@ from rich.console import Console
 from shared.process.lifetime import fail
 from shared.settings import load_settings
 from shared.telemetry.logs import configure_logs
+from tests.chaos.faults.schedule import Kind
 
 LATE_STATUS: Final = 3
 
@@ -22,24 +23,6 @@ def chaos() -> None:
     """Kill processes under load, and look whether every promise was kept."""
 
 
-@chaos_app.command("list")
-def list_(
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON array")] = False,
-) -> None:
-    """Every fault: what it does, what must hold all the same, which alert it fires, and what it lacks here."""
-    import msgspec
-
-    from tests.chaos.faults.menu import NEEDED
-    from tests.chaos.listing import listed, show
-    from tests.chaos.tools import lacking
-
-    faults = listed(lacking(*NEEDED))
-    if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(faults)).decode())
-    else:
-        show(faults, Console())
-
-
 @chaos_app.command("run")
 def run(
     seed: Annotated[int, typer.Option(help="of the questions, their times and the faults")] = 1,
@@ -51,7 +34,7 @@ def run(
         str | None,
         typer.Option(
             metavar="KIND=COUNT,…",
-            help="as `replyline chaos list` names them [default: those that kill, and the network's, by minutes]",
+            help=f"of {', '.join(Kind)} [default: those that kill, and the network's, by minutes]",
         ),
     ] = None,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result")] = None,
@@ -80,24 +63,3 @@ def run(
     except PromiseLate as error:
         status = fail(str(error), LATE_STATUS)
     raise typer.Exit(status)
-
-
-@chaos_app.command("alerts")
-def alerts(
-    seed: Annotated[int, typer.Option(help="of the load")] = 1,
-    faults: Annotated[
-        str | None, typer.Option(metavar="KIND,…", help="of those that wake somebody [default: all of them]")
-    ] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result")] = None,
-) -> None:
-    """Each fault that wakes somebody until its alert fires, before a real Prometheus with the rules of ops/alerts.
-
-    Exit status 1 where one did not within 60 s. All of them take about 25 minutes.
-    """
-    from ops.measure.runner import run_bench
-    from tests.chaos.drill import DrillOptions, run_drill
-
-    options = DrillOptions(seed=seed, faults=faults, json_path=json_path)
-    options.plan()
-    configure_logs(load_settings().log, process="chaos")
-    raise typer.Exit(run_bench(lambda: run_drill(options, Console(stderr=True))))

@@ -17,15 +17,13 @@ from ops.measure.runner import check_writable, write_json
 from shared.errors import ReplylineError, SettingsError
 from tests.chaos.actors.fleet import Strike
 from tests.chaos.actors.load import Load, LoadFailed
-from tests.chaos.faults.menu import BY_KIND
 from tests.chaos.faults.schedule import INSIDE, Fault, Kind, counts_for, draw, groups, parse_faults, with_bursts
-from tests.chaos.ledger.cores import CoreWatch
 from tests.chaos.ledger.questions import make_questions
 from tests.chaos.ledger.requests import Breach, Ledger, Line
 from tests.chaos.ledger.rights import Oracle
 from tests.chaos.ledger.story import story
 from tests.chaos.ledger.verdict import Verdict, judge
-from tests.chaos.strikes import OF_THE_LOAD, Strikes, site
+from tests.chaos.strikes import OF_THE_LOAD, Strikes, fleet_for
 from tests.chaos.table import Conditions, FaultRow, report, tables
 
 BROKERS: Final = (1, 3)
@@ -95,18 +93,14 @@ class ChaosOptions:
             raise SettingsError("\n".join(wrong))
         check_writable(self.json_path)
         counts = counts_for(self.minutes, brokers=self.brokers) if self.faults is None else parse_faults(self.faults)
-        self._check_brokers([kind for kind in Kind if counts[kind]])
-        return draw(self.seed, self.duration_s, counts, groups(clients=self.clients, brokers=self.brokers))
-
-    def _check_brokers(self, kinds: Sequence[Kind]) -> None:
-        """Raises `SettingsError`."""
         wrong = [
             f"--faults {kind} with --brokers {self.brokers}: the proxies stand before one broker; leave out --brokers"
-            for kind in kinds
-            if self.brokers > 1 and BY_KIND[kind].one_broker
+            for kind in INSIDE
+            if self.brokers > 1 and counts[kind]
         ]
         if wrong:
             raise SettingsError("\n".join(wrong))
+        return draw(self.seed, self.duration_s, counts, groups(clients=self.clients, brokers=self.brokers))
 
 
 async def run_chaos(options: ChaosOptions, console: Console) -> None:
@@ -114,8 +108,7 @@ async def run_chaos(options: ChaosOptions, console: Console) -> None:
     `ServiceError`."""
     faults = options.plan()
     ledger, count = Ledger(), round(options.rate * options.duration_s)
-    with site({fault.kind for fault in faults}, brokers=options.brokers) as grounds:
-        fleet = grounds.fleet
+    with fleet_for({fault.kind for fault in faults}, brokers=options.brokers) as fleet:
         console.print("starting Kafka, Redis, two gateways and two workers")
         await fleet.start()
         times_s = schedule("poisson", rate=options.rate, count=count, seed=options.seed)
@@ -128,9 +121,8 @@ async def run_chaos(options: ChaosOptions, console: Console) -> None:
             seed=options.seed,
         )
         facts = environment(engine="fake", broker="kafka")
-        strikes = Strikes(grounds, load, random.Random(f"{options.seed}/noise"))
-        with CoreWatch(fleet.pids) as cores:
-            await _together(strikes, load, faults, console)
+        strikes = Strikes(fleet, load, random.Random(f"{options.seed}/noise"))
+        await _together(strikes, load, faults, console)
         verdict = await asyncio.to_thread(judge, ledger, Oracle())
         fleet.keep_logs = not verdict.holds
         conditions = Conditions(
@@ -148,8 +140,7 @@ async def run_chaos(options: ChaosOptions, console: Console) -> None:
         print(tables(found), flush=True)
         write_json(options.json_path, found)
         if not verdict.holds:
-            system = [*grounds.lines, *strikes.noise.lines, *load.lines, *cores.lines]
-            tell(verdict, ledger, system, load.start_s, fleet.logs, options.command)
+            tell(verdict, ledger, strikes.lines, load.start_s, fleet.logs, options.command)
         await fleet.ready()
 
 

@@ -1,6 +1,6 @@
 """Carries out faults, each where it belongs: processes, the clients' network, the ways to Kafka and Redis, noise."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -18,73 +18,52 @@ _NOISE_WAITS_MS: Final = 2_000
 OF_THE_LOAD: Final = frozenset((Kind.CUT, Kind.BURST, *NETWORK))
 
 
-@dataclass(slots=True)
-class Site:
-    """The processes, and the proxies between them where a fault wants some."""
-
-    fleet: Fleet
-    gates: Gates | None
-
-    @property
-    def lines(self) -> list[Line]:
-        return [*self.fleet.lines, *(self.gates.lines if self.gates is not None else ())]
-
-
 @contextmanager
-def site(kinds: Collection[Kind], *, brokers: int, settings: Mapping[str, str] | None = None) -> Iterator[Site]:
-    """Not started yet. Only what these faults need stands between the processes. `settings` of gateways and workers
-    beside the usual ones."""
+def fleet_for(kinds: Collection[Kind], *, brokers: int) -> Iterator[Fleet]:
+    """Not started yet. Only what these faults need stands between the processes."""
     with ExitStack() as stack:
         gates = stack.enter_context(Gates()) if any(kind in INSIDE for kind in kinds) else None
-        fleet = Fleet(
-            brokers=brokers,
-            before={} if gates is None else gates.before,
-            clocks=any(kind in CLOCKS for kind in kinds),
-            hangs=Kind.HANG in kinds,
-            settings=settings or {},
-        )
-        yield Site(stack.enter_context(fleet), gates)
+        clocks = any(kind in CLOCKS for kind in kinds)
+        yield stack.enter_context(Fleet(brokers=brokers, gates=gates, clocks=clocks, hangs=Kind.HANG in kinds))
 
 
 @dataclass(slots=True)
 class Strikes:
-    site: Site
+    fleet: Fleet
     load: Load
     chance: Random
     noise: Noisemaker = field(init=False)
 
     def __post_init__(self) -> None:
-        settings = KafkaSettings(bootstrap_servers=self.site.fleet.bootstrap, request_timeout_ms=_NOISE_WAITS_MS)
-        self.noise = Noisemaker(settings, self.site.fleet.gateway_ports, self.chance)
+        settings = KafkaSettings(bootstrap_servers=self.fleet.bootstrap, request_timeout_ms=_NOISE_WAITS_MS)
+        self.noise = Noisemaker(settings, self.fleet.gateway_ports, self.chance)
 
     async def carry_out(self, fault: Fault) -> None:
         """Returns when it is over and all is up again, at once where the load or the proxies see to that. A burst is in
         the load already. Raises `ServiceError`."""
         if fault.kind in INSIDE:
-            assert self.site.gates is not None, "there for these"
-            self.site.gates.strike(fault)
+            assert self.fleet.gates is not None, "there for these"
+            self.fleet.gates.strike(fault)
         elif fault.kind is Kind.NOISE:
             await self.noise.make(fault.down_s)
         elif fault.kind is not Kind.BURST and fault.kind in OF_THE_LOAD:
             self.load.strike(fault)
         elif fault.kind is not Kind.BURST:
-            await self.site.fleet.strike(fault)
+            await self.fleet.strike(fault)
 
-    def relieve(self) -> None:
-        """What lasts is over now; whoever carries it out returns when all is up again."""
-        self.site.fleet.relieve()
-        self.noise.hush()
-        if self.site.gates is not None:
-            self.site.gates.relieve()
+    @property
+    def lines(self) -> list[Line]:
+        """Everything that was done, for the stories."""
+        gates = self.fleet.gates
+        return [*self.fleet.lines, *(gates.lines if gates is not None else ()), *self.noise.lines, *self.load.lines]
 
     async def met(self) -> dict[str, int]:
         """What the faults came upon, by a name."""
-        gates, fleet = self.site.gates, self.site.fleet
-        letters = await self.noise.letters() if self.noise.num_records else 0
+        gates = self.fleet.gates
         return {
             "bytes between processes and proxies": 0 if gates is None else gates.carried_bytes,
             "records of noise": self.noise.num_records,
             "connections of noise": self.noise.num_connections,
-            "dead letters": letters,
-            "brokers ended by their full disk": fleet.disks_that_ended,
+            "dead letters": await self.noise.letters() if self.noise.num_records else 0,
+            "brokers ended by their full disk": self.fleet.disks_that_ended,
         }

@@ -10,8 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -27,9 +26,7 @@ from shared.settings.kafka import KafkaSettings
 from tests.chaos.actors.member import STOP_S, Member
 from tests.chaos.faults.clocks import READ_EVERY_S, turn
 from tests.chaos.faults.schedule import GATEWAYS, WORKERS, Fault, Kind, clock_off_s, member_of, taken_by
-from tests.chaos.hops.addresses import kafka_listeners, redis_through
-from tests.chaos.hops.hop import Hop
-from tests.chaos.hops.proxy import Proxy
+from tests.chaos.hops.gates import Gates, kafka_listeners
 from tests.chaos.ledger.requests import Line
 from tests.chaos.ledger.rights import PROMPT_ENV
 from workers.serving.watchdog import LEAVE_S
@@ -68,16 +65,14 @@ class Strike:
 @dataclass(slots=True, kw_only=True)
 class Fleet:
     """Use as a context manager. The processes' logs go with it, unless `keep_logs` is set or an error ends it. `lines`
-    tells what was done, for the stories. `before`: proxies before the one broker and before Redis, whose addresses are
-    the only ones that gateways and workers ever hear of; one for all of them, or one for each. `clocks`: those of
-    gateways and workers can be wrong. `hangs`: workers' engines can hang. `settings` of theirs beside the usual
-    ones."""
+    tells what was done, for the stories. `gates`: the proxies before the one broker and before Redis, whose addresses
+    are the only ones that gateways and workers ever hear of. `clocks`: those of gateways and workers can be wrong.
+    `hangs`: workers' engines can hang."""
 
     brokers: int
-    before: Mapping[Hop, Sequence[Proxy]] = field(default_factory=dict)
+    gates: Gates | None = None
     clocks: bool = False
     hangs: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
     strikes: list[Strike] = field(default_factory=list)
     logs: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="replyline-chaos-")))
@@ -89,16 +84,10 @@ class Fleet:
     _gateways: list[Member] = field(default_factory=list)
     _workers: list[Member] = field(default_factory=list)
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
-    _relief: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def gateway_ports(self) -> list[int]:
         return [member.port for member in self._gateways]
-
-    def pids(self) -> dict[str, int]:
-        """Of gateways and workers, by name: of those that were started, as they are now."""
-        members = [*self._gateways, *self._workers]
-        return {member.name: member.child.process.pid for member in members if member.child is not None}
 
     @property
     def bootstrap(self) -> str:
@@ -106,15 +95,9 @@ class Fleet:
         assert self._kafka is not None, "start comes first"
         return self._kafka.bootstrap
 
-    @property
-    def addresses(self) -> dict[str, list[str]]:
-        """Where the metrics of each are, by Prometheus' job."""
-        jobs = {"gateway": self._gateways, "worker": self._workers}
-        return {job: [f"127.0.0.1:{member.metrics_port}" for member in members] for job, members in jobs.items()}
-
     async def start(self) -> None:
         """Raises `ServiceError`, `BrokerUnavailable`."""
-        redis_port = self.before[Hop.REDIS][0].target_port if Hop.REDIS in self.before else 0
+        redis_port = self.gates.redis[0].target_port if self.gates is not None else 0
         redis = self._redis = self._services.enter_context(EmbeddedRedis(port=redis_port))
         kafka: KafkaBroker | KafkaCluster = self._one_broker() if self.brokers == 1 else KafkaCluster()
         self._services.callback(kafka.stop)
@@ -129,7 +112,6 @@ class Fleet:
             **OWN_SERVICES,
             "GATEWAY__CURSOR_SECRET": secrets.token_hex(32),
             **({"WORKER__STEP_LIMIT_S": f"{_STEP_LIMIT_S:g}"} if self.hangs else {}),
-            **self.settings,
         }
         for number in range(GATEWAYS):
             env = {"GATEWAY__REPLY_PARTITION": str(number)} | self._ways(number, kafka.bootstrap, redis)
@@ -151,21 +133,16 @@ class Fleet:
 
     def _ways(self, number: int, bootstrap: str, redis: EmbeddedRedis) -> dict[str, str]:
         """Where a gateway or worker finds Kafka and Redis."""
-        kafka = self.before.get(Hop.KAFKA)
-        to_redis = self.before.get(Hop.REDIS)
-        return {
-            "KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{kafka[number % len(kafka)].port}" if kafka else bootstrap,
-            "REDIS__URL": redis_through(redis.url, redis.port, to_redis[number % len(to_redis)].port)
-            if to_redis
-            else redis.url,
-        }
+        if self.gates is None:
+            return {"KAFKA__BOOTSTRAP_SERVERS": bootstrap, "REDIS__URL": redis.url}
+        by_proxy = redis.url.replace(f"127.0.0.1:{redis.port}", f"127.0.0.1:{self.gates.redis[number].port}")
+        return {"KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{self.gates.kafka[number].port}", "REDIS__URL": by_proxy}
 
     def _one_broker(self) -> KafkaBroker:
-        proxies = self.before.get(Hop.KAFKA)
-        if not proxies:
+        if self.gates is None:
             return KafkaBroker()
         port, controller_port = free_port(), free_port()
-        ways = [(proxy.target_port, proxy.port) for proxy in proxies]
+        ways = [(proxy.target_port, proxy.port) for proxy in self.gates.kafka]
         settings = kafka_listeners(port, controller_port, ways)
         return KafkaBroker(port=port, controller_port=controller_port, settings=settings)
 
@@ -185,16 +162,6 @@ class Fleet:
             clock=self.logs / f"{name}.clock" if self.clocks else None,
             hang=self.logs / f"{name}.hang" if self.hangs and module == "workers" else None,
         )
-
-    def relieve(self) -> None:
-        """Whatever is down at this moment comes back now."""
-        self._relief.set()
-        self._relief = asyncio.Event()
-
-    async def _lasts(self, down_s: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(down_s):
-                await self._relief.wait()
 
     async def strike(self, fault: Fault) -> None:
         """Kill, wait, start again; returns when all is up again. What must not be hit twice at once waits its turn.
@@ -248,7 +215,7 @@ class Fleet:
     async def _kill(self, member: Member, down_s: float) -> None:
         member.kill()
         self._note(f"{member.name} killed")
-        await self._lasts(down_s)
+        await asyncio.sleep(down_s)
         await self._launch(member)
 
     async def _hang(self, member: Member, down_s: float) -> bool:
@@ -261,14 +228,14 @@ class Fleet:
         if not await member.gone(_HANG_ENDS_S):
             raise ServiceError(f"{member.name} hangs, and has not ended by itself within {_HANG_ENDS_S:.0f} s")
         self._note(f"{member.name} has ended by itself")
-        await self._lasts(down_s)
+        await asyncio.sleep(down_s)
         await self._launch(member)
         return True
 
     async def _replace(self, member: Member, down_s: float) -> bool:
         """Whether it went by itself."""
         went = await self._ask_to_go(member)
-        await self._lasts(down_s)
+        await asyncio.sleep(down_s)
         await self._launch(member)
         return went
 
@@ -289,7 +256,7 @@ class Fleet:
         assert self._redis is not None, "start comes first"
         self._redis.kill()
         self._note("redis killed")
-        await self._lasts(down_s)
+        await asyncio.sleep(down_s)
         self._redis.start()
         self._note("redis ready, empty")
 
@@ -300,7 +267,7 @@ class Fleet:
     async def _kill_broker(self, node: KafkaBroker, down_s: float) -> None:
         node.halt(kill=True)
         self._note(f"broker {node.node_id} killed")
-        await self._lasts(down_s)
+        await asyncio.sleep(down_s)
         await self._bring_back(node)
 
     async def _fill_disk(self, node: KafkaBroker, down_s: float) -> None:
@@ -309,7 +276,7 @@ class Fleet:
         _, most = resource.prlimit(node.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (0, most))
         self._note(f"broker {node.node_id}: its disk is full")
-        await self._lasts(down_s)
+        await asyncio.sleep(down_s)
         self._note(f"broker {node.node_id}: its disk has space again; it {'still runs' if node.running else 'ended'}")
         self.disks_that_ended += not node.running
         node.halt(kill=True)
@@ -331,7 +298,7 @@ class Fleet:
         """It jumps, and jumps back. Who is killed meanwhile comes back with the wrong time."""
         member, offset_s = self._clock_of(fault)
         self._set_clock(member, offset_s)
-        await self._lasts(fault.down_s)
+        await asyncio.sleep(fault.down_s)
         self._set_clock(member, 0.0)
         await asyncio.sleep(READ_EVERY_S)
 
@@ -343,7 +310,7 @@ class Fleet:
             await self._ask_to_go(member)
             self._set_clock(member, off_s)
             await self._launch(member)
-            await self._lasts(down_s)
+            await asyncio.sleep(down_s)
 
     def _clock_of(self, fault: Fault) -> tuple[Member, float]:
         """Whose, and how far off, in seconds."""

@@ -19,7 +19,6 @@ from shared.errors import ReplylineError
 from tests.chaos.actors.client import Customer, ended
 from tests.chaos.faults.schedule import Fault, Kind
 from tests.chaos.hops.proxy import Proxy
-from tests.chaos.hops.weather import Weather
 from tests.chaos.ledger.requests import Ledger, Line, Question
 
 _ONLINE_S: Final = 30.0
@@ -50,7 +49,7 @@ class Load:
     start_s: float = 0.0
     lag_s: float = 0.0
     failure: str | None = None
-    weather: list[Weather] = field(default_factory=list)
+    proxies: list[Proxy] = field(default_factory=list)
     _customers: dict[str, Customer] = field(default_factory=dict)
     _loop: asyncio.AbstractEventLoop | None = None
     _stop: asyncio.Event | None = None
@@ -81,7 +80,7 @@ class Load:
         self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
             for port in self.gateway_ports:
-                self.weather.append(Weather(await stack.enter_async_context(Proxy("127.0.0.1", port))))
+                self.proxies.append(await stack.enter_async_context(Proxy("127.0.0.1", port)))
             chance = random.Random(f"{self.seed}/customers")
             for session in dict.fromkeys(question.session for question in self.questions):
                 customer = Customer(session, self.ledger, lambda: self._door(chance), chance)
@@ -126,7 +125,7 @@ class Load:
         number = chance.randrange(len(self.gateway_ports))
         if chance.random() >= self.proxied_share:
             return f"gateway-{number}", f"ws://127.0.0.1:{self.gateway_ports[number]}/ws"
-        return _proxy_name(number), f"ws://127.0.0.1:{self.weather[number].proxy.port}/ws"
+        return _proxy_name(number), f"ws://127.0.0.1:{self.proxies[number].port}/ws"
 
     async def _watch_lag(self) -> None:
         while True:
@@ -146,14 +145,14 @@ class Load:
             customers[fault.target % len(customers)].cut()
             return
         self.lines.append(Line(time.monotonic(), f"proxy {fault.target}: {fault.kind} for {fault.down_s} s"))
-        self.weather[fault.target].worsen(fault.kind)
+        self.proxies[fault.target].worsen(fault.kind)
         if fault.kind in _HALF_OPEN:
             for customer in self._customers.values():
                 customer.cannot_be_reached(_proxy_name(fault.target))
         asyncio.get_running_loop().call_later(fault.down_s, self._clear, fault)
 
     def _clear(self, fault: Fault) -> None:
-        self.weather[fault.target].clear(fault.kind)
+        self.proxies[fault.target].clear(fault.kind)
         self.lines.append(Line(time.monotonic(), f"proxy {fault.target}: as it was"))
 
 

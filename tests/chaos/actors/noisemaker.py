@@ -1,4 +1,4 @@
-"""Writes noise (tests/chaos/faults/noise.py) to Kafka and to the gateways, beside the load."""
+"""Writes what nobody honest sends to Kafka and to the gateways, beside the load."""
 
 import asyncio
 import time
@@ -13,14 +13,27 @@ from ops.client.wire import reset_on_close
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer, scan
 from shared.settings.kafka import KafkaSettings
-from tests.chaos.faults.noise import draw_connection, draw_record
+from shared.wire.topics import BUCKETS, TopicNames
 from tests.chaos.ledger.requests import Line
+from tests.support.hostile.connections import hostile_connections
+from tests.support.hostile.poison_records import MALFORMED, POISON
+from tests.support.rfc6455 import handshake
 
 _EVERY_S: Final = 0.02
 _REACH_S: Final = 1.0
 _RECORDS_A_CONNECTION: Final = 5
 _LISTEN_S: Final = 0.3
 _READ_BYTES: Final = 1 << 16
+
+
+def draw_record(chance: Random, names: TopicNames) -> Outgoing:
+    """Poison for any topic that a gateway or a worker reads, mostly for those of requests."""
+    others = (names.replies, names.cancels, names.erasures, names.workers)
+    if chance.randrange(3) == 0:
+        return Outgoing(chance.choice(others), chance.choice(list(MALFORMED.values())).value)
+    poison = chance.choice(list(POISON.values()))
+    topic = chance.choice((names.inbox, *(names.requests(bucket) for bucket in BUCKETS)))
+    return Outgoing(topic, poison.value, headers=poison.headers)
 
 
 @dataclass(slots=True)
@@ -34,19 +47,18 @@ class Noisemaker:
     lines: list[Line] = field(default_factory=list)
     num_records: int = 0
     num_connections: int = 0
-    _until_s: float = 0.0
 
     async def make(self, for_s: float) -> None:
         """Fifty records and ten connections a second; where Kafka or a gateway is away, so many fewer."""
         self.lines.append(Line(time.monotonic(), f"noise for {for_s} s"))
-        self._until_s = time.monotonic() + for_s
+        until_s = time.monotonic() + for_s
         producer = Producer(self.settings, client_id="noise")
         with suppress(TimeoutError):
             async with asyncio.timeout(_REACH_S):
                 await producer.start()
         async with asyncio.TaskGroup() as group:
             for turn in count():
-                if time.monotonic() >= self._until_s:
+                if time.monotonic() >= until_s:
                     break
                 group.create_task(self._record(producer))
                 if turn % _RECORDS_A_CONNECTION == 0:
@@ -55,27 +67,23 @@ class Noisemaker:
         await producer.stop()
         self.lines.append(Line(time.monotonic(), "noise over"))
 
-    def hush(self) -> None:
-        """No more of it."""
-        self._until_s = 0.0
-
     async def letters(self) -> int:
         """How many dead letters there are. Raises `BrokerUnavailable`."""
         return sum([1 async for _ in scan(self.settings, self.settings.topics.dead_letters)])
 
     async def _record(self, producer: Producer) -> None:
-        record = draw_record(self.chance, self.settings.topics)
         with suppress(BrokerUnavailable, ProtocolError):
-            await producer.publish(Outgoing(record.topic, record.value, headers=record.headers))
+            await producer.publish(draw_record(self.chance, self.settings.topics))
             self.num_records += 1
 
     async def _connection(self, port: int) -> None:
-        pieces = draw_connection(self.chance)
+        hostile = next(hostile_connections(self.chance))
+        greeting = [] if hostile.subprotocol is None else [handshake(hostile.subprotocol)]
         with suppress(OSError, TimeoutError):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
                 async with asyncio.timeout(_LISTEN_S):
-                    for piece in pieces:
+                    for piece in (*greeting, *hostile.pieces):
                         writer.write(piece)
                         await writer.drain()
                     self.num_connections += 1

@@ -14,10 +14,11 @@ from shared.errors import SettingsError
 
 
 class Kind(StrEnum):
-    """`HANG`: a worker's engine hangs. `REBALANCE`: a worker is asked to go, and is started again. `ROLL`: every
-    gateway and worker in turn is, as a deployment does. `CUT`: a client drops its own socket.
-    `tests/chaos/faults/menu.py` says of each what is done and what must hold; what a proxy does to connections is in
-    `tests/chaos/hops/weather.py`."""
+    """`WORKER`, `GATEWAY`, `REDIS` and `BROKER` are killed; Redis comes back empty, a broker with its log. `HANG`: a
+    worker's engine hangs. `DISK_FULL`: no file of a broker grows. `REBALANCE`: a worker is asked to go, and is started
+    again. `ROLL`: every gateway and worker in turn is, as a deployment does. `CUT`: a client drops its own socket.
+    `BURST`: five to eight times the rate. `NOISE`: what nobody honest sends. `CLOCK_SKEW`: a process's clock jumps, and
+    back; `CLOCK_WRONG`: it is off from the process's start. What a proxy does to connections is in `Proxy.worsen`."""
 
     WORKER = "worker"
     HANG = "hang"

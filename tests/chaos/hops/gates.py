@@ -2,13 +2,13 @@
 holds up no byte.
 
 Every gateway and worker has a way of its own to both, so that one of them can be parted from Kafka while the others are
-not (`tests/chaos/hops/addresses.py`).
+not.
 """
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final, Self
@@ -17,60 +17,57 @@ import uvloop
 
 from ops.stack.processes import free_port
 from tests.chaos.faults.schedule import MEMBERS, SLOW, Fault, Kind
-from tests.chaos.hops.hop import Hop
 from tests.chaos.hops.proxy import Proxy
-from tests.chaos.hops.weather import Weather
 from tests.chaos.ledger.requests import Line
 
 _START_S: Final = 10.0
 
 
+def kafka_listeners(port: int, controller_port: int, ways: Sequence[tuple[int, int]]) -> dict[str, str]:
+    """Lines of server.properties of one node on 127.0.0.1: `port` for whoever has no way of his own, and for each of
+    `ways` a listener on its first port that says it is on its second. A Kafka client goes where the metadata says, and
+    the broker says of each listener what was asked for there."""
+    listeners = {"PLAINTEXT": (port, port)} | {f"WAY{number}": way for number, way in enumerate(ways)}
+    controller = f"CONTROLLER://127.0.0.1:{controller_port}"
+    return {
+        "listeners": ",".join([*(f"{name}://127.0.0.1:{own}" for name, (own, _) in listeners.items()), controller]),
+        "advertised.listeners": ",".join(f"{name}://127.0.0.1:{told}" for name, (_, told) in listeners.items()),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in [*listeners, "CONTROLLER"]),
+    }
+
+
 @dataclass(slots=True)
 class Gates:
-    """Use as a context manager. `before` is what a `Fleet` takes; `lines` tells what was done."""
+    """Use as a context manager. `kafka` and `redis` are the ways of each process, gateways first; `lines` tells what
+    was done."""
 
     lines: list[Line] = field(default_factory=list)
-    _weather: dict[Hop, list[Weather]] = field(default_factory=dict)
-    _bad: tuple[Kind, Sequence[Weather]] | None = None
-    _timer: asyncio.TimerHandle | None = None
+    kafka: list[Proxy] = field(default_factory=list)
+    redis: list[Proxy] = field(default_factory=list)
     _up: threading.Event = field(default_factory=threading.Event)
     _loop: asyncio.AbstractEventLoop | None = None
     _stop: asyncio.Event | None = None
     _thread: threading.Thread | None = None
 
     @property
-    def before(self) -> Mapping[Hop, Sequence[Proxy]]:
-        return {hop: [one.proxy for one in weather] for hop, weather in self._weather.items()}
-
-    @property
     def carried_bytes(self) -> int:
-        return sum(proxy.carried_bytes for proxies in self.before.values() for proxy in proxies)
+        return sum(proxy.carried_bytes for proxy in [*self.kafka, *self.redis])
 
     def strike(self, fault: Fault) -> None:
-        """What is slow is slow for everybody; parted from Kafka is `fault.target` alone. It is over by itself, or by
-        `relieve`."""
-        met = self._weather[Hop.REDIS if fault.kind is Kind.SLOW_REDIS else Hop.KAFKA]
+        """What is slow is slow for everybody; parted from Kafka is `fault.target` alone. It is over by itself."""
+        met = self.redis if fault.kind is Kind.SLOW_REDIS else self.kafka
         self._call(self._worsen, fault, met if fault.kind in SLOW else [met[fault.target]])
 
-    def relieve(self) -> None:
-        """All is as it was."""
-        self._call(self._clear)
-
-    def _worsen(self, fault: Fault, met: Sequence[Weather]) -> None:
+    def _worsen(self, fault: Fault, met: Sequence[Proxy]) -> None:
         who = f"process {fault.target}" if len(met) == 1 else "everybody"
         self._note(f"{fault.kind} of {who} for {fault.down_s} s")
-        for weather in met:
-            weather.worsen(fault.kind)
-        self._bad = (fault.kind, met)
-        self._timer = asyncio.get_running_loop().call_later(fault.down_s, self._clear)
+        for proxy in met:
+            proxy.worsen(fault.kind)
+        asyncio.get_running_loop().call_later(fault.down_s, self._clear, fault.kind, met)
 
-    def _clear(self) -> None:
-        if self._bad is None or self._timer is None:
-            return
-        (kind, met), self._bad = self._bad, None
-        self._timer.cancel()
-        for weather in met:
-            weather.clear(kind)
+    def _clear(self, kind: Kind, met: Sequence[Proxy]) -> None:
+        for proxy in met:
+            proxy.clear(kind)
         self._note(f"{kind} over")
 
     def _note(self, what: str) -> None:
@@ -83,10 +80,10 @@ class Gates:
     async def _main(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         async with AsyncExitStack() as stack:
-            ports = {Hop.KAFKA: [free_port() for _ in range(MEMBERS)], Hop.REDIS: [free_port()] * MEMBERS}
-            for hop, targets in ports.items():
-                proxies = [await stack.enter_async_context(Proxy("127.0.0.1", port)) for port in targets]
-                self._weather[hop] = [Weather(proxy) for proxy in proxies]
+            redis_port = free_port()
+            for _ in range(MEMBERS):
+                self.kafka.append(await stack.enter_async_context(Proxy("127.0.0.1", free_port())))
+                self.redis.append(await stack.enter_async_context(Proxy("127.0.0.1", redis_port)))
             self._up.set()
             await self._stop.wait()
 

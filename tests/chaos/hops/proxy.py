@@ -1,5 +1,5 @@
 """A TCP proxy that is a bad network: far away, narrow, silent, in tiny pieces, slow to say that a connection has ended,
-or cutting its connections by a reset. What each of these is called is as in toxiproxy (`tests/chaos/hops/weather.py`).
+or cutting its connections by a reset. What each of these is called is as in toxiproxy.
 
 It lives in an event loop of its holder's. What is changed holds for what is read from then on, in both directions.
 """
@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import Self
 
 from ops.client.wire import reset_on_close
+from tests.chaos.faults.schedule import Kind
 
+_LATENCY_S = 0.05
+SLOW_S = 0.15
+_BANDWIDTH_BYTES_PER_S = 32_000.0
+_SLICE_BYTES = 16
+_TOLD_LATE_S = 1.0
 _READ_BYTES = 1 << 18
 _NARROW_READ_BYTES = 1 << 10
 _MOST_PENDING = 256  # reads on their way; further ones wait in the socket
@@ -36,6 +42,7 @@ class Proxy:
         self.bytes_per_s = bytes_per_s
         self.slice_bytes: int | None = None
         self.carried_bytes = self.num_cut = 0
+        self._server_goes_first = False
         self.port = 0
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], _Ends] = {}
@@ -50,6 +57,37 @@ class Proxy:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def worsen(self, kind: Kind) -> None:
+        """`LATENCY` each way, `BANDWIDTH` of each connection and direction, `SLICER` so many bytes at a time and
+        `TIMEOUT`, nothing at all, hold until `clear`. `RESET` and `SLOW_CLOSE` are a matter of the moment; of a slow
+        close it is in turn the server and its clients that are gone at once, and the other side is told late. A slow
+        dependency is `LATENCY` of three times the length; of a partition nothing passes, or nothing in one direction
+        (`PARTITION_OUT`: to the server), until `clear` lets it."""
+        match kind:
+            case Kind.LATENCY | Kind.SLOW_KAFKA | Kind.SLOW_REDIS:
+                self.delay_s = _LATENCY_S if kind is Kind.LATENCY else SLOW_S
+            case Kind.BANDWIDTH:
+                self.bytes_per_s = _BANDWIDTH_BYTES_PER_S
+            case Kind.SLICER:
+                self.slice_bytes = _SLICE_BYTES
+            case Kind.TIMEOUT | Kind.PARTITION | Kind.PARTITION_OUT | Kind.PARTITION_IN:
+                self.silence(to_server=kind is not Kind.PARTITION_IN, to_client=kind is not Kind.PARTITION_OUT)
+            case Kind.RESET:
+                self.reset()
+            case Kind.SLOW_CLOSE:
+                self._server_goes_first = not self._server_goes_first
+                self.hang_up(on_server=self._server_goes_first, told_late_s=_TOLD_LATE_S)
+            case _:
+                raise AssertionError(f"{kind} is no matter of the network")
+
+    def clear(self, kind: Kind) -> None:
+        """As it was. A silence ends with a reset: what was half open is noticed now. A partition ends without one: what
+        was sent meanwhile and not given up comes late, as TCP has it."""
+        self.delay_s, self.bytes_per_s, self.slice_bytes = 0.0, None, None
+        if kind is Kind.TIMEOUT:
+            self.reset()
+        self.speak()
 
     def silence(self, *, to_server: bool = True, to_client: bool = True) -> None:
         """Connections stand, new ones too, and nothing passes in that direction, or in both: half open until they are

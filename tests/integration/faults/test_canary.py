@@ -10,8 +10,8 @@ from ops.operate.diagnose.look import look
 from ops.operate.diagnose.rules import found_in
 from ops.operate.diagnose.system import Role
 from shared.settings import Settings
-from tests.chaos.prometheus import RULES, Prometheus
 from tests.integration.support.newer_worker import NEWER
+from tests.integration.support.prometheus import RULES, Prometheus
 from tests.support.system import MakeSystem, System, eventually
 from tests.support.wire import MSGPACK, Client
 
@@ -33,7 +33,7 @@ async def test_the_worse_of_two_releases_is_named_until_its_worker_is_stopped(
     new = system.worker(module="tests.integration.support.newer_worker", worker__fake_prefill_ms_per_token=100)
     await asyncio.gather(old.ready(), new.ready(), gateway.ready())
     addresses = {"gateway": [gateway.operators], "worker": [old.operators, new.operators]}
-    prometheus = Prometheus(tmp_path, addresses, every_s=1, rules=_impatient_rules(tmp_path))
+    prometheus = Prometheus(tmp_path, addresses, rules=_impatient_rules(tmp_path))
     asking: list[asyncio.Task[None]] = []
     try:
         await prometheus.start()

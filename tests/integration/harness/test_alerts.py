@@ -1,22 +1,17 @@
 """Alerts and dashboards before a real Prometheus: the rules hold, the expressions parse, there is something to see."""
 
 import asyncio
-import json
 import shutil
-import signal
 import subprocess
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import yaml
 
 from ops.dashboards.pages import PAGES
-from ops.stack.processes import Child, free_port
-from tests.support.system import STOP_S, MakeSystem, Service, eventually
+from tests.integration.support.prometheus import Prometheus, program
+from tests.support.system import MakeSystem, Service, eventually
 from tests.support.wire import Client
 
 ROOT = Path(__file__).parents[3]
@@ -35,16 +30,8 @@ NO_GPU: Final = {
 }
 
 
-def _program(name: str) -> str:
-    """Without it the test fails and says what to type."""
-    found = shutil.which(name)
-    if found is None:
-        pytest.fail(f"{name} is missing. Type: apt-get install --no-install-recommends prometheus", pytrace=False)
-    return found
-
-
 def _promtool(*arguments: object) -> str:
-    ran = subprocess.run([_program("promtool"), *map(str, arguments)], capture_output=True, text=True, check=False)
+    ran = subprocess.run([program("promtool"), *map(str, arguments)], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 
@@ -77,54 +64,7 @@ def test_composes_prometheus_reads_its_configuration(tmp_path: Path) -> None:
 # --- what there is to see
 
 
-class Prometheus:
-    """The real one, scraping once a second."""
-
-    def __init__(self, folder: Path, targets: dict[str, str]) -> None:
-        self.port = free_port()
-        self._folder = folder
-        config = {
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
-            "rule_files": [str(ALERTS / "rules.yml")],
-            "scrape_configs": [
-                {"job_name": job, "static_configs": [{"targets": [address]}]} for job, address in targets.items()
-            ],
-        }
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-
-    def start(self) -> Child:
-        return Child.start(
-            [
-                _program("prometheus"),
-                f"--config.file={self._folder / 'prometheus.yml'}",
-                f"--storage.tsdb.path={self._folder / 'data'}",
-                f"--web.listen-address=127.0.0.1:{self.port}",
-            ],
-            env={},
-            log=self._folder / "prometheus.log",
-        )
-
-    def ask(self, expr: str) -> list[dict[str, Any]]:
-        """The series of an instant query; none while it does not answer yet."""
-        query = urllib.parse.urlencode({"query": expr})
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{query}", timeout=5) as page:
-                answer = json.load(page)
-        except OSError:
-            return []
-        found: list[dict[str, Any]] = answer["data"]["result"]
-        return [series for series in found if series["value"][1] != "NaN"]
-
-
-@pytest.fixture
-def prometheus_folder(tmp_path: Path) -> Iterator[Path]:
-    _program("prometheus")
-    return tmp_path
-
-
-async def test_every_panel_shows_something_after_two_conversations(
-    make_system: MakeSystem, prometheus_folder: Path
-) -> None:
+async def test_every_panel_shows_something_after_two_conversations(make_system: MakeSystem, tmp_path: Path) -> None:
     """But for those of a GPU, where there is none: what did not happen is shown as 0. No alert is pending, and no label
     names who asked. Answers are rated, and both ask for a person. The worker has one slot and no memory for KV besides:
     each question finds its conversation's in Redis."""
@@ -132,9 +72,9 @@ async def test_every_panel_shows_something_after_two_conversations(
         worker__slots=1, kv__host_mib=0, kv__timeout_ms=500, worker__fake_prefill_ms_per_token=0.02
     )
     worker, gateway = await asyncio.gather(system.worker().ready(), system.gateway().ready())
-    prometheus = Prometheus(prometheus_folder, {"gateway": gateway.operators, "worker": worker.operators})
-    child = prometheus.start()
+    prometheus = Prometheus(tmp_path, {"gateway": [gateway.operators], "worker": [worker.operators]})
     try:
+        await prometheus.start()
         await eventually(lambda: len(prometheus.ask("up == 1")) == 2)
         async with Client.connect(gateway.ws) as one, Client.connect(gateway.ws) as other:
             for caller in (one, other, one):
@@ -151,8 +91,7 @@ async def test_every_panel_shows_something_after_two_conversations(
         for service in (gateway, worker):
             await _names_nobody(service, sessions)
     finally:
-        child.signal(signal.SIGTERM)
-        await asyncio.to_thread(child.process.wait, STOP_S)
+        await asyncio.to_thread(prometheus.stop)
 
 
 def _empty(prometheus: Prometheus) -> set[tuple[str, str]]:
