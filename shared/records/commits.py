@@ -31,22 +31,22 @@ class Commits:
         reader.parting = self.part
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. A turn that could commit nothing of what waits is followed by a rest."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(INTERVAL_S):
                     await self._wanted.wait()
-            self._wanted.clear()
             if not await self.commit():
                 await asyncio.sleep(INTERVAL_S)
+            self._wanted.clear()  # who still waits after this turn asks for the next
             self._turned.set()
             self._turned = asyncio.Event()
 
     async def begin(self, partition: Partition, offset: int) -> int | None:
         """Wait until a record may be worked on; returns which delivery of it this is. None where its partition has gone
-        to another reader meanwhile."""
+        to another reader meanwhile, or somebody here who had it earlier has ended it."""
         tenure = self._offsets.tenure(partition)
-        while tenure is not None and self._offsets.tenure(partition) is tenure:
+        while self._offsets.tenure(partition) is tenure and self._offsets.is_open(partition, offset):
             if not self._deliveries.knows(partition):
                 self._wanted.set()
             elif self._deliveries.begin(partition, offset):
@@ -64,7 +64,8 @@ class Commits:
         return number
 
     async def commit(self) -> bool:
-        """Commit now; whether all that was to be committed is. What is refused or fails is committable again."""
+        """Commit now; whether that got all that waits a step on. What is refused or fails is committable again."""
+        known = self._num_known()
         learnt = await self._learn()
         notes = self._notes(() if self._reader.is_moving else None)
         ready = self._offsets.committable() | {
@@ -73,7 +74,8 @@ class Commits:
             if partition in notes and notes[partition] != self._deliveries.standing(partition)
         }
         positions = {each: position for each, position in ready.items() if each in notes}
-        return await self._committed(positions, notes) and learnt
+        done = await self._committed(positions, notes) and learnt
+        return done and (bool(positions) or self._num_known() > known or not self._wanted.is_set())
 
     async def part(self, suspects: Collection[tuple[Partition, int]] = ()) -> None:
         """The partitions go to others and this process lives: what goes on here is no reason to count a delivery, but
@@ -110,6 +112,9 @@ class Commits:
         else:
             metrics.kafka_refused.labels("commit").inc()
         return committed
+
+    def _num_known(self) -> int:
+        return sum(self._deliveries.knows(each) for each in self._offsets.positions)
 
     async def _learn(self) -> bool:
         """What stands beside the offsets of partitions that have come; whether that of all is known now."""

@@ -60,6 +60,11 @@ class OffsetTracker:
             window.open.pop(offset, None)
             self.deliveries.done(partition, offset)
 
+    def is_open(self, partition: Partition, offset: int) -> bool:
+        """Whether the record was begun here and is not done."""
+        window = self._windows.get(partition)
+        return window is not None and offset in window.open
+
     def tenure(self, partition: Partition) -> object | None:
         """The same for as long as the partition is here without a break; None where it is not."""
         return self._windows.get(partition)

@@ -164,3 +164,56 @@ async def test_offsets_are_committed_with_the_note_that_is_known_of_them(desk: D
     desk.offsets.skip(P, 5)
     await until(lambda: desk.reader.offsets.get(P) == 6)
     assert desk.reader.note() == Note(floor=12, counts={9: TWICE})
+
+
+async def test_what_an_earlier_tenure_ends_is_waited_for_by_nobody(desk: Desk) -> None:
+    """A job goes on while its partition goes and comes back; by its end the new delivery is not noted yet."""
+    desk.reader.written[P], desk.reader.ends[P] = Note(counts={7: ONCE, 8: TWICE, 9: TWICE}).encode(), 10
+    desk.reader.is_moving = True
+    again, alone, after = desk.begin(7, 8, 9)
+    await quiet()
+    desk.offsets.done(P, 7)
+    desk.offsets.done(P, 8)
+    assert (await again, await alone) == (None, None)
+    desk.reader.is_moving = False
+    assert await after == 3, "the one that is over keeps nobody waiting"
+
+
+async def test_a_turn_that_commits_nothing_of_what_waits_is_followed_by_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a rebalance goes on, and for a record that no note can be written of."""
+    monkeypatch.setattr(module, "INTERVAL_S", 60.0)
+    desk = Desk()
+    desk.reader.is_moving = True
+    turns = 0
+    commit = desk.commits.commit
+
+    async def counted() -> bool:
+        nonlocal turns
+        turns += 1
+        return await commit()
+
+    monkeypatch.setattr(desk.commits, "commit", counted)
+    running = asyncio.create_task(desk.commits.run())
+    (waiting,) = desk.begin(7)
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    assert turns <= 3, "it learns what is noted of the partition, leaves it free, and then rests"
+    running.cancel()
+    waiting.cancel()
+    await asyncio.gather(running, waiting, return_exceptions=True)
+
+
+async def test_a_turn_after_one_that_served_all_is_not_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that comes while a commit is under way asks for another; it is noted by that one, and nobody rests."""
+    monkeypatch.setattr(module, "INTERVAL_S", 60.0)
+    desk = Desk()
+    running = asyncio.create_task(desk.commits.run())
+    first, second = desk.begin(7, 8)
+    assert (await first, await second) == (1, 1)
+    (other,) = desk.begin(3, partition=Q)
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+    assert other.result() == 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
