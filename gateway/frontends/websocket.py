@@ -73,7 +73,7 @@ class WebSocketConnection:
         session: Session,
         *,
         merge_bytes: int,
-        congested: set["WebSocketConnection"],
+        congested: dict["WebSocketConnection", None],
     ) -> None:
         """`congested` is the front end's: a connection is in it while its client does not take what is written."""
         self._congested = congested
@@ -118,9 +118,9 @@ class WebSocketConnection:
                 metrics.deltas_merged.inc(self._outbox.merged)
                 self._outbox.merged = 0
         if self._is_full():
-            self._congested.add(self)
+            self._congested[self] = None
         else:
-            self._congested.discard(self)
+            self._congested.pop(self, None)
 
     def _is_full(self) -> bool:
         return self._socket.transport.get_write_buffer_size() > self._merge_bytes
@@ -163,8 +163,8 @@ class WebSocketFrontend:
     gate: TokenGate | None
     memory: MemoryWatch
     files: StaticFiles
-    _connections: set[WebSocketConnection] = field(default_factory=set)
-    _congested: set[WebSocketConnection] = field(default_factory=set)
+    _connections: dict[WebSocketConnection, None] = field(default_factory=dict)  # in the order in which they came
+    _congested: dict[WebSocketConnection, None] = field(default_factory=dict)
     _disbelieved: bool = False
 
     async def listen(self) -> Server:
@@ -204,7 +204,7 @@ class WebSocketFrontend:
             connection.close(CloseCode.CONNECTION_LIMIT, "too many connections")
             await connection.closed()
             return
-        self._connections.add(connection)
+        self._connections[connection] = None
         try:
             self.gateway.opened(connection)
             await self._receive(connection, socket, codec)
@@ -215,8 +215,8 @@ class WebSocketFrontend:
             send_away(connection)
             await connection.closed()
         finally:
-            self._connections.discard(connection)
-            self._congested.discard(connection)
+            self._connections.pop(connection, None)
+            self._congested.pop(connection, None)
             with contained("connection", connection=session.connection_id):
                 self.gateway.closed(connection)
 

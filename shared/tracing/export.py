@@ -5,13 +5,13 @@ not fit is dropped and counted. That it is away is said once, and once that it i
 """
 
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from shared.process.extras import install_command
+from shared.process.threads import Event, Thread, make_event, make_thread
 from shared.settings.tracing import TracingSettings
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
@@ -57,12 +57,12 @@ class TraceExporter(Generic[Facts]):
     send: Send
     endpoint: str
     _facts: deque[Facts] = field(default_factory=deque)
-    _stopping: threading.Event = field(default_factory=threading.Event)
+    _stopping: Event = field(default_factory=make_event)
     _away: bool = False
-    _thread: threading.Thread = field(init=False)
+    _thread: Thread = field(init=False)
 
     def __post_init__(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
+        self._thread = make_thread(self._run, "traces")
 
     def start(self) -> None:
         self._thread.start()

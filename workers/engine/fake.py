@@ -4,7 +4,6 @@ It keeps a KV as real engines do: eight bytes a token, each depending on every t
 drawn from a digest of all of them, so a slot that holds a stale, misplaced or missing piece answers differently.
 """
 
-import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.tokenizer import BYTE_LEVEL_SPECIALS
+from shared.process.threads import sleep
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk, Sampling
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
 from workers.engine.kv_layout import KvLayout
@@ -134,4 +134,4 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def _sleep_ms(milliseconds: float) -> None:
     if milliseconds > 0:
-        time.sleep(milliseconds / 1000)
+        sleep(milliseconds / 1000)

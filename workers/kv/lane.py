@@ -1,11 +1,11 @@
 """A thread that does one thing after the other, and looks after what it owns while there is nothing to do."""
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import TypeVar
 
+from shared.process.threads import make_queue, make_thread
 from shared.telemetry.logs import get_logger
 
 T = TypeVar("T")
@@ -22,8 +22,8 @@ class Lane:
     def __init__(self, name: str, *, idle: Callable[[], object], idle_due_s: Callable[[], float | None]) -> None:
         self._idle = idle
         self._idle_due_s = idle_due_s
-        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._queue = make_queue()
+        self._thread = make_thread(self._run, name)
 
     def start(self) -> None:
         self._thread.start()
@@ -52,7 +52,7 @@ class Lane:
     def _run(self) -> None:
         while True:
             try:
-                run = self._queue.get(timeout=self._idle_due_s())
+                run: Callable[[], None] | None = self._queue.get(timeout=self._idle_due_s())
             except Empty:
                 self._look_after()
                 continue

@@ -7,7 +7,6 @@ What goes out is told in batches: an answer's first text and its end at once, al
 the event loop, and no lock is needed: a deque's append and popleft are atomic.
 """
 
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Tokens
@@ -17,6 +16,7 @@ from typing import Final
 from shared.conversation.session_key import SessionKey
 from shared.errors import EngineError
 from shared.process.clock import monotonic_s, now_unix_ms
+from shared.process.threads import Event, make_event
 from shared.telemetry import metrics
 from shared.telemetry.faults import caught, contained
 from shared.telemetry.logs import get_logger
@@ -80,7 +80,7 @@ class EngineLoop:
     step_limit_s: float = 30.0
     changed: Callable[[], None] = lambda: None
     _mail: deque[Job | str | SessionKey] = field(default_factory=deque)
-    _wake: threading.Event = field(default_factory=threading.Event)
+    _wake: Event = field(default_factory=make_event)
     _stopped: bool = False
     _jobs: dict[str, Job] = field(default_factory=dict)
     _touched: dict[str, Job] = field(default_factory=dict)

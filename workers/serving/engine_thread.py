@@ -2,10 +2,11 @@
 ends, and the process has to."""
 
 import asyncio
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final
+
+from shared.process.threads import MACHINERY, make_thread
 
 _NAME: Final = "engine"
 
@@ -17,7 +18,7 @@ class EngineThread:
         self._run = run
         self._ended: Future[None] = Future()
         self._ended.set_running_or_notify_cancel()
-        self._thread = threading.Thread(target=self._compute, name=_NAME, daemon=True)
+        self._thread = make_thread(self._compute, _NAME)
         self._thread.start()
 
     async def ended(self) -> None:
@@ -40,4 +41,4 @@ class EngineThread:
 def left_behind() -> bool:
     """Whether an engine's thread of this process still runs: its engine can be neither used nor closed, and what the
     process does at its end, the runtimes' own clean-up for one, may wait for it for ever."""
-    return any(thread.name == _NAME for thread in threading.enumerate())
+    return _NAME in MACHINERY.get().names()

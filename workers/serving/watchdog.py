@@ -5,12 +5,12 @@ itself does not run (native code that keeps the interpreter to itself), a timer 
 """
 
 import asyncio
-import faulthandler
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from shared.errors import EngineError
+from shared.process.threads import MACHINERY
 
 # From the moment at which a step has taken too long until the process is gone.
 LEAVE_S: Final = 4.0
@@ -41,9 +41,9 @@ class Watchdog:
 def end_within(seconds: float) -> None:
     """Unless this is called again by then the process ends with status 1, and says on stderr where its threads stand:
     functions and lines, no values."""
-    faulthandler.dump_traceback_later(seconds, exit=True)
+    MACHINERY.get().exit_after(seconds)
 
 
 def end_never() -> None:
     """Take back what `end_within` said."""
-    faulthandler.cancel_dump_traceback_later()
+    MACHINERY.get().exit_never()

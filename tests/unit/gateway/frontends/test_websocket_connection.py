@@ -53,7 +53,7 @@ class Socket:
         self.closes.append(code)
 
 
-def connected(socket: Any, congested: set[WebSocketConnection]) -> WebSocketConnection:
+def connected(socket: Any, congested: dict[WebSocketConnection, None]) -> WebSocketConnection:
     return WebSocketConnection(socket, JSON, new(), merge_bytes=SETTINGS.buffer_merge_bytes, congested=congested)
 
 
@@ -68,21 +68,21 @@ def goodbye(size: int) -> SessionClosing:
 
 
 def test_who_does_not_take_a_great_message_is_congested_by_that_message() -> None:
-    socket, congested = Socket(), set[WebSocketConnection]()
+    socket, congested = Socket(), dict[WebSocketConnection, None]()
     connection = connected(socket, congested)
     connection.put(goodbye(10))
     connection.flush()
     assert not congested
     connection.put(goodbye(2_000))
     connection.flush()
-    assert congested == {connection}
+    assert list(congested) == [connection]
     socket.transport.held_bytes = 1_024
     connection.flush()
     assert not congested
 
 
 def test_what_waits_is_written_once_the_client_has_taken_the_rest() -> None:
-    socket, congested = Socket(), set[WebSocketConnection]()
+    socket, congested = Socket(), dict[WebSocketConnection, None]()
     connection = connected(socket, congested)
     for _ in range(2):
         connection.put(goodbye(2_000))
@@ -91,7 +91,7 @@ def test_what_waits_is_written_once_the_client_has_taken_the_rest() -> None:
     socket.transport.held_bytes = 0
     connection.flush()
     assert socket.transport.held_bytes > 2_000
-    assert congested == {connection}
+    assert list(congested) == [connection]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 6.0])
@@ -123,7 +123,7 @@ async def test_where_memory_is_short_who_takes_nothing_is_closed_without_another
 
 
 def test_a_client_that_reads_is_never_congested() -> None:
-    socket, congested = Socket(), set[WebSocketConnection]()
+    socket, congested = Socket(), dict[WebSocketConnection, None]()
     connection = connected(socket, congested)
     for _ in range(100):
         connection.put(Ping())
@@ -145,7 +145,7 @@ async def test_a_fault_in_one_clients_round_sends_that_one_away_and_reaches_the_
             ticked.append(connection)
 
     sockets = [Socket(), Socket(), Socket()]
-    connections = [connected(socket, set()) for socket in sockets]
+    connections = [connected(socket, {}) for socket in sockets]
     bad = connections[1]
     front_end = frontend(gateway=Gateway(), _connections=dict.fromkeys(connections))
     sweeping = asyncio.create_task(front_end.sweep())
@@ -164,7 +164,7 @@ async def test_what_cannot_be_written_does_not_keep_a_connection_from_being_clos
 
     monkeypatch.setattr(websocket, "send_frames", unsendable)
     socket = Socket()
-    connection = connected(socket, set())
+    connection = connected(socket, {})
     connection.put(Ping())
     with capture_logs():
         connection.close(CloseCode.INTERNAL, "internal error")

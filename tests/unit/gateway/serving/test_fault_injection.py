@@ -201,20 +201,18 @@ def quotes(line: dict[str, Any]) -> bool:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("number", "after"), [(0, False), (1, False), (0, True)])
-def test_a_fault_at_any_call_harms_one_asker_at_most(
-    number: int, after: bool, injector: Injector, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_at_any_call_harms_one_asker_at_most(number: int, after: bool, injector: Injector) -> None:
     """Whoever it harms has one end too; all others are told what they would have been, and so is who comes later.
     `after`: what was called has done its work by then."""
     with capture_logs():
         usual = day_with(None, injector).outcomes
     calls = [call for call in injector.calls(number, after=after) if not call.callee.startswith(BOOKS)]
     assert len(calls) > 150
-    broken = [f"{at}: {'; '.join(found)}" for at in calls if (found := found_at(at, usual, injector, monkeypatch))]
+    broken = [f"{at}: {'; '.join(found)}" for at in calls if (found := found_at(at, usual, injector))]
     assert broken == [], "\n".join(broken)
 
 
-def found_at(at: Call, usual: dict[str, Outcome], injector: Injector, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def found_at(at: Call, usual: dict[str, Outcome], injector: Injector) -> list[str]:
     """What is wrong where a fault is thrown there."""
     before = counted()
     with capture_logs() as lines:
