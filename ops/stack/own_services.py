@@ -9,7 +9,6 @@ from shared.settings.kafka import KafkaSettings
 OWN_SERVICES: Final[Mapping[str, str]] = {
     "KAFKA__SECURITY": "plaintext",
     "KAFKA__USERNAME": "",
-    "KAFKA__PASSWORD": "",
     "KAFKA__PASSWORD_FILE": "",
     "KAFKA__TLS_CA": "",
     "KAFKA__TLS_CERT": "",

@@ -14,7 +14,7 @@ from shared.conversation.erasures import ERASED_FOR_S
 from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import StoreUnavailable
-from shared.redis.calls import RedisCalls
+from shared.redis.calls import RETRY_AFTER_S, RedisCalls
 from shared.redis.client import RedisClient
 from shared.settings.redis import RedisAddress, RedisSettings
 from shared.telemetry import metrics
@@ -175,7 +175,7 @@ class History:
             try:
                 await self.ping()
             except StoreUnavailable:
-                await asyncio.sleep(self._settings.retry_after_ms / 1_000)
+                await asyncio.sleep(RETRY_AFTER_S)
 
     async def close(self) -> None:
         """Write what is on its way, each within its timeout."""

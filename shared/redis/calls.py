@@ -17,6 +17,7 @@ T = TypeVar("T")
 log = get_logger()
 
 _TOLD_FULL_S: Final = 60.0
+RETRY_AFTER_S: Final = 1.0  # after a failure Redis is left alone so long
 
 
 class RedisCalls:
@@ -50,7 +51,7 @@ class RedisCalls:
             if self._tells and self._away_until_s is None:
                 log.warning("unavailable", what="redis", cause=cause_of(error))
             self.problem = cause_of(error)
-            self._away_until_s = now_s + self._settings.retry_after_ms / 1_000
+            self._away_until_s = now_s + RETRY_AFTER_S
             raise StoreUnavailable(f"Redis: {error!r}") from error
         if self._tells and self._away_until_s is not None:
             log.info("available", what="redis")

@@ -49,7 +49,6 @@ class KvSettings(Group):
     ttl_s: int = Field(3_600, ge=1, le=2_592_000, description="Redis drops it so long after its last use")
     host_mib: int = Field(256, ge=0, le=1_048_576, description="host memory for it, at most (0: none)")
     timeout_ms: int = Field(20, ge=1, le=10_000, description="one read from Redis or write to it takes no longer")
-    retry_after_ms: int = Field(1_000, ge=10, le=60_000, description="after a failure Redis is left alone so long")
 
 
 class ModelSettings(Group):

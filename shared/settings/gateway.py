@@ -4,7 +4,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, PlainValidator, SecretStr, field_validator, model_validator
+from pydantic import Field, PlainValidator, field_validator, model_validator
 
 from shared.settings.auth import check_secret, read_secret
 from shared.settings.group import Group
@@ -39,10 +39,11 @@ class GatewaySettings(Group):
     max_inflight_per_connection: int = Field(4, ge=1, le=32, description="unanswered requests of one connection")
     messages_per_minute: int = Field(100, ge=1, description="of one connection; pings and pongs are free")
     max_message_bytes: int = Field(65_536, ge=256, le=16_777_216, description="a bigger frame closes with 1009")
-    cursor_secret: SecretStr | None = Field(
-        None, description="the gateways' common secret, 32 bytes at least: a client resumes at any (none: its own only)"
+    cursor_secret_file: Path | None = Field(
+        None,
+        description="file with the gateways' common secret, 32 bytes at least: a client resumes at any (none: its own "
+        "only); the line's end does not belong",
     )
-    cursor_secret_file: Path | None = Field(None, description="file with that secret; the line's end does not belong")
     hello_timeout_s: float = Field(5.0, gt=0, le=300, description="session.start must come within this (4502)")
     heartbeat_s: float = Field(25.0, gt=0, le=3_600, description="between pings; two unanswered ones close with 4012")
     buffer_merge_bytes: int = Field(65_536, ge=1_024, description="over this, deltas to a slow client are merged")
@@ -54,13 +55,6 @@ class GatewaySettings(Group):
         description="of this process: at 92 % the fallback answers, at 95 % nobody new is let in (0: no budget)",
     )
     drain_s: float = Field(10.0, ge=0, le=300, description="how long shutdown waits for answers in flight")
-
-    @field_validator("cursor_secret")
-    @classmethod
-    def _cursor_secret_is_long(cls, secret: SecretStr | None) -> SecretStr | None:
-        if secret is not None:
-            check_secret(secret.get_secret_value().encode())
-        return secret
 
     @field_validator("cursor_secret_file")
     @classmethod
@@ -89,16 +83,8 @@ class GatewaySettings(Group):
             )
         return self
 
-    @model_validator(mode="after")
-    def _one_cursor_secret(self) -> Self:
-        if self.cursor_secret is not None and self.cursor_secret_file is not None:
-            raise ValueError("gateway.cursor_secret and gateway.cursor_secret_file are both set; unset one")
-        return self
-
     def cursor_secret_bytes(self) -> bytes | None:
         """What the gateways' cursors are signed with, None where each makes its own."""
-        if self.cursor_secret is not None:
-            return self.cursor_secret.get_secret_value().encode()
         return read_secret(self.cursor_secret_file) if self.cursor_secret_file is not None else None
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from shared.settings.credential_files import AuthorityFile, PasswordFile, read_password, tls_context
 from shared.settings.group import Group
@@ -13,7 +13,7 @@ from shared.wire.topics import TopicNames
 Security = Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
 SaslMechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
 
-_CREDENTIALS = ("username", "password", "password_file")
+_CREDENTIALS = ("username", "password_file")
 _TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 
 
@@ -28,9 +28,8 @@ class KafkaSettings(Group):
         "SCRAM-SHA-512", description="how the password is proven; PLAIN sends it, so only over sasl_ssl"
     )
     username: str | None = Field(None, description="who this process is to the brokers, with security=sasl_…")
-    password: SecretStr | None = Field(None, description="of that user; better: password_file")
     password_file: PasswordFile | None = Field(
-        None, description="file with the password; the line's end does not belong"
+        None, description="file with that user's password; the line's end does not belong"
     )
     tls_ca: AuthorityFile | None = Field(None, description="PEM file of the brokers' authorities (none: the system's)")
     tls_cert: Path | None = Field(None, description="PEM file of this process's certificate, where brokers ask for one")
@@ -75,10 +74,8 @@ class KafkaSettings(Group):
             return self
         if self.username is None:
             raise ValueError(f"kafka.security={self.security} asks who this is; set kafka.username")
-        if self.password is None and self.password_file is None:
+        if self.password_file is None:
             raise ValueError(f"kafka.security={self.security} asks for a password; set kafka.password_file")
-        if self.password is not None and self.password_file is not None:
-            raise ValueError("kafka.password and kafka.password_file are both set; unset one")
         if self.sasl_mechanism == "PLAIN" and not self.uses_tls:
             raise ValueError(
                 f"kafka.sasl_mechanism=PLAIN sends the password, and kafka.security={self.security} encrypts nothing; "
@@ -119,9 +116,7 @@ class KafkaSettings(Group):
 
     def read_password(self) -> str | None:
         """As the file holds it now. Raises `ValueError` where it no longer does."""
-        if self.password_file is not None:
-            return read_password(self.password_file)
-        return None if self.password is None else self.password.get_secret_value()
+        return None if self.password_file is None else read_password(self.password_file)
 
     @property
     def topics(self) -> TopicNames:

@@ -30,6 +30,7 @@ from shared.conversation.turn import Turn
 from shared.kafka import create_topics
 from shared.settings.kafka import KafkaSettings
 
+CURSOR_SECRET = Path(__file__).parent / "samples" / "cursor_secret.txt"  # for gateways that share it
 READY_S = 60.0
 LIMIT_S = 30.0
 STOP_S = 20.0

@@ -41,6 +41,7 @@ _MOST_NAMES: Final = 4_096
 _TRANSACTION_BYTES: Final = 4 << 20  # Redis serves nobody else while it executes one: about 2 ms
 _DROPPED: Final = ("wrong_type", "too_many", "oversized")
 _REPLY_BYTES: Final = 4 << 20
+_RETRY_AFTER_MS: Final = 1_000.0  # after a failure Redis is left alone so long
 _PROBE: Final = SessionKey("", "")
 
 
@@ -70,14 +71,15 @@ class KvStore:
         max_value_bytes: int,
         count_dropped: Callable[[str], None],
         tells: bool = True,
+        retry_after_ms: float = _RETRY_AFTER_MS,
     ) -> None:
         self._nodes = KvNodes(redis, timeout_ms=kv.timeout_ms)
         self._marks = KvNodes(marks, timeout_ms=kv.timeout_ms)
         self._ttl_s = kv.ttl_s
         self._max_value_bytes = max_value_bytes
         self._count_dropped = count_dropped
-        self._outage = Outage(kv.retry_after_ms)
-        self._refusals = Outage(kv.retry_after_ms)  # Redis answers and takes no writes: full, or a replica
+        self._outage = Outage(retry_after_ms)
+        self._refusals = Outage(retry_after_ms)  # Redis answers and takes no writes: full, or a replica
         self._tells = tells
         self._available = False
 

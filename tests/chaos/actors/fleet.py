@@ -5,7 +5,6 @@ Every start is made on the main thread: only so does the kernel end a child whos
 
 import asyncio
 import resource
-import secrets
 import shutil
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from tests.chaos.faults.schedule import GATEWAYS, WORKERS, Fault, Kind, clock_of
 from tests.chaos.hops.gates import Gates, kafka_listeners
 from tests.chaos.ledger.requests import Line
 from tests.chaos.ledger.rights import PROMPT_ENV
+from tests.support.system import CURSOR_SECRET
 from workers.serving.watchdog import LEAVE_S
 
 _SESSION_TIMEOUT_MS: Final = 2_000
@@ -110,7 +110,7 @@ class Fleet:
         common = {
             **_ENV,
             **OWN_SERVICES,
-            "GATEWAY__CURSOR_SECRET": secrets.token_hex(32),
+            "GATEWAY__CURSOR_SECRET_FILE": str(CURSOR_SECRET),
             **({"WORKER__STEP_LIMIT_S": f"{_STEP_LIMIT_S:g}"} if self.hangs else {}),
         }
         for number in range(GATEWAYS):

@@ -10,7 +10,7 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from tests.integration.support.cuts import WHOLE
-from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.system import CURSOR_SECRET, MakeSystem, Service, System, eventually
 from tests.support.wire import Answer, Client
 
 Way = Callable[[System, Service, Service], Awaitable[Answer]]
@@ -26,7 +26,7 @@ async def system(make_system: MakeSystem) -> System:
         worker__slots=16,
         worker__max_waiting=256,
         admission__enabled=False,
-        gateway__cursor_secret="a secret that all gateways of this test share",
+        gateway__cursor_secret_file=CURSOR_SECRET,
     )
 
 

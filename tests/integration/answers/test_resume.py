@@ -15,7 +15,7 @@ from shared.wire.messages import ResponseCreate, ResponseDelta, ResponseDone
 from tests.integration.support.cuts import EVENTS, QUESTION, TOKENS, WHOLE, ask_and_lose, ask_and_lose_in
 from tests.support.reliability import Reliability
 from tests.support.standstill import GRACE_S, Standstill
-from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.system import CURSOR_SECRET, MakeSystem, Service, System, eventually
 from tests.support.wire import JSON, MSGPACK, Answer, Client, Form
 
 TARGET = "identical text, or an explicit recovered:false"
@@ -31,7 +31,7 @@ async def system(make_system: MakeSystem) -> System:
         worker__slots=16,
         worker__max_waiting=256,
         admission__enabled=False,
-        gateway__cursor_secret="a secret that all gateways of this test share",
+        gateway__cursor_secret_file=CURSOR_SECRET,
         gateway__messages_per_minute=100_000,
         promise__first_token_ms=10_000,
         promise__deadline_ms=20_000,

@@ -11,7 +11,7 @@ from ops.stack.processes import free_port
 from tests.integration.support.cuts import Cut, ask_and_lose
 from tests.support.shipped_proxy import ShippedProxy
 from tests.support.standstill import InTime
-from tests.support.system import OPERATORS_PAGES, MakeSystem, Service, System, eventually, get
+from tests.support.system import CURSOR_SECRET, OPERATORS_PAGES, MakeSystem, Service, System, eventually, get
 from tests.support.wire import Client
 
 RETURNS = "How do I return an item?"
@@ -28,7 +28,7 @@ async def system(make_system: MakeSystem, own_broker: KafkaBroker) -> AsyncItera
         kafka__session_timeout_ms=3_000,
         kafka__request_timeout_ms=2_000,
         redis__timeout_ms=100,
-        gateway__cursor_secret="a secret that both gateways share",
+        gateway__cursor_secret_file=CURSOR_SECRET,
         gateway__port=free_port(),
         gateway__metrics_port=free_port(),
         gateway__drain_s=2,

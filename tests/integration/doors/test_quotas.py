@@ -24,7 +24,7 @@ async def make_quotas(redis_server: Any) -> AsyncIterator[MakeQuotas]:
     made: list[Quotas] = []
 
     def make(*, requested_per_minute: int = 30, **limits: Any) -> Quotas:
-        redis = RedisSettings(url=redis_server.url, timeout_ms=200, retry_after_ms=10_000)
+        redis = RedisSettings(url=redis_server.url, timeout_ms=200)
         tariff = Tariff(QuotaSettings(**limits), HandoffSettings(requested_per_minute=requested_per_minute))
         made.append(Quotas(tariff, redis))
         return made[-1]

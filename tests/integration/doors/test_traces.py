@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from tests.integration.support import cuts
 from tests.integration.support.cuts import ask_and_lose
-from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.system import CURSOR_SECRET, MakeSystem, Service, System, eventually
 from tests.support.trace_store import StoredSpan, TraceStore, trace_store
 from tests.support.wire import Answer, Client
 
@@ -43,7 +43,7 @@ async def system(make_system: MakeSystem, store: TraceStore) -> System:
     return await make_system(
         worker__fake_decode_ms_per_step=4,
         tracing__endpoint=store.endpoint,
-        gateway__cursor_secret="a secret that all gateways of this test share",
+        gateway__cursor_secret_file=CURSOR_SECRET,
         kv__enabled="false",
     )
 

@@ -8,14 +8,14 @@ import pytest
 
 from tests.chaos.faults.clocks import READ_EVERY_S, turn
 from tests.support.standstill import InTime
-from tests.support.system import MakeSystem, eventually
+from tests.support.system import CURSOR_SECRET, MakeSystem, eventually
 from tests.support.wire import Client
 
 QUESTION, TOKENS = "How do I track my parcel?", 8
 SOFT_MS, HARD_MS = 1_500, 4_000
 JUMPS_S = [way * size for size in (1.0, 60.0, 3_600.0) for way in (1, -1)]
 ADOPTED_WITHIN_S = 5.0
-SHARED = {"gateway__cursor_secret": "a secret that all gateways of this test share", "admission__enabled": False}
+SHARED = {"gateway__cursor_secret_file": CURSOR_SECRET, "admission__enabled": False}
 
 
 async def jump(*clocks: Path, off_s: float) -> None:

@@ -29,7 +29,6 @@ async def system(make_system: MakeSystem) -> AsyncIterator[System]:
         kafka__session_timeout_ms=2_000,
         kv__timeout_ms=500,
         redis__timeout_ms=200,
-        kv__retry_after_ms=100,
         gateway__messages_per_minute=100_000,
         promise__first_token_ms=30_000,
         promise__deadline_ms=60_000,

@@ -29,6 +29,12 @@ from workers.kv.store import Held
 PATIENCE_S = 30
 
 
+@pytest.fixture(autouse=True)
+def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that fails is asked again soon."""
+    monkeypatch.setattr("shared.redis.calls.RETRY_AFTER_S", 0.05)
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     cluster = RedisCluster(tmp_path_factory.mktemp("cluster"))
@@ -45,7 +51,7 @@ def replicated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluste
 
 
 def settings_of(redis: RedisCluster, **changed: object) -> RedisSettings:
-    return RedisSettings(**{"url": redis.url, "cluster": True, "timeout_ms": 2_000, "retry_after_ms": 50} | changed)
+    return RedisSettings(**{"url": redis.url, "cluster": True, "timeout_ms": 2_000} | changed)
 
 
 def sessions_of_each_master(cluster: RedisCluster, unique: Callable[[str], str]) -> list[SessionKey]:

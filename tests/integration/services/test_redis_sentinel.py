@@ -34,13 +34,13 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedRedis]:
 
 @pytest.fixture
 def settings(watched: WatchedRedis) -> RedisSettings:
-    return RedisSettings(url=watched.url, timeout_ms=2_000, retry_after_ms=50)
+    return RedisSettings(url=watched.url, timeout_ms=2_000)
 
 
 @pytest.fixture
 def store(settings: RedisSettings) -> Iterator[KvStore]:
-    kv = KvSettings(timeout_ms=1_000, retry_after_ms=50)
-    store = KvStore(settings, kv, marks=settings, max_value_bytes=1_000, count_dropped=print)
+    kv = KvSettings(timeout_ms=1_000)
+    store = KvStore(settings, kv, marks=settings, max_value_bytes=1_000, count_dropped=print, retry_after_ms=50)
     yield store
     store.close()
 

@@ -36,7 +36,6 @@ async def system(make_system: MakeSystem, kv_redis: EmbeddedRedis) -> AsyncItera
         worker__fake_prefill_ms_per_token=0.02,
         kv_redis__url=kv_redis.url,
         kv__timeout_ms=500,
-        kv__retry_after_ms=100,
         promise__first_token_ms=30_000,
         promise__deadline_ms=60_000,
     )

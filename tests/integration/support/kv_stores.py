@@ -35,14 +35,15 @@ class Bench:
         self.admin = Redis.from_url(self.url)
         self.kv = self.session.of("kv")
 
-    def store(self, **kv: Any) -> KvStore:
+    def store(self, *, retry_after_ms: float = 50.0, **kv: Any) -> KvStore:
         # The default suits a machine that has a core for each of its processes.
         store = KvStore(
             self.settings,
-            KvSettings(**{"timeout_ms": 1_000, "retry_after_ms": 50} | kv),
+            KvSettings(**{"timeout_ms": 1_000} | kv),
             marks=self.settings,
             max_value_bytes=MAX_VALUE_BYTES,
             count_dropped=lambda reason: self.dropped.update([reason]),
+            retry_after_ms=retry_after_ms,
         )
         self.stores.append(store)
         store.probe()

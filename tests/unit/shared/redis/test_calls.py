@@ -32,7 +32,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 @pytest.fixture
 def calls() -> RedisCalls:
-    return RedisCalls(RedisSettings(retry_after_ms=1_000), tells=False)
+    return RedisCalls(RedisSettings(), tells=False)
 
 
 async def test_it_is_left_alone_for_as_long_as_set(calls: RedisCalls, times: SimpleNamespace) -> None:

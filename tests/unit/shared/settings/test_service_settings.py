@@ -64,15 +64,15 @@ def refused(**settings: Any) -> str:
         ({"security": "tls"}, ["KAFKA__SECURITY='tls'", "'sasl_ssl'"]),
         ({"bootstrap_servers": "a:9092,b:port"}, ["KAFKA__BOOTSTRAP_SERVERS='a:9092,b:port'", "host:port"]),
         ({"username": "gateway"}, ["kafka.username", "kafka.security=plaintext", "set kafka.security=sasl_ssl"]),
-        ({"security": "ssl", "password": PASSWORD}, ["kafka.password", "kafka.security=ssl"]),
-        ({"security": "sasl_ssl", "password": PASSWORD}, ["kafka.security=sasl_ssl", "set kafka.username"]),
+        ({"security": "ssl", "password_file": __file__}, ["kafka.password_file", "kafka.security=ssl"]),
+        ({"security": "sasl_ssl", "password_file": __file__}, ["kafka.security=sasl_ssl", "set kafka.username"]),
         (LOGIN, ["kafka.security=sasl_ssl", "set kafka.password_file"]),
-        ({**LOGIN, "password": ""}, ["set kafka.password_file"]),
+        ({**LOGIN, "password_file": ""}, ["set kafka.password_file"]),
         ({**LOGIN, "password_file": "nowhere"}, ["KAFKA__PASSWORD_FILE='nowhere'", "No such file"]),
         ({**LOGIN, "password_file": "/dev/null"}, ["KAFKA__PASSWORD_FILE", "is empty"]),
-        ({**LOGIN, "password": PASSWORD, "sasl_mechanism": "SCRAM"}, ["KAFKA__SASL_MECHANISM='SCRAM'"]),
+        ({**LOGIN, "password_file": __file__, "sasl_mechanism": "SCRAM"}, ["KAFKA__SASL_MECHANISM='SCRAM'"]),
         (
-            {**LOGIN, "security": "sasl_plaintext", "password": PASSWORD, "sasl_mechanism": "PLAIN"},
+            {**LOGIN, "security": "sasl_plaintext", "password_file": __file__, "sasl_mechanism": "PLAIN"},
             ["kafka.sasl_mechanism=PLAIN", "kafka.security=sasl_plaintext", "SCRAM-SHA-512"],
         ),
         ({"security": "ssl", "tls_ca": "nowhere"}, ["KAFKA__TLS_CA='nowhere'", "No such file"]),
@@ -88,7 +88,6 @@ def test_what_contradicts_itself_is_refused_in_one_line(kafka: dict[str, str], w
 
 
 def test_two_passwords_are_one_too_many(password_file: Path) -> None:
-    assert "unset one" in refused(kafka={**LOGIN, "password": PASSWORD, "password_file": password_file})
     url = f"redis://gateway:{PASSWORD}@host/0"
     for given_twice in (url, f"redis://host/0?password={PASSWORD}"):
         assert "leave one out" in refused(redis={"url": given_twice, "password_file": password_file})
@@ -154,9 +153,9 @@ def test_a_password_is_read_anew_by_each_client(password_file: Path) -> None:
         (KafkaConnectionError("closed"), ["hangs up", "kafka.security=sasl_ssl"]),
     ],
 )
-def test_a_refusal_is_told_with_what_to_check(error: Exception, words: list[str]) -> None:
+def test_a_refusal_is_told_with_what_to_check(error: Exception, words: list[str], password_file: Path) -> None:
     """One line, that neither says that nobody is there nor holds the password."""
-    told = refusal(error, KafkaSettings(**LOGIN, password=PASSWORD), "broker:9093")
+    told = refusal(error, KafkaSettings(**LOGIN, password_file=password_file), "broker:9093")
     assert told is not None
     assert all(word in told for word in ["broker:9093", *words]), told
     assert "\n" not in told
@@ -168,16 +167,16 @@ def test_that_nobody_is_there_is_no_refusal(error: Exception) -> None:
     assert refusal(error, KafkaSettings(), "broker:9092") is None
 
 
-def test_what_the_acls_do_not_allow_is_told_with_where_they_are() -> None:
+def test_what_the_acls_do_not_allow_is_told_with_where_they_are(password_file: Path) -> None:
     error: KafkaError = TopicAuthorizationFailedError("chat.replies")
-    told = unauthorized(error, KafkaSettings(**LOGIN, password=PASSWORD), "read")
+    told = unauthorized(error, KafkaSettings(**LOGIN, password_file=password_file), "read")
     assert "user 'gateway' read the topic chat.replies: see replyline topics acls" in told
 
 
-def test_passwords_are_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passwords_are_shown_nowhere(monkeypatch: pytest.MonkeyPatch, password_file: Path) -> None:
     """Not in the settings' text, nor in the list of them, nor where another setting is wrong."""
     redis_url = f"redis://gateway:{PASSWORD}@host:6379/0"
-    for name, value in (("SECURITY", "sasl_ssl"), ("USERNAME", "gateway"), ("PASSWORD", PASSWORD)):
+    for name, value in (("SECURITY", "sasl_ssl"), ("USERNAME", "gateway"), ("PASSWORD_FILE", str(password_file))):
         monkeypatch.setenv(f"{PREFIX}KAFKA__{name}", value)
     monkeypatch.setenv(f"{PREFIX}REDIS__URL", redis_url)
     settings = load_settings()
@@ -189,7 +188,10 @@ def test_passwords_are_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings()
     assert PASSWORD not in str(caught.value)
-    for group, value in ((KafkaSettings, {"password": PASSWORD}), (RedisSettings, {"url": redis_url, "tls_ca": "x"})):
+    for group, value in (
+        (KafkaSettings, {"password_file": password_file}),
+        (RedisSettings, {"url": redis_url, "tls_ca": "x"}),
+    ):
         with pytest.raises(ValueError, match=r"use|No such file") as refused_whole:
             group(**value)
         assert PASSWORD not in f"{refused_whole.value} {refused_whole.value!r}"
@@ -311,7 +313,7 @@ def test_a_cause_without_words_is_a_timeout() -> None:
 
 def test_services_of_ones_own_ask_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the environment says of the real ones."""
-    real = {"KAFKA__SECURITY": "sasl_ssl", "KAFKA__USERNAME": "gateway", "KAFKA__PASSWORD": PASSWORD}
+    real = {"KAFKA__SECURITY": "sasl_ssl", "KAFKA__USERNAME": "gateway", "KAFKA__PASSWORD_FILE": __file__}
     for name, value in {
         **real,
         "REDIS__URL": "rediss://host",
@@ -324,6 +326,6 @@ def test_services_of_ones_own_ask_for_nothing(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv(PREFIX + name, value)
     settings = load_settings()
     assert connection_options(settings.kafka)["security_protocol"] == "PLAINTEXT"
-    assert settings.kafka.username is settings.kafka.password is settings.redis.password_file is None
+    assert settings.kafka.username is settings.kafka.password_file is settings.redis.password_file is None
     assert settings.redis_of_kv is settings.redis
     assert {name.partition("__")[0] for name in OWN_SERVICES} == {"KAFKA", "REDIS", "KV_REDIS"}
