@@ -46,8 +46,11 @@ class GatewaySettings(Group):
     )
     hello_timeout_s: float = Field(5.0, gt=0, le=300, description="session.start must come within this (4502)")
     heartbeat_s: float = Field(25.0, gt=0, le=3_600, description="between pings; two unanswered ones close with 4012")
-    buffer_merge_bytes: int = Field(65_536, ge=1_024, description="over this, deltas to a slow client are merged")
-    buffer_close_bytes: int = Field(262_144, ge=1_024, description="over this for slow_consumer_s: closed with 4008")
+    buffer_close_bytes: int = Field(
+        262_144,
+        ge=1_024,
+        description="over this for slow_consumer_s: closed with 4008; over a quarter of it, deltas are merged",
+    )
     slow_consumer_s: float = Field(5.0, gt=0, le=300, description="how long a client may stay over buffer_close_bytes")
     memory_budget_mib: int = Field(
         0,
@@ -55,6 +58,11 @@ class GatewaySettings(Group):
         description="of this process: at 92 % the fallback answers, at 95 % nobody new is let in (0: no budget)",
     )
     drain_s: float = Field(10.0, ge=0, le=300, description="how long shutdown waits for answers in flight")
+
+    @property
+    def buffer_merge_bytes(self) -> int:
+        """Over this, deltas to a slow client are merged."""
+        return self.buffer_close_bytes // 4
 
     @field_validator("cursor_secret_file")
     @classmethod

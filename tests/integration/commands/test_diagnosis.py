@@ -139,9 +139,7 @@ async def network(stage: Stage) -> list[str]:
 
 
 async def clients(stage: Stage) -> list[str]:
-    stage = await stage.like(
-        gateway__buffer_merge_bytes=1_024, gateway__buffer_close_bytes=2_048, gateway__slow_consumer_s=0.5
-    )
+    stage = await stage.like(gateway__buffer_close_bytes=2_048, gateway__slow_consumer_s=0.5)
     async with Client.connect(stage.gateway.ws, JSON, sock=await small_socket(stage.gateway)) as client:
         client.reading.clear()
         await client.create("Tell me all", max_output_tokens=3_000)

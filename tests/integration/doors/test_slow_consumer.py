@@ -22,7 +22,6 @@ async def system(make_system: MakeSystem) -> System:
         limits__max_input_tokens=4_000,
         promise__first_token_ms=20_000,
         promise__deadline_ms=60_000,
-        gateway__buffer_merge_bytes=1_024,
         gateway__messages_per_minute=1_000_000,
     )
 
@@ -30,8 +29,10 @@ async def system(make_system: MakeSystem) -> System:
 @pytest_asyncio.fixture(scope="module")
 async def gateways(system: System) -> tuple[Service, Service]:
     """Before one worker."""
-    hasty = system.gateway(gateway__buffer_close_bytes=8_192, gateway__slow_consumer_s=0.5)
-    patient = system.gateway(gateway__reply_partition=1, gateway__slow_consumer_s=100)
+    hasty = system.gateway(gateway__buffer_close_bytes=4_096, gateway__slow_consumer_s=0.5)
+    patient = system.gateway(
+        gateway__reply_partition=1, gateway__buffer_close_bytes=4_096, gateway__slow_consumer_s=100
+    )
     await asyncio.gather(hasty.ready(), patient.ready(), system.worker().ready())
     return hasty, patient
 

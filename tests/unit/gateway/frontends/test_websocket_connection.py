@@ -20,7 +20,7 @@ from tests.support.fakes.gateways import quiet
 from tests.support.fakes.sessions import new
 
 JSON = GATEWAY_CODECS["chat.v1.json"]
-SETTINGS = GatewaySettings(buffer_merge_bytes=1_024, buffer_close_bytes=8_192, slow_consumer_s=5)
+SETTINGS = GatewaySettings(buffer_close_bytes=4_096, slow_consumer_s=5)
 
 
 class Transport:
