@@ -56,7 +56,7 @@ from shared.telemetry.status import Readiness, serve_status
 from shared.tracing.export import open_exporter
 from shared.tracing.keep import KeepRules
 from shared.wire.messages import Limits
-from shared.wire.topics import BROADCAST_PARTITION, BucketEdges
+from shared.wire.topics import BROADCAST_PARTITION
 
 # Beside the clients' sockets: Kafka's and Redis', and what is open for a moment.
 _SPARE_FILES = 256
@@ -69,7 +69,6 @@ class GatewayProcess:
         kafka, topics = settings.kafka, settings.kafka.topics
         partition = settings.gateway.reply_partition
         source = f"replyline-gateway-{partition}"
-        edges = BucketEdges(settings.limits.short_max_tokens, settings.limits.medium_max_tokens)
         defaults = Defaults.of(settings)
         self._settings = settings
         self._history = History(settings.redis, kv=settings.redis_of_kv)
@@ -100,7 +99,6 @@ class GatewayProcess:
             commits=self._routed,
             topics=topics,
             tokenizer=tokenizer,
-            edges=edges,
             defaults=defaults,
             max_input_tokens=settings.limits.max_input_tokens,
             source=source,
@@ -159,7 +157,6 @@ class GatewayProcess:
             ),
             tracer=self._tracer,
             limits=AdmissionLimits.of(settings),
-            edges=edges,
             tokenizer=tokenizer,
             faq=self._faq,
             min_score=DEFAULT_MIN_SCORE,

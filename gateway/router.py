@@ -27,7 +27,7 @@ from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
 from shared.wire.failed_ends import detail_of, failed_end
 from shared.wire.messages import ChatRequest
-from shared.wire.topics import BucketEdges, TopicNames, session_key
+from shared.wire.topics import TopicNames, bucket_of_length, session_key, surely_short
 
 _READ_MS = 500
 _MAX_RECORDS = 200
@@ -42,7 +42,6 @@ class Router:
     letters: DeadLetters
     topics: TopicNames
     tokenizer: Tokenizer
-    edges: BucketEdges
     defaults: Defaults
     max_input_tokens: int
     source: str
@@ -167,7 +166,7 @@ class Router:
         order = settle(request, self.defaults, wire_unix_ms())
         key = session_key(order.tenant, order.request.session_id)
         async with self._lines.turn(key):
-            bucket = self.edges.bucket_of(await self._count(order.request.input))
+            bucket = bucket_of_length(await self._count(order.request.input))
             topic, headers = self.topics.requests(bucket), request_headers(order, source=self.source)
             copy = Outgoing(topic, msgpack_encode(_complete(order)), key=key, headers={**record.headers, **headers})
             delivery = await self.producer.enqueue(copy)
@@ -175,7 +174,7 @@ class Router:
         metrics.routed.labels(bucket).inc()
 
     async def _count(self, text: str) -> int:
-        if self.edges.surely_short(text):
+        if surely_short(text):
             return 0
         num_tokens = await asyncio.to_thread(self.tokenizer.count, text)
         if num_tokens > self.max_input_tokens:

@@ -14,7 +14,6 @@ from shared.process.extras import install_command
 from shared.process.gpu import Gpus, find_gpus
 from shared.settings import FaqSettings, Settings
 from shared.telemetry.logs import get_logger
-from shared.wire.topics import BucketEdges
 from workers.engine import EngineInfo
 from workers.intake.prepare import Preparer
 from workers.kv.cache import KvCache
@@ -82,7 +81,7 @@ def make_preparer(
     standing: Callable[[SessionKey], Sequence[int]],
 ) -> Preparer:
     """What makes a request a job: the FAQ, who answers, the prompt, the guard."""
-    worker, answers, limits = settings.worker, settings.answers, settings.limits
+    worker, answers = settings.worker, settings.answers
     return Preparer(
         settings=worker,
         tokenizer=model.tokenizer,
@@ -100,7 +99,6 @@ def make_preparer(
         min_score=DEFAULT_MIN_SCORE,
         history=history,
         max_length=model.engine.info.max_length,
-        edges=BucketEdges(limits.short_max_tokens, limits.medium_max_tokens),
         kv=kv,
         standing=standing,
     )

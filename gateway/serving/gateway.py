@@ -40,7 +40,7 @@ from shared.telemetry import metrics
 from shared.telemetry.faults import contained
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import ClientMessage, Erase, Reply, ReplyDelta, ReplyDone, ResponseCreate
-from shared.wire.topics import BucketEdges
+from shared.wire.topics import bucket_of_length, surely_short
 
 log = get_logger()
 
@@ -51,7 +51,6 @@ _TIMER_AGAIN_S = 0.05
 @dataclass(slots=True, kw_only=True)
 class Gateway:
     limits: AdmissionLimits
-    edges: BucketEdges
     tokenizer: Tokenizer
     faq: LiveFaq
     min_score: float
@@ -265,7 +264,7 @@ class Gateway:
             return None
         if entry.done:
             return None
-        self.inflight.admit(entry, self.edges.bucket_of(num_tokens), now_unix_ms())
+        self.inflight.admit(entry, bucket_of_length(num_tokens), now_unix_ms())
         entry.partition = self.publisher.partition_of(entry)
         metrics.accepted.labels(entry.bucket).inc()
         if stand_in is not None:
@@ -279,7 +278,7 @@ class Gateway:
 
     async def _count(self, text: str) -> int:
         """Tokens of the input; off the loop, and not at all where its bytes already show that it is short."""
-        if self.edges.surely_short(text):
+        if surely_short(text):
             return 0
         return await asyncio.to_thread(self.tokenizer.count, text)
 

@@ -20,7 +20,7 @@ WORDS: Final = (
     "slow", "first", "second", "third", "last", "next", "before", "after", "between", "under", "over", "around",
 )
 # fmt: on
-# Within the default edges of the topics: short up to 64 tokens, medium up to 256, long above.
+# Within the edges of the topics: short up to 64 tokens, medium up to 256, long above.
 LENGTHS: Final[Mapping[str, int]] = {"short": 24, "medium": 128, "long": 400}
 _WHOLE: Final = 1.0
 _ROUNDING: Final = 1e-6

@@ -8,13 +8,12 @@ from typing import Final
 
 from ops.traces.trace import Request
 from shared.wire.messages import Bucket
-from shared.wire.topics import BucketEdges
+from shared.wire.topics import bucket_of_length
 
 _MAX_OUTPUT_TOKENS: Final = 160  # the product's default
 _MAX_PROMPT_TOKENS: Final = 1_024
 _SPREAD: Final = (30, 400)
 _SPREAD_OUTPUT_TOKENS: Final = 48
-_EDGES: Final = BucketEdges(short_max_tokens=64, medium_max_tokens=256)
 
 Draw = Callable[[Random, float], Request]
 
@@ -92,7 +91,7 @@ def heavy(promise: Promise) -> Draw:
         prompt_tokens = min(_MAX_PROMPT_TOKENS, round(24 * random.paretovariate(1.5)))
         return Request(
             arrival_ms=arrival_ms,
-            bucket=_EDGES.bucket_of(prompt_tokens),
+            bucket=bucket_of_length(prompt_tokens),
             prompt_tokens=prompt_tokens,
             output_tokens=min(_MAX_OUTPUT_TOKENS, round(16 * random.paretovariate(1.5))),
             max_output_tokens=_MAX_OUTPUT_TOKENS,
@@ -110,7 +109,7 @@ def spread(promise: Promise) -> Draw:
         prompt_tokens = round(math.exp(random.uniform(math.log(_SPREAD[0]), math.log(_SPREAD[1]))))
         return Request(
             arrival_ms=arrival_ms,
-            bucket=_EDGES.bucket_of(prompt_tokens),
+            bucket=bucket_of_length(prompt_tokens),
             prompt_tokens=prompt_tokens,
             output_tokens=log_normal(random, _SPREAD_OUTPUT_TOKENS, 0.4, _MAX_OUTPUT_TOKENS),
             max_output_tokens=_MAX_OUTPUT_TOKENS,

@@ -98,20 +98,14 @@ class PromiseSettings(Group):
 
 
 class LimitSettings(Group):
-    """What a request may ask for, and how inputs are split by length."""
+    """What a request may ask for."""
 
     max_input_tokens: int = Field(1_024, ge=1, le=1_000_000, description="a longer input is refused")
     max_output_tokens: int = Field(512, ge=1, le=1_000_000, description="the most that a request may ask for")
     default_output_tokens: int = Field(160, ge=1, le=1_000_000, description="when a request does not say")
-    short_max_tokens: int = Field(64, ge=1, description="inputs up to this go to chat.requests.short")
-    medium_max_tokens: int = Field(256, ge=1, description="up to this to .medium, longer ones to .long")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        if self.short_max_tokens >= self.medium_max_tokens:
-            raise ValueError(
-                f"short_max_tokens={self.short_max_tokens} must be below medium_max_tokens={self.medium_max_tokens}"
-            )
         if self.default_output_tokens > self.max_output_tokens:
             raise ValueError(
                 f"default_output_tokens={self.default_output_tokens} is above "

@@ -9,6 +9,9 @@ from typing import Final
 from shared.wire.messages import Bucket
 
 BUCKETS: Final[tuple[Bucket, ...]] = ("short", "medium", "long")
+SHORT_MAX_TOKENS: Final = 64
+MEDIUM_MAX_TOKENS: Final = 256
+"""The longest inputs that the topics .short and .medium are for."""
 
 CONTENT_TYPE: Final = "content-type"
 CE_ID: Final = "ce_id"
@@ -113,26 +116,21 @@ class TopicNames:
         return next((bucket for bucket in BUCKETS if topic == self.requests(bucket)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class BucketEdges:
-    """Up to which input length, in tokens, a request is short or medium; what is longer is long."""
+def bucket_of_length(num_tokens: int) -> Bucket:
+    """Return the bucket of an input of so many tokens."""
+    if num_tokens <= SHORT_MAX_TOKENS:
+        return "short"
+    return "medium" if num_tokens <= MEDIUM_MAX_TOKENS else "long"
 
-    short_max_tokens: int
-    medium_max_tokens: int
 
-    def bucket_of(self, num_tokens: int) -> Bucket:
-        if num_tokens <= self.short_max_tokens:
-            return "short"
-        return "medium" if num_tokens <= self.medium_max_tokens else "long"
+def bucket_of_text(text: str, count: Callable[[str], int]) -> Bucket:
+    """Return the bucket of a text; it is counted only where its bytes do not already tell (no token is less than a
+    byte)."""
+    return "short" if surely_short(text) else bucket_of_length(count(text))
 
-    def bucket_of_text(self, text: str, count: Callable[[str], int]) -> Bucket:
-        """The same of a text; it is counted only where its bytes do not already tell (no token is less than a byte)."""
-        if self.surely_short(text):
-            return "short"
-        return self.bucket_of(count(text))
 
-    def surely_short(self, text: str) -> bool:
-        return len(text) * 4 <= self.short_max_tokens or len(text.encode()) <= self.short_max_tokens
+def surely_short(text: str) -> bool:
+    return len(text) * 4 <= SHORT_MAX_TOKENS or len(text.encode()) <= SHORT_MAX_TOKENS
 
 
 def session_key(tenant: str, session_id: str) -> bytes:

@@ -17,7 +17,7 @@ from shared.process import clock
 from shared.records.requests import Order
 from shared.settings import WorkerSettings
 from shared.wire.messages import BY_MODEL, Bucket, Grounding, ReplyDone
-from shared.wire.topics import BucketEdges
+from shared.wire.topics import bucket_of_text
 from workers.answer.guard import FactGuard
 from workers.answer.stream import Answer
 from workers.engine import Sampling
@@ -44,7 +44,6 @@ class Preparer:
     min_score: float
     history: History
     max_length: int
-    edges: BucketEdges
     kv: KvCache | None
     standing: Callable[[SessionKey], Sequence[int]]
 
@@ -131,7 +130,7 @@ class Preparer:
         question = order.request.input
         if len(question) > self.max_length * _MAX_CHARS_PER_TOKEN:
             raise ProtocolError("input_too_long", f"an input of {len(question)} characters does not fit", param="input")
-        bucket = self.edges.bucket_of_text(question, self.tokenizer.count)
+        bucket = bucket_of_text(question, self.tokenizer.count)
         if not isinstance(decision, Ground):
             return bucket, None
         prompt = self._prompt(order, decision.grounding, turns, encode_turn)

@@ -27,8 +27,6 @@ async def system(make_system: MakeSystem) -> System:
         worker__max_length=1_024,
         worker__history_turns=0,
         worker__grounding_entries=0,
-        limits__short_max_tokens=1_000,
-        limits__medium_max_tokens=1_001,
         promise__first_token_ms=20_000,
         promise__deadline_ms=20_000,
     )
@@ -61,7 +59,7 @@ class Asker:
             "input": text,
             "max_output_tokens": 1,
         }
-        await self.producer.send_and_wait(self.system.topic("chat.requests.short"), msgpack.packb(request))
+        await self.producer.send_and_wait(self.system.topic("chat.requests.long"), msgpack.packb(request))
         return name
 
     async def until(self, names: set[str]) -> None:

@@ -54,7 +54,7 @@ from shared.wire.messages import (
     Usage,
 )
 from shared.wire.partitioner import partition_of
-from shared.wire.topics import BUCKETS, BucketEdges, TopicNames
+from shared.wire.topics import BUCKETS, TopicNames
 from tests.support.fakes.sessions import new
 from tests.support.hostile.saboteur import Saboteur
 
@@ -314,7 +314,6 @@ class Edge:
                 deadline_ms=MINUTE_MS,
                 max_deadline_ms=2 * MINUTE_MS,
             ),
-            edges=BucketEdges(short_max_tokens=64, medium_max_tokens=256),
             tokenizer=Tokenizer.byte_level(),
             faq=before(shipped_faq(), within=("index",)),
             min_score=DEFAULT_MIN_SCORE,

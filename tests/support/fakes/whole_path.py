@@ -33,7 +33,7 @@ from shared.records.requests import Defaults
 from shared.settings import Settings
 from shared.settings.gateway import GatewaySettings, HandoffSettings
 from shared.wire.messages import Erase, Limits
-from shared.wire.topics import BucketEdges, TopicNames
+from shared.wire.topics import TopicNames
 from tests.support.fakes.gateways import FakeQuotas
 from tests.support.fakes.memory_kafka import Broker, BrokerGroup, BrokerLog, BrokerProducer
 from tests.support.fakes.memory_redis import HandoffRedis, KvMemory, Redis
@@ -58,7 +58,6 @@ MINUTE_MS: Final = 60_000
 STEP_S: Final = 0.02
 _LINES: Final = [BYTE_0 + byte for byte in b"ab\n"]
 _SETTINGS: Final = Settings()
-_EDGES: Final = BucketEdges(short_max_tokens=512, medium_max_tokens=1_024)
 _RETURNS: Final = FaqEntry(
     id="returns",
     topic="t",
@@ -207,7 +206,6 @@ class Shop:
                 deadline_ms=MINUTE_MS,
                 max_deadline_ms=2 * MINUTE_MS,
             ),
-            edges=_EDGES,
             tokenizer=TOKENIZER,
             faq=self.faq,
             min_score=0.25,
@@ -271,7 +269,6 @@ class Shop:
             letters=DeadLetters(producer, TOPICS),
             topics=TOPICS,
             tokenizer=TOKENIZER,
-            edges=_EDGES,
             defaults=self.defaults,
             max_input_tokens=1_000,
             source="gateway-0",
@@ -321,7 +318,6 @@ class Shop:
             min_score=0.25,
             history=redis,
             max_length=1_024,
-            edges=_EDGES,
             kv=kv,
             standing=self.worker.engine_loop.standing,
         )

@@ -21,7 +21,7 @@ from shared.records.offsets import OffsetTracker
 from shared.records.requests import Defaults
 from shared.settings import Settings
 from shared.wire.messages import ChatRequest, ReplyDone
-from shared.wire.topics import BucketEdges, TopicNames
+from shared.wire.topics import TopicNames
 from tests.support.fakes.gateways import LONG, SlowTokenizer, quiet, until
 from tests.support.hostile.poison_records import packed
 from tests.unit.shared.records.test_commits import FakeReader
@@ -74,7 +74,6 @@ class Bench:
             letters=DeadLetters(self.producer, TOPICS),  # type: ignore[arg-type]
             topics=TOPICS,
             tokenizer=Tokenizer.byte_level(),
-            edges=BucketEdges(short_max_tokens=64, medium_max_tokens=256),
             defaults=Defaults.of(Settings()),
             max_input_tokens=1_000,
             source="gateway-0",

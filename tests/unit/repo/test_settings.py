@@ -59,7 +59,6 @@ def test_a_bad_value_names_its_variable_in_one_line(
     [
         ({"PROMISE__DEADLINE_MS": "9000", "PROMISE__MAX_DEADLINE_MS": "8000"}, ["deadline_ms", "max_deadline_ms"]),
         ({"PROMISE__DEADLINE_MS": "2000", "PROMISE__FIRST_TOKEN_MS": "2001"}, ["first_token_ms=2001", "deadline_ms"]),
-        ({"LIMITS__SHORT_MAX_TOKENS": "256"}, ["short_max_tokens", "medium_max_tokens"]),
         ({"LIMITS__DEFAULT_OUTPUT_TOKENS": "600"}, ["default_output_tokens", "max_output_tokens"]),
         ({"GATEWAY__REPLY_PARTITION": "8"}, ["gateway.reply_partition", "kafka.reply_partitions"]),
     ],

@@ -7,9 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.model.tokenizer import Tokenizer, bpe_definition
-from shared.wire.topics import BUCKETS, BucketEdges, TopicNames, reply_topic_allowed, session_key
+from shared.wire.topics import (
+    BUCKETS,
+    TopicNames,
+    bucket_of_length,
+    bucket_of_text,
+    reply_topic_allowed,
+    session_key,
+    surely_short,
+)
 
-EDGES = BucketEdges(short_max_tokens=64, medium_max_tokens=256)
 BYTE_LEVEL = Tokenizer.byte_level()
 MERGING = Tokenizer(
     bpe_definition(
@@ -31,32 +38,30 @@ COUNTERS: list[Callable[[str], int]] = [
     [(0, "short"), (1, "short"), (64, "short"), (65, "medium"), (256, "medium"), (257, "long"), (10**9, "long")],
 )
 def test_an_edge_belongs_to_the_shorter_bucket(num_tokens: int, bucket: str) -> None:
-    assert EDGES.bucket_of(num_tokens) == bucket
+    assert bucket_of_length(num_tokens) == bucket
 
 
-@given(st.text(max_size=40) | st.text("ab 你é😀", max_size=400), st.integers(1, 100), st.integers(1, 300))
-def test_a_text_that_is_surely_short_counts_as_short(text: str, short: int, more: int) -> None:
-    edges = BucketEdges(short, short + more)
+@given(st.text(max_size=80) | st.text("ab 你é😀", max_size=400))
+def test_a_text_that_is_surely_short_counts_as_short(text: str) -> None:
     for count in COUNTERS:
-        assert edges.bucket_of_text(text, count) == edges.bucket_of(count(text))
+        assert bucket_of_text(text, count) == bucket_of_length(count(text))
 
 
-@given(st.text("abcdefgh", max_size=200))
+@given(st.text("abcdefgh", max_size=400))
 def test_merges_make_no_text_longer_than_its_bytes(text: str) -> None:
-    edges = BucketEdges(16, 64)
-    assert edges.bucket_of_text(text, MERGING.count) == edges.bucket_of(MERGING.count(text))
+    assert bucket_of_text(text, MERGING.count) == bucket_of_length(MERGING.count(text))
 
 
 @pytest.mark.parametrize(
     ("text", "short"), [("a" * 64, True), ("a" * 65, False), ("é" * 32, True), ("é" * 33, False), ("😀" * 16, True)]
 )
 def test_bytes_decide_what_is_surely_short(text: str, short: bool) -> None:
-    assert EDGES.surely_short(text) is short
+    assert surely_short(text) is short
 
 
 def test_a_text_is_not_counted_where_its_bytes_tell() -> None:
     counted: list[str] = []
-    assert EDGES.bucket_of_text("hi", lambda text: counted.append(text) or 1) == "short"
+    assert bucket_of_text("hi", lambda text: counted.append(text) or 1) == "short"
     assert counted == []
 
 

@@ -20,7 +20,6 @@ from shared.records.requests import Defaults, settle
 from shared.settings import Settings
 from shared.settings.redis import RedisSettings
 from shared.wire.messages import ChatRequest, ReplyDone
-from shared.wire.topics import BucketEdges
 from tests.support.samples.prompts import END, START, TEMPLATE, TOKENIZER, readable
 from workers.intake.prepare import Preparer
 from workers.prompt.budget import PromptBudget
@@ -109,7 +108,6 @@ def prepared(
         min_score=0.25,
         history=history or FakeHistory(turns),  # type: ignore[arg-type]
         max_length=MAX_LENGTH,
-        edges=BucketEdges(64, 256),
         kv=None,
         standing=lambda _: (),
     )
