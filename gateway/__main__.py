@@ -285,11 +285,7 @@ def _token_gate(auth: AuthSettings) -> TokenGate | None:
     """None where anyone may ask."""
     if auth.decided_mode != "token":
         return None
-    rules = TokenRules(
-        algorithms=auth.algorithms,
-        issuer=auth.issuer,
-        audience=auth.audience,
-    )
+    rules = TokenRules(issuer=auth.issuer, audience=auth.audience)
     secret = auth.secret_bytes()
     # Until a JWKS has been read, a key that is not known may be in it.
     keys = KeySet((secret_key(secret),) if secret else (), complete=auth.jwks is None)

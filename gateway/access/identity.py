@@ -1,8 +1,8 @@
 """Whom a token speaks for. Pure: token, keys and the time in, an identity or the refusal out.
 
-A JSON Web Token in compact form (RFC 7519), checked by RFC 8725's rules: the algorithms are the settings', never the
-token's choice; `iss`, `aud` and `exp` are required and checked, `tenant` and `sub` required; what a header names beside
-`alg` and `kid` (`jku`, `jwk`, `x5u`) is never followed. Of the many ways to write one signature in base64url only the
+A JSON Web Token in compact form (RFC 7519), checked by RFC 8725's rules: the algorithm is the key's, never the token's
+choice; `iss`, `aud` and `exp` are required and checked, `tenant` and `sub` required; what a header names beside `alg`
+and `kid` (`jku`, `jwk`, `x5u`) is never followed. Of the many ways to write one signature in base64url only the
 canonical one passes. No part of a token stands in a refusal.
 """
 
@@ -18,7 +18,7 @@ from jwt.api_jws import PyJWS
 
 from gateway.access.token_keys import UNREADABLE, KeySet, TokenKey
 from shared.errors import ErrorKind, ProtocolError
-from shared.settings.auth import Algorithm
+from shared.settings.auth import ALGORITHMS, Algorithm
 from shared.wire.fields import Tenant
 
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
@@ -43,7 +43,6 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    algorithms: tuple[Algorithm, ...]
     issuer: str
     audience: str
     leeway_ms: float = 5_000.0  # so much the issuer's clock may be off
@@ -87,7 +86,7 @@ def verify(token: str, keys: KeySet, rules: TokenRules, now_unix_ms: float) -> I
     """Raises `ProtocolError`: `token_expired`; `keys_unavailable` (retriable) where its key may be among those that
     could not be read; `unauthorized` for all else."""
     header = _header(token, rules)
-    algorithm = _algorithm(header, rules)
+    algorithm = _algorithm(header)
     key = keys.find(algorithm, header.kid)
     if key is None:
         raise _unknown_key(keys, algorithm)
@@ -98,7 +97,7 @@ def lacks_key(token: str, keys: KeySet, rules: TokenRules) -> bool:
     """Whether a newer set of public keys may let this token in that the present one does not know."""
     try:
         header = _header(token, rules)
-        algorithm = _algorithm(header, rules)
+        algorithm = _algorithm(header)
     except ProtocolError:
         return False
     return algorithm != "HS256" and keys.find(algorithm, header.kid) is None
@@ -125,11 +124,11 @@ def _header(token: str, rules: TokenRules) -> _Header:
     return header
 
 
-def _algorithm(header: _Header, rules: TokenRules) -> Algorithm:
-    for algorithm in rules.algorithms:
+def _algorithm(header: _Header) -> Algorithm:
+    for algorithm in ALGORITHMS:
         if header.alg == algorithm:
             return algorithm
-    raise _refusal(f"the token's algorithm is none of {', '.join(rules.algorithms)}")
+    raise _refusal(f"the token's algorithm is none of {', '.join(ALGORITHMS)}")
 
 
 def _unknown_key(keys: KeySet, algorithm: Algorithm) -> ProtocolError:

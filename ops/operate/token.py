@@ -44,11 +44,7 @@ def mint_token(
         "exp": now_unix_s + ttl_s,
     }
     token = jwt.encode(claims, key, algorithm=public.algorithm, headers={"kid": kid} if kid is not None else None)
-    rules = TokenRules(
-        algorithms=auth.algorithms,
-        issuer=auth.issuer,
-        audience=auth.audience,
-    )
+    rules = TokenRules(issuer=auth.issuer, audience=auth.audience)
     try:
         verify(token, KeySet((TokenKey(public.algorithm, kid, public.material),)), rules, now_unix_ms)
     except ProtocolError as error:
