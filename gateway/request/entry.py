@@ -39,11 +39,12 @@ class Entry:
 
     `partition` of its bucket's topic, None where that is not known. `log` and `request` are as in `Told`. `seen`
     characters of the text, of the checksum `seen_crc`, its client has from before it came back; 0 once the text here
-    has reached them. `promised` is set while an adopted answer is being read
-    from the log: its own deadlines, which `deadline` may be beyond meanwhile. `latest_unix_ms`: until then something
-    may be waited for to end an adopted answer. `trace` is None where another gateway began it and told of none.
+    has reached them. `promised` is set while an adopted answer is being read from the log: its own deadlines, which
+    `deadline` may be beyond meanwhile. `latest_unix_ms`: until then something may be waited for to end an adopted
+    answer. `trace` is None where another gateway began it and told of none.
     `stood_in`: a gateway answered from the FAQ, or said "busy", since no worker did in time; a worker may give the
-    FAQ's entry too, by its own decision. `settled`: its end was told, and is in the books.
+    FAQ's entry too, by its own decision. `heard_unix_ms`: when the last delta of `attempt`
+    came. `settled`: its end was told, and is in the books.
     """
 
     response_id: str
@@ -74,6 +75,7 @@ class Entry:
     admitted_unix_ms: float | None = None
     first_text_unix_ms: float | None = None
     attempt: int = -1
+    heard_unix_ms: float = 0.0
     diverged: bool = False
     stood_in: bool = False
     chars: int = 0

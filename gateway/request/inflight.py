@@ -35,6 +35,9 @@ from shared.wire.messages import (
 
 _REMEMBERED_DONE = 2_000
 _REMEMBERED_MS = 120_000.0
+# Text flows as long as the last piece is no older: less than `kafka.session_timeout_ms`, after which a dead worker's
+# requests are another's, and more than the guard holds a sentence back.
+_FLOWS_MS: Final = 5_000.0
 
 
 class InflightTable:
@@ -161,7 +164,7 @@ class InflightTable:
         entry = self._entries.get(reply.request_id)
         if entry is None or reply.attempt < entry.attempt or entry.diverged:
             return []
-        entry.attempt = reply.attempt
+        entry.attempt, entry.heard_unix_ms = reply.attempt, now_unix_ms
         overlap = entry.chars - reply.offset
         text = reply.delta
         if overlap < 0:
@@ -191,8 +194,11 @@ class InflightTable:
     def finish(self, entry: Entry, reply: ReplyDone, now_unix_ms: float) -> list[Item]:
         """The terminal event of a worker, or of another gateway that holds this answer too. Where a worker's text does
         not continue what was shown, the answer has failed: two texts are never spliced. A cut that came a little sooner
-        contradicts nothing, and a gateway's word stands: it is told anew."""
+        contradicts nothing, and a gateway's word stands: it is told anew. A worker that took over a partition and did
+        not begin ends nothing while text of another flows: the deadline stands behind that."""
         items: list[Item] = []
+        if reply.origin == "worker" and not reply.output_text and _flows(entry, reply.attempt, now_unix_ms):
+            return items
         if not entry.created:  # not acknowledged yet, or asked again here and still being counted
             _drop_unseen(entry)
             items.append(entry.opened())
@@ -330,6 +336,12 @@ class InflightTable:
 # again what the first had begun and was killed over.
 _CUT = ("deadline", "client", "infeasible")
 _IN_THE_MODELS_STEAD: Final[tuple[Source, ...]] = ("faq", "busy")
+
+
+def _flows(entry: Entry, attempt: int, now_unix_ms: float) -> bool:
+    """Return whether another attempt than this one has told its client something a moment ago."""
+    is_fresh = now_unix_ms - entry.heard_unix_ms <= _FLOWS_MS
+    return entry.created and bool(entry.chars) and attempt != entry.attempt and is_fresh
 
 
 def _drop_unseen(entry: Entry) -> None:

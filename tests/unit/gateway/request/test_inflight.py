@@ -312,8 +312,29 @@ def test_a_second_worker_that_gives_up_leaves_what_the_first_has_shown(table: In
     that has failed."""
     entry = waiting(table)
     table.delta(delta("Hello"), 10)
-    items = table.finish(entry, done(again, attempt=2, status="incomplete", reason="infeasible"), 20)
+    items = table.finish(entry, done(again, attempt=2, status="incomplete", reason="infeasible"), 6_010)
     assert texts(items) == [("incomplete", "infeasible", "Hello")]
+
+
+@pytest.mark.parametrize("status", ["incomplete", "failed"])
+def test_a_second_worker_that_does_not_begin_cuts_nobody_who_writes(table: InflightTable, status: Status) -> None:
+    """The first lives: its partition was moved when another worker joined. By its own word the answer does end."""
+    entry = waiting(table)
+    table.delta(delta("Hello", attempt=1), 10)
+    declined = done("", attempt=2, status=status, reason="infeasible" if status == "incomplete" else "internal")
+    assert table.finish(entry, declined, 5_010) == []
+    assert (entry.done, texts(table.delta(delta(" you", 5, attempt=1), 5_020))) == (False, [(5, " you")])
+    items = table.finish(entry, done("Hello you", attempt=1), 5_030)
+    assert texts(items) == [("completed", "stop", "Hello you")]
+
+
+def test_the_worker_that_writes_may_cut_its_answer_and_a_gateway_may_too(table: InflightTable) -> None:
+    for number, attempt, origin in ((1, 1, "worker"), (2, 2, "gateway")):
+        entry = waiting(table, number)
+        table.delta(delta("Hello", attempt=1, request_id=name(number)), 10)
+        cut = done("", attempt=attempt, status="incomplete", reason="deadline", request_id=name(number))
+        items = table.finish(entry, structs.replace(cut, origin=origin), 20)
+        assert texts(items) == [("incomplete", "deadline", "Hello")]
 
 
 def test_the_first_workers_end_stands_even_after_the_second_began_otherwise(table: InflightTable) -> None:
