@@ -18,6 +18,7 @@ log = get_logger()
 
 _TOLD_FULL_S: Final = 60.0
 RETRY_AFTER_S: Final = 1.0  # after a failure Redis is left alone so long
+_GIVEN_BACK: Final = 3
 
 
 class RedisCalls:
@@ -40,8 +41,7 @@ class RedisCalls:
                 call.close()
             raise StoreUnavailable("Redis is left alone after a failure")
         try:
-            async with asyncio.timeout(self._settings.timeout_ms / 1_000):
-                value = await call
+            value = await _within(call, self._settings.timeout_ms / 1_000)
         except OutOfMemoryError as error:  # it is there, and what it has can be read
             if self._tells and now_s >= self._told_full_s + _TOLD_FULL_S:
                 self._told_full_s = now_s
@@ -57,3 +57,23 @@ class RedisCalls:
             log.info("available", what="redis")
         self._away_until_s, self.seen = None, True
         return value
+
+
+async def _within(call: Awaitable[T], limit_s: float) -> T:
+    """Await it for so long. What this process itself stood still beyond that is given back: Redis may have answered
+    meanwhile. Raises `TimeoutError`."""
+    asking = asyncio.ensure_future(call)
+    try:
+        for _ in range(_GIVEN_BACK):
+            due_s = monotonic_s() + limit_s
+            done, _pending = await asyncio.wait((asking,), timeout=limit_s)
+            limit_s = min(limit_s, monotonic_s() - due_s)
+            if done or limit_s <= 0:
+                break
+        if not asking.done():
+            raise TimeoutError
+        return asking.result()
+    finally:
+        if not asking.done():
+            asking.cancel()
+            await asyncio.wait((asking,))

@@ -1,5 +1,8 @@
 """After a failure Redis is left alone for a while, whatever the wall clock says meanwhile."""
 
+import asyncio
+import socket
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -74,3 +77,33 @@ async def test_one_that_is_full_is_read_all_the_same_and_told_now_and_then(times
                 await calls.bounded(full())
             assert await calls.bounded(answer()) == "here"
     assert [line["event"] for line in lines] == ["redis_full"] * 2
+
+
+async def test_what_redis_said_while_this_process_stood_still_is_heard() -> None:
+    """The answer and the end of the waiting come in one turn of the loop."""
+    calls = RedisCalls(RedisSettings(timeout_ms=10), tells=False)
+    ours, redis = socket.socketpair()
+    ours.setblocking(False)
+    loop = asyncio.get_running_loop()
+
+    def stand_still() -> None:
+        redis.send(b"here")
+        time.sleep(0.03)
+
+    async def answered() -> bytes:
+        loop.call_soon(stand_still)
+        return await loop.sock_recv(ours, 4)
+
+    with ours, redis:
+        for _ in range(5):
+            assert await calls.bounded(answered()) == b"here"
+
+
+async def test_one_that_says_nothing_is_given_up_in_time() -> None:
+    calls = RedisCalls(RedisSettings(timeout_ms=10), tells=False)
+    never = asyncio.get_running_loop().create_future()
+    with pytest.raises(StoreUnavailable, match="TimeoutError"):
+        await calls.bounded(never)
+    assert never.cancelled()
+    with pytest.raises(StoreUnavailable, match="left alone"):
+        await calls.bounded(answer())
