@@ -1,12 +1,14 @@
 """What was said, in Redis: the last turns of each conversation.
 
 A cache: every call is bounded by a timeout, and after a failure Redis is left alone for a while, so a Redis that is
-gone or hangs costs one timeout now and then and never an answer.
+gone or hangs costs one timeout now and then and never an answer. A turn that it did not take is tried again for a
+while; one that is lost for good is counted.
 """
 
 import asyncio
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -14,6 +16,7 @@ from shared.conversation.erasures import ERASED_FOR_S
 from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import StoreUnavailable
+from shared.process.clock import monotonic_s
 from shared.redis.calls import RETRY_AFTER_S, RedisCalls
 from shared.redis.client import RedisClient
 from shared.settings.redis import RedisAddress, RedisSettings
@@ -23,6 +26,9 @@ from shared.telemetry.faults import contained
 _MAX_TURNS = 50
 # So far back the turn of one request is looked for: its record is read again within seconds.
 _LOOK_BACK_TURNS = 8
+# A turn is tried again for so long, as a failover may take, as long as no more than so many wait for it.
+_TRIED_FOR_S: Final = 30.0
+_MOST_WAITING: Final = 2_000
 
 # A turn of a generation that was erased stays out of the conversation, whoever ends it and however late.
 _APPEND = """
@@ -55,6 +61,9 @@ class History:
         self._settings = settings
         self._calls = RedisCalls(settings, tells=True)
         self._writing: dict[str, dict[asyncio.Task[None], Turn]] = {}
+        self._num_waiting = 0
+        self._trying_again = asyncio.Lock()
+        self._closing = asyncio.Event()
         self._redis = RedisClient(settings, timeout_ms=settings.timeout_ms)
         self._append = self._redis.script(_APPEND)
         self._erase = self._redis.script(_ERASE)
@@ -94,7 +103,7 @@ class History:
             key = _key(tenant, session_id)
             values = await self._calls.bounded(self._redis.call(lambda redis: redis.lrange(key, -num_looked_at, -1)))
         except StoreUnavailable:
-            metrics.history_unavailable.inc()
+            metrics.history_unavailable.labels("read").inc()
         turns: dict[str, Turn] = {}
         for turn in [*_decoded(values), *on_their_way]:
             if turn.generation < generation:
@@ -112,13 +121,39 @@ class History:
         """Append without waiting. Whoever asks this process meanwhile gets the turn already: a conversation's requests
         come to one worker while the group is stable, so its next question finds it."""
         key = _key(tenant, session_id)
-        task = asyncio.create_task(self._write(tenant, session_id, turn), name=f"remember {turn.request_id}")
+        before = list(self._writing.get(key, ()))
+        task = asyncio.create_task(self._write(tenant, session_id, turn, before), name=f"remember {turn.request_id}")
         self._writing.setdefault(key, {})[task] = turn
         task.add_done_callback(partial(self._written, key))
 
-    async def _write(self, tenant: str, session_id: str, turn: Turn) -> None:
+    async def _write(self, tenant: str, session_id: str, turn: Turn, before: "list[asyncio.Task[None]]") -> None:
+        """In the conversation's order."""
         with contained("history", request_id=turn.request_id):
-            await self.append(tenant, session_id, turn)
+            if before:
+                await asyncio.wait(before)
+            if not await self._append_at_last(tenant, session_id, turn):
+                metrics.history_unavailable.labels("lost").inc()
+
+    async def _append_at_last(self, tenant: str, session_id: str, turn: Turn) -> bool:
+        """Whether Redis has decided about it in time. Those that it did not take are tried again one by one: all at
+        once would be too many for it."""
+        if await self.append(tenant, session_id, turn) is not None:
+            return True
+        if self._num_waiting >= _MOST_WAITING:
+            return False
+        self._num_waiting += 1
+        until_s = monotonic_s() + _TRIED_FOR_S
+        try:
+            async with self._trying_again:
+                while await self.append(tenant, session_id, turn) is None:
+                    if self._closing.is_set() or monotonic_s() >= until_s:
+                        return False
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(RETRY_AFTER_S):
+                            await self._closing.wait()
+        finally:
+            self._num_waiting -= 1
+        return True
 
     def _written(self, key: str, task: "asyncio.Task[None]") -> None:
         turns = self._writing.get(key, {})
@@ -134,14 +169,14 @@ class History:
             task.cancel()
             del turns[task]
 
-    async def append(self, tenant: str, session_id: str, turn: Turn) -> bool:
-        """Remember a turn; False where Redis is away or the turn's generation was erased."""
+    async def append(self, tenant: str, session_id: str, turn: Turn) -> bool | None:
+        """Remember a turn; False where its generation was erased, None where Redis is away."""
         keys = (_key(tenant, session_id), _key(tenant, session_id, "erased"))
         values = (_encode(turn), turn.generation, -_MAX_TURNS, self._settings.history_ttl_s)
         try:
             kept = await self._calls.bounded(self._append(keys, values))
         except StoreUnavailable:
-            return False
+            return None
         return bool(kept)
 
     async def delete(self, tenant: str, session_id: str, *, generation: int) -> int:
@@ -178,7 +213,11 @@ class History:
                 await asyncio.sleep(RETRY_AFTER_S)
 
     async def close(self) -> None:
-        """Write what is on its way, each within its timeout."""
+        """Write what is on its way; what Redis does not take now is lost."""
+        if self._writing:
+            with suppress(StoreUnavailable):
+                await self.ping()
+        self._closing.set()
         tasks = [task for turns in self._writing.values() for task in turns]
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._redis.close()

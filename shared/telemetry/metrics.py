@@ -92,7 +92,11 @@ model_info = Gauge(
 partitions_paused = Gauge("replyline_worker_intake_paused", "1 while intake waits for the scheduler")
 cancels_remembered = Gauge("replyline_worker_cancels_remembered", "Cancels of requests that may still come")
 consumer_lag = Gauge("replyline_worker_consumer_lag", "Records of its partitions not yet committed", ["bucket"])
-history_unavailable = Counter("replyline_history_unavailable_total", "Answers given without Redis")
+history_unavailable = Counter(
+    "replyline_history_unavailable_total",
+    "read: answers given without what was said before; lost: turns that Redis did not take for 30 s",
+    ["what"],
+)
 
 begun_late = Counter(
     "replyline_worker_begun_late_total", "Requests whose first engine step was after their first-token deadline"

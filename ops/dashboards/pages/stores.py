@@ -47,9 +47,9 @@ STORES = Page(
         ),
         panel(
             "Redis: answers without their history",
-            "Good: none. Redis is away: answers come, without what was said before.",
+            "Good: none. read: answers come without what was said before. lost: a turn that Redis did not take for 30 s.",
             "reqps",
-            (per_second(metrics.history_unavailable, "job"), "{{job}}"),
+            (per_second(metrics.history_unavailable, "job", "what"), "{{job}}, {{what}}"),
         ),
         panel(
             "KV: load, recompute, save",

@@ -93,7 +93,7 @@ FULL = {"replyline_worker_slots_used": 8.0}
 FAULTS = {
     "process": System(processes=[Process(Role.GATEWAY, "http://g", "no answer: refused")], **FAST),
     "broker": a_system(quiet_gateway() | histogram("replyline_kafka_seconds", 0.8, 20, 'what="request"')),
-    "redis": a_system(quiet_gateway() | {"replyline_history_unavailable_total": 3.0}),
+    "redis": a_system(quiet_gateway() | {'replyline_history_unavailable_total{what="read"}': 3.0}),
     "gpu_memory": a_system(
         worker=quiet_worker(
             {

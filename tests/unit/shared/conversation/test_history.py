@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
 from shared.conversation.history import History
@@ -95,3 +96,68 @@ async def test_a_turn_that_cannot_be_written_leaves_the_others_and_is_counted(
             history.remember("t", session, TURN)
         await history.close()
     assert (len(written), count.get() - before, history._writing) == (1, 1, {})
+
+
+def lost() -> float:
+    return float(metrics.history_unavailable.labels("lost")._value.get())
+
+
+class Failing:
+    """Redis, which fails so many times; each time its client leaves it alone for a while."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, times: int, alone_s: float = 0.01) -> None:
+        for module in ("shared.redis.calls", "shared.conversation.history"):
+            monkeypatch.setattr(f"{module}.RETRY_AFTER_S", alone_s)
+        self.history = History(RedisSettings())
+        self.left = times
+        self.written: list[str] = []
+        monkeypatch.setattr(self.history, "_append", self.append)
+        monkeypatch.setattr(self.history._redis, "ping", self.answer)
+
+    async def answer(self) -> None:
+        if self.left:
+            self.left -= 1
+            raise RedisConnectionError("away")
+
+    async def append(self, _: object, args: tuple[bytes, int]) -> int:
+        await self.answer()
+        self.written.append(msgspec.msgpack.decode(args[0], type=Turn).request_id)
+        return 1
+
+
+async def test_turns_that_redis_missed_are_written_when_it_is_back_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    redis, before = Failing(monkeypatch, times=3), lost()
+    for number in range(5):
+        redis.history.remember("t", "s", msgspec.structs.replace(TURN, request_id=f"r{number}"))
+    async with asyncio.timeout(10):
+        await asyncio.gather(*redis.history._writing["replyline:{t/s}:turns"])
+    assert (redis.written, lost() - before) == (["r0", "r1", "r2", "r3", "r4"], 0)
+    await redis.history.close()
+
+
+@pytest.mark.parametrize(("times", "kept"), [(2, ["r0", "r1"]), (9, [])])
+async def test_what_still_waits_at_the_end_is_tried_once_more_and_what_is_lost_is_counted(
+    monkeypatch: pytest.MonkeyPatch, times: int, kept: list[str]
+) -> None:
+    monkeypatch.setattr("shared.conversation.history._TRIED_FOR_S", 3_600.0)
+    redis, before = Failing(monkeypatch, times=times, alone_s=60.0), lost()
+    for number in range(2):
+        redis.history.remember("t", f"s{number}", msgspec.structs.replace(TURN, request_id=f"r{number}"))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await redis.history.close()
+    assert (redis.written, lost() - before) == (kept, 2 - len(kept))
+
+
+async def test_no_more_than_so_many_wait_to_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.conversation.history._MOST_WAITING", 3)
+    redis, before = Failing(monkeypatch, times=5), lost()
+    for number in range(5):
+        redis.history.remember("t", f"s{number}", msgspec.structs.replace(TURN, request_id=f"r{number}"))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert lost() - before == 2
+    await redis.history.close()
