@@ -26,7 +26,9 @@ from redis.credentials import CredentialProvider
 from redis.exceptions import (
     AuthenticationError,
     ClusterError,
+    MasterDownError,
     NoPermissionError,
+    ReadOnlyError,
     RedisClusterException,
     RedisError,
 )
@@ -69,6 +71,10 @@ class RedisClient:
                 return await command(self._client)
             except RedisClusterException as error:  # redis-py's only one beside its tree
                 raise ClusterError(str(error)) from error
+            except RedisError as error:
+                if is_demoted(error) and (pool := getattr(self._client, "connection_pool", None)) is not None:
+                    await pool.disconnect(inuse_connections=False)
+                raise
 
     def script(self, text: str) -> Callable[[Sequence[str], Sequence[Any]], Awaitable[Any]]:
         """A Lua script: to be called with its keys, all of one hash tag, and its arguments."""
@@ -184,6 +190,12 @@ def cause_of(error: Exception) -> str:
         case RedisError() if "CERTIFICATE_VERIFY_FAILED" in said:
             return f"{said}: check redis.tls_ca, and that redis.url has the name that the certificate is for"
     return said
+
+
+def is_demoted(error: Exception) -> bool:
+    """Whether the server has become a replica: behind an address that stays another is the master, for whoever connects
+    anew. Redis 6 says it of a script in the middle of a line."""
+    return isinstance(error, ReadOnlyError | MasterDownError) or "-READONLY" in str(error)
 
 
 def _options(settings: RedisAddress) -> dict[str, Any]:

@@ -32,8 +32,10 @@ class KvNodes:
             raise ClusterError(str(error)) from error
 
     def learn(self) -> None:
-        """Ask the cluster's nodes, until one answers, who serves what; those that are asked in vain cost their time."""
+        """Ask the cluster's nodes, until one answers, who serves what; those that are asked in vain cost their time.
+        One server is connected to anew: behind its address there may be another."""
         if self._cluster is None:
+            self._client.close()
             return
         try:
             self._cluster.nodes_manager.initialize()

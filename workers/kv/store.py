@@ -29,6 +29,7 @@ from redis.exceptions import (
 from shared.conversation.session_key import SessionKey, shared_key
 from shared.errors import StoreUnavailable
 from shared.process.clock import monotonic_s
+from shared.redis.client import is_demoted
 from shared.settings import KvSettings
 from shared.settings.redis import RedisAddress
 from shared.telemetry.logs import get_logger
@@ -245,6 +246,8 @@ class KvStore:
             (erased,) = marks.execute()
         except (RedisError, OSError, ValueError) as error:
             erased = error
+        if isinstance(erased, Exception) and is_demoted(erased):
+            self._marks.learn()
         if erased is None or (isinstance(erased, bytes) and int(erased) <= generation):
             return True
         self.drop(session, list(blocks))
@@ -284,6 +287,8 @@ class KvStore:
         return StoreUnavailable(f"Redis: {cause}")
 
     def _refused(self, error: Exception) -> StoreUnavailable:
+        if is_demoted(error):
+            self._nodes.learn()
         cause = str(error)
         if self._refusals.fail(_now_ms()):
             get_logger().warning("unavailable", what="redis for kv's writes", cause=cause)

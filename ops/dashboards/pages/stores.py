@@ -47,7 +47,7 @@ STORES = Page(
         ),
         panel(
             "Redis: answers without their history",
-            "Good: none. read: answers come without what was said before. lost: a turn that Redis did not take for 30 s.",
+            "Good: none. read: answers come without what was said before. lost: turns never written.",
             "reqps",
             (per_second(metrics.history_unavailable, "job", "what"), "{{job}}, {{what}}"),
         ),
