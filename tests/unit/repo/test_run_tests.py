@@ -1,15 +1,15 @@
-"""What `make test` makes of two runs of pytest, here one that does as it is told: its status and its last lines. And
-what `.ci/run` makes of the ledger's."""
+"""What `make test` makes of two runs of pytest, here one that does as it is told: its status and its last lines; what
+`.ci/run` makes of the ledger's; what wants a GPU."""
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[3]
-SCRIPT = ROOT / "tests" / "run"
 PYTEST = """#!/bin/sh
 case " $* " in
 *" tests/unit "*) exit "$CLOCKLESS" ;;
@@ -29,14 +29,23 @@ number=$(wc -l <ledger)
 exit "$(echo "$STATUSES" | cut -d ' ' -f "$number")"
 """
 CLOCKLESS = "the tests that no clock decides failed: see above\n"
+TORCH_WITHOUT_A_GPU = "class cuda:\n    is_available = staticmethod(lambda: False)\n"
 
 
-def write(folder: Path, programs: Mapping[str, str]) -> None:
-    for name, text in programs.items():
+def ran(folder: Path, script: str, programs: Mapping[str, str], env: Mapping[str, str]) -> tuple[int, str]:
+    """The script's status and what it says, among these programs."""
+    for name, text in {script: (ROOT / script).read_text(), **programs}.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         path.chmod(0o755)
+    done = run(folder / script, folder, {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", **env})
+    return done.returncode, done.stderr
+
+
+def run(command: Path | str, folder: Path, env: Mapping[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    argv, env = [command, *words], {**os.environ, **env}
+    return subprocess.run(argv, env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=100)
 
 
 @pytest.mark.parametrize(
@@ -57,18 +66,9 @@ def test_the_last_lines_say_all_that_failed(
 ) -> None:
     """Also where one that failed once passed again beside others that have no second try, and where pytest ended before
     it wrote down which tests failed. Nobody is killed who has ended by himself."""
-    write(tmp_path, {"tests/run": SCRIPT.read_text(), ".venv/bin/pytest": PYTEST, "env": ENV})
     told = {"CLOCKLESS": clockless, "FAILED": failed, "STATUS": status, "AGAIN": again}
-    ran = subprocess.run(
-        [tmp_path / "tests/run"],
-        env={**os.environ, "BASH_ENV": str(tmp_path / "env"), **{name: str(value) for name, value in told.items()}},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=20,
-    )
-    assert (ran.returncode, ran.stderr) == (ended, said)
+    env = {"BASH_ENV": str(tmp_path / "env"), **{name: str(value) for name, value in told.items()}}
+    assert ran(tmp_path, "tests/run", {".venv/bin/pytest": PYTEST, "env": ENV}, env) == (ended, said)
     assert not (tmp_path / "killed").exists()
 
 
@@ -78,11 +78,8 @@ def test_the_last_lines_say_all_that_failed(
 def test_the_ledger_is_tried_again_only_where_an_answer_was_late_and_nothing_worse(
     tmp_path: Path, statuses: str, tried: int, ended: int
 ) -> None:
-    programs = {".ci/run": (ROOT / ".ci" / "run").read_text(), ".venv/bin/replyline": LEDGER, "bin/make": "#!/bin/sh\n"}
-    write(tmp_path, programs)
-    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PYTHON": "true", "STATUSES": statuses}
-    ran = subprocess.run([tmp_path / ".ci/run"], env=env, cwd=tmp_path, check=False, timeout=20)
-    assert ran.returncode == ended
+    programs = {".venv/bin/replyline": LEDGER, "bin/make": "#!/bin/sh\n"}
+    assert ran(tmp_path, ".ci/run", programs, {"PYTHON": "true", "STATUSES": statuses})[0] == ended
     lines = (tmp_path / "ledger").read_text().splitlines()
     assert lines == ["chaos run --seed 1 --minutes 2 --brokers 3"] * tried
 
@@ -96,16 +93,21 @@ def test_torch_is_tried_where_there_is_room_for_it_and_missed_aloud(
 ) -> None:
     """What cannot be installed says nothing of the product; what fails does."""
     programs = {
-        ".ci/run": (ROOT / ".ci" / "run").read_text(),
         ".venv/bin/replyline": LEDGER,
         "bin/make": f'#!/bin/sh\n[ "$1" != test-torch ] || exit {int(not passes)}\n',
         "bin/df": f"#!/bin/sh\necho Filesystem\necho /dev/root 1 1 {free_gib << 20} 1% /\n",
         "ops/setup/torch": f"#!/bin/sh\nexit {int(not installs)}\n",
     }
-    write(tmp_path, programs)
-    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PYTHON": "true", "STATUSES": "0"}
-    ran = subprocess.run(
-        [tmp_path / ".ci/run"], env=env, cwd=tmp_path, check=False, timeout=20, capture_output=True, text=True
-    )
-    assert (ran.returncode, "NOT RUN: the engine of torch" in ran.stderr) == (ended, not_run)
+    status, said = ran(tmp_path, ".ci/run", programs, {"PYTHON": "true", "STATUSES": "0"})
+    assert (status, "NOT RUN: the engine of torch" in said) == (ended, not_run)
     assert (tmp_path / "ledger").exists() == (ended == 0)
+
+
+def test_what_wants_a_gpu_is_not_collected_without_one_and_the_last_lines_name_it(tmp_path: Path) -> None:
+    """It is no test that passed."""
+    (tmp_path / "torch.py").write_text(TORCH_WITHOUT_A_GPU)
+    others = [f"--ignore={path}" for path in (ROOT / "tests/pytorch").glob("test_*.py") if "cuda" not in path.name]
+    pytest_ = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+    done = run(sys.executable, ROOT, {"PYTHONPATH": str(tmp_path)}, *pytest_, *others, "tests/pytorch")
+    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout + done.stderr
+    assert "NOT RUN on this machine: torch finds no GPU: no allocation over 1,000 decode steps" in done.stdout
