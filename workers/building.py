@@ -20,7 +20,6 @@ from workers.kv.cache import KvCache
 from workers.loading import LoadedModel
 from workers.prompt.budget import PromptBudget
 from workers.prompt.conversation import PromptBuilder
-from workers.prompt.history_window import HistoryWindow
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policies import build_scheduler, make_window
@@ -88,7 +87,7 @@ def make_preparer(
         prompts=PromptBuilder(
             model.template,
             system=worker.system_prompt,
-            window=HistoryWindow(worker.history_window, worker.history_turns),
+            most_turns=worker.history_turns,
             budget=PromptBudget(_ENTRY_TOKENS, answers.history_tokens),
         ),
         policy=AnswerPolicy.of(

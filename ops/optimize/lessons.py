@@ -21,7 +21,6 @@ from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.settings import SYSTEM_PROMPT
 from shared.wire.messages import Grounding
 from workers.prompt.conversation import ChatTemplate, PromptBuilder
-from workers.prompt.history_window import HistoryWindow
 
 _MOST_TURNS = 5
 
@@ -55,7 +54,7 @@ class Encoder:
 
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
-        self._prompts = PromptBuilder(template, system=SYSTEM_PROMPT, window=HistoryWindow("sliding", _MOST_TURNS))
+        self._prompts = PromptBuilder(template, system=SYSTEM_PROMPT, most_turns=_MOST_TURNS)
 
     def prompt(self, example: Example, *, max_tokens: int) -> list[int]:
         """Raises `ProtocolError` where the question alone is longer."""

@@ -155,9 +155,6 @@ class WorkerSettings(Group):
     system_prompt: str = Field(SYSTEM_PROMPT, description="stands first in every prompt")
     grounding_entries: int = Field(2, ge=0, le=10, description="FAQ entries put into the prompt")
     history_turns: int = Field(5, ge=0, le=50, description="earlier turns put into the prompt, at most")
-    history_window: Literal["sliding", "strides"] = Field(
-        "sliding", description="sliding: always the last of them; strides: half give way at once, which spares KV"
-    )
     fake_prefill_ms_per_token: float = Field(0.0, ge=0, description="engine=fake: latency")
     fake_decode_ms_per_step: float = Field(0.0, ge=0, description="engine=fake: latency")
     step_limit_s: float = Field(

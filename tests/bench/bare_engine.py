@@ -20,7 +20,6 @@ from shared.settings import load_settings
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.loading import LoadedModel, load_model
 from workers.prompt.conversation import PromptBuilder
-from workers.prompt.history_window import HistoryWindow
 
 _GREEDY = Sampling()
 
@@ -44,7 +43,7 @@ class Generated(Struct, frozen=True, kw_only=True):
 def run(model: LoadedModel, questions: Sequence[str], *, batch: int, new_tokens: int) -> BareRun:
     """One full batch after the other; the first is computed twice, and its first time is not counted."""
     # As the worker builds a prompt with neither system text nor FAQ entries nor history.
-    builder = PromptBuilder(model.template, system="", window=HistoryWindow("sliding", 0))
+    builder = PromptBuilder(model.template, system="", most_turns=0)
     most = model.engine.info.max_length
     prompts = [builder.build(turns=(), grounding=(), question=one, max_tokens=most).ids for one in questions]
     generate(model.engine, prompts[:batch], new_tokens)

@@ -28,7 +28,6 @@ from workers.kv.cache import KvCache
 from workers.kv.opening import open_cache
 from workers.kv.values import CODECS, Codec, decode, encode
 from workers.prompt.conversation import ChatTemplate, PromptBuilder
-from workers.prompt.history_window import HistoryWindow
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.prefixes import common_length
 from workers.schedule.scheduler import Scheduler, SchedulerLimits
@@ -262,7 +261,7 @@ def customers(folder: ModelFolder, count: int) -> list[Customer]:
         encode=tokenizer.encode_text,
         token_bytes=tokenizer.token_bytes,
     )
-    builder = PromptBuilder(template, system=SYSTEM_PROMPT, window=HistoryWindow("sliding", 5))
+    builder = PromptBuilder(template, system=SYSTEM_PROMPT, most_turns=5)
     return [Customer(one.turns, builder, tokenizer) for one in choose(load_conversations(), count)]
 
 

@@ -19,7 +19,6 @@ from shared.wire.messages import BY_MODEL, Grounding
 from workers.answer.detokenizer import shown_text
 from workers.prompt.budget import PromptBudget, whole_sentences
 from workers.prompt.encoded_turns import EncodedTurns, Ids, TurnEncoder
-from workers.prompt.history_window import HistoryWindow
 
 _REMEMBERED_ENTRIES = 1_024
 _CONTINUATION_BYTES = range(0x80, 0xC0)
@@ -106,11 +105,11 @@ class PromptBuilder:
     """
 
     def __init__(
-        self, template: ChatTemplate, *, system: str, window: HistoryWindow, budget: PromptBudget | None = None
+        self, template: ChatTemplate, *, system: str, most_turns: int, budget: PromptBudget | None = None
     ) -> None:
         self._template = template
         self._system = template.begun("system", system) if system else ()
-        self._window = window
+        self._most_turns = most_turns
         self._budget = budget or PromptBudget()
         self._entry = lru_cache(_REMEMBERED_ENTRIES)(self._encode_entry)
         self.encoded_turns = EncodedTurns(self._encode_turn)
@@ -131,11 +130,11 @@ class PromptBuilder:
         """
         asked = (*self._template.message("user", question), *self._template.answer)
         entries = tuple(grounding)
-        start = self._window.start(turns)
+        start, begun = max(0, len(turns) - self._most_turns), _begun(turns)
         encode_turn = encode_turn or self._encode_turn
         while True:
-            recalled = self._window.recalls(turns, start)
-            parts = [*self._before(turns[start:], entries, recalled=recalled, encode_turn=encode_turn), asked]
+            before = self._before(turns[start:], entries, recalled=start == begun, encode_turn=encode_turn)
+            parts = [*before, asked]
             num_tokens = sum(map(len, parts))
             if num_tokens <= max_tokens and self._affords(parts):
                 return Prompt(
@@ -145,7 +144,7 @@ class PromptBuilder:
                     window_start=turns[start].request_id if start < len(turns) else None,
                 )
             if start < len(turns):
-                start = self._window.later(start, len(turns))
+                start += 1
             elif entries:
                 entries = entries[:-1]
             else:
@@ -165,7 +164,8 @@ class PromptBuilder:
         self, turns: Sequence[Turn], entries: Entries, *, recalled: bool, encode_turn: TurnEncoder
     ) -> list[Ids]:
         """What stands before the question; the opening first. An entry stands where the model first needed it, once;
-        those of earlier questions only where they are `recalled`. One that was an answer itself stands there already.
+        those of earlier questions only where they are `recalled`: a prompt that does not begin as the last one did is
+        shorter without them. One that was an answer itself stands there already.
         """
         standing = set[Grounding]()
         parts: list[Ids] = []
@@ -194,6 +194,15 @@ class PromptBuilder:
 
     def _encode_turn(self, user: str, assistant: str, output_ids: Ids) -> Ids:
         return (*self._template.message("user", user), *self._template.answered(assistant, output_ids))
+
+
+def _begun(turns: Sequence[Turn]) -> int | None:
+    """Return where the last prompt began, as far as anybody has written it down; None where that turn is not there. A
+    count of the turns would not do: history is bounded, and Redis may have been away."""
+    first = next((turn.window_start for turn in reversed(turns) if turn.window_start is not None), None)
+    if first is None:
+        return 0
+    return next((at for at, turn in enumerate(turns) if turn.request_id == first), None)
 
 
 def _new(entries: Entries, standing: set[Grounding]) -> Entries:

@@ -15,7 +15,6 @@ from tests.chaos.ledger.verdict import Rights
 from workers.engine import DecodeRow, PrefillChunk, Sampling
 from workers.loading import load_model
 from workers.prompt.conversation import PromptBuilder
-from workers.prompt.history_window import HistoryWindow
 
 _MAX_LENGTH: Final = 2_048
 PROMPT_ENV: Final[Mapping[str, str]] = {
@@ -37,7 +36,7 @@ class Oracle:
         worker = Settings().worker.model_copy(update={"engine": "fake", "slots": 1, "max_length": _MAX_LENGTH})
         loaded = load_model(Settings().model_copy(update={"worker": worker}))
         self._engine, self._tokenizer = loaded.engine, loaded.tokenizer
-        self._prompts = PromptBuilder(loaded.template, system="", window=HistoryWindow("sliding", 0))
+        self._prompts = PromptBuilder(loaded.template, system="", most_turns=0)
         self._faq = FaqIndex.load()
 
     def __call__(self, question: Question) -> Rights:

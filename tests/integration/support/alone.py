@@ -9,7 +9,6 @@ from workers.answer.detokenizer import shown_text
 from workers.engine import DecodeRow, PrefillChunk, Sampling
 from workers.loading import load_model
 from workers.prompt.conversation import PromptBuilder
-from workers.prompt.history_window import HistoryWindow
 
 _GREEDY = Sampling(temperature=0.0)
 
@@ -24,8 +23,7 @@ class Alone:
         self._engine, self._tokenizer = loaded.engine, loaded.tokenizer
         self.model = self._engine.info.model
         self._max_length = worker.max_length
-        window = HistoryWindow(worker.history_window, worker.history_turns)
-        self._prompts = PromptBuilder(loaded.template, system=worker.system_prompt, window=window)
+        self._prompts = PromptBuilder(loaded.template, system=worker.system_prompt, most_turns=worker.history_turns)
         self.answers = lru_cache(None)(self._answers)
         """(questions, tokens of each answer) → the answers, one a question."""
 

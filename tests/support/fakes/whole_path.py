@@ -43,7 +43,6 @@ from workers.intake.cancels import read_cancels
 from workers.intake.prepare import Preparer
 from workers.intake.reader import Intake
 from workers.prompt.conversation import PromptBuilder
-from workers.prompt.history_window import HistoryWindow
 from workers.request.recent_cancels import RecentCancels
 from workers.request.reply_publisher import ReplyPublisher
 from workers.schedule.costs import CostModel
@@ -311,7 +310,7 @@ class Shop:
         preparer = Preparer(
             settings=_SETTINGS.worker,
             tokenizer=TOKENIZER,
-            prompts=PromptBuilder(TEMPLATE, system="S", window=HistoryWindow("sliding", 5)),
+            prompts=PromptBuilder(TEMPLATE, system="S", most_turns=5),
             faq=self.faq,
             policy=AnswerPolicy(thresholds=Thresholds(confident=0.6, weak=0.3), languages=("en",), handoff=True),
             guarded=True,

@@ -24,7 +24,6 @@ from tests.support.samples.prompts import END, START, TEMPLATE, TOKENIZER, reada
 from workers.intake.prepare import Preparer
 from workers.prompt.budget import PromptBudget
 from workers.prompt.conversation import ChatTemplate, PromptBuilder
-from workers.prompt.history_window import HistoryWindow
 from workers.request.job import Job
 
 
@@ -98,10 +97,7 @@ def prepared(
     preparer = Preparer(
         settings=SETTINGS.worker.model_copy(update={"history_turns": history_turns}),
         tokenizer=TOKENIZER,
-        prompts=prompts
-        or PromptBuilder(
-            TEMPLATE, system="S", window=HistoryWindow("sliding", 5), budget=PromptBudget(entry_tokens, 1_024)
-        ),
+        prompts=prompts or PromptBuilder(TEMPLATE, system="S", most_turns=5, budget=PromptBudget(entry_tokens, 1_024)),
         faq=FakeFaq(),  # type: ignore[arg-type]
         policy=policy,
         guarded=guarded,
@@ -309,7 +305,7 @@ def test_of_turns_that_are_erased_while_a_question_is_prepared_no_memory_stays(e
         return TOKENIZER.encode_text(text)
 
     template = ChatTemplate(start_id=START, end_id=END, encode=encode, token_bytes=TOKENIZER.token_bytes)
-    prompts = PromptBuilder(template, system="S", window=HistoryWindow("sliding", 5))
+    prompts = PromptBuilder(template, system="S", most_turns=5)
     said = [Turn(request_id="r0", user="My words.", assistant="Yes.", source="model")]
     history: Any = ErasedWhenRead(said, prompts if erased else None)
     job(RETURNS.question, history=history, prompts=prompts)

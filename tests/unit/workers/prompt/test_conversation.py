@@ -11,7 +11,7 @@ from tests.support.samples.prompts import (
     ENTRIES,
     GROUNDING,
     HOSTILE,
-    SLIDING,
+    MOST_TURNS,
     START,
     TOKENIZER,
     TURNS,
@@ -22,7 +22,6 @@ from tests.support.samples.prompts import (
     said,
 )
 from workers.prompt.conversation import ChatTemplate, PromptBuilder
-from workers.prompt.history_window import HistoryWindow
 
 ASKED = "⟨user\nq?⟩\n⟨assistant\n"
 
@@ -43,17 +42,10 @@ def test_the_first_question_finds_its_entries_below_the_system_text() -> None:
     )
 
 
-def test_an_entry_that_left_with_its_turn_stands_before_the_turn_that_needs_it_next() -> None:
-    turns = [said("u1", "a1", [WHEN]), said("u2", "a2", [WHEN])]
-    assert readable(build(turns=turns, window=HistoryWindow("strides", 1)).ids) == (
-        "⟨system\nS\n\nQ: When?\nA: Soon.⟩\n⟨user\nu2⟩\n⟨assistant\na2⟩\n" + ASKED
-    )
-
-
 def test_once_the_window_slides_only_the_question_has_its_entries() -> None:
     """Nothing after the system text is computed already, and nothing will be used again."""
     turns = [said("u1", "a1", [WHEN]), said("u2", "a2", [WHEN])]
-    assert readable(build(turns=turns, grounding=[WHEN], window=HistoryWindow("sliding", 1)).ids) == (
+    assert readable(build(turns=turns, grounding=[WHEN], most_turns=1).ids) == (
         "⟨system\nS⟩\n⟨user\nu2⟩\n⟨assistant\na2⟩\n⟨system\nQ: When?\nA: Soon.⟩\n" + ASKED
     )
 
@@ -82,7 +74,7 @@ def test_the_system_texts_tokens_are_the_same_whatever_follows_it() -> None:
         return TOKENIZER.encode_text(text.replace(".\n", "\0"))
 
     template = ChatTemplate(start_id=START, end_id=END, encode=encode, token_bytes=TOKENIZER.token_bytes)
-    prompts = PromptBuilder(template, system="S.", window=SLIDING)
+    prompts = PromptBuilder(template, system="S.", most_turns=MOST_TURNS)
     text = [START, *encode("system\nS.")]
     for entries in ([], [WHEN]):
         prompt = prompts.build(turns=(), grounding=entries, question="q", max_tokens=1_000)
@@ -98,7 +90,7 @@ def test_turns_are_encoded_once_until_they_are_forgotten_and_the_shops_entries_b
         return TOKENIZER.encode_text(text)
 
     template = ChatTemplate(start_id=START, end_id=END, encode=encode, token_bytes=TOKENIZER.token_bytes)
-    prompts = PromptBuilder(template, system="S", window=SLIDING)
+    prompts = PromptBuilder(template, system="S", most_turns=MOST_TURNS)
 
     def again(session: SessionKey) -> list[str]:
         encoded.clear()

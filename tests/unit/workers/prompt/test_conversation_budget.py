@@ -11,17 +11,14 @@ from tests.support.samples.prompts import (
     ENTRIES,
     GROUNDING,
     HOSTILE,
-    KINDS,
     TEMPLATE,
     TURNS,
     WHEN,
-    Kind,
     build,
     readable,
     said,
 )
 from workers.prompt.budget import PromptBudget, whole_sentences
-from workers.prompt.history_window import HistoryWindow
 
 TALK = [said("u1", "a1"), said("u2", "a2")]
 
@@ -32,15 +29,6 @@ def test_the_oldest_turns_give_way_first() -> None:
     less = build(grounding=GROUNDING, turns=TALK, max_tokens=len(whole) - 1)
     assert less == build(grounding=GROUNDING, turns=TALK[1:])
     assert less.window_start == "u2"
-
-
-def test_turns_give_way_in_strides_where_the_window_does() -> None:
-    turns = [said(f"u{number}", "a") for number in range(4)]
-    strides = HistoryWindow("strides", 5)
-    whole = len(build(turns=turns).ids)
-    assert build(turns=turns, max_tokens=whole - 1, window=strides) == build(turns=turns[2:])
-    half = len(build(turns=turns[2:]).ids)
-    assert build(turns=turns, max_tokens=half - 1, window=strides) == build(turns=turns[3:])
 
 
 def test_an_entry_whose_turn_gives_way_stands_with_the_question_that_needs_it() -> None:
@@ -95,17 +83,16 @@ def test_a_text_is_cut_between_words_and_fits(text: str, most: int) -> None:
         assert not (text[: len(cut) + 1][-2:].isalnum() and cut), "a word is whole or not there"
 
 
-@given(KINDS, HOSTILE, ENTRIES, TURNS, st.integers(1, 400))
+@given(HOSTILE, ENTRIES, TURNS, st.integers(1, 400))
 def test_the_budget_is_kept_and_the_question_is_whole(
-    kind: Kind, question: str, grounding: list[Grounding], turns: list[Turn], max_tokens: int
+    question: str, grounding: list[Grounding], turns: list[Turn], max_tokens: int
 ) -> None:
-    window = HistoryWindow(kind, 5)
     least = len(build(question).ids)
     if least > max_tokens:
         with pytest.raises(ProtocolError):
-            build(question, grounding=grounding, turns=turns, max_tokens=max_tokens, window=window)
+            build(question, grounding=grounding, turns=turns, max_tokens=max_tokens)
         return
-    prompt = build(question, grounding=grounding, turns=turns, max_tokens=max_tokens, window=window)
+    prompt = build(question, grounding=grounding, turns=turns, max_tokens=max_tokens)
     assert least <= len(prompt.ids) <= max_tokens
     asked = [*TEMPLATE.message("user", question), *TEMPLATE.answer]
     assert prompt.ids[-len(asked) :] == asked

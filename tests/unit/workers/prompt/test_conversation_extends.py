@@ -12,18 +12,14 @@ from tests.support.samples.prompts import (
     BYTE_0,
     ENTRIES,
     HOSTILE,
-    KINDS,
     OUTPUT_IDS,
     TEMPLATE,
     TOKENIZER,
-    WHEN,
-    Kind,
     build,
     readable,
 )
 from workers.answer.stream import Answer
 from workers.prompt.conversation import Prompt
-from workers.prompt.history_window import HistoryWindow
 
 
 @dataclass
@@ -42,9 +38,7 @@ EXCHANGES = st.lists(st.builds(Exchange, question=HOSTILE, entries=ENTRIES, outp
 class Session:
     """A conversation as workers hold it: prompt, answer, record; each record through its bytes."""
 
-    kind: Kind
     most: int = 5
-    max_tokens: int = 100_000
     turns: list[Turn] = field(default_factory=list)
 
     def ask(self, exchange: Exchange) -> tuple[Prompt, list[int]]:
@@ -53,8 +47,8 @@ class Session:
             exchange.question,
             turns=self.turns[-self.most :],
             grounding=exchange.entries,
-            max_tokens=self.max_tokens,
-            window=HistoryWindow(self.kind, self.most),
+            max_tokens=100_000,
+            most_turns=self.most,
         )
         answer = Answer(request_id="r", session_id="s", attempt=1, token_bytes=TOKENIZER.token_bytes, stops=())
         for token_id in exchange.output_ids:
@@ -86,19 +80,17 @@ def extended(session: Session, exchanges: list[Exchange]) -> list[bool]:
     return found
 
 
-@given(KINDS, EXCHANGES)
-def test_a_prompt_extends_the_last_one_and_its_answer_until_the_window_is_full(
-    kind: Kind, exchanges: list[Exchange]
-) -> None:
-    assert all(extended(Session(kind), exchanges[:6]))
+@given(EXCHANGES)
+def test_a_prompt_extends_the_last_one_and_its_answer_until_the_window_is_full(exchanges: list[Exchange]) -> None:
+    assert all(extended(Session(), exchanges[:6]))
 
 
-@given(KINDS, EXCHANGES, st.integers(0, 5), ENTRIES)
+@given(EXCHANGES, st.integers(0, 5), ENTRIES)
 def test_a_turn_that_the_faq_answered_stands_between_and_takes_nothing_back(
-    kind: Kind, exchanges: list[Exchange], place: int, quoted: list[Grounding]
+    exchanges: list[Exchange], place: int, quoted: list[Grounding]
 ) -> None:
     """The prompt after it begins with the last prompt and its answer; its entry is there as the answer alone."""
-    session = Session(kind, most=50)
+    session = Session(most=50)
     standing: list[int] = []
     for number, exchange in enumerate(exchanges[:6]):
         if number == place and number:
@@ -110,31 +102,9 @@ def test_a_turn_that_the_faq_answered_stands_between_and_takes_nothing_back(
         standing = then
 
 
-@given(EXCHANGES, st.integers(1, 6))
-def test_strides_keep_most_prompts_extending(exchanges: list[Exchange], most: int) -> None:
-    found = extended(Session("strides", most), exchanges)
-    dropped = most + 1 - (most + 1) // 2
-    for number, extends in enumerate(found, 1):
-        assert extends or (number > most and (number - most - 1) % dropped == 0)
-
-
-@given(EXCHANGES.filter(bool), st.integers(200, 600))
-def test_a_prompt_cut_for_room_is_extended_too(exchanges: list[Exchange], max_tokens: int) -> None:
-    """Whatever gave way, the record says what stood; with room for more, the next prompt begins with it."""
-    session = Session("strides", 50, max_tokens)
-    for exchange in exchanges[:-1]:
-        session.ask(exchange)
-    _, standing = session.ask(exchanges[-1])
-    session.max_tokens = 100_000
-    prompt, _ = session.ask(Exchange("next", [WHEN], ()))
-    assert prompt.ids[: len(standing)] == standing
-
-
-@given(KINDS, EXCHANGES.filter(bool), st.lists(HOSTILE, min_size=12, max_size=12))
-def test_shared_tokens_are_the_same_whatever_customers_say(
-    kind: Kind, exchanges: list[Exchange], other_words: list[str]
-) -> None:
-    one, other = Session(kind, 2), Session(kind, 2)
+@given(EXCHANGES.filter(bool), st.lists(HOSTILE, min_size=12, max_size=12))
+def test_shared_tokens_are_the_same_whatever_customers_say(exchanges: list[Exchange], other_words: list[str]) -> None:
+    one, other = Session(2), Session(2)
     for exchange, words in zip(exchanges, other_words, strict=False):
         prompt, _ = one.ask(exchange)
         others, _ = other.ask(Exchange(words, exchange.entries, (BYTE_0 + 65,)))
