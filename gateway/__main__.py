@@ -149,7 +149,7 @@ class GatewayProcess:
                     producer=self._handoff_producer,
                     topic=topics.handoffs,
                     store=self._handoffs,
-                    open_s=settings.handoff.open_s,
+                    open_s=settings.redis.history_ttl_s,
                     source=source,
                     quotas=self._quotas,
                 ),

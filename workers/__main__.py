@@ -63,7 +63,7 @@ class WorkerProcess:
             kafka,
             client_id=client_id,
             topics=[topics.requests(bucket) for bucket in settings.worker.buckets],
-            group=kafka.topic_prefix + settings.worker.group,
+            group=kafka.workers_group,
             instance_id=settings.worker.instance_id,
         )
         self._commits = Commits(self._requests, self._offsets)

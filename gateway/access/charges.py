@@ -70,9 +70,8 @@ class Tariff:
 
     def opened(self, reason: HandoffReason) -> list[Charge]:
         """A hand-off that is made for a tenant, whoever has paid for asking."""
-        if reason == "fallbacks":
-            return _due([Charge("tenant", "fallbacks", 1, self.handoff.fallbacks_per_minute)])
-        return _due([Charge("tenant", "requested", 1, self.handoff.requested_per_minute)])
+        name = "fallbacks" if reason == "fallbacks" else "requested"
+        return _due([Charge("tenant", name, 1, self.handoff.per_minute)])
 
     def _units(self, payer: Payer, name: str, kind: Kind, per_minute: int) -> Charge:
         """Nothing costs more than a minute's worth, else it could never be had."""

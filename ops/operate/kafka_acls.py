@@ -64,7 +64,7 @@ def _of_workers(settings: Settings) -> Iterator[Right]:
         yield Right("worker", "Read", "topic", topics.requests(bucket), "requests to be answered")
     yield Right("worker", "Read", "topic", topics.cancels, "what customers stop")
     yield Right("worker", "Read", "topic", topics.erasures, "what customers erase")
-    yield Right("worker", "Read", "group", kafka.topic_prefix + settings.worker.group, "which worker answers what")
+    yield Right("worker", "Read", "group", kafka.workers_group, "which worker answers what")
     yield Right("worker", "Write", "topic", topics.workers, "what it can take on")
     yield Right("worker", "Write", "topic", topics.dead_letters, "what cannot be served")
     yield from _to_reply_topics(settings, "worker", "answers")
@@ -84,10 +84,10 @@ def _to_reply_topics(settings: Settings, role: Role, why: str) -> Iterator[Right
 
 
 def _of_operators(settings: Settings) -> Iterator[Right]:
-    prefix, topics = settings.kafka.topic_prefix, settings.kafka.topics
+    topics = settings.kafka.topics
     yield Right("operator", "Create", "topic", topics.inbox.removesuffix("requests"), "`topics create`", prefixed=True)
     yield Right("operator", "Describe", "topic", topics.inbox.removesuffix("requests"), "`topics`", prefixed=True)
-    yield Right("operator", "Describe", "group", prefix + settings.worker.group, "`diagnose`: what waits")
+    yield Right("operator", "Describe", "group", settings.kafka.workers_group, "`diagnose`: what waits")
     yield Right("operator", "Read", "topic", topics.dead_letters, "`dlq list`, `show`")
     yield Right("operator", "Read", "topic", topics.handoffs, "`handoffs list`, `follow`")
     for name in (topics.inbox, *map(topics.requests, BUCKETS)):

@@ -63,10 +63,9 @@ class FaqIndex:
                     self._vectors[language] = vectors
 
     @classmethod
-    def load(cls, path: Path | None = None, *, max_entries: int | None = None, embed: Embed | None = None) -> Self:
-        """Index the FAQ file at `path`, or the packaged one. Raises SettingsError if the file is bad, or holds more
-        entries than that."""
-        return cls(read_entries(PACKAGED_PATH if path is None else path, max_entries), embed)
+    def load(cls, path: Path | None = None, *, embed: Embed | None = None) -> Self:
+        """Index the FAQ file at `path`, or the packaged one. Raises SettingsError if the file is bad."""
+        return cls(read_entries(PACKAGED_PATH if path is None else path), embed)
 
     def search(
         self,

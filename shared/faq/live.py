@@ -33,7 +33,6 @@ class LiveFaq:
     def __init__(self, settings: FaqSettings, *, embed: Embed | None = None) -> None:
         """Raises SettingsError if the file is bad: a process does not start without an FAQ."""
         self._path = PACKAGED_PATH if settings.path is None else settings.path
-        self._most = settings.max_entries
         self._embed = embed
         # Taken before the file is read: what changes meanwhile is read again.
         self._read = self._seen = fingerprint(self._path)
@@ -70,7 +69,7 @@ class LiveFaq:
         return None if vectors is None else vectors[0]
 
     def _load(self) -> FaqIndex:
-        return FaqIndex.load(self._path, max_entries=self._most, embed=self._embed)
+        return FaqIndex.load(self._path, embed=self._embed)
 
     def _take(self, index: FaqIndex) -> None:
         self.index = index

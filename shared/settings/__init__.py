@@ -131,9 +131,6 @@ class WorkerSettings(Group):
     )
     metrics_host: str = Field("127.0.0.1", description="address of /metrics, /health and /ready")
     metrics_port: int = Field(8081, ge=0, le=65_535, description="0 picks a free port")
-    group: str = Field(
-        "replyline-workers", min_length=1, description="Kafka consumer group (behind kafka.topic_prefix)"
-    )
     instance_id: str = Field("", description="static membership (group.instance.id); empty: dynamic")
     buckets: tuple[Literal["short", "medium", "long"], ...] = Field(
         ("short", "medium", "long"), min_length=1, description="which request topics this worker serves"
@@ -167,7 +164,6 @@ class FaqSettings(Group):
     """The fallback, and what grounds the model."""
 
     path: Path | None = Field(None, description="the FAQ's file, or folder of files (none: the demo shop's)")
-    max_entries: int = Field(20_000, ge=1, le=1_000_000, description="of all languages; a file with more is refused")
     embeddings_dir: Path | None = Field(
         None, description="folder with an ONNX sentence-embedding model, searched by too in the worker (none: by terms)"
     )
@@ -178,7 +174,6 @@ class FaqSettings(Group):
 
 class LogSettings(Group):
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level written")
-    format: Literal["auto", "json", "console"] = Field("auto", description="auto: console on a terminal, else JSON")
 
 
 class Settings(BaseSettings):

@@ -107,17 +107,11 @@ class HandoffSettings(Group):
         description="a person is asked after so many answers in a row of one session that were fallbacks, or said that "
         "nothing is known (0: never)",
     )
-    requested_per_minute: int = Field(
-        30, ge=0, description="people who are asked by one tenant's customers, at all gateways (0: any)"
-    )
-    fallbacks_per_minute: int = Field(
+    per_minute: int = Field(
         30,
         ge=0,
-        description="people who are asked because of one tenant's fallbacks, at all gateways: an outage is not all "
-        "theirs (0: any)",
-    )
-    open_s: float = Field(
-        3_600.0, ge=1, le=2_592_000, description="until then, or until it is resolved, a session has one hand-off only"
+        description="people who are asked by one tenant's customers, at all gateways; as many again because of its "
+        "fallbacks: an outage is not all theirs (0: any)",
     )
 
 

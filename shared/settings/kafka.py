@@ -119,5 +119,9 @@ class KafkaSettings(Group):
         return None if self.password_file is None else read_password(self.password_file)
 
     @property
+    def workers_group(self) -> str:
+        return f"{self.topic_prefix}replyline-workers"
+
+    @property
     def topics(self) -> TopicNames:
         return TopicNames(self.topic_prefix)

@@ -118,7 +118,11 @@ class RedisSettings(RedisAddress):
 
     url: str = Field("redis://127.0.0.1:6379/0", repr=False, description=RedisAddress.model_fields["url"].description)
     timeout_ms: int = Field(50, ge=1, le=10_000, description="how long an answer waits for Redis")
-    history_ttl_s: int = Field(3_600, ge=1, description="a conversation is forgotten so long after its last turn")
+    history_ttl_s: int = Field(
+        3_600,
+        ge=1,
+        description="a conversation is forgotten so long after its last turn, an open hand-off after it was made",
+    )
 
 
 class KvRedisSettings(RedisAddress):

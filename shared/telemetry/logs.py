@@ -33,7 +33,6 @@ _QUOTED: Final = re.compile(r"""['"].*['"]""", re.DOTALL)
 
 def configure_logs(settings: LogSettings, *, process: str) -> None:
     """Set up structlog and the standard library's logging for this process. Call once, first."""
-    as_json = settings.format == "json" or (settings.format == "auto" and not sys.stdout.isatty())
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -42,7 +41,7 @@ def configure_logs(settings: LogSettings, *, process: str) -> None:
     ]
     renderer: list[Any] = (
         [render_exception, structlog.processors.JSONRenderer()]
-        if as_json
+        if not sys.stdout.isatty()
         else [structlog.dev.ConsoleRenderer(pad_event_to=28, exception_formatter=show_exception)]
     )
     level = logging.getLevelName(settings.level.upper())

@@ -196,7 +196,7 @@ class Secured:
             "--recorder-user",
             "recorder",
         ]
-        env = {"KAFKA__TOPIC_PREFIX": self.prefix, "WORKER__GROUP": "workers"}
+        env = {"KAFKA__TOPIC_PREFIX": self.prefix}
         return subprocess.Popen(
             [sys.executable, "-m", "ops.cli", *command],
             env={**os.environ, **{f"REPLYLINE_{name}": value for name, value in env.items()}},

@@ -173,8 +173,6 @@ class System:
             "redis__url": self.redis.url,
             "worker__engine": "fake",
             "worker__max_length": 4_096,
-            "worker__group": "workers",
-            "log__format": "json",
             "auth__mode": "anonymous",
             # All clients are on one machine.
             "quotas__address_per_minute": 0,
@@ -272,7 +270,7 @@ class System:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await admin.start()
         try:
-            offsets = await admin.list_consumer_group_offsets(f"{self.prefix}workers")
+            offsets = await admin.list_consumer_group_offsets(f"{self.prefix}replyline-workers")
         finally:
             await admin.close()
         return {

@@ -162,10 +162,9 @@ async def _redis(settings: Settings) -> Probe:
 async def _lag(settings: Settings) -> dict[str, int] | str:
     names = TopicNames(settings.kafka.topic_prefix)
     topics = {names.requests(bucket): str(bucket) for bucket in BUCKETS}
-    group = settings.kafka.topic_prefix + settings.worker.group
     try:
         async with asyncio.timeout(_PATIENCE_S):
-            lag = await group_lag(settings.kafka, group, list(topics))
+            lag = await group_lag(settings.kafka, settings.kafka.workers_group, list(topics))
     except TimeoutError:
         return f"no answer within {_PATIENCE_S:.0f} s"
     except BrokerUnavailable as error:

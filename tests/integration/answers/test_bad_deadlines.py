@@ -138,10 +138,11 @@ async def test_the_earlier_of_header_and_value_counts(system: System, unique: Ca
 
 
 async def test_a_clock_that_is_ahead_is_said_once_a_minute_and_costs_nobody_time(
-    system: System, unique: Callable[[str], str]
+    make_system: MakeSystem, unique: Callable[[str], str]
 ) -> None:
     """With what to do about it, and without a word of the message."""
-    worker = await system.worker(worker__buckets="medium", worker__group="ahead").ready()
+    system = await make_system()
+    worker = await system.worker(worker__buckets="medium").ready()
     created = now_ms() + 5 * MINUTE_MS
     async with system.reading("chat.replies.external") as tap:
         for _ in range(3):

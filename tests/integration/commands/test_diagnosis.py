@@ -65,7 +65,6 @@ class Stage:
                     "request_timeout_ms": 2_000,
                 },
                 "redis": {"url": self.system.redis.url, "timeout_ms": 1_000},
-                "worker": {"group": "workers"},
             }
         )
         processes = [

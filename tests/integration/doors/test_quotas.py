@@ -23,9 +23,9 @@ MakeQuotas = Callable[..., Quotas]
 async def make_quotas(redis_server: Any) -> AsyncIterator[MakeQuotas]:
     made: list[Quotas] = []
 
-    def make(*, requested_per_minute: int = 30, **limits: Any) -> Quotas:
+    def make(*, handoffs_per_minute: int = 30, **limits: Any) -> Quotas:
         redis = RedisSettings(url=redis_server.url, timeout_ms=200)
-        tariff = Tariff(QuotaSettings(**limits), HandoffSettings(requested_per_minute=requested_per_minute))
+        tariff = Tariff(QuotaSettings(**limits), HandoffSettings(per_minute=handoffs_per_minute))
         made.append(Quotas(tariff, redis))
         return made[-1]
 
@@ -92,7 +92,7 @@ async def test_a_tenant_s_customers_ask_for_so_many_people_at_all_gateways(
     make_quotas: MakeQuotas, unique: Callable[[str], str]
 ) -> None:
     """An outage's are counted apart, and another tenant's."""
-    one, other = (make_quotas(requested_per_minute=3) for _ in range(2))
+    one, other = (make_quotas(handoffs_per_minute=3) for _ in range(2))
     shop = unique("shop")
     tries = [*([one] * 2), *([other] * 5)]
     assert await passed([await refusal(each.take_handoff(shop, "requested")) for each in tries]) == 3

@@ -83,7 +83,6 @@ async def _found(system: System, url: str, processes: list[tuple[Role, str]]) ->
         {
             "kafka": {"bootstrap_servers": system.bootstrap, "topic_prefix": system.prefix},
             "redis": {"url": system.redis.url, "timeout_ms": 1_000},
-            "worker": {"group": "workers"},
         }
     )
     return found_in(await look(settings, processes, url=url, seconds=5.0))["model"]

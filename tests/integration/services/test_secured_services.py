@@ -261,7 +261,7 @@ async def test_the_recorder_reads_what_passes_and_leaves_no_mark(secured: Secure
     recording = read_recording(path)
     assert len(recording.asked) == len(recording.answered) == 1
     with pytest.raises(BrokerUnavailable, match=r"nobody tells what .*workers has committed"):
-        async with GroupWatcher(kafka, kafka.topic_prefix + "workers") as group:
+        async with GroupWatcher(kafka, kafka.workers_group) as group:
             await group.committed([(kafka.topics.requests("short"), 0)])
 
 
@@ -269,7 +269,7 @@ async def test_the_operator_sees_what_waits(secured: Secured) -> None:
     """As `replyline diagnose` asks for it."""
     kafka = secured.operator()
     topics = [kafka.topics.requests(bucket) for bucket in BUCKETS]
-    assert (await group_lag(kafka, kafka.topic_prefix + "workers", topics)).keys() == set(topics)
+    assert (await group_lag(kafka, kafka.workers_group, topics)).keys() == set(topics)
 
 
 @pytest.mark.parametrize("user", ["gateway", "worker", "recorder"])

@@ -59,7 +59,7 @@ def test_nothing_costs_more_than_a_minutes_worth() -> None:
 
 
 def test_what_customers_ask_for_and_what_an_outage_brings_are_counted_apart() -> None:
-    prices = Tariff(QuotaSettings(), HandoffSettings(requested_per_minute=3, fallbacks_per_minute=5))
-    asked_for, outage = Charge("tenant", "requested", 1, 3), Charge("tenant", "fallbacks", 1, 5)
+    prices = Tariff(QuotaSettings(), HandoffSettings(per_minute=3))
+    asked_for, outage = Charge("tenant", "requested", 1, 3), Charge("tenant", "fallbacks", 1, 3)
     assert prices.opened("requested") == prices.opened("text") == [asked_for]
     assert prices.opened("fallbacks") == [outage]

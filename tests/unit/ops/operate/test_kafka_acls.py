@@ -58,12 +58,12 @@ def test_the_recorder_may_read_and_nothing_else() -> None:
     }
 
 
-def test_the_prefix_and_the_groups_name_count() -> None:
-    settings = Settings.model_validate({"kafka": {"topic_prefix": "shop."}, "worker": {"group": "inference"}})
+def test_the_prefix_counts() -> None:
+    settings = Settings.model_validate({"kafka": {"topic_prefix": "shop."}})
     assert all(right.name.startswith("shop.") for right in rights(settings))
     assert {right.name for right in rights(settings) if right.kind == "group"} == {
         "shop.replyline-router",
-        "shop.inference",
+        "shop.replyline-workers",
     }
 
 

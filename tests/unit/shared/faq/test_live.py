@@ -145,17 +145,6 @@ async def test_a_file_that_is_gone_leaves_the_old_faq(path: Path) -> None:
     assert answer_of(faq) == "At nine."
 
 
-async def test_too_many_entries_leave_the_old_faq(path: Path) -> None:
-    faq = LiveFaq(FaqSettings(path=path, max_entries=1))
-    entries = [
-        {"id": f"e{number}", "topic": "t", "en": {"question": f"q{number}", "alternatives": [], "answer": "a"}}
-        for number in range(2)
-    ]
-    put(path, json.dumps(entries))
-    await looked(faq)
-    assert answer_of(faq) == "At nine."
-
-
 def test_a_process_does_not_start_with_a_bad_file(path: Path) -> None:
     path.write_text("[")
     with pytest.raises(SettingsError, match="truncated"):
