@@ -92,11 +92,10 @@ def decide(
     languages: Sequence[Language] | None = None,
     thresholds: Thresholds = FITTED,
     most: int = 2,
-    joins: bool = False,
 ) -> Decision:
     """`hits` are what the FAQ has for the question, best first; `parts` what it has for each question in it, where
-    there are several. `languages` are those that the model answers in; None: any; with `joins`,
-    it answers several questions in one. At most `most` entries.
+    there are several, which the FAQ answers one after the other: a small model answers one of them. `languages` are
+    those that the model answers in; None: any. At most `most` entries.
     """
     language = detect_language(question)
     kind = small_talk(question)
@@ -104,16 +103,13 @@ def decide(
         return Courtesy(kind, language)
     several = _of_each_part(parts, thresholds.confident)[:most]
     if len(several) > 1:
-        if not joins:
-            return Quote(tuple(several), language)
-        found = several
-    elif sureness_of(hits) >= thresholds.confident:
-        found = near(hits, most)
-    else:
+        return Quote(tuple(several), language)
+    if sureness_of(hits) < thresholds.confident:
         return Unsure(language, offered(hits) if hits and hits[0].score >= thresholds.weak else ())
+    found = near(hits, most)
     if found and (languages is None or {language, *(entry.language for entry in found)} <= set(languages)):
         return Ground(tuple(found))
-    return Quote(tuple(several) if len(several) > 1 else (hits[0].entry,), language)
+    return Quote((hits[0].entry,), language)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +121,6 @@ class AnswerPolicy:
     thresholds: Thresholds = FITTED
     languages: tuple[Language, ...] | None = None
     most: int = 2
-    joins: bool = False
     handoff: bool = False
 
     @classmethod
@@ -141,7 +136,6 @@ class AnswerPolicy:
             thresholds=thresholds,
             languages=languages,
             most=most,
-            joins=settings.joins,
             handoff=handoff,
         )
 
@@ -155,7 +149,6 @@ class AnswerPolicy:
             languages=self.languages,
             thresholds=self.thresholds,
             most=self.most,
-            joins=self.joins,
         )
 
     def said(self, decision: Quote | Courtesy | Unsure) -> Fallback:

@@ -23,10 +23,6 @@ class AnswerSettings(Group):
     weak_score: float | None = Field(
         None, ge=0, le=1, description='from this one on the entry is shown beside "I am not sure" (empty: fitted)'
     )
-    joins: bool = Field(
-        False,
-        description="several questions in one, each with its entry, are the model's too (a small one answers one)",
-    )
     history_tokens: int = Field(1_024, ge=0, le=1_048_576, description="of the earlier turns in a prompt, at most")
 
     @model_validator(mode="after")

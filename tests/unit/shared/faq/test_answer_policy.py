@@ -104,10 +104,6 @@ def test_each_of_several_questions_brings_its_entry() -> None:
     parts = [[hit("a", 0.7)], [hit("b", 0.9)]]
     both = (entry("a"), entry("b"))
     assert decide("How? When?", [hit("b", 0.4)], parts=parts, thresholds=AT) == Quote(both, "en")
-    assert decide("How? When?", [hit("b", 0.4)], parts=parts, thresholds=AT, joins=True) == Ground(both)
-    assert decide("How? When?", [], parts=parts, languages=(), thresholds=AT, joins=True) == Quote(both, "en")
-    policy = AnswerPolicy.of(AnswerSettings(joins=True), languages=None, most=2, handoff=False)
-    assert policy.decide("How? When?", [], parts) == Ground(both)
     assert decide("How? When?", [], parts=parts, thresholds=AT, most=1) == Unsure("en")
 
 
