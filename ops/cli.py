@@ -312,7 +312,7 @@ def build(
     slots: Annotated[int | None, typer.Option(min=1, help="sequences decoded together (none: as set)")] = None,
     max_length: Annotated[int | None, typer.Option(min=64, help="tokens a sequence may have (none: as set)")] = None,
 ) -> None:
-    """Build a model's TensorRT plans and keep them in REPLYLINE_WORKER__PLANS_DIR, unless they are there already."""
+    """Build a model's TensorRT plans and keep them in REPLYLINE_WORKER__CACHE_DIR, unless they are there already."""
     from ops.model.engine_build import build_engine
 
     given = {"engine": engine, "slots": slots, "max_length": max_length}

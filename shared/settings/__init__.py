@@ -125,7 +125,9 @@ class WorkerSettings(Group):
     fallback_engine: Literal["", "onnx"] = Field(
         "", description="taken where the GPU or its libraries cannot be used (empty: the worker stops, status 2)"
     )
-    plans_dir: Path = Field(Path(".models/plans"), description="what TensorRT has built is kept here")
+    cache_dir: Path = Field(
+        Path(".models"), description="what is made for this machine is kept here: TensorRT's plans, a step's costs"
+    )
     torch_device: Literal["auto", "cuda", "cpu"] = Field(
         "auto", description="engine=torch: where it computes (auto: on a GPU where there is one)"
     )
@@ -144,7 +146,6 @@ class WorkerSettings(Group):
         "share its prefill call",
     )
     prefill_chunk_tokens: int = Field(256, ge=8, le=65_536, description="prompt tokens computed in one step, at most")
-    costs_dir: Path = Field(Path(".models/costs"), description="what an engine's steps take is kept here")
     max_waiting: int = Field(64, ge=1, le=100_000, description="requests read ahead; then partitions are paused")
     reply_interval_ms: float = Field(
         50.0, ge=0, le=1_000, description="deltas go out together so often; an answer's first and its end at once"
@@ -158,6 +159,14 @@ class WorkerSettings(Group):
         30.0, ge=1, le=3_600, description="an engine step that takes longer hangs: the worker leaves and ends, status 1"
     )
     drain_s: float = Field(10.0, ge=0, le=300, description="how long shutdown waits for sequences in flight")
+
+    @property
+    def plans_dir(self) -> Path:
+        return self.cache_dir / "plans"
+
+    @property
+    def costs_dir(self) -> Path:
+        return self.cache_dir / "costs"
 
 
 class FaqSettings(Group):

@@ -107,7 +107,7 @@ def _onnx(folder: ModelFolder) -> Engine:
 
 def _tensorrt(library: str, folder: ModelFolder) -> Engine:
     worker = {"engine": library, "slots": NUM_SLOTS, "max_length": MAX_LENGTH, "prefill_chunk_tokens": 32}
-    values = {"model": {"dir": folder.path}, "worker": {**worker, "plans_dir": folder.path.parent / "plans"}}
+    values = {"model": {"dir": folder.path}, "worker": {**worker, "cache_dir": folder.path.parent}}
     engine = load_tensorrt(Settings.model_validate(values), folder)
     assert not isinstance(engine, Unusable), engine.reason
     return engine

@@ -26,9 +26,9 @@ def slots_folder(tmp_path_factory: pytest.TempPathFactory) -> ModelFolder:
     return prepare_model(source.parent, "fp16", source=source, max_length=MAX_LENGTH)
 
 
-def built(folder: ModelFolder, plans: Path, *, slots: int = 4) -> str:
+def built(folder: ModelFolder, cache: Path, *, slots: int = 4) -> str:
     """What `replyline engine build` says."""
-    worker = {"engine": "tensorrt-rtx", "slots": slots, "max_length": MAX_LENGTH, "plans_dir": plans}
+    worker = {"engine": "tensorrt-rtx", "slots": slots, "max_length": MAX_LENGTH, "cache_dir": cache}
     said = StringIO()
     settings = Settings.model_validate({"model": {"dir": folder.path}, "worker": worker})
     build_engine(settings, Console(file=said, width=1_000))
@@ -37,7 +37,7 @@ def built(folder: ModelFolder, plans: Path, *, slots: int = 4) -> str:
 
 def test_plans_are_built_once_and_again_where_they_are_damaged(slots_folder: ModelFolder, tmp_path: Path) -> None:
     assert "plan built: " in built(slots_folder, tmp_path)
-    sampler, decoder = sorted(tmp_path.iterdir())
+    sampler, decoder = sorted((tmp_path / "plans").iterdir())
     assert (sampler.name[:8], decoder.name[:10]) == ("sampler-", "tiny-fp16-")
     assert f"plan kept already: {decoder}" in built(slots_folder, tmp_path)
 
@@ -50,7 +50,7 @@ def test_plans_are_built_once_and_again_where_they_are_damaged(slots_folder: Mod
 def test_other_slots_have_plans_of_their_own(slots_folder: ModelFolder, tmp_path: Path) -> None:
     for slots in (1, 2):
         assert "plan built: " in built(slots_folder, tmp_path, slots=slots)
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list((tmp_path / "plans").iterdir())) == 4
 
 
 def test_progress_is_told_to_its_end(slots_folder: ModelFolder) -> None:

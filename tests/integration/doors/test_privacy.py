@@ -77,7 +77,7 @@ async def workers(system: System, model: Path) -> tuple[Service, Service]:
     """One with the scripted engine; one with a real model, which keeps what it computes in Redis alone."""
     scripted = system.worker()
     real = system.worker(
-        worker__engine="onnx", worker__threads=1, worker__costs_dir=system.folder, model__dir=model, kv__host_mib=0
+        worker__engine="onnx", worker__threads=1, worker__cache_dir=system.folder, model__dir=model, kv__host_mib=0
     )
     return await scripted.ready(), await real.ready()
 

@@ -67,7 +67,7 @@ async def test_after_kill_9_another_worker_goes_on_from_redis_token_for_token(sy
         "model__dir": prepare_model(model_dir().parent, "fp32").path,
         "worker__max_length": 1_024,
         "worker__slots": 2,
-        "worker__costs_dir": system.folder,
+        "worker__cache_dir": system.folder,
         "kv__precision": "exact",
     }
     gateway, first = await started(system, **ONE_WORKER)

@@ -78,7 +78,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def settings(folder: ModelFolder, machine: Machine, **worker: object) -> Settings:
-    values = {"engine": "tensorrt", "slots": 3, "max_length": MAX_LENGTH, "plans_dir": machine.plans, **worker}
+    values = {"engine": "tensorrt", "slots": 3, "max_length": MAX_LENGTH, "cache_dir": machine.plans.parent, **worker}
     return Settings.model_validate({"model": {"dir": folder.path}, "worker": values})
 
 

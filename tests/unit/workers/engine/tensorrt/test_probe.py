@@ -83,7 +83,7 @@ def test_this_machine_is_looked_at_without_harm(library: str) -> None:
 
 
 def tensorrt_settings(folder: ModelFolder, tmp_path: Path, **worker: object) -> Settings:
-    values = {"engine": "tensorrt", "slots": 2, "max_length": MAX_LENGTH, "plans_dir": tmp_path / "plans", **worker}
+    values = {"engine": "tensorrt", "slots": 2, "max_length": MAX_LENGTH, "cache_dir": tmp_path, **worker}
     return Settings.model_validate({"model": {"dir": folder.path}, "worker": values})
 
 
@@ -106,7 +106,7 @@ def test_the_worker_process_exits_with_status_2(slots_folder: ModelFolder, tmp_p
         "REPLYLINE_MODEL__DIR": str(slots_folder.path),
         "REPLYLINE_WORKER__MAX_LENGTH": str(MAX_LENGTH),
         "REPLYLINE_WORKER__METRICS_PORT": "0",
-        "REPLYLINE_WORKER__PLANS_DIR": str(tmp_path),
+        "REPLYLINE_WORKER__CACHE_DIR": str(tmp_path),
         "CUDA_VISIBLE_DEVICES": "",  # where there is a GPU it is not seen
     }
     done = subprocess.run(
