@@ -1,2 +1,1 @@
-"""Grafana's dashboards, made from the metrics as `shared.telemetry.metrics` declares them: `python -m
-ops.dashboards`."""
+"""Grafana's dashboards: `boards.yml` says what they show, `python -m ops.dashboards` makes them."""

@@ -1,22 +1,64 @@
-"""Write the dashboards, or see whether the files are what would be written: `python -m ops.dashboards [--check]`."""
+"""Write Grafana's dashboards, or see whether they are what would be written: `python -m ops.dashboards [--check]`.
+
+`boards.yml` says what they show. The model is pinned to one version of its schema:
+https://grafana.com/docs/grafana/latest/dashboards/build-dashboards/view-dashboard-json-model/
+"""
 
 import argparse
+import json
 import sys
 from pathlib import Path
+from typing import Any, Final, Literal
 
-from ops.dashboards.grafana.dashboard import render
-from ops.dashboards.pages import PAGES
+import msgspec
+from msgspec import Struct
 
-JSON_DIR = Path(__file__).parent / "json"
+BOARDS: Final = Path(__file__).with_name("boards.yml")
+JSON_DIR: Final = Path(__file__).with_name("json")
+SCHEMA_VERSION: Final = 39  # of Grafana 11
+_COLUMNS: Final = 3
+_WIDTH: Final = 24 // _COLUMNS
+_HEIGHT: Final = 8
+_DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+# Grafana's names where they are not ours.
+_UNITS: Final = {"cores": "short"}
+
+Unit = Literal["s", "reqps", "cps", "percentunit", "short", "bytes", "celsius", "bool", "cores"]
+
+
+class Panel(Struct, frozen=True, forbid_unknown_fields=True):
+    """One picture. `good` says what it looks like when all is well, and what it means when it does not. `lines` maps a
+    line's legend to its PromQL; `{{label}}` in a legend is that label's value."""
+
+    title: str
+    good: str
+    unit: Unit
+    lines: dict[str, str]
+    stacked: bool = False
+
+
+class Board(Struct, frozen=True, forbid_unknown_fields=True):
+    """One dashboard; `name` is its file's and the end of its address."""
+
+    name: str
+    title: str
+    panels: list[Panel]
+
+
+def read_boards() -> list[Board]:
+    return msgspec.yaml.decode(BOARDS.read_bytes(), type=list[Board])
 
 
 def wanted() -> dict[str, str]:
-    """File name → text."""
-    return {f"{page.name}.json": render(page) for page in PAGES}
+    """Return each file's text by its name: sorted, indented, with a newline at its end."""
+    return {
+        f"{board.name}.json": json.dumps(_model(board), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        for board in read_boards()
+    }
 
 
 def stale(folder: Path) -> list[str]:
-    """Files that are missing, differ, or are no dashboard's any more."""
+    """Return the files that are missing, differ, or are no dashboard's any more."""
     texts = wanted()
     here = {path.name: path.read_text() for path in folder.glob("*.json")}
     return sorted(name for name in texts.keys() | here.keys() if texts.get(name) != here.get(name))
@@ -30,16 +72,73 @@ def write(folder: Path) -> None:
         (folder / name).write_text(text)
 
 
+def _model(board: Board) -> dict[str, Any]:
+    return {
+        "uid": f"replyline-{board.name}",
+        "title": f"Replyline · {board.title}",
+        "tags": ["replyline"],
+        "schemaVersion": SCHEMA_VERSION,
+        "version": 1,
+        "editable": False,
+        "refresh": "5s",
+        "time": {"from": "now-30m", "to": "now"},
+        "timezone": "browser",
+        "graphTooltip": 1,
+        "links": [{"type": "dashboards", "tags": ["replyline"], "title": "Replyline", "asDropdown": True}],
+        "templating": {
+            "list": [
+                {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus", "hide": 0}
+            ]
+        },
+        "annotations": {"list": []},
+        "panels": [_panel(number, panel) for number, panel in enumerate(board.panels)],
+    }
+
+
+def _panel(number: int, panel: Panel) -> dict[str, Any]:
+    row, column = divmod(number, _COLUMNS)
+    return {
+        "id": number + 1,
+        "type": "timeseries",
+        "title": panel.title,
+        "description": f"Good: {panel.good}",
+        "datasource": _DATASOURCE,
+        "gridPos": {"x": column * _WIDTH, "y": row * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
+        "fieldConfig": {
+            "defaults": {
+                "unit": _UNITS.get(panel.unit, panel.unit),
+                "min": None if panel.unit in {"s", "celsius"} else 0,
+                "custom": {
+                    "fillOpacity": 25 if panel.stacked else 5,
+                    "lineWidth": 1,
+                    "showPoints": "never",
+                    "stacking": {"group": "A", "mode": "normal" if panel.stacked else "none"},
+                },
+            },
+            "overrides": [],
+        },
+        "options": {
+            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        },
+        "targets": [
+            {"refId": chr(ord("A") + index), "datasource": _DATASOURCE, "expr": expr, "legendFormat": legend}
+            for index, (legend, expr) in enumerate(panel.lines.items())
+        ],
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m ops.dashboards", description="Grafana's dashboards, as JSON.")
     parser.add_argument("--check", action="store_true", help="write nothing; status 1 where a file is not current")
+    old = stale(JSON_DIR)
     if not parser.parse_args().check:
         write(JSON_DIR)
-        print(f"{len(PAGES)} dashboards in {JSON_DIR}")
+        print(f"{len(wanted())} dashboards in {JSON_DIR}")
         return 0
-    for name in stale(JSON_DIR):
+    for name in old:
         print(f"{JSON_DIR / name} is not current. Type: python -m ops.dashboards", file=sys.stderr)
-    return 1 if stale(JSON_DIR) else 0
+    return 1 if old else 0
 
 
 if __name__ == "__main__":

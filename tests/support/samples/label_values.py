@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ops.dashboards.grafana.queries import name_of
 from shared.errors import ProtocolError
 from shared.telemetry import metrics
+from tests.support.samples.promql import name_of
 
 ROOT = Path(__file__).parents[3]
 SOURCES = [path for package in ("gateway", "workers", "shared") for path in sorted((ROOT / package).rglob("*.py"))]

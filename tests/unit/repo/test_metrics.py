@@ -15,12 +15,12 @@ from prometheus_client import Counter, Gauge, Histogram
 from gateway.admission.control import Admission, AdmissionPolicy
 from gateway.serving.gatekeeper import Gatekeeper
 from gateway.telemetry.answer_metrics import count_answer
-from ops.dashboards.grafana.queries import name_of
 from ops.operate.diagnose import rules
 from shared.telemetry import metrics
 from shared.wire.messages import Response, Timings, Usage
 from shared.wire.topics import BUCKETS
 from tests.support.samples.label_values import NONE, ROOT, Module, sent
+from tests.support.samples.promql import name_of
 from tests.unit.gateway.request.test_inflight import make_entry
 from tests.unit.workers.serving.test_worker import Bench
 

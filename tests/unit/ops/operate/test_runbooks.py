@@ -10,9 +10,9 @@ import yaml
 
 import shared.telemetry.metrics
 from ops.cli import app
-from ops.dashboards.grafana.promql import OWN, exposed_names, metric_names
-from ops.dashboards.pages import PAGES
+from ops.dashboards.__main__ import read_boards
 from shared.settings import describe
+from tests.support.samples.promql import OWN, exposed_names, metric_names
 
 ROOT = Path(__file__).parents[4]
 RUNBOOKS = ROOT / "docs" / "runbooks"
@@ -147,7 +147,7 @@ def test_a_runbook_goes_by_the_clock_and_names_dashboards_that_exist(page: Path)
     text = page.read_text()
     rows = re.findall(r"^\| (\d+) minutes? \|", text, re.MULTILINE)
     assert rows == ["1", "5", "15", "30", "60"]
-    titles = {page.title for page in PAGES}
+    titles = {board.title for board in read_boards()}
     bold = set(re.findall(r"\*\*([a-zA-Z ]+)\*\*", text)) - {"Means", "Look", "Do"}
     assert {name for name in bold if name[0].islower()} <= titles
 
