@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
+from ops.command_line import DEFAULT_URL, Token, UrlOfGateway, run_app, settings_of
 from ops.evaluation.commands import evaluate
 from ops.load.commands import bench_app
 from ops.operate.diagnose.commands import diagnose
@@ -21,14 +22,12 @@ from ops.optimize.commands import optimize_app
 from ops.plan.commands import plan
 from ops.recording.commands import record, replay
 from ops.simulate.commands import simulate
-from ops.usage_errors import run_app
 from shared.errors import ModelError, ReplylineError, SettingsError
 from shared.model.folder import Precision
 from shared.process.clock import now_unix_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal
 from shared.records.requests import Defaults
-from shared.settings import Settings, describe, load_settings
-from shared.telemetry.logs import configure_logs
+from shared.settings import describe
 from shared.wire.topics import reply_topic_allowed
 
 app = typer.Typer(
@@ -73,13 +72,6 @@ _harness("bench")  # adds its programs to `bench`
 if (_chaos := _harness("chaos")) is not None:
     app.add_typer(_chaos.chaos_app, name="chaos")
 
-Url = Annotated[str, typer.Option("--url", envvar="REPLYLINE_URL", help="the gateway's WebSocket address")]
-Token = Annotated[
-    str | None,
-    typer.Option("--token", envvar="REPLYLINE_TOKEN", help="who asks; the variable is not shown by ps"),
-]
-DEFAULT_URL = "ws://127.0.0.1:8080/ws"
-
 
 @app.command()
 def up() -> None:
@@ -89,7 +81,7 @@ def up() -> None:
     from ops.model.terminal import ensure_model
     from ops.operate.up import up as run
 
-    settings = with_prepared_embeddings(_settings("up"))
+    settings = with_prepared_embeddings(settings_of("up"))
     if settings.worker.engine == "onnx":
         ensure_model(settings.model.dir, Console(stderr=True))
     raise typer.Exit(run_until_signal(lambda stop: run(settings, stop)))
@@ -114,7 +106,7 @@ def worker() -> None:
 @app.command()
 def ask(
     question: Annotated[str, typer.Argument(help="what to ask")],
-    url: Url = DEFAULT_URL,
+    url: UrlOfGateway = DEFAULT_URL,
     token: Token = None,
     session: Annotated[str | None, typer.Option(help="go on with this conversation")] = None,
     max_output_tokens: Annotated[int | None, typer.Option(min=1, help="the answer's length at most")] = None,
@@ -143,7 +135,7 @@ def ask(
 
 @app.command()
 def chat(
-    url: Url = DEFAULT_URL,
+    url: UrlOfGateway = DEFAULT_URL,
     token: Token = None,
     session: Annotated[str | None, typer.Option(help="go on with this conversation")] = None,
     consent_training: Annotated[
@@ -170,7 +162,7 @@ def token(
     from ops.operate.token import mint_token
 
     made = mint_token(
-        _settings("token").auth,
+        settings_of("token").auth,
         tenant=tenant,
         subject=subject,
         ttl_s=ttl_s,
@@ -191,14 +183,14 @@ def doctor(
     """Say what is missing on this machine, each with the command to type."""
     from ops.operate.doctor.checks import run_doctor
 
-    raise typer.Exit(run_doctor(_settings("doctor"), purpose))
+    raise typer.Exit(run_doctor(settings_of("doctor"), purpose))
 
 
 @app.command("settings")
-def show_settings() -> None:
+def showsettings_of() -> None:
     """List every setting: its variable, its value here, what it means. A line each where no terminal shows it."""
     titles = ("variable", "value", "meaning")
-    show_table(titles, describe(_settings("settings")), folds=titles[1:])
+    show_table(titles, describe(settings_of("settings")), folds=titles[1:])
 
 
 @app.command()
@@ -216,7 +208,7 @@ def create(
     """Create the topics that are missing. Status 1 where one is there with fewer partitions than the settings want."""
     from ops.operate.topics import create as create_missing
 
-    settings = _settings("topics")
+    settings = settings_of("topics")
     kafka = settings.kafka
     topics = kafka.topics.all(request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions)
     for name in reply_topics or []:
@@ -233,7 +225,7 @@ def describe_() -> None:
     """Say which topics there are, with how many partitions, and which are missing or have too few: then status 1."""
     from ops.operate.topics import describe as describe_wanted
 
-    kafka = _settings("topics").kafka
+    kafka = settings_of("topics").kafka
     wanted = kafka.topics.all(request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions)
     told = asyncio.run(describe_wanted(kafka, wanted))
     _show_topics(told.lines, told.remedies)
@@ -251,7 +243,7 @@ def acls(
     """Print the kafka-acls.sh commands that let each process do its work, and no more. Nothing is changed."""
     from ops.operate.kafka_acls import Role, commands, rights
 
-    settings = _settings("topics")
+    settings = settings_of("topics")
     users: dict[Role, str] = {"gateway": gateway_user, "worker": worker_user}
     if operator_user is not None:
         users["operator"] = operator_user
@@ -318,7 +310,7 @@ def build(
     given = {"engine": engine, "slots": slots, "max_length": max_length}
     worker = {name: value for name, value in given.items() if value is not None}
     overrides = {} if model is None else {"model": {"dir": model}}
-    build_engine(_settings("engine", worker=worker, **overrides), Console(stderr=True))
+    build_engine(settings_of("engine", worker=worker, **overrides), Console(stderr=True))
 
 
 @app.command("profile")
@@ -342,7 +334,7 @@ def profile_(
     if engine is not None:
         worker["engine"] = engine
     overrides = {} if model is None else {"model": {"dir": model}}
-    told = profile(_settings("profile", worker=worker, **overrides), options)
+    told = profile(settings_of("profile", worker=worker, **overrides), options)
     Console().print(f"{told}\ntrace: {trace} (ui.perfetto.dev, chrome://tracing)", soft_wrap=True, highlight=False)
 
 
@@ -353,12 +345,6 @@ def _show_topics(lines: Sequence[str], remedies: Sequence[str]) -> None:
         Console(stderr=True).print(remedy, soft_wrap=True)
     if remedies:
         raise typer.Exit(1)
-
-
-def _settings(process: str, **overrides: Any) -> Settings:
-    settings = load_settings(**overrides)
-    configure_logs(settings.log, process=process)
-    return settings
 
 
 def main() -> None:

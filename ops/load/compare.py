@@ -1,15 +1,15 @@
 """`replyline bench compare`: two results of `--json` side by side, and whether the second is worse."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from rich.console import Console
 
+from ops.load.commands import CompareOptions
 from ops.load.figures.comparison import Result, compared, differences, rows_of, worst
 from ops.load.pages.comparison import CompareFacts, compare_page
-from ops.measure.runner import check_writable, markdown, write_html
+from ops.measure.runner import markdown, write_html
 from shared.errors import SettingsError
 
 REGRESSION_STATUS: Final = 1
@@ -28,25 +28,8 @@ def read_result(path: Path) -> Result:
         ) from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompareOptions:
-    """`second` is the one that may be worse; a difference within `tolerance` is none."""
-
-    first: Path
-    second: Path
-    tolerance: float
-    html_path: Path | None = None
-
-    def check(self) -> None:
-        """Raises `SettingsError`."""
-        if not 0 <= self.tolerance <= 1:
-            raise SettingsError(f"--tolerance {self.tolerance:g}: must be 0 to 1; 0.05 is five percent")
-        check_writable(self.html_path, "--html")
-
-
 def bench_compare(options: CompareOptions, command: str, console: Console) -> int:
     """Print the table; the exit status: 1 for a regression. Raises `SettingsError`."""
-    options.check()
     before, after = read_result(options.first), read_result(options.second)
     unlike = differences(before.environment, after.environment)
     for told in unlike:

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Self
 
+from ops.command_line import Broker
 from ops.measure.usage import running_on
 from ops.operate.up import wait_ready
 from ops.stack.embedded import EMBEDDED_KAFKA_SETTINGS, EMBEDDED_PARTITIONS, EmbeddedKafka, EmbeddedRedis
@@ -18,8 +19,6 @@ from ops.stack.own_services import OWN_SERVICES, own_kafka
 from ops.stack.processes import Child, ServiceError, free_port
 from shared.kafka import create_topics
 from shared.settings import PREFIX, Settings
-
-Broker = Literal["embedded", "kafka"]
 
 READY: Final = "ready"
 _START_S: Final = 60.0

@@ -1,25 +1,22 @@
 """`replyline replay`: ask what was recorded again, through a gateway, at its own times."""
 
-import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from rich.console import Console
 
+from ops.client.load import Load
 from ops.client.outcome import Outcome
-from ops.load.bench import print_report
+from ops.client.plan import Planned, most_at_once
+from ops.load.bench import UNKNOWN, answered_by, open_files, print_report
 from ops.load.figures.groups import reports, rows_of
 from ops.load.figures.report import LoadReport, Run, as_json, summarise
 from ops.load.pages.load import LoadFacts, load_page
-from ops.load.planned import Planned, most_at_once
-from ops.load.sessions import SessionLoad
 from ops.measure.environment import environment
 from ops.measure.runner import Cell, check_writable, markdown, progress_bar, write_html, write_json
-from ops.measure.usage import raise_file_limit
 from ops.texts.prompts import question
 from ops.traces.entries import BYTES, Asked
 from ops.traces.recording import Recording, read_recording
@@ -27,7 +24,6 @@ from shared.errors import SettingsError
 from shared.wire.messages import BY_MODEL, ResponseCreate
 from shared.wire.topics import BUCKETS
 
-_SPARE_FILES: Final = 256
 _MOST_SPEED: Final = 1_000.0
 _LEAST_SPEED: Final = 0.001
 
@@ -59,32 +55,30 @@ async def replay(options: ReplayOptions, command: str, console: Console) -> None
         console.print(recording.broken_off, soft_wrap=True, highlight=False)
     plan = planned(recording, speed=options.speed)
     run = _run(options, command, plan)
-    raise_file_limit(run.connections + _SPARE_FILES)
-    run_name = secrets.token_hex(4)
-    load = SessionLoad(options.url, token=options.token, session_id=lambda session: f"replay-{run_name}-{session}")
+    open_files(run.connections)
+    load = Load(options.url, token=options.token, name="replay")
     await load.look()
-    facts = environment(engine="unknown (--url)", broker="unknown")
+    facts = environment(engine=UNKNOWN, broker="unknown")
     asked = f"{len(plan):,} questions of {recording.num_sessions:,} conversations over {plan[-1].at_s:,.1f} s"
     console.print(f"{asked}, at most {run.connections} at once", highlight=False, soft_wrap=True)
     with progress_bar(console, "answers", len(plan)) as progress:
         outcomes = await load.run(plan, progress)
-    models = {outcome.model for outcome in outcomes if outcome.model}
     told = LoadFacts(
         title="Recorded traffic, asked again",
         told=f"{asked}, as recorded in {run.input}, with the deadlines of then. {recording.broken_off}".rstrip(),
         outcomes=outcomes,
         report=summarise(outcomes),
         run=run,
-        environment=msgspec.structs.replace(facts, engine=", ".join(sorted(models)) or facts.engine),
+        environment=answered_by(facts, outcomes),
         grouped_by="bucket",
-        groups=by_bucket(plan, outcomes),
+        groups=by_bucket(recording, outcomes),
         more={"by the model when recorded": model_then(recording)},
     )
     _show(told, options, console)
 
 
 def _show(told: LoadFacts, options: ReplayOptions, console: Console) -> None:
-    print_report(told.report, Console(), within="their own deadlines")
+    print_report(told.report, within="their own deadlines")
     print(markdown(*rows_of(told.grouped_by, told.groups, told.more)))
     result = as_json(told.report, told.run, told.environment, told.outcomes)
     write_json(options.json_path, {**result, "by_bucket": told.groups})
@@ -98,18 +92,22 @@ def planned(recording: Recording, *, speed: float) -> list[Planned]:
     if not recording.asked:
         raise SettingsError(f"{recording.name}: holds no request; record while somebody asks")
     of_length = text_maker(recording.header.tokenizer)
-    ordered = sorted(enumerate(recording.asked), key=lambda pair: (pair[1].at_ms, pair[0]))
+    ordered = _in_order(recording)
     start_ms = ordered[0][1].at_ms
     return [
         Planned(
             at_s=(one.at_ms - start_ms) / 1_000 / speed,
             session=one.session,
-            bucket=one.bucket,
             deadline_ms=one.deadline_ms,
             request=_request(number, one, of_length),
         )
         for number, one in ordered
     ]
+
+
+def _in_order(recording: Recording) -> list[tuple[int, Asked]]:
+    """Return the requests by their arrival, each with its place in the file."""
+    return sorted(enumerate(recording.asked), key=lambda pair: (pair[1].at_ms, pair[0]))
 
 
 def text_maker(tokenizer: str) -> Callable[[int, int], str]:
@@ -134,10 +132,10 @@ def _request(number: int, one: Asked, of_length: Callable[[int, int], str]) -> R
     )
 
 
-def by_bucket(plan: Sequence[Planned], outcomes: Sequence[Outcome]) -> dict[str, LoadReport]:
-    """Of those buckets that were asked of."""
-    asked = list(zip(plan, outcomes, strict=True))
-    return reports({bucket: [outcome for one, outcome in asked if one.bucket == bucket] for bucket in BUCKETS})
+def by_bucket(recording: Recording, outcomes: Sequence[Outcome]) -> dict[str, LoadReport]:
+    """Return the reports of those buckets that were asked of."""
+    asked = list(zip(_in_order(recording), outcomes, strict=True))
+    return reports({bucket: [out for (_, one), out in asked if one.bucket == bucket] for bucket in BUCKETS})
 
 
 def model_then(recording: Recording) -> dict[str, Cell]:

@@ -6,19 +6,19 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from ops.command_line import JsonPath, run, settings_of, settings_of_own_system
 from ops.load.commands import bench_app
-from ops.load.options import JsonPath, bench_settings, check_range, ensure_model_of, run
 from shared.errors import SettingsError
 from tests.bench.cell import Bench
 
-Rounds = Annotated[int, typer.Option(help="of all cells in turn: medians count")]
+Rounds = Annotated[int, typer.Option(min=1, help="of all cells in turn: medians count")]
 
 
 @bench_app.command("path")
 def path(
     rates: Annotated[str, typer.Option(help="requests a second, comma-separated")] = "200,500",
-    seconds: Annotated[float, typer.Option(help="measured at each rate, in each round")] = 10.0,
-    warmup: Annotated[float, typer.Option(help="seconds before, at each rate")] = 3.0,
+    seconds: Annotated[float, typer.Option(min=0.001, help="measured at each rate, in each round")] = 10.0,
+    warmup: Annotated[float, typer.Option(min=0, help="seconds before, at each rate")] = 3.0,
     arrivals: Annotated[Literal["poisson", "even"], typer.Option(help="of the requests")] = "poisson",
     rounds: Rounds = 3,
     json_path: JsonPath = None,
@@ -27,28 +27,23 @@ def path(
     from tests.bench.path import TARGETS, Asking, bench_path, parse_rates
 
     parsed = parse_rates(rates)
-    check_range({"--seconds": seconds, "--rounds": rounds})
-    check_range({"--warmup": warmup}, least=0)
     bench = Bench(rounds=rounds, json_path=json_path, engine="fake, no latency", broker="kafka", targets=TARGETS)
-    settings, asking = bench_settings(), Asking(seconds=seconds, warmup_s=warmup, arrivals=arrivals)
+    settings, asking = settings_of("bench"), Asking(seconds=seconds, warmup_s=warmup, arrivals=arrivals)
     run(lambda: bench_path(settings, bench, parsed, asking, Console(stderr=True)))
 
 
 @bench_app.command("stream")
 def stream(
-    clients: Annotated[int, typer.Option(help="closed loop, and the engine's batch")] = 8,
-    requests: Annotated[int, typer.Option(help="measured in each round")] = 96,
-    max_output_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
+    clients: Annotated[int, typer.Option(min=1, help="closed loop, and the engine's batch")] = 8,
+    requests: Annotated[int, typer.Option(min=1, help="measured in each round")] = 96,
+    max_output_tokens: Annotated[int, typer.Option(min=1, help="of each answer")] = 64,
     rounds: Rounds = 3,
     json_path: JsonPath = None,
 ) -> None:
     """The whole system's tokens a second, beside those of the engine alone."""
     from tests.bench.stream import TARGETS, StreamOptions, bench_stream
 
-    counts = {"--clients": clients, "--requests": requests, "--max-output-tokens": max_output_tokens}
-    check_range({**counts, "--rounds": rounds}, least=1)
-    settings = bench_settings()
-    ensure_model_of(settings)
+    settings = settings_of_own_system()
     engine = f"onnx {settings.model.dir.name}"
     bench = Bench(rounds=rounds, json_path=json_path, engine=engine, broker="embedded", targets=TARGETS)
     options = StreamOptions(clients=clients, requests=requests, max_output_tokens=max_output_tokens)
@@ -57,46 +52,43 @@ def stream(
 
 @bench_app.command("gateway")
 def gateway(
-    start: Annotated[int, typer.Option(help="streams at first")] = 200,
-    limit: Annotated[int, typer.Option(help="streams at most")] = 4_000,
-    seconds: Annotated[float, typer.Option(help="measured at each step")] = 4.0,
-    held: Annotated[int, typer.Option(help="idle connections held (0: leave it out)")] = 5_000,
+    start: Annotated[int, typer.Option(min=1, help="streams at first")] = 200,
+    limit: Annotated[int, typer.Option(min=1, help="streams at most")] = 4_000,
+    seconds: Annotated[float, typer.Option(min=1, help="measured at each step")] = 4.0,
+    held: Annotated[int, typer.Option(min=0, help="idle connections held (0: leave it out)")] = 5_000,
     rounds: Rounds = 1,
     json_path: JsonPath = None,
 ) -> None:
     """Streams, CPU and memory of one gateway process on one core, beside a bare websockets server."""
     from tests.bench.gateway.program import TARGETS, GatewayOptions, bench_gateway
 
-    check_range({"--start": start, "--limit": limit, "--seconds": seconds, "--rounds": rounds}, least=1)
-    check_range({"--held": held}, least=0)
     if start > limit:
         raise SettingsError(f"--start {start}: is above --limit {limit}")
     engine = "synthetic replier"
     bench = Bench(rounds=rounds, json_path=json_path, engine=engine, broker="kafka", targets=TARGETS)
-    settings, options = bench_settings(), GatewayOptions(start=start, limit=limit, seconds=seconds, held=held)
+    settings, options = settings_of("bench"), GatewayOptions(start=start, limit=limit, seconds=seconds, held=held)
     run(lambda: bench_gateway(settings, bench, options, Console(stderr=True)))
 
 
 @bench_app.command("produce")
 def produce(
-    records: Annotated[int, typer.Option(help="that each producer writes in each round")] = 20_000,
+    records: Annotated[int, typer.Option(min=1, help="that each producer writes in each round")] = 20_000,
     rounds: Rounds = 5,
     json_path: JsonPath = None,
 ) -> None:
     """Request records a second by our producer, beside a bare one with the same options; Apache Kafka."""
     from tests.bench.produce import bench_produce
 
-    check_range({"--records": records, "--rounds": rounds}, least=1)
     bench = Bench(rounds=rounds, json_path=json_path, engine="none", broker="kafka")
-    settings = bench_settings()
+    settings = settings_of("bench")
     run(lambda: bench_produce(settings, bench, records, Console(stderr=True)))
 
 
 @bench_app.command("kv")
 def kv(
-    conversations: Annotated[int, typer.Option(help="whole ones in all rounds; languages in turn")] = 24,
-    clients: Annotated[int, typer.Option(help="closed loop: conversations at once")] = 8,
-    max_output_tokens: Annotated[int, typer.Option(help="of each answer")] = 48,
+    conversations: Annotated[int, typer.Option(min=1, help="whole ones in all rounds; languages in turn")] = 24,
+    clients: Annotated[int, typer.Option(min=1, help="closed loop: conversations at once")] = 8,
+    max_output_tokens: Annotated[int, typer.Option(min=1, help="of each answer")] = 48,
     cells: Annotated[str, typer.Option(help="what to measure, comma-separated")] = "whole,ttft",
     peer: Annotated[
         str | None, typer.Option(metavar="URL", help="a llama-server that answers the same conversations")
@@ -107,8 +99,6 @@ def kv(
     """What the conversations' kept KV is worth: answers a second, prompt tokens computed, turn 5's first token."""
     from tests.bench.kv.program import TARGETS, KvOptions, bench_kv
 
-    counts = {"--conversations": conversations, "--clients": clients, "--max-output-tokens": max_output_tokens}
-    check_range({**counts, "--rounds": rounds}, least=1)
     options = KvOptions(
         conversations=conversations,
         clients=clients,
@@ -117,8 +107,7 @@ def kv(
         peer=peer,
     )
     options.check(rounds)
-    settings = bench_settings()
-    ensure_model_of(settings)
+    settings = settings_of_own_system()
     engine = f"{settings.worker.engine} {settings.model.dir.name}"
     bench = Bench(rounds=rounds, json_path=json_path, engine=engine, broker="embedded", targets=TARGETS)
     run(lambda: bench_kv(settings, bench, options, Console(stderr=True)))
@@ -130,8 +119,8 @@ def engines(
         str, typer.Option("--engines", help="comma-separated")
     ] = "onnx,torch,tensorrt,tensorrt-rtx,transformers,llama.cpp",
     batches: Annotated[str, typer.Option(help="rows decoded together, comma-separated")] = "1,4,8,16,32,64",
-    prompt_tokens: Annotated[int, typer.Option(help="of each prompt")] = 64,
-    new_tokens: Annotated[int, typer.Option(help="of each answer")] = 64,
+    prompt_tokens: Annotated[int, typer.Option(min=1, help="of each prompt")] = 64,
+    new_tokens: Annotated[int, typer.Option(min=2, help="of each answer")] = 64,
     llama_bench: Annotated[
         Path | None, typer.Option(exists=True, help="llama.cpp's llama-batched-bench, with --gguf")
     ] = None,
@@ -147,15 +136,12 @@ def engines(
     from tests.bench.engines.program import EnginesOptions, bench_engines, parse_batches, parse_engines
     from tests.bench.engines.timing import Sizes
 
-    check_range({"--rounds": rounds, "--prompt-tokens": prompt_tokens}, least=1)
-    check_range({"--new-tokens": new_tokens}, least=2)
     options = EnginesOptions(
         engines=parse_engines(names),
         batches=parse_batches(batches),
         sizes=Sizes(prompt_tokens=prompt_tokens, new_tokens=new_tokens),
         peers=Peers(llama_bench=llama_bench, gguf=gguf, source=source),
     )
-    settings = bench_settings()
-    ensure_model_of(settings)
+    settings = settings_of_own_system()
     bench = Bench(rounds=rounds, json_path=json_path, engine=f"engines of {settings.model.dir.name}", broker="unknown")
     run(lambda: bench_engines(settings, bench, options, Console(stderr=True)))

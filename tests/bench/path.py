@@ -10,7 +10,8 @@ from typing import Final
 
 from rich.console import Console
 
-from ops.load.clients import Load, Question
+from ops.client.load import Load
+from ops.client.plan import plan_of
 from ops.load.figures.report import summarise
 from ops.load.system import System
 from ops.measure.arrivals import Arrivals, schedule
@@ -82,19 +83,11 @@ async def bench_path(settings: Settings, bench: Bench, rates: list[float], askin
 def _whole(url: str, rate: float, tokens: int, asking: Asking) -> Cell:
     async def measure(_: int) -> Figures:
         warmup, count = asking.counts(rate)
-        load = Load(url=url)
-        try:
-            limits = await load.open(_CONNECTIONS)
-            load.max_inflight = limits.max_inflight
-            questions = [
-                Question(text=question(_QUESTION_WORDS, at), max_output_tokens=tokens, deadline_ms=limits.deadline_ms)
-                for at in range(warmup + count)
-            ]
-            times = schedule(asking.arrivals, rate=rate, count=len(questions))
-            await load.open_loop(questions, times, lambda _: None)
-        finally:
-            load.close()
-        outcomes = load.outcomes[warmup:]
+        limits = await Load(url).look()
+        texts = [question(_QUESTION_WORDS, at) for at in range(warmup + count)]
+        times = schedule(asking.arrivals, rate=rate, count=len(texts))
+        load = Load(url, connections=_CONNECTIONS, max_inflight=limits.max_inflight)
+        outcomes = (await load.run(plan_of(texts, limits, max_output_tokens=tokens, times=times)))[warmup:]
         taken = summarise(outcomes).e2e_ms
         return {"p50_ms": taken.p50, "p99_ms": taken.p99, FAILED: sum(not outcome.by_model for outcome in outcomes)}
 

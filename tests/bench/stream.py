@@ -16,8 +16,9 @@ from typing import Final
 import msgspec
 from rich.console import Console
 
+from ops.client.load import Load
 from ops.client.outcome import Outcome, steady_tokens_per_s
-from ops.load.clients import Load, Question
+from ops.client.plan import plan_of
 from ops.load.figures.report import summarise
 from ops.load.system import System
 from ops.measure.usage import peak_rss_bytes
@@ -115,18 +116,12 @@ class _Stream:
             yield measure
 
     async def _ask(self, url: str) -> Figures:
-        load = Load(url=url, max_inflight=1)
-        try:
-            limits = await load.open(len(self.texts))  # a connection each: a conversation each
-            questions = [
-                Question(text=text, max_output_tokens=self.options.max_output_tokens, deadline_ms=limits.deadline_ms)
-                for text in self.texts
-            ]
-            await load.closed_loop(questions, self.options.clients, lambda _: None)
-        finally:
-            load.close()
+        load = Load(url)
+        plan = plan_of(
+            self.texts, await load.look(), max_output_tokens=self.options.max_output_tokens, alone=True
+        )  # fmt: skip
         return figures_of(
-            load.outcomes,
+            await load.run(plan, clients=self.options.clients),
             warmup=2 * self.options.clients,
             new_tokens=self.options.max_output_tokens,
             expected=self.answers,

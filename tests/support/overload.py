@@ -16,8 +16,10 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from ops.client.dialogue import CONNECTION_LOST, Dialogue
-from ops.load.clients import Load, Question
-from ops.load.system import Broker, System
+from ops.client.load import Load
+from ops.client.plan import plan_of
+from ops.command_line import Broker
+from ops.load.system import System
 from ops.measure.arrivals import schedule
 from ops.measure.pacer import Pacer
 from ops.measure.quantiles import percentile
@@ -351,22 +353,11 @@ def _env(settings: Settings) -> dict[str, str]:
 
 async def _capacity(url: str) -> float:
     """Model answers a second while more are asked than there are slots; the first of each client do not count."""
-    load = Load(url=url, max_inflight=1)
-    questions = [
-        Question(
-            text=question(_QUESTION_WORDS, number),
-            max_output_tokens=_ANSWER_TOKENS,
-            deadline_ms=_PATIENT_MS,
-            ask_deadline=True,
-        )
-        for number in range(_CAPACITY_ANSWERS)
-    ]
-    try:
-        await load.open(_CLIENTS)
-        await load.closed_loop(questions, _CLIENTS, lambda _: None)
-    finally:
-        load.close()
-    ended = sorted(one.done_s for one in load.outcomes if one.by_model and one.done_s is not None)
+    load = Load(url, connections=_CLIENTS, max_inflight=1)
+    texts = [question(_QUESTION_WORDS, number) for number in range(_CAPACITY_ANSWERS)]
+    plan = plan_of(texts, await load.look(), max_output_tokens=_ANSWER_TOKENS, deadline_ms=_PATIENT_MS)
+    outcomes = await load.run(plan, clients=_CLIENTS)
+    ended = sorted(one.done_s for one in outcomes if one.by_model and one.done_s is not None)
     assert len(ended) > 2 * _CLIENTS, "the model answers nearly nothing"
     return (len(ended) - 2 * _CLIENTS) / (ended[-_CLIENTS] - ended[_CLIENTS])
 

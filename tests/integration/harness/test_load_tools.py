@@ -11,7 +11,8 @@ import pytest_asyncio
 from aiokafka import ConsumerRecord
 from rich.console import Console
 
-from ops.load.traffic import TrafficOptions, bench_traffic
+from ops.load.commands import TrafficOptions
+from ops.load.traffic import bench_traffic
 from ops.recording.record import RecordOptions, record
 from ops.recording.replay import ReplayOptions, replay
 from ops.traces.recording import Recording, read_recording

@@ -1,7 +1,5 @@
 """The knee: which loads pass, when a rate is decided, and which rate is found."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,9 +7,7 @@ from hypothesis import strategies as st
 from ops.client.outcome import Outcome
 from ops.load.figures.report import summarise
 from ops.load.figures.tries import Bounds, decided
-from ops.load.knee import KneeOptions
 from ops.measure.search import StepSearch
-from shared.errors import SettingsError
 
 
 def answer(ttft_ms: float, e2e_ms: float, *, source: str = "model") -> Outcome:
@@ -60,25 +56,3 @@ def test_a_sharp_knee_is_found_to_within_five_percent(knee: int, start: int) -> 
         search.passed(passed=load <= knee)
     assert search.best <= knee
     assert search.best >= knee * 0.94 - 1 or knee < start
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"start": 0.0}, "--start 0"),
-        ({"limit": 1.0}, "--limit 1: must be 2 or more"),
-        ({"tries": 0}, "--tries 0"),
-        ({"seconds": float("nan")}, "--seconds nan"),
-        ({"bounds": Bounds(ttft_p99_ms=0.0, e2e_p99_ms=None, goodput=2.0)}, "--ttft-p99-ms 0.*\n.*--goodput 2"),
-        ({"mix": "short=3"}, "--mix short=3"),
-        ({"html_path": Path("/nowhere/a.html")}, "--html /nowhere/a.html: /nowhere is no directory; make it first"),
-    ],
-)
-def test_a_wrong_option_is_named(changed: dict[str, object], said: str) -> None:
-    right = {
-        "bounds": Bounds(ttft_p99_ms=None, e2e_p99_ms=None, goodput=0.9), "start": 2.0, "limit": 9.0, "seconds": 5.0,
-        "tries": 3, "mix": "short=1", "max_output_tokens": 8, "deadline_ms": None, "url": None, "broker": "embedded",
-        "seed": 0, "json_path": None,
-    }  # fmt: skip
-    with pytest.raises(SettingsError, match=said):
-        KneeOptions(**{**right, **changed}).check()  # type: ignore[arg-type]

@@ -2,19 +2,17 @@
 
 from collections import defaultdict
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ops.client.outcome import Outcome
-from ops.load.planned import most_at_once
-from ops.load.traffic import WHO, TrafficOptions, phases, planned
+from ops.client.plan import most_at_once
+from ops.load.traffic import WHO, phases, planned
 from ops.traces.drawn import KINDS, traffic
 from ops.traces.mixes import Promise
 from ops.traces.trace import Trace
-from shared.errors import SettingsError
 from tests.unit.examples import examples
 
 PROMISE = Promise(first_token_ms=2_000, deadline_ms=9_000)
@@ -116,23 +114,11 @@ def test_phases_are_the_surges_and_the_rest() -> None:
     assert list(phases(steady, [])) == ["all"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"name": "crowds"}, "crowds: no traffic is called so; there are .*promotion"),
-        ({"rate": float("nan")}, "--rate nan"),
-        ({"seconds": 0.0}, "--seconds 0"),
-        ({"html_path": Path("/nowhere/a.html")}, "--html /nowhere/a.html: /nowhere is no directory; make it first"),
-        ({"rate": 1e5, "seconds": 1e3}, "--rate 100000 for 1000 s: may be more than 2,000,000 requests"),
-    ],
-)
-def test_a_wrong_option_is_named(changed: dict[str, object], said: str) -> None:
-    right = {
-        "name": "surge", "rate": 1.0, "seconds": 5.0, "url": None, "token": None, "broker": "embedded", "seed": 1,
-        "json_path": None,
-    }  # fmt: skip
-    with pytest.raises(SettingsError, match=said):
-        TrafficOptions(**{**right, **changed}).check()  # type: ignore[arg-type]
+def test_the_faqs_questions_are_asked_in_turn_where_they_are_given() -> None:
+    trace = made("surge", per_s=5.0, seconds=20.0, seed=4)
+    plan = planned(trace, ["How?", "When?", "Where?"])
+    assert [one.request.input for one in plan[:4]] == ["When?", "Where?", "How?", "When?"]
+    assert [one.request.max_output_tokens for one in plan] == [one.output_tokens for one in trace.requests]
 
 
 def test_each_traffic_can_be_told_to_a_stranger() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.load.planned import Planned, most_at_once
+from ops.client.plan import Planned, most_at_once
 from ops.recording.replay import planned, text_maker
 from ops.traces.entries import BYTES, Asked
 from ops.traces.recording import Recording
@@ -32,7 +32,6 @@ def test_deadlines_and_options_stay_as_they_were_at_any_speed() -> None:
     assert again == Planned(
         at_s=0.0,
         session="b1",
-        bucket="short",
         deadline_ms=900,
         request=ResponseCreate(
             event_id="replay-0",
