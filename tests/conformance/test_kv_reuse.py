@@ -18,7 +18,7 @@ from shared.model.folder import ModelFolder
 from shared.model.tokenizer import Tokenizer
 from shared.settings import SYSTEM_PROMPT, KvSettings, Settings
 from shared.settings.redis import RedisSettings
-from shared.wire.deadline import Deadline
+from tests.support.builders.worker import LinearCosts, sequence
 from tests.support.reliability import Reliability
 from tests.support.system import eventually
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
@@ -35,20 +35,10 @@ from workers.schedule.sequence import Phase, Sequence
 from workers.serving.engine_step import run_step
 
 GREEDY = Sampling()
-NEVER = Deadline(first_token_unix_ms=2**50, deadline_unix_ms=2**50)
 NUM_SLOTS = 3
 SHARED = [*range(3, 53)]  # a full block of the shop's words and a half
+SLOW = LinearCosts(10.0, 10.0)  # everything is worth loading
 LEVELS = ("slot", "host", "redis")
-
-
-class SlowCosts:
-    """Everything is worth loading."""
-
-    def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float:
-        return 10.0 * tokens
-
-    def decode_ms(self, rows: int, context: int) -> float:
-        return 10.0
 
 
 @dataclass
@@ -72,16 +62,8 @@ class Server:
         rows: dict[str, Sequence] = {}
         for session, ids in prompts.items():
             self._number += 1
-            row = Sequence(
-                request_id=f"r{self._number}",
-                prompt_ids=ids,
-                max_output_tokens=output,
-                sampling=GREEDY,
-                deadline=NEVER,
-                arrived_unix_ms=0,
-                tenant=self.tenant,
-                session_id=session,
-                shared_tokens=shared,
+            row = sequence(
+                f"r{self._number}", ids, output=output, tenant=self.tenant, session=session, shared_tokens=shared
             )
             if cache is not None:
                 await cache.restore(row, first=False)
@@ -106,7 +88,7 @@ class Server:
                 stop_token_ids=frozenset(),
                 reuse_kv=self.level is not None,
             )
-            self._scheduler = scheduler_of("edf", limits=limits, costs=SlowCosts(), lengths=OutputLengths())
+            self._scheduler = scheduler_of("edf", limits=limits, costs=SLOW, lengths=OutputLengths())
         return self._scheduler
 
     async def _made_cache(self) -> KvCache | None:
@@ -116,7 +98,7 @@ class Server:
             kv = KvSettings(precision="exact", timeout_ms=5_000, ttl_s=60, host_mib=64)
             info = self.engine.info
             settings = Settings(redis=self.redis, kv=kv)
-            self._cache = open_cache(settings, info, SlowCosts())
+            self._cache = open_cache(settings, info, SLOW)
             self._cache.start()
             await eventually(lambda: self._cache._loading.available and self._cache._saving.available)
         return self._cache

@@ -14,7 +14,7 @@ from ops.stack.processes import Child, ServiceError, free_port
 from shared.settings import load_settings
 from shared.telemetry.logs import configure_logs
 from shared.telemetry.status import Readiness, serve_status
-from tests.support.one_answer import saying
+from tests.support.hostile.one_answer import saying
 
 START_S = 0.5
 

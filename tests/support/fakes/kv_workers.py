@@ -12,8 +12,7 @@ from prometheus_client import REGISTRY
 
 from shared.conversation.session_key import SessionKey
 from shared.errors import StoreUnavailable
-from shared.wire.deadline import Deadline
-from workers.engine import Sampling
+from tests.support.builders.worker import LinearCosts, sequence
 from workers.engine.kv_layout import KvLayout
 from workers.engine.kv_pieces import KvPieces
 from workers.kv.blocks import BlockNamer
@@ -25,23 +24,9 @@ from workers.schedule.sequence import Sequence
 
 BLOCK = 4
 LAYOUT = KvLayout(layers=2, parts=2, heads=1, dim=3, dtype="<f4")
-NEVER = Deadline(first_token_unix_ms=2**50, deadline_unix_ms=2**50)
 SHARED = list(range(1, 10))  # two full blocks of the shop's words, and one token more
 TALK = [*SHARED, *range(20, 29)]  # 18 tokens: four full blocks and a tail of two
 LIMIT_S = 10.0
-
-
-class TokenCosts:
-    """Computing a token takes so many milliseconds."""
-
-    def __init__(self, ms: float) -> None:
-        self._ms = ms
-
-    def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float:
-        return self._ms * tokens
-
-    def decode_ms(self, rows: int, context: int) -> float:
-        return self._ms
 
 
 @dataclass
@@ -152,7 +137,7 @@ class Worker:
     async def restored(
         self, ids: list[int], *, session: str = "a", tenant: str = "t", shared: int = len(SHARED), **how: Any
     ) -> Sequence:
-        row = sequence(ids, session=session, tenant=tenant, shared=shared)
+        row = talk(ids, session=session, tenant=tenant, shared=shared)
         await self.cache.restore(row, first=how.get("first", False), standing=how.get("standing", 0))
         if row.kv is not None:
             assert np.array_equal(brought(row.kv, row.computed), truth(ids)[:, :, :, : row.computed]), "byte for byte"
@@ -173,21 +158,8 @@ class Worker:
         return row
 
 
-def sequence(
-    ids: list[int], *, session: str = "a", tenant: str = "t", shared: int = len(SHARED), generation: int = 0
-) -> Sequence:
-    return Sequence(
-        request_id="r",
-        prompt_ids=ids,
-        max_output_tokens=5,
-        sampling=Sampling(),
-        deadline=NEVER,
-        arrived_unix_ms=0,
-        tenant=tenant,
-        session_id=session,
-        shared_tokens=shared,
-        generation=generation,
-    )
+def talk(ids: list[int], *, shared: int = len(SHARED), **of: Any) -> Sequence:
+    return sequence(ids=ids, shared_tokens=shared, **of)
 
 
 def truth(ids: list[int]) -> NDArray[np.float32]:
@@ -221,7 +193,7 @@ class Workers:
             gate=gate,
             loading=loading,  # type: ignore[arg-type]
             saving=saving,  # type: ignore[arg-type]
-            costs=TokenCosts(ms_per_token),
+            costs=LinearCosts(ms_per_token, ms_per_token),
         )
         cache.start()
         self._started.append(Worker(cache, loading, saving, host, gate))

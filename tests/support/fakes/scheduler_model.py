@@ -7,7 +7,8 @@ import numpy as np
 
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Bucket
-from workers.engine import EngineInfo, Sampling
+from tests.support.builders.worker import LinearCosts, sequence
+from workers.engine import EngineInfo
 from workers.engine.calls import check_decode, check_prefill, check_range
 from workers.engine.kv_layout import KvLayout
 from workers.engine.kv_pieces import KvPieces
@@ -84,16 +85,6 @@ def engine_info(num_slots: int, max_prefill_rows: int) -> EngineInfo:
     )
 
 
-class FlatCosts:
-    """A prompt token takes a hundredth of a millisecond, a decode step a tenth."""
-
-    def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float:
-        return 0.01 * tokens
-
-    def decode_ms(self, rows: int, context: int) -> float:
-        return 0.1
-
-
 def make_scheduler(
     num_slots: int = 2,
     chunk: int = 8,
@@ -113,7 +104,7 @@ def make_scheduler(
         decode_stall_ms=decode_stall_ms,
         reuse_kv=reuse_kv,
     )
-    return build_scheduler(limits=limits, costs=FlatCosts(), lengths=lengths or OutputLengths())
+    return build_scheduler(limits=limits, costs=LinearCosts(), lengths=lengths or OutputLengths())
 
 
 def make_sequence(
@@ -128,15 +119,15 @@ def make_sequence(
     tenant: str = "t",
 ) -> Sequence:
     start = 1_000 * int(name[1:])
-    return Sequence(
-        request_id=name,
-        prompt_ids=range(start, start + prompt),
-        max_output_tokens=output,
-        sampling=Sampling(),
+    return sequence(
+        name,
+        range(start, start + prompt),
+        output=output,
         deadline=Deadline(first_token_unix_ms=soft, deadline_unix_ms=hard),
         arrived_unix_ms=arrived,
         bucket=bucket,
         tenant=tenant,
+        session="",
     )
 
 

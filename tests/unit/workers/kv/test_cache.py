@@ -22,7 +22,7 @@ from tests.support.fakes.kv_workers import (
     Workers,
     brought,
     dropped,
-    sequence,
+    talk,
     truth,
 )
 from tests.unit.examples import examples
@@ -250,7 +250,7 @@ async def test_what_waits_to_be_written_is_bounded(workers: Workers, monkeypatch
     worker, before, go = workers.start(), dropped("backlog"), threading.Event()
     worker.cache._saves.submit(lambda: go.wait(LIMIT_S))
     for session in "abcd":
-        worker.cache.keep(sequence(TALK, session=session), 0, truth(TALK))
+        worker.cache.keep(talk(TALK, session=session), 0, truth(TALK))
     assert dropped("backlog") == before + 2
     go.set()
     worker.saved()
@@ -276,7 +276,7 @@ async def test_what_waits_for_slots_is_bounded(workers: Workers, monkeypatch: py
 async def test_closing_writes_what_is_to_be_kept(workers: Workers) -> None:
     worker, go = workers.start(), threading.Event()
     worker.cache._saves.submit(lambda: go.wait(LIMIT_S))
-    worker.cache.keep(sequence(TALK), 0, truth(TALK))
+    worker.cache.keep(talk(TALK), 0, truth(TALK))
     go.set()
     await asyncio.to_thread(worker.cache.close)
     assert len(workers.redis.of()) == 3
@@ -306,7 +306,7 @@ async def test_a_late_save_does_not_bring_it_back(workers: Workers) -> None:
     worker.keep(early)
     assert (await worker.restored([*TALK, 30])).computed == 8
     assert (await other.restored([*TALK, 30])).kv is None
-    again = sequence([*SHARED, 70, 71, 72, 73], generation=generation)
+    again = talk([*SHARED, 70, 71, 72, 73], generation=generation)
     worker.keep(again)
     worker.keep(early)
     assert (await worker.restored([*again.prompt_ids, 74])).computed == 13
@@ -316,7 +316,7 @@ async def test_a_late_save_does_not_bring_it_back(workers: Workers) -> None:
 async def test_a_load_under_way_does_not_bring_it_back(workers: Workers) -> None:
     await workers.start().turn(TALK)
     worker = workers.start()
-    erased = sequence([*TALK, 30])
+    erased = talk([*TALK, 30])
     worker.cache.erase(A, 1)
     await worker.cache.restore(erased, first=False)
     worker.loading.available = False
@@ -366,7 +366,7 @@ class Talk:
     async def ask(self, key: SessionKey, worker: Worker, remembered: int, words: list[int]) -> None:
         before = self.computed.get(key, [])
         ids = [*(before[-1] if before else SHARED)[: len(SHARED) + remembered], *words]
-        row = sequence(ids, session=key.session_id, tenant=key.tenant, generation=self.redis.erased.get(key, 0))
+        row = talk(ids, session=key.session_id, tenant=key.tenant, generation=self.redis.erased.get(key, 0))
         await worker.cache.restore(row, first=not before)
         if row.kv is not None:
             assert np.array_equal(brought(row.kv, row.computed), truth(ids)[:, :, :, : row.computed])

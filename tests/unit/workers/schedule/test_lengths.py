@@ -36,14 +36,6 @@ def test_answers_all_alike_are_predicted_exactly(length: int, quantile: float, c
     assert lengths.predict("short", 512, quantile) == length
 
 
-@pytest.mark.parametrize("quantile", [0.1, 0.25, 0.5, 0.75, 0.9])
-def test_quantiles_are_those_of_the_answers_seen(quantile: float) -> None:
-    random = Random(1)
-    seen = [max(1, round(random.lognormvariate(4, 0.6))) for _ in range(500)]
-    lengths = learned([(length, True) for length in seen], memory=1_000_000)
-    assert lengths.predict("short", 4_096, quantile) == pytest.approx(quantile_of(seen, quantile), rel=0.08)
-
-
 @pytest.mark.parametrize("quantile", [0.25, 0.5, 0.75, 0.9])
 def test_cut_answers_do_not_pull_the_prediction_down(quantile: float) -> None:
     """Cut anywhere from 30 tokens on: the whole lengths are found all the same."""
@@ -65,18 +57,6 @@ def test_what_is_still_to_come_is_learned_from_those_that_got_as_far(generated: 
     assert predicted == pytest.approx(quantile_of(further, 0.5), rel=0.1, abs=2)
 
 
-def test_lengths_that_are_not_told_apart_end_at_one_rate() -> None:
-    """Of 255 that end between 1,027 and 1,090, and one at risk besides, a half ends with every eight tokens."""
-    lengths = learned([(1_040, True)] * 255, memory=10**18)
-    assert {lengths.remaining("short", generated, 4_096, 0.5) for generated in range(1_026, 1_083)} == {8}
-
-
-def test_an_answer_longer_than_any_before_goes_on_for_a_mean_answer() -> None:
-    """Its median: ln 2 of the mean."""
-    lengths = learned([(40, True)] * 200)
-    assert 22 <= lengths.remaining("short", 300, 4_096, 0.5) <= 32
-
-
 @pytest.mark.parametrize(("generated", "remaining"), [(28, 2), (29, 1), (30, 470), (31, 469), (32, 468)])
 def test_beyond_the_longest_that_is_told_apart_the_whole_limit_is_expected(generated: int, remaining: int) -> None:
     lengths = OutputLengths(longest=30)
@@ -85,32 +65,12 @@ def test_beyond_the_longest_that_is_told_apart_the_whole_limit_is_expected(gener
     assert lengths.remaining("short", generated, 500, 0.5) == remaining
 
 
-def test_where_every_answer_was_cut_the_whole_limit_is_expected() -> None:
-    lengths = learned([(20, False)] * 100)
-    assert lengths.predict("short", 160, 0.5) == 160
-    assert lengths.remaining("short", 50, 160, 0.5) == 110
-
-
-def test_old_answers_are_forgotten() -> None:
-    lengths = learned([(300, True)] * 500 + [(20, True)] * 200, memory=50)
-    assert lengths.predict("short", 512, 0.9) == 20
-
-
 def test_a_prediction_that_was_asked_for_before_follows_what_is_seen_later() -> None:
     lengths = learned([(30, True)] * 100, memory=50)
     assert lengths.remaining("short", 10, 512, 0.5) == 20
     for _ in range(300):
         lengths.observe("short", 25, ended_by_itself=True)
     assert lengths.remaining("short", 10, 512, 0.5) == 15
-
-
-def test_a_long_history_weighs_as_much_as_its_latest_part() -> None:
-    """Beyond the range of the growing weights too."""
-    recent = [(length, True) for length in range(1, 31)] * 4
-    long, short = learned([(200, True)] * 400 + recent, memory=5), learned(recent, memory=5)
-    for quantile in (0.1, 0.5, 0.9):
-        assert long.predict("short", 512, quantile) == short.predict("short", 512, quantile)
-        assert long.remaining("short", 300, 4_096, quantile) == short.remaining("short", 300, 4_096, quantile)
 
 
 def test_an_answer_weighs_less_with_each_that_follows() -> None:
@@ -122,14 +82,6 @@ def test_an_answer_weighs_less_with_each_that_follows() -> None:
         for back in range(min(number, 2 * memory)):
             counts = known.cut if (number - back) % 2 else known.ended
             assert counts[(number - back) % 30] == pytest.approx(math.exp(-back / memory), rel=0.003)
-
-
-def test_classes_do_not_mix() -> None:
-    lengths = learned([(10, True)] * 50)
-    for _ in range(50):
-        lengths.observe("long", 30, ended_by_itself=True)
-    assert lengths.predict("short", 512, 0.5) == 10
-    assert lengths.predict("long", 512, 0.5) == 30
 
 
 def test_the_class_longest_without_an_answer_makes_room() -> None:
@@ -243,11 +195,6 @@ def test_what_no_answers_can_have_taught_is_refused_by_its_class(
     kept = msgspec.structs.replace(none, num_answers=num_answers, ended=ended, tokens=tokens)
     with pytest.raises(ValueError, match=rf"^short: .*{why}"):
         OutputLengths.from_state({"short": kept}, longest=LONGEST)
-
-
-def test_what_was_kept_is_published_before_anything_is_learned() -> None:
-    state = learned([(30, True)] * 100).state()
-    assert OutputLengths.from_state(state, longest=LONGEST).published == state
 
 
 def test_every_so_many_answers_what_is_learned_is_published() -> None:

@@ -61,12 +61,6 @@ def test_whatever_is_predicted_the_gateways_can_read_it(first_token_ms: dict[Buc
     ],
 )
 def test_a_change_of_a_quarter_is_much(before: float, now: float, much: bool) -> None:
-    assert outlook({"short": now}).differs_much(outlook({"short": before})) is much
-
-
-def test_another_number_of_rows_alone_is_not_much() -> None:
-    assert not outlook({"short": 1.0}, running=8).differs_much(outlook({"short": 1.0}, running=0))
-
-
-def test_another_set_of_buckets_is_much() -> None:
-    assert outlook({"short": 1.0}).differs_much(outlook({"long": 1.0}))
+    """Another number of rows alone is not; another set of buckets is."""
+    assert outlook({"short": now}, running=8).differs_much(outlook({"short": before}, running=0)) is much
+    assert outlook({"short": now}).differs_much(outlook({"long": before}))

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.conversation.session_key import SessionKey
+from tests.support.builders.worker import sequence
 from tests.support.fakes.scheduler_model import (
     ModelEngine,
     complete,
@@ -20,13 +21,9 @@ SHARED = [1, 2, 3]
 SESSION = SessionKey("t", "a")
 
 
-def sequence(
-    ids: list[int], *, tenant: str = "t", session: str = "a", shared: int = len(SHARED), computed: int | None = None
-) -> Sequence:
-    row = make_sequence("s1", tenant=tenant)
-    row.prompt_ids, row.session_id, row.shared_tokens = ids, session, shared
-    row.computed = len(ids) if computed is None else computed
-    return row
+def row_of(ids: list[int], *, shared: int = len(SHARED), computed: int | None = None, **of: str) -> Sequence:
+    computed = len(ids) if computed is None else computed
+    return sequence("s1", ids, shared_tokens=shared, computed=computed, **of)
 
 
 def left(*rows: Sequence) -> SlotPrefixes:
@@ -40,58 +37,34 @@ def left(*rows: Sequence) -> SlotPrefixes:
 def longest(
     prefixes: SlotPrefixes, ids: list[int], *, slot: int = 9, running: tuple[Sequence, ...] = (), **of: object
 ) -> Prefix | None:
-    return prefixes.longest(sequence(ids, **of), slot, running)  # type: ignore[arg-type]
+    return prefixes.longest(row_of(ids, **of), slot, running)  # type: ignore[arg-type]
 
 
 # --- what may be used
 
 
 def test_a_conversation_goes_on_from_all_that_was_computed_of_it() -> None:
-    ended = sequence([*SHARED, 4, 5])
+    ended = row_of([*SHARED, 4, 5])
     ended.output_ids = [6, 7]
     ended.computed = 6
     assert longest(left(ended), [*SHARED, 4, 5, 6, 7, 8]) == Prefix(0, 6)
 
 
-def test_another_conversation_begins_with_the_shops_words_alone() -> None:
-    prefixes = left(sequence([*SHARED, 4, 5]))
-    assert longest(prefixes, [*SHARED, 4, 5], session="b") == Prefix(0, 3)
-    assert longest(prefixes, [*SHARED, 4, 5], session="b", shared=2) == Prefix(0, 2)
-    assert longest(left(sequence([*SHARED, 4, 5], shared=1)), [*SHARED, 4, 5], session="b") == Prefix(0, 1)
-
-
-def test_another_tenant_begins_with_nothing() -> None:
-    prefixes = left(sequence([*SHARED, 4, 5]))
-    assert longest(prefixes, [*SHARED, 4, 5], tenant="u") is None
-    assert longest(SlotPrefixes(), [*SHARED, 4], tenant="u", running=(sequence([*SHARED, 4]),)) is None
-
-
-def test_requests_that_name_no_conversation_are_not_one() -> None:
-    assert longest(left(sequence([*SHARED, 4, 5], session="")), [*SHARED, 4, 5], session="") == Prefix(0, 3)
-
-
 def test_the_longest_is_taken_and_of_equal_ones_that_which_is_in_place() -> None:
-    prefixes = left(sequence([*SHARED, 4]), sequence([*SHARED, 4, 5]), sequence([*SHARED, 4, 5]))
+    prefixes = left(row_of([*SHARED, 4]), row_of([*SHARED, 4, 5]), row_of([*SHARED, 4, 5]))
     assert longest(prefixes, [*SHARED, 4, 5, 6], slot=2) == Prefix(2, 5)
     assert longest(prefixes, [*SHARED, 4, 5, 6], slot=0) in (Prefix(1, 5), Prefix(2, 5))
     assert longest(prefixes, [*SHARED, 4, 9], slot=0) == Prefix(0, 4)
 
 
-def test_what_a_running_row_has_computed_serves_its_neighbours_too() -> None:
-    """The shop's words of its prompt, and no more of it than is computed."""
-    behind, ahead = sequence([*SHARED, 4], session="b", computed=1), sequence([*SHARED, 5], session="c", computed=4)
-    assert longest(SlotPrefixes(), [*SHARED, 6], running=(behind,)) == Prefix(0, 1)
-    assert longest(SlotPrefixes(), [*SHARED, 6], running=(behind, ahead)) == Prefix(1, 3)
-
-
 def test_a_row_is_no_prefix_of_itself() -> None:
-    row = sequence([*SHARED, 4])
+    row = row_of([*SHARED, 4])
     assert SlotPrefixes().longest(row, 0, [row]) is None
 
 
 def test_in_place_is_only_what_stands_in_that_slot() -> None:
-    prefixes = left(sequence([*SHARED, 4]), sequence([*SHARED, 4, 5]))
-    assert [prefixes.in_place(sequence([*SHARED, 4, 5, 6]), slot) for slot in (0, 1, 2)] == [4, 5, 0]
+    prefixes = left(row_of([*SHARED, 4]), row_of([*SHARED, 4, 5]))
+    assert [prefixes.in_place(row_of([*SHARED, 4, 5, 6]), slot) for slot in (0, 1, 2)] == [4, 5, 0]
 
 
 # --- what is gone
@@ -104,14 +77,14 @@ def test_what_is_overwritten_erased_or_not_to_be_trusted_is_gone() -> None:
         lambda prefixes: prefixes.forget(SESSION),
         lambda prefixes: prefixes.clear(),
     ):
-        prefixes = left(sequence(ids))
+        prefixes = left(row_of(ids))
         lose(prefixes)
         assert longest(prefixes, ids) is None
-        assert prefixes.in_place(sequence(ids), 0) == 0
+        assert prefixes.in_place(row_of(ids), 0) == 0
 
 
 def test_erasing_one_conversation_leaves_the_others() -> None:
-    prefixes = left(sequence([*SHARED, 4]), sequence([*SHARED, 4], session="b"), sequence([*SHARED, 4], tenant="u"))
+    prefixes = left(row_of([*SHARED, 4]), row_of([*SHARED, 4], session="b"), row_of([*SHARED, 4], tenant="u"))
     prefixes.forget(SESSION)
     assert longest(prefixes, [*SHARED, 4]) == Prefix(1, 3), "the shop's words, from another conversation"
     assert longest(prefixes, [*SHARED, 4], session="b") == Prefix(1, 4)
@@ -122,7 +95,7 @@ def test_erasing_one_conversation_leaves_the_others() -> None:
 
 tokens = st.lists(st.integers(0, 2), min_size=1, max_size=8)
 rows = st.builds(
-    lambda ids, tenant, session, shared, computed: sequence(
+    lambda ids, tenant, session, shared, computed: row_of(
         ids, tenant=tenant, session=session, shared=min(shared, len(ids)), computed=min(computed, len(ids))
     ),
     tokens,
@@ -159,13 +132,6 @@ def test_no_more_is_claimed_than_is_there_and_may_be_told(
     assert found.length == usable([*running, *ended][found.slot]) > 0
     assert found.length >= max(map(usable, ended), default=0)
     assert 0 <= prefixes.in_place(asked, slot) <= found.length
-
-
-@given(tokens, tokens)
-def test_the_common_length_is_the_longest_common_beginning(one: list[int], other: list[int]) -> None:
-    length = common_length(one, other)
-    assert one[:length] == other[:length]
-    assert one[: length + 1] != other[: length + 1] or length == min(len(one), len(other))
 
 
 # --- in the scheduler: the engine knows whose token stands where, and fails where a stale one is used
@@ -218,28 +184,6 @@ def test_another_conversation_takes_the_shops_words_from_a_slot() -> None:
     assert turns.answered(LONG, session="c").restored == len(SHARED)
 
 
-def test_a_slot_that_another_was_moved_into_holds_nothing_of_the_one_before() -> None:
-    turns = Turns(2)
-    ending, moved = turns.ask(LONG[3:]), turns.ask([5, 6], session="b", output=30)
-    while ending.phase is not Phase.FINISHED:
-        turns.step()
-    assert turns.scheduler.slot_of(moved) == 0
-    assert turns.answered([*LONG[3:], 31]).restored in (0, len(LONG[3:]))
-
-
-def test_a_slot_begun_by_one_that_was_cancelled_holds_nothing_of_the_one_before() -> None:
-    """Cancelled before its first token: part of its own prompt stands there."""
-    turns = Turns(1)
-    turns.answered(LONG)
-    intruder = turns.ask(OTHER, session="b")
-    turns.step()
-    assert intruder.begun
-    assert not intruder.output_ids
-    turns.scheduler.cancel(intruder.request_id)
-    turns.step()
-    assert turns.answered([*LONG, 31]).restored == 0
-
-
 def test_a_slot_that_kv_was_imported_into_holds_nothing_of_the_one_before() -> None:
     """Cancelled before anything was computed of it: a more urgent one had the step."""
     turns = Turns(2)
@@ -284,25 +228,6 @@ def test_a_prompt_that_counted_on_a_slot_which_is_taken_is_computed() -> None:
     while row.phase is not Phase.FINISHED:
         turns.step()
     assert row.restored == 0
-
-
-def test_an_erased_conversation_begins_anew() -> None:
-    turns = Turns(1)
-    turns.answered(LONG)
-    turns.scheduler.forget(SESSION)
-    assert turns.answered([*LONG, 31]).restored == 0
-
-
-def test_an_answer_cut_by_its_conversations_erasure_leaves_nothing() -> None:
-    """Cancelled and erased before the next step, as `session.delete` does it."""
-    turns = Turns(1)
-    row = turns.ask(LONG, output=9)
-    while not row.output_ids:
-        turns.step()
-    turns.scheduler.cancel(row.request_id)
-    turns.scheduler.forget(SESSION)
-    assert turns.answered([*LONG, 31]).restored == 0
-    assert [export.sequence for export in turns.engine.exported if export.sequence is row] == []
 
 
 def test_after_a_failure_of_the_engine_no_slot_is_believed() -> None:

@@ -4,24 +4,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shared.wire.deadline import Deadline
-from workers.engine import Sampling
+from tests.support.builders.worker import sequence
 from workers.schedule.sequence import Sequence
 from workers.schedule.slots import Move, SlotTable
-
-NEVER = Deadline(first_token_unix_ms=2**50, deadline_unix_ms=2**50)
-
-
-def sequence(name: str, computed: int = 0) -> Sequence:
-    return Sequence(
-        request_id=name,
-        prompt_ids=(1, 2, 3),
-        max_output_tokens=5,
-        sampling=Sampling(),
-        deadline=NEVER,
-        arrived_unix_ms=0,
-        computed=computed,
-    )
 
 
 def table(num_slots: int, *, decoding: int, prefilling: int) -> tuple[SlotTable, list[Sequence]]:
@@ -32,12 +17,6 @@ def table(num_slots: int, *, decoding: int, prefilling: int) -> tuple[SlotTable,
     for row in rows[:decoding]:
         assert slots.promote(row) == []
     return slots, rows
-
-
-def test_the_oldest_prefilling_row_is_promoted_where_it_stands() -> None:
-    slots, (first, second) = table(4, decoding=1, prefilling=1)
-    assert slots.promote(second) == []
-    assert slots.decoding == [first, second]
 
 
 def test_a_row_that_overtook_changes_places_by_way_of_a_free_slot() -> None:
@@ -55,7 +34,7 @@ def test_without_a_free_slot_none_may_overtake() -> None:
 
 
 def test_a_row_of_which_nothing_is_computed_is_overtaken_by_one_move_without_a_free_slot() -> None:
-    slots, rows = SlotTable(2), [sequence("a", 0), sequence("b", 3)]
+    slots, rows = SlotTable(2), [sequence("a", computed=0), sequence("b", computed=3)]
     assert [slots.take(row) for row in rows] == [0, 1]
     assert slots.may_overtake
     assert slots.may_overtake_all(1)
@@ -68,21 +47,6 @@ def test_a_decoding_row_that_ends_is_replaced_by_the_last_of_each_kind() -> None
     slots, rows = table(5, decoding=3, prefilling=2)
     assert slots.release(rows[0]) == [Move(2, 0, 3), Move(4, 2, 3)]
     assert (slots.decoding, slots.prefilling) == ([rows[2], rows[1]], [rows[4], rows[3]])
-
-
-def test_a_row_that_is_not_computed_yet_is_not_copied() -> None:
-    slots = SlotTable(3)
-    rows = [sequence("a", 3), sequence("b", 0)]
-    for row in rows:
-        slots.take(row)
-    assert slots.release(rows[0]) == []
-    assert slots.slot_of(rows[1]) == 0
-
-
-def test_no_slot_is_given_twice() -> None:
-    slots, _ = table(2, decoding=1, prefilling=1)
-    with pytest.raises(AssertionError, match=r"^no slot is free$"):
-        slots.take(sequence("more"))
 
 
 class Slots(RuleBasedStateMachine):

@@ -102,22 +102,6 @@ def test_nobody_is_held_where_nobody_is_to_be_expected(arrivals: tuple[float, ..
     assert holds(opened(*arrivals), 1_000.0) is held
 
 
-def test_a_clock_that_is_put_back_holds_nobody() -> None:
-    """A window that opens in the future is closed."""
-    window = opened(990.0, 1_000.0)
-    assert holds(window, 1_001.0)
-    assert not holds(window, 999.0)
-
-
-def test_it_becomes_shorter_when_others_begin_to_run_and_not_longer_when_they_end() -> None:
-    """50 ms while quiet, 10 ms while busy, of which the least counts."""
-    window = opened(0.0, 0.0)
-    assert holds(window, 0.0, busy=False)
-    assert holds(window, 1.0, busy=True)
-    assert holds(window, 2.0, busy=False)
-    assert window.closes_unix_ms == 10.0
-
-
 @pytest.mark.parametrize(
     "full",
     [
@@ -146,12 +130,6 @@ def _run(requests: list[Request], costs: EngineCosts = PLAIN, *, held: bool = Tr
     window = make_window("adaptive" if held else "off", LIMITS)
     scheduler = build_scheduler(limits=LIMITS, costs=model, lengths=OutputLengths(), window=window)
     return Simulator(trace=trace_of(*requests), scheduler=scheduler, engine=VirtualEngine(costs, 0.0, Random(0))).run()
-
-
-def test_the_last_of_a_burst_waits_for_the_clock_only() -> None:
-    """Three come at 12, 13 and 14 ms, then nobody: one call of all three when the first one's window has closed."""
-    run = _run([request(at, prompt=1, output=1) for at in (0.0, 12.0, 13.0, 14.0)])
-    assert [ending.first_token_ms for ending in run.endings] == [10.0, 92.0, 92.0, 92.0]
 
 
 @given(

@@ -4,25 +4,12 @@ import pytest
 
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Reason, Status
-from workers.engine import Sampling
-from workers.schedule.sequence import Finished, Sequence
+from tests.support.builders.worker import NOW, sequence
+from workers.schedule.sequence import Finished
 from workers.telemetry.outcome import Outcome, outcome_of
 
-NOW = 1_790_000_000_000.0
 SOFT, HARD = int(NOW) + 3_000, int(NOW) + 15_000
-
-
-def a_sequence(first_token_unix_ms: float | None) -> Sequence:
-    return Sequence(
-        request_id="r",
-        prompt_ids=[1],
-        max_output_tokens=8,
-        sampling=Sampling(),
-        deadline=Deadline(first_token_unix_ms=SOFT, deadline_unix_ms=HARD),
-        arrived_unix_ms=NOW,
-        output_ids=[] if first_token_unix_ms is None else [7],
-        first_token_unix_ms=first_token_unix_ms,
-    )
+DEADLINE = Deadline(first_token_unix_ms=SOFT, deadline_unix_ms=HARD)
 
 
 @pytest.mark.parametrize(
@@ -47,4 +34,5 @@ def test_an_outcome_goes_by_the_deadline(
 ) -> None:
     """A gateway that gave the fallback cancels at the worker: that is a promise missed, not a customer who left. What
     the model is not asked for has no first token."""
-    assert outcome_of(Finished(a_sequence(first), status, reason), now) == outcome
+    row = sequence(deadline=DEADLINE, first_token_unix_ms=first, output_ids=[7] * (first is not None))
+    assert outcome_of(Finished(row, status, reason), now) == outcome

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.wire.messages import Bucket
-from tests.support.fakes.scheduler_model import FlatCosts, make_sequence
+from tests.support.builders.worker import LinearCosts
+from tests.support.fakes.scheduler_model import make_sequence
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policies.bars import Bars
 from workers.schedule.policies.forecast import Forecast
@@ -18,7 +19,7 @@ COSTS = st.lists(st.integers(1, 60), min_size=100, max_size=100)
 
 def items(lengths: Iterable[int], bucket: Bucket = "short") -> list[Item]:
     """Of so many prompt tokens each."""
-    forecast = Forecast(FlatCosts(), OutputLengths(), num_slots=4)
+    forecast = Forecast(LinearCosts(), OutputLengths(), num_slots=4)
     return [
         forecast.item(make_sequence(f"s{number}", prompt=length, output=1, bucket=bucket))
         for number, length in enumerate(lengths)

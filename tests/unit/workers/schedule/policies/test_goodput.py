@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.fakes.scheduler_model import FlatCosts, make_sequence
+from tests.support.builders.worker import LinearCosts
+from tests.support.fakes.scheduler_model import make_sequence
 from tests.unit.examples import examples
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policies.books import Prices
@@ -17,19 +18,12 @@ from workers.schedule.policy import Load
 from workers.schedule.scheduler import Scheduler, SchedulerLimits
 from workers.schedule.sequence import Phase, Sequence
 
-
-class Machine(FlatCosts):
-    """A prompt token takes a millisecond, a decode step ten, of however many rows."""
-
-    def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float:
-        return float(tokens)
-
-    def decode_ms(self, rows: int, context: int) -> float:
-        return 10.0
+# A prompt token takes a millisecond, a decode step ten, of however many rows.
+MACHINE = LinearCosts(1.0, 10.0)
 
 
 def goodput(num_slots: int = 1) -> Goodput:
-    return Goodput(Machine(), OutputLengths(), num_slots=num_slots)
+    return Goodput(MACHINE, OutputLengths(), num_slots=num_slots)
 
 
 def asked(name: str, *, deadline: int, output: int = 10, prompt: int = 10, **fields: object) -> Sequence:
@@ -45,7 +39,7 @@ def add(policy: Goodput, sequences: Iterable[Sequence], now: float = 0.0) -> Non
 
 
 def forecast(num_slots: int = 1) -> Forecast:
-    return Forecast(Machine(), OutputLengths(), num_slots=num_slots)
+    return Forecast(MACHINE, OutputLengths(), num_slots=num_slots)
 
 
 def running(name: str, *, output: int, written: int = 1) -> Sequence:
@@ -61,12 +55,6 @@ def names(sequences: Iterable[Sequence]) -> list[str]:
     return sorted(sequence.request_id for sequence in sequences)
 
 
-def test_what_can_be_met_is_given_up_by_nobody() -> None:
-    policy = goodput()
-    add(policy, [asked(f"s{n}", deadline=n * 150) for n in range(1, 6)])
-    assert policy.give_up(0, Load(1)) == []
-
-
 def test_what_is_out_of_reach_is_given_up_at_once() -> None:
     """Ten steps of ten milliseconds do not fit into eighty."""
     policy = goodput()
@@ -74,20 +62,23 @@ def test_what_is_out_of_reach_is_given_up_at_once() -> None:
     assert names(policy.give_up(0, Load(1))) == ["s1"]
 
 
-def test_where_not_all_can_be_met_the_dearest_makes_way() -> None:
-    """One that takes as long as four others."""
-    policy = goodput()
-    add(policy, [asked("s1", deadline=600, output=40, prompt=40)])
-    add(policy, [asked(f"s{n}", deadline=610 + n, output=8, prompt=8) for n in range(2, 6)])
-    assert names(policy.give_up(0, Load(1))) == ["s1"]
-
-
-def test_value_counts_beside_cost() -> None:
-    policy = goodput()
-    dear = asked("s1", deadline=600, output=40, prompt=40)
-    dear.weight = 100.0
+@pytest.mark.parametrize("weight", [1.0, 100.0])
+def test_where_not_all_can_be_met_the_dearest_makes_way(weight: float) -> None:
+    """One that takes as long as four others, unless it is worth more."""
+    policy, dear = goodput(), asked("s1", deadline=600, output=40, prompt=40)
+    dear.weight = weight
     add(policy, [dear, *[asked(f"s{n}", deadline=610 + n, output=8, prompt=8) for n in range(2, 6)]])
-    assert "s1" not in names(policy.give_up(0, Load(1)))
+    assert ("s1" in names(policy.give_up(0, Load(1)))) == (weight == 1.0)
+
+
+@pytest.mark.parametrize(("num_slots", "urgent", "taken"), [(4, 50_000, "s1"), (1, 500, "s2")])
+def test_the_first_to_come_is_served_until_slots_are_scarce_then_the_earliest_latest_start(
+    num_slots: int, urgent: int, taken: str
+) -> None:
+    policy = goodput(num_slots)
+    add(policy, [asked("s1", deadline=urgent + 400), asked("s2", deadline=urgent)])
+    assert policy.give_up(0, Load(num_slots)) == []
+    assert names([policy.take(0, Load(num_slots))]) == [taken]  # type: ignore[list-item]
 
 
 def test_an_expired_deadline_is_never_the_most_urgent() -> None:
@@ -97,24 +88,6 @@ def test_an_expired_deadline_is_never_the_most_urgent() -> None:
     assert taken is not None
     assert taken.request_id == "s2"
     assert names(policy.give_up(0, Load(1, [taken]))) == ["s1"]
-
-
-def test_while_nobody_is_pressed_first_come_is_first_served() -> None:
-    policy = goodput(num_slots=4)
-    add(policy, [asked("s1", deadline=60_000), asked("s2", deadline=50_000)])
-    assert policy.give_up(0, Load(4)) == []
-    taken = policy.take(0, Load(4))
-    assert taken is not None
-    assert taken.request_id == "s1"
-
-
-def test_when_slots_are_scarce_the_earliest_latest_start_is_served() -> None:
-    policy = goodput()
-    add(policy, [asked("s1", deadline=900), asked("s2", deadline=500)])
-    assert policy.give_up(0, Load(1)) == []
-    taken = policy.take(0, Load(1))
-    assert taken is not None
-    assert taken.request_id == "s2"
 
 
 def test_a_class_keeps_half_of_its_share_however_dear_it_is() -> None:
@@ -188,7 +161,7 @@ def test_one_that_is_tried_and_leaves_before_it_has_a_slot_leaves_nothing_behind
         stop_token_ids=frozenset(),
         max_running_tokens=60,
     )
-    scheduler = Scheduler(limits, policy, costs=Machine(), lengths=OutputLengths())
+    scheduler = Scheduler(limits, policy, costs=MACHINE, lengths=OutputLengths())
     scheduler.add(asked("s1", deadline=60_000, output=40), 0)
     assert scheduler.next_step(0) is not None
     scheduler.add(make_sequence("s2", output=100, soft=150, hard=150), 0)

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.wire.messages import Bucket
-from tests.support.fakes.scheduler_model import FlatCosts, make_sequence
+from tests.support.builders.worker import LinearCosts
+from tests.support.fakes.scheduler_model import make_sequence
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policies.forecast import Forecast
 from workers.schedule.policies.rows import Rows
@@ -12,22 +13,9 @@ from workers.schedule.policies.rows import Rows
 SLOTS = 16
 
 
-class Machine(FlatCosts):
-    """A step of `constant + rows` milliseconds; prompts take nothing."""
-
-    def __init__(self, constant: float) -> None:
-        self.constant = constant
-
-    def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float:
-        return 0.0
-
-    def decode_ms(self, rows: int, context: int) -> float:
-        return self.constant + rows
-
-
 def most(*asked: tuple[int, Bucket], constant: float = 1.0) -> int:
     """After a hundred of each: ten tokens within so many milliseconds, by class."""
-    forecast = Forecast(Machine(constant), OutputLengths(), num_slots=SLOTS)
+    forecast = Forecast(LinearCosts(0.0, constant, 1.0), OutputLengths(), num_slots=SLOTS)
     rows = Rows(forecast, num_slots=SLOTS)
     for number in range(100):
         for within, bucket in asked:
@@ -47,7 +35,7 @@ def test_the_class_with_the_least_time_a_token_decides() -> None:
 
 
 def test_a_class_that_no_longer_comes_does_not_count() -> None:
-    forecast = Forecast(Machine(1.0), OutputLengths(), num_slots=SLOTS)
+    forecast = Forecast(LinearCosts(0.0, 1.0, 1.0), OutputLengths(), num_slots=SLOTS)
     rows = Rows(forecast, num_slots=SLOTS)
     for number in range(800):
         within = 160 if number < 100 else 1_000
@@ -61,16 +49,10 @@ def test_a_class_that_no_longer_comes_does_not_count() -> None:
 
 
 @given(within=st.integers(1, 400), constant=st.floats(0.1, 50.0))
-def test_the_machine_never_does_much_less(within: int, constant: float) -> None:
-    rows = most((within, "short"), constant=constant)
-    throughput, full = rows / (constant + rows), SLOTS / (constant + SLOTS)
-    assert throughput >= 0.9 * full or rows == SLOTS
-
-
-@given(within=st.integers(1, 400), constant=st.floats(0.1, 50.0))
-def test_one_row_more_would_be_too_slow_or_fewer_too_little(within: int, constant: float) -> None:
-    """No fewer rows run than the deadlines and the throughput call for."""
+def test_no_fewer_rows_run_than_the_deadlines_call_for_and_the_machine_never_does_much_less(
+    within: int, constant: float
+) -> None:
     rows = most((within, "short"), constant=constant)
     if rows < SLOTS:
-        too_slow = 10 * (constant + rows + 1) > 0.9 * within
-        assert too_slow
+        assert 10 * (constant + rows + 1) > 0.9 * within, "one row more would be too slow"
+        assert rows / (constant + rows) >= 0.9 * SLOTS / (constant + SLOTS)
