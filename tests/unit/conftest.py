@@ -5,11 +5,20 @@ import os
 from hypothesis import settings
 
 from tests.support.fakes.kv_workers import workers
-from tests.support.models.fixtures import fp32_model_folder, model_folder, models_dir, tiny_source
+from tests.support.models.fixtures import fp32_model_folder, model_folder, models_dir, slots_folder, tiny_source
 from tests.support.models.prepared_folders import folder, prepared
 from tests.unit.examples import examples
 
-__all__ = ["folder", "fp32_model_folder", "model_folder", "models_dir", "prepared", "tiny_source", "workers"]
+__all__ = [
+    "folder",
+    "fp32_model_folder",
+    "model_folder",
+    "models_dir",
+    "prepared",
+    "slots_folder",
+    "tiny_source",
+    "workers",
+]
 
 # An example has no time limit of its own: on a busy machine any may be slow once. Each test has one. With CI set the
 # examples are always the same: a change is judged by what it changes, and new examples are found by people's runs.

@@ -54,6 +54,12 @@ def tiny_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def slots_folder(tmp_path_factory: pytest.TempPathFactory, tiny_source: Path) -> ModelFolder:
+    """The tiny model for TensorRT in fp16; a slot holds 96 tokens."""
+    return prepare_model(tmp_path_factory.mktemp("slots"), "fp16", source=tiny_source, max_length=96)
+
+
 def write_llama(folder: Path, architecture: Architecture, *, seed: int, dtype: str = "F32") -> None:
     """Write a random Llama as Hugging Face does: `config.json`, `tokenizer.json`, `model.safetensors`.
 

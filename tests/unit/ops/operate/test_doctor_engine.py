@@ -26,11 +26,6 @@ PLAN = MemoryPlan(
 GPU = DeviceFacts(device="a GPU", sm="sm_90", free_bytes=9 << 30, total_bytes=10 << 30, version="10.15.1")
 
 
-@pytest.fixture(scope="module")
-def slots_folder(tmp_path_factory: pytest.TempPathFactory, tiny_source: Path) -> ModelFolder:
-    return prepare_model(tmp_path_factory.mktemp("models"), "fp16", source=tiny_source, max_length=96)
-
-
 def rows(engine: EngineFacts) -> dict[str, Row]:
     found = judge(dataclasses.replace(COMPLETE, engine=engine), "demo")
     assert nothing_is_missing(found)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
 from shared.conversation.session_key import SessionKey
 from shared.process.clock import now_unix_ms
@@ -236,9 +237,10 @@ async def test_a_fault_of_our_own_is_counted_and_the_next_prompt_is_fetched(work
     await workers.start().turn(TALK)
     worker, before = workers.start(), dropped("internal")
     worker.loading.fault = worker.saving.fault = KeyError("ours")
-    row = await worker.restored([*TALK, 30])
-    assert (row.computed, row.kv) == (0, None)
-    worker.keep(row)
+    with capture_logs():
+        row = await worker.restored([*TALK, 30])
+        assert (row.computed, row.kv) == (0, None)
+        worker.keep(row)
     assert dropped("internal") == before + 2
     worker.loading.fault = worker.saving.fault = None
     assert (await worker.restored([*TALK, 30, 31])).computed == 19

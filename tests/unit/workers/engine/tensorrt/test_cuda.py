@@ -26,11 +26,6 @@ SAMPLINGS = (Sampling(), Sampling(temperature=0.8, top_p=0.7, seed=3), Sampling(
 
 
 @pytest.fixture(scope="module")
-def slots_folder(tmp_path_factory: pytest.TempPathFactory, tiny_source: Path) -> ModelFolder:
-    return prepare_model(tmp_path_factory.mktemp("models"), "fp16", source=tiny_source, max_length=MAX_LENGTH)
-
-
-@pytest.fixture(scope="module")
 def primitive_folder(tmp_path_factory: pytest.TempPathFactory, tiny_source: Path) -> ModelFolder:
     models = tmp_path_factory.mktemp("models")
     return prepare_model(models, "fp16", source=tiny_source, max_length=MAX_LENGTH, primitive=True)

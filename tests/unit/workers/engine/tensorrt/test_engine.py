@@ -1,12 +1,10 @@
 """What the GPU engine does beyond the conformance suite (padding, memory, streams, what crosses), on the CPU."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ops.model.prepare import prepare_model
 from shared.errors import EngineError
 from shared.model.folder import ModelFolder
 from tests.support.models.onnx_device import LateStream, OnnxDevice, on_the_cpu
@@ -27,11 +25,6 @@ SAMPLINGS = (
     Sampling(temperature=1.3, seed=5),
     Sampling(temperature=1e-6, top_p=0.5, seed=6),
 )
-
-
-@pytest.fixture(scope="module")
-def slots_folder(tmp_path_factory: pytest.TempPathFactory, tiny_source: Path) -> ModelFolder:
-    return prepare_model(tmp_path_factory.mktemp("models"), "fp16", source=tiny_source, max_length=MAX_LENGTH)
 
 
 @pytest.fixture
@@ -104,16 +97,6 @@ def test_what_crosses_does_not_change_the_token(engine: TensorrtEngine, monkeypa
     assert narrow + wide + everything <= 2  # of 39: a row crosses whole where rounding might decide
     monkeypatch.setattr(tokens_module, "from_a_part", lambda _sampling: False)
     assert answers() == expected
-
-
-def test_without_recorded_graphs_the_tokens_are_the_same(
-    slots_folder: ModelFolder, engine: TensorrtEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LateStream, "capture", lambda _stream, _work: None)
-    plain = on_the_cpu(slots_folder, num_slots=NUM_SLOTS, max_length=MAX_LENGTH)
-    for slot in range(3):
-        assert prefill(engine, slot, PROMPT[slot:]) == prefill(plain, slot, PROMPT[slot:])
-    assert decode(engine, [4, 5, 6], 20) == decode(plain, [4, 5, 6], 20)
 
 
 def test_an_import_goes_on_while_other_slots_are_computed(engine: TensorrtEngine, device: OnnxDevice) -> None:

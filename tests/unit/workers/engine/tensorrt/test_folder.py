@@ -6,10 +6,9 @@ import onnx
 import pytest
 
 from ops.model.prepare import prepare_model
-from ops.operate.doctor.kv_memory import kv_facts
 from shared.errors import ModelError
 from shared.model.folder import GRAPH, GRAPH_DATA, ModelFolder
-from shared.settings import KvSettings, Settings
+from shared.settings import Settings
 from tests.support.models.fixtures import TINY
 from tests.support.models.prepared_folders import flip
 from workers.engine.tensorrt.plans import PlanShapes
@@ -83,23 +82,6 @@ def test_the_cpu_has_no_primitive_graph(tmp_path: Path, tiny_source: Path) -> No
     with pytest.raises(ModelError, match=r"^--primitive: there is no such graph of int8; add --precision fp16$"):
         prepare_model(tmp_path, "int8", source=tiny_source, primitive=True)
     assert not any(tmp_path.iterdir())
-
-
-def test_the_cpus_folder_is_for_any_length(tmp_path: Path, tiny_source: Path) -> None:
-    first = prepare_model(tmp_path, "int8", source=tiny_source)
-    assert (first.manifest.dialect, first.manifest.max_length) == ("cpu", None)
-    again = prepare_model(tmp_path, "int8", source=tiny_source, max_length=64)
-    assert again.graph_path.stat().st_ino == first.graph_path.stat().st_ino
-
-
-def test_what_is_kept_of_a_conversation_is_half_as_big_as_the_cpus(tmp_path: Path, tiny_source: Path) -> None:
-    """The engine's own numbers are float16 already."""
-    folders = (prepared(tmp_path, tiny_source), prepare_model(tmp_path, "fp32", source=tiny_source))
-    gpu, cpu = (kv_facts(folder.path, KvSettings()) for folder in folders)
-    assert gpu is not None
-    assert cpu is not None
-    assert gpu.session_bytes["exact"] == gpu.session_bytes["fp16"] == cpu.session_bytes["fp16"]
-    assert gpu.session_bytes["exact"] < 0.6 * cpu.session_bytes["exact"]
 
 
 def test_a_gpus_worker_compares_the_sha256_before_it_looks_for_a_gpu(tmp_path: Path, tiny_source: Path) -> None:

@@ -71,9 +71,10 @@ LIES: dict[str, tuple[Callable[[PlanCache], object], str]] = {
 }
 
 
-def refuse_plan(what: str, base: Path) -> None:
+@pytest.mark.parametrize("what", LIES)
+def test_a_file_that_lies_is_rejected(tmp_path: Path, what: str) -> None:
     """It is not handed out, TensorRT never sees it, and nothing of it is unpickled."""
-    cache = PlanCache(base / "plans")
+    cache = PlanCache(tmp_path / "plans")
     lie, line = LIES[what]
     lie(cache)
     rejected = cache.load(KEY)
@@ -89,28 +90,10 @@ def cache(tmp_path: Path) -> PlanCache:
 
 def test_what_was_stored_is_loaded(cache: PlanCache) -> None:
     assert cache.load(KEY) is None
-    path = cache.store(KEY, PLAN)
-    assert cache.load(KEY) == PLAN == read_plan(path)
-
-
-def test_a_store_replaces_and_leaves_nothing_else(cache: PlanCache) -> None:
     cache.store(KEY, b"old")
     path = cache.store(KEY, PLAN)
-    assert cache.load(KEY) == PLAN
+    assert cache.load(KEY) == PLAN == read_plan(path)
     assert list(cache.directory.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
-def test_a_plan_of_anything_else_is_not_found(cache: PlanCache, change: dict[str, object]) -> None:
-    cache.store(msgspec.structs.replace(KEY, **change), b"another")
-    assert cache.load(KEY) is None
-    cache.store(KEY, PLAN)
-    assert cache.load(KEY) == PLAN
-
-
-@pytest.mark.parametrize("what", LIES)
-def test_a_file_that_lies_is_rejected(tmp_path: Path, what: str) -> None:
-    refuse_plan(what, tmp_path)
 
 
 @given(st.data())
@@ -122,17 +105,6 @@ def test_no_changed_byte_passes(tmp_path_factory: pytest.TempPathFactory, data: 
     stored[place] ^= data.draw(st.integers(1, 255))
     path.write_bytes(stored)
     assert cache.load(KEY) != PLAN or b" " in stored[place : place + 1]
-    assert isinstance(cache.load(KEY), Rejected)
-
-
-@given(st.integers(0, 10_000))
-def test_a_plan_that_is_cut_off_or_runs_on_is_rejected(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
-    cache = PlanCache(tmp_path_factory.mktemp("plans"))
-    path = cache.store(KEY, PLAN)
-    whole = path.read_bytes()
-    path.write_bytes(whole[:size])
-    assert isinstance(cache.load(KEY), Rejected)
-    path.write_bytes(whole + bytes(size + 1))
     assert isinstance(cache.load(KEY), Rejected)
 
 

@@ -4,18 +4,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gguf
 import msgspec
 import numpy as np
 import pytest
 
 from ops.model.prepare import DEMO_ADAPTER, DEMO_MODEL, default_source, prepare_model
-from ops.model.terminal import adapter_of, languages_of
+from ops.model.terminal import languages_of
 from shared.errors import ModelError, SettingsError
 from shared.model.folder import GRAPH_DATA, sha256_of
 from tests.support.models.fixtures import TINY, safetensors
 from workers.graph.sources.adapter import CONFIG, LORA_MODULES, MANIFEST, TENSORS, Adapter, AdapterManifest
 from workers.graph.sources.checkpoint import expected_shapes
+from workers.graph.sources.gguf import _half_split
 from workers.graph.sources.opening import open_source, source_sha256
 
 RANK = 3
@@ -65,16 +65,11 @@ def test_names_are_read_with_and_without_peft_s_prefixes(tmp_path: Path, prefix:
 
 
 def test_rows_of_queries_and_keys_are_those_of_safetensors_whatever_the_source() -> None:
-    """The default model comes as GGUF, whose rows are interleaved: a checkpoint's are not, nor are an adapter's."""
-    architecture = (checkpoint := open_source(default_source()).checkpoint).architecture
-    name, half = "layers.0.self_attn.k_proj", architecture.head_dim // 2
-    tensor = next(
-        tensor for tensor in gguf.GGUFReader(default_source()).tensors if tensor.name == "blk.0.attn_k.weight"
-    )
-    interleaved = gguf.dequantize(tensor.data, tensor.tensor_type)
-    rows = checkpoint.read(name)
-    assert np.array_equal(rows[1], interleaved[2])
-    assert np.array_equal(rows[half], interleaved[1])
+    """The rows of a GGUF's heads are interleaved: a checkpoint's are not, nor are an adapter's."""
+    plain = np.arange(48, dtype=np.float32).reshape(16, 3)
+    interleaved = plain.reshape(2, 2, 4, 3).swapaxes(1, 2).reshape(16, 3)
+    assert np.array_equal(interleaved[:3], plain[[0, 4, 1]])
+    assert np.array_equal(_half_split(lambda: interleaved, 2), plain)
 
 
 def test_a_prepared_folder_tells_of_its_adapter_and_is_made_anew_for_another(tiny_source: Path, tmp_path: Path) -> None:
@@ -113,13 +108,6 @@ def test_languages_are_read_in_any_order(option: str | None, languages: tuple[st
 def test_other_languages_are_refused_by_name(option: str) -> None:
     with pytest.raises(SettingsError, match="is none of en, zh"):
         languages_of(option)
-
-
-def test_the_demo_s_adapter_is_merged_where_nothing_else_is_said(tmp_path: Path) -> None:
-    assert adapter_of(None, None) == DEMO_ADAPTER
-    assert adapter_of(None, tmp_path) is None
-    assert adapter_of("none", None) is None
-    assert adapter_of("x", tmp_path) == Path("x")
 
 
 def test_the_demo_s_adapter_is_whole_and_of_the_default_model() -> None:
