@@ -62,7 +62,9 @@ def delta(text: str, offset: int = 0, seq: int = 0, request_id: str = "r") -> Re
     return ReplyDelta(request_id=request_id, session_id="s", attempt=1, seq=seq, offset=offset, delta=text)
 
 
-def done(text: str, request_id: str = "r", *, status: Status = "completed", reason: Reason = "stop") -> ReplyDone:
+def done(
+    text: str = "Hello", request_id: str = "r", *, status: Status = "completed", reason: Reason = "stop"
+) -> ReplyDone:
     return ReplyDone(
         request_id=request_id,
         session_id="s",

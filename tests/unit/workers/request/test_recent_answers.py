@@ -5,32 +5,9 @@ import pytest
 
 from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
-from shared.records.requests import Defaults, Order, settle
-from shared.settings import Settings
-from shared.wire.messages import ChatRequest, Grounding, Replaced, ReplyDone, Status, Timings, Usage
+from shared.wire.messages import Grounding, Replaced, ReplyDone, Timings, Usage
+from tests.support.builders.worker import NOW, done, order
 from workers.request.recent_answers import RecentAnswers, answered_by
-
-DEFAULTS = Defaults.of(Settings())
-NOW = 1_700_000_000_000.0
-
-
-def order(request_id: str = "r", *, session_id: str = "s", text: str = "hi", tenant: str = "demo") -> Order:
-    request = ChatRequest(id=request_id, session_id=session_id, input=text, tenant=tenant, reply_topic="chat.replies")
-    return settle(request, DEFAULTS, NOW)
-
-
-def done(request_id: str = "r", *, status: Status = "completed", text: str = "Hello") -> ReplyDone:
-    return ReplyDone(
-        request_id=request_id,
-        session_id="s",
-        attempt=1,
-        status=status,
-        reason="stop",
-        source="model",
-        output_text=text,
-        usage=Usage(),
-        timings=Timings(),
-    )
 
 
 def test_an_answer_is_found_again_for_two_minutes() -> None:
@@ -41,12 +18,14 @@ def test_an_answer_is_found_again_for_two_minutes() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [order("q"), order(session_id="s2"), order(text="ho"), order(tenant="shop")], ids=lambda _: ""
+    "other",
+    [{"name": "q"}, {"session_id": "s2"}, {"input": "ho"}, {"tenant": "shop"}],
+    ids=str,
 )
-def test_another_question_conversation_tenant_or_id_finds_nothing(other: Order) -> None:
+def test_another_question_conversation_tenant_or_id_finds_nothing(other: dict[str, str]) -> None:
     recent = RecentAnswers()
     recent.add(order(), done(), NOW)
-    assert recent.find(other, NOW) is None
+    assert recent.find(order(**other), NOW) is None
 
 
 def test_what_gave_the_client_nothing_is_tried_again() -> None:
@@ -61,31 +40,26 @@ def test_what_gave_the_client_nothing_is_tried_again() -> None:
 def test_only_so_many_are_kept_and_none_for_longer_than_two_minutes() -> None:
     recent = RecentAnswers(capacity=3)
     for number in range(5):
-        recent.add(order(f"r{number}"), done(f"r{number}"), NOW)
-    assert [recent.find(order(f"r{number}"), NOW) is not None for number in range(5)] == [
-        False,
-        False,
-        True,
-        True,
-        True,
-    ]
-    recent.add(order("last"), done("last"), NOW + 120_000)
+        recent.add(order(f"r{number}"), done(request_id=f"r{number}"), NOW)
+    found = [recent.find(order(f"r{number}"), NOW) is not None for number in range(5)]
+    assert found == [False, False, True, True, True]
+    recent.add(order("last"), done(request_id="last"), NOW + 120_000)
     assert len(recent) == 3
-    recent.add(order("new"), done("new"), NOW + 120_001)
+    recent.add(order("new"), done(request_id="new"), NOW + 120_001)
     assert len(recent) == 2
 
 
 def test_an_answer_given_anew_takes_the_place_of_the_one_before_and_stays_longest() -> None:
     recent = RecentAnswers(capacity=2)
     for request_id, text in (("r", "Hello"), ("q", "Hello"), ("r", "Hello again"), ("p", "Hello")):
-        recent.add(order(request_id), done(request_id, text=text), NOW)
+        recent.add(order(request_id), done(text, request_id), NOW)
     assert recent.find(order("q"), NOW) is None
     assert recent.find(order(), NOW) == done(text="Hello again")
 
 
 def test_whoever_knows_that_an_answer_was_asked_for_finds_it_by_its_id() -> None:
     recent = RecentAnswers()
-    recent.add(order(text="ho", tenant="shop"), done(), NOW)
+    recent.add(order(input="ho", tenant="shop"), done(), NOW)
     assert recent.named("r", NOW + 120_000) == done()
     assert recent.named("r", NOW + 120_001) is None
     assert recent.named("q", NOW) is None
@@ -94,7 +68,7 @@ def test_whoever_knows_that_an_answer_was_asked_for_finds_it_by_its_id() -> None
 def test_an_erased_conversations_answers_are_forgotten() -> None:
     recent = RecentAnswers()
     recent.add(order(), done(), NOW)
-    recent.add(order("q", session_id="s2"), done("q"), NOW)
+    recent.add(order("q", session_id="s2"), done(request_id="q"), NOW)
     recent.forget(SessionKey("demo", "s"))
     assert recent.find(order(), NOW) is None
     assert recent.find(order("q", session_id="s2"), NOW) is not None

@@ -14,7 +14,8 @@ from shared.errors import BrokerUnavailable, ProtocolError, ReplylineError
 from shared.kafka import Outgoing, Producer
 from shared.settings.kafka import KafkaSettings
 from shared.wire.codec import decode_reply, msgpack_encode
-from shared.wire.messages import Reply, ReplyDelta, ReplyDone, Timings, Usage
+from shared.wire.messages import Reply, ReplyDelta, ReplyDone
+from tests.support.builders.worker import delta, done
 from workers.request import reply_publisher
 from workers.request.reply_publisher import ReplyPublisher, Target
 
@@ -89,24 +90,6 @@ async def desk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
     await desk.publisher.stop()
 
 
-def delta(text: str, offset: int, seq: int = 0, request_id: str = "r") -> ReplyDelta:
-    return ReplyDelta(request_id=request_id, session_id="s", attempt=1, seq=seq, offset=offset, delta=text)
-
-
-def done(text: str, request_id: str = "r") -> ReplyDone:
-    return ReplyDone(
-        request_id=request_id,
-        session_id="s",
-        attempt=1,
-        status="completed",
-        reason="stop",
-        source="model",
-        output_text=text,
-        usage=Usage(),
-        timings=Timings(),
-    )
-
-
 async def test_when_the_broker_is_quick_each_delta_leaves_at_once(desk: Desk) -> None:
     for seq, text in enumerate("abc"):
         desk.publisher.delta(HOME, delta(text, seq, seq))
@@ -177,15 +160,6 @@ async def test_after_a_failed_round_only_terminal_events_are_sent_again(desk: De
     assert desk.producer.take() == []
 
 
-async def test_a_terminal_event_is_sent_until_it_is_acknowledged_and_settled_once(desk: Desk) -> None:
-    failures = iter([True] * 5)
-    desk.producer.fails = lambda _: BrokerUnavailable("away") if next(failures, False) else None
-    desk.publisher.done(HOME, done("a"))
-    await desk.publisher.flush()
-    assert desk.producer.take() == [done("a")] * 6
-    assert desk.settled == ["r"]
-
-
 async def test_only_what_failed_is_sent_again(desk: Desk) -> None:
     broken = {"q"}
     desk.producer.fails = lambda reply: BrokerUnavailable("x") if reply.request_id in broken else None
@@ -200,45 +174,48 @@ async def test_only_what_failed_is_sent_again(desk: Desk) -> None:
     assert [reply.request_id for reply in desk.producer.take()].count("p") == 1
 
 
-async def test_a_broker_that_takes_nothing_loses_no_terminal_event(desk: Desk) -> None:
-    desk.producer.refuses = lambda _: BrokerUnavailable("not connected")
-    desk.publisher.delta(HOME, delta("a", 0))
+@pytest.mark.parametrize("error", [BrokerUnavailable("not connected"), RuntimeError("the transport is closed")])
+@pytest.mark.parametrize("at", ["fails", "refuses"])
+async def test_a_terminal_event_is_sent_until_it_is_acknowledged_and_settled_once(
+    desk: Desk, at: str, error: Exception
+) -> None:
+    """Whether the broker takes nothing, acknowledges nothing, or the producer stumbles."""
+    failures = iter([error] * 5)
+    setattr(desk.producer, at, lambda _: next(failures, None))
     desk.publisher.done(HOME, done("a"))
-    await quiet()
-    desk.producer.refuses = lambda _: None
-    await desk.publisher.flush()
-    assert desk.producer.take() == [done("a")]
+    with capture_logs():
+        await desk.publisher.flush()
+    assert desk.producer.take() == [done("a")] * (6 if at == "fails" else 1)
     assert desk.settled == ["r"]
 
 
-async def test_a_topic_that_does_not_exist_settles_its_answers(desk: Desk) -> None:
-    """Nobody can be answered there: the request is over, and others are served."""
-    desk.producer.refuses = lambda record: (
-        ProtocolError("unknown_topic", "no such") if record.topic == ELSEWHERE[0] else None
-    )
-    before = REGISTRY.get_sample_value("replyline_records_ignored_total", {"what": "reply"})
-    assert before is not None
-    desk.publisher.delta(ELSEWHERE, delta("a", 0, request_id="q"))
+@pytest.mark.parametrize(
+    ("refusal", "at"),
+    [
+        (ProtocolError("unknown_topic", "no such"), "refuses"),
+        (TopicAuthorizationFailedError(ELSEWHERE[0]), "fails"),
+        (MessageSizeTooLargeError("1 MiB"), "fails"),
+    ],
+    ids=["no topic", "acl", "size"],
+)
+async def test_what_the_broker_refuses_for_good_is_settled_and_not_sent_again(
+    desk: Desk, refusal: Exception, at: str
+) -> None:
+    """Nobody can be answered there, and others are served. Some refusals come with the acknowledgement only."""
+    setattr(desk.producer, at, lambda what: refusal if what_of(what) == "q" else None)
+    before = REGISTRY.get_sample_value("replyline_records_ignored_total", {"what": "reply"}) or 0.0
     desk.publisher.done(ELSEWHERE, done("a", "q"))
     desk.publisher.done(HOME, done("b"))
-    await desk.publisher.flush()
-    assert sorted(desk.settled) == ["q", "r"]
-    assert desk.producer.take() == [done("b")]
-    assert REGISTRY.get_sample_value("replyline_records_ignored_total", {"what": "reply"}) == before + 1
-
-
-@pytest.mark.parametrize(
-    "refusal", [TopicAuthorizationFailedError(ELSEWHERE[0]), MessageSizeTooLargeError("1 MiB")], ids=["acl", "size"]
-)
-async def test_what_the_broker_refuses_for_good_is_not_sent_again(desk: Desk, refusal: Exception) -> None:
-    """Some refusals come with the acknowledgement only."""
-    desk.producer.fails = lambda reply: refusal if reply.request_id == "q" else None
-    desk.publisher.done(ELSEWHERE, done("a", "q"))
-    desk.publisher.done(ELSEWHERE, done("b"))
     async with asyncio.timeout(5):
         await desk.publisher.flush()
     assert sorted(desk.settled) == ["q", "r"]
-    assert desk.producer.take() == [done("a", "q"), done("b")]
+    assert desk.producer.take() == [*([done("a", "q")] if at == "fails" else []), done("b")]
+    assert REGISTRY.get_sample_value("replyline_records_ignored_total", {"what": "reply"}) == before + 1
+
+
+def what_of(what: Outgoing | Reply) -> str | None:
+    """Whose answer it is."""
+    return decode_reply(what.value).request_id if isinstance(what, Outgoing) else what.request_id
 
 
 async def test_a_topic_of_our_own_is_written_to_until_its_operator_allows_it(desk: Desk) -> None:
@@ -263,15 +240,6 @@ async def test_an_end_that_is_said_again_is_settled_when_both_are_acknowledged(d
     desk.producer.acknowledge()
     await quiet()
     assert desk.producer.take() == [done("a")] * 2
-    assert desk.settled == ["r"]
-
-
-async def test_of_two_ends_of_a_request_the_first_leaves(desk: Desk) -> None:
-    """A late record with the same id has an empty one."""
-    desk.publisher.done(HOME, done("the answer"))
-    desk.publisher.done(HOME, done(""))
-    await desk.publisher.flush()
-    assert desk.producer.take() == [done("the answer")]
     assert desk.settled == ["r"]
 
 
@@ -319,23 +287,6 @@ async def test_the_end_of_another_record_of_its_id_leaves_though_it_was_let_go(d
     await desk.publisher.flush()
     assert desk.producer.take() == [done("")]
     assert desk.settled == ["r"]
-
-
-async def test_flush_waits_for_every_terminal_event(desk: Desk) -> None:
-    desk.producer.held = True
-    desk.publisher.done(HOME, done("a"))
-    flushed = asyncio.create_task(desk.publisher.flush())
-    await quiet()
-    assert not flushed.done()
-    desk.producer.acknowledge()
-    await quiet()
-    assert flushed.done()
-    await flushed
-
-
-async def test_with_nothing_written_flush_and_stop_return_at_once(desk: Desk) -> None:
-    await desk.publisher.flush()
-    await desk.publisher.stop()
 
 
 @pytest.mark.parametrize(
@@ -402,12 +353,3 @@ async def test_a_fault_in_what_is_told_of_one_end_keeps_no_lane_from_its_others(
         await desk.publisher.flush()
     assert desk.settled == ["q", "r"]
     assert not desk.publisher.failed.is_set()
-
-
-async def test_an_end_at_which_the_producer_stumbles_is_sent_again(desk: Desk) -> None:
-    stumbles = [RuntimeError("the transport is closed")]
-    desk.producer.refuses = lambda _: stumbles.pop() if stumbles else None
-    desk.publisher.done(HOME, done("yes"))
-    with capture_logs():
-        await desk.publisher.flush()
-    assert (desk.settled, len(desk.producer.take())) == (["r"], 1)

@@ -36,12 +36,6 @@ def test_the_next_process_predicts_as_the_last_one_did(path: Path) -> None:
     assert kept(path).lengths.predict("short", 512, 0.5) == 30
 
 
-def test_without_a_file_lengths_are_new_and_nothing_is_said(tmp_path: Path) -> None:
-    with capture_logs() as logs:
-        assert not kept(tmp_path / "none").lengths.knows("short")
-    assert logs == []
-
-
 def test_without_a_path_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     kept(None).write()

@@ -9,7 +9,8 @@ import pytest
 from shared.errors import EngineError
 from shared.process.clock import now_unix_ms
 from shared.wire.failed_ends import OWN_FAULT, failed_end
-from shared.wire.messages import Cancel, Grounding, ReplyDone, Timings, Usage
+from shared.wire.messages import Cancel, Grounding, Usage
+from tests.support.builders.worker import done
 from tests.support.fakes.worker_bench import LETTER_A, QUOTED, TOPIC, Bench, decided
 from workers.answer.guard import FactGuard
 from workers.answer.stream import Answer
@@ -21,21 +22,8 @@ from workers.serving.engine_loop import EngineLoop
 from workers.serving.engine_thread import left_behind
 
 HOME: Target = ("chat.replies", 0)
-
-
-def too_late(request_id: str) -> ReplyDone:
-    """The terminal event of a record that was never opened."""
-    return ReplyDone(
-        request_id=request_id,
-        session_id="s",
-        attempt=1,
-        status="incomplete",
-        reason="deadline",
-        source="model",
-        output_text="",
-        usage=Usage(),
-        timings=Timings(),
-    )
+# The terminal event of a record that was never opened.
+TOO_LATE = done("", "r0", status="incomplete", reason="deadline")
 
 
 def test_an_answer_is_told_in_deltas_and_remembered() -> None:
@@ -80,19 +68,13 @@ def test_a_decided_answer_that_nobody_waits_for_says_nothing() -> None:
     bench = Bench()
     decided(bench, cancelled=True)
     decided(bench, 1, created_unix_ms=1_000, deadline_unix_ms=2_000)
+    assert bench.history.turns == []
+    decided(bench, 2, created_unix_ms=1_000, deadline_unix_ms=2_000, reply_topic="chat.replies.external")
     assert [(end.status, end.reason, end.output_text) for end in bench.ends()] == [
         ("cancelled", "client", ""),
         ("incomplete", "deadline", ""),
-    ]
-    assert bench.history.turns == []
-
-
-def test_another_service_has_a_decided_answer_however_late() -> None:
-    """Nobody else would answer it."""
-    bench = Bench()
-    decided(bench, created_unix_ms=1_000, deadline_unix_ms=2_000, reply_topic="chat.replies.external")
-    [end] = bench.ends()
-    assert (end.status, end.source, end.output_text) == ("completed", "faq", "Soon.")
+        ("completed", "stop", "Soon."),
+    ], "another service has it however late: nobody else would answer it"
 
 
 def test_a_text_of_which_nothing_can_be_shown_is_answered_instead() -> None:
@@ -155,7 +137,7 @@ def test_the_end_of_a_late_record_does_not_end_a_running_answer_of_the_same_id()
     bench.accept(0, output=5)
     assert bench.step()
     bench.offsets.begin(TOPIC, 1)
-    bench.worker.answer_unread(HOME, too_late("r0"), (TOPIC, 1))
+    bench.worker.answer_unread(HOME, TOO_LATE, (TOPIC, 1))
     bench.acknowledge(target=HOME)
     assert bench.offsets.committable() == {}, "the first record's answer is still being written"
     bench.run()
@@ -169,23 +151,12 @@ def test_a_record_that_is_read_again_too_late_has_the_end_of_its_own_answer() ->
     bench = Bench()
     bench.accept(0, output=5)
     assert bench.step()
-    bench.worker.answer_unread(("chat.replies", None), too_late("r0"), (TOPIC, 0))
+    bench.worker.answer_unread(("chat.replies", None), TOO_LATE, (TOPIC, 0))
     bench.run()
     assert [end.output_text for end in bench.ends()] == ["aaaaa"]
     bench.acknowledge()
     assert bench.offsets.committable() == {TOPIC: 1}
     assert bench.worker.idle
-
-
-def test_two_late_records_of_one_id_are_done_when_each_target_has_its_end() -> None:
-    bench = Bench()
-    for offset, partition in enumerate((0, 1)):
-        bench.offsets.begin(TOPIC, offset)
-        bench.worker.answer_unread(("chat.replies", partition), too_late("r"), (TOPIC, offset))
-    bench.acknowledge(target=("chat.replies", 0))
-    assert bench.offsets.committable() == {TOPIC: 1}
-    bench.acknowledge()
-    assert bench.offsets.committable() == {TOPIC: 2}
 
 
 def test_a_cancelled_answer_ends_before_the_next_step() -> None:
@@ -333,37 +304,22 @@ class HangingEngine(FakeEngine):
 
 async def test_a_step_that_does_not_end_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.serving.worker._LAST_STEP_S", 0.05)
-    bench, engine = Bench(), HangingEngine()
-    bench.engine_loop.engine = engine
-    bench.accept(0)
-    running = asyncio.create_task(bench.worker.run())
-    await asyncio.to_thread(engine.hangs.wait)
-    assert not bench.worker.idle
-    bench.engine_loop.step_limit_s = -1.0
-    assert bench.worker.idle, "no answer is to be expected of an engine that hangs"
-    assert left_behind()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert left_behind()
-    engine.released.set()
-    while left_behind():  # noqa: ASYNC110 - no event tells
-        await asyncio.sleep(0.001)
-
-
-async def test_of_an_engine_that_hangs_what_stands_in_its_slots_is_suspected() -> None:
-    """What waits has done nothing; nor is anything suspected while steps end."""
+    """And what stands in its slots is suspected: what waits has done nothing."""
     bench, engine = Bench(), HangingEngine()
     bench.engine_loop.engine = engine
     for offset in range(3):
         bench.accept(offset)
     running = asyncio.create_task(bench.worker.run())
     await asyncio.to_thread(engine.hangs.wait)
-    assert bench.worker.suspects == []
+    assert (bench.worker.idle, bench.worker.suspects) == (False, [])
     bench.engine_loop.step_limit_s = -1.0
+    assert bench.worker.idle, "no answer is to be expected of an engine that hangs"
     assert bench.worker.suspects == [(TOPIC, 0), (TOPIC, 1)]
+    assert left_behind()
     running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert left_behind()
     engine.released.set()
     while left_behind():  # noqa: ASYNC110 - no event tells
         await asyncio.sleep(0.001)
