@@ -1,5 +1,6 @@
 """Nothing is shown that the FAQ, the question or the conversation does not bear out; all else is shown as it came."""
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -115,30 +116,46 @@ def test_a_foreign_sentence_gives_way_to_the_faqs_own() -> None:
     assert guard.is_models
 
 
-def test_the_entry_that_fits_is_quoted() -> None:
-    assert said("Hello! Delivery is €9.", RETURNS, COST).startswith("Hello! Standard delivery costs €4.90")
-    assert said("你好！三天送达。", RETURNS, ZH) == "你好！标准配送 2–4 个工作日送达。"
-
-
-def test_yes_is_not_said_before_what_the_model_did_not_say() -> None:
-    assert said("Yes, I do. You have 90 days. Bye.", RETURNS) == "You can return items within 30 days of delivery. Bye."
-    assert said("Yes, I do. You have 30 days. Bye.", RETURNS) == "Yes, I do. You have 30 days. Bye."
-    assert said("可以。三天送达。", ZH) == ZH.answer
-    assert said("No.") == "No."
-
-
-def test_a_number_with_another_unit_is_foreign() -> None:
-    assert "30 euros" not in said("You pay 30 euros.", RETURNS)
-
-
 def test_where_the_model_says_nothing_true_the_whole_entry_answers() -> None:
     guard = guarded("You have 90 days.", RETURNS)
     assert (guard._shown, guard.is_models) == (RETURNS.answer, False)
     assert guard.replaced == (Replaced(offset=0, length=len(RETURNS.answer), id="return-period"),)
 
 
-def test_the_rest_of_the_entry_follows_also_where_the_last_sentence_was_left_out() -> None:
-    assert said("You have 90 days. It weighs 5 kg.", RETURNS) == RETURNS.answer
+@pytest.mark.parametrize(
+    ("text", "grounding", "heard", "shown"),
+    [
+        ("Yes, I do. You have 90 days. Bye.", [RETURNS], (), "You can return items within 30 days of delivery. Bye."),
+        ("Yes, I do. You have 30 days. Bye.", [RETURNS], (), "Yes, I do. You have 30 days. Bye."),
+        ("可以。三天送达。", [ZH], (), ZH.answer),
+        ("No.", [], (), "No."),
+        ("Yes. And no. Yes.", [], (), "Yes. And no. Yes."),
+        ("You have 90 days. It weighs 5 kg.", [RETURNS], (), RETURNS.answer),
+        ("You pay 30 euros.", [RETURNS], (), RETURNS.answer),
+        ("Hello! Delivery is €9.", [RETURNS, COST], (), f"Hello! {COST.answer.partition('. ')[0]}."),
+        ("你好！三天送达。", [RETURNS, ZH], (), "你好！标准配送 2–4 个工作日送达。"),
+        ("For AX-3391-B you have 20 days.", [], ("20 days for AX-3391-B?",), "For AX-3391-B you have 20 days."),
+        ("Total 30\n€9。30 days", [RETURNS], ("30",), "Total 30\n30 days"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_said_in_place_of_what_is_not_borne_out(
+    text: str, grounding: list[Grounding], heard: tuple[str, ...], shown: str
+) -> None:
+    assert said(text, *grounding, heard=heard) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Yes. You have 30", "Yes. You have"),
+        ("Yes. You have 30 work", "Yes. You have"),
+        ("Yes. You have 30 days of", "Yes. You have 30 days of"),
+    ],
+)
+def test_a_number_that_was_cut_off_is_not_shown(text: str, shown: str) -> None:
+    assert said(text, RETURNS, whole=False) == shown
+    assert said("Yes. You have 30", RETURNS) == "Yes. You have 30"
 
 
 def test_the_faq_is_not_quoted_twice() -> None:
@@ -158,29 +175,15 @@ def test_what_the_model_has_said_is_not_quoted_after_it() -> None:
     assert guard.replaced == (Replaced(offset=48, length=0),)
 
 
-def test_the_question_and_the_conversation_bear_out_too() -> None:
-    assert (
-        said("For AX-3391-B you have 20 days.", heard=("20 days for AX-3391-B?",)) == "For AX-3391-B you have 20 days."
-    )
-
-
 def test_without_grounding_a_foreign_sentence_is_left_out() -> None:
     guard = guarded("It costs €5. That is all.")
     assert (guard._shown, guard.replaced) == ("That is all.", (Replaced(offset=0, length=0),))
-
-
-def test_what_is_left_out_joins_nothing() -> None:
-    assert said("Total 30\n€9。30 days", RETURNS, heard=("30",)) == "Total 30\n30 days"
 
 
 def test_a_sentence_said_again_ends_the_answer() -> None:
     guard = guarded("Please contact our support. It helps. Please contact our support. It helps.", RETURNS)
     assert (guard._shown, guard.cut, guard.replaced) == ("Please contact our support. It helps.", True, ())
     assert guard.feed("more. ") == ""
-
-
-def test_a_short_sentence_may_come_twice() -> None:
-    assert said("Yes. And no. Yes.") == "Yes. And no. Yes."
 
 
 def test_words_that_go_round_end_the_answer_and_the_faq_stands_in_their_place() -> None:
@@ -203,13 +206,6 @@ def test_half_a_sentence_is_marked_where_it_breaks_off() -> None:
     shown, quoted = guard._shown, guard.replaced[0]
     assert shown[: quoted.offset].endswith(",… ")
     assert shown[quoted.offset :] == "You can return items within 30 days of delivery. Bye."
-
-
-def test_a_number_that_was_cut_off_is_not_shown() -> None:
-    assert said("Yes. You have 30", RETURNS, whole=False) == "Yes. You have"
-    assert said("Yes. You have 30 work", RETURNS, whole=False) == "Yes. You have"
-    assert said("Yes. You have 30 days of", RETURNS, whole=False) == "Yes. You have 30 days of"
-    assert said("Yes. You have 30", RETURNS) == "Yes. You have 30"
 
 
 def test_every_packaged_answer_passes_its_own_grounding_unchanged() -> None:

@@ -3,8 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.messages import Timings, Usage
+from shared.wire.messages import Grounding, Timings, Usage
+from tests.support.fakes.worker_bench import Bench
 from tests.support.samples.written_answers import TOKENIZER, add, answer, done, write
+from workers.answer.guard import FactGuard
+from workers.answer.stream import Answer
 
 
 @given(
@@ -31,20 +34,6 @@ def test_nothing_new_is_no_delta() -> None:
     assert written.take_delta() is None, "half a character is not shown"
 
 
-def test_what_was_held_for_a_stop_string_is_text_in_the_end() -> None:
-    written = answer("\nUser:")
-    add(written, "Hi\nUs")
-    assert written.text == "Hi"
-    written.finish()
-    assert written.text == "Hi\nUs"
-
-
-def test_a_stop_string_stops_and_is_not_part_of_the_text() -> None:
-    written = answer("|")
-    write(written, "a|b")
-    assert (written.stopped, written.text) == (True, "a")
-
-
 def test_a_replacement_carries_another_text_and_source() -> None:
     written = answer()
     add(written, "half")
@@ -52,3 +41,95 @@ def test_a_replacement_carries_another_text_and_source() -> None:
         text="FAQ", source="faq", status="completed", reason="stop", usage=Usage(), timings=Timings()
     )
     assert (ended.output_text, ended.source, ended.model) == ("FAQ", "faq", None)
+
+
+# --- guarded: one that is cut frees its slot at once
+
+ENTRY = Grounding(id="cost", question="What is delivery?", answer="Delivery costs €4.90. Express is €12.90.")
+TEXTS = st.lists(
+    st.sampled_from(
+        ["Delivery costs €4.90. ", "It is €9. ", "你好。", "😀", "Well, ", "30 days", "\n", "END", "E", "."]
+    ),
+    max_size=20,
+).map("".join)
+
+
+def guarded(*stops: str) -> Answer:
+    return answer(*stops, guard=FactGuard([ENTRY], ()))
+
+
+@given(TEXTS, st.lists(st.booleans(), max_size=200))
+def test_deltas_so_far_and_the_end_are_of_one_text(text: str, taken: list[bool]) -> None:
+    written = guarded("END")
+    deltas = write(written, text, taken)
+    ended = done(written)
+    assert deltas == written.text == ended.output_text
+    assert written.so_far().delta == written.text
+    alone = FactGuard([ENTRY], ())
+    assert ended.output_text == alone.feed(text.partition("END")[0]) + alone.finish()
+    assert ended.replaced == alone.replaced
+    assert "END" not in written.text
+
+
+@given(TEXTS, st.lists(st.booleans(), max_size=200))
+def test_the_same_tokens_again_make_the_same_answer(text: str, taken: list[bool]) -> None:
+    first, second = guarded(), guarded()
+    write(first, text)
+    write(second, text, taken)
+    assert done(first) == done(second)
+
+
+def test_who_wrote_the_answer_is_told() -> None:
+    for text, source in {
+        "Delivery costs €4.90.": "model",
+        "Hello! It is €9.": "mixed",
+        "It is €9.": "faq",
+    }.items():
+        written = guarded()
+        write(written, text)
+        assert done(written).source == source, text
+        assert [each.id for each in done(written).replaced] == ([] if source == "model" else ["cost"])
+
+
+def test_an_answer_of_which_nothing_is_left_says_so() -> None:
+    written = answer(guard=FactGuard([], ()))
+    write(written, "It is €9.")
+    assert (written.withheld, written.text, written.so_far().delta) == (True, "", "")
+    assert not guarded().withheld
+
+
+def test_the_first_text_is_waiting_once_its_sentence_has_ended() -> None:
+    written = guarded()
+    for token_id in TOKENIZER.encode_text("Hello!"):
+        written.add(token_id)
+        assert not written.begins
+    written.add(TOKENIZER.encode_text(" ")[0])
+    assert written.begins
+    written.take_delta()
+    assert not written.begins
+
+
+def test_half_a_number_is_not_shown_where_an_answer_is_cut_off() -> None:
+    written = guarded()
+    add(written, "Delivery costs €4.90. Express is €12")
+    written.finish(whole=False)
+    assert written.text == "Delivery costs €4.90. Express is"
+
+
+def test_an_answer_that_is_cut_frees_its_slot_in_that_step() -> None:
+    bench = Bench()
+    bench.accept(0, output=40).answer = Answer(
+        request_id="r0",
+        session_id="s",
+        attempt=1,
+        token_bytes=lambda _: b"We are so very glad to help you. ",
+        stops=(),
+        guard=FactGuard([ENTRY], ()),
+    )
+    steps = 0
+    while bench.step():
+        steps += 1
+    assert steps == 2, "the second sentence is the first again"
+    (end,) = bench.ends()
+    assert (end.status, end.reason) == ("completed", "stop")
+    assert bench.engine_loop.scheduler.num_running == 0

@@ -1,7 +1,6 @@
 """A flood of one bucket fills the room that is lent, and never the room that is another's."""
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -16,52 +15,29 @@ def nobody() -> Counts:
     return dict.fromkeys(BUCKETS, 0)
 
 
-def flooded(max_waiting: int, buckets: tuple[Bucket, ...] = BUCKETS) -> tuple[Lookahead[int], Counts]:
-    """Every request that may be begun of a flood of short ones, and how many that is."""
-    lookahead = Lookahead[int](buckets, max_waiting=max_waiting)
+@pytest.mark.parametrize(
+    ("max_waiting", "buckets", "floods", "begun"),
+    [
+        (64, BUCKETS, ["short"], 48),
+        (64, BUCKETS, ["short", "long"], 28),
+        (64, ("short",), ["short"], 64),
+        (1, BUCKETS, ["short"], 1),
+        (2, BUCKETS, ["short"], 2),
+        (3, BUCKETS, ["short"], 1),
+        (8, BUCKETS, ["short"], 6),
+    ],
+)
+def test_a_flood_takes_all_but_the_others_reserve_and_two_share_it(
+    max_waiting: int, buckets: tuple[Bucket, ...], floods: list[Bucket], begun: int
+) -> None:
+    """With fewer places than buckets nothing is reserved; a worker of one bucket has all the room."""
+    lookahead, waiting = Lookahead[int](buckets, max_waiting=max_waiting), dict.fromkeys(buckets, 0)
     for number in range(3 * max_waiting):
-        lookahead.park("short", number)
-    waiting = dict.fromkeys(buckets, 0)
+        for flood in floods:
+            lookahead.park(flood, number)
     while (found := lookahead.next(waiting)) is not None:
         waiting[found[0]] += 1
-    return lookahead, waiting
-
-
-def test_a_flood_of_one_bucket_takes_all_but_the_others_reserve() -> None:
-    _, waiting = flooded(64)
-    assert waiting == {"short": 48, "medium": 0, "long": 0}
-
-
-def test_a_request_of_another_bucket_is_begun_whatever_the_flood() -> None:
-    lookahead, waiting = flooded(64)
-    for number in range(8):
-        lookahead.park("long", number)
-        found = lookahead.next(waiting)
-        assert found == ("long", number)
-        waiting["long"] += 1
-    assert lookahead.next(waiting) is None
-
-
-def test_a_worker_of_one_bucket_has_all_the_room() -> None:
-    _, waiting = flooded(64, ("short",))
-    assert waiting == {"short": 64}
-
-
-@pytest.mark.parametrize(("max_waiting", "begun"), [(1, 1), (2, 2), (3, 1), (8, 6)])
-def test_little_room_is_shared_while_each_bucket_can_have_one_place(max_waiting: int, begun: int) -> None:
-    """With fewer places than buckets nothing is reserved."""
-    assert flooded(max_waiting)[1]["short"] == begun
-
-
-def test_two_floods_share_the_room() -> None:
-    lookahead = Lookahead[int](BUCKETS, max_waiting=64)
-    for number in range(100):
-        lookahead.park("short", number)
-        lookahead.park("long", number)
-    waiting = nobody()
-    while (found := lookahead.next(waiting)) is not None:
-        waiting[found[0]] += 1
-    assert waiting == {"short": 28, "medium": 0, "long": 28}
+    assert waiting == dict.fromkeys(buckets, 0) | dict.fromkeys(floods, begun)
 
 
 def test_a_bucket_rests_from_as_many_parked_as_may_wait_until_half_are() -> None:
@@ -125,10 +101,3 @@ class Floods(RuleBasedStateMachine):
 
 
 TestFloods = Floods.TestCase
-
-
-@given(st.integers(1, 10_000), st.integers(1, 3))
-def test_the_reserves_together_leave_no_bucket_without_room(max_waiting: int, num_buckets: int) -> None:
-    lookahead = Lookahead[int](BUCKETS[:num_buckets], max_waiting=max_waiting)
-    assert lookahead.reserve * num_buckets <= max_waiting
-    assert (lookahead.reserve > 0) == (max_waiting >= num_buckets)

@@ -14,10 +14,11 @@ from shared.process.clock import now_unix_ms
 from shared.records.dead_letters import DeadLetters
 from shared.records.deliveries import Partition
 from shared.records.offsets import OffsetTracker
-from shared.records.requests import Defaults, Order, settle
+from shared.records.requests import Defaults, Order
 from shared.settings import Settings
-from shared.wire.messages import ChatRequest, Erase, ReplyDone
+from shared.wire.messages import Erase, ReplyDone
 from shared.wire.topics import BUCKETS, TopicNames
+from tests.support.builders.worker import order
 from workers.intake.reader import Intake
 from workers.request.recent_cancels import RecentCancels
 from workers.request.reply_publisher import Target
@@ -218,6 +219,15 @@ def test_what_is_done_behind_a_slow_one_is_not_served_again_after_a_rebalance() 
     assert bench.offsets.num_open == 3
 
 
+def test_what_was_dropped_unserved_and_is_late_when_it_is_read_again_holds_up_no_commit() -> None:
+    bench = Bench()
+    bench.intake._sort([record(0)])
+    bench.reader.revoked = [(SHORT, 0)]
+    bench.intake._forget_revoked()
+    bench.intake._sort([record(0, late_ms=5_000)])
+    assert bench.offsets.committable() == {(SHORT, 0): 1}
+
+
 async def test_what_is_read_again_while_it_is_served_is_let_alone() -> None:
     """Also where its deadline has passed meanwhile: its own end is to come."""
     bench = Bench()
@@ -231,15 +241,6 @@ async def test_what_is_read_again_while_it_is_served_is_let_alone() -> None:
     await bench.intake.finish(0)
 
 
-def test_what_was_dropped_unserved_and_is_too_late_when_it_is_read_again_holds_up_no_commit() -> None:
-    bench = Bench()
-    bench.intake._sort([record(0)])
-    bench.reader.revoked = [(SHORT, 0)]
-    bench.intake._forget_revoked()
-    bench.intake._sort([record(0, late_ms=5_000)])
-    assert bench.offsets.committable() == {(SHORT, 0): 1}
-
-
 async def test_a_record_that_cannot_be_put_aside_holds_up_no_shutdown() -> None:
     """Without a broker; it is not committed, and read again."""
     bench = Bench()
@@ -250,10 +251,6 @@ async def test_a_record_that_cannot_be_put_aside_holds_up_no_shutdown() -> None:
     assert (len(bench.intake._preparing), bench.offsets.num_open) == (0, 1)
 
 
-async def test_with_nothing_begun_there_is_nothing_to_finish() -> None:
-    await Bench().intake.finish(1)
-
-
 def test_of_an_erased_conversation_nothing_stays_with_the_worker_nor_in_what_was_encoded() -> None:
     bench = Bench()
     bench.intake.erase(Erase(tenant="demo", session_id="s", generation=7))
@@ -261,15 +258,9 @@ def test_of_an_erased_conversation_nothing_stays_with_the_worker_nor_in_what_was
     assert bench.preparer.prompts.forgotten == [SessionKey("demo", "s")]
 
 
-def asked(*, first_token_ms: int) -> Order:
-    now = int(now_unix_ms())
-    request = ChatRequest(id="r", session_id="s", input="hi", first_token_unix_ms=now + first_token_ms)
-    return settle(request, Defaults.of(Settings()), now)
-
-
 async def test_an_answer_that_has_nothing_for_who_asks_again_is_let_out_first() -> None:
     bench = Bench(worker=FakeWorker(looks=3))
-    assert not await bench.intake._repeated(asked(first_token_ms=60_000), ((SHORT, 0), 1))
+    assert not await bench.intake._repeated(order(now=now_unix_ms()), ((SHORT, 0), 1))
     assert bench.worker.looks == -1
 
 
@@ -277,4 +268,6 @@ async def test_an_answer_that_does_not_leave_is_waited_for_until_the_deadline() 
     """Kafka is away, and acknowledges no end."""
     bench = Bench(worker=FakeWorker(looks=float("inf")))
     async with asyncio.timeout(5):
-        assert await bench.intake._repeated(asked(first_token_ms=30), ((SHORT, 0), 1))
+        assert await bench.intake._repeated(
+            order(now=(now := now_unix_ms()), first_token_unix_ms=int(now) + 30), ((SHORT, 0), 1)
+        )

@@ -3,7 +3,6 @@
 import msgspec
 from hypothesis import given
 
-from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.wire.messages import Grounding
 from tests.support.samples.prompts import (
@@ -33,12 +32,6 @@ def test_entries_stand_before_the_question_that_needed_them_first() -> None:
         "⟨user\nu2⟩\n⟨assistant\na2⟩\n"
         "⟨user\nu3⟩\n⟨assistant\na3⟩\n"
         "⟨system\nQ: Where?\nA: Here.⟩\n" + ASKED
-    )
-
-
-def test_the_first_question_finds_its_entries_below_the_system_text() -> None:
-    assert readable(build(grounding=GROUNDING).ids) == (
-        "⟨system\nS\n\nQ: When?\nA: Soon.\n\nQ: Where?\nA: Here.⟩\n" + ASKED
     )
 
 
@@ -79,34 +72,6 @@ def test_the_system_texts_tokens_are_the_same_whatever_follows_it() -> None:
     for entries in ([], [WHEN]):
         prompt = prompts.build(turns=(), grounding=entries, question="q", max_tokens=1_000)
         assert prompt.ids[: len(text)] == text
-
-
-def test_turns_are_encoded_once_until_they_are_forgotten_and_the_shops_entries_beyond_that() -> None:
-    """Those of another conversation, and of another tenant's of that name, stay."""
-    encoded: list[str] = []
-
-    def encode(text: str) -> list[int]:
-        encoded.append(text)
-        return TOKENIZER.encode_text(text)
-
-    template = ChatTemplate(start_id=START, end_id=END, encode=encode, token_bytes=TOKENIZER.token_bytes)
-    prompts = PromptBuilder(template, system="S", most_turns=MOST_TURNS)
-
-    def again(session: SessionKey) -> list[str]:
-        encoded.clear()
-        turns, encode_turn = [said("My words.", "Yes.")], prompts.encoded_turns.of(session)
-        prompts.build(turns=turns, grounding=[WHEN], question="q", max_tokens=1_000, encode_turn=encode_turn)
-        return [text for text in encoded if text != "user\nq"]
-
-    mine, others = SessionKey("t", "mine"), (SessionKey("t", "another"), SessionKey("u", "mine"))
-    first = again(mine)
-    for session in (mine, *others):
-        again(session)
-        assert again(session) == []
-    prompts.encoded_turns.forget(mine)
-    assert [again(session) for session in others] == [[], []]
-    assert "user\nMy words." in (since := again(mine))
-    assert set(first) - set(since) == {"system\nQ: When?\nA: Soon."}
 
 
 @given(HOSTILE, HOSTILE, ENTRIES, TURNS)

@@ -31,18 +31,6 @@ def test_the_oldest_turns_give_way_first() -> None:
     assert less.window_start == "u2"
 
 
-def test_an_entry_whose_turn_gives_way_stands_with_the_question_that_needs_it() -> None:
-    turns = [said("u1", "a1" * 100, [WHEN])]
-    prompt = build(turns=turns, grounding=[WHEN], max_tokens=200)
-    assert prompt == build(grounding=[WHEN])
-
-
-def test_a_turn_gives_way_whole_and_none_older_slips_in_its_place() -> None:
-    turns = [said("s", "s"), said("long " * 50, "long " * 50), said("new", "new")]
-    room = len(build(turns=[turns[0], turns[2]]).ids)
-    assert build(turns=turns, max_tokens=room).ids == build(turns=turns[2:]).ids
-
-
 def test_entries_give_way_after_all_turns_and_the_best_stays_longest() -> None:
     two = len(build(grounding=GROUNDING).ids)
     assert build(grounding=GROUNDING, turns=TALK, max_tokens=two) == build(grounding=GROUNDING)
