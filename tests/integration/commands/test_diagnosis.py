@@ -20,8 +20,8 @@ from ops.stack.processes import ServiceError
 from shared.settings import Settings
 from tests.chaos.hops.proxy import Proxy
 from tests.integration.support.crowds import small_socket
-from tests.support.hostile.poison_records import packed
 from tests.support.hostile.one_answer import saying
+from tests.support.hostile.poison_records import packed
 from tests.support.reliability import Reliability
 from tests.support.system import MakeSystem, Service, System, eventually
 from tests.support.wire import JSON, MSGPACK, Client
