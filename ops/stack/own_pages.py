@@ -6,6 +6,6 @@ from typing import Any, Final
 _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def open_page(url: str, *, timeout_s: float) -> Any:
+def open_page(url: str | urllib.request.Request, *, timeout_s: float) -> Any:
     """The answer, to be read and closed. Raises what `urllib.request.urlopen` raises: `OSError`, `HTTPException`."""
     return _DIRECT.open(url, timeout=timeout_s)

@@ -5,7 +5,7 @@ median over the rounds counts.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,6 +33,11 @@ class Cell:
     name: str
     open: Callable[[], AbstractAsyncContextManager[Measure]]
     bases: tuple[str, ...] = ()
+
+
+def standing(name: str, measure: Measure, *, bases: tuple[str, ...] = ()) -> Cell:
+    """A cell that stands already."""
+    return Cell(name=name, open=lambda: nullcontext(measure), bases=bases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ Real Apache Kafka, Redis, one gateway, one worker with the fake engine; open loo
 the terminal event. Beside it, on the same broker, the bare prototype of the same hops (`tests.bench.echo`).
 """
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +19,7 @@ from ops.stack.processes import free_port
 from ops.texts.prompts import question
 from shared.errors import SettingsError
 from shared.settings import Settings
-from tests.bench.cell import FAILED, Bench, Cell, Figures, Target
+from tests.bench.cell import FAILED, Bench, Cell, Figures, Target, standing
 from tests.bench.echo import REPLIES, REQUESTS, echo_latencies_ms
 
 ANSWER_TOKENS: Final = (1, 8)
@@ -92,7 +91,7 @@ def _whole(url: str, rate: float, tokens: int, asking: Asking) -> Cell:
         return {"p50_ms": taken.p50, "p99_ms": taken.p99, FAILED: sum(not outcome.by_model for outcome in outcomes)}
 
     name = f"whole path, {tokens} tokens, {rate:g}/s"
-    return Cell(name=name, open=lambda: nullcontext(measure), bases=(_bare_name(rate),))
+    return standing(name, measure, bases=(_bare_name(rate),))
 
 
 def _bare(url: str, rate: float, asking: Asking) -> Cell:
@@ -103,7 +102,7 @@ def _bare(url: str, rate: float, asking: Asking) -> Cell:
         taken = quantiles(latencies[warmup:])
         return {"p50_ms": taken.p50, "p99_ms": taken.p99, FAILED: len(times) - len(latencies)}
 
-    return Cell(name=_bare_name(rate), open=lambda: nullcontext(measure))
+    return standing(_bare_name(rate), measure)
 
 
 def _bare_name(rate: float) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,43 +16,25 @@ _TIMEOUT_S: Final = 1_800.0
 _MIB: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """`lines` are of both its outputs, at least one; `rss_mib` is as of shortly before its end."""
-
-    lines: list[bytes]
-    rss_mib: float
-
-
-async def run_to_end(argv: Sequence[str], *, env: Mapping[str, str]) -> Ended:
-    """Run `argv` with `env` added to ours. Raises `ServiceError` with the last line where it fails or never ends."""
+async def run_to_end(argv: Sequence[str], *, env: Mapping[str, str]) -> tuple[list[bytes], float]:
+    """Run `argv` with `env` added to ours: the lines of both its outputs, at least one, and the MiB that were resident
+    at most, as of shortly before its end. Raises `ServiceError` with the last line where it fails or never ends."""
     with tempfile.TemporaryDirectory(prefix="replyline-bench-") as directory:
         log = Path(directory, "output")
         child = Child.start(argv, env=env, log=log)
         peak, deadline_s = 0, time.monotonic() + _TIMEOUT_S
         try:
             while child.running and time.monotonic() < deadline_s:
-                peak = max(peak, _peak(child.process.pid))
+                with suppress(OSError, StopIteration):  # it has ended meanwhile
+                    peak = max(peak, peak_rss_bytes(child.process.pid))
                 await asyncio.sleep(_POLL_S)
             late = child.running
         finally:
             child.stop(timeout_s=5)
-        lines = _lines(log)
+        lines = (await asyncio.to_thread(log.read_bytes)).splitlines() or [b"it said nothing"]
     if late:
         raise ServiceError(f"not done after {_TIMEOUT_S:.0f} s")
     if child.process.returncode != 0:
         said = lines[-1].decode(errors="replace")
         raise ServiceError(f"ended with status {child.process.returncode}: {said}")
-    return Ended(lines, peak / _MIB)
-
-
-def _lines(log: Path) -> list[bytes]:
-    return log.read_bytes().splitlines() or [b"it said nothing"]
-
-
-def _peak(pid: int) -> int:
-    """Return 0 where it has ended meanwhile."""
-    try:
-        return peak_rss_bytes(pid)
-    except (OSError, StopIteration):
-        return 0
+    return lines, peak / _MIB

@@ -5,10 +5,11 @@ and the engine alone with its batch kept full and nothing else running: no syste
 prompts, and answers of the same length: the model's own ends do not count.
 """
 
+import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -24,12 +25,12 @@ from ops.load.system import System
 from ops.measure.usage import peak_rss_bytes
 from ops.texts.prompts import fit
 from shared.errors import SettingsError
+from shared.model.folder import ModelFolder, write_manifest
 from shared.model.tokenizer import Tokenizer
 from shared.settings import PREFIX, Settings
 from tests.bench.bare_engine import BareRun
-from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target
+from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target, standing
 from tests.bench.process import run_to_end
-from tests.bench.unending import unending
 
 ALONE: Final = "engine alone"
 WHOLE: Final = "whole system"
@@ -60,10 +61,24 @@ async def bench_stream(settings: Settings, bench: Bench, options: StreamOptions,
     with unending(settings.model.dir) as folder:
         stream = _Stream(settings, options, _env(options.clients, folder), texts)
         cells = [
-            Cell(name=ALONE, open=lambda: nullcontext(stream.alone)),
+            standing(ALONE, stream.alone),
             Cell(name=WHOLE, open=stream.system, bases=(ALONE,)),
         ]
         await bench.run(cells, console, model=settings.model.dir.name, max_output_tokens=options.max_output_tokens)
+
+
+@contextmanager
+def unending(path: Path) -> Iterator[Path]:
+    """The model's folder once more, of the same name, with no stop token: its answers are as long as is asked, so what
+    is divided by time is the same for every model. Raises `ModelError` where there is no such folder."""
+    folder = ModelFolder.open(path)
+    with tempfile.TemporaryDirectory(prefix="replyline-bench-") as directory:
+        copy = Path(directory) / path.name
+        copy.mkdir()
+        for entry in folder.manifest.files:
+            shutil.copyfile(path / entry.name, copy / entry.name)
+        write_manifest(copy, msgspec.structs.replace(folder.manifest, stop_token_ids=()))
+        yield copy
 
 
 def _env(clients: int, model: Path) -> dict[str, str]:
@@ -96,8 +111,8 @@ class _Stream:
             sizes = [str(batch), str(self.options.max_output_tokens)]
             named = {PREFIX + name: value for name, value in self.env.items()}
             program = [sys.executable, "-m", "tests.bench.bare_engine", file.name, *sizes]
-            ended = await run_to_end(program, env=named)
-        run = msgspec.json.decode(ended.lines[-1], type=BareRun)
+            lines, _rss_mib = await run_to_end(program, env=named)
+        run = msgspec.json.decode(lines[-1], type=BareRun)
         self.answers = run.answers
         return {"tok_s": round(run.tok_s, 2)}
 

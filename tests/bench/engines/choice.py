@@ -16,7 +16,7 @@ from shared.errors import ModelError
 from shared.model.folder import Manifest, ModelFolder
 from shared.process.extras import install_command
 from shared.settings import PREFIX, Settings, WorkerSettings
-from tests.bench.engines.transformers import DTYPES
+from tests.bench.engines.measure import DTYPES
 from workers.engine.tensorrt.probe import Unusable, probe
 from workers.engine.torch.slots import PRECISIONS
 
@@ -143,12 +143,8 @@ def _transformers(manifest: Manifest, peers: Peers, threads: int) -> list[Planne
             source = default_source()
         except ModelError as error:
             return str(error)
-    module = "tests.bench.engines.transformers"
-    given = ("--threads", str(threads))
-    return [
-        Planned(name=f"transformers {dtype}", argv=(python, "-m", module, *given, "--dtype", dtype), source=source)
-        for dtype in DTYPES
-    ]
+    argv = (python, "-m", "tests.bench.engines.measure", "--threads", str(threads), "--dtype")
+    return [Planned(name=f"transformers {dtype}", argv=(*argv, dtype), source=source) for dtype in DTYPES]
 
 
 def _llama(peers: Peers) -> list[Planned] | str:

@@ -1,8 +1,10 @@
-"""One of our engines, alone in its process: the speed of its prefill and its steps at each batch.
+"""One engine, alone in its process: the speed of its prefill and its steps at each batch.
 
-`python -m tests.bench.engines.measure 1,4 64 64`: loads what the settings name
-and prints one JSON line, `Engine`. Prompts are given as a worker gives them, in calls of at most
-`worker.prefill_chunk_tokens`."""
+`python -m tests.bench.engines.measure 1,4 64 64`: loads what the settings name and prints one JSON line, `Engine`.
+Prompts are given as a worker gives them, in calls of at most `worker.prefill_chunk_tokens`. With `--source PATH --dtype
+bf16 --threads 2` it is transformers' own `generate` of a Hugging Face folder, as a user of the library would have it:
+greedy, with its own cache, on the GPU where torch has one; prefill is what one new token takes, decode what all take,
+minus that."""
 
 import importlib
 import os
@@ -10,14 +12,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
 
 from ops.measure.usage import peak_rss_bytes
-from shared.errors import ReplylineError
+from shared.errors import ModelError, ReplylineError
 from shared.model.folder import ModelFolder
 from shared.process.lifetime import BAD_INPUT_STATUS, fail
 from shared.settings import load_settings
@@ -35,8 +38,13 @@ RUNTIME_CALLS: Final = {
     # On the CPU the decoder itself is Python too, and counts as torch's: `run` is all of it.
     "torch": ("workers.engine.torch.device", "TorchStream", _STREAM_CALLS),
 }
+DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16"}
 _MIB: Final = 1 << 20
 _WARM_TOKENS: Final = 4
+
+Prompts = list[list[int]]
+Measure = Callable[[Prompts, int], tuple[float, float, float | None]]
+"""Writes so many tokens of each prompt: prefill's seconds, those of decode, and how many of these in the runtime."""
 
 
 @dataclass(slots=True)
@@ -45,10 +53,6 @@ class RuntimeClock:
 
     seconds: float = 0.0
     _depth: int = 0
-
-    def now(self) -> float:
-        """Return the seconds so far."""
-        return self.seconds
 
     def watch(self, owner: type, names: Sequence[str]) -> None:
         """Replace these methods of a class, for the rest of the process, by ones that are timed."""
@@ -69,64 +73,91 @@ class RuntimeClock:
         return timed
 
 
-def watched(engine_name: str) -> RuntimeClock | None:
-    """A clock of what this engine calls; None for one whose runtime's calls are not known."""
-    if engine_name not in RUNTIME_CALLS:
-        return None
-    module, owner, names = RUNTIME_CALLS[engine_name]
-    clock = RuntimeClock()
-    clock.watch(getattr(importlib.import_module(module), owner), names)
-    return clock
-
-
-def run(batches: Sequence[int], *, prompt_tokens: int, new_tokens: int) -> Engine:
-    """Load what the settings name and measure it. Raises `ReplylineError`."""
+def ours(prompt_tokens: int) -> tuple[Measure, dict[str, str]]:
+    """The engine that the settings name, and what it is. Raises `ReplylineError`."""
     settings = load_settings()
-    memory, folder, name = GpuMemory(), ModelFolder.open(settings.model.dir), settings.worker.engine
+    name = settings.worker.engine
     engine = load_model(settings).engine
-    clock = watched(name)
-    timings: list[Timing] = []
+    clock = RuntimeClock() if name in RUNTIME_CALLS else None
+    if clock is not None:
+        module, owner, names = RUNTIME_CALLS[name]
+        clock.watch(getattr(importlib.import_module(module), owner), names)
     rows_a_call = max(1, min(engine.info.max_prefill_rows, settings.worker.prefill_chunk_tokens // prompt_tokens))
-    for batch in batches:
-        random = Random(batch)
-        size = folder.manifest.architecture.vocab_size
+
+    def measure(prompts: Prompts, new_tokens: int) -> tuple[float, float, float | None]:
+        now = float if clock is None else lambda: clock.seconds
+        done = generate(engine, prompts, new_tokens, rows_a_call=rows_a_call, clock=now)
+        return done.prefill_s, done.decode_s, None if clock is None else done.runtime_s
+
+    library = {"onnx": "onnxruntime", "tensorrt-rtx": "tensorrt_rtx"}.get(name, name)
+    runtime = f"{library} {importlib.import_module(library).__version__}"
+    return measure, {"engine": name, "precision": engine.info.precision, "runtime": runtime}
+
+
+def transformers(source: Path, dtype: str, threads: int) -> tuple[Measure, dict[str, str]]:
+    """transformers with a Hugging Face folder, and what it is. Raises `ModelError`."""
+    torch: Any = importlib.import_module("torch")
+    library: Any = importlib.import_module("transformers")
+    library.logging.set_verbosity_error()
+    library.logging.disable_progress_bar()
+    torch.set_num_threads(threads)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        model = library.AutoModelForCausalLM.from_pretrained(str(source), dtype=getattr(torch, DTYPES[dtype]))
+    except (OSError, ValueError, ImportError) as error:
+        raise ModelError(f"transformers cannot load {source} ({' '.join(str(error).split())})") from error
+    model = model.to(device).eval()
+
+    def generate_s(prompts: Prompts, new_tokens: int) -> float:
+        ids = torch.tensor(prompts, device=device)
+        asked = {"min_new_tokens": new_tokens, "max_new_tokens": new_tokens, "do_sample": False, "pad_token_id": 0}
+        start = time.perf_counter()
+        with torch.inference_mode():
+            model.generate(ids, attention_mask=torch.ones_like(ids), **asked)
+        if ids.is_cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    def measure(prompts: Prompts, new_tokens: int) -> tuple[float, float, float | None]:
+        first_s = generate_s(prompts, 1)
+        return first_s, generate_s(prompts, new_tokens) - first_s, None
+
+    runtime = f"transformers {library.__version__}, torch {torch.__version__}"
+    return measure, {"engine": "transformers", "precision": dtype, "runtime": runtime}
+
+
+def main(
+    batches: str,
+    prompt_tokens: int,
+    new_tokens: int,
+    source: Annotated[Path | None, typer.Option()] = None,
+    dtype: Annotated[str, typer.Option()] = "fp32",
+    threads: Annotated[int, typer.Option()] = 1,
+) -> None:
+    memory = GpuMemory()
+    try:
+        manifest = ModelFolder.open(load_settings().model.dir).manifest
+        measure, what = ours(prompt_tokens) if source is None else transformers(source, dtype, threads)
+    except ReplylineError as error:
+        raise typer.Exit(fail(str(error), BAD_INPUT_STATUS)) from None
+    timings: list[Timing] = []
+    for batch in map(int, batches.split(",")):
+        random, size = Random(batch), manifest.architecture.vocab_size
         prompts = [[random.randrange(size) for _ in range(prompt_tokens)] for _ in range(batch)]
-        generate(engine, prompts, min(_WARM_TOKENS, new_tokens), rows_a_call=rows_a_call)
-        done = generate(engine, prompts, new_tokens, rows_a_call=rows_a_call, clock=clock.now if clock else float)
+        measure(prompts, min(_WARM_TOKENS, new_tokens))
+        prefill_s, decode_s, runtime_s = measure(prompts, new_tokens)
         timings.append(
             Timing(
                 batch=batch,
-                prefill_s=done.prefill_s,
-                decode_s=done.decode_s,
+                prefill_s=prefill_s,
+                decode_s=decode_s,
                 decode_steps=new_tokens - 1,
                 rss_mib=peak_rss_bytes(os.getpid()) / _MIB,
-                runtime_s=done.runtime_s if clock else None,
+                runtime_s=runtime_s,
                 device_mib=memory.taken_mib(),
             )
         )
-    info = engine.info
-    result = Engine(
-        engine=name,
-        model=info.model,
-        precision=info.precision,
-        device=memory.device,
-        runtime=_runtime(name),
-        timings=timings,
-    )
-    engine.close()
-    return result
-
-
-def _runtime(engine_name: str) -> str:
-    module = {"onnx": "onnxruntime", "tensorrt-rtx": "tensorrt_rtx"}.get(engine_name, engine_name)
-    return f"{module} {importlib.import_module(module).__version__}"
-
-
-def main(batches: str, prompt_tokens: int, new_tokens: int) -> None:
-    try:
-        result = run([int(part) for part in batches.split(",")], prompt_tokens=prompt_tokens, new_tokens=new_tokens)
-    except ReplylineError as error:
-        raise typer.Exit(fail(str(error), BAD_INPUT_STATUS)) from None
+    result = Engine(model=manifest.name, device=memory.device, timings=timings, **what)
     sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
 
 

@@ -5,7 +5,6 @@ Each engine, with each prepared folder of the model that it computes, is a cell 
 
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +17,7 @@ from ops.stack.processes import ServiceError
 from shared.errors import SettingsError
 from shared.model.folder import ModelFolder
 from shared.settings import PREFIX, Settings
-from tests.bench.cell import Bench, Cell, Figures, Target
+from tests.bench.cell import Bench, Cell, Figures, Target, standing
 from tests.bench.engines import llama
 from tests.bench.engines.checkpoint import hugging_face_folder
 from tests.bench.engines.choice import ENGINES, Peers, Planned, plan
@@ -129,7 +128,7 @@ class _Running:
             self.engines[planned.name] = said
             return said.figures(self.options.sizes)
 
-        return Cell(name=planned.name, open=lambda: nullcontext(measure), bases=bases_of(planned.name, names))
+        return standing(planned.name, measure, bases=bases_of(planned.name, names))
 
     async def _python(self, planned: Planned) -> Engine:
         sizes = self.options.sizes
@@ -142,7 +141,7 @@ class _Running:
             **planned.env,
         }
         given = [",".join(map(str, self.options.batches)), str(sizes.prompt_tokens), str(sizes.new_tokens)]
-        line = (await run_to_end([*planned.argv, *given], env=env)).lines[-1]
+        (*_, line), _ = await run_to_end([*planned.argv, *given], env=env)
         try:
             return msgspec.json.decode(line, type=Engine)
         except msgspec.DecodeError as error:
@@ -150,7 +149,7 @@ class _Running:
 
     async def _llama(self, planned: Planned, gguf: Path) -> Engine:
         given = llama.arguments(gguf, self.threads, self.options.batches, self.options.sizes)
-        ended = await run_to_end([*planned.argv, *given], env={})
+        lines, rss_mib = await run_to_end([*planned.argv, *given], env={})
         model = ModelFolder.open(self.settings.model.dir).manifest.name
         runtime = Path(planned.argv[0]).name
-        return llama.measured(llama.parse(ended.lines), model, gguf, runtime=runtime, rss_mib=ended.rss_mib)
+        return llama.measured(llama.parse(lines), model, gguf, runtime=runtime, rss_mib=rss_mib)

@@ -6,12 +6,14 @@ same clients, is made on a bare websockets server that makes the deltas itself.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+import psutil
 from rich.console import Console
 
 from ops.load.system import System
@@ -20,9 +22,9 @@ from ops.measure.runner import show
 from ops.measure.search import StepSearch
 from ops.measure.usage import raise_file_limit, rss_bytes, running_on
 from ops.stack.processes import Child, free_port
+from shared.errors import SettingsError
 from shared.settings import Settings
 from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target
-from tests.bench.gateway.cores import busy_s, cpu_s, two_sides
 from tests.bench.gateway.paced import DELTAS, INTERVAL_MS, Pool
 
 GATEWAY: Final = "gateway"
@@ -65,6 +67,26 @@ class _Server:
     child: Child
     url: str
     load_cores: Sequence[int]
+
+
+def two_sides() -> tuple[list[int], list[int]]:
+    """One core for what is measured, the others for what loads it. Raises `SettingsError` on a single core."""
+    available = sorted(os.sched_getaffinity(0))
+    if len(available) < 2:
+        raise SettingsError("this bench pins the gateway to a core of its own: run it where there are two or more")
+    return available[-1:], available[:-1]
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU seconds of all the process's threads so far."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def _busy_s(cores: Sequence[int]) -> float:
+    """Seconds that these cores have worked so far, for whomever."""
+    times = psutil.cpu_times(percpu=True)
+    return float(sum(sum(times[core][:8]) - times[core].idle - times[core].iowait for core in cores))  # no guests
 
 
 async def bench_gateway(settings: Settings, bench: Bench, options: GatewayOptions, console: Console) -> None:
@@ -161,11 +183,11 @@ async def _measure(pool: Pool, server: _Server, streams: int, seconds: float) ->
     await pool.stream(streams, spread_s=DELTAS * INTERVAL_MS / 1_000)
     await asyncio.sleep(_SETTLE_S)
     pool.tally.reset()
-    start_s, cpu_before, busy_before = time.monotonic(), cpu_s(pid), busy_s(server.load_cores)
+    start_s, cpu_before, busy_before = time.monotonic(), _cpu_s(pid), _busy_s(server.load_cores)
     await asyncio.sleep(seconds)
     lateness, failures = pool.tally.lateness_ms, pool.tally.failures
-    past_s, used_s = time.monotonic() - start_s, cpu_s(pid) - cpu_before
-    load_s = busy_s(server.load_cores) - busy_before
+    past_s, used_s = time.monotonic() - start_s, _cpu_s(pid) - cpu_before
+    load_s = _busy_s(server.load_cores) - busy_before
     torn = len(lateness) <= streams * past_s * 1_000 / INTERVAL_MS / 2
     return {
         "streams": float(streams),

@@ -10,17 +10,7 @@ from typing import Final, Self
 
 from ops.client.protocol import ChatClient, new_event_id
 from ops.texts.conversations import Conversation
-from shared.wire.messages import (
-    BY_MODEL,
-    ErrorEvent,
-    Reason,
-    Response,
-    ResponseCreate,
-    ResponseDelta,
-    ResponseDone,
-    Source,
-    Status,
-)
+from shared.wire.messages import BY_MODEL, ResponseCreate, ResponseDelta, ResponseDone
 from tests.bench.cell import FAILED, Figures, middle
 
 DEADLINE_MS: Final = 600_000
@@ -29,35 +19,25 @@ DEADLINE_MS: Final = 600_000
 
 @dataclass(slots=True, kw_only=True)
 class Answered:
-    """One turn, as its client saw it; `prefill_ms` as the worker did. `error` is the code of a refusal."""
+    """One turn, as its client saw it; `prefill_ms` as the worker did. `by_model`: it wrote to its end, or as far as was
+    asked."""
 
     ttft_ms: float | None = None
     prefill_ms: float | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    output_tokens: int = 0
-    source: Source | None = None
-    status: Status | None = None
-    reason: Reason | None = None
+    by_model: bool = False
     text: str = ""
-    error: str | None = None
-
-    @property
-    def by_model(self) -> bool:
-        """The model wrote it to its end, or as far as was asked."""
-        ended = self.status == "completed" or (self.status == "incomplete" and self.reason == "max_output_tokens")
-        return self.source in BY_MODEL and ended
 
 
 class Talk:
-    """One conversation. Use as an async context manager."""
+    """One conversation. Use as an async context manager; opening it raises `ConnectFailed`."""
 
     def __init__(self, url: str, conversation: Conversation) -> None:
         self.conversation = conversation
         self._client = ChatClient(url)
 
     async def __aenter__(self) -> Self:
-        """Raises `ConnectFailed`."""
         await self._client.__aenter__()
         return self
 
@@ -74,18 +54,14 @@ class Talk:
         )
         asked_s = time.monotonic()
         async for event in self._client.ask(request):
-            match event:
-                case ResponseDelta() | ResponseDone() if answer.ttft_ms is None:
-                    answer.ttft_ms = (time.monotonic() - asked_s) * 1_000
-                case ErrorEvent():
-                    answer.error = event.error.code
+            if isinstance(event, ResponseDelta | ResponseDone) and answer.ttft_ms is None:
+                answer.ttft_ms = (time.monotonic() - asked_s) * 1_000
             if isinstance(event, ResponseDone):
-                _take(answer, event.response)
+                response = event.response
+                answer.prefill_ms, answer.text = response.timings.prefill_ms, response.output_text
+                answer.prompt_tokens, answer.cached_tokens = response.usage.input_tokens, response.usage.cached_tokens
+                answer.by_model = response.source in BY_MODEL and response.reason in {"stop", "max_output_tokens"}
         return answer
-
-
-Converse = Callable[[Conversation, Callable[[Answered], None]], Awaitable[None]]
-"""One conversation, from its first turn on; each answer is told."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,6 +81,10 @@ class Conversed:
             "computed_tokens": sum(answer.prompt_tokens - answer.cached_tokens for answer in self.answers),
             FAILED: len(self.answers) - len(by_model),
         }
+
+
+Converse = Callable[[Conversation, Callable[[Answered], None]], Awaitable[None]]
+"""One conversation, from its first turn on; each answer is told."""
 
 
 async def converse_all(
@@ -138,12 +118,3 @@ async def at_once(conversations: Sequence[Conversation], converse: Converse, *, 
             task.cancel()
     done.elapsed_s = time.monotonic() - start_s
     return done
-
-
-def _take(answer: Answered, response: Response) -> None:
-    answer.prefill_ms = response.timings.prefill_ms
-    usage = response.usage
-    answer.prompt_tokens, answer.cached_tokens = usage.input_tokens, usage.cached_tokens
-    answer.output_tokens = usage.output_tokens
-    answer.source, answer.status, answer.reason = response.source, response.status, response.reason
-    answer.text = response.output_text

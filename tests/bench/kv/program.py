@@ -7,8 +7,9 @@ llama-server beside them where one is given; and turn 5 at some 1,000 tokens of 
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from rich.console import Console
@@ -20,9 +21,9 @@ from ops.texts.conversations import Conversation, choose, load_conversations
 from shared.errors import SettingsError
 from shared.faq import FaqIndex
 from shared.settings import Settings
-from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target, middle
+from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target, middle, standing
 from tests.bench.kv.client import DEADLINE_MS, Answered, Talk, converse_all
-from tests.bench.kv.peer import Peer, converse_with_peer, grounded_system_text
+from tests.bench.kv.peer import converse_with_peer, grounded_system_text
 
 ON: Final = "cache on"
 OFF: Final = "cache off"
@@ -74,10 +75,10 @@ class KvOptions:
             faults.append(f"--rounds {rounds}: is above --conversations {self.conversations}")
         if self.peer is not None and "whole" not in self.kinds:
             faults.append(f"--peer {self.peer}: is asked in the cell whole; name it in --cells")
+        if self.peer is not None and not self.peer.startswith("http://"):
+            faults.append(f"--peer {self.peer}: write the address of a llama-server: http://127.0.0.1:8090")
         if faults:
             raise SettingsError("\n".join(faults))
-        if self.peer is not None:
-            Peer(self.peer)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -156,23 +157,16 @@ def _whole(
     """Whole conversations, a closed loop: each round the same ones by all."""
     sizes = {"clients": options.clients, "max_output_tokens": options.max_output_tokens}
 
-    async def by_peer(number: int) -> Figures:
-        assert options.peer is not None, "there is a cell of it only with a peer"
+    async def by(url: str, number: int) -> Figures:
+        return (await converse_all(url, rounds[number], **sizes)).figures()
+
+    async def by_peer(url: str, number: int) -> Figures:
         worker = settings.worker
         text = grounded_system_text(FaqIndex.load(settings.faq.path), worker.system_prompt, worker.grounding_entries)
-        return (await converse_with_peer(Peer(options.peer), rounds[number], system_text=text, **sizes)).figures()
+        return (await converse_with_peer(url, rounds[number], system_text=text, **sizes)).figures()
 
-    async def with_cache(number: int) -> Figures:
-        return (await converse_all(on.url, rounds[number], **sizes)).figures()
-
-    async def without(number: int) -> Figures:
-        return (await converse_all(off.url, rounds[number], **sizes)).figures()
-
-    cells = [
-        Cell(name=OFF, open=lambda: nullcontext(without)),
-        Cell(name=ON, open=lambda: nullcontext(with_cache), bases=(OFF, PEER)),
-    ]
-    return cells if options.peer is None else [*cells, Cell(name=PEER, open=lambda: nullcontext(by_peer))]
+    cells = [standing(OFF, partial(by, off.url)), standing(ON, partial(by, on.url), bases=(OFF, PEER))]
+    return cells if options.peer is None else [*cells, standing(PEER, partial(by_peer, options.peer))]
 
 
 def _turn_5(slots: int, rounds: Sequence[Sequence[Conversation]], on: Side, off: Side) -> list[Cell]:
@@ -205,11 +199,9 @@ def _turn_5(slots: int, rounds: Sequence[Sequence[Conversation]], on: Side, off:
         LEVELS[1]: lambda number: later(number, lambda: asyncio.sleep(_PAUSE_S)),
         LEVELS[2]: lambda number: later(number, elsewhere),
     }
-    return [_standing(name, measure) for name, measure in measures.items()]
-
-
-def _standing(name: str, measure: Measure) -> Cell:
-    return Cell(name=name, open=lambda: nullcontext(measure), bases=(RECOMPUTED,) if name in LEVELS else ())
+    return [
+        standing(name, measure, bases=(RECOMPUTED,) if name in LEVELS else ()) for name, measure in measures.items()
+    ]
 
 
 async def _lead_up(talk: Talk) -> None:

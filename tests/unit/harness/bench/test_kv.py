@@ -11,10 +11,7 @@ from tests.bench.kv.program import KvOptions, figures_of, parts
 
 
 def answer(**given: object) -> Answered:
-    told = {
-        "ttft_ms": 100.0, "prefill_ms": 60.0, "prompt_tokens": 300, "cached_tokens": 200,
-        "output_tokens": 20, "source": "model", "status": "completed", "reason": "stop",
-    }  # fmt: skip
+    told = {"ttft_ms": 100.0, "prefill_ms": 60.0, "prompt_tokens": 300, "cached_tokens": 200, "by_model": True}
     return Answered(**(told | given))  # type: ignore[arg-type]
 
 
@@ -24,10 +21,9 @@ def test_only_whole_answers_of_the_model_count_as_answered() -> None:
         elapsed_s=2.0,
         answers=[
             answer(),
-            answer(ttft_ms=300.0, status="incomplete", reason="max_output_tokens"),
-            answer(status="incomplete", reason="deadline"),
-            answer(source="faq", prompt_tokens=0, cached_tokens=0),
-            answer(source=None, status=None, reason=None, error="rate_limited", prompt_tokens=0, cached_tokens=0),
+            answer(ttft_ms=300.0),
+            answer(by_model=False),
+            *[answer(by_model=False, prompt_tokens=0, cached_tokens=0)] * 2,
         ],
     )
     assert done.figures() == {

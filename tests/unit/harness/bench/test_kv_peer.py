@@ -12,7 +12,7 @@ import pytest
 from ops.stack.processes import ServiceError, free_port
 from ops.texts.conversations import choose, load_conversations
 from shared.faq import FaqIndex
-from tests.bench.kv.peer import Peer, converse_with_peer, grounded_system_text
+from tests.bench.kv.peer import ask_peer, converse_with_peer, grounded_system_text
 
 
 class FakePeer(BaseHTTPRequestHandler):
@@ -64,7 +64,7 @@ async def test_the_peer_is_asked_every_turn_with_all_that_was_said_before() -> N
     conversations = choose(load_conversations(), 3)
     with fake_peer() as (url, asked):
         done = await converse_with_peer(
-            Peer(url),
+            url,
             conversations,
             clients=2,
             max_output_tokens=48,
@@ -94,14 +94,14 @@ async def test_the_peer_is_asked_every_turn_with_all_that_was_said_before() -> N
 async def test_a_peer_that_refuses_is_told_with_what_it_says() -> None:
     """Its status and the beginning of its answer."""
     with fake_peer(status=503) as (url, _), pytest.raises(ServiceError, match=r"answers 503: no slot"):
-        Peer(url).ask([{"role": "user", "content": "?"}], 48)
+        ask_peer(url, [{"role": "user", "content": "?"}], 48)
 
 
 def test_a_peer_that_is_not_there_is_told_by_its_address() -> None:
     """And what to look for."""
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(ServiceError, match=rf"--peer {url}: .*is a llama-server there"):
-        Peer(url).ask([{"role": "user", "content": "?"}], 48)
+        ask_peer(url, [{"role": "user", "content": "?"}], 48)
 
 
 def test_the_peer_is_grounded_as_a_worker_is() -> None:

@@ -11,8 +11,7 @@ from shared.model.folder import CHATML, ModelFolder
 from shared.model.tokenizer import Tokenizer
 from shared.wire.messages import Reason, Status
 from tests.bench.bare_engine import generate, run
-from tests.bench.stream import figures_of
-from tests.bench.unending import unending
+from tests.bench.stream import figures_of, unending
 from workers.engine import DecodeRow, PrefillChunk
 from workers.engine.fake import FakeEngine
 from workers.loading import LoadedModel, chat_template
