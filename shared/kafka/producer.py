@@ -111,13 +111,7 @@ class Producer:
         self._sending[producer] += 1
         try:
             async with asyncio.timeout(self._queued_within_s):
-                future: asyncio.Future[object] = await producer.send(
-                    record.topic,
-                    value=record.value,
-                    key=record.key,
-                    partition=record.partition,
-                    headers=list(record.headers.items()),
-                )
+                future = await _send(producer, record)
         except TimeoutError as error:
             raise BrokerUnavailable(f"nobody tells in time about {record.topic}") from error
         except (UnknownTopicOrPartitionError, AssertionError) as error:  # aiokafka asserts that the partition exists
@@ -229,6 +223,20 @@ class Producer:
         if producer is not None:
             await self._close(producer)
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+async def _send(producer: AIOKafkaProducer, record: Outgoing) -> "asyncio.Future[object]":
+    """Put it into the producer's next batch. aiokafka asserts that the partition exists, by what it was told up to five
+    minutes ago: it asks anew before that is believed."""
+    headers = list(record.headers.items())
+    send = partial(producer.send, record.topic, record.value, record.key, record.partition, headers=headers)
+    try:
+        future: asyncio.Future[object] = await send()
+    except AssertionError:
+        if not await producer.client.force_metadata_update():
+            raise BrokerUnavailable(f"nobody tells how many partitions {record.topic} has") from None
+        future = await send()
+    return future
 
 
 def _give_up(producer: AIOKafkaProducer) -> None:

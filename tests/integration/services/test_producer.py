@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
 from ops.stack.kafka_broker import KafkaBroker
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import Outgoing, Producer
+from shared.kafka import Outgoing, Producer, describe_topics
 from shared.settings.kafka import KafkaSettings
 
 SMALL, LARGE = b"x" * 10, b"x" * 5_000
@@ -57,3 +57,27 @@ async def test_after_a_record_that_is_too_large_the_next_is_taken_once(producer:
         assert refused.value.code == "record_too_large"
         assert await publish(producer, topic, 0) == number
         assert (await producer.publish(Outgoing(topic, SMALL, partition=1)))[1] == number - 1
+
+
+async def test_a_partition_that_was_added_is_written_to_at_once(
+    kafka_broker: KafkaBroker, producer: Producer, topic: str
+) -> None:
+    """aiokafka would not hear of it for five minutes."""
+    await publish(producer, topic, 0)
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_broker.bootstrap)
+    await admin.start()
+    try:
+        await admin.create_partitions({topic: NewPartitions(4)})
+    finally:
+        await admin.close()
+    async with asyncio.timeout(10):
+        while await _num_partitions(kafka_broker, topic) < 4:  # noqa: ASYNC110 - until the broker says so
+            await asyncio.sleep(0.05)
+    assert await producer.publish(Outgoing(topic, SMALL, partition=3)) == (3, 0)
+    with pytest.raises(ProtocolError) as refused:
+        await producer.publish(Outgoing(topic, SMALL, partition=4))
+    assert refused.value.code == "unknown_topic"
+
+
+async def _num_partitions(broker: KafkaBroker, topic: str) -> int:
+    return (await describe_topics(KafkaSettings(bootstrap_servers=broker.bootstrap)))[topic]
