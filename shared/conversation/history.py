@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from shared.conversation.erasures import ERASED_FOR_S
+from shared.conversation.memory_shares import MemoryShares
 from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import StoreUnavailable
@@ -29,6 +30,7 @@ _LOOK_BACK_TURNS = 8
 # A turn is tried again for so long, as a failover may take, as long as no more than so many wait for it.
 _TRIED_FOR_S: Final = 30.0
 _MOST_WAITING: Final = 2_000
+_LOOK_S: Final = 10.0  # so seldom Redis is asked how full it is
 
 # A turn of a generation that was erased stays out of the conversation, whoever ends it and however late.
 _APPEND = """
@@ -39,12 +41,13 @@ redis.call('LTRIM', KEYS[1], ARGV[3], -1)
 redis.call('EXPIRE', KEYS[1], ARGV[4])
 return 1
 """
-# An erasure's generation is later than every one before, whatever its clock says.
+# An erasure's generation is later than every one before, whatever its clock says. A full Redis refuses a script's first
+# write where that takes memory, so it is one that gives some back.
 _ERASE = """
 local before = tonumber(redis.call('GET', KEYS[1]) or 0) or 0
 local generation = math.max(before + 1, tonumber(ARGV[1]))
-redis.call('SET', KEYS[1], string.format('%.0f', generation), 'EX', ARGV[2])
 redis.call('DEL', KEYS[2], KEYS[3])
+redis.call('SET', KEYS[1], string.format('%.0f', generation), 'EX', ARGV[2])
 return generation
 """
 
@@ -62,6 +65,8 @@ class History:
         self._calls = RedisCalls(settings, tells=True)
         self._writing: dict[str, dict[asyncio.Task[None], Turn]] = {}
         self._num_waiting = 0
+        self._shares = MemoryShares(settings.history_ttl_s)
+        self._looked_s = float("-inf")
         self._trying_again = asyncio.Lock()
         self._closing = asyncio.Event()
         self._redis = RedisClient(settings, timeout_ms=settings.timeout_ms)
@@ -131,8 +136,19 @@ class History:
         with contained("history", request_id=turn.request_id):
             if before:
                 await asyncio.wait(before)
-            if not await self._append_at_last(tenant, session_id, turn):
+            if not self._shares.allows(tenant, len(_encode(turn)), monotonic_s()):
+                metrics.history_unavailable.labels("share").inc()
+            elif not await self._append_at_last(tenant, session_id, turn):
                 metrics.history_unavailable.labels("lost").inc()
+            await self._look()
+
+    async def _look(self) -> None:
+        """How full Redis is, now and then."""
+        now_s = monotonic_s()
+        if now_s >= self._looked_s + _LOOK_S:
+            self._looked_s = now_s
+            with suppress(StoreUnavailable):
+                self._shares.used = await self._calls.bounded(self._redis.memory_used())
 
     async def _append_at_last(self, tenant: str, session_id: str, turn: Turn) -> bool:
         """Whether Redis has decided about it in time. Those that it did not take are tried again one by one: all at
@@ -184,6 +200,9 @@ class History:
         customer waits for a person. The generation that begins: this one, or the one that follows Redis' own. Raises
         `StoreUnavailable`."""
         keys = [_key(tenant, session_id, what) for what in ("erased", "turns", "handoff")]
+        await self._calls.bounded(
+            self._redis.call(lambda redis: redis.delete(*keys[1:]))
+        )  # whatever becomes of the rest
         begun = int(await self._calls.bounded(self._erase(keys, (generation, ERASED_FOR_S))))
         self.forget(SessionKey(tenant, session_id), begun)
         if self._kv is not None:

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
-from redis.exceptions import OutOfMemoryError, RedisError
+from redis.exceptions import RedisError
 
 from shared.errors import StoreUnavailable
 from shared.process.clock import monotonic_s
-from shared.redis.client import cause_of
+from shared.redis.client import cause_of, is_full
 from shared.settings.redis import RedisSettings
 from shared.telemetry.logs import get_logger
 
@@ -42,12 +42,12 @@ class RedisCalls:
             raise StoreUnavailable("Redis is left alone after a failure")
         try:
             value = await _within(call, self._settings.timeout_ms / 1_000)
-        except OutOfMemoryError as error:  # it is there, and what it has can be read
-            if self._tells and now_s >= self._told_full_s + _TOLD_FULL_S:
-                self._told_full_s = now_s
-                log.warning("redis_full", cause=cause_of(error), action="give it more: maxmemory")
-            raise StoreUnavailable(f"Redis: {error!r}") from error
         except (RedisError, OSError, TimeoutError) as error:
+            if is_full(error):  # it is there, and what it has can be read
+                if self._tells and now_s >= self._told_full_s + _TOLD_FULL_S:
+                    self._told_full_s = now_s
+                    log.warning("redis_full", cause=cause_of(error), action="give it more: maxmemory")
+                raise StoreUnavailable(f"Redis: {error!r}") from error
             if self._tells and self._away_until_s is None:
                 log.warning("unavailable", what="redis", cause=cause_of(error))
             self.problem = cause_of(error)

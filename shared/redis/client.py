@@ -28,9 +28,11 @@ from redis.exceptions import (
     ClusterError,
     MasterDownError,
     NoPermissionError,
+    OutOfMemoryError,
     ReadOnlyError,
     RedisClusterException,
     RedisError,
+    ResponseError,
 )
 from redis.retry import Retry
 from redis.sentinel import Sentinel
@@ -84,6 +86,17 @@ class RedisClient:
     async def ping(self) -> None:
         """Ask the server, or one of the cluster's nodes. Raises `RedisError`, `OSError`."""
         await self.call(lambda redis: redis.ping(**self._any_node))
+
+    async def memory_used(self) -> float:
+        """The part of its memory that is taken, of a cluster's fullest master; 0 where it has no limit, or does not
+        tell this user. Raises `RedisError`, `OSError`."""
+        masters = {"target_nodes": AsyncRedisCluster.PRIMARIES} if self._any_node else {}
+        try:
+            told = await self.call(lambda redis: redis.info("memory", **masters))
+        except ResponseError:
+            return 0.0
+        each = told.values() if masters and "maxmemory" not in told else [told]
+        return max((info["used_memory"] / info["maxmemory"] for info in each if info["maxmemory"]), default=0.0)
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -190,6 +203,11 @@ def cause_of(error: Exception) -> str:
         case RedisError() if "CERTIFICATE_VERIFY_FAILED" in said:
             return f"{said}: check redis.tls_ca, and that redis.url has the name that the certificate is for"
     return said
+
+
+def is_full(error: Exception) -> bool:
+    """Whether the server takes no writes for want of memory. Redis 6 says it of a script in the middle of a line."""
+    return isinstance(error, OutOfMemoryError) or "-OOM" in str(error)
 
 
 def is_demoted(error: Exception) -> bool:

@@ -94,7 +94,8 @@ cancels_remembered = Gauge("replyline_worker_cancels_remembered", "Cancels of re
 consumer_lag = Gauge("replyline_worker_consumer_lag", "Records of its partitions not yet committed", ["bucket"])
 history_unavailable = Counter(
     "replyline_history_unavailable_total",
-    "read: answers given without what was said before; lost: turns that Redis did not take for 30 s",
+    "read: answers given without what was said before; lost: turns that Redis did not take for 30 s; "
+    "share: turns of a tenant that had too much of a Redis that fills",
     ["what"],
 )
 

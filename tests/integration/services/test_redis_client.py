@@ -1,6 +1,8 @@
 """A burst of calls to Redis waits for its connections; it is no outage."""
 
 import asyncio
+import shutil
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from redis.asyncio import Redis
 
 from gateway.access.charges import Caller, Tariff
 from gateway.access.quotas import Quotas
+from ops.stack.embedded import EmbeddedRedis, find_redis_server
 from shared.conversation.erasures import ERASED_FOR_S
 from shared.conversation.history import History
 from shared.conversation.session_key import SessionKey
@@ -128,4 +131,53 @@ async def test_an_erasure_leaves_its_mark_alone(settings: RedisSettings, unique:
             assert await history.delete(session.tenant, session.session_id, generation=1) == 1
             assert await redis.exists(session.of("turns"), session.of("handoff")) == 0
             assert ERASED_FOR_S - 60 <= await redis.ttl(session.of("erased")) <= ERASED_FOR_S
+    await history.close()
+
+
+@pytest.fixture(params=[find_redis_server(), shutil.which("redis-server")], ids=["embedded", "system"])
+def full_redis(request: pytest.FixtureRequest) -> Iterator[EmbeddedRedis]:
+    """It has a conversation, and takes no more."""
+    server = EmbeddedRedis(binary=request.param, max_memory_mb=8, settings=["maxmemory-policy noeviction"])
+    yield server
+    server.stop()
+
+
+async def fill(server: EmbeddedRedis) -> None:
+    """It has twice what it may have."""
+    async with Redis.from_url(server.url) as redis:
+        await redis.set("other", b"x" * (1 << 20))
+        await redis.config_set("maxmemory", str(1 << 19))
+
+
+async def test_a_full_redis_erases_and_tells_what_it_has(full_redis: EmbeddedRedis) -> None:
+    """Redis 6 and the newer ones say differently that a script found no room."""
+    history, turn = History(RedisSettings(url=full_redis.url, timeout_ms=5_000)), Turn("r1", "q", "a", "model", 1)
+    assert await history.append("demo", "s", turn)
+    await fill(full_redis)
+    assert await history.append("demo", "other", turn) is None
+    assert await history.turns("demo", "s", limit=1, before_unix_ms=2) == [turn], "it is not left alone"
+    for name, generation in (("s", 7), ("never said a word", 8)):
+        assert await history.delete("demo", name, generation=generation) == generation
+        assert await history.generation("demo", name) == generation
+    assert await history.turns("demo", "s", limit=1, before_unix_ms=2) == []
+    await history.close()
+
+
+async def test_one_tenant_leaves_the_others_room_in_redis(full_redis: EmbeddedRedis, unique: Any) -> None:
+    """It asks ten times as much, with long texts."""
+    history, flood = History(RedisSettings(url=full_redis.url, timeout_ms=5_000)), "x" * 20_000
+    history._looked_s = float("inf")
+    for number in range(400):
+        if number % 5 == 0:
+            history._shares.used = await history._redis.memory_used()
+        history.remember("flood", f"f{number}", Turn(f"f{number}", flood, flood, "model", 1))
+        if number % 10 == 0:
+            history.remember("small", f"s{number}", Turn(f"s{number}", "q", "a", "model", 1))
+        async with asyncio.timeout(10):
+            while history._writing:  # noqa: ASYNC110 - until all is written
+                await asyncio.sleep(0)
+    assert 0.5 < await history._redis.memory_used() < 1
+    kept = [await history.turns("small", f"s{number}", limit=1, before_unix_ms=2) for number in range(0, 400, 10)]
+    assert all(kept)
+    assert not await history.turns("flood", "f399", limit=1, before_unix_ms=2)
     await history.close()
