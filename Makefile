@@ -8,6 +8,8 @@ BENCH_ENGINES_ARGS ?= --json engines.json
 CHAOS_ARGS ?= --seed 1 --minutes 2 --brokers 3
 RELIABILITY_ARGS ?=
 MUTANTS ?=
+SEEDS ?= 60
+SEED ?= 1
 PART ?=
 export PYTHON
 # Where Python may write no bytecode, each process compiles anew all that it imports: a second, hundreds of times.
@@ -17,7 +19,7 @@ BIN := .venv/bin
 CODE := gateway ops shared workers tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants chaos reliability up lock clean
+.PHONY: help setup demo doctor quick test test-long test-torch check pictures fmt bench bench-engines planted-bugs mutants world chaos reliability up lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,7 +41,7 @@ test: ## the tests, against real Kafka, Redis and Chromium; test-long has the re
 	@$(BIN)/replyline model prepare
 	@exec tests/run $(PYTEST_ARGS)
 
-test-long: ## what takes long: Autobahn, overload, chaos, all examples of Hypothesis, torch; PART=services|properties|torch
+test-long: ## what takes long: Autobahn, overload, chaos, all examples of Hypothesis, torch; PART=services|properties|world|torch
 	@ops/setup/venv test
 	@ops/setup/test-services
 	@$(BIN)/replyline model prepare
@@ -84,6 +86,10 @@ mutants: ## change the scheduler, sessions, offsets and admission one expression
 	@ops/setup/venv test
 	@$(BIN)/python -m pip install --quiet --no-deps --only-binary :all: --require-hashes -r requirements/mutants.txt
 	@exec env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.mutants $(MUTANTS)
+
+world: ## the system in virtual time, seed by seed: SEEDS=60 SEED=1 (docs/testing.md)
+	@ops/setup/venv test
+	@exec $(BIN)/python -m tests.world $(SEEDS) --seed $(SEED)
 
 chaos: ## kill workers, gateways, Redis and brokers under load; was every promise kept?
 	@ops/setup/venv test

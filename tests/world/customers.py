@@ -1,0 +1,103 @@
+"""The customers: those of the chaos run, who also cancel, erase, leave, ask again, flood and want a person."""
+
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from shared.wire.messages import (
+    HandoffCreated,
+    HandoffRequest,
+    Pong,
+    ResponseCancel,
+    ResponseDelta,
+    ResponseDone,
+    ServerMessage,
+    SessionDelete,
+    SessionDeleted,
+)
+from tests.chaos.actors.client import Customer
+from tests.chaos.ledger.requests import Ledger, Question
+from tests.world.network import Pipe
+from tests.world.oracles import Oracles
+
+_FLOOD: Final = 40
+
+
+class Shopper(Customer):
+    """One customer; the oracles are told of what must not be."""
+
+    def __init__(
+        self,
+        session: str,
+        ledger: Ledger,
+        door: Callable[[], tuple[str, str]],
+        chance: random.Random,
+        oracles: Oracles,
+    ) -> None:
+        super().__init__(session, ledger, door, chance)
+        self._oracles = oracles
+        self._asked: list[Question] = []
+        self._erasing: list[list[Question]] = []
+        self._erased: set[str] = set()
+        self.num_erased = 0
+
+    def ask(self, question: Question) -> None:
+        self._asked.append(question)
+        super().ask(question)
+
+    def cancel(self, event_id: str) -> None:
+        """Stop an answer that is awaited."""
+        if event_id in self._open:
+            self._say(ResponseCancel(target_event_id=event_id))
+
+    def act(self, what: str) -> None:
+        """Do something else than ask."""
+        match what:
+            case "erase":
+                self._erasing.append(list(self._asked))
+                self._say(SessionDelete())
+            case "handoff":
+                self._say(HandoffRequest(event_id=f"care-{len(self._asked)}"))
+            case "leave":
+                self._go_elsewhere()
+            case "again":
+                for question in self._asked[-2:]:
+                    if question.event_id in self._told:  # else it may be told of twice, both times rightly
+                        self._ask_again(question)
+            case "flood":
+                for _ in range(_FLOOD):
+                    self._say(Pong())
+
+    def pipe(self) -> Pipe | None:
+        """Return its end of the connection."""
+        wire = self._dialogue._wire if self._dialogue is not None and self.online.is_set() else None
+        transport: object = None if wire is None else wire._transport
+        return transport if isinstance(transport, Pipe) else None
+
+    def silence(self) -> None:
+        """Be out of reach, though the socket stands."""
+        self.cannot_be_reached(self._way)
+
+    def _say(self, message: Any) -> None:
+        if self._dialogue is not None and self.online.is_set():
+            self._dialogue.send(message)
+
+    def _hear(self, message: ServerMessage, now_s: float) -> None:
+        match message:
+            case SessionDeleted() if self._erasing:
+                self._erased.update(question.event_id for question in self._erasing.pop(0))
+                self.num_erased += 1
+            case ResponseDelta():
+                self._check_erased(message.response_id, message.delta)
+            case ResponseDone():
+                self._check_erased(message.response.id, message.response.output_text)
+            case HandoffCreated():
+                self._oracles.handed(message.handoff_id)
+        super()._hear(message, now_s)
+
+    def _check_erased(self, response_id: str, text: str) -> None:
+        """Nothing of what was asked before a confirmed erasure is told after it."""
+        for question in self._asked:
+            page = self._ledger.pages[question.event_id]
+            if page.response_id == response_id and question.event_id in self._erased and text and not page.ends:
+                self._oracles.breach("ERASED", f"{question.event_id}: {text[:20]!r} was told after its erasure")

@@ -1,0 +1,359 @@
+"""Three brokers: who leads what, what they answer, and what becomes of them."""
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokafka.conn import CloseReason
+
+from tests.world.kafka.connection import Connection
+from tests.world.kafka.groups import NOT_COORDINATOR, Groups
+from tests.world.kafka.log import Batch, Log
+from tests.world.node import Node
+
+if TYPE_CHECKING:
+    from tests.world.loop import VirtualLoop
+
+BROKERS: Final = 3
+_FIRST_PORT: Final = 9_092
+_ELECTION_S: Final = 0.3
+_REPLICATION_S: Final = (0.0002, 0.003)
+_SLOW_S: Final = 0.5
+_SLOW_ACKS_S: Final = 1.0
+_IDLE_S: Final = 1.0
+OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, NO_COORDINATOR = 1, 3, 5, 6, 15
+_OF_GROUPS: Final = {
+    "JoinGroupRequest": "join",
+    "SyncGroupRequest": "sync",
+    "HeartbeatRequest": "heartbeat",
+    "LeaveGroupRequest": "leave",
+    "OffsetCommitRequest": "commit",
+    "OffsetFetchRequest": "offsets",
+}
+_OF_BROKERS: Final = {
+    "MetadataRequest": "_metadata",
+    "FindCoordinatorRequest": "_find_coordinator",
+    "InitProducerIdRequest": "_init_producer",
+    "OffsetRequest": "_list_offsets",
+    "ProduceRequest": "_produce",
+    "FetchRequest": "_fetch",
+}
+Answer = Callable[..., None]
+Layout = dict[str, list[tuple[int, int | None]]]
+
+
+class Kafka:
+    """`topics` says how many partitions each has; in those of `append_time` the broker dates the records.
+    `calls(process, call)` is told of each request that arrives."""
+
+    def __init__(self, loop: "VirtualLoop", topics: Mapping[str, int], append_time: Collection[str]) -> None:
+        self.loop = loop
+        self.chance = random.Random(0)
+        self.up = dict.fromkeys(range(BROKERS), True)
+        self.logs: dict[tuple[str, int], Log] = {}
+        self.groups = Groups(loop)
+        self.connections: dict[Connection, None] = {}
+        self.slow_until_s = dict.fromkeys(range(BROKERS), 0.0)
+        self.acks_slow_until_s = 0.0
+        self._append_time = append_time
+        self._coordinator = 0
+        self._last_producer = 1_000
+        self.calls: Callable[[Node, str], None] = lambda *_: None
+        self._stale: tuple[float, Layout] = 0.0, {}
+        for topic, count in topics.items():
+            self.grow(topic, count)
+
+    def port(self, broker: int) -> int:
+        """Return where a broker listens."""
+        return _FIRST_PORT + broker
+
+    def log(self, topic: str) -> list[Log]:
+        """Return a topic's partitions."""
+        return [log for log in self.logs.values() if log.topic == topic]
+
+    def lag_s(self, broker: int) -> float:
+        """Return how long a message to or from a broker takes."""
+        slow = self.chance.random() * _SLOW_S if self.loop.now < self.slow_until_s[broker] else 0.0
+        return self.loop.lag_s() + slow
+
+    # --- what becomes of the brokers
+
+    def stop(self, broker: int) -> None:
+        """Take one away, unless it is the last; a moment later others lead what it led."""
+        if self.up[broker] and sum(self.up.values()) > 1:
+            self.up[broker] = False
+            for connection in [each for each in self.connections if each.broker == broker]:
+                self.loop.after(
+                    self.loop.lag_s(), connection.close, CloseReason.CONNECTION_BROKEN, node=connection.node
+                )
+            self.loop.after(_ELECTION_S, self._elect)
+
+    def start(self, broker: int) -> None:
+        """Bring one back."""
+        self.up[broker] = True
+        self._elect()
+
+    def _living(self) -> list[int]:
+        return [broker for broker, up in self.up.items() if up]
+
+    def _elect(self) -> None:
+        living = self._living()
+        for log in self.logs.values():
+            if log.leader is None or not self.up[log.leader]:
+                log.move(living[log.number % len(living)], self._keeps)
+        if not self.up[self._coordinator]:
+            self._coordinator = living[0]
+
+    def _keeps(self) -> bool:
+        return self.chance.random() < 0.5
+
+    def move_leaders(self) -> None:
+        """Have others lead about half of the partitions."""
+        living = self._living()
+        for log in self.logs.values():
+            if self.chance.random() < 0.5:
+                log.move(self.chance.choice(living), self._keeps)
+        self._coordinator = self.chance.choice(living)
+
+    def tell_stale(self, seconds: float) -> None:
+        """Go on telling who led until now, and how many partitions there were."""
+        self._stale = self.loop.now + seconds, self._layout()
+
+    def grow(self, topic: str, count: int) -> None:
+        """Give a topic more partitions."""
+        for number in range(len(self.log(topic)), count):
+            self.logs[topic, number] = Log(topic, number, len(self.logs) % BROKERS, topic in self._append_time)
+
+    def retain(self, age_s: float) -> None:
+        """Delete the records that are older."""
+        for log in self.logs.values():
+            log.delete_before(self._now_ms() - int(age_s * 1_000))
+
+    def _now_ms(self) -> int:
+        return int(self.loop.world.wall_s() * 1_000)
+
+    # --- connections and requests
+
+    async def connect(self, host: str, port: int, **options: Any) -> Connection:
+        """Stand in place of `aiokafka.conn.create_conn`. Raises `ConnectionRefusedError`."""
+        broker = port - _FIRST_PORT
+        await asyncio.sleep(2 * self.lag_s(broker))
+        if not self.up.get(broker, False):
+            raise ConnectionRefusedError(111, f"nobody listens at {host}:{port}")
+        return Connection(self, broker, host, options)
+
+    def asked(self, connection: Connection, request: Any) -> None:
+        """Answer the fetches of this process that wait for nothing: whoever asks for something else may need them."""
+        if not type(request).__name__.startswith("Heartbeat"):
+            for each in self.connections:
+                if each.idle is not None and each.node is connection.node and not _is_fetch(request):
+                    each.idle()
+
+    def handle(self, connection: Connection, request: Any, answer: Callable[[Any], None]) -> None:
+        """Answer a request, now or later."""
+        name = type(request).__name__.partition("_")[0]
+        self.calls(connection.node, name.removesuffix("Request"))
+
+        def respond(*values: Any) -> None:
+            answer(request.RESPONSE_TYPE(*values))
+
+        if name in _OF_GROUPS:
+            self._handle_group(connection, name, request, respond)
+        else:
+            getattr(self, _OF_BROKERS[name])(connection, request, respond)
+
+    def _handle_group(self, connection: Connection, name: str, request: Any, respond: Answer) -> None:
+        if connection.broker == self._coordinator:
+            getattr(self.groups, _OF_GROUPS[name])(request, respond)
+        elif name == "JoinGroupRequest":
+            respond(0, NOT_COORDINATOR, -1, "", "", "", [])
+        elif name == "SyncGroupRequest":
+            respond(0, NOT_COORDINATOR, b"")
+        elif name == "OffsetCommitRequest":
+            respond([(topic, [(number, NOT_COORDINATOR) for number, *_ in parts]) for topic, parts in request.topics])
+        elif name == "OffsetFetchRequest":
+            respond([(topic, [(n, -1, "", NOT_COORDINATOR) for n in parts]) for topic, parts in request.topics or ()])
+        else:
+            respond(0, NOT_COORDINATOR)
+
+    def _layout(self) -> Layout:
+        layout: Layout = {}
+        for log in self.logs.values():
+            layout.setdefault(log.topic, []).append((log.number, log.leader))
+        return layout
+
+    def _metadata(self, _: Connection, request: Any, answer: Answer) -> None:
+        until_s, layout = self._stale
+        if self.loop.now >= until_s:
+            layout = self._layout()
+        told = []
+        for name in layout if request.topics is None else request.topics:
+            replicas = list(range(BROKERS))
+            parts = [
+                (0, number, leader, replicas, replicas)
+                if leader is not None and self.up[leader]
+                else (LEADER_NOT_AVAILABLE, number, -1, replicas, replicas)
+                for number, leader in layout.get(name, ())
+            ]
+            told.append((0 if parts else UNKNOWN_TOPIC, name, False, parts))
+        answer([(broker, "kafka", self.port(broker), "rack") for broker in self._living()], self._coordinator, told)
+
+    def _find_coordinator(self, _: Connection, __: Any, answer: Answer) -> None:
+        if self.up[self._coordinator]:
+            answer(0, 0, None, self._coordinator, "kafka", self.port(self._coordinator))
+        else:
+            answer(0, NO_COORDINATOR, None, -1, "", -1)
+
+    def _init_producer(self, _: Connection, __: Any, answer: Answer) -> None:
+        self._last_producer += 1
+        answer(0, 0, self._last_producer, 0)
+
+    def _led(self, connection: Connection, topic: str, number: int) -> Log | int:
+        log = self.logs.get((topic, number))
+        if log is None:
+            return UNKNOWN_TOPIC
+        return log if log.leader == connection.broker else NOT_LEADER
+
+    def _list_offsets(self, connection: Connection, request: Any, answer: Answer) -> None:
+        told = []
+        for topic, parts in request.topics:
+            rows = []
+            for number, timestamp_ms in parts:
+                log = self._led(connection, topic, number)
+                if isinstance(log, int):
+                    rows.append((number, log, -1, -1))
+                elif timestamp_ms < 0:
+                    rows.append((number, 0, -1, log.high if timestamp_ms == -1 else log.start))
+                else:
+                    found = log.since(timestamp_ms)
+                    rows.append((number, 0, found.timestamp_ms, found.base) if found else (number, 0, -1, -1))
+            told.append((topic, rows))
+        answer(told)
+
+    def _produce(self, connection: Connection, request: Any, answer: Answer) -> None:
+        produce = _Produce(request, answer)
+        for topic, parts in request.topics:
+            for number, data in parts:
+                log = self._led(connection, topic, number)
+                appended = log.append(bytes(data), self._now_ms()) if isinstance(log, Log) else log
+                if isinstance(appended, int):
+                    produce.results[topic, number] = appended, -1
+                    continue
+                assert isinstance(log, Log), "it was appended to"
+                if not appended.safe:
+                    slow = self.chance.random() * _SLOW_ACKS_S if self.loop.now < self.acks_slow_until_s else 0.0
+                    delay_s = self.chance.uniform(*_REPLICATION_S) + slow
+                    self.loop.after(delay_s, log.replicated, appended, log.epoch)
+                produce.watch(log, appended)
+        produce.tell()
+
+    def _fetch(self, connection: Connection, request: Any, answer: Answer) -> None:
+        fetch = _Fetch(self, connection, request, answer)
+        fetch.look()
+        if not fetch.over:
+            fetch.timer = self.loop.after(request.max_wait_time / 1_000, fetch.expire)
+
+    def fetched(self, connection: Connection, request: Any) -> tuple[list[Any], bool]:
+        """Return the rows of a fetch, and whether there is anything to tell."""
+        told, anything = [], False
+        for topic, parts in request.topics:
+            rows: list[Any] = []
+            for number, offset, max_bytes in parts:
+                log = self._led(connection, topic, number)
+                if isinstance(log, int):
+                    error, high, data = log, -1, b""
+                elif not log.start <= offset <= log.end:
+                    error, high, data = OUT_OF_RANGE, log.high, b""
+                else:
+                    error, high, data = 0, log.high, log.read(offset, max_bytes)
+                anything = anything or bool(error or data)
+                rows.append((number, error, high, high, [], data))
+            told.append((topic, rows))
+        return told, anything
+
+
+def _is_fetch(request: Any) -> bool:
+    return type(request).__name__.startswith("Fetch")
+
+
+@dataclass(eq=False)
+class _Produce:
+    """A request whose batches wait for their replicas."""
+
+    request: Any
+    answer: Answer
+
+    def __post_init__(self) -> None:
+        self.results: dict[tuple[str, int], tuple[int, int]] = {}
+        self.open = 0
+
+    def watch(self, log: Log, batch: Batch) -> None:
+        """Wait until a batch is safe or its leader is another."""
+        epoch, key = log.epoch, (log.topic, log.number)
+        self.open += 1
+
+        def look() -> None:
+            if log.epoch == epoch and not batch.safe:
+                log.changed[self] = look
+                return
+            self.open -= 1
+            self.results[key] = (0, batch.base) if log.epoch == epoch else (NOT_LEADER, -1)
+            self.tell()
+
+        if batch.safe:
+            self.open -= 1
+            self.results[key] = 0, batch.base
+        else:
+            log.changed[self] = look
+
+    def tell(self) -> None:
+        """Answer, once nothing waits."""
+        if not self.open and len(self.results) == sum(len(parts) for _, parts in self.request.topics):
+            topics = self.request.topics
+            told = [
+                (topic, [(number, *self.results[topic, number], -1) for number, _ in parts]) for topic, parts in topics
+            ]
+            self.answer(told, 0)
+
+
+class _Fetch:
+    """A request that waits for records."""
+
+    def __init__(self, kafka: Kafka, connection: Connection, request: Any, answer: Answer) -> None:
+        self._kafka, self._connection, self._request, self._answer = kafka, connection, request, answer
+        self.timer: asyncio.TimerHandle | None = None
+        self.over = False
+
+    def look(self) -> None:
+        """Answer where there is something, else wait for a change."""
+        told, anything = self._kafka.fetched(self._connection, self._request)
+        if anything:
+            self._tell(told)
+            return
+        for log in self._logs():
+            log.changed[self] = self.look
+
+    def expire(self) -> None:
+        """Take in that its time is over: an answer without records is kept back until this process asks something."""
+        self._connection.idle = self.end
+        self.timer = self._kafka.loop.after(_IDLE_S, self.end)
+
+    def end(self) -> None:
+        """Answer with what there is."""
+        if not self.over:
+            self._tell(self._kafka.fetched(self._connection, self._request)[0])
+
+    def _logs(self) -> list[Log]:
+        keys = [(topic, number) for topic, parts in self._request.topics for number, *_ in parts]
+        return [self._kafka.logs[key] for key in keys if key in self._kafka.logs]
+
+    def _tell(self, told: list[Any]) -> None:
+        self.over = True
+        self._connection.idle = None
+        if self.timer is not None:
+            self.timer.cancel()
+        for log in self._logs():
+            log.changed.pop(self, None)
+        self._answer(0, told)

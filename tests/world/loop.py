@@ -1,0 +1,231 @@
+"""An event loop in virtual time that holds several processes.
+
+Each callback carries its process (`Node`) in its context. Within a process callbacks run in the order in which they
+became ready, as asyncio promises; the seed picks which process runs next. Time jumps to the next timer.
+"""
+
+import asyncio
+import heapq
+import random
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, Final
+
+from tests.world.network import Network
+from tests.world.node import NODE, Node
+
+START_S: Final = 1_000.0  # of the monotonic clock
+EPOCH_S: Final = 1_800_000_000.0
+_COST_S: Final = 2e-6  # of a callback
+_LOOK_S: Final = 0.1
+_SPIN: Final = 3_000  # callbacks of one process in that time
+_MOST: Final = 2_000_000  # callbacks of a world
+_LAG_S: Final = (0.0001, 0.002)
+
+
+class DeadlockError(Exception):
+    """Nothing will ever happen, or too much has."""
+
+
+class VirtualFuture(asyncio.Future):  # type: ignore[type-arg]
+    """A future whose hash is its number: a set of them has one order, wherever they lie in memory."""
+
+    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._number = number
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class VirtualTask(asyncio.Task):  # type: ignore[type-arg]
+    """A task whose hash is its number."""
+
+    def __init__(self, number: int, coroutine: Any, **options: Any) -> None:
+        self._number = number  # before a task is in any set
+        super().__init__(coroutine, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """The loop, its clock and its processes. `trace` is told of all that is delivered."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__()
+        self.now = START_S
+        self.chance = chance
+        self.trace: Callable[..., None] = lambda *_: None
+        self.network = Network(self)
+        self.world = Node(self, "world")
+        self.nodes = [self.world]
+        self.handled = 0
+        self.spins: dict[str, int] = {}
+        self._look_s = 0.0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._made = 0
+
+    # --- processes
+
+    def node(self, name: str) -> Node:
+        """Return a new process, without a task."""
+        made = Node(self, name)
+        self.nodes.append(made)
+        return made
+
+    def start(self, node: Node, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Run a coroutine as a process's own."""
+        return self.create_task(work, name=node.name, context=node.context.copy())
+
+    def lag_s(self) -> float:
+        """Return how long a message is under way."""
+        return self.chance.uniform(*_LAG_S)
+
+    # --- asyncio's contract
+
+    def time(self) -> float:
+        return self.now
+
+    def create_future(self) -> VirtualFuture:
+        self._made += 1
+        return VirtualFuture(self._made, self)
+
+    def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> "asyncio.Task[Any]":
+        self._made += 1
+        options = {} if context is None else {"context": context}
+        task = VirtualTask(self._made, coro, loop=self, name=name, **options)
+        node = NODE.get(self.world) if context is None else context.get(NODE, self.world)
+        node.tasks.append(task)  # a killed process's coroutines are kept: what is freed would run to its `finally`
+        return task
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._put(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._made += 1
+        heapq.heappush(self._timers, (when, self._made, timer))
+        return timer
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    def after(
+        self, delay_s: float, callback: Callable[..., Any], *args: Any, node: Node | None = None
+    ) -> asyncio.TimerHandle:
+        """Call later, in a process; in the world's own where none is named."""
+        return self.call_at(self.now + delay_s, callback, *args, context=(node or self.world).context)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> "asyncio.Future[Any]":
+        del executor
+        future, node = self.create_future(), NODE.get(self.world)
+
+        def work() -> None:
+            try:
+                value = func(*args)
+            except BaseException as error:  # noqa: BLE001 - told to who waits for it
+                self.call_soon(_settle, future.set_exception, future, error, context=node.context)
+            else:
+                self.call_soon(_settle, future.set_result, future, value, context=node.context)
+
+        node.machinery.thread(work, "executor").start()
+        return future
+
+    async def create_server(  # type: ignore[override]
+        self, factory: Any, host: Any = None, port: int | None = None, **_: Any
+    ) -> Any:
+        return self.network.listen(NODE.get(), factory, port or 0)
+
+    async def create_connection(  # type: ignore[override]
+        self, factory: Any, host: Any = None, port: int | None = None, **_: Any
+    ) -> Any:
+        await asyncio.sleep(self.lag_s())
+        return self.network.connect(NODE.get(), factory, port or 0)
+
+    def _timer_handle_cancelled(self, handle: Any) -> None: ...
+
+    def _process_events(self, event_list: Any) -> None: ...
+
+    def _write_to_self(self) -> None: ...
+
+    async def shutdown_default_executor(self, *_: Any) -> None: ...
+
+    # --- the schedule
+
+    def _put(self, handle: asyncio.Handle) -> None:
+        node = handle._context.get(NODE, self.world)  # type: ignore[attr-defined]
+        if node.alive:
+            node.ready.append(handle)
+
+    def _run_once(self) -> None:
+        timers = self._timers
+        if timers and timers[0][0] <= self.now:
+            self._ring()
+        now = self.now
+        ready = [node for node in self.nodes if node.ready and node.frozen_until_s <= now]
+        if ready:
+            self._run_node(ready[0] if len(ready) == 1 else ready[int(self.chance.random() * len(ready))])
+        else:
+            self._pass_time()
+
+    def _pass_time(self) -> None:
+        """Jump to the next timer, or to where a frozen process goes on."""
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        moments = [node.frozen_until_s for node in self.nodes if node.ready]
+        if timers:
+            moments.append(timers[0][0])
+        if not moments:
+            raise DeadlockError("nothing will ever happen")
+        self.now = max(self.now, min(moments))
+        self._ring()
+
+    def _ring(self) -> None:
+        timers = self._timers
+        while timers and timers[0][0] <= self.now:
+            timer = heapq.heappop(timers)[2]
+            if not timer._cancelled:
+                self._put(timer)
+
+    def _run_node(self, node: Node) -> None:
+        """Run what is ready in one process, as one turn of its own loop does."""
+        if self.now >= self._look_s:
+            self._look_for_spins()
+        ready = node.ready
+        for _ in range(len(ready)):
+            if not ready or node.frozen_until_s > self.now:
+                return
+            handle = ready.popleft()
+            if not handle._cancelled:
+                node.handled += 1
+                self.handled += 1
+                self.now += _COST_S
+                handle._run()
+
+    def _look_for_spins(self) -> None:
+        self._look_s = self.now + _LOOK_S
+        for node in self.nodes:
+            if node.handled - node.looked_at > _SPIN:
+                self.spins[node.name] = self.spins.get(node.name, 0) + 1
+            node.looked_at = node.handled
+        if self.handled > _MOST:
+            raise DeadlockError(f"{self.handled} callbacks within {self.now - START_S:.3f} s: {self.spins}")
+
+
+def _settle(settle: Callable[[Any], None], future: "asyncio.Future[Any]", value: Any) -> None:
+    if not future.done():
+        settle(value)

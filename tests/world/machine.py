@@ -1,0 +1,110 @@
+"""The machine under the processes: clocks, randomness and the connections to Kafka and Redis, made the world's.
+
+The product reads its clocks and makes its threads through `shared.process`; what is replaced here is what libraries
+read by themselves. Nothing is put back: a world has an interpreter of its own (`tests.world.runs`).
+"""
+
+import logging
+import os
+import random
+import secrets
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import aiokafka.client
+import structlog
+
+import gateway.__main__ as gateway_main
+import shared.kafka.broker.refusals
+import shared.process.vitals
+import shared.redis.client
+import workers.__main__ as worker_main
+import workers.kv.nodes
+from shared.faq import FaqIndex
+from shared.model.tokenizer import Tokenizer
+from tests.world.node import NODE
+
+if TYPE_CHECKING:
+    from tests.world.kafka.broker import Kafka
+    from tests.world.loop import VirtualLoop
+    from tests.world.redis import Redis
+
+Hear = Callable[[str, dict[str, Any]], None]
+
+
+class Entropy:
+    """The randomness of every process, from one seed."""
+
+    def __init__(self) -> None:
+        self._chance = random.Random()
+        self.reseed(0)
+
+    def reseed(self, seed: int) -> None:
+        """Begin anew, the module `random` too."""
+        self._chance.seed(f"{seed}/entropy")
+        random.seed(f"{seed}/random")
+
+    def install(self) -> None:
+        """Have `os.urandom` and `secrets` give it."""
+        chance = self._chance
+        _put(os, urandom=chance.randbytes)
+        _put(secrets, token_bytes=lambda nbytes=32: chance.randbytes(nbytes))
+        _put(secrets, token_hex=lambda nbytes=32: chance.randbytes(nbytes).hex())
+        _put(secrets, randbits=chance.getrandbits, randbelow=chance.randrange, choice=chance.choice)
+
+
+def install(loop: "VirtualLoop", kafka: "Kafka", redis: "Redis", hear: Hear) -> Entropy:
+    """Make the machine the world's for good; `hear` is told of each line of a log: its process and what it says."""
+    _install_clocks(loop)
+    entropy = Entropy()
+    entropy.install()
+    _put(aiokafka.client, create_conn=kafka.connect)
+    _put(shared.kafka.broker.refusals, create_conn=kafka.connect)
+    _put(shared.redis.client, async_redis=redis.client)
+    _put(workers.kv.nodes, blocking_redis=redis.blocking_client)
+    _put(shared.process.vitals, read_machine=lambda: None)
+    _put(gateway_main, settle_heap=lambda: None)
+    _put(worker_main, settle_heap=lambda: None)
+    _put(os, getpid=lambda: 1)
+    _share_what_is_read()
+    _install_logs(loop, hear)
+    return entropy
+
+
+def _put(owner: object, **names: Any) -> None:
+    for name, value in names.items():
+        setattr(owner, name, value)
+
+
+def _install_clocks(loop: "VirtualLoop") -> None:
+    """For the libraries, and for the clients of the chaos run."""
+
+    def wall_s() -> float:
+        return NODE.get(loop.world).wall_s()
+
+    def sleep(seconds: float) -> None:
+        NODE.get(loop.world).threads.sleep(seconds)
+
+    def monotonic_ns() -> int:
+        return int(loop.now * 1e9)
+
+    _put(time, time=wall_s, time_ns=lambda: int(wall_s() * 1e9), sleep=sleep)
+    _put(time, monotonic=loop.time, perf_counter=loop.time, monotonic_ns=monotonic_ns, perf_counter_ns=monotonic_ns)
+
+
+def _share_what_is_read() -> None:
+    """What each process reads at its start is the same for all, and never changed."""
+    index, tokenizer = FaqIndex.load(), Tokenizer.byte_level()
+    _put(FaqIndex, load=lambda *_, **__: index)
+    _put(Tokenizer, byte_level=lambda: tokenizer)
+
+
+def _install_logs(loop: "VirtualLoop", hear: Hear) -> None:
+    logging.disable(logging.CRITICAL)
+
+    def collect(_: Any, level: str, event: Any) -> Any:
+        hear(NODE.get(loop.world).name, {"level": level, **event})
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[collect])

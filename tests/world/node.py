@@ -1,0 +1,84 @@
+"""A process of the world: its schedule, its clocks, its threads, and how it ends."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context, ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+from shared.process.clock import CLOCKS, Clocks
+from shared.process.threads import MACHINERY, Machinery
+from tests.world.threads import Threads
+
+if TYPE_CHECKING:
+    from tests.world.loop import VirtualLoop
+    from tests.world.network import Pipe
+
+NODE: Final[ContextVar["Node"]] = ContextVar("node")
+
+
+class Node:
+    """`wall_off_s` is how far its wall clock is from the truth; `ready` holds what its loop is to run."""
+
+    def __init__(self, loop: "VirtualLoop", name: str) -> None:
+        self.loop, self.name, self.alive = loop, name, True
+        self.frozen_until_s = float("-inf")
+        self.wall_off_s = 0.0
+        self.handled = self.looked_at = 0
+        self.ready: deque[asyncio.Handle] = deque()
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.pipes: dict[Pipe, None] = {}
+        self.ports: list[int] = []
+        self.ended: Callable[[], None] = lambda: None
+        self.threads = Threads(self)
+        self.machinery = Machinery(
+            thread=self.threads.thread,
+            event=self.threads.event,
+            queue=self.threads.queue,
+            sleep=self.threads.sleep,
+            names=self.threads.names,
+            exit_after=self._exit_after,
+            exit_never=self._exit_never,
+        )
+        self._exit: asyncio.TimerHandle | None = None
+        self.context = Context()
+        self.context.run(self._enter)
+
+    def _enter(self) -> None:
+        NODE.set(self)
+        MACHINERY.set(self.machinery)
+        CLOCKS.set(Clocks(self.loop.time, self.wall_s))
+
+    def wall_s(self) -> float:
+        """Return what its wall clock says."""
+        from tests.world.loop import EPOCH_S, START_S
+
+        return EPOCH_S + self.loop.now - START_S + self.wall_off_s
+
+    def freeze(self, seconds: float) -> None:
+        """Run nothing of it for a while, as after SIGSTOP or while its loop is held up."""
+        self.frozen_until_s = max(self.frozen_until_s, self.loop.now + seconds)
+
+    def kill(self) -> None:
+        """End it as SIGKILL does: no code of it runs again, its peers hear a reset."""
+        if self.alive:
+            self.bury()
+            for pipe in list(self.pipes):
+                pipe.reset_peer()
+            self.ended()
+
+    def bury(self) -> None:
+        """Note that it is gone."""
+        self.alive = False
+        self._exit_never()
+        self.ready.clear()
+        self.loop.network.forget(self.ports)
+
+    def _exit_after(self, seconds: float) -> None:
+        self._exit_never()
+        self._exit = self.loop.after(seconds, self.kill)
+
+    def _exit_never(self) -> None:
+        if self._exit is not None:
+            self._exit.cancel()
+            self._exit = None

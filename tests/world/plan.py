@@ -1,0 +1,137 @@
+"""What happens in one world, as a seed has it: pure."""
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+SESSIONS: Final = 6
+OVER_S: Final = 8.0
+_ASKS: Final = 30
+FAULTS: Final = 3
+KINDS: Final = (
+    *("kill-gateway", "stop-gateway", "freeze-gateway", "kill-worker", "stop-worker", "freeze-worker", "join-worker"),
+    *("broker-down", "move-leaders", "slow-broker", "slow-acks", "stale-metadata", "grow-replies"),
+    *("redis-away", "redis-slow", "redis-hang", "redis-readonly", "redis-full", "redis-unheard", "redis-evict"),
+    *("cut", "half-open", "slow-net", "clock"),
+)
+"""The faults: what is done, and to whom."""
+CALLS: Final = {
+    "worker": ("Produce", "OffsetCommit", "JoinGroup", "SyncGroup", "OffsetFetch", "EVALSHA", "LRANGE"),
+    "gateway": ("Produce", "OffsetCommit", "SyncGroup", "EVALSHA"),
+}
+"""The calls that a fault of a process may be aimed at."""
+ACTS: Final = ("erase", "handoff", "leave", "again", "flood")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A customer's question. Most wait for the first token as long as for the whole answer."""
+
+    at_s: float
+    session: int
+    tokens: int = 12
+    soft_ms: int = 3_000
+    hard_ms: int = 5_000
+    cancel_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something else that a customer does."""
+
+    at_s: float
+    session: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`call`: not at that time, but at the process's next call of that name."""
+
+    at_s: float
+    kind: str
+    target: int = 0
+    for_s: float = 1.0
+    call: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that is decided beforehand; the rest is the schedule's, by `seed`."""
+
+    seed: int
+    asks: tuple[Ask, ...] = ()
+    acts: tuple[Act, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    records: tuple[Ask, ...] = ()
+    """What other services write to the inbox."""
+
+    @property
+    def size(self) -> int:
+        return len(self.asks) + len(self.acts) + len(self.faults) + len(self.records)
+
+    def __str__(self) -> str:
+        rows = [row for part in (self.asks, self.records, self.acts, self.faults) for row in part]
+        return "\n".join(f"  {_shown(row)}" for row in sorted(rows, key=lambda row: row.at_s))
+
+
+def _shown(row: Any) -> str:
+    names = [name for name in row.__slots__ if name != "at_s" and getattr(row, name) not in ("", None)]
+    return f"{row.at_s:7.3f}  {type(row).__name__.lower():5} " + " ".join(
+        f"{name}={getattr(row, name)}" for name in names
+    )
+
+
+def plan_of(seed: int, *, kinds: tuple[str, ...] = KINDS, faults: int = FAULTS, asks: int = _ASKS) -> Plan:
+    """Draw a plan."""
+    chance = random.Random(f"{seed}/plan")
+    return Plan(
+        seed=seed,
+        asks=_in_order(_ask(chance) for _ in range(asks)),
+        acts=_in_order(Act(_moment(chance), chance.randrange(SESSIONS), act) for act in ACTS if chance.random() < 0.35),
+        faults=_in_order(_fault(chance, kinds) for _ in range(faults)),
+        records=_in_order(replace(_ask(chance), cancel_after_s=None) for _ in range(chance.choice((0, 0, 2, 4)))),
+    )
+
+
+def _in_order(rows: Any) -> Any:
+    return tuple(sorted(rows, key=lambda row: row.at_s))
+
+
+def _moment(chance: random.Random) -> float:
+    return round(chance.uniform(0, OVER_S), 3)
+
+
+def _ask(chance: random.Random) -> Ask:
+    hard_ms = chance.choice((2_000, 5_000, 10_000))
+    return Ask(
+        at_s=_moment(chance),
+        session=chance.randrange(SESSIONS),
+        tokens=chance.randint(3, 24),
+        soft_ms=chance.choice((min(3_000, hard_ms), hard_ms)),
+        hard_ms=hard_ms,
+        cancel_after_s=round(chance.uniform(0.01, 1.5), 3) if chance.random() < 0.1 else None,
+    )
+
+
+def _fault(chance: random.Random, kinds: tuple[str, ...]) -> Fault:
+    kind = chance.choice(kinds)
+    calls = CALLS.get(kind.rpartition("-")[2], ()) if kind.startswith(("kill", "freeze", "stop")) else ()
+    return Fault(
+        at_s=_moment(chance),
+        kind=kind,
+        target=chance.randrange(12),
+        for_s=chance.choice(_seconds(kind)),
+        call=chance.choice(calls) if calls and chance.random() < 0.4 else "",
+    )
+
+
+def _seconds(kind: str) -> tuple[float, ...]:
+    match kind:
+        case "freeze-gateway":
+            return 0.03, 0.08, 0.15
+        case "freeze-worker":
+            return 0.08, 0.5, 2.0, 8.0
+        case "clock":
+            return -5.0, -0.5, 0.5, 5.0
+    return 0.2, 1.0, 3.0

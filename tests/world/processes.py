@@ -1,0 +1,104 @@
+"""The gateways and workers as production builds them, and what starts them again when they end."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+from pydantic import SecretStr
+
+import gateway.__main__ as gateway_main
+import workers.__main__ as worker_main
+from shared.errors import ReplylineError
+from shared.settings import Settings
+from tests.world.loop import VirtualLoop
+from tests.world.node import Node
+
+Kind = Literal["gateway", "worker"]
+_AGAIN_S: Final = 0.5
+_FIRST_PORT: Final = 9_000
+_PROMPT: Final = {"system_prompt": "", "grounding_entries": 0, "history_turns": 0, "max_length": 2_048}
+
+
+def port_of(gateway: int) -> int:
+    """Return where a gateway listens."""
+    return _FIRST_PORT + gateway
+
+
+def settings_of(kind: Kind, number: int) -> Settings:
+    """Return the settings of a process: production's, but for the engine and for what makes a prompt more than its
+    question (tests/chaos/ledger/rights.py)."""
+    base = Settings()
+    changes: dict[str, dict[str, Any]] = {
+        "kafka": {"bootstrap_servers": "kafka:9092,kafka:9093,kafka:9094", "session_timeout_ms": 3_000},
+        "redis": {"url": "redis://redis:6379/0"},
+        "kv": {"enabled": False},
+        "gateway": {
+            "reply_partition": number,
+            "port": port_of(number) if kind == "gateway" else 0,
+            "metrics_port": 0,
+            "cursor_secret": SecretStr("x" * 43),
+            "messages_per_minute": 100_000,
+            "max_inflight_per_connection": 32,
+        },
+        "auth": {"mode": "anonymous"},
+        "handoff": {"enabled": True},
+        "admission": {"enabled": False},
+        "answers": {"policy": "model", "guard": False},
+        "worker": {"engine": "fake", "metrics_port": 0, "fake_decode_ms_per_step": 50.0, **_PROMPT},
+    }
+    return base.model_copy(
+        update={group: getattr(base, group).model_copy(update=new) for group, new in changes.items()}
+    )
+
+
+class Process:
+    """One of them; `crashed` is told how it ended where nobody asked it to."""
+
+    def __init__(self, loop: VirtualLoop, kind: Kind, number: int, crashed: Callable[[str], None]) -> None:
+        self.kind, self.number = kind, number
+        self._loop, self._crashed = loop, crashed
+        self._settings = settings_of(kind, number)
+        self._starts = 0
+        self._down_s = _AGAIN_S
+        self.node: Node | None = None
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if self.node is None or not self.node.alive:
+            self._starts += 1
+            self.node = node = self._loop.node(f"{self.kind}-{self.number}.{self._starts}")
+            node.ended = self._again
+            self._stop = asyncio.Event()
+            serve = gateway_main.serve if self.kind == "gateway" else worker_main.serve
+            task = self._loop.start(node, serve(self._settings, self._stop))
+            task.add_done_callback(self._ended, context=self._loop.world.context.copy())
+
+    def kill(self, down_s: float) -> None:
+        """End it as SIGKILL does, and start it again later."""
+        if self.node is not None and self.node.alive:
+            self._down_s = down_s
+            self.node.kill()
+
+    def ask_to_stop(self) -> None:
+        """Ask it to end as SIGTERM does; it is started again."""
+        if self.node is not None and self.node.alive:
+            self._loop.call_soon(self._stop.set, context=self.node.context)
+
+    def freeze(self, seconds: float) -> None:
+        """Stop it for a while as SIGSTOP does."""
+        if self.node is not None:
+            self.node.freeze(seconds)
+
+    def _again(self) -> None:
+        self._loop.after(self._down_s, self.start)
+        self._down_s = _AGAIN_S
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        assert self.node is not None, "it was started"
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None and not isinstance(error, ReplylineError):
+            self._crashed(f"{self.node.name}: {error!r}")
+        self.node.bury()
+        self._again()

@@ -1,0 +1,121 @@
+"""The faults, done: at their time, or at the next call of a process that they are aimed at."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tests.world.customers import Shopper
+from tests.world.kafka.broker import BROKERS, Kafka
+from tests.world.loop import VirtualLoop
+from tests.world.node import Node
+from tests.world.plan import Fault
+from tests.world.processes import Kind, Process
+from tests.world.redis import Redis
+
+_GROWN: Final = 12
+_RETAINED_S: Final = 2.0
+_BEFORE_S: Final = 0.001
+_SLOW_S: Final = 0.08  # there and back within an answer's grace
+
+
+class Strikes:
+    """`processes` has the running ones of a kind, `join` another worker."""
+
+    def __init__(
+        self, loop: VirtualLoop, kafka: Kafka, redis: Redis, process: Callable[[Kind, int], Process], joined: int
+    ) -> None:
+        self._loop, self._kafka, self._redis = loop, kafka, redis
+        self._process, self._joined = process, joined
+        self._aimed: list[Fault] = []
+        self.shoppers: Sequence[Shopper] = ()
+        self.told: list[tuple[float, str]] = []
+
+    def plan(self, faults: Sequence[Fault]) -> None:
+        """Have each happen at its time from now."""
+        for fault in faults:
+            self._loop.after(fault.at_s, self._aimed.append if fault.call else self.strike, fault)
+
+    def calls(self, node: Node, call: str) -> None:
+        """Strike where a fault is aimed at this call."""
+        for fault in self._aimed:
+            if fault.call == call and self._victim(fault).node is node:
+                self._aimed.remove(fault)
+                self.strike(fault)
+                return
+
+    def _victim(self, fault: Fault) -> Process:
+        kind: Kind = "gateway" if fault.kind.endswith("gateway") else "worker"
+        return self._process(kind, fault.target)
+
+    def strike(self, fault: Fault) -> None:
+        """Do it now."""
+        aimed = f" at its {fault.call}" if fault.call else ""
+        self.told.append((self._loop.now, f"{fault.kind} {fault.target} for {fault.for_s} s{aimed}"))
+        self._loop.trace("fault", fault.kind, fault.target)
+        where, _, what = fault.kind.partition("-")
+        if where == "redis":
+            self._strike_redis(what, fault.for_s)
+        elif fault.kind.endswith(("gateway", "worker")):
+            self._strike_process(fault)
+        elif fault.kind in ("cut", "half-open", "slow-net"):
+            self._strike_network(fault)
+        elif fault.kind == "clock":
+            node = self._process("worker" if fault.target % 2 else "gateway", fault.target // 2).node
+            if node is not None:
+                node.wall_off_s = fault.for_s
+        else:
+            self._strike_kafka(fault)
+
+    def _strike_redis(self, what: str, seconds: float) -> None:
+        if what == "evict":
+            self._redis.evict()
+        else:
+            self._redis.ail(what, seconds)
+
+    def _strike_process(self, fault: Fault) -> None:
+        victim = self._victim(fault)
+        match fault.kind.partition("-")[0]:
+            case "kill":
+                # What is called has been asked, and nobody is left to hear the answer.
+                self._loop.after(0.0, victim.kill, fault.for_s) if fault.call else victim.kill(fault.for_s)
+            case "stop":
+                victim.ask_to_stop()
+            case "freeze":
+                victim.freeze(fault.for_s)
+            case "join":
+                self._process("worker", self._joined).start()
+
+    def _strike_kafka(self, fault: Fault) -> None:
+        kafka, now, broker = self._kafka, self._loop.now, fault.target % BROKERS
+        match fault.kind:
+            case "broker-down":
+                if kafka.up[broker]:
+                    kafka.stop(broker)
+                    self._loop.after(fault.for_s, kafka.start, broker)
+            case "move-leaders":
+                kafka.move_leaders()
+            case "slow-broker":
+                kafka.slow_until_s[broker] = now + fault.for_s
+            case "slow-acks":
+                kafka.acks_slow_until_s = now + fault.for_s
+            case "stale-metadata":
+                kafka.tell_stale(fault.for_s)
+                kafka.move_leaders()
+            case "grow-replies":
+                kafka.grow("chat.replies", _GROWN)
+            case "retention":
+                kafka.retain(_RETAINED_S)
+
+    def _strike_network(self, fault: Fault) -> None:
+        shopper = self.shoppers[fault.target % len(self.shoppers)]
+        if fault.kind == "cut":
+            self._loop.call_soon(shopper.cut)
+            return
+        pipe = shopper.pipe()
+        if pipe is None:
+            return
+        if fault.kind == "slow-net":
+            pipe.slow_by_s = pipe.peer.slow_by_s = _SLOW_S
+        else:
+            pipe.be_silent(self._loop.now + fault.for_s)
+            shopper.silence()
+            self._loop.after(fault.for_s - _BEFORE_S, shopper.cut)  # nothing of it comes any more

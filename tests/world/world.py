@@ -1,0 +1,252 @@
+"""The world: booted once, then one seed's plan happens in it, and is judged."""
+
+import asyncio
+import gc
+import hashlib
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shared.kafka import Outgoing, Producer
+from shared.wire.codec import msgpack_encode
+from shared.wire.messages import ChatRequest
+from shared.wire.topics import TopicNames, session_key
+from tests.chaos.ledger.requests import Breach, Ledger, Line, Question
+from tests.chaos.ledger.rights import Oracle
+from tests.chaos.ledger.story import story
+from tests.chaos.ledger.verdict import Rights, Verdict, judge
+from tests.world.customers import Shopper
+from tests.world.kafka.broker import Kafka
+from tests.world.loop import START_S, DeadlockError, VirtualLoop
+from tests.world.machine import install
+from tests.world.node import NODE
+from tests.world.oracles import Oracles
+from tests.world.plan import Act, Ask, Fault, Plan
+from tests.world.processes import Kind, Process, port_of, settings_of
+from tests.world.redis import Redis
+from tests.world.strikes import Strikes
+
+GATEWAYS: Final = 2
+WORKERS: Final = 2
+_BOOT_S: Final = 60.0
+_READY: Final = ("gateway_ready", "worker_ready")
+_LOOK_S: Final = 0.25
+_AFTER_S: Final = 12.0
+_SETTLE_S: Final = 0.5
+_LEFT_OUT: Final = ("level", "trace_id")  # of a line of a log
+_MUTE: Final = ("never retrieved", "Unclosed")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a plan. `broken` counts what was found by invariant, `story` tells it."""
+
+    plan: Plan
+    broken: dict[str, int]
+    story: str
+    trace: str
+    facts: dict[str, int] = field(default_factory=dict)
+
+
+class World:
+    """`boot`, then `run` once."""
+
+    def __init__(self) -> None:
+        self.loop = loop = VirtualLoop(random.Random(0))
+        loop.set_exception_handler(self._unhandled)
+        names = TopicNames()
+        topics = names.all(request_partitions=4, reply_partitions=8)
+        dated = {name for name in topics if "message.timestamp.type" in names.config(name)}
+        self._kafka = Kafka(loop, topics, dated)
+        self._redis = Redis(loop)
+        self._oracles = Oracles(self._kafka)
+        self._kafka.groups.committed = self._oracles.committed
+        self._logs: list[Line] = []
+        self._ready = 0
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._entropy = install(loop, self._kafka, self._redis, self._hear)
+        self._processes: dict[tuple[Kind, int], Process] = {}
+        self._ledger = Ledger()
+        self._strikes = Strikes(loop, self._kafka, self._redis, self._process, WORKERS)
+        self._rights = Oracle()
+        self._customers = loop.node("customers")
+        self._services = loop.node("services")
+
+    def boot(self) -> None:
+        """Start every process and wait until all are ready."""
+        self.loop.run_until_complete(self.loop.start(self.loop.world, self._boot()))
+        gc.collect()
+        gc.freeze()
+
+    def run(self, plan: Plan) -> Outcome:
+        """Have a plan happen; the seed decides all that is not in it."""
+        for name, owner in (("loop", self.loop), ("kafka", self._kafka), ("redis", self._redis)):
+            owner.chance.seed(f"{plan.seed}/{name}")
+        self._entropy.reseed(plan.seed)
+        self.loop.trace, self.loop.handled = self._trace, 0
+        self._kafka.calls = self._redis.calls = self._strikes.calls
+        crashed = ""
+        try:
+            self.loop.run_until_complete(self.loop.start(self.loop.world, self._run(plan)))
+        except DeadlockError as error:
+            crashed = str(error)
+            self._oracles.breach("DEADLOCK", crashed)
+        return self._judge(plan)
+
+    # --- boot
+
+    async def _boot(self) -> None:
+        for number in range(GATEWAYS):
+            self._process("gateway", number).start()
+        for number in range(WORKERS):
+            self._process("worker", number).start()
+        self._producer = Producer(settings_of("gateway", 0).kafka, client_id="services")
+        await self.loop.start(self._services, self._producer.start())
+        groups = self._kafka.groups.by_name
+        until_s = self.loop.now + _BOOT_S
+        while self._ready < GATEWAYS + WORKERS or len(groups) < 2 or any(g.state != "Stable" for g in groups.values()):
+            if self.loop.now > until_s:
+                raise DeadlockError(f"not ready: {self._logs[-5:]} {dict(self._oracles.found)}")
+            await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(1.0)
+
+    def _process(self, kind: Kind, number: int) -> Process:
+        """Return a gateway or worker; numbers beyond the last begin again, but for that of a worker that joins."""
+        count = GATEWAYS if kind == "gateway" else WORKERS
+        key = (kind, number if (kind, number) == ("worker", WORKERS) else number % count)
+        if key not in self._processes:
+            self._processes[key] = Process(self.loop, *key, lambda why: self._oracles.breach("CRASHED", why))
+        return self._processes[key]
+
+    # --- a plan
+
+    async def _run(self, plan: Plan) -> None:
+        chance = random.Random(f"{plan.seed}/customers")
+        sessions = sorted({ask.session for ask in plan.asks} | {act.session for act in plan.acts} | {0})
+
+        def door() -> tuple[str, str]:
+            number = chance.randrange(GATEWAYS)
+            return f"gateway-{number}", f"ws://127.0.0.1:{port_of(number)}/ws"
+
+        shoppers = {number: Shopper(f"s{number}", self._ledger, door, chance, self._oracles) for number in sessions}
+        self._strikes.shoppers = list(shoppers.values())
+        await self.loop.start(self._customers, self._shop(plan, shoppers))
+        self._strikes.plan(plan.faults)
+        self._oracles.clock_off_ms = max((abs(f.for_s) * 1e3 for f in plan.faults if f.kind == "clock"), default=0.0)
+        self._service_ids = [f"srv_{number:024x}" for number in range(len(plan.records))]
+        for request_id, record in zip(self._service_ids, plan.records, strict=True):
+            self.loop.after(record.at_s, self._produce, request_id, record, node=self._services)
+        await self._until_settled(plan)
+        self._oracles.schedule(self.loop.spins)
+        self._oracles.memory(plan, self._ledger, self._redis)
+        self._oracles.cuts(plan, self._ledger)
+        for request_id in self._oracles.served(self._service_ids):
+            self._oracles.breach("SERVED", f"{request_id}: no answer, and no dead letter")
+
+    async def _shop(self, plan: Plan, shoppers: dict[int, Shopper]) -> None:
+        """Have all customers come in, and do what they will."""
+        for shopper in shoppers.values():
+            self.loop.create_task(shopper.run())
+        for shopper in shoppers.values():
+            await shopper.online.wait()
+        base_s = self.loop.now
+        for number, ask in enumerate(plan.asks):
+            shopper, event_id = shoppers[ask.session], f"ask-{number}"
+            self.loop.call_at(base_s + ask.at_s, shopper.ask, _question(event_id, ask))
+            if ask.cancel_after_s is not None:
+                self.loop.call_at(base_s + ask.at_s + ask.cancel_after_s, shopper.cancel, event_id)
+        for act in plan.acts:
+            self.loop.call_at(base_s + act.at_s, shoppers[act.session].act, act.what)
+
+    def _produce(self, request_id: str, record: Ask) -> None:
+        """Write a record to the inbox, as another service does."""
+        now = int(self.loop.world.wall_s() * 1_000)
+        request = ChatRequest(
+            id=request_id,
+            session_id=f"service-{record.session}",
+            input=_question(request_id, record).text,
+            tenant="demo",
+            max_output_tokens=record.tokens,
+            created_unix_ms=now,
+            deadline_unix_ms=now + record.hard_ms,
+            reply_topic="chat.replies.external",
+        )
+        key = session_key("demo", request.session_id)
+        self.loop.create_task(self._produced(Outgoing("chat.requests", msgpack_encode(request), key=key)))
+
+    async def _produced(self, record: Outgoing) -> None:
+        await self._producer.publish(record)
+
+    async def _until_settled(self, plan: Plan) -> None:
+        """Wait until each has what it came for, or nobody can hope for it any more."""
+        rows: tuple[Ask | Act | Fault, ...] = (*plan.asks, *plan.acts, *plan.faults, *plan.records)
+        quiet_s = self.loop.now + max((row.at_s for row in rows), default=0.0)
+        last_s = (
+            self.loop.now + _AFTER_S + max((a.at_s + a.hard_ms / 1e3 for a in (*plan.asks, *plan.records)), default=0.0)
+        )
+        while self.loop.now < last_s:
+            await asyncio.sleep(_LOOK_S)
+            if self.loop.now > quiet_s and not self._ledger.num_open and not self._oracles.served(self._service_ids):
+                break
+        await asyncio.sleep(_SETTLE_S)
+
+    # --- what is found
+
+    def _judge(self, plan: Plan) -> Outcome:
+        verdict = judge(self._ledger, self._right)
+        broken = Counter({name: len(found) for name, found in self._oracles.found.items()})
+        broken.update({breach.name: verdict.count(breach) for breach in Breach if verdict.count(breach)})
+        for page in self._ledger.pages.values():
+            for line in page.lines:
+                self._digest.update(f"{line.at_s:.9f} {line.what}".encode())
+        facts = {"callbacks": self.loop.handled, "rebalances": self._kafka.groups.num_rebalances}
+        facts |= {
+            "virtual_ms": int((self.loop.now - START_S) * 1_000),
+            "lost": sum(log.num_lost for log in self._kafka.logs.values()),
+        }
+        facts |= verdict.endings
+        told = self._tell(plan, verdict) if broken else ""
+        return Outcome(plan, dict(broken), told, self._digest.hexdigest(), facts)
+
+    def _right(self, question: Question) -> Rights:
+        return self._rights(question)
+
+    def _tell(self, plan: Plan, verdict: Verdict) -> str:
+        """Return a page about what is broken."""
+        lines = [f"{name}: {what}" for name, found in self._oracles.found.items() for what in found]
+        system = [*self._logs, *(Line(at_s, what) for at_s, what in self._strikes.told)]
+        pages = [story(self._ledger, page, system, START_S) for page in verdict.guilty[:3]]
+        if not pages:
+            pages = [
+                f"  {line.at_s - START_S:9.3f}  {line.what}" for line in sorted(system, key=lambda each: each.at_s)
+            ][-60:]
+        return "\n".join([*lines, "the plan:", str(plan), "what happened:", *pages])
+
+    def _hear(self, process: str, said: dict[str, Any]) -> None:
+        self._ready += said.get("event") in _READY
+        at_s = self.loop.now
+        self._logs.append(
+            Line(
+                at_s, f"{process}: {' '.join(f'{key}={value}' for key, value in said.items() if key not in _LEFT_OUT)}"
+            )
+        )
+
+    def _trace(self, *what: Any) -> None:
+        self._digest.update(f"{self.loop.now:.9f} {what}".encode())
+
+    def _unhandled(self, _: Any, context: dict[str, Any]) -> None:
+        said = f"{NODE.get(self.loop.world).name}: {context.get('message')} {context.get('exception')!r}"
+        if not any(mute in said for mute in _MUTE):
+            self._oracles.breach("UNHANDLED", said)
+
+
+def _question(event_id: str, ask: Ask) -> Question:
+    return Question(
+        event_id=event_id,
+        session=f"s{ask.session}",
+        text=f"Where is my parcel? ({event_id} of {ask.session})",
+        max_output_tokens=ask.tokens,
+        first_token_ms=ask.soft_ms,
+        deadline_ms=ask.hard_ms,
+    )
