@@ -19,9 +19,9 @@ from ops.operate.diagnose import rules
 from shared.telemetry import metrics
 from shared.wire.messages import Response, Timings, Usage
 from shared.wire.topics import BUCKETS
+from tests.support.builders.gateway import make_entry
 from tests.support.samples.label_values import NONE, ROOT, Module, sent
 from tests.support.samples.promql import name_of
-from tests.unit.gateway.request.test_inflight import make_entry
 from tests.unit.workers.serving.test_worker import Bench
 
 Asked = tuple[str, str, str]

@@ -7,8 +7,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gateway.admission.breaker import BreakerPolicy, BreakerState
 from shared.wire.messages import Bucket
 from shared.wire.topics import BUCKETS
+from tests.support.builders.gateway import NOW
 from tests.unit.examples import examples
-from tests.unit.gateway.admission.test_control import NOW, decide, make_admission, report
+from tests.unit.gateway.admission.test_control import decide, make_admission, report
 
 
 class AnyTraffic(RuleBasedStateMachine):

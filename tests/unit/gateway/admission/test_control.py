@@ -2,6 +2,7 @@
 light path at once."""
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from gateway.admission.control import (
     AdmissionLimits,
     AdmissionPolicy,
     Decision,
+    FallbackReason,
     check_inflight,
     check_length,
     promise,
@@ -20,8 +22,10 @@ from gateway.admission.control import (
 from shared.errors import ProtocolError
 from shared.settings import Settings
 from shared.wire.deadline import Deadline
-from shared.wire.messages import Bucket, ResponseCreate, WorkerReport
+from shared.wire.messages import Bucket, ResponseCreate
 from shared.wire.topics import BUCKETS
+from tests.support.builders import gateway as builders
+from tests.support.builders.gateway import NOW
 
 LIMITS = AdmissionLimits(
     max_input_tokens=10,
@@ -90,35 +94,35 @@ def test_a_deadline_beyond_the_longest_is_refused() -> None:
 
 def test_the_limits_are_those_of_the_settings() -> None:
     given = Settings()
-    limits = AdmissionLimits.of(given)
-    assert limits.max_inflight == given.gateway.max_inflight
-    assert limits.max_inflight_per_connection == given.gateway.max_inflight_per_connection
-    assert limits.max_input_tokens == given.limits.max_input_tokens
-    assert limits.first_token_ms == given.promise.first_token_ms
-    assert limits.deadline_ms == given.promise.deadline_ms
-    assert limits.max_deadline_ms == given.promise.max_deadline_ms
+    assert AdmissionLimits.of(given) == AdmissionLimits(
+        max_inflight=given.gateway.max_inflight,
+        max_inflight_per_connection=given.gateway.max_inflight_per_connection,
+        max_input_tokens=given.limits.max_input_tokens,
+        first_token_ms=given.promise.first_token_ms,
+        deadline_ms=given.promise.deadline_ms,
+        max_deadline_ms=given.promise.max_deadline_ms,
+    )
 
 
 # --- whether the workers get it
 
-NOW = 1_000_000.0
+report = partial(builders.report, slots=8, running=8, service_ms=10.0)
 
 
 def make_admission(**given: Any) -> Admission:
     return Admission(AdmissionPolicy(**given))
 
 
-def report(*, first_token_ms: float, slots: int = 8, name: str = "w", partitions: tuple[int, ...] = ()) -> WorkerReport:
-    return WorkerReport(
-        worker_id=name,
-        unix_ms=int(NOW),
-        buckets=BUCKETS,
-        partitions=dict.fromkeys(BUCKETS, partitions),
-        slots=slots,
-        running=slots,
-        first_token_ms=dict.fromkeys(BUCKETS, first_token_ms),
-        service_ms=dict.fromkeys(BUCKETS, 10.0),
-    )
+def reported(first_token_ms: float) -> Admission:
+    """By one worker."""
+    admission = make_admission()
+    admission.fleet.observe(report(first_token_ms=first_token_ms), NOW)
+    return admission
+
+
+def lights(admission: Admission, count: int, **asked: Any) -> list[FallbackReason | None]:
+    """What becomes of so many requests that are sent one after the other."""
+    return [decide(admission, f"r{number}", **asked).light for number in range(count)]
 
 
 def decide(
@@ -145,20 +149,16 @@ def test_a_hot_partition_is_refused_beside_idle_workers_and_no_other_is() -> Non
     admission.fleet.observe(report(name="busy", first_token_ms=60_000.0, partitions=(0, 2)), NOW)
     admission.fleet.observe(report(name="idle", first_token_ms=50.0, partitions=(1, 3)), NOW)
     assert decide(admission, "tried", partition=0).eta_ms == 60_000.0
-    assert [decide(admission, f"r{number}", partition=number).light for number in range(4)] == [
-        "infeasible",
-        None,
-        "infeasible",
-        None,
-    ]
+    found = [decide(admission, f"r{number}", partition=number).light for number in range(4)]
+    assert found == ["infeasible", None] * 2
 
 
 def test_a_wrong_prediction_is_found_out_of_each_worker() -> None:
     admission = make_admission()
     for number in range(3):
         admission.fleet.observe(report(name=f"w{number}", first_token_ms=60_000.0, partitions=(number,)), NOW)
-    lights = [decide(admission, f"r{number}", partition=number % 3).light for number in range(6)]
-    assert lights == [None] * 3 + ["infeasible"] * 3
+    found = [decide(admission, f"r{number}", partition=number % 3).light for number in range(6)]
+    assert found == [None] * 3 + ["infeasible"] * 3
 
 
 def test_without_a_report_every_request_goes_to_the_workers() -> None:
@@ -172,22 +172,15 @@ def test_a_worker_that_does_not_say_how_long_it_takes_gets_its_requests() -> Non
     assert [decide(admission, f"r{number}") for number in range(2)] == [Decision(light=None, eta_ms=None)] * 2
 
 
-def test_the_prediction_runs_from_the_receipt() -> None:
-    admission = make_admission()
-    admission.fleet.observe(report(first_token_ms=400.0), NOW)
+def test_the_prediction_runs_from_the_receipt_and_what_was_sent_since_the_report_stands_before_the_next() -> None:
+    admission = reported(400.0)
     assert decide(admission, "r", waited=30.0) == Decision(light=None, eta_ms=430.0)
-
-
-def test_what_was_sent_since_the_report_stands_before_the_next() -> None:
-    admission = make_admission()
-    admission.fleet.observe(report(first_token_ms=400.0), NOW)
-    assert [decide(admission, f"r{number}").eta_ms for number in range(3)] == [400.0, 410.0, 420.0]
+    assert [decide(admission, f"r{number}").eta_ms for number in range(2)] == [410.0, 420.0]
 
 
 def test_what_cannot_be_met_goes_the_light_path() -> None:
     """Beyond 1.25 times what is left of the first token's time, the time already spent counted; save one a second."""
-    admission = make_admission()
-    admission.fleet.observe(report(first_token_ms=3_750.0), NOW)
+    admission = reported(3_750.0)
     assert decide(admission, "r1").light is None
     assert decide(admission, "r2", waited=10.0, now=NOW).light is None  # tried against the prediction
     assert decide(admission, "r3", waited=10.0) == Decision(light="infeasible", eta_ms=3_780.0)
@@ -211,24 +204,21 @@ def test_a_prediction_of_doom_is_put_to_the_test_once_a_second_and_bucket() -> N
 
 
 def test_a_wrong_prediction_recovers_with_the_next_report() -> None:
-    admission = make_admission()
-    admission.fleet.observe(report(first_token_ms=60_000.0), NOW)
-    assert [decide(admission, f"r{number}").light for number in range(3)] == [None, "infeasible", "infeasible"]
+    admission = reported(60_000.0)
+    assert lights(admission, 3) == [None, "infeasible", "infeasible"]
     admission.fleet.observe(report(first_token_ms=50.0), NOW)
     assert decide(admission, "r").light is None
 
 
 def test_a_tenant_that_fills_the_slots_goes_without_for_the_others() -> None:
     """While another asks too, and as long as the slots are taken."""
-    admission = make_admission()
-    admission.fleet.observe(report(first_token_ms=10.0), NOW)
+    admission = reported(10.0)
     decide(admission, "small", tenant="small")
-    lights = [decide(admission, f"big{number}", tenant="big").light for number in range(20)]
-    assert lights == [None] * 6 + ["share"] * 14
+    assert lights(admission, 20, tenant="big") == [None] * 6 + ["share"] * 14
     assert decide(admission, "small2", tenant="small").light is None
-    admission.ended("big0")
+    admission.ended("r0")
     admission.ended("small")
-    assert decide(admission, "big20", tenant="big").light is None
+    assert decide(admission, "r20", tenant="big").light is None
 
 
 def test_what_one_tenant_queues_is_not_counted_against_another() -> None:
@@ -272,10 +262,9 @@ def test_workers_that_say_nothing_open_the_breaker_and_quick_probes_close_it() -
     assert decide(admission, "r", now=late).light == "breaker"
     assert decide(admission, "r", now=late + 4_999).light == "breaker"
     probing = late + 5_000
-    lights = [decide(admission, f"probe{number}", now=probing).light for number in range(6)]
-    assert lights == [None] * 5 + ["breaker"]
+    assert lights(admission, 6, now=probing) == [None] * 5 + ["breaker"]
     for number in range(5):
-        admission.heard(f"probe{number}", probing + 100)
+        admission.heard(f"r{number}", probing + 100)
     assert decide(admission, "r", now=probing + 100).light is None
 
 
@@ -284,7 +273,7 @@ def test_probes_without_a_word_open_it_again() -> None:
     silence(admission)
     decide(admission, "r", now=NOW + 6_030)
     probing = NOW + 11_030
-    assert [decide(admission, f"probe{number}", now=probing).light for number in range(6)] == [None] * 5 + ["breaker"]
+    assert lights(admission, 6, now=probing) == [None] * 5 + ["breaker"]
     assert decide(admission, "r", now=probing + 6_001).light == "breaker"
     assert admission.breaker.state is BreakerState.OPEN
 
@@ -349,20 +338,12 @@ def test_a_word_is_waited_for_until_its_threshold_is_over() -> None:
     assert (admission.breaker.words, admission.breaker.late) == (2, 1)
 
 
-def test_a_clock_that_is_set_back_makes_no_time_less_than_none() -> None:
+def test_only_the_first_word_on_a_request_counts_and_a_clock_that_is_set_back_makes_no_time_less_than_none() -> None:
     admission = make_admission()
-    decide(admission, "r")
-    assert admission.heard("r", NOW - 3_600_000) == 0
-
-
-def test_only_the_first_word_on_a_request_counts() -> None:
-    admission = make_admission()
-    decide(admission, "r")
-    assert [admission.heard("r", NOW + 5), admission.heard("r", NOW + 9), admission.heard("other", NOW)] == [
-        5,
-        None,
-        None,
-    ]
+    for name in ("r", "set back"):
+        decide(admission, name)
+    words = (("r", NOW + 5), ("r", NOW + 9), ("other", NOW), ("set back", NOW - 3_600_000))
+    assert [admission.heard(*word) for word in words] == [5, None, None, 0]
 
 
 def test_what_kafka_did_not_take_says_nothing_of_the_workers() -> None:
@@ -379,4 +360,4 @@ def test_switched_off_everything_goes_to_the_workers() -> None:
     admission = make_admission(enabled=False)
     admission.fleet.observe(report(first_token_ms=60_000.0), NOW)
     silence(admission)
-    assert [decide(admission, f"r{number}", now=NOW + 60_000).light for number in range(50)] == [None] * 50
+    assert lights(admission, 50, now=NOW + 60_000) == [None] * 50

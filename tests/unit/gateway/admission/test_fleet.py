@@ -1,6 +1,5 @@
 """When a request that is sent now would get its first token, by what the workers said and what was sent since."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -11,37 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from gateway.admission.fleet import Fleet
 from shared.wire.messages import Bucket, WorkerReport
 from shared.wire.topics import BUCKETS
+from tests.support.builders.gateway import NOW, report
 from tests.unit.examples import examples
 
 TTL_MS = 3_000.0
-NOW = 1_000_000.0
-
-
-def report(
-    name: str = "w1",
-    *,
-    unix_ms: float = NOW,
-    buckets: tuple[Bucket, ...] = BUCKETS,
-    partitions: Sequence[int] = (),
-    slots: int = 4,
-    running: int = 4,
-    waiting: int = 0,
-    backlog_ms: float = 0.0,
-    first_token_ms: float = 100.0,
-    service_ms: float = 50.0,
-) -> WorkerReport:
-    return WorkerReport(
-        worker_id=name,
-        unix_ms=int(unix_ms),
-        buckets=buckets,
-        partitions={bucket: tuple(partitions) for bucket in buckets if partitions},
-        slots=slots,
-        running=running,
-        waiting=waiting,
-        backlog_ms=backlog_ms,
-        first_token_ms=dict.fromkeys(buckets, first_token_ms),
-        service_ms=dict.fromkeys(buckets, service_ms),
-    )
 
 
 def eta_ms(fleet: Fleet, bucket: Bucket, now: float, partition: int | None = None) -> float | None:
@@ -60,24 +32,11 @@ def fleet() -> Fleet:
     return Fleet(ttl_ms=TTL_MS)
 
 
-def test_without_a_worker_there_is_no_opinion(fleet: Fleet) -> None:
+def test_of_the_workers_of_a_bucket_the_soonest_counts_and_is_believed(fleet: Fleet) -> None:
     assert eta_ms(fleet, "short", NOW) is None
-
-
-def test_a_report_is_believed_as_it_is(fleet: Fleet) -> None:
-    fleet.observe(report(first_token_ms=120.0), NOW)
-    assert eta_ms(fleet, "short", NOW) == 120.0
-
-
-def test_a_bucket_that_nobody_serves_has_no_prediction(fleet: Fleet) -> None:
-    fleet.observe(report(buckets=("short",)), NOW)
-    assert eta_ms(fleet, "long", NOW) is None
-
-
-def test_the_soonest_worker_counts(fleet: Fleet) -> None:
-    fleet.observe(report("w1", first_token_ms=9_000.0), NOW)
-    fleet.observe(report("w2", first_token_ms=80.0), NOW)
-    assert eta_ms(fleet, "short", NOW) == 80.0
+    fleet.observe(report("w1", buckets=("short",), first_token_ms=9_000.0), NOW)
+    fleet.observe(report("w2", buckets=("short",), first_token_ms=80.0), NOW)
+    assert (eta_ms(fleet, "short", NOW), eta_ms(fleet, "long", NOW)) == (80.0, None)
 
 
 def test_a_burst_between_two_reports_is_seen(fleet: Fleet) -> None:
@@ -131,20 +90,14 @@ def test_a_new_report_counts_what_was_sent_before_it(fleet: Fleet) -> None:
     assert eta_ms(fleet, "short", NOW + 500) == 250.0
 
 
-def test_a_silent_worker_is_forgotten(fleet: Fleet) -> None:
+def test_a_silent_worker_is_forgotten_though_others_report_on(fleet: Fleet) -> None:
     fleet.observe(report(), NOW)
     assert eta_ms(fleet, "short", NOW + TTL_MS) is not None
     assert eta_ms(fleet, "short", NOW + TTL_MS + 1) is None
-    assert len(fleet) == 1
-    assert fleet.expire(NOW + TTL_MS + 1) == ["w1"]
-    assert len(fleet) == fleet.slots == 0
-
-
-def test_another_workers_report_does_not_hide_who_has_fallen_silent(fleet: Fleet) -> None:
-    fleet.observe(report("w1"), NOW)
     fleet.observe(report("w2"), NOW + TTL_MS + 1)
+    assert (len(fleet), fleet.slots) == (2, 8)
     assert fleet.expire(NOW + TTL_MS + 1) == ["w1"]
-    assert len(fleet) == 1
+    assert (len(fleet), fleet.slots) == (1, 4)
 
 
 def test_a_leaving_worker_is_forgotten_at_once(fleet: Fleet) -> None:
@@ -177,18 +130,13 @@ def test_where_nobody_reads_the_partition_the_soonest_counts(fleet: Fleet, parti
     assert eta_ms(fleet, "short", NOW, partition) == 80.0
 
 
-def test_the_worker_that_reads_the_partition_counts(fleet: Fleet) -> None:
+def test_the_worker_that_reads_the_partition_counts_with_what_was_sent_to_it_alone(fleet: Fleet) -> None:
     fleet.observe(report("w1", first_token_ms=9_000.0, partitions=[0, 2]), NOW)
     fleet.observe(report("w2", first_token_ms=80.0, partitions=[1, 3]), NOW)
-    assert [eta_ms(fleet, "short", NOW, partition) for partition in range(4)] == [9_000.0, 80.0, 9_000.0, 80.0]
-
-
-def test_what_was_sent_counts_with_its_worker_alone(fleet: Fleet) -> None:
-    for number, name in enumerate(("w1", "w2")):
-        fleet.observe(report(name, partitions=[number]), NOW)
+    assert [eta_ms(fleet, "short", NOW, partition) for partition in range(4)] == [9_000.0, 80.0] * 2
     for _ in range(10):
-        send(fleet, "short", NOW, 0)
-    assert [eta_ms(fleet, "long", NOW, partition) for partition in range(2)] == [600.0, 100.0]
+        send(fleet, "short", NOW, 1)
+    assert [eta_ms(fleet, "long", NOW, partition) for partition in range(2)] == [9_000.0, 580.0]
 
 
 def test_a_partition_is_of_whoever_said_so_last(fleet: Fleet) -> None:

@@ -11,65 +11,8 @@ from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.faq.fallback import Fallback
 from shared.tracing.context import TraceContext
-from shared.wire.deadline import Deadline
-from shared.wire.messages import (
-    ErrorDetail,
-    Grounding,
-    Reason,
-    Replaced,
-    ReplyDelta,
-    ReplyDone,
-    Response,
-    ResponseCreated,
-    Status,
-    Timings,
-    Usage,
-)
-
-R1 = "resp_000000000000000000000001"
-FAQ = Fallback(
-    source="faq", text="Within 5 days.", language="en", grounding=(Grounding(id="g", question="q", answer="a"),)
-)
-
-SESSION = SessionKey("t", "s")
-
-
-def name(number: int = 1) -> str:
-    return f"resp_{number:024x}"
-
-
-def make_entry(number: int = 1, *, soft: int = 200, hard: int = 1_000, received: float = 0.0) -> Entry:
-    return Entry(
-        response_id=name(number),
-        event_id=f"e{number}",
-        tenant="t",
-        session_id="s",
-        connection_id="c",
-        input="hi",
-        received_unix_ms=received,
-        deadline=Deadline(first_token_unix_ms=soft, deadline_unix_ms=hard),
-    )
-
-
-def delta(text: str, offset: int = 0, *, attempt: int = 1, request_id: str = R1) -> ReplyDelta:
-    return ReplyDelta(request_id=request_id, session_id="s", attempt=attempt, seq=0, offset=offset, delta=text)
-
-
-def done(
-    text: str, *, attempt: int = 1, status: Status = "completed", reason: Reason = "stop", request_id: str = R1
-) -> ReplyDone:
-    return ReplyDone(
-        request_id=request_id,
-        session_id="s",
-        attempt=attempt,
-        status=status,
-        reason=reason,
-        source="model",
-        output_text=text,
-        usage=Usage(output_tokens=3),
-        timings=Timings(queue_ms=1.0, total_ms=99.0),
-        model="m",
-    )
+from shared.wire.messages import ErrorDetail, Reason, Replaced, ReplyDone, Response, ResponseCreated, Status, Timings
+from tests.support.builders.gateway import FAQ, R1, SESSION, delta, done, make_entry, name
 
 
 @pytest.fixture
@@ -90,14 +33,6 @@ def waiting(table: InflightTable, number: int = 1) -> Entry:
     return entry
 
 
-def test_the_predicted_time_is_told_with_the_promise_of_an_answer(table: InflightTable) -> None:
-    entry = publishing(table)
-    entry.eta_ms = 12.6
-    assert texts(table.acknowledge(entry)) == [
-        ResponseCreated(response_id=R1, event_id="e1", bucket="medium", eta_ms=13),
-    ]
-
-
 def created(number: int = 1) -> ResponseCreated:
     return ResponseCreated(response_id=name(number), event_id=f"e{number}", bucket="medium")
 
@@ -116,6 +51,12 @@ def texts(items: list[Item]) -> list[object]:
 
 
 # --- the usual way
+
+
+def test_the_predicted_time_is_told_with_the_promise_of_an_answer(table: InflightTable) -> None:
+    entry = publishing(table)
+    entry.eta_ms = 12.6
+    assert texts(table.acknowledge(entry)) == [structs.replace(created(), eta_ms=13)]
 
 
 def test_an_answer_is_assured_then_shown_then_done(table: InflightTable) -> None:
@@ -174,25 +115,24 @@ def test_replies_before_the_acknowledgement_wait_for_it(table: InflightTable) ->
     assert table.delta(delta("!", 3), 3) == [Shown(R1, 3, "!")]
 
 
-def test_a_terminal_event_before_the_acknowledgement_assures_the_answer_itself(table: InflightTable) -> None:
+@pytest.mark.parametrize(
+    ("end", "shown"),
+    [
+        (done("Hey"), [(0, "Hey"), ("completed", "stop", "Hey")]),
+        (done("Good day", attempt=2), [(0, "Good day"), ("completed", "stop", "Good day")]),
+        (None, [("cancelled", "client", "")]),
+    ],
+)
+def test_an_end_before_the_acknowledgement_assures_the_answer_and_shows_no_half_text(
+    table: InflightTable, end: ReplyDone | None, shown: list[object]
+) -> None:
+    """Nor that of another attempt, which nobody saw. The acknowledgement says nothing new."""
     entry = publishing(table)
     table.delta(delta("He"), 1)
-    assert texts(table.finish(entry, done("Hey"), 2)) == [created(), (0, "Hey"), ("completed", "stop", "Hey")]
+    items = table.cancel(entry, 2) if end is None else table.finish(entry, end, 2)
+    assert texts(items) == [created(), *shown]
+    assert table.acknowledge(entry) == []
     assert entry.published
-    assert table.acknowledge(entry) == [], "the acknowledgement says nothing new"
-
-
-def test_another_text_before_the_acknowledgement_replaces_what_nobody_saw(table: InflightTable) -> None:
-    entry = publishing(table)
-    table.delta(delta("Hello", attempt=1), 1)
-    items = table.finish(entry, done("Good day", attempt=2), 2)
-    assert texts(items) == [created(), (0, "Good day"), ("completed", "stop", "Good day")]
-
-
-def test_a_cancel_before_the_acknowledgement_shows_no_half_text(table: InflightTable) -> None:
-    entry = publishing(table)
-    table.delta(delta("He"), 1)
-    assert texts(table.cancel(entry, 2)) == [created(), ("cancelled", "client", "")]
 
 
 def test_the_fallback_before_the_acknowledgement_replaces_what_nobody_saw(table: InflightTable) -> None:
@@ -210,7 +150,7 @@ def test_the_fallback_before_the_acknowledgement_replaces_what_nobody_saw(table:
 def test_what_was_replaced_and_what_it_stands_on_is_told_with_the_end(table: InflightTable, origin: str) -> None:
     """By the worker's own word, and by that of the gateway that an adopted answer began at."""
     replaced = (Replaced(offset=0, length=4, id="g"),)
-    end = structs.replace(done("Soon. Yes."), source="mixed", grounding=FAQ.grounding, replaced=replaced, origin=origin)
+    end = done("Soon. Yes.", source="mixed", grounding=FAQ.grounding, replaced=replaced, origin=origin)
     response = table.finish(waiting(table), end, 2)[-1]
     assert isinstance(response, Response)
     assert (response.source, response.grounding, response.replaced) == ("mixed", FAQ.grounding, replaced)
@@ -219,7 +159,7 @@ def test_what_was_replaced_and_what_it_stands_on_is_told_with_the_end(table: Inf
 def test_a_gateways_entry_stands_in_and_a_workers_is_its_answer(table: InflightTable) -> None:
     for origin, stood_in in (("worker", False), ("gateway", True)):
         entry = waiting(table)
-        table.finish(entry, structs.replace(done("Within 5 days."), source="faq", origin=origin), 2)
+        table.finish(entry, done("Within 5 days.", source="faq", origin=origin), 2)
         assert entry.stood_in == stood_in
     for fallback, stood_in in ((FAQ, True), (Fallback(source="handoff", text="Somebody comes.", language="en"), False)):
         entry = waiting(table)
@@ -297,8 +237,7 @@ def test_an_answer_that_fails_keeps_its_text_and_says_why(table: InflightTable, 
     entry = waiting(table)
     table.delta(delta("Hello"), 1)
     if whose == "worker":
-        end = structs.replace(done("Hello", status="failed", reason="internal"), error=error)
-        items = table.finish(entry, end, 2)
+        items = table.finish(entry, done("Hello", status="failed", reason="internal", error=error), 2)
     else:
         items = table.fail(entry, error, 2)
     assert texts(items) == [("failed", "internal", "Hello")]
@@ -371,23 +310,18 @@ def test_without_text_the_soft_deadline_is_missed_and_with_text_the_hard(table: 
     assert table.next_due_unix_ms() is None
 
 
-def test_text_that_nobody_saw_does_not_hold_the_soft_deadline(table: InflightTable) -> None:
-    entry = publishing(table)
-    table.delta(delta("He"), 1)
-    assert table.late(200) == [entry]
-    assert texts(table.fall_back(entry, FAQ, 200))[1] == (0, FAQ.text)
-
-
-def test_shown_text_is_never_replaced_by_the_fallback(table: InflightTable) -> None:
-    entry = waiting(table)
-    table.delta(delta("He"), 1)
+def test_text_that_nobody_saw_does_not_hold_the_soft_deadline_and_what_was_shown_is_never_replaced(
+    table: InflightTable,
+) -> None:
+    """Who missed both deadlines is late once."""
+    unseen, seen = publishing(table), waiting(table, 2)
+    for entry in (unseen, seen):
+        table.delta(delta("He", request_id=entry.response_id), 1)
+    assert table.late(200) == [unseen]
+    assert table.late(5_000) == [unseen, seen]
+    assert texts(table.fall_back(unseen, FAQ, 200))[1] == (0, FAQ.text)
     with pytest.raises(AssertionError, match="has text already"):
-        table.fall_back(entry, FAQ, 2)
-
-
-def test_one_that_missed_both_deadlines_is_late_once(table: InflightTable) -> None:
-    entry = publishing(table)
-    assert table.late(5_000) == [entry]
+        table.fall_back(seen, FAQ, 2)
 
 
 # --- the client asks again, or is gone
@@ -421,12 +355,7 @@ def test_a_request_is_named_by_its_answer_or_its_event_and_in_its_own_session(ta
         ("t", "s", None, None),
     ):
         assert table.named(tenant, session, response, event) is None
-
-
-def test_another_tenants_or_sessions_event_finds_nothing(table: InflightTable) -> None:
-    publishing(table)
-    assert table.find("other", "s", "e1") is None
-    assert table.find("t", "other", "e1") is None
+        assert event is None or table.find(tenant, session, event) is None
 
 
 def test_a_lost_connection_loses_no_answer(table: InflightTable) -> None:
@@ -498,8 +427,7 @@ def test_only_so_many_answers_are_remembered(table: InflightTable) -> None:
 
 def test_only_so_many_erased_answers_are_remembered(table: InflightTable) -> None:
     for number in range(1, 2_002):
-        entry = publishing(table, number)
-        table.cancel(entry, now_unix_ms=1.0)
+        table.cancel(entry := publishing(table, number), now_unix_ms=1.0)
         table.forget(entry)
     known = [table.why_dropped(done("Hi", request_id=name(number))) for number in (1, 2, 2_001)]
     assert known == ["unknown", "erased", "erased"]

@@ -15,9 +15,9 @@ from gateway.request.outbox import Outbox
 from shared.conversation.session_key import SessionKey
 from shared.wire.codec import CLIENT_CODECS, GATEWAY_CODECS, decode_reply, msgpack_encode
 from shared.wire.messages import ReplyDelta, ReplyDone, Response, ResponseCreated, ResponseDelta, ResponseDone
+from tests.support.builders.gateway import FAQ, delta, done, make_entry
 from tests.support.fakes.machine_runs import run_machine
 from tests.support.reliability import Reliability
-from tests.unit.gateway.request.test_inflight import FAQ, delta, done, make_entry
 
 CONNECTIONS = ("c", "d")
 AnyReply = TypeVar("AnyReply", ReplyDelta, ReplyDone)

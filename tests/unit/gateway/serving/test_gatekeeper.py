@@ -8,7 +8,7 @@ from gateway.serving.gatekeeper import Gatekeeper
 from shared.process.clock import now_unix_ms
 from shared.wire.deadline import Deadline
 from shared.wire.messages import WorkerReport
-from tests.unit.gateway.request.test_inflight import R1, delta, done
+from tests.support.builders.gateway import R1, delta, done
 
 
 def gatekeeper() -> Gatekeeper:

@@ -9,7 +9,7 @@ from gateway.telemetry.answer_metrics import count_answer
 from gateway.telemetry.attainment import Attainment, attainment, is_late
 from shared.wire.deadline import Deadline
 from shared.wire.messages import Response, Source, Timings, Usage
-from tests.unit.gateway.request.test_inflight import make_entry
+from tests.support.builders.gateway import make_entry
 from tests.unit.workers.serving.test_worker import Bench
 from workers.engine import PrefillChunk
 from workers.schedule.scheduler import Step
