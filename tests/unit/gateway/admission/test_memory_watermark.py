@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy
 from gateway.admission.memory_watermark import REFUSE_AT, SHED_AT, MemoryLevel, memory_level
-from gateway.request.entry import Entry
 from gateway.serving import memory_watch
 from gateway.serving.gatekeeper import Gatekeeper
 from gateway.serving.memory_watch import MIB, MemoryWatch
 from shared.errors import ProtocolError
 from shared.settings import Settings
-from shared.wire.deadline import Deadline
+from tests.support.builders.gateway import make_entry
 
 BUDGET = 1_000 * MIB
 LEVELS = st.sampled_from(MemoryLevel)
@@ -23,23 +22,14 @@ RESIDENT = st.integers(0, 2 * BUDGET)
 
 
 @pytest.mark.parametrize(
-    ("percent", "level"),
-    [
-        (0, MemoryLevel.NORMAL),
-        (91.9, MemoryLevel.NORMAL),
-        (92, MemoryLevel.SHEDDING),
-        (94.9, MemoryLevel.SHEDDING),
-        (95, MemoryLevel.REFUSING),
-        (300, MemoryLevel.REFUSING),
-    ],
-)
-def test_it_sheds_at_92_and_refuses_at_95_percent_of_the_budget(percent: float, level: MemoryLevel) -> None:
-    assert memory_level(int(percent * BUDGET / 100), BUDGET, MemoryLevel.NORMAL) is level
-
-
-@pytest.mark.parametrize(
     ("percent", "was", "level"),
     [
+        (0, MemoryLevel.NORMAL, MemoryLevel.NORMAL),
+        (91.9, MemoryLevel.NORMAL, MemoryLevel.NORMAL),
+        (92, MemoryLevel.NORMAL, MemoryLevel.SHEDDING),
+        (94.9, MemoryLevel.NORMAL, MemoryLevel.SHEDDING),
+        (95, MemoryLevel.NORMAL, MemoryLevel.REFUSING),
+        (300, MemoryLevel.NORMAL, MemoryLevel.REFUSING),
         (93.1, MemoryLevel.REFUSING, MemoryLevel.REFUSING),
         (92.9, MemoryLevel.REFUSING, MemoryLevel.SHEDDING),
         (90.1, MemoryLevel.REFUSING, MemoryLevel.SHEDDING),
@@ -48,7 +38,9 @@ def test_it_sheds_at_92_and_refuses_at_95_percent_of_the_budget(percent: float, 
         (89.9, MemoryLevel.SHEDDING, MemoryLevel.NORMAL),
     ],
 )
-def test_a_level_ends_two_percent_below_where_it_begins(percent: float, was: MemoryLevel, level: MemoryLevel) -> None:
+def test_it_sheds_at_92_and_refuses_at_95_percent_of_the_budget_and_ends_two_percent_below(
+    percent: float, was: MemoryLevel, level: MemoryLevel
+) -> None:
     assert memory_level(int(percent * BUDGET / 100), BUDGET, was) is level
 
 
@@ -90,27 +82,13 @@ def memory(percent: int) -> MemoryWatch:
     return watch
 
 
-def entry() -> Entry:
-    deadline = Deadline(first_token_unix_ms=1_000, deadline_unix_ms=2_000)
-    return Entry(
-        response_id="r",
-        event_id="e",
-        tenant="demo",
-        session_id="s",
-        connection_id=None,
-        input="Hello?",
-        received_unix_ms=0,
-        deadline=deadline,
-    )
-
-
 def keeper(percent: int) -> Gatekeeper:
     return Gatekeeper(Admission(AdmissionPolicy()), memory(percent))
 
 
 @pytest.mark.parametrize(("percent", "light"), [(91, None), (92, "memory"), (96, "memory")])
 def test_from_the_first_mark_on_the_fallback_answers_at_once(percent: int, light: str | None) -> None:
-    assert keeper(percent).light_path(entry(), 0) == light
+    assert keeper(percent).light_path(make_entry(), 0) == light
 
 
 def test_from_the_second_mark_on_a_request_is_refused_with_when_to_come_back() -> None:

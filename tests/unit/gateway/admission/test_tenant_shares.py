@@ -25,10 +25,25 @@ def holding(*held: tuple[str, int]) -> TenantShares:
     return shares
 
 
-def test_the_tenant_that_fills_the_slots_gets_no_more_and_the_others_do() -> None:
-    shares = holding(("big", 7), ("small", 0))
-    assert shares.has_too_much("big", SLOTS)
-    assert not shares.has_too_much("small", SLOTS)
+@pytest.mark.parametrize(
+    ("held", "slots", "too_much", "owed"),
+    [
+        ({"big": 7, "small": 0}, SLOTS, {"big"}, {"small"}),
+        ({"big": 60, "small": 0}, SLOTS, {"big"}, {"small"}),
+        ({"big": 6, "small": 0}, SLOTS, set(), {"small"}),  # slots are free
+        ({"only": 1_000}, SLOTS, set(), set()),
+        ({"big": 1_000, "small": 0}, 0, set(), {"small"}),  # no worker is known
+        ({"a": 20, "b": 10}, SLOTS, set(), set()),
+        ({**dict.fromkeys("abcdefghijklmnopqrstuvwxyz", 1), "new": 0}, SLOTS, set(), set()),
+    ],
+)
+def test_who_fills_the_slots_gets_no_more_and_who_has_little_is_owed_what_another_queues(
+    held: dict[str, int], slots: int, too_much: set[str], owed: set[str]
+) -> None:
+    """Where all have alike nobody is owed: else many small tenants could go round the limit that protects workers."""
+    shares = holding(*held.items())
+    assert {tenant for tenant in held if shares.has_too_much(tenant, slots)} == too_much
+    assert {tenant for tenant in held if shares.is_owed(tenant)} == owed
 
 
 def test_beside_a_flood_that_is_held_back_who_asks_now_and_then_is_not() -> None:
@@ -63,8 +78,10 @@ def test_who_holds_half_of_the_slots_with_few_questions_gets_no_more() -> None:
     assert shares.has_too_much("long", SLOTS)
 
 
-@pytest.mark.parametrize("times_ms", [(60_001, 120_002), (120_001,)])
-def test_a_flood_is_forgotten_after_two_minutes_at_most(times_ms: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("times_ms", "counts"), [((60_001,), True), ((60_001, 120_002), False), ((120_001,), False)])
+def test_a_flood_counts_for_the_minute_after_it_too_and_is_forgotten_after_two_at_most(
+    times_ms: tuple[int, ...], counts: bool
+) -> None:
     shares = holding(("was", 3), ("a", 1), ("b", 1), ("c", 1), ("d", 1))
     for _ in range(500):
         shares.asks("was", NOW)
@@ -72,47 +89,7 @@ def test_a_flood_is_forgotten_after_two_minutes_at_most(times_ms: tuple[int, ...
     for later in times_ms:
         for tenant in ("was", "a", "b", "c", "d"):
             shares.asks(tenant, NOW + later)
-    assert not shares.has_too_much("was", SLOTS)
-
-
-def test_a_flood_of_the_minute_before_still_counts() -> None:
-    shares = holding(("flood", 2), *((tenant, 1) for tenant in "abcdef"))
-    for _ in range(500):
-        shares.asks("flood", NOW)
-    for tenant in ("flood", *"abcdef"):
-        shares.asks(tenant, NOW + 60_001)
-    assert shares.has_too_much("flood", SLOTS)
-
-
-def test_while_slots_are_free_anyone_may_have_them() -> None:
-    assert not holding(("big", 6), ("small", 0)).has_too_much("big", SLOTS)
-
-
-def test_alone_a_tenant_has_no_share() -> None:
-    shares = holding(("only", 1_000))
-    assert not shares.has_too_much("only", SLOTS)
-    assert not shares.is_owed("only")
-
-
-def test_where_no_worker_is_known_nobody_has_too_much() -> None:
-    assert not holding(("big", 1_000), ("small", 0)).has_too_much("big", 0)
-
-
-def test_two_that_have_somewhat_different_loads_are_let_alone() -> None:
-    shares = holding(("a", 20), ("b", 10))
-    assert not any(shares.has_too_much(tenant, SLOTS) for tenant in "ab")
-
-
-def test_who_has_little_is_owed_what_another_queues() -> None:
-    shares = holding(("big", 60), ("small", 0))
-    assert shares.is_owed("small")
-    assert not shares.is_owed("big")
-
-
-def test_nobody_is_owed_anything_where_all_have_alike() -> None:
-    """Else many small tenants could go round the limit that protects the workers."""
-    shares = holding(*((f"t{number}", 1) for number in range(100)), ("new", 0))
-    assert not shares.is_owed("new")
+    assert shares.has_too_much("was", SLOTS) is counts
 
 
 def test_a_tenant_that_has_not_asked_for_a_minute_is_not_reckoned_with() -> None:

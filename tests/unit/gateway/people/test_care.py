@@ -5,38 +5,17 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from gateway.people.care import Care
-from gateway.request.entry import Entry
 from shared.settings.gateway import HandoffSettings
-from shared.wire.deadline import Deadline
-from shared.wire.messages import ErrorEvent, HandoffRequest, Response, SessionStart, Timings, Usage
+from shared.wire.messages import ErrorEvent, HandoffRequest, SessionStart
+from tests.support.builders.gateway import answer, make_entry
 from tests.support.fakes.gateways import Edge, FakeQuotas, quiet
 from tests.unit.gateway.people.test_handoffs import Broker, Store, made
 
 
 async def answered_from_the_faq(care: Care, session_id: str, *, times: int = 2) -> None:
     for number in range(times):
-        name = f"{session_id}{number}"
-        entry = Entry(
-            response_id=name,
-            event_id=name,
-            tenant="t",
-            session_id=session_id,
-            connection_id=None,
-            input="Hello?",
-            received_unix_ms=0,
-            deadline=Deadline(first_token_unix_ms=1, deadline_unix_ms=2),
-            stood_in=True,
-        )
-        response = Response(
-            id=name,
-            status="completed",
-            reason="stop",
-            source="faq",
-            output_text="Hi.",
-            usage=Usage(),
-            timings=Timings(),
-        )
-        care.ended(entry, response, None)
+        entry = make_entry(number, session_id=session_id, stood_in=True)
+        care.ended(entry, answer(f"{session_id}{number}", source="faq"), None)
         await quiet()
 
 
