@@ -250,7 +250,6 @@ class GatewayProcess:
         """Stop accepting, leave the inbox to the other gateways, finish what is in flight within the limit, tell the
         clients, close."""
         self._gateway.draining = True
-        metrics.draining.set(1)
         server.close(close_connections=False)
         self._frontend.announce_shutdown()
         await self._tasks.cancel("startup", "router")

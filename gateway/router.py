@@ -171,7 +171,7 @@ class Router:
             copy = Outgoing(topic, msgpack_encode(_complete(order)), key=key, headers={**record.headers, **headers})
             delivery = await self.producer.enqueue(copy)
         await self.producer.delivered(topic, delivery)
-        metrics.routed.labels(bucket).inc()
+        metrics.accepted.labels(bucket).inc()
 
     async def _count(self, text: str) -> int:
         if surely_short(text):

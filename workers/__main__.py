@@ -118,10 +118,14 @@ class WorkerProcess:
             changed=self._worker.outlook_changed,
             partitions=lambda: self._requests.partitions,
         )
+        self._leaving = False
         self.vitals = Vitals(open_gpus(info))
-        metrics.slots.set(info.num_slots)
+        metrics.load.labels("slots").set(info.num_slots)
         metrics.model_info.labels(info.model, info.revision[:_REVISION_CHARS], info.name, version("replyline")).set(1)
         self._tasks = TaskSet()
+
+    def draining(self) -> str | None:
+        return "it ends, and takes nothing new" if self._leaving else None
 
     def not_connected(self) -> str | None:
         connected = self._producer.connected and self._requests.connected and self._erasures.connected
@@ -183,7 +187,7 @@ class WorkerProcess:
         """Stop intake, finish what is in flight within the limit, commit, close: first what has something to write.
         Without a broker its clients take long to end, and whoever asked this process to end may lose patience. `known`:
         it does not end by a fault of our own, which any record in flight may have brought about."""
-        metrics.draining.set(1)
+        self._leaving = True
         hangs = self.engine_stuck() is not None
         await self._tasks.cancel("startup", "intake", "capacity", "lag")
         await self._capacity.leave()
@@ -227,6 +231,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
                 "redis": process.history_not_seen,
                 "hardware": process.vitals.missing,
                 "engine": process.engine_stuck,
+                "draining": process.draining,
             }
             await process.run(stop)
         finally:

@@ -109,5 +109,5 @@ class Gatekeeper:
         breaker = self.admission.breaker
         if breaker.state is not self._breaker:
             self._breaker = breaker.state
-            metrics.breaker_state.set(_STATE_NUMBERS[breaker.state])
+            metrics.guards.labels("breaker").set(_STATE_NUMBERS[breaker.state])
             log.warning("breaker", state=breaker.state.value, words=breaker.words, late=breaker.late)

@@ -52,7 +52,7 @@ class MemoryWatch:
         if level is not self.level:
             log.warning("memory", now=level.name.lower(), mib=resident_bytes // MIB, budget_mib=self._budget_mib)
             self.level = level
-            metrics.memory_level.set(level)
+            metrics.guards.labels("memory").set(level)
 
     async def watch(self) -> None:
         """Until cancelled; no longer than it takes to say so where there is no budget, or nothing to read it from."""

@@ -19,7 +19,9 @@ _PAUSE_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 connections = Gauge("replyline_gateway_connections", "WebSocket connections held")
 closes = Counter("replyline_gateway_closes_total", "Connections closed by the gateway", ["code"])
 inflight = Gauge("replyline_gateway_inflight", "Requests without their terminal event")
-accepted = Counter("replyline_gateway_requests_total", "Requests accepted", ["bucket"])
+accepted = Counter(
+    "replyline_gateway_requests_total", "Requests accepted: clients', and those of chat.requests", ["bucket"]
+)
 refused = Counter(
     "replyline_gateway_refused_total", "Messages answered with an error; no_memory: connections", ["code"]
 )
@@ -29,8 +31,6 @@ ttft = Histogram(
 )
 replies_dropped = Counter("replyline_gateway_replies_dropped_total", "Replies nobody waits for, or repeated", ["why"])
 deltas_merged = Counter("replyline_gateway_deltas_merged_total", "Deltas joined to another for a slow client")
-memory_level = Gauge("replyline_gateway_memory_level", "0 normal, 1 sheds at 92 %, 2 refuses at 95 % of the budget")
-routed = Counter("replyline_gateway_routed_total", "Records of chat.requests forwarded", ["bucket"])
 
 conversations = Counter("replyline_gateway_conversations_total", "Conversations that got their first answer here")
 handoffs = Counter("replyline_gateway_handoffs_total", "Hand-offs to a person, wanted or due", ["reason", "outcome"])
@@ -44,7 +44,13 @@ feedback = Counter(
 )
 feedback_reasons = Counter("replyline_gateway_feedback_reasons_total", "Why an answer did not help", ["reason"])
 
-breaker_state = Gauge("replyline_gateway_breaker_state", "0 closed, 1 half-open, 2 open: only the fallback answers")
+guards = Gauge(
+    "replyline_gateway_guards",
+    "0 normal; breaker: 1 half-open, 2 open (only the fallback answers); memory: 1 sheds, 2 refuses (at 92, 95 %)",
+    ["what"],
+)
+for _what in ("breaker", "memory"):
+    guards.labels(_what)
 fallbacks = Counter("replyline_gateway_fallbacks_total", "Answers given in a worker's stead", ["reason"])
 first_word = Histogram(
     "replyline_gateway_first_word_seconds", "Receipt to a worker's first word, a refusal too", buckets=_LATENCY_S
@@ -65,18 +71,25 @@ step_time = Histogram(
     ["kind"],
     buckets=_STEP_S,
 )
-waiting = Gauge("replyline_worker_waiting", "Requests read and not yet in a slot")
-slots = Gauge("replyline_worker_slots", "Slots that the engine has")
-slots_used = Gauge("replyline_worker_slots_used", "Slots that hold a sequence")
+load = Gauge(
+    "replyline_worker_load", "Slots that the engine has; those used; requests read and waiting for one", ["what"]
+)
+for _what in ("slots", "used", "waiting"):
+    load.labels(_what)
 tokens = Counter(
     "replyline_worker_tokens_total",
-    "Tokens: prompt (computed), padding (computed to make a prefill call's rows equal), output",
+    "Tokens: prompt (computed), padding (computed to make a prefill call's rows equal), output; those of prompts that "
+    "were not computed, by where they stood: slot, host, redis",
     ["kind"],
 )
-for _kind in ("prompt", "padding", "output"):  # each from 0: a rate begins there
+for _kind in ("prompt", "padding", "output", "slot", "host", "redis"):  # each from 0: a rate begins there
     tokens.labels(_kind)
-served = Counter("replyline_worker_requests_total", "Requests that got a terminal event", ["status", "reason"])
-infer = Counter("infer_total", "The worker's answers", ["status"])
+infer = Counter("infer_total", "The worker's answers", ["status", "reason"])
+for _end in (
+    ("completed", "stop"), ("incomplete", "max_output_tokens"), ("incomplete", "deadline"),
+    ("incomplete", "infeasible"), ("cancelled", "client"), ("failed", "internal"),
+):  # fmt: skip
+    infer.labels(*_end)
 infer_duration = Histogram("infer_duration_seconds", "The worker's intake to the answer's end", buckets=_LATENCY_S)
 queue_time = Histogram("replyline_worker_queue_seconds", "Intake to first engine step", buckets=_LATENCY_S)
 outcomes = Counter(
@@ -99,15 +112,13 @@ history_unavailable = Counter(
     ["what"],
 )
 
-begun_late = Counter(
-    "replyline_worker_begun_late_total", "Requests whose first engine step was after their first-token deadline"
-)
 odd_requests = Counter(
     "replyline_worker_odd_requests_total",
-    "Requests from a clock over a second ahead, or in another bucket than their length's",
+    "Requests from a clock over a second ahead, in another bucket than their length's, or first computed late: after "
+    "their first-token deadline",
     ["what"],
 )
-for _what in ("clock", "bucket"):  # each from 0: an alert sees the first
+for _what in ("clock", "bucket", "late"):  # each from 0: an alert sees the first
     odd_requests.labels(_what)
 cost_ratio = Histogram(
     "replyline_worker_cost_ratio",
@@ -117,7 +128,6 @@ cost_ratio = Histogram(
 )
 
 # --- what was computed of conversations
-kv_tokens = Counter("replyline_kv_tokens_total", "Prompt tokens that were not computed, by where they stood", ["level"])
 kv_time = Histogram(
     "replyline_kv_seconds",
     "load: asking Redis and loading from it; recompute: of the same tokens on the engine, as predicted; save: encoding "
@@ -125,7 +135,6 @@ kv_time = Histogram(
     ["what"],
     buckets=_LATENCY_S,
 )
-kv_written_bytes = Counter("replyline_kv_written_bytes_total", "Written to Redis: only what was not there")
 kv_dropped = Counter("replyline_kv_dropped_total", "Blocks dropped, and turns that were not kept", ["reason"])
 kv_host_bytes = Gauge("replyline_kv_host_bytes", "Host memory that holds blocks")
 
@@ -162,7 +171,6 @@ kafka_refused = Counter(
 for _what in ("commit", "reply"):  # each from 0: an alert sees the first
     kafka_refused.labels(_what)
 ready = Gauge("replyline_ready", "1 while /ready has nothing against it", ["check"])
-draining = Gauge("replyline_draining", "1 while the process finishes what is in flight before it ends")
 event_loop_lag = Histogram(
     "replyline_event_loop_lag_seconds", "How late a task that sleeps was woken", buckets=_PAUSE_S
 )

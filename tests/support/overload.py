@@ -64,7 +64,7 @@ _MOST_FILES: Final = 4_256
 _OPENING_TOGETHER: Final = 64
 _FALLBACKS: Final = "replyline_gateway_fallbacks_total"
 _BEGUN: Final = "replyline_worker_queue_seconds_count"
-_BEGUN_LATE: Final = "replyline_worker_begun_late_total"
+_ODD: Final = "replyline_worker_odd_requests_total"
 
 
 class Ending(Enum):
@@ -329,7 +329,7 @@ async def measure_overload(settings: Settings, *, seconds: float, seed: int, bro
         asked=clients.asked,
         fallbacks={name: count for name, count in fallbacks.items() if count},
         begun=worker[_BEGUN],
-        begun_late=worker[_BEGUN_LATE],
+        begun_late=worker["late"],
     )
 
 
@@ -382,8 +382,8 @@ def _counters(url: str) -> dict[str, int]:
     with open_page(url, timeout_s=10) as response:
         page: bytes = response.read()
     return {
-        sample.labels.get("reason", sample.name): int(sample.value)
+        next(iter(sample.labels.values()), sample.name): int(sample.value)
         for family in text_string_to_metric_families(page.decode())
         for sample in family.samples
-        if sample.name in {_FALLBACKS, _BEGUN, _BEGUN_LATE}
+        if sample.name in {_FALLBACKS, _BEGUN, _ODD}
     }

@@ -118,6 +118,11 @@ class Service:
             if sample.name == name and labels.items() <= sample.labels.items()
         )
 
+    async def restored(self, *levels: str) -> float:
+        """Tokens of prompts that were not computed, by where they stood."""
+        kinds = levels or ("slot", "host", "redis")
+        return sum([await self.metric("replyline_worker_tokens_total", kind=kind) for kind in kinds])
+
     def logged(self, event: str | None = None, **fields: Any) -> list[dict[str, Any]]:
         """The log's lines of that event and with these fields. What is not JSON comes as the event `raw`."""
         lines = [_line(text) for text in self.log.read_text().splitlines()]

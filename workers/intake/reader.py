@@ -141,8 +141,7 @@ class Intake:
     def _answer_unread(self, late: Late, origin: tuple[Partition, int]) -> None:
         self.offsets.take(*origin)
         if self.worker.answer_unread((late.topic, late.partition), late.done, origin):
-            metrics.served.labels(late.done.status, late.done.reason).inc()
-            metrics.infer.labels(late.done.status).inc()
+            metrics.infer.labels(late.done.status, late.done.reason).inc()
             metrics.outcomes.labels("missed").inc()
 
     def _check_clock(self, record: Record, created_unix_ms: int, now: float) -> None:

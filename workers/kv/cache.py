@@ -340,14 +340,13 @@ class KvCache:
         with self._lock:
             now = now_unix_ms()
             kept = {block: encoded.get(block.name) or self._host.get(block.name, now) for block in missing}
-        written = self._saving.save(
+        self._saving.save(
             session,
             {block.name: value for block, value in kept.items() if value is not None and not block.shared},
             drop=chain.stale(held.session_names),
             shared={block.name: value for block, value in kept.items() if value is not None and block.shared},
             generation=tokens.generation,
         )
-        metrics.kv_written_bytes.inc(written)
 
     def _come(self, session: SessionKey, coming: "Future[None]") -> None:
         """What was to be kept is in host memory, or will not be."""

@@ -189,8 +189,8 @@ class EngineLoop:
         load = self.scheduler.num_waiting, self.scheduler.num_running
         if load != self._load:
             self._load = load
-            metrics.waiting.set(load[0])
-            metrics.slots_used.set(load[1])
+            metrics.load.labels("waiting").set(load[0])
+            metrics.load.labels("used").set(load[1])
         every_ms = _OUTLOOK_EVERY_MS if load == self._outlook_load else _OUTLOOK_CHANGED_MS
         if step is None or not 0 <= now - self._outlook_unix_ms < every_ms:
             self._outlook, self._outlook_unix_ms, self._outlook_load = self.scheduler.outlook(now), now, load

@@ -6,7 +6,7 @@ from shared.process.clock import now_unix_ms
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 from shared.tracing.context import trace_id
-from shared.wire.messages import ReplyDone, Status
+from shared.wire.messages import ReplyDone
 from workers.request.job import Job
 from workers.schedule.sequence import Finished, Sequence
 from workers.telemetry.outcome import Outcome, outcome_of
@@ -14,19 +14,17 @@ from workers.telemetry.outcome import Outcome, outcome_of
 log = get_logger()
 
 # Each is shown as 0 before the first: a rate begins there.
-_ENDS: Final = {status: metrics.infer.labels(status) for status in get_args(Status)}
 _OUTCOMES: Final = {outcome: metrics.outcomes.labels(outcome) for outcome in get_args(Outcome)}
 
 
 def count_end(job: Job, finished: Finished, done: ReplyDone, now: float) -> None:
     sequence = job.sequence
-    metrics.served.labels(finished.status, finished.reason).inc()
+    metrics.infer.labels(finished.status, finished.reason).inc()
     _OUTCOMES[outcome_of(finished, now)].inc()
-    _ENDS[finished.status].inc()
     metrics.infer_duration.observe(max(0.0, now - sequence.arrived_unix_ms) / 1_000)
     if sequence.first_step_unix_ms is not None:
         metrics.queue_time.observe((sequence.first_step_unix_ms - sequence.arrived_unix_ms) / 1_000)
-        metrics.begun_late.inc(sequence.first_step_unix_ms > sequence.deadline.first_token_unix_ms)
+        metrics.odd_requests.labels("late").inc(sequence.first_step_unix_ms > sequence.deadline.first_token_unix_ms)
     if sequence.restored:
         _count_restored(sequence)
     log.info(
@@ -44,6 +42,6 @@ def count_end(job: Job, finished: Finished, done: ReplyDone, now: float) -> None
 
 def _count_restored(sequence: Sequence) -> None:
     from_redis = min(sequence.loaded, sequence.imported)
-    metrics.kv_tokens.labels("slot").inc(sequence.restored - sequence.imported)
-    metrics.kv_tokens.labels("host").inc(sequence.imported - from_redis)
-    metrics.kv_tokens.labels("redis").inc(from_redis)
+    metrics.tokens.labels("slot").inc(sequence.restored - sequence.imported)
+    metrics.tokens.labels("host").inc(sequence.imported - from_redis)
+    metrics.tokens.labels("redis").inc(from_redis)

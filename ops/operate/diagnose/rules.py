@@ -141,7 +141,7 @@ def kv(system: System) -> Iterator[str]:
         enough = window.gain("replyline_kv_seconds_count", what="load") >= _FEWEST_LOADS
         if enough and loaded is not None and anew is not None and loaded > _SLOW_LOADS * anew:
             yield f"{url}: loading KV takes {1_000 * loaded:,.0f} ms, computing it anew {1_000 * anew:,.0f} ms"
-        answered = window.gain("replyline_worker_requests_total")
+        answered = window.gain("infer_total")
         dropped = window.gain("replyline_kv_dropped_total") - window.gain(
             "replyline_kv_dropped_total", reason="unavailable"
         )
@@ -197,8 +197,11 @@ def _saturated(system: System, kind: Literal["prefill", "decode"], of_what: str)
     for url, window in system.workers:
         busy = {part: window.gain(f"{_STEP}_sum", kind=part) for part in ("prefill", "decode", "transfer")}
         whole = sum(busy.values())
-        slots, used = window.now("replyline_worker_slots"), window.now("replyline_worker_slots_used")
-        waiting = window.now("replyline_worker_waiting")
+        slots, used = (
+            window.now("replyline_worker_load", what="slots"),
+            window.now("replyline_worker_load", what="used"),
+        )
+        waiting = window.now("replyline_worker_load", what="waiting")
         # A single answer keeps an engine busy; others would be computed beside it.
         full = used + waiting >= _FULL * slots
         if full and whole / window.seconds > _BUSY and busy[kind] / whole > _MOST:
@@ -213,14 +216,14 @@ def _saturated(system: System, kind: Literal["prefill", "decode"], of_what: str)
 
 def queue(system: System) -> Iterator[str]:
     """What waits though no engine is full: nobody reads it, or too few do."""
-    slots = sum(window.now("replyline_worker_slots") for _, window in system.workers)
+    slots = sum(window.now("replyline_worker_load", what="slots") for _, window in system.workers)
     lag = {} if system.lag is None or isinstance(system.lag, str) else system.lag
     for bucket, records in sorted(lag.items()):
         if records > max(_FEW, slots):
             yield f"{records:,} records wait in the bucket {bucket}"
     for url, window in system.workers:
-        if window.now("replyline_worker_waiting") > window.now("replyline_worker_slots"):
-            yield f"{url}: {window.now('replyline_worker_waiting'):.0f} requests wait for a slot"
+        if window.now("replyline_worker_load", what="waiting") > window.now("replyline_worker_load", what="slots"):
+            yield f"{url}: {window.now('replyline_worker_load', what='waiting'):.0f} requests wait for a slot"
         if window.now("replyline_worker_intake_paused"):
             yield f"{url} has paused its intake"
     for url, window in system.gateways:

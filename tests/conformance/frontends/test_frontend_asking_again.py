@@ -81,4 +81,4 @@ async def _asked(worker: Service) -> float:
         return busy == [0, 0]
 
     await eventually(is_idle)
-    return await worker.metric("replyline_worker_requests_total")
+    return await worker.metric("infer_total")

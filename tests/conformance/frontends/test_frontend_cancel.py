@@ -18,16 +18,16 @@ async def test_a_cancel_ends_the_answer_and_frees_its_slot(
 ) -> None:
     """The client keeps what it has; the worker ends it as cancelled, and not as whole."""
     async with bystander.paused:
-        cancelled = await worker.metric("replyline_worker_requests_total", status="cancelled")
+        cancelled = await worker.metric("infer_total", status="cancelled")
         event_id = await client.create("Tell me all", max_output_tokens=LONG)
         name = await client.text_of(event_id, chars=5)
-        await eventually(lambda: _has(worker, "replyline_worker_slots_used", 1))
+        await eventually(lambda: _has(worker, "replyline_worker_load", 1, what="used"))
         await client.send({"type": "response.cancel", by: name if by == "response_id" else event_id})
         answer = await client.answer(event_id)
         assert answer.outcome == ("cancelled", "client", "model")
         assert 5 <= len(answer.text) < LONG
-        await eventually(lambda: _has(worker, "replyline_worker_slots_used", 0))
-        await eventually(lambda: _has(worker, "replyline_worker_requests_total", cancelled + 1, status="cancelled"))
+        await eventually(lambda: _has(worker, "replyline_worker_load", 0, what="used"))
+        await eventually(lambda: _has(worker, "infer_total", cancelled + 1, status="cancelled"))
         tokens = await worker.metric("replyline_worker_tokens_total", kind="output")
         await asyncio.sleep(0)
         assert await worker.metric("replyline_worker_tokens_total", kind="output") == tokens
@@ -104,10 +104,10 @@ async def test_a_deleted_session_is_forgotten(
     assert await system.turns(client.session_id) == []
     seen = len(client.events)
     async with bystander.paused:
-        before = await worker.metric("replyline_worker_requests_total")
+        before = await worker.metric("infer_total")
         await client.create("Remember 4711", event_id="before", max_output_tokens=10)
         again = await client.answer("before", since=seen)
-        assert await worker.metric("replyline_worker_requests_total") == before + 1, "it is computed anew"
+        assert await worker.metric("infer_total") == before + 1, "it is computed anew"
     for counted in ("input_tokens", "output_tokens"):  # what the shop says may be cached: it is no customer's
         assert again.response["usage"][counted] == first.response["usage"][counted]
 
@@ -116,7 +116,7 @@ async def test_an_answer_in_flight_when_its_session_is_deleted_leaves_nothing(
     client: Client, system: System, worker: Service
 ) -> None:
     """It is cancelled, and what the worker had written of it is not remembered afterwards."""
-    cancelled = await worker.metric("replyline_worker_requests_total", status="cancelled")
+    cancelled = await worker.metric("infer_total", status="cancelled")
     event_id = await client.create("Remember 4711", max_output_tokens=LONG)
     await client.text_of(event_id, chars=5)
     await client.send({"type": "session.delete"})
@@ -127,7 +127,7 @@ async def test_an_answer_in_flight_when_its_session_is_deleted_leaves_nothing(
     )
 
     async def worker_is_done() -> bool:
-        return await worker.metric("replyline_worker_requests_total", status="cancelled") > cancelled
+        return await worker.metric("infer_total", status="cancelled") > cancelled
 
     await eventually(worker_is_done)
     fresh = await client.ask("Anything?", max_output_tokens=2)

@@ -98,7 +98,7 @@ async def test_a_cancel_reaches_both_where_the_partition_moved_while_the_answer_
         moved = len(range(given, SESSIONS, PARTITIONS))
 
         async def has_begun() -> bool:
-            return await second.metric("replyline_worker_slots_used") == moved
+            return await second.metric("replyline_worker_load", what="used") == moved
 
         await eventually(has_begun)
         for client, running in asked:

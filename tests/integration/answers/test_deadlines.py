@@ -95,7 +95,7 @@ async def test_the_faqs_answer_is_part_of_the_conversation(system: System, gatew
 
 async def test_the_hard_deadline_cuts_a_slow_answer(gateway: Service, worker: Service, in_time: InTime) -> None:
     """What was written stands; the worker does not go on."""
-    ended = await worker.metric("replyline_worker_requests_total")
+    ended = await worker.metric("infer_total")
     async with Client.connect(gateway.ws) as client:
         answer = await client.ask(RETURNS, deadline_ms=900, max_output_tokens=500)
     assert answer.outcome == ("incomplete", "deadline", "model")
@@ -104,15 +104,15 @@ async def test_the_hard_deadline_cuts_a_slow_answer(gateway: Service, worker: Se
     assert in_time(answer, 900)
 
     async def is_free() -> bool:
-        return await worker.metric("replyline_worker_slots_used") == 0
+        return await worker.metric("replyline_worker_load", what="used") == 0
 
     await eventually(is_free, limit_s=3)  # all of it would have taken four seconds more
 
     async def is_counted() -> bool:
-        return await worker.metric("replyline_worker_requests_total") == ended + 1
+        return await worker.metric("infer_total") == ended + 1
 
     await eventually(is_counted)
-    assert await worker.metric("replyline_worker_requests_total", status="completed") == 0
+    assert await worker.metric("infer_total", status="completed") == 0
 
 
 async def test_a_worker_that_stops_in_mid_answer_costs_the_rest_and_not_the_deadline(

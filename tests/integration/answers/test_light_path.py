@@ -190,7 +190,7 @@ async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(
         await eventually(is_closed)
 
         async def is_counted_as_closed() -> bool:
-            return await gateway.metric("replyline_gateway_breaker_state") == 0
+            return await gateway.metric("replyline_gateway_guards", what="breaker") == 0
 
         await eventually(is_counted_as_closed)
 

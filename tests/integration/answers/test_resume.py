@@ -79,7 +79,7 @@ async def test_cut_anywhere_an_answer_goes_on_at_the_same_gateway(
     here: Service, worker: Service, text: str, reliability: Reliability
 ) -> None:
     """At every event of an answer, in both encodings: the same text, one end, and it is computed once."""
-    before = await worker.metric("replyline_worker_requests_total")
+    before = await worker.metric("infer_total")
 
     async def one(after: int, form: Form) -> Answer:
         return await (await ask_and_lose(here, after, form)).resume(here)
@@ -87,7 +87,7 @@ async def test_cut_anywhere_an_answer_goes_on_at_the_same_gateway(
     cuts = [(after, form) for after in range(EVENTS + 1) for form in (JSON, MSGPACK)]
     answers = await asyncio.gather(*(one(*cut) for cut in cuts))
     assert [answer.outcome for answer in answers] == [WHOLE] * len(cuts)
-    assert await worker.metric("replyline_worker_requests_total") == before + len(cuts)
+    assert await worker.metric("infer_total") == before + len(cuts)
     same = sum(answer.text == text for answer in answers)
     reliability.found(
         figure=f"{same} of {len(cuts)} identical",
@@ -101,7 +101,7 @@ async def test_cut_anywhere_an_answer_goes_on_at_another_gateway(
     here: Service, there: Service, worker: Service, text: str, reliability: Reliability
 ) -> None:
     """The first gateway lives on, and holds the same answer."""
-    before = await worker.metric("replyline_worker_requests_total")
+    before = await worker.metric("infer_total")
 
     async def one(after: int, form: Form) -> Answer:
         return await (await ask_and_lose(here, after, form)).resume(there)
@@ -110,7 +110,7 @@ async def test_cut_anywhere_an_answer_goes_on_at_another_gateway(
     cuts = [(after, form) for after in places for form in (JSON, MSGPACK)]
     answers = await asyncio.gather(*(one(*cut) for cut in cuts))
     assert [answer.outcome for answer in answers] == [WHOLE] * len(cuts)
-    assert await worker.metric("replyline_worker_requests_total") == before + len(cuts)
+    assert await worker.metric("infer_total") == before + len(cuts)
     for gateway in (here, there):
         await eventually(lambda: _holds_nothing(gateway))  # noqa: B023
     same = sum(answer.text == text for answer in answers)
@@ -131,7 +131,7 @@ async def test_cut_at_any_moment_and_again_an_answer_goes_on_at_either_gateway(
 ) -> None:
     """Some lose their socket twice or more. Each answer is computed once however often its client moves. Who had heard
     the end by then was not cut, and does not count."""
-    before = await worker.metric("replyline_worker_requests_total")
+    before = await worker.metric("infer_total")
     chance = random.Random(6)
     wanted, answers = reliability.amount(RANDOM_CUTS, part=20), list[Answer]()
     lost = cuts = 0
@@ -149,7 +149,7 @@ async def test_cut_at_any_moment_and_again_an_answer_goes_on_at_either_gateway(
 
     await asyncio.gather(*(one() for _ in range(min(AT_ONCE, wanted))))
     assert [answer.outcome for answer in answers] == [WHOLE] * len(answers)
-    assert await worker.metric("replyline_worker_requests_total") == before + len(answers)
+    assert await worker.metric("infer_total") == before + len(answers)
     same = sum(answer.text == text for answer in answers)
     reliability.found(
         figure=f"{cuts} cuts of {len(answers)} answers, {lost - cuts} more after an end: {same} identical",
@@ -162,13 +162,13 @@ async def test_answers_of_a_killed_gateway_go_on_at_another(
     doomed: Service, there: Service, worker: Service, text: str
 ) -> None:
     """Killed without a word while every client is at another place of its answer."""
-    before = await worker.metric("replyline_worker_requests_total")
+    before = await worker.metric("infer_total")
     cuts = await asyncio.gather(*(ask_and_lose(doomed, after) for after in (0, 1, 2, 5, 10, 20, 40, 60)))
     doomed.kill()
     answers = await asyncio.gather(*(cut.resume(there) for cut in cuts))
     assert [answer.outcome for answer in answers] == [WHOLE] * len(cuts)
     assert {answer.text for answer in answers} == {text}
-    assert await worker.metric("replyline_worker_requests_total") == before + len(cuts)
+    assert await worker.metric("infer_total") == before + len(cuts)
 
 
 async def test_a_successor_with_the_same_partition_goes_on_too(
@@ -249,7 +249,9 @@ async def test_a_cancel_at_another_gateway_ends_the_answer_everywhere(
 
     async def is_over() -> bool:
         return (
-            await here.metric("replyline_gateway_inflight") == await worker.metric("replyline_worker_slots_used") == 0
+            await here.metric("replyline_gateway_inflight")
+            == await worker.metric("replyline_worker_load", what="used")
+            == 0
         )
 
     await eventually(is_over)
@@ -320,7 +322,7 @@ async def test_a_question_asked_again_after_it_was_erased_elsewhere_is_a_new_one
     """The gateway that holds its answer does not tell it again."""
     async with Client.connect(here.ws) as client:
         await client.ask(QUESTION, event_id="e", max_output_tokens=2)
-        before = await worker.metric("replyline_worker_requests_total")
+        before = await worker.metric("infer_total")
         async with Client.connect(there.ws, session_id=client.session_id) as elsewhere:
             await elsewhere.send({"type": "session.delete"})
             await elsewhere.of_type("session.deleted")
@@ -330,6 +332,6 @@ async def test_a_question_asked_again_after_it_was_erased_elsewhere_is_a_new_one
             seen = len(client.events)
             await client.create(QUESTION, event_id="e", max_output_tokens=2)
             assert (await client.answer("e", since=seen)).text
-            return await worker.metric("replyline_worker_requests_total") > before
+            return await worker.metric("infer_total") > before
 
         await eventually(is_forgotten)

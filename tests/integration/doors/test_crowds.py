@@ -141,7 +141,7 @@ async def _refused(people: Crowd, gateway: Service) -> tuple[Response, Heard, Pa
 async def _fill(people: Crowd, gateway: Service, level: MemoryLevel) -> None:
     """More and more clients, until the gateway finds that it holds so much."""
     async with asyncio.timeout(30):
-        while await gateway.metric("replyline_gateway_memory_level") < level:
+        while await gateway.metric("replyline_gateway_guards", what="memory") < level:
             with suppress(ConnectFailed):
                 await people.grow(len(people.visitors) + 60)
             await asyncio.sleep(0.3)

@@ -222,7 +222,7 @@ async def test_nothing_of_a_conversation_is_in_another(
     ]
     assert len(by_model) == 2
     for worker in workers:
-        restored = await worker.metric("replyline_kv_tokens_total")
+        restored = await worker.restored()
         assert restored > 20 * count, "conversations are taken up from what was kept of them"
 
     await forge(system, customers[::4])

@@ -102,7 +102,7 @@ async def test_offsets_are_committed_after_the_answers_and_in_order(
             return (await system.committed()).get(place, 0) == record.offset + 2
 
         await eventually(is_committed)
-        assert await worker.metric("replyline_worker_requests_total") == 1, "only what nobody had answered is computed"
+        assert await worker.metric("infer_total") == 1, "only what nobody had answered is computed"
         await eventually(lambda: _has_dropped_more(gateway, dropped))
         turns = await system.turns(client.session_id, at_least=2)
         assert sorted(turn.user for turn in turns) == ["A long one", "A short one"]
@@ -139,7 +139,7 @@ async def test_another_worker_takes_over_from_a_dead_one(system: System, gateway
 
     async def both_serve() -> bool:
         await ask(0)
-        return min([await each.metric("replyline_worker_requests_total") for each in (other, current(workers))]) > 0
+        return min([await each.metric("infer_total") for each in (other, current(workers))]) > 0
 
     await eventually(both_serve)
     asking = [asyncio.create_task(ask(number)) for number in range(clients)]
@@ -150,7 +150,7 @@ async def test_another_worker_takes_over_from_a_dead_one(system: System, gateway
 
 
 async def _is_busy(worker: Service) -> bool:
-    return await worker.metric("replyline_worker_slots_used") > 0
+    return await worker.metric("replyline_worker_load", what="used") > 0
 
 
 async def test_a_worker_that_is_asked_to_go_finishes_what_it_has(
@@ -170,7 +170,7 @@ async def test_a_worker_that_is_asked_to_go_finishes_what_it_has(
     assert [line["unfinished"] for line in worker.logged("worker_stopped")] == [0]
     assert not worker.logged("raw")
     assert children == []
-    served = len(worker.logged("answered")) + await replaced.metric("replyline_worker_requests_total")
+    served = len(worker.logged("answered")) + await replaced.metric("infer_total")
     assert served == clients * 4
 
 
@@ -199,7 +199,7 @@ async def test_workers_are_replaced_one_by_one_and_nobody_notices(
 
 
 async def _served_some(worker: Service) -> bool:
-    return await worker.metric("replyline_worker_requests_total") > 0
+    return await worker.metric("infer_total") > 0
 
 
 async def test_a_gateway_that_is_asked_to_go_finishes_what_it_has(system: System, workers: Workers) -> None:

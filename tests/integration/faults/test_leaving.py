@@ -35,10 +35,10 @@ async def test_the_inbox_of_a_gateway_that_drains_is_read_by_another(
     )
 
     async def both_route() -> bool:
-        before = [await gateway.metric("replyline_gateway_routed_total") for gateway in (leaving, other)]
+        before = [await gateway.metric("replyline_gateway_requests_total") for gateway in (leaving, other)]
         await produce_to_all(system, unique("early"))
         await asyncio.sleep(0.5)
-        after = [await gateway.metric("replyline_gateway_routed_total") for gateway in (leaving, other)]
+        after = [await gateway.metric("replyline_gateway_requests_total") for gateway in (leaving, other)]
         return all(now > then for then, now in zip(before, after, strict=True))
 
     await eventually(both_route)

@@ -186,7 +186,7 @@ async def test_the_inbox_is_routed_by_length(system: System, gateway: Service, u
     """Each copy carries the headers that a worker reads, and is keyed by tenant and session."""
     for length, bucket in ((20, "short"), (200, "medium"), (500, "long")):
         name = unique("routed")
-        before = await gateway.metric("replyline_gateway_routed_total", bucket=bucket)
+        before = await gateway.metric("replyline_gateway_requests_total", bucket=bucket)
         async with (
             system.reading(f"chat.requests.{bucket}") as copies,
             system.reading("chat.replies.external") as replies,
@@ -200,7 +200,7 @@ async def test_the_inbox_is_routed_by_length(system: System, gateway: Service, u
 
 
 async def _has_routed(gateway: Service, bucket: str, count: float) -> bool:
-    return await gateway.metric("replyline_gateway_routed_total", bucket=bucket) == count
+    return await gateway.metric("replyline_gateway_requests_total", bucket=bucket) == count
 
 
 async def test_a_record_whose_deadline_is_past_is_answered_unread(
@@ -257,13 +257,13 @@ async def test_a_request_produced_twice_is_answered_once_while_it_is_computed(
     system: System, worker: Service, unique: Callable[[str], str]
 ) -> None:
     name = unique("twice")
-    served = await worker.metric("replyline_worker_requests_total")
+    served = await worker.metric("infer_total")
     value = msgpack.packb(request(name, max_output_tokens=200))
     async with system.reading("chat.replies.external") as tap:
         for _ in range(2):
             await system.produce("chat.requests.short", value, key=b"demo/twice")
         await terminal(tap, name)
-    assert await worker.metric("replyline_worker_requests_total") == served + 1
+    assert await worker.metric("infer_total") == served + 1
 
 
 async def test_another_request_under_an_id_that_is_being_answered_is_put_aside(

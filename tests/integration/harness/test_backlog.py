@@ -113,7 +113,7 @@ async def test_a_flood_of_one_bucket_does_not_keep_anothers_requests_out(
         answer = await client.ask("x" * 300, first_token_ms=7_900, deadline_ms=8_000, max_output_tokens=3)
     assert answer.created["bucket"] == "long"
     assert answer.outcome[2] == "model"
-    assert await worker.metric("replyline_worker_waiting") <= 8
+    assert await worker.metric("replyline_worker_load", what="waiting") <= 8
     before = sum((await system.committed()).values())
     assert await worker.stop() == 0
     after = sum((await system.committed()).values())

@@ -55,10 +55,6 @@ async def asked(client: Client, worker: Service, text: str, **fields: Any) -> An
     return answer
 
 
-async def restored(worker: Service, **level: str) -> float:
-    return await worker.metric("replyline_kv_tokens_total", **level)
-
-
 async def test_after_kill_9_another_worker_goes_on_from_redis_token_for_token(system: System) -> None:
     """The real model in float32, greedy, and kept as it is. A worker without any cache says the same. (Of int8 weights
     tests/conformance/test_kv_reuse.py says what can be expected.)"""
@@ -73,7 +69,7 @@ async def test_after_kill_9_another_worker_goes_on_from_redis_token_for_token(sy
     gateway, first = await started(system, **ONE_WORKER)
     async with Client.connect(gateway.ws) as client:
         said = [(await asked(client, first, text)).text for text in TALK[:2]]
-        assert await restored(first, level="redis") == 0
+        assert await first.restored("redis") == 0
 
         async def is_committed() -> bool:
             return sum((await system.committed()).values()) == len(said)
@@ -83,17 +79,17 @@ async def test_after_kill_9_another_worker_goes_on_from_redis_token_for_token(sy
         second = await system.worker(**ONE_WORKER).ready()
         third_turn = await asked(client, second, TALK[2])
         computed = await second.metric("replyline_worker_tokens_total", kind="prompt")
-        assert await restored(second, level="redis") > 150
-        assert computed + await restored(second) == third_turn.response["usage"]["input_tokens"]
+        assert await second.restored("redis") > 150
+        assert computed + await second.restored() == third_turn.response["usage"]["input_tokens"]
         said.append(third_turn.text)
         said.append((await asked(client, second, TALK[3])).text)
-        assert await restored(second) > 2 * await restored(second, level="redis"), "its own slot serves the next"
+        assert await second.restored() > 2 * await second.restored("redis"), "its own slot serves the next"
     second.kill()
     plain = await system.worker(**ONE_WORKER, kv__enabled=False).ready()
     async with Client.connect(gateway.ws) as client:
         answers = [await client.ask(text, max_output_tokens=12, temperature=0) for text in TALK]
     assert [answer.text for answer in answers] == said
-    assert await restored(plain) == 0
+    assert await plain.restored() == 0
 
 
 async def test_an_erased_conversation_leaves_nothing_in_redis_nor_in_the_worker(system: System) -> None:
@@ -154,7 +150,7 @@ async def test_what_stands_in_place_of_what_was_computed_is_counted_and_computed
 
     async with Redis.from_url(system.redis.url) as redis:
         expected = await conversed(None)
-        assert await restored(worker, level="redis") > 300, "what is there is used"
+        assert await worker.restored("redis") > 300, "what is there is used"
         for plant, reason in ((bits_turned, "checksum"), (a_list, "wrong_type")):
             assert await conversed(plant) == expected
             assert await worker.metric("replyline_kv_dropped_total", reason=reason) > 0

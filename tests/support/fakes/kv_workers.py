@@ -36,6 +36,8 @@ class Redis:
     sessions: dict[SessionKey, dict[bytes, bytes]] = field(default_factory=dict)
     shared: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
     erased: dict[SessionKey, int] = field(default_factory=dict)
+    written: int = 0
+    """Bytes."""
 
     def erase(self, session: SessionKey) -> int:
         """The generation that begins."""
@@ -111,6 +113,7 @@ class Store:
         for name, value in (shared or {}).items():
             if self.redis.shared.setdefault((session.tenant, name), value) is value:
                 written += len(value)
+        self.redis.written += written
         return written
 
     def drop(self, session: SessionKey, names: Collection[bytes], shared_names: Collection[bytes] = ()) -> None:

@@ -99,7 +99,10 @@ def test_a_steps_planning_and_completing_are_timed_and_its_answer_counted_as_inf
     bench = Bench()
     kinds = ("schedule", "complete", "decode", "prefill")
     before = {kind: value("replyline_worker_step_seconds_count", kind=kind) for kind in kinds}
-    answers, timed = value("infer_total", status="incomplete"), value("infer_duration_seconds_count")
+    answers, timed = (
+        value("infer_total", status="incomplete", reason="max_output_tokens"),
+        value("infer_duration_seconds_count"),
+    )
     heard = bench.engine_loop.tell
 
     def hear_and_stop(news: Any) -> None:
@@ -114,5 +117,5 @@ def test_a_steps_planning_and_completing_are_timed_and_its_answer_counted_as_inf
     assert steps["schedule"] == steps["complete"] >= 3
     assert steps["prefill"] >= 1
     assert steps["decode"] >= 2
-    assert value("infer_total", status="incomplete") == answers + 1
+    assert value("infer_total", status="incomplete", reason="max_output_tokens") == answers + 1
     assert value("infer_duration_seconds_count") == timed + 1

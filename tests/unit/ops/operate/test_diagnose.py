@@ -42,7 +42,7 @@ def quiet_gateway(**more: float) -> Given:
 
 
 def quiet_worker(more: Given | None = None) -> Given:
-    return {"replyline_worker_slots": 8.0, "replyline_worker_slots_used": 2.0, **(more or {})}
+    return {'replyline_worker_load{what="slots"}': 8.0, 'replyline_worker_load{what="used"}': 2.0, **(more or {})}
 
 
 def a_system(
@@ -89,7 +89,7 @@ def answers(revision: str, *, kept: float, missed: float = 0.0, failed: float = 
     )
 
 
-FULL = {"replyline_worker_slots_used": 8.0}
+FULL = {'replyline_worker_load{what="used"}': 8.0}
 FAULTS = {
     "process": System(processes=[Process(Role.GATEWAY, "http://g", "no answer: refused")], **FAST),
     "broker": a_system(quiet_gateway() | histogram("replyline_kafka_seconds", 0.8, 20, 'what="request"')),
@@ -164,7 +164,9 @@ def test_what_explains_the_rest_is_named_first() -> None:
     """A broker that is away fills queues; full engines leave requests waiting."""
     away = a_system(lag={"long": 40}, broker="no Kafka at 127.0.0.1:9092")
     assert next(iter(found_in(away))) == "broker"
-    full = a_system(worker=quiet_worker(busy(0.2, 0.75) | {"replyline_worker_waiting": 30.0}), lag={"short": 90})
+    full = a_system(
+        worker=quiet_worker(busy(0.2, 0.75) | {'replyline_worker_load{what="waiting"}': 30.0}), lag={"short": 90}
+    )
     assert list(found_in(full)) == ["decode", "queue"]
 
 

@@ -167,8 +167,7 @@ def counted(name: str, **labels: str) -> float:
 def test_an_answer_without_being_opened_is_counted_once_and_the_promise_as_missed() -> None:
     def counts() -> list[float]:
         return [
-            counted("replyline_worker_requests_total", status="incomplete", reason="deadline"),
-            counted("infer_total", status="incomplete"),
+            counted("infer_total", status="incomplete", reason="deadline"),
             counted("replyline_worker_outcomes_total", outcome="missed"),
         ]
 
