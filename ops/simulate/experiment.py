@@ -21,7 +21,7 @@ from ops.traces.least_work import LeastWork
 from ops.traces.trace import Trace
 from shared.settings import Settings
 from workers.schedule.costs import CostModel
-from workers.schedule.lengths import OutputLengths
+from workers.schedule.lengths import SHOWN, OutputLengths
 from workers.schedule.policies import make_window
 from workers.schedule.scheduler import DECODE_STALL_MS, SchedulerLimits
 
@@ -130,6 +130,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
             for request in earlier.requests:
                 whole = request.output_tokens < request.max_output_tokens
                 lengths.observe(request.bucket, request.num_decodes + 1, ended_by_itself=whole)
+                lengths.observe(SHOWN + request.bucket, request.shown_tokens or 1, ended_by_itself=True)
         return lengths
 
     @property

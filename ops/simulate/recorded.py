@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Final
 
 import msgspec
 
 from ops.traces.least_work import LeastWork
+from ops.traces.mixes import held
 from ops.traces.trace import Request, Trace
 from shared.errors import SettingsError
 
@@ -28,7 +30,8 @@ def read_trace(path: Path, *, load: float | None, seed: int, least: LeastWork) -
     moved = (
         msgspec.structs.replace(request, arrival_ms=(request.arrival_ms - start_ms) * stretch) for request in requests
     )
-    return Trace(name=path.stem, load=load, seed=seed, requests=tuple(moved))
+    random = Random(f"held/{seed}")  # noqa: S311 - a load, not a secret
+    return Trace(name=path.stem, load=load, seed=seed, requests=held(moved, random))
 
 
 def _read(path: Path) -> list[Request]:

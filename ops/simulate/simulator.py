@@ -147,6 +147,7 @@ class Simulator:
             tenant=request.tenant,
             weight=request.weight,
             output_hint=request.num_decodes + 1 if self.hints else None,
+            held=_shown_tokens(request) > 1,
             request=request,
             index=index,
             num_sampled=request.num_decodes + 1,
@@ -162,13 +163,20 @@ class Simulator:
             _teach(self.learns, step, computed)
         self._take_arrivals()
         events = self.scheduler.complete(step, computed.prefill_tokens, computed.decode_tokens, self._now_ms)
+        self._show(step)
         for finished in [event for event in events if isinstance(event, Finished)]:
             self._end(finished)
             self.engine.ended(finished.sequence, last=not self.scheduler.num_running)
-        if self.gate is not None:
-            for sequence, sampled in zip(step.prefilled, computed.prefill_tokens, strict=True):
-                if sampled is not None:
-                    self.gate.heard(sequence.request_id, self._now_ms)
+
+    def _show(self, step: Step) -> None:
+        """The first texts that come with this step's tokens."""
+        for sequence in (*step.decoded, *step.prefilled):
+            if sequence.shown_unix_ms is None and sequence.output_ids:
+                assert isinstance(sequence, SimulatedSequence)
+                if len(sequence.output_ids) >= _shown_tokens(sequence.request):
+                    self.scheduler.shown(sequence, self._now_ms)
+            if self.gate is not None and sequence.shown_unix_ms == self._now_ms:
+                self.gate.heard(sequence.request_id, self._now_ms)
 
     def _end(self, finished: Finished) -> None:
         sequence = finished.sequence
@@ -178,7 +186,7 @@ class Simulator:
         self._endings[sequence.index] = Ending(
             request=sequence.request,
             outcome=_outcome(sequence, finished, self._now_ms),
-            first_token_ms=sequence.first_token_unix_ms,
+            first_token_ms=_first_ms(sequence, finished, self._now_ms),
             released_ms=self._now_ms,
             num_rows=sequence.num_chunks + max(0, sequence.computed - sequence.request.prompt_tokens),
         )
@@ -208,12 +216,21 @@ def _deadline(request: Request) -> Deadline:
 
 def _outcome(sequence: SimulatedSequence, finished: Finished, now_ms: float) -> Outcome:
     if finished.reason in {"stop", "max_output_tokens"}:
-        request, first_ms = sequence.request, sequence.first_token_unix_ms
+        deadline, first_ms = _deadline(sequence.request), _first_ms(sequence, finished, now_ms)
         assert first_ms is not None
-        deadline = _deadline(request)
         in_time = now_ms < deadline.deadline_unix_ms and first_ms < deadline.first_token_unix_ms
         return Outcome.IN_DEADLINE if in_time else Outcome.LATE
-    return Outcome.FALLBACK if sequence.first_token_unix_ms is None else Outcome.LATE
+    return Outcome.FALLBACK if sequence.shown_unix_ms is None else Outcome.LATE
+
+
+def _first_ms(sequence: SimulatedSequence, finished: Finished, now_ms: float) -> float | None:
+    """When its first text was shown; what was held back is shown with its end."""
+    whole = finished.reason in {"stop", "max_output_tokens"}
+    return now_ms if sequence.shown_unix_ms is None and whole else sequence.shown_unix_ms
+
+
+def _shown_tokens(request: Request) -> int:
+    return request.shown_tokens or 1
 
 
 def _teach(learns: Learns, step: Step, computed: Computed) -> None:

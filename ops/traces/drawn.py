@@ -15,7 +15,7 @@ import msgspec
 
 from ops.traces.conversations import conversations
 from ops.traces.least_work import LeastWork
-from ops.traces.mixes import PROFILES, Draw, Promise, bimodal, heavy, shop, spread
+from ops.traces.mixes import PROFILES, Draw, Promise, bimodal, heavy, held, shop, spread
 from ops.traces.trace import Request, Trace
 
 _SAMPLE: Final = 8_192
@@ -117,7 +117,10 @@ def traffic(name: str, *, per_s: float, seconds: float, seed: int, promise: Prom
         name=name,
         load=None,
         seed=seed,
-        requests=tuple(_requests(kind, pattern, draw, random, per_s / 1_000, span_ms)),
+        requests=held(
+            _requests(kind, pattern, draw, random, per_s / 1_000, span_ms),
+            Random(f"held/{name}/{seed}"),  # noqa: S311 - a load, not a secret
+        ),
         surges=pattern.surges,
     )
 

@@ -1,10 +1,12 @@
 """Who asks: classes of requests with their shares, lengths and deadlines. Pure; randomness is a parameter."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import Final
+
+from msgspec import structs
 
 from ops.traces.trace import Request
 from shared.wire.messages import Bucket
@@ -14,6 +16,8 @@ _MAX_OUTPUT_TOKENS: Final = 160  # the product's default
 _MAX_PROMPT_TOKENS: Final = 1_024
 _SPREAD: Final = (30, 400)
 _SPREAD_OUTPUT_TOKENS: Final = 48
+_SHOWN_TOKENS: Final = 25
+_SHOWN_VARIATION: Final = 0.28
 
 Draw = Callable[[Random, float], Request]
 
@@ -118,6 +122,19 @@ def spread(promise: Promise) -> Draw:
         )
 
     return draw
+
+
+def held(requests: Iterable[Request], random: Random) -> tuple[Request, ...]:
+    """The requests with the token that each one's first text is shown with, where it is not known. The guard shows
+    whole sentences: after 24, 38 and 44 tokens in the median, of 95 and of 99 in a hundred answers of a shop."""
+    return tuple(
+        request
+        if request.shown_tokens is not None
+        else structs.replace(
+            request, shown_tokens=log_normal(random, _SHOWN_TOKENS, _SHOWN_VARIATION, request.output_tokens)
+        )
+        for request in requests
+    )
 
 
 def log_normal(random: Random, mean: float, variation: float, limit: int) -> int:

@@ -14,6 +14,7 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`arrival_ms` counts from the trace's start, `first_token_ms` (soft) and `deadline_ms` (hard) from the arrival.
 
     Requests of one `session` are one conversation's; one without is a conversation of its own.
+    The first text is shown with the answer's token of number `shown_tokens`, or with its last.
     An answer shorter than `max_output_tokens` ends with a stop token, which is computed like any other.
     """
 
@@ -27,6 +28,7 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tenant: str = "demo"
     session: str | None = None
     weight: Annotated[float, Meta(gt=0)] = 1.0
+    shown_tokens: _Tokens | None = None
 
     @property
     def num_decodes(self) -> int:

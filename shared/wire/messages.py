@@ -402,7 +402,7 @@ class WorkerReport(Message, frozen=True, tag="chat.worker"):
     """What a worker can still take on; its newest report counts, and a record without a value says that it leaves.
 
     `partitions` are those that it reads of each bucket's topic; none while its group shares them out anew. By bucket
-    served: `first_token_ms`, predicted from the arrival of a request now to its first token, and
+    served: `first_token_ms`, predicted from the arrival of a request now to the first text that is shown of it, and
     `service_ms`, the machine time of one request. `backlog_ms` is that of the waiting requests which are kept."""
 
     worker_id: Identifier

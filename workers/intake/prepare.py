@@ -74,6 +74,7 @@ class Preparer:
         else:
             bucket, prompt = await asyncio.to_thread(self._compose, order, decision, turns, encode_turn)
         decided = prompt is None
+        guarded = self.guarded and not decided
         prompt = prompt or Prompt(ids=[], shared_tokens=0)
         instead = self.policy.said(_without_the_model(decision, request.input))
         sequence = TokenSequence(
@@ -88,6 +89,7 @@ class Preparer:
             session_id=request.session_id,
             shared_tokens=prompt.shared_tokens,
             generation=order.generation,
+            held=guarded,
         )
         kv_unix_ms: tuple[float, float] | None = None
         if self.kv is not None and not decided:
@@ -105,7 +107,7 @@ class Preparer:
                 attempt=int(now_unix_ms + order.clock_ms),
                 token_bytes=self.tokenizer.token_bytes,
                 stops=request.stop,
-                guard=self._guard(request.input, prompt, turns) if self.guarded and not decided else None,
+                guard=self._guard(request.input, prompt, turns) if guarded else None,
             ),
             prompt=prompt,
             fallback=instead if decided else choose_fallback(request.input, found.hits, min_score=self.min_score),

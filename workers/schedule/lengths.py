@@ -18,6 +18,8 @@ from typing import Annotated, Final, Self
 
 from msgspec import Meta, Struct
 
+SHOWN: Final = "shown:"
+"""Before a class's key: after how many tokens the first text of its answers is shown."""
 MIN_OBSERVED: Final = 20
 """A class of fewer answers is predicted by the prior."""
 

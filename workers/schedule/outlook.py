@@ -16,7 +16,7 @@ _SHARE: Final = 0.25
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """`backlog_ms` is the predicted machine time of the waiting requests that are kept. By bucket: `first_token_ms`
-    from a request's arrival now to its first token, `service_ms` the machine time of one request."""
+    from a request's arrival now to its first shown text, `service_ms` the machine time of one request."""
 
     running: int
     waiting: int

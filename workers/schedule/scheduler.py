@@ -16,6 +16,7 @@ from typing import Final
 
 from shared.conversation.session_key import SessionKey
 from workers.engine import DecodeRow, PrefillChunk
+from workers.schedule.lengths import SHOWN
 from workers.schedule.outlook import Outlook
 from workers.schedule.policy import Costs, Lengths, Load, Policy
 from workers.schedule.prefixes import SlotPrefixes
@@ -114,6 +115,12 @@ class Scheduler:
         self._cancelled[request_id] = None
         return True
 
+    def shown(self, sequence: Sequence, now_unix_ms: float) -> None:
+        """The first text of a running sequence that holds it back is shown with its newest token."""
+        sequence.shown_unix_ms = now_unix_ms
+        if sequence.phase is not Phase.FINISHED:  # else its end has told
+            self._lengths.observe(SHOWN + sequence.bucket, max(len(sequence.output_ids), 1), ended_by_itself=True)
+
     def sweep(self, now_unix_ms: float) -> list[Finished]:
         """Take out what is cancelled, too late, or given up. Call before `next_step`."""
         out = [Finished(self._find(request_id), "cancelled", "client") for request_id in self._cancelled]
@@ -174,6 +181,8 @@ class Scheduler:
                 continue
             sequence.enter(Phase.DECODE)
             sequence.first_token_unix_ms = now_unix_ms
+            if not sequence.held:
+                self.shown(sequence, now_unix_ms)
             self._move(self._slots.promote(sequence))
             self._append(sequence, sampled, events)
         return events
@@ -225,8 +234,8 @@ class Scheduler:
     def _late(self, now_unix_ms: float) -> list[Sequence]:
         late: list[Sequence] = []
         for row in self._running.values():  # `Sequence.expired`, without the calls: 64 rows a step
-            deadline = row.deadline
-            if now_unix_ms >= (deadline.deadline_unix_ms if row.output_ids else deadline.first_token_unix_ms):
+            shown, deadline = row.shown_unix_ms is not None, row.deadline
+            if now_unix_ms >= (deadline.deadline_unix_ms if shown else deadline.first_token_unix_ms):
                 late.append(row)
         while self._due and self._due[0][0] <= now_unix_ms:
             _, _, sequence = heapq.heappop(self._due)
@@ -263,6 +272,9 @@ class Scheduler:
         if sequence.output_ids or ended_by_itself:
             num_output = len(sequence.output_ids) + ended_by_itself
             self._lengths.observe(sequence.bucket, num_output, ended_by_itself=ended_by_itself)
+            if sequence.shown_unix_ms is None:  # what was held back is shown with its end
+                whole = ended_by_itself or num_output >= sequence.max_output_tokens
+                self._lengths.observe(SHOWN + sequence.bucket, num_output, ended_by_itself=whole)
         self._release(sequence, keep=not failed)
 
     def _release(self, sequence: Sequence, *, keep: bool) -> None:

@@ -34,7 +34,8 @@ class Sequence:
     `computed` counts the tokens whose KV stands in the slot; of a waiting sequence those that will not be computed, as
     far as is known. After a decode step of `n` output tokens that is `len(prompt_ids) + n - 1`: the newest token is
     still to be added. `restored` of them were there when it got its slot. `output_hint` is an output length known
-    beforehand; without it the scheduler predicts one.
+    beforehand; without it the scheduler predicts one. `held`: its first text is shown later than its first token is
+    written, and the scheduler is told.
 
     `kv` is the KV of the first tokens until it is in the slot; `imported` of them came there from it, the last
     `loaded` from Redis. The first `kept` tokens are in the cache, or not worth it, and are not exported; the first
@@ -56,6 +57,7 @@ class Sequence:
     weight: float = 1.0
     output_hint: int | None = None
     expected_output_tokens: int = 0
+    held: bool = False
     phase: Phase = Phase.WAITING
     computed: int = 0
     restored: int = 0
@@ -68,6 +70,7 @@ class Sequence:
     first_step_unix_ms: float | None = None
     prefilled_unix_ms: list[float] = field(default_factory=list)
     first_token_unix_ms: float | None = None
+    shown_unix_ms: float | None = None
 
     @property
     def begun(self) -> bool:
@@ -90,11 +93,11 @@ class Sequence:
 
     @property
     def due_unix_ms(self) -> int:
-        """What the schedule is made by: the first token's deadline until there is one, then the answer's."""
-        return self.deadline.deadline_unix_ms if self.output_ids else self.deadline.first_token_unix_ms
+        """What the schedule is made by: the first text's deadline until it is shown, then the answer's."""
+        return self.deadline.first_token_unix_ms if self.shown_unix_ms is None else self.deadline.deadline_unix_ms
 
     def expired(self, now_unix_ms: float) -> bool:
-        return self.deadline.expired(now_unix_ms, started=bool(self.output_ids))
+        return self.deadline.expired(now_unix_ms, started=self.shown_unix_ms is not None)
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):
@@ -103,6 +106,11 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     sequence: Sequence
     status: Status
     reason: Reason
+
+    @property
+    def unmet(self) -> bool:
+        """Whether its deadlines ended it."""
+        return self.reason in ("deadline", "infeasible")
 
 
 class Token(msgspec.Struct, frozen=True, gc=False):

@@ -240,6 +240,8 @@ class EngineLoop:
         if isinstance(event, Token):
             job.answer.add(event.token_id)
             self._touched[job.id] = job
+            if job.sequence.shown_unix_ms is None and job.answer.text:
+                self.scheduler.shown(job.sequence, now_unix_ms())
             return
         self._failures = 0  # an answer came to its own end: the device works
         # The last token allowed may also complete a stop string, or a circle that the guard cuts.
@@ -264,7 +266,8 @@ class EngineLoop:
         job = self._jobs.pop(finished.sequence.request_id)
         self._touched.pop(job.id, None)
         with contained("answer", request_id=job.id) as finishing:
-            job.answer.finish(whole=finished.reason == "stop")
+            if job.sequence.shown_unix_ms is not None or not finished.unmet:
+                job.answer.finish(whole=finished.reason == "stop")
         if finishing.error is not None:
             job.faulty = True
             finished = Finished(job.sequence, "failed", "internal")

@@ -43,7 +43,6 @@ from workers.telemetry.tracer import Tracer
 _IDLE_POLL_S = 0.02
 # A step takes a fraction of it; a longer one is not waited for when the process ends.
 _LAST_STEP_S: Final = 5.0
-_UNMET = ("deadline", "infeasible")
 _ENGINE_FAILED: Final = ErrorDetail(
     type="server_error", code="engine_failed", message="the engine failed in this answer; ask again", retryable=True
 )
@@ -354,7 +353,7 @@ class Worker:
         )
 
     def _in_the_models_stead(self, job: Job, finished: Finished) -> Fallback | None:
-        if finished.reason in _UNMET and not job.answer.text:
+        if finished.unmet and not job.answer.text:
             # A gateway answers its client from the FAQ itself, or has by now; for other services the worker does.
             return job.fallback if job.order.reply_topic != self._topics.replies else None
         if finished.status not in ("completed", "incomplete"):

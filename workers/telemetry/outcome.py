@@ -12,14 +12,17 @@ Outcome = Literal["kept", "missed", "failed", "withdrawn"]
 
 
 def outcome_of(finished: Finished, now_unix_ms: float) -> Outcome:
-    """`kept`: the answer ended by itself, begun in time. `missed`: it began late, was cut by its deadline or given up.
+    """`kept`: the answer ended by itself, begun in time. `missed`: its first text came late, or it was cut by its
+    deadline or given up.
     `failed`: the engine did. `withdrawn`: nobody waited for it any more though it was in time."""
     sequence = finished.sequence
     if finished.status == "failed":
         return "failed"
-    if finished.reason in ("deadline", "infeasible"):
+    if finished.unmet:
         return "missed"
-    first = sequence.first_token_unix_ms
+    first = sequence.shown_unix_ms
+    if first is None and sequence.output_ids and finished.status == "completed":
+        first = now_unix_ms  # it was held back until its end
     if first is not None and first > sequence.deadline.first_token_unix_ms:
         return "missed"
     if finished.status == "cancelled":

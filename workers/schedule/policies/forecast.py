@@ -3,6 +3,7 @@
 from heapq import heapify, heappop
 from typing import Final
 
+from workers.schedule.lengths import SHOWN
 from workers.schedule.policies.item import Item
 from workers.schedule.policy import Costs, Lengths, Load
 from workers.schedule.sequence import Phase, Sequence
@@ -10,8 +11,12 @@ from workers.schedule.sequence import Phase, Sequence
 LIKELY: Final = 0.5
 AT_LEAST: Final = 0.05
 """Quantiles of an answer's length."""
+HELD: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
+"""Quantiles of what is held back of an answer, as it may be planned with."""
 
 _FORGET: Final = 0.98
+# No sentence is held for longer (`workers/answer/sentences.py`: 280 characters), be it of single letters.
+_MOST_HELD: Final = 280
 
 
 class Forecast:
@@ -22,11 +27,13 @@ class Forecast:
         self._lengths = lengths
         self._num_slots = num_slots
         self._num_items = 0
+        self.held_quantile = HELD[-1]
         # Means of those lately taken: what a full batch interleaves with its decode steps.
         self._prefill_ms, self._num_output, self._num_prompt = 0.0, 0.0, 0.0
 
     def item(self, sequence: Sequence) -> Item:
         num_prompt, num_output = len(sequence.prompt_ids), sequence.expected_output_tokens
+        num_held = min(self.num_held(sequence.bucket, self.held_quantile), num_output - 1) if sequence.held else 0
         likely_output = sequence.output_hint or self._lengths.predict(
             sequence.bucket, sequence.max_output_tokens, LIKELY
         )
@@ -39,6 +46,7 @@ class Forecast:
         return Item(
             sequence=sequence,
             prefill_ms=prefill_ms,
+            num_held=num_held,
             num_output=num_output,
             likely_output=likely_output,
             least_output=sequence.output_hint
@@ -47,7 +55,7 @@ class Forecast:
             first_token_unix_ms=deadline.first_token_unix_ms,
             deadline_unix_ms=deadline.deadline_unix_ms,
             latest_start_unix_ms=min(
-                deadline.first_token_unix_ms - prefill_ms,
+                deadline.first_token_unix_ms - prefill_ms - num_held * step_ms,
                 deadline.deadline_unix_ms - prefill_ms - num_output * step_ms,
             ),
             order=self._num_items,
@@ -64,6 +72,12 @@ class Forecast:
         if row.output_hint is not None:
             return max(row.output_hint - written, 1)
         return self._lengths.remaining(row.bucket, written, row.max_output_tokens, quantile)
+
+    def left_held(self, row: Sequence, quantile: float) -> int:
+        """Tokens until the first text of a running sequence is shown, that one included."""
+        if not self._lengths.knows(SHOWN + row.bucket):
+            return 1
+        return self._lengths.remaining(SHOWN + row.bucket, len(row.output_ids), row.max_output_tokens, quantile)
 
     def step_ms(self, rows: int) -> float:
         """From one token of a row to its next among `rows`: a decode step, and the prompts that come between.
@@ -116,6 +130,13 @@ class Forecast:
         self._prefill_ms += new * (item.prefill_ms - self._prefill_ms)
         self._num_output += new * (item.likely_output - self._num_output)
         self._num_prompt += new * (len(item.sequence.prompt_ids) - self._num_prompt)
+
+    def num_held(self, bucket: str, quantile: float) -> int:
+        """How many tokens of an answer come before the one that its first text is shown with."""
+        key = SHOWN + bucket
+        if not self._lengths.knows(key):
+            return 0
+        return self._lengths.predict(key, _MOST_HELD, quantile) - 1
 
     @property
     def mean_prefill_ms(self) -> float:

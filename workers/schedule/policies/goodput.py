@@ -45,7 +45,7 @@ class Goodput:
         self._books = Books()
         self._bars = Bars()
         self._rows = Rows(self._forecast, num_slots=num_slots)
-        self._num_rows = num_slots
+        self._num_rows = self._most_rows = num_slots
         self._window = window
         self._queue: list[Item] = []
         self._items: dict[str, Item] = {}
@@ -146,7 +146,7 @@ class Goodput:
 
     def _spare(self, load: Load) -> bool:
         """Whether those who wait take nobody's place, and most of the machine is idle."""
-        return len(self._queue) <= load.free and 2 * len(load.running) < load.num_slots
+        return len(self._queue) <= load.free and 2 * len(load.running) < self._most_rows
 
     def _first_come(self) -> int:
         return min(range(len(self._queue)), key=lambda place: self._queue[place].order)
@@ -167,7 +167,9 @@ class Goodput:
         due, overdue = (not 0 <= since_ms < every_ms * times for times in (1, 5))
         if self._queue and due and (self._new or overdue):
             self._planned_unix_ms = now_unix_ms
-            self._num_rows = self._rows.most() if self._books.served_share < _PRESSED else load.num_slots
+            self._num_rows, self._forecast.held_quantile = self._rows.shown()
+            if self._books.served_share < _PRESSED:
+                self._num_rows = min(self._num_rows, self._rows.most())
             self._turn_away(now_unix_ms, self._batch(load))
             self._plan(now_unix_ms, self._batch(load))
         load = self._batch(load)
@@ -213,11 +215,14 @@ class Goodput:
         together_ms = self._forecast.bare_step_ms(len(running))
         lost: list[Sequence] = []
         for row in running:
+            held = row.held and row.shown_unix_ms is None
             left_ms = row.deadline.deadline_unix_ms - now_unix_ms
-            if row.expected_output_tokens * alone_ms < left_ms:
+            shown_ms = row.deadline.first_token_unix_ms - now_unix_ms if held else left_ms
+            if row.expected_output_tokens * alone_ms < min(left_ms, shown_ms):
                 continue
             quantile = LIKELY if row.request_id in self._tried else AT_LEAST
-            if self._forecast.left(row, quantile) * together_ms > left_ms:
+            in_vain = held and self._forecast.left_held(row, quantile) * together_ms > shown_ms
+            if in_vain or self._forecast.left(row, quantile) * together_ms > left_ms:
                 lost.append(row)
         return lost
 
@@ -241,7 +246,8 @@ class Goodput:
             for item in ahead:
                 prompts = max(free[0], prompts) + item.prefill_ms
                 heapreplace(free, prompts + item.likely_output * step_ms)
-            first_token_ms[bucket] = max(free[0], prompts) + forecast.mean_prefill_ms - now_unix_ms
+            held_ms = forecast.num_held(bucket, LIKELY) * step_ms
+            first_token_ms[bucket] = max(free[0], prompts) + forecast.mean_prefill_ms + held_ms - now_unix_ms
         return Outlook(
             running=len(load.running),
             waiting=len(queue),

@@ -43,8 +43,9 @@ def make_plan(
         if start < now_unix_ms:  # noqa: PLR1730
             start = now_unix_ms
         first = start + item.prefill_ms * margin
-        num_output = item.least_output if spare else item.num_output
-        if first > item.first_token_unix_ms or first + num_output * slow_ms > item.deadline_unix_ms:
+        num_held, num_output = (0, item.least_output) if spare else (item.num_held, item.num_output)
+        shown, ends = first + num_held * slow_ms, first + num_output * slow_ms
+        if shown > item.first_token_unix_ms or ends > item.deadline_unix_ms:
             candidates = candidates or Candidates(queue[: queue.index(item)])
             in_vain = item.late(now_unix_ms, step_ms, margin, spare=spare)
             while item not in given_up and item.late(start, step_ms, margin, spare=spare):

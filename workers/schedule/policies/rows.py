@@ -3,11 +3,14 @@
 A step takes longer the more rows it has. Where a class's long answers would take longer than their deadline in a full
 batch, whether one of them is met would be luck. So under load not all slots are used, as far as that costs little of
 what the machine does.
+
+Where an answer's first text is held back, it too takes longer to be shown the more rows there are. The fewer of the
+answers are to be shown in time the more rows may run: as many as give the most answers that are.
 """
 
 from typing import Final
 
-from workers.schedule.policies.forecast import Forecast
+from workers.schedule.policies.forecast import HELD, Forecast
 from workers.schedule.policies.item import Item
 
 _SHARE_IN_SLOT: Final = 0.9  # of the time to the deadline; the rest is for waiting
@@ -25,12 +28,16 @@ class Rows:
         self._num_slots = num_slots
         self._shares: dict[str, float] = {}  # of those that come lately, by class
         self._step_ms: dict[str, float] = {}  # that the class's answers bear
+        self._shown_ms: dict[str, float] = {}  # from the first token to the deadline of the first text, by class
 
     def offered(self, item: Item) -> None:
         bucket, deadline = item.sequence.bucket, item.deadline_unix_ms - item.sequence.arrived_unix_ms
         step_ms = (_SHARE_IN_SLOT * deadline - item.prefill_ms) / item.num_output
         known_ms = self._step_ms.setdefault(bucket, step_ms)
         self._step_ms[bucket] += (_LEARN_SHORTER if step_ms < known_ms else _LEARN) * (step_ms - known_ms)
+        if item.sequence.held:
+            soon_ms = item.first_token_unix_ms - item.sequence.arrived_unix_ms - item.prefill_ms
+            self._shown_ms[bucket] = self._shown_ms.get(bucket, soon_ms) * (1 - _LEARN) + _LEARN * soon_ms
         for other, share in self._shares.items():
             self._shares[other] = share * (1 - _LEARN)
         self._shares[bucket] = self._shares.get(bucket, 0.0) + _LEARN
@@ -39,9 +46,25 @@ class Rows:
         """All slots, or as many as every class bears, but not so few that the machine would do much less."""
         bearable_ms = [self._step_ms[bucket] for bucket, share in self._shares.items() if share > _RARE]
         most_ms = min(bearable_ms, default=float("inf"))
+        return self._rows(most_ms, _LEAST_THROUGHPUT * self._num_slots / self._forecast.step_ms(self._num_slots))
+
+    def shown(self) -> tuple[int, float]:
+        """As many as show the most first texts in time, and the share of the answers that they are planned for."""
+        classes = [bucket for bucket in self._shown_ms if self._shares[bucket] > _RARE]
+        best, most = (self._num_slots, HELD[-1]), 0.0
+        for quantile in HELD if classes else ():
+            held = [(self._shown_ms[bucket], self._forecast.num_held(bucket, quantile)) for bucket in classes]
+            most_ms = min([shown_ms / max(num_held, 1) for shown_ms, num_held in held])
+            rows = self._rows(most_ms, 0.0)
+            step_ms = self._forecast.step_ms(rows)
+            if step_ms <= most_ms and quantile * rows / step_ms >= most:
+                best, most = (rows, quantile), quantile * rows / step_ms
+        return best
+
+    def _rows(self, most_ms: float, least: float) -> int:
+        """The most rows whose steps take no longer, and no fewer than have at least that throughput."""
         step_ms, low, high = self._forecast.step_ms, 1, self._num_slots
-        least = _LEAST_THROUGHPUT * high / step_ms(high)
-        while low < high:  # the most rows whose steps are short enough, and no fewer than have that throughput
+        while low < high:
             rows = (low + high + 1) // 2
             if step_ms(rows) <= most_ms or (rows - 1) / step_ms(rows - 1) < least:
                 low = rows

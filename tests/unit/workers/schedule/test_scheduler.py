@@ -5,7 +5,7 @@ import pytest
 from shared.conversation.session_key import SessionKey
 from tests.support.builders.worker import LinearCosts
 from tests.support.fakes.scheduler_model import STOP, complete, make_scheduler, make_sequence, pieces_of
-from workers.schedule.lengths import OutputLengths
+from workers.schedule.lengths import SHOWN, OutputLengths
 from workers.schedule.policies import build_scheduler
 from workers.schedule.scheduler import Scheduler, SchedulerLimits, Step
 from workers.schedule.sequence import Finished, Sequence, Token
@@ -141,7 +141,46 @@ def test_lengths_are_learned_of_what_ended_and_of_what_was_cut_once_it_had_begun
     scheduler.add(stopped, 0)
     advance(scheduler)
     scheduler.finish(stopped)
-    assert lengths.seen == [("long", 2, True), ("short", 2, False), ("short", 2, True)]
+    outputs = [seen for seen in lengths.seen if not seen[0].startswith(SHOWN)]
+    assert outputs == [("long", 2, True), ("short", 2, False), ("short", 2, True)]
+
+
+def test_it_is_learned_with_which_token_the_first_text_is_shown() -> None:
+    """One that is not held back is shown with its first token; what is held back to its end with that. Of one that was
+    cut it is known only that it would have taken longer."""
+    lengths = Observed()
+    scheduler = make_scheduler(num_slots=4, lengths=lengths)
+    plain, shown, whole, cut = (make_sequence(f"s{number}", prompt=1, output=50) for number in range(4))
+    for sequence in (plain, shown, whole, cut):
+        sequence.held = sequence is not plain
+        scheduler.add(sequence, 0)
+    while not all(sequence.output_ids for sequence in (plain, shown, whole, cut)):
+        advance(scheduler)
+    assert lengths.seen == [(SHOWN + "short", 1, True)]
+    scheduler.shown(shown, 7)
+    scheduler.finish(whole)
+    scheduler.cancel(cut.request_id)
+    scheduler.sweep(0)
+    assert shown.shown_unix_ms == 7
+    num_shown, num_whole, num_cut = (len(sequence.output_ids) for sequence in (shown, whole, cut))
+    assert [seen for seen in lengths.seen[1:] if seen[0].startswith(SHOWN)] == [
+        (SHOWN + "short", num_shown, True),
+        (SHOWN + "short", num_whole + 1, True),
+        (SHOWN + "short", num_cut, False),
+    ]
+
+
+def test_one_that_has_written_and_shown_nothing_ends_at_the_first_texts_deadline() -> None:
+    """Its client has the fallback by then."""
+    scheduler = make_scheduler(num_slots=2)
+    held, shown = (make_sequence(name, prompt=1, output=50, soft=10, hard=100) for name in ("s1", "s2"))
+    held.held = shown.held = True
+    scheduler.add(held, 0)
+    scheduler.add(shown, 0)
+    while not (held.output_ids and shown.output_ids):
+        advance(scheduler)
+    scheduler.shown(shown, 9)
+    assert [(end.sequence, end.reason) for end in scheduler.sweep(10)] == [(held, "deadline")]
 
 
 def test_an_answer_is_planned_long_where_its_class_is_known_and_short_where_it_is_not() -> None:

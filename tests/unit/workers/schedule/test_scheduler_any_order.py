@@ -42,6 +42,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.added = 0
         self.here: dict[str, Sequence] = {}
         self.cancelled: set[str] = set()
+        self.shown: set[str] = set()
         self.under_way: Step | None = None
         self.sampled = 10**6
 
@@ -56,8 +57,14 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     # --- what happens at any time
 
-    @rule(prompt=st.integers(1, 25), output=st.integers(1, 5), soft=st.integers(0, 60), more=st.integers(0, 60))
-    def add(self, prompt: int, output: int, soft: int, more: int) -> None:
+    @rule(
+        prompt=st.integers(1, 25),
+        output=st.integers(1, 5),
+        soft=st.integers(0, 60),
+        more=st.integers(0, 60),
+        held=st.booleans(),
+    )
+    def add(self, prompt: int, output: int, soft: int, more: int, held: bool) -> None:
         self.added += 1
         sequence = make_sequence(
             f"s{self.added}",
@@ -67,8 +74,24 @@ class SchedulerMachine(RuleBasedStateMachine):
             hard=int(self.now) + soft + more,
             arrived=self.now,
         )
+        sequence.held = held
         self.scheduler.add(sequence, self.now)
         self.here[sequence.request_id] = sequence
+
+    @precondition(lambda self: self.under_way is None and self.holding())
+    @rule(data=st.data())
+    def show(self, data: st.DataObject) -> None:
+        sequence = data.draw(st.sampled_from(self.holding()))
+        self.scheduler.shown(sequence, self.now)
+        self.shown.add(sequence.request_id)
+
+    def holding(self) -> list[Sequence]:
+        """Those that have written and shown nothing."""
+        return [s for s in self.here.values() if s.held and s.output_ids and s.request_id not in self.shown]
+
+    def late(self, sequence: Sequence) -> bool:
+        shown = sequence.request_id in self.shown or (bool(sequence.output_ids) and not sequence.held)
+        return sequence.deadline.expired(self.now, started=shown)
 
     @precondition(lambda self: self.reuse_kv)
     @rule(
@@ -112,9 +135,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.under_way is None)
     @rule()
     def sweep(self) -> None:
-        late = {
-            name for name, s in self.here.items() if s.deadline.expired(self.now, started=bool(s.output_ids))
-        } - self.cancelled
+        late = {name for name, s in self.here.items() if self.late(s)} - self.cancelled
         ended = self.scheduler.sweep(self.now)
         for finished in ended:
             self.end(finished.sequence)
@@ -150,7 +171,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert bool(step.prefill) == any(s.phase is Phase.PREFILL for s in self.here.values())
         assert sum(len(chunk.token_ids) for chunk in step.prefill) <= self.chunk
         here = [*step.decoded, *step.prefilled]
-        assert not any(s.deadline.expired(self.now, started=bool(s.output_ids)) for s in here)
+        assert not any(self.late(s) for s in here)
         self.engine.run(step)
 
     def assert_limits_are_kept(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from shared.errors import EngineError
 from shared.process.clock import now_unix_ms
+from shared.wire.deadline import Deadline
 from shared.wire.failed_ends import OWN_FAULT, failed_end
 from shared.wire.messages import Cancel, Grounding, Usage
 from tests.support.builders.worker import done
@@ -94,6 +95,32 @@ def test_a_text_of_which_nothing_can_be_shown_is_answered_instead() -> None:
     [end] = bench.ends()
     assert (end.status, end.reason, end.source, end.output_text) == ("completed", "stop", "faq", "Soon.")
     assert [turn.assistant for turn in bench.history.turns] == ["Soon."]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"), [((b"It", b" is", b" so"), ""), ((b"It is.", b" And", b" so"), "It is. And so")]
+)
+def test_what_is_held_back_is_not_shown_after_its_deadline(words: tuple[bytes, ...], told: str) -> None:
+    """Half a sentence that comes too late is no answer; of an answer that has begun the rest is shown."""
+    bench = Bench()
+    job = bench.accept(0, output=16)
+    job.sequence.held = True
+    written = iter(words)
+    job.answer = Answer(
+        request_id="r0",
+        session_id="s",
+        attempt=1,
+        token_bytes=lambda _: next(written),
+        stops=(),
+        guard=FactGuard((), ("hi",)),
+    )
+    for _ in words:
+        bench.step()
+    assert (job.sequence.shown_unix_ms is not None) is bool(told)
+    job.sequence.deadline = Deadline(first_token_unix_ms=0, deadline_unix_ms=0)
+    bench.step()
+    [end] = bench.ends()
+    assert (end.status, end.reason, end.output_text) == ("incomplete", "deadline", told)
 
 
 def test_a_stop_string_at_the_last_token_allowed_is_a_stop() -> None:

@@ -34,5 +34,11 @@ def test_an_outcome_goes_by_the_deadline(
 ) -> None:
     """A gateway that gave the fallback cancels at the worker: that is a promise missed, not a customer who left. What
     the model is not asked for has no first token."""
-    row = sequence(deadline=DEADLINE, first_token_unix_ms=first, output_ids=[7] * (first is not None))
+    row = sequence(deadline=DEADLINE, shown_unix_ms=first, output_ids=[7] * (first is not None))
     assert outcome_of(Finished(row, status, reason), now) == outcome
+
+
+@pytest.mark.parametrize(("now", "outcome"), [(SOFT, "kept"), (SOFT + 1, "missed")])
+def test_what_is_held_back_until_the_end_is_shown_with_it(now: float, outcome: Outcome) -> None:
+    held = sequence(deadline=DEADLINE, first_token_unix_ms=NOW, output_ids=[7])
+    assert outcome_of(Finished(held, "completed", "stop"), now) == outcome

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from shared.wire.messages import Bucket
 from tests.support.builders.worker import LinearCosts
 from tests.support.fakes.scheduler_model import make_sequence
-from workers.schedule.lengths import OutputLengths
-from workers.schedule.policies.forecast import Forecast
+from workers.schedule.lengths import SHOWN, OutputLengths
+from workers.schedule.policies.forecast import HELD, Forecast
 from workers.schedule.policies.rows import Rows
 
 SLOTS = 16
@@ -56,3 +56,32 @@ def test_no_fewer_rows_run_than_the_deadlines_call_for_and_the_machine_never_doe
     if rows < SLOTS:
         assert 10 * (constant + rows + 1) > 0.9 * within, "one row more would be too slow"
         assert rows / (constant + rows) >= 0.9 * SLOTS / (constant + SLOTS)
+
+
+def shown(soft: int, *num_held: int) -> tuple[int, float]:
+    """After a thousand answers whose first texts were held back so long."""
+    lengths = OutputLengths(memory=10_000)
+    for number in range(1_000):
+        lengths.observe(SHOWN + "short", num_held[number % len(num_held)] + 1, ended_by_itself=True)
+    forecast = Forecast(LinearCosts(0.0, 1.0, 1.0), lengths, num_slots=SLOTS)
+    rows = Rows(forecast, num_slots=SLOTS)
+    for number in range(100):
+        sequence = make_sequence(f"s{number}", output=100, soft=soft, hard=10_000)
+        sequence.expected_output_tokens, sequence.held = 100, True
+        rows.offered(forecast.item(sequence))
+    return rows.shown()
+
+
+def test_as_many_run_as_show_their_first_texts_in_time() -> None:
+    """Ten tokens of a step of one and as many milliseconds as there are rows."""
+    assert shown(1_000, 10) == (SLOTS, HELD[-1])
+    assert shown(80, 10) == (7, HELD[-1])
+
+
+def test_those_who_hold_back_longest_are_given_up_where_that_lets_more_others_in() -> None:
+    """One in eight holds back five times as long as the rest: for its sake two would run instead of fourteen."""
+    assert shown(150, *[10] * 7, 50) == (14, 0.8)
+
+
+def test_where_no_first_text_can_be_shown_in_time_the_rows_are_not_to_blame() -> None:
+    assert shown(10, 10) == (SLOTS, HELD[-1])
