@@ -13,6 +13,7 @@ Kind = Literal["ask", "resume", "delete", "handoff", "feedback", "token"]
 Payer = Literal["subject", "tenant", "address", "session"]
 
 _HANDOFFS_PER_MINUTE: Final = 6  # of one session; what is open is told again
+_PART: Final = 5  # of a tenant's hand-offs one subject or address may have so much
 # Every worker and both Redis hear of an erasure, and a person of a hand-off.
 COSTS_UNITS: Final[Mapping[Kind, int]] = {
     "ask": 1,
@@ -68,10 +69,16 @@ class Tariff:
             ]
         )
 
-    def opened(self, reason: HandoffReason) -> list[Charge]:
-        """A hand-off that is made for a tenant, whoever has paid for asking."""
-        name = "fallbacks" if reason == "fallbacks" else "requested"
-        return _due([Charge("tenant", name, 1, self.handoff.per_minute)])
+    def opened(self, reason: HandoffReason, caller: Caller) -> list[Charge]:
+        """A hand-off that is made, whoever has paid for asking: of the tenant's each customer has a fair share."""
+        name, most = "fallbacks" if reason == "fallbacks" else "requested", self.handoff.per_minute
+        if not most:
+            return []
+        charges = [Charge("tenant", name, 1, most)]
+        payer: Payer = "subject" if caller.subject else "address"
+        if whose := caller.subject or caller.address:
+            charges.insert(0, Charge(payer, f"{name}/{payer}/{whose}", 1, max(1, most // _PART)))
+        return charges
 
     def _units(self, payer: Payer, name: str, kind: Kind, per_minute: int) -> Charge:
         """Nothing costs more than a minute's worth, else it could never be had."""

@@ -57,9 +57,9 @@ class Quotas:
         self.take_here(kind, caller)
         await self.take_shared(kind, caller)
 
-    async def take_handoff(self, tenant: str, reason: HandoffReason) -> None:
+    async def take_handoff(self, reason: HandoffReason, caller: Caller) -> None:
         """A hand-off that is about to be made."""
-        _check(await self._take_shared(tenant, self._tariff.opened(reason)))
+        _check(await self._take_shared(caller.tenant, self._tariff.opened(reason, caller)))
 
     async def close(self) -> None:
         await self._redis.close()

@@ -91,9 +91,8 @@ class Care:
         self._beside.start(self._request(connection, request))
 
     async def _request(self, connection: Connection, request: HandoffRequest) -> None:
-        session = connection.session
         try:
-            outcome = await self._open(session.tenant, session.conversation_id, "requested", request.language)
+            outcome = await self._open(connection.session.caller, "requested", request.language)
             if outcome.handoff is None:
                 raise _nobody_reached()
         except ProtocolError as error:
@@ -103,13 +102,16 @@ class Care:
         connection.flush()
 
     async def wished(self, entry: Entry, connection: Connection | None, caller: Caller) -> Fallback | None:
-        """In the words of a question: what that is answered; None where it is any other question. Raises
-        `ProtocolError` where there are too many of them."""
+        """In the words of a question: what that is answered; None where it is any other question, or there have been
+        too many of them: then it is answered as any other is, by what the FAQ says of it."""
         if not self.settings.enabled or not wants_person(entry.input):
             return None
-        await self.quotas.take("handoff", caller)
         language = detect_language(entry.input)
-        outcome = await self._open(entry.tenant, entry.session_id, "text", language)
+        try:
+            await self.quotas.take("handoff", caller)
+            outcome = await self._open(caller, "text", language)
+        except ProtocolError:
+            return None
         if outcome.handoff is None:
             entry.fallback = "broker"
             metrics.fallbacks.labels("broker").inc()
@@ -132,17 +134,18 @@ class Care:
 
     async def _after_fallbacks(self, entry: Entry, connection: Connection | None) -> None:
         """Nobody has asked for it: where it does not come about, nothing is said of it."""
+        caller = Caller(entry.tenant, entry.session_id) if connection is None else connection.session.caller
         with suppress(ProtocolError):
-            outcome = await self._open(entry.tenant, entry.session_id, "fallbacks", detect_language(entry.input))
+            outcome = await self._open(caller, "fallbacks", detect_language(entry.input))
             if outcome.handoff is not None and not outcome.was_open and connection is not None:
                 _tell(connection, outcome.handoff)
 
-    async def _open(self, tenant: str, session_id: str, reason: HandoffReason, language: Language) -> Outcome:
-        """Raises `ProtocolError` where there have been too many of the tenant."""
-        response_ids = self.answers.response_ids(tenant, session_id)
+    async def _open(self, caller: Caller, reason: HandoffReason, language: Language) -> Outcome:
+        """Raises `ProtocolError` where there have been too many of the caller or the tenant."""
+        response_ids = self.answers.response_ids(caller.tenant, caller.session_id)
         outcome = Outcome(None)
         try:
-            outcome = await self.handoffs.open(tenant, session_id, reason, language, response_ids)
+            outcome = await self.handoffs.open(caller, reason, language, response_ids)
         except ProtocolError:
             metrics.handoffs.labels(reason, "limited").inc()
             raise
@@ -151,7 +154,7 @@ class Care:
         said = "failed" if outcome.handoff is None else "open" if outcome.was_open else "created"
         metrics.handoffs.labels(reason, said).inc()
         if outcome.handoff is not None:
-            self.answers.handed_over(tenant, session_id)
+            self.answers.handed_over(caller.tenant, caller.session_id)
         return outcome
 
     # --- what is thought of an answer

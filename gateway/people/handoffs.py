@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
+from gateway.access.charges import Caller
 from gateway.access.quotas import Quotas
 from shared.conversation.handoff_store import HandoffStore
 from shared.conversation.handoffs import Handoff, encode_handoff, handoff_headers, transcript_key
@@ -44,14 +45,14 @@ class Handoffs:
     _opening: dict[tuple[str, str], asyncio.Task[Outcome]] = field(default_factory=dict)
 
     async def open(
-        self, tenant: str, session_id: str, reason: HandoffReason, language: Language, response_ids: tuple[str, ...]
+        self, caller: Caller, reason: HandoffReason, language: Language, response_ids: tuple[str, ...]
     ) -> Outcome:
         """Who asks again while it is open, or on its way to Kafka, has the same. Raises `ProtocolError` where the
-        tenant has had too many."""
-        key = (tenant, session_id)
+        caller or the tenant has had too many."""
+        key = (caller.tenant, caller.session_id)
         task = self._opening.get(key)
         if task is None:
-            task = asyncio.create_task(self._open(tenant, session_id, reason, language, response_ids))
+            task = asyncio.create_task(self._open(caller, reason, language, response_ids))
             self._opening[key] = task
             task.add_done_callback(lambda _: self._opening.pop(key, None))
             return await asyncio.shield(task)
@@ -73,13 +74,14 @@ class Handoffs:
         self._own.pop((tenant, session_id), None)
 
     async def _open(
-        self, tenant: str, session_id: str, reason: HandoffReason, language: Language, response_ids: tuple[str, ...]
+        self, caller: Caller, reason: HandoffReason, language: Language, response_ids: tuple[str, ...]
     ) -> Outcome:
+        tenant, session_id = caller.tenant, caller.session_id
         found = await self.find(tenant, session_id)
         if found is not None:
             return Outcome(found, was_open=True)
         generation = await self._generation(tenant, session_id)
-        await self.quotas.take_handoff(tenant, reason)
+        await self.quotas.take_handoff(reason, caller)
         handoff = Handoff(
             id=f"handoff_{secrets.token_hex(12)}",
             tenant=tenant,

@@ -95,10 +95,10 @@ async def test_a_tenant_s_customers_ask_for_so_many_people_at_all_gateways(
     one, other = (make_quotas(handoffs_per_minute=3) for _ in range(2))
     shop = unique("shop")
     tries = [*([one] * 2), *([other] * 5)]
-    assert await passed([await refusal(each.take_handoff(shop, "requested")) for each in tries]) == 3
-    assert await refusal(one.take_handoff(shop, "text")) is not None
-    assert await refusal(one.take_handoff(shop, "fallbacks")) is None
-    assert await refusal(one.take_handoff(unique("shop"), "requested")) is None
+    assert await passed([await refusal(each.take_handoff("requested", Caller(shop, "s"))) for each in tries]) == 3
+    assert await refusal(one.take_handoff("text", Caller(shop, "s"))) is not None
+    assert await refusal(one.take_handoff("fallbacks", Caller(shop, "s"))) is None
+    assert await refusal(one.take_handoff("requested", Caller(unique("shop"), "s"))) is None
 
 
 async def test_what_redis_keeps_names_nobody_and_goes_with_its_minute(

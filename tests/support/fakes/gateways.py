@@ -164,11 +164,11 @@ class FakeQuotas:
         self.take_here(kind, caller)
         await self.take_shared(kind, caller)
 
-    async def take_handoff(self, tenant: str, reason: HandoffReason) -> None:
+    async def take_handoff(self, reason: HandoffReason, caller: Caller) -> None:
         await asyncio.sleep(0)
         if len(self.handoffs) >= self.handoffs_left:
             raise too_often()
-        self.handoffs.append((tenant, reason))
+        self.handoffs.append((caller.tenant, reason))
 
 
 def too_often() -> ProtocolError:

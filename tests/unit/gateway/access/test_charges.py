@@ -5,8 +5,10 @@ from collections.abc import Mapping
 import pytest
 
 from gateway.access.charges import COSTS_UNITS, Caller, Charge, Kind, Tariff
+from gateway.access.local_quota import LocalQuota
 from shared.settings.gateway import HandoffSettings
 from shared.settings.quotas import QuotaSettings
+from shared.wire.messages import HandoffReason
 
 ALICE = Caller("shop", "s", "alice", "192.0.2.7")
 NOBODY = Caller("shop", "s")
@@ -40,7 +42,8 @@ def test_who_has_no_name_is_not_charged_by_it() -> None:
 
 def test_no_subject_s_name_is_the_tenant_s_or_a_hand_off_s() -> None:
     prices = tariff(tenant_per_minute=9)
-    names = {charge.name for reason in ("requested", "fallbacks") for charge in prices.opened(reason)}
+    opened = [prices.opened("requested", ALICE), prices.opened("fallbacks", Caller("shop", "s", "", "192.0.2.7"))]
+    names = {charge.name for charges in opened for charge in charges}
     names |= {"tenant"}
     for subject in names:
         (charge, _) = prices.shared("ask", Caller("shop", "s", subject))
@@ -61,5 +64,23 @@ def test_nothing_costs_more_than_a_minutes_worth() -> None:
 def test_what_customers_ask_for_and_what_an_outage_brings_are_counted_apart() -> None:
     prices = Tariff(QuotaSettings(), HandoffSettings(per_minute=3))
     asked_for, outage = Charge("tenant", "requested", 1, 3), Charge("tenant", "fallbacks", 1, 3)
-    assert prices.opened("requested") == prices.opened("text") == [asked_for]
-    assert prices.opened("fallbacks") == [outage]
+    assert prices.opened("requested", NOBODY) == prices.opened("text", NOBODY) == [asked_for]
+    assert prices.opened("fallbacks", NOBODY) == [outage]
+
+
+@pytest.mark.parametrize("reason", ["text", "fallbacks"])
+def test_one_address_or_subject_leaves_the_others_their_part_of_the_people(reason: HandoffReason) -> None:
+    prices, counts = Tariff(QuotaSettings(), HandoffSettings(per_minute=30)), LocalQuota()
+
+    def taken(*callers: Caller) -> int:
+        return sum(counts.take(prices.opened(reason, each), 0.0, tenant="shop") is None for each in callers)
+
+    flood = [Caller("shop", f"s{number}", "", "192.0.2.7") for number in range(60)]
+    assert taken(*flood) == 6
+    assert taken(*[Caller("shop", f"t{number}", "mallory", "192.0.2.7") for number in range(60)]) == 6
+    assert taken(*[Caller("shop", f"r{number}", f"customer {number}", "192.0.2.8") for number in range(18)]) == 18
+    assert taken(Caller("shop", "last", "one more", "192.0.2.9")) == 0, "the tenant's own limit"
+
+
+def test_without_a_limit_of_the_tenant_nobody_has_one() -> None:
+    assert Tariff(QuotaSettings(), HandoffSettings(per_minute=0)).opened("text", ALICE) == []

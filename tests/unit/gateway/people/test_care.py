@@ -4,6 +4,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
+from gateway.access.charges import Caller
 from gateway.people.care import Care
 from shared.settings.gateway import HandoffSettings
 from shared.wire.messages import ErrorEvent, HandoffRequest, SessionStart
@@ -38,7 +39,7 @@ async def test_where_a_person_has_been_asked_already_that_is_not_counted() -> No
     """Else sessions with an open hand-off would use up what the others need."""
     broker, quotas = Broker(), FakeQuotas()
     care = caring(broker, quotas)
-    await care.handoffs.open("t", "a", "requested", "en", ())
+    await care.handoffs.open(Caller("t", "a"), "requested", "en", ())
     await answered_from_the_faq(care, "a", times=6)
     await answered_from_the_faq(care, "b")
     assert quotas.handoffs == [("t", "requested"), ("t", "fallbacks")]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 
+from gateway.access.charges import Caller
 from gateway.people.handoffs import Handoffs, Outcome
 from shared.conversation.handoffs import Handoff, decode_handoff, encode_handoff, handoff_headers
 from shared.errors import BrokerUnavailable, ProtocolError, StoreUnavailable
@@ -68,7 +69,7 @@ def made(broker: Broker, store: Store, *, open_s: float = 60.0, quotas: FakeQuot
 
 
 async def opened(handoffs: Handoffs, session_id: str = "s") -> Outcome:
-    return await handoffs.open("t", session_id, "requested", "en", ("r",))
+    return await handoffs.open(Caller("t", session_id), "requested", "en", ("r",))
 
 
 async def test_who_asks_again_has_the_same_and_so_has_who_asks_meanwhile() -> None:

@@ -23,9 +23,10 @@ from shared.wire.messages import (
     SessionRefresh,
     SessionStart,
 )
-from tests.support.fakes.gateways import TOPICS, Edge, quiet
+from tests.support.fakes.gateways import TOPICS, Edge, FakeQuotas, quiet
 from tests.support.fakes.sessions import guarded, new
 from tests.support.tokens import gate, token
+from tests.unit.gateway.people.test_handoffs import Broker, Store, made
 
 START, NAMED = SessionStart(), SessionStart(session_id="s")
 ASK = ResponseCreate(event_id="e", input="How do I return an item?")
@@ -106,12 +107,17 @@ async def test_a_question_that_asks_for_a_person_costs_both(edge: Edge) -> None:
     assert [kind for kind, _ in edge.quotas.shared] == ["resume", "ask", "handoff"]
 
 
-async def test_a_question_that_asks_for_a_person_too_often_is_refused(edge: Edge) -> None:
-    edge.quotas.used_up = {"handoff"}
+@pytest.mark.parametrize("whose", ["the caller's units", "the tenant's people"])
+async def test_a_question_that_asks_for_a_person_too_often_is_answered_as_any_other(edge: Edge, whose: str) -> None:
+    """Whoever asked for all the people there are, nobody's question meets an error."""
+    if whose == "the caller's units":
+        edge.quotas.used_up = {"handoff"}
+    else:
+        edge.gateway.care.handoffs = made(Broker(), Store(), quotas=FakeQuotas(handoffs_left=0))
     client = await edge.connect().say(START, ResponseCreate(event_id="e", input="Can I talk to a human?"))
     await quiet()
-    (error,) = [each for each in client.heard if isinstance(each, ErrorEvent)]
-    assert (error.event_id, error.error.code) == ("e", "rate_limited")
+    assert not [each for each in client.heard if isinstance(each, ErrorEvent)]
+    assert len(edge.producer.of(TOPICS.requests("short"))) == 1
 
 
 class Keys:
