@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from ops.command_line import DEFAULT_URL, Token, UrlOfGateway, run_app, settings_of
+from ops.command_line import DEFAULT_URL, Token, UrlOfGateway, by_options, run_app, settings_of
 from ops.evaluation.commands import evaluate
 from ops.load.commands import bench_app
 from ops.operate.diagnose.commands import diagnose
@@ -54,8 +54,8 @@ app.command()(simulate)
 app.command()(diagnose)
 app.command("eval")(evaluate)
 app.command()(plan)
-app.command()(record)
-app.command()(replay)
+app.command()(by_options(record))
+app.command()(by_options(replay))
 
 
 def _harness(name: str) -> ModuleType | None:

@@ -4,15 +4,13 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 
-from ops.traces.entries import BYTES, VERSION, Answered, Asked, Header
-from ops.traces.recorder import Recorder
-from ops.traces.recording import RecordingWriter
+from ops.recording.commands import RecordOptions
+from ops.recording.file import BYTES, VERSION, Header, RecordingWriter
+from ops.recording.recorder import Recorder
 from shared.errors import BrokerUnavailable
 from shared.kafka import PartitionReader, Record, describe_topics, why_unreachable
 from shared.model.tokenizer import Tokenizer
@@ -27,16 +25,7 @@ _READ_MS: Final = 200
 _MOST_AT_ONCE: Final = 500
 _POLL_S: Final = 0.1
 _KEY_BYTES: Final = 32
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordOptions:
-    """Whichever of the two limits is reached first ends it; then the answers of the last requests are waited for."""
-
-    path: Path
-    minutes: float
-    requests: int
-    answers_s: float = 20.0
+_ANSWERS_S: Final = 20.0  # the answers of the last requests are waited for
 
 
 async def record(options: RecordOptions, settings: Settings, stop: asyncio.Event, console: Console) -> None:
@@ -57,15 +46,11 @@ async def record(options: RecordOptions, settings: Settings, stop: asyncio.Event
         console.print(f"recording {', '.join(requests)}; Ctrl-C ends it and keeps what there is", soft_wrap=True)
 
         def take(record: Record) -> None:
-            entries: list[Asked | Answered | None] = []
             bucket = requests.get(record.topic)
-            if bucket is None:
-                entries = [recorder.answered(record)]
-            elif recorder.requests < options.requests:
-                entries = [recorder.asked(record, bucket, now_unix_ms()), recorder.overtook()]
-            for entry in entries:
-                if entry is not None:
-                    writer.write(entry)
+            if bucket is not None and recorder.requests >= options.requests:
+                return
+            for entry in recorder.heard(record, bucket, now_unix_ms()):
+                writer.write(entry)
 
         start_s = time.monotonic()
         await _follow(list(readers.values()), take, _ended(options, recorder, writer, stop))
@@ -84,7 +69,7 @@ async def _ended(options: RecordOptions, recorder: Recorder, writer: RecordingWr
     def enough() -> bool:
         return recorder.requests >= options.requests
 
-    for seconds, over in ((options.minutes * 60, enough), (options.answers_s, lambda: not recorder.awaited)):
+    for seconds, over in ((options.minutes * 60, enough), (_ANSWERS_S, lambda: not recorder.awaited)):
         until_s = time.monotonic() + seconds
         while not (stop.is_set() or over() or time.monotonic() >= until_s):
             await asyncio.sleep(_POLL_S)

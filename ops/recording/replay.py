@@ -2,9 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
 from rich.console import Console
 
@@ -16,40 +13,17 @@ from ops.load.figures.groups import reports, rows_of
 from ops.load.figures.report import LoadReport, Run, as_json, summarise
 from ops.load.pages.load import LoadFacts, load_page
 from ops.measure.environment import environment
-from ops.measure.runner import Cell, check_writable, markdown, progress_bar, write_html, write_json
+from ops.measure.runner import Cell, markdown, progress_bar, write_html, write_json
+from ops.recording.commands import ReplayOptions
+from ops.recording.file import BYTES, Asked, Recording, read_recording
 from ops.texts.prompts import question
-from ops.traces.entries import BYTES, Asked
-from ops.traces.recording import Recording, read_recording
 from shared.errors import SettingsError
 from shared.wire.messages import BY_MODEL, ResponseCreate
 from shared.wire.topics import BUCKETS
 
-_MOST_SPEED: Final = 1_000.0
-_LEAST_SPEED: Final = 0.001
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOptions:
-    path: Path
-    url: str
-    token: str | None
-    speed: float
-    json_path: Path | None
-    html_path: Path | None = None
-
-    def check(self) -> None:
-        """Raises `SettingsError`."""
-        if not _LEAST_SPEED <= self.speed <= _MOST_SPEED:
-            raise SettingsError(
-                f"--speed {self.speed:g}: must be {_LEAST_SPEED:g} to {_MOST_SPEED:g}; 1 is as recorded"
-            )
-        check_writable(self.json_path)
-        check_writable(self.html_path, "--html")
-
 
 async def replay(options: ReplayOptions, command: str, console: Console) -> None:
     """Raises `SettingsError`, `ConnectFailed`."""
-    options.check()
     recording = read_recording(options.path)
     if recording.broken_off:
         console.print(recording.broken_off, soft_wrap=True, highlight=False)
@@ -92,7 +66,7 @@ def planned(recording: Recording, *, speed: float) -> list[Planned]:
     if not recording.asked:
         raise SettingsError(f"{recording.name}: holds no request; record while somebody asks")
     of_length = text_maker(recording.header.tokenizer)
-    ordered = _in_order(recording)
+    ordered = recording.in_order()
     start_ms = ordered[0][1].at_ms
     return [
         Planned(
@@ -103,11 +77,6 @@ def planned(recording: Recording, *, speed: float) -> list[Planned]:
         )
         for number, one in ordered
     ]
-
-
-def _in_order(recording: Recording) -> list[tuple[int, Asked]]:
-    """Return the requests by their arrival, each with its place in the file."""
-    return sorted(enumerate(recording.asked), key=lambda pair: (pair[1].at_ms, pair[0]))
 
 
 def text_maker(tokenizer: str) -> Callable[[int, int], str]:
@@ -134,7 +103,7 @@ def _request(number: int, one: Asked, of_length: Callable[[int, int], str]) -> R
 
 def by_bucket(recording: Recording, outcomes: Sequence[Outcome]) -> dict[str, LoadReport]:
     """Return the reports of those buckets that were asked of."""
-    asked = list(zip(_in_order(recording), outcomes, strict=True))
+    asked = list(zip(recording.in_order(), outcomes, strict=True))
     return reports({bucket: [out for (_, one), out in asked if one.bucket == bucket] for bucket in BUCKETS})
 
 

@@ -19,9 +19,10 @@ from rich.console import Console
 from gateway.access.charges import Caller, Tariff
 from gateway.access.quotas import Quotas
 from ops.operate.doctor.checks import gather
-from ops.recording.record import RecordOptions, record
+from ops.recording.commands import RecordOptions
+from ops.recording.file import read_recording
+from ops.recording.record import record
 from ops.stack.processes import free_port
-from ops.traces.recording import read_recording
 from shared.conversation.history import History
 from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn

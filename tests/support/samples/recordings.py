@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ops.traces.entries import BYTES, VERSION, Answered, Asked, Entry, Header
-from ops.traces.recording import RecordingWriter
+from ops.recording.file import BYTES, VERSION, Answered, Asked, Entry, Header, RecordingWriter
 
 HEADER = Header(version=VERSION, started_unix_ms=1_800_000_000_000, tokenizer=BYTES, topics=("chat.requests.short",))
 

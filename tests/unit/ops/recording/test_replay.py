@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.client.plan import Planned, most_at_once
+from ops.recording.file import BYTES, Asked, Recording
 from ops.recording.replay import planned, text_maker
-from ops.traces.entries import BYTES, Asked
-from ops.traces.recording import Recording
 from shared.errors import SettingsError
 from shared.model.tokenizer import Tokenizer
 from shared.wire.messages import ResponseCreate

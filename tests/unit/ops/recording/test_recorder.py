@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.traces.entries import encode
-from ops.traces.recorder import Recorder
+from ops.recording.recorder import Recorder
 from shared.kafka.broker.records import Record
 from shared.wire.codec import msgpack_encode
 from shared.wire.messages import ChatRequest, Consent, ReplyDelta, ReplyDone, Timings, Usage
@@ -77,7 +76,7 @@ def test_without_consent_there_are_lengths_and_no_words(consent: Consent | None)
     kept = recorder().asked(record(secret), "short", NOW)
     assert kept is not None
     assert (kept.text, kept.stop, kept.input_tokens) == (None, (), 16)
-    assert b"Alice" not in encode(kept)
+    assert b"Alice" not in msgspec.json.encode(kept)
 
 
 @given(any_of(ChatRequest))
@@ -100,7 +99,7 @@ def test_nobody_is_named_and_no_unasked_word_is_kept(made: ChatRequest) -> None:
     kept = recorder().asked(record(marked), "short", NOW)
     assert kept is not None
     consented = made.consent is not None and made.consent.training
-    assert encode(kept).count(b"MARK") == 2 * consented  # its words, and where they are to stop
+    assert msgspec.json.encode(kept).count(b"MARK") == 2 * consented  # its words, and where they are to stop
 
 
 def test_hashes_tell_sessions_apart_and_recordings_share_none() -> None:
@@ -171,7 +170,7 @@ def test_where_the_topic_has_no_clock_the_readers_counts() -> None:
 
 
 def test_no_more_answers_are_awaited_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ops.traces.recorder._MOST_AWAITED", 3)
+    monkeypatch.setattr("ops.recording.recorder._MOST_AWAITED", 3)
     ours = recorder()
     for number in range(5):
         ours.asked(record(request(number)), "short", NOW)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from ops.traces.entries import Answered, Asked, hashed
+from ops.recording.file import Answered, Asked, hashed
 from shared.errors import ProtocolError
 from shared.kafka.broker.records import Record
 from shared.records.requests import Defaults, Order, open_request, settle
@@ -40,6 +40,14 @@ class Recorder:
     def awaited(self) -> int:
         """Requests whose end has not passed by; of more than 100,000 the oldest are given up."""
         return len(self._awaited)
+
+    def heard(self, record: Record, bucket: Bucket | None, now_unix_ms: float) -> list[Asked | Answered]:
+        """Return what is to be written of a request of that bucket, or of an answer where that is None."""
+        if bucket is None:
+            entries: list[Asked | Answered | None] = [self.answered(record)]
+        else:
+            entries = [self.asked(record, bucket, now_unix_ms), self.overtook()]
+        return [entry for entry in entries if entry is not None]
 
     def asked(self, record: Record, bucket: Bucket, now_unix_ms: float) -> Asked | None:
         """None for a record that no worker could serve either: it is counted."""

@@ -1,0 +1,240 @@
+"""A recording as a file: gzipped JSON lines, written beside its place and moved there whole. It can be read as far as
+it was written, and each fault of it is told in one line.
+
+The lines are a `Header`, an `Asked` for each request and an `Answered` for each answer in the order in which they came.
+"""
+
+import hashlib
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from shared.errors import ReplylineError, SettingsError
+from shared.wire.fields import Stop
+from shared.wire.messages import Bucket, Source
+
+VERSION: Final = 1
+BYTES: Final = "bytes"  # the tokenizer whose tokens are bytes
+_HASH_BYTES: Final = 8
+_OWNER_ONLY: Final = 0o600
+_GZIP: Final = 31  # zlib's word for it
+_MOST_REQUESTS: Final = 5_000_000
+_MOST_BYTES: Final = 1 << 32
+_TAG: Final = "type"
+_KIND: Final = "replyline.recording"
+_HEAD: Final = f'{{"{_TAG}":"{_KIND}"'.encode()
+
+_Tokens = Annotated[int, Meta(ge=0, le=1_000_000)]
+_Ms = Annotated[int, Meta(ge=1, le=86_400_000)]
+
+
+class Header(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_TAG, tag=_KIND):
+    """`tokenizer` is whose tokens are counted: the model's folder by its name, or "bytes"."""
+
+    version: int
+    started_unix_ms: int
+    tokenizer: str
+    topics: tuple[str, ...]
+
+
+class Asked(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_TAG, tag="asked"):
+    """A request. `at_ms` runs from the first one's arrival in its topic, `first_token_ms` and `deadline_ms` from the
+    request's own creation. `tenant` and `session` are hashes by a key that nobody keeps.
+
+    `text` and `stop` are there only where the customer has consented; `input_tokens` are the text's, always.
+    """
+
+    at_ms: Annotated[float, Meta(ge=0)]
+    bucket: Bucket
+    tenant: str
+    session: str
+    input_tokens: _Tokens
+    max_output_tokens: Annotated[int, Meta(ge=1, le=1_000_000)]
+    first_token_ms: _Ms
+    deadline_ms: _Ms
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 0.0
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    stop: Stop = ()
+    text: str | None = None
+
+
+class Answered(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_TAG, tag="answered"):
+    """The first end of a request's answer. `number` is the request's place among those asked, from 0. `whole`: by the
+    model, completed or as long as was asked. `prompt_tokens` are of the whole prompt."""
+
+    number: Annotated[int, Meta(ge=0)]
+    source: Source
+    whole: bool
+    prompt_tokens: _Tokens = 0
+    output_tokens: _Tokens = 0
+
+
+Entry = Header | Asked | Answered
+
+
+def hashed(key: bytes, *parts: str) -> str:
+    """Return a name that tells equal from unequal within one recording, and nothing to whom the key is unknown."""
+    return hashlib.blake2b("/".join(parts).encode(), key=key, digest_size=_HASH_BYTES).hexdigest()
+
+
+class RecordingFailed(ReplylineError):  # noqa: N818 - what happened, not a kind of error
+    code = "recording_failed"
+
+
+class RecordingWriter:
+    """Write `path`.partial, whose whole lines can be read at any time, and make it `path` in `finish`. Only its owner
+    may read it. Raises `SettingsError` where there is something already, `RecordingFailed` where the disk refuses."""
+
+    def __init__(self, path: Path, header: Header) -> None:
+        if path.exists():
+            raise SettingsError(f"{path}: is there already; name another file, or remove it")
+        self._path = path
+        self.partial = path.with_name(path.name + ".partial")
+        try:
+            handle = os.open(self.partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
+        except FileExistsError:
+            raise SettingsError(
+                f"{self.partial}: is there already, of a recording that runs or was broken off; move or remove it"
+            ) from None
+        except OSError as error:
+            raise SettingsError(f"{self.partial}: cannot be written: {error.strerror}; name another file") from None
+        self._file = os.fdopen(handle, "wb")
+        self._zip = zlib.compressobj(wbits=_GZIP)
+        self.write(header)
+        self.flush()
+
+    def write(self, entry: Entry) -> None:
+        with self._disk():
+            self._file.write(self._zip.compress(msgspec.json.encode(entry) + b"\n"))
+
+    def flush(self) -> None:
+        with self._disk():
+            self._file.write(self._zip.flush(zlib.Z_SYNC_FLUSH))
+            self._file.flush()
+
+    def finish(self) -> None:
+        """End the file, put it on the disk and give it its name."""
+        with self._disk():
+            self._file.write(self._zip.flush())
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self.partial.rename(self._path)
+
+    def discard(self) -> None:
+        """Leave nothing of it."""
+        self.close()
+        self.partial.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Break it off: what was written stays in `partial`."""
+        if not self._file.closed:
+            with suppress(RecordingFailed):  # told by whoever wrote
+                self.flush()
+            with suppress(OSError):
+                self._file.close()
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RecordingFailed(
+                f"{self.partial}: {error.strerror}; make room and record again, what was written can be used"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """`asked` as they were written; `answered` by the place of their request among these. `broken_off` says what is
+    missing of a file that was not finished; empty where it was."""
+
+    name: str
+    header: Header
+    asked: tuple[Asked, ...]
+    answered: Mapping[int, Answered]
+    broken_off: str = ""
+
+    @property
+    def num_sessions(self) -> int:
+        return len({one.session for one in self.asked})
+
+    def in_order(self) -> list[tuple[int, Asked]]:
+        """Return the requests by their arrival, each with its place in the file."""
+        return sorted(enumerate(self.asked), key=lambda pair: (pair[1].at_ms, pair[0]))
+
+
+def read_recording(path: Path) -> Recording:
+    """Raises `SettingsError`, one line."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}; name a file of `replyline record`") from None
+    return parse_recording(data, str(path))
+
+
+def parse_recording(data: bytes, name: str) -> Recording:
+    """Read it; a last line that was not written whole is left out, and `broken_off` tells of it.
+
+    Raises `SettingsError` with `name` for what is no recording, one of another version, and one that was damaged.
+    """
+    unzip = zlib.decompressobj(wbits=_GZIP)
+    try:
+        body = unzip.decompress(data, _MOST_BYTES)
+    except zlib.error as error:
+        raise _damaged(name, str(error)) if _begins_as_one(data) else _foreign(name) from None
+    *lines, rest = body.split(b"\n")
+    if not lines or not lines[0].startswith(_HEAD):
+        raise _foreign(name)
+    if unzip.unused_data or unzip.unconsumed_tail or (unzip.eof and rest):
+        raise _damaged(name, "something follows it")
+    header = _header(lines[0], name)
+    asked: list[Asked] = []
+    answered: dict[int, Answered] = {}
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            entry = msgspec.json.decode(line, type=Asked | Answered)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise _damaged(name, f"line {number}: {error}") from None
+        if isinstance(entry, Asked) and len(asked) < _MOST_REQUESTS:
+            asked.append(entry)
+        elif isinstance(entry, Answered) and entry.number < len(asked):
+            answered.setdefault(entry.number, entry)
+        else:
+            raise _damaged(name, f"line {number}: has no place there")
+    broken_off = "" if unzip.eof else f"{name}: the recording was broken off; {len(asked)} requests are used"
+    return Recording(name, header, tuple(asked), answered, broken_off)
+
+
+def _begins_as_one(data: bytes) -> bool:
+    with suppress(zlib.error):
+        return zlib.decompressobj(wbits=_GZIP).decompress(data, len(_HEAD)) == _HEAD
+    return False
+
+
+def _header(line: bytes, name: str) -> Header:
+    try:
+        header = msgspec.json.decode(line, type=Header)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise _damaged(name, f"line 1: {error}") from None
+    if header.version != VERSION:
+        raise SettingsError(
+            f"{name}: is a recording of version {header.version}, and version {VERSION} is read here; use the "
+            "replyline that made it"
+        )
+    return header
+
+
+def _foreign(name: str) -> SettingsError:
+    return SettingsError(f"{name}: is no recording; make one: replyline record FILE")
+
+
+def _damaged(name: str, why: str) -> SettingsError:
+    return SettingsError(f"{name}: is damaged ({why}); copy it anew from where it was made, or record again")
