@@ -23,7 +23,8 @@ from workers.engine.tensorrt.loading import load_tensorrt
 from workers.engine.tensorrt.probe import DeviceFacts, Unusable, probe
 from workers.engine.torch.loading import find_gpu, load_torch
 
-# tensorrt-on-cpu is the engine for GPUs, on a device that runs its graphs on the CPU; on a GPU where there is one.
+# tensorrt-on-cpu is the engine for GPUs, on a device that runs its graphs on the CPU; on a GPU where there is one. The
+# primitive one is of the dialect for older versions.
 FOUND = {library: probe(library) for library in ("tensorrt", "tensorrt-rtx")}
 GPU_ENGINES = {f"{library}-on-gpu": library for library, found in FOUND.items() if isinstance(found, DeviceFacts)}
 # torch is no part of the tests' environment: `make test-torch` runs these in one of its own. In fp16 and bf16 not every
@@ -63,7 +64,15 @@ class Case:
 
 @pytest.fixture(
     scope="module",
-    params=["fake", "onnx-int8", "onnx-fp32", "tensorrt-on-cpu", *GPU_ENGINES, *TORCH_ENGINES],
+    params=[
+        "fake",
+        "onnx-int8",
+        "onnx-fp32",
+        "tensorrt-on-cpu",
+        "tensorrt-primitive-on-cpu",
+        *GPU_ENGINES,
+        *TORCH_ENGINES,
+    ],
 )
 def case(request: pytest.FixtureRequest, tiny_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     make: Callable[[], Engine]
@@ -75,8 +84,9 @@ def case(request: pytest.FixtureRequest, tiny_source: Path, tmp_path_factory: py
         make = lambda: _torch(folder, device)  # noqa: E731
     elif request.param.startswith("tensorrt"):
         models = tmp_path_factory.mktemp("models")
-        slots = prepare_model(models, "fp16", source=tiny_source, max_length=MAX_LENGTH)
-        if request.param == "tensorrt-on-cpu":
+        primitive = request.param == "tensorrt-primitive-on-cpu"
+        slots = prepare_model(models, "fp16", source=tiny_source, max_length=MAX_LENGTH, primitive=primitive)
+        if request.param.endswith("-on-cpu"):
             make = lambda: on_the_cpu(slots, num_slots=NUM_SLOTS, max_length=MAX_LENGTH)  # noqa: E731
         else:
             make = lambda: _tensorrt(GPU_ENGINES[request.param], slots)  # noqa: E731

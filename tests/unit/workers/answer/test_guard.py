@@ -101,14 +101,6 @@ def test_the_stretches_lie_where_the_faqs_words_are(text: str, grounding: list[G
             assert part.strip() in own[each.id]
 
 
-def test_a_sentence_is_shown_once_it_has_ended() -> None:
-    guard = FactGuard([RETURNS], ())
-    assert guard.feed("You have 30 days") == ""
-    assert guard.feed(". ") == "You have 30 days."
-    assert guard.feed("Yes") == ""
-    assert guard.finish() == " Yes"
-
-
 def test_a_foreign_sentence_gives_way_to_the_faqs_own() -> None:
     guard = guarded("Hello! You can return items within 90 days. Have a nice day.", RETURNS)
     assert guard._shown == "Hello! You can return items within 30 days of delivery. Have a nice day."
@@ -129,6 +121,7 @@ def test_where_the_model_says_nothing_true_the_whole_entry_answers() -> None:
         ("Yes, I do. You have 30 days. Bye.", [RETURNS], (), "Yes, I do. You have 30 days. Bye."),
         ("可以。三天送达。", [ZH], (), ZH.answer),
         ("No.", [], (), "No."),
+        ("It costs €5. That is all.", [], (), "That is all."),
         ("Yes. And no. Yes.", [], (), "Yes. And no. Yes."),
         ("You have 90 days. It weighs 5 kg.", [RETURNS], (), RETURNS.answer),
         ("You pay 30 euros.", [RETURNS], (), RETURNS.answer),
@@ -173,11 +166,6 @@ def test_what_the_model_has_said_is_not_quoted_after_it() -> None:
     guard = guarded(text, RETURNS)
     assert guard._shown == "You can return items within 30 days of delivery."
     assert guard.replaced == (Replaced(offset=48, length=0),)
-
-
-def test_without_grounding_a_foreign_sentence_is_left_out() -> None:
-    guard = guarded("It costs €5. That is all.")
-    assert (guard._shown, guard.replaced) == ("That is all.", (Replaced(offset=0, length=0),))
 
 
 def test_a_sentence_said_again_ends_the_answer() -> None:

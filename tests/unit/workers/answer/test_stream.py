@@ -109,13 +109,6 @@ def test_the_first_text_is_waiting_once_its_sentence_has_ended() -> None:
     assert not written.begins
 
 
-def test_half_a_number_is_not_shown_where_an_answer_is_cut_off() -> None:
-    written = guarded()
-    add(written, "Delivery costs €4.90. Express is €12")
-    written.finish(whole=False)
-    assert written.text == "Delivery costs €4.90. Express is"
-
-
 def test_an_answer_that_is_cut_frees_its_slot_in_that_step() -> None:
     bench = Bench()
     bench.accept(0, output=40).answer = Answer(

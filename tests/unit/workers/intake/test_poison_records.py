@@ -76,12 +76,6 @@ def test_the_tenant_of_records_that_name_none_is_checked_like_any() -> None:
         settle(open_request(packed(), {}), replace(DEFAULTS, tenants=("shop.*",)), NOW)
 
 
-def test_a_type_is_not_asked_for() -> None:
-    """On these topics there is no other."""
-    value = msgspec.msgpack.encode({"id": "r1", "session_id": "s1", "input": "hi"})
-    assert order_of(value, {}).request.id == "r1"
-
-
 def test_a_reply_topic_that_only_the_header_names_is_where_the_answer_goes() -> None:
     """As it goes where the record is late and never opened."""
     order = order_of(packed(), {"reply-topic": b"chat.replies.crm", "reply-partition": b"3"})

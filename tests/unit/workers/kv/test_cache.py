@@ -43,19 +43,12 @@ async def test_the_next_turn_gets_all_that_was_computed_the_tail_included(worker
     assert len(other.loading.loaded) == (5 if level == "redis" else 0)
 
 
-async def test_of_a_prompt_that_is_there_whole_the_last_token_is_left_to_compute(workers: Workers) -> None:
+async def test_of_a_prompt_as_much_is_there_as_was_said_but_its_last_token(workers: Workers) -> None:
     worker = workers.start()
     await worker.turn(TALK)
-    assert (await worker.restored(TALK)).computed == len(TALK) - 1
-    assert (await worker.restored(TALK[:16])).computed == 15
-    assert (await workers.start().restored(TALK)).computed == len(TALK) - 1
-
-
-async def test_a_prompt_that_parts_from_what_was_said_gets_the_blocks_before(workers: Workers) -> None:
-    worker = workers.start()
-    await worker.turn(TALK)
-    assert (await worker.restored([*TALK[:14], 99, 98])).computed == 12
-    assert (await worker.restored([99, *TALK[1:]])).kv is None
+    for ids, computed in ((TALK, 17), (TALK[:16], 15), ([*TALK[:14], 99, 98], 12), ([99, *TALK[1:]], 0)):
+        assert (await worker.restored(ids)).computed == computed
+    assert (await workers.start().restored(TALK)).computed == 17
 
 
 async def test_what_this_process_has_is_not_loaded_and_what_follows_it_is(workers: Workers) -> None:
@@ -269,15 +262,6 @@ async def test_what_waits_for_slots_is_bounded(workers: Workers, monkeypatch: py
     rows[0].kv = None
     assert (await worker.restored([*TALK, 1], session="c")).computed == 18
     assert dropped("waiting") == before + 1
-
-
-async def test_closing_writes_what_is_to_be_kept(workers: Workers) -> None:
-    worker, go = workers.start(), threading.Event()
-    worker.cache._saves.submit(lambda: go.wait(LIMIT_S))
-    worker.cache.keep(talk(TALK), 0, truth(TALK))
-    go.set()
-    await asyncio.to_thread(worker.cache.close)
-    assert len(workers.redis.of()) == 3
 
 
 # --- erasure

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,13 +93,6 @@ def test_the_store_is_not_even_asked_where_a_round_trip_takes_longer_than_comput
     assert gate.worth_asking(49.0, INTERVAL_MS)
 
 
-@given(law=LAWS, seed=st.integers(0, 999))
-def test_the_law_is_learned(law: tuple[float, float], seed: int) -> None:
-    gate = learned(affine(*law), seed=seed)
-    assert gate.rtt_ms == pytest.approx(law[0], abs=1e-3)
-    assert gate.ms_per_byte == pytest.approx(law[1], rel=1e-3, abs=1e-10)
-
-
 @given(law=LAWS, seed=st.integers(0, 999), ms=st.floats(0, 1e5), loads=st.integers(0, 20), blocks=st.integers(1, 32))
 def test_one_stall_does_not_turn_it_off(
     law: tuple[float, float], seed: int, ms: float, loads: int, blocks: int
@@ -110,15 +102,6 @@ def test_one_stall_does_not_turn_it_off(
     gate.observe(BLOCK * blocks, ms, 0)
     num_bytes = BLOCK * 16
     assert gate.decide([BLOCK] * 16, 3 * affine(*law)(num_bytes), 0).num_blocks == 16
-
-
-@given(law=LAWS, seed=st.integers(0, 999), blocks=st.integers(1, 32))
-def test_three_slow_loads_turn_it_off(law: tuple[float, float], seed: int, blocks: int) -> None:
-    gate = learned(affine(*law), seed=seed)
-    num_bytes = BLOCK * blocks
-    for _ in range(3):
-        gate.observe(num_bytes, law[0] + law[1] * num_bytes + 500, 0)
-    assert gate.decide([BLOCK] * blocks, 400.0, 1).num_blocks == 0
 
 
 @given(

@@ -192,13 +192,6 @@ def test_a_value_checked_before_is_not_summed_again_but_still_compared() -> None
         decode(bytes(value), LAYOUT, "fp16", 4, name=NAME, checked=True)
 
 
-def test_sizes_a_token() -> None:
-    assert LAYOUT.bytes_per_token == 2 * 2 * 3 * 4 * 4
-    assert value_bytes(LAYOUT, "exact", 10) == HEADER_BYTES + 10 * 192
-    assert value_bytes(LAYOUT, "fp16", 10) == HEADER_BYTES + 10 * 96
-    assert value_bytes(LAYOUT, "int8", 10) == HEADER_BYTES + 10 * (48 + 2 * 2 * 3 * 4)
-
-
 @given(one=LAYOUTS, other=LAYOUTS)
 def test_layouts_are_described_alike_exactly_where_they_are_equal(one: KvLayout, other: KvLayout) -> None:
     assert (one.describe() == other.describe()) == (one == other)

@@ -1,6 +1,5 @@
 """A cancel that comes before its request counts for two minutes, at any rate that a fleet's cancels come at."""
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -19,31 +18,6 @@ def requested(partition: int | None = 1, created: int | None = 5, request_id: st
 
 def cancel(partition: int | None = 1, created: int | None = 5, request_id: str = "r") -> Cancel:
     return Cancel(request_id=request_id, reply_partition=partition, created_unix_ms=created)
-
-
-@pytest.mark.parametrize("partition", [None, 1])
-@pytest.mark.parametrize("created", [None, 5])
-def test_a_cancel_that_comes_before_its_request_is_for_that_one(partition: int | None, created: int | None) -> None:
-    """For all that it may mean, and once. Whoever asks for the same again, there or elsewhere, is answered."""
-    cancelled = RecentCancels()
-    cancelled.add(cancel(partition, created), 0)
-    assert not cancelled.take(requested(request_id="another"), 0)
-    assert cancelled.take(requested(partition=2), 0) == (partition is None)
-    cancelled.add(cancel(partition, created), 0)
-    assert cancelled.take(requested(created=6), 0) == (created is None)
-    cancelled.add(cancel(partition, created), 0)
-    assert cancelled.take(requested(), 0)
-    assert not cancelled.take(requested(), 0)
-
-
-def test_a_cancel_is_not_for_what_is_asked_under_its_id_much_later() -> None:
-    cancelled = RecentCancels()
-    for partition in (1, None):
-        cancelled.add(cancel(partition), 1_000.0)
-    assert not cancelled.take(requested(), 1_000.0 + MINUTES_MS + SLICE_MS)
-    cancelled.add(cancel(), 1_000.0)
-    cancelled.add(cancel(), 20_000.0)
-    assert cancelled.take(requested(), 1_000.0 + MINUTES_MS + SLICE_MS), "the last time counts"
 
 
 def test_a_thousand_a_second_count_for_two_minutes_each() -> None:

@@ -160,20 +160,6 @@ async def test_after_a_failed_round_only_terminal_events_are_sent_again(desk: De
     assert desk.producer.take() == []
 
 
-async def test_only_what_failed_is_sent_again(desk: Desk) -> None:
-    broken = {"q"}
-    desk.producer.fails = lambda reply: BrokerUnavailable("x") if reply.request_id in broken else None
-    desk.publisher.done(HOME, done("a", "p"))
-    desk.publisher.done(HOME, done("b", "q"))
-    desk.publisher.done(HOME, done("c", "r"))
-    await quiet()
-    assert desk.settled == ["p", "r"]
-    broken.clear()
-    await desk.publisher.flush()
-    assert desk.settled == ["p", "r", "q"]
-    assert [reply.request_id for reply in desk.producer.take()].count("p") == 1
-
-
 @pytest.mark.parametrize("error", [BrokerUnavailable("not connected"), RuntimeError("the transport is closed")])
 @pytest.mark.parametrize("at", ["fails", "refuses"])
 async def test_a_terminal_event_is_sent_until_it_is_acknowledged_and_settled_once(

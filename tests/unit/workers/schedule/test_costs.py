@@ -86,13 +86,6 @@ def test_at_first_the_law_is_predicted() -> None:
     assert (model.error_decode, model.error_prefill) == (0.03, 0.02)
 
 
-def test_the_prior_knows_a_small_model_on_two_cores() -> None:
-    model = CostModel.prior()
-    assert 12 < model.decode_ms(8, 1_600) < 16
-    assert 60 < model.prefill_ms(128) < 75
-    assert (model.error_decode, model.error_prefill) == (1.0, 1.0)
-
-
 # --- the pace
 
 
@@ -150,15 +143,6 @@ def test_steps_held_up_fivefold_do_not_spoil_the_predictions(seed: int) -> None:
     assert the_factor(decode_factors(model)) == pytest.approx(1, rel=0.12)
 
 
-def test_learning_returns_what_had_been_predicted() -> None:
-    model = calibrated()
-    decode, prefill = model.decode_ms(4, 500), model.prefill_ms(100, past=50)
-    assert model.observe_decode(99.0, rows=4, context=500) == decode
-    assert model.observe_prefill(9.0, tokens=100, past=50, rows=1) == prefill
-    assert model.decode_ms(4, 500) > decode
-    assert model.prefill_ms(100, past=50) < prefill
-
-
 def test_the_errors_tell_how_far_off_predictions_lately_were() -> None:
     model = CostModel.prior()
     for _ in range(500):
@@ -201,16 +185,6 @@ def test_more_work_is_never_predicted_to_take_less(
     assert model.prefill_ms(rows * tokens, past=past + more, rows=rows) >= call
     # Rounding: the pairs of a row are divided out of the call's.
     assert model.prefill_ms((rows + more) * tokens, past=past, rows=rows + more) >= call * (1 - 1e-12)
-
-
-@given(ms=st.sampled_from([0.0, -3.0, math.inf, -math.inf, math.nan]))
-def test_a_time_that_is_no_time_teaches_nothing(ms: float) -> None:
-    model = calibrated()
-    model.observe_decode(ms, rows=8, context=100)
-    model.observe_prefill(ms, tokens=8, past=0, rows=1)
-    assert decode_factors(model) == decode_factors(calibrated())
-    assert prefill_factors(model) == prefill_factors(calibrated())
-    assert (model.error_decode, model.error_prefill) == (0.03, 0.02)
 
 
 # --- it is kept

@@ -172,12 +172,6 @@ def test_what_is_kept_predicts_and_learns_as_if_nothing_had_happened(
     assert one == pytest.approx(other, abs=1)
 
 
-@pytest.mark.parametrize("output_tokens", [0, 1, LONGEST, LONGEST + 1])
-def test_answers_all_of_the_shortest_or_the_longest_kind_are_kept(output_tokens: int) -> None:
-    state = learned([(output_tokens, True), (output_tokens, False)] * 500, memory=50).state()
-    assert OutputLengths.from_state(state, longest=LONGEST).state() == state
-
-
 @pytest.mark.parametrize(
     ("num_answers", "weight", "tokens", "why"),
     [

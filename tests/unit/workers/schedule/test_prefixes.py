@@ -170,20 +170,6 @@ LONG = [*SHARED, *range(10, 30)]
 OTHER = [*SHARED, *range(40, 60)]
 
 
-def test_the_next_turn_computes_only_what_is_new() -> None:
-    turns = Turns(1)
-    first = turns.answered(LONG)
-    second = turns.answered([*LONG, *first.output_ids, 31])
-    assert second.restored == len(LONG) + 1, "the last token of an answer is never computed in it"
-
-
-def test_another_conversation_takes_the_shops_words_from_a_slot() -> None:
-    turns = Turns(2)
-    turns.answered(LONG)
-    assert turns.answered(OTHER, session="b").restored == len(SHARED)
-    assert turns.answered(LONG, session="c").restored == len(SHARED)
-
-
 def test_a_slot_that_kv_was_imported_into_holds_nothing_of_the_one_before() -> None:
     """Cancelled before anything was computed of it: a more urgent one had the step."""
     turns = Turns(2)

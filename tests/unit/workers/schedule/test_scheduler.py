@@ -35,15 +35,6 @@ def test_a_sequence_goes_from_prompt_to_its_last_token() -> None:
     assert "s1" not in scheduler
 
 
-def test_a_stop_token_ends_an_answer_and_is_no_part_of_it() -> None:
-    scheduler, sequence = make_scheduler(), make_sequence("s1")
-    scheduler.add(sequence, 0)
-    advance(scheduler)
-    _, events = advance(scheduler, token_id=STOP)
-    assert events == [Finished(sequence, "completed", "stop")]
-    assert sequence.output_ids == [7]
-
-
 def test_a_long_prompt_is_computed_in_chunks_and_samples_once() -> None:
     scheduler, sequence = make_scheduler(chunk=8), make_sequence("s1", prompt=20)
     scheduler.add(sequence, 0)
@@ -51,17 +42,6 @@ def test_a_long_prompt_is_computed_in_chunks_and_samples_once() -> None:
     assert [(step.prefill[0].past, len(step.prefill[0].token_ids)) for step, _ in steps] == [(0, 8), (8, 8), (16, 4)]
     assert [step.prefill[0].sampling is None for step, _ in steps] == [True, True, False]
     assert [events for _, events in steps] == [[], [], [Token(sequence, 7)]]
-
-
-def test_decoding_never_waits_for_a_long_prompt() -> None:
-    scheduler = make_scheduler(chunk=8)
-    scheduler.add(make_sequence("s1", output=9), 0)
-    advance(scheduler)
-    scheduler.add(make_sequence("s2", prompt=30), 0)
-    for _ in range(4):
-        step, _ = advance(scheduler)
-        assert len(step.decode) == 1
-        assert 0 < sum(len(chunk.token_ids) for chunk in step.prefill) <= 8
 
 
 @pytest.mark.parametrize("chunk", [8, 100])
@@ -261,13 +241,6 @@ def test_without_a_token_the_soft_deadline_ends_it_and_with_one_the_hard() -> No
     assert scheduler.sweep(1_000) == [Finished(late, "incomplete", "deadline")]
     assert scheduler.sweep(1_999) == []
     assert scheduler.sweep(2_000) == [Finished(early, "incomplete", "deadline")]
-
-
-def test_one_id_is_never_here_twice() -> None:
-    scheduler = make_scheduler()
-    scheduler.add(make_sequence("s1"), 0)
-    with pytest.raises(AssertionError, match="here already"):
-        scheduler.add(make_sequence("s1"), 0)
 
 
 def test_nothing_is_kept_of_what_has_ended_and_is_due() -> None:

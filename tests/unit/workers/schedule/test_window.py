@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.simulate.simulator import Outcome, Run, Simulator
+from ops.simulate.simulator import Run, Simulator
 from ops.simulate.virtual_engine import STOP, VirtualEngine
 from ops.traces.costs import CPU, EngineCosts
 from ops.traces.trace import Request
-from tests.support.fakes.simulated import PLAIN, request, trace_of
+from tests.support.fakes.simulated import request, trace_of
 from workers.schedule.costs import CostModel
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.policies import build_scheduler, make_window
@@ -125,9 +125,9 @@ def test_it_closes_at_once_when_somebodys_slack_is_short() -> None:
     assert not holds(window, 10.0, slack_ms=4 * 50.0 - 41.0)
 
 
-def _run(requests: list[Request], costs: EngineCosts = PLAIN, *, held: bool = True) -> Run:
+def _run(requests: list[Request], costs: EngineCosts) -> Run:
     model = CostModel.from_state(costs.table)
-    window = make_window("adaptive" if held else "off", LIMITS)
+    window = make_window("adaptive", LIMITS)
     scheduler = build_scheduler(limits=LIMITS, costs=model, lengths=OutputLengths(), window=window)
     return Simulator(trace=trace_of(*requests), scheduler=scheduler, engine=VirtualEngine(costs, 0.0, Random(0))).run()
 
@@ -144,14 +144,3 @@ def test_nobody_is_left_waiting(arrivals: list[float], prompts: list[int], deadl
         for at, prompt, ms in zip(arrivals, prompts, deadlines, strict=False)
     ]
     assert len(_run(offered, CPU).endings) == len(offered)
-
-
-@given(deadlines=st.lists(st.integers(100, 1_000), min_size=1, max_size=5), prompt=st.integers(1, 50))
-def test_a_window_loses_nobody_who_could_be_met(deadlines: list[int], prompt: int) -> None:
-    """Alone with the machine but for one who came just before and asks for nothing, whoever is answered in time without
-    a window is so with one."""
-    offered = [request(5_000.0 * place, prompt=prompt, soft=ms, hard=ms) for place, ms in enumerate(deadlines)]
-    offered += [request(5_000.0 * place - 30.0, prompt=1, output=1) for place in range(1, len(deadlines))]
-    without, held = _run(offered, held=False), _run(offered)
-    for one, other in zip(without.endings, held.endings, strict=True):
-        assert (one.outcome is Outcome.IN_DEADLINE) == (other.outcome is Outcome.IN_DEADLINE)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import EngineError
-from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
+from workers.engine import DecodeRow, Engine, PrefillChunk
 from workers.engine.fake import FakeEngine
 from workers.schedule.costs import SCHEMA_VERSION, CostModel, CostsKey, CostTable
 from workers.serving.calibration import calibrate, costs_key, load_or_calibrate, save
@@ -127,13 +127,6 @@ def test_only_calls_in_doubt_are_repeated() -> None:
     assert quiet.calls < noisy.calls <= 6 * quiet.calls / 2
 
 
-def test_the_usual_call_is_predicted_not_the_luckiest() -> None:
-    random = Random(3)
-    model = measured(TimedEngine(num_slots=8, max_length=2_048, slower=lambda _: random.uniform(1.0, 1.4)))
-    assert model.decode_ms(4, 1_000) == pytest.approx(1.2 * decode_ms(4, 1_000), rel=0.1)
-    assert model.prefill_ms(128) == pytest.approx(1.2 * prefill_ms(128, 0, 1), rel=0.1)
-
-
 def test_no_coefficient_is_below_zero() -> None:
     """An engine that is the faster the more its rows hold: predictions must not fall, so nothing is what it costs."""
     table = measured(TimedEngine(num_slots=8, max_length=2_048, by_context=-0.001)).state(key_of(fake_engine()))
@@ -170,13 +163,6 @@ def test_measuring_stops_when_its_time_is_over(budget_s: float) -> None:
     measured(engine, budget_s=budget_s)
     assert engine.now_s < budget_s + 0.7
     assert engine.calls or not budget_s
-
-
-def test_the_engine_answers_as_if_it_had_not_been_measured() -> None:
-    used, fresh = fake_engine(), fake_engine()
-    calibrate(used, key_of(used), budget_s=5.0)
-    prompt = [PrefillChunk(slot=1, past=0, token_ids=[5, 6, 7], sampling=Sampling())]
-    assert used.prefill(prompt) == fresh.prefill(prompt)
 
 
 def test_a_device_that_fails_is_not_hidden(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from workers.engine.device.sampling import (
     draw_from_candidates,
     find_block,
     from_a_nucleus,
-    from_a_part,
 )
 from workers.engine.sampling import sample
 
@@ -109,8 +108,3 @@ def test_the_tokens_behind_the_last_whole_block_are_drawn_too(monkeypatch: pytes
     logits[-1] = 0.0
     monkeypatch.setattr("workers.engine.device.sampling.uniform", lambda _seed, _position: 0.5)
     assert from_block(logits, Sampling(temperature=1.0, seed=1), 0) == VOCABULARY - 1
-
-
-@pytest.mark.parametrize(("temperature", "partly"), [(0.7, True), (1e-2, True), (1e-9, False)])
-def test_parts_are_asked_for_only_where_they_can_settle_a_token(temperature: float, partly: bool) -> None:
-    assert from_a_part(Sampling(temperature=temperature, top_p=0.9)) == partly

@@ -7,7 +7,7 @@ import pytest
 
 from shared.errors import EngineError
 from shared.model.folder import ModelFolder
-from tests.support.models.onnx_device import LateStream, OnnxDevice, on_the_cpu
+from tests.support.models.onnx_device import OnnxDevice, on_the_cpu
 from workers.engine import DecodeRow, PrefillChunk, Sampling
 from workers.engine.device import tokens as tokens_module
 from workers.engine.device.kv import DeviceKv
@@ -146,23 +146,7 @@ def test_logits_that_are_no_numbers_are_an_error(engine: TensorrtEngine) -> None
             decode(engine, [7], len(PROMPT), (sampling,))
 
 
-def test_a_device_that_fails_is_an_engine_error(engine: TensorrtEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_stream: LateStream) -> None:
-        raise EngineError("CUDA failed (cudaErrorIllegalAddress: an illegal address); restart the worker")
-
-    monkeypatch.setattr(LateStream, "synchronize", fails)
-    for call in (lambda: prefill(engine, 0, PROMPT), lambda: engine.export_kv(slot=0, start=0, stop=4)):
-        with pytest.raises(EngineError, match="cudaErrorIllegalAddress"):
-            call()
-
-
 @pytest.mark.parametrize("max_length", [0, 104])
 def test_sequences_longer_than_the_slots_are_refused(slots_folder: ModelFolder, max_length: int) -> None:
     with pytest.raises(ValueError, match=f"max_length must be 1 to 103, got {max_length}"):
         on_the_cpu(slots_folder, num_slots=2, max_length=max_length)
-
-
-def test_closing_gives_the_device_back(engine: TensorrtEngine, device: OnnxDevice) -> None:
-    engine.close()
-    engine.close()
-    assert device.closed

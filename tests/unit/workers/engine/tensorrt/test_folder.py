@@ -7,13 +7,10 @@ import pytest
 
 from ops.model.prepare import prepare_model
 from shared.errors import ModelError
-from shared.model.folder import GRAPH, GRAPH_DATA, ModelFolder
-from shared.settings import Settings
+from shared.model.folder import GRAPH, ModelFolder
 from tests.support.models.fixtures import TINY
-from tests.support.models.prepared_folders import flip
 from workers.engine.tensorrt.plans import PlanShapes
 from workers.engine.tensorrt.shapes import device_memory_plan
-from workers.loading import load_model
 
 
 def prepared(tmp_path: Path, source: Path, max_length: int = 96) -> ModelFolder:
@@ -82,10 +79,3 @@ def test_the_cpu_has_no_primitive_graph(tmp_path: Path, tiny_source: Path) -> No
     with pytest.raises(ModelError, match=r"^--primitive: there is no such graph of int8; add --precision fp16$"):
         prepare_model(tmp_path, "int8", source=tiny_source, primitive=True)
     assert not any(tmp_path.iterdir())
-
-
-def test_a_gpus_worker_compares_the_sha256_before_it_looks_for_a_gpu(tmp_path: Path, tiny_source: Path) -> None:
-    folder = prepared(tmp_path, tiny_source)
-    flip(folder.path / GRAPH_DATA)
-    with pytest.raises(ModelError, match="sha256"):
-        load_model(Settings.model_validate({"model": {"dir": folder.path}, "worker": {"engine": "tensorrt"}}))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from ops.model.prepare import prepare_model
-from ops.operate.doctor.engine_facts import EngineFacts, engine_facts
+from ops.operate.doctor.engine_facts import engine_facts
 from shared.errors import SettingsError
 from shared.model.folder import ModelFolder
 from shared.settings import Settings
-from workers.engine.tensorrt.probe import DeviceFacts, Unusable
+from workers.engine.tensorrt.probe import DeviceFacts
 from workers.engine.torch.loading import find_gpu
 from workers.loading import load_model
 
@@ -98,14 +98,6 @@ def test_a_folder_that_does_not_do_is_named_before_torch_is_looked_for(
 ) -> None:
     with pytest.raises(SettingsError, match=said):
         load_model(settings(models, precision, **worker))
-
-
-@pytest.mark.usefixtures("without_torch")
-def test_the_doctor_names_what_to_install(models: Path) -> None:
-    facts = engine_facts(settings(models))
-    assert facts == EngineFacts(
-        name="torch", gpu=Unusable("torch is not installed; run: .venv/bin/pip install -e '.[torch]'")
-    )
 
 
 @pytest.mark.parametrize("free_bytes", [None, 9 << 30], ids=["cpu", "gpu"])

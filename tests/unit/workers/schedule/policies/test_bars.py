@@ -43,14 +43,10 @@ def test_the_dearest_are_turned_away_and_no_more_work_than_cannot_be_served(cost
     assert all(item.dearness > max(one.dearness for one in kept) for item in over)
 
 
-def test_while_nearly_all_is_served_nobody_is_turned_away() -> None:
-    offered = items(range(1, 101))
-    assert bars_of(offered).over(offered, 0.96, set()) == []
-
-
-def test_before_enough_have_come_nobody_is_turned_away() -> None:
-    offered = items(range(1, 100))
-    assert bars_of(offered).over(offered, 0.1, set()) == []
+@pytest.mark.parametrize(("num_offered", "share"), [(100, 0.96), (99, 0.1)])
+def test_while_nearly_all_is_served_or_few_have_come_nobody_is_turned_away(num_offered: int, share: float) -> None:
+    offered = items(range(1, num_offered + 1))
+    assert bars_of(offered).over(offered, share, set()) == []
 
 
 def test_what_is_worth_more_may_cost_more() -> None:

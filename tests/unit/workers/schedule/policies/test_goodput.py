@@ -55,13 +55,6 @@ def names(sequences: Iterable[Sequence]) -> list[str]:
     return sorted(sequence.request_id for sequence in sequences)
 
 
-def test_what_is_out_of_reach_is_given_up_at_once() -> None:
-    """Ten steps of ten milliseconds do not fit into eighty."""
-    policy = goodput()
-    add(policy, [asked("s1", deadline=80), asked("s2", deadline=1_000)])
-    assert names(policy.give_up(0, Load(1))) == ["s1"]
-
-
 @pytest.mark.parametrize("weight", [1.0, 100.0])
 def test_where_not_all_can_be_met_the_dearest_makes_way(weight: float) -> None:
     """One that takes as long as four others, unless it is worth more."""

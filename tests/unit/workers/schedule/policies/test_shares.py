@@ -9,27 +9,6 @@ NOW = 1_000_000.0
 HOUR_MS = 3_600_000.0
 
 
-def test_one_that_is_gone_counts_as_nobody() -> None:
-    """Beside it the only one that asks would have twice its fair share. 0.1 + 0.2 - 0.1 - 0.2 is more than nothing."""
-    shares = Shares()
-    for cost_ms in (0.1, 0.2):
-        shares.offer("gone", cost_ms, NOW)
-    for cost_ms in (0.1, 0.2):
-        shares.release("gone", cost_ms)
-    shares.offer("here", 5.0, NOW + HOUR_MS)
-    assert shares.excess(NOW + HOUR_MS) == {}
-    assert shares._groups.keys() == {"here"}
-
-
-def test_a_clock_that_is_put_back_stops_no_forgetting() -> None:
-    shares = Shares()
-    shares.offer("a", 1_000.0, NOW)
-    shares.release("a", 1_000.0)
-    shares.serve("a", 1_000.0)
-    shares.offer("b", 1_000.0, NOW - HOUR_MS)
-    assert shares.excess(NOW - HOUR_MS + 40_000.0) == {"b": 1_000.0 / 625.0}
-
-
 class AnyBooks(RuleBasedStateMachine):
     """Requests of a few groups come, are served or given up, in any order, while time passes, and is put back."""
 
