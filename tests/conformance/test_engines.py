@@ -16,6 +16,7 @@ from shared.model.folder import ModelFolder
 from shared.settings import Settings
 from tests.support.models.onnx_device import on_the_cpu
 from tests.support.not_run import name_not_run
+from tests.unit.examples import examples
 from workers.engine import DecodeRow, Engine, PrefillChunk, Sampling
 from workers.engine.fake import FakeEngine
 from workers.engine.onnx import OnnxEngine
@@ -49,8 +50,11 @@ samplings = st.one_of(
         seed=st.integers(0, 2**63 - 1),
     ),
 )
-examples = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+several = settings(
+    max_examples=examples(60),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 
@@ -201,7 +205,7 @@ def test_answers_depend_on_every_token_of_the_prompt(case: Case) -> None:
     assert len({tuple(answer) for answer in answers}) == len(answers)
 
 
-@examples
+@several
 @given(st.lists(st.tuples(prompts, samplings), min_size=1, max_size=NUM_SLOTS))
 def test_a_batch_gives_each_row_what_it_gets_alone(case: Case, requests: list[tuple[list[int], Sampling]]) -> None:
     expected = [alone(case.engine, prompt, sampling) for prompt, sampling in requests]
@@ -221,7 +225,7 @@ def test_a_batch_gives_each_row_what_it_gets_alone(case: Case, requests: list[tu
     assert [conversation.tokens for conversation in batch] == expected
 
 
-@examples
+@several
 @given(st.lists(st.tuples(prompts, samplings, st.integers(0, 8)), min_size=2, max_size=NUM_SLOTS))
 def test_arrival_and_leaving_in_any_order_change_no_token(
     case: Case, requests: list[tuple[list[int], Sampling, int]]
@@ -255,7 +259,7 @@ def leave(engine: Engine, running: dict[int, Conversation], index: int) -> None:
         last.slot = freed
 
 
-@examples
+@several
 @given(prompts, st.data())
 def test_a_prompt_in_chunks_gives_the_same_tokens(case: Case, prompt: list[int], data: st.DataObject) -> None:
     expected = alone(case.engine, prompt)
@@ -275,7 +279,7 @@ def test_a_prompt_in_chunks_gives_the_same_tokens(case: Case, prompt: list[int],
     assert conversation.tokens == expected
 
 
-@examples
+@several
 @given(prompts, samplings, st.integers(1, NUM_TOKENS - 1), st.integers(1, 16))
 def test_another_engine_goes_on_from_exported_kv(
     case: Case, prompt: list[int], sampling: Sampling, taken: int, block: int
@@ -295,7 +299,7 @@ def test_another_engine_goes_on_from_exported_kv(
     assert conversation.tokens == expected
 
 
-@examples
+@several
 @given(prompts, samplings, st.integers(1, NUM_TOKENS - 1))
 def test_a_sequence_computed_again_goes_on_the_same(
     case: Case, prompt: list[int], sampling: Sampling, known: int
