@@ -15,6 +15,7 @@ RETURNS = Grounding(
     question="How long can I return items?",
     answer='You can return items within 30 days of delivery. The last day is shown next to each item in "My orders".',
 )
+RETURNED = "You can return items within 30 days of delivery."
 COST = Grounding(
     id="delivery-cost",
     question="How much is delivery?",
@@ -108,22 +109,17 @@ def test_a_foreign_sentence_gives_way_to_the_faqs_own() -> None:
     assert guard.is_models
 
 
-def test_where_the_model_says_nothing_true_the_whole_entry_answers() -> None:
-    guard = guarded("You have 90 days.", RETURNS)
-    assert (guard._shown, guard.is_models) == (RETURNS.answer, False)
-    assert guard.replaced == (Replaced(offset=0, length=len(RETURNS.answer), id="return-period"),)
-
-
 @pytest.mark.parametrize(
     ("text", "grounding", "heard", "shown"),
     [
-        ("Yes, I do. You have 90 days. Bye.", [RETURNS], (), "You can return items within 30 days of delivery. Bye."),
+        ("Yes, I do. You have 90 days. Bye.", [RETURNS], (), f"{RETURNED} Bye."),
         ("Yes, I do. You have 30 days. Bye.", [RETURNS], (), "Yes, I do. You have 30 days. Bye."),
         ("可以。三天送达。", [ZH], (), ZH.answer),
         ("No.", [], (), "No."),
         ("It costs €5. That is all.", [], (), "That is all."),
         ("Yes. And no. Yes.", [], (), "Yes. And no. Yes."),
         ("You have 90 days. It weighs 5 kg.", [RETURNS], (), RETURNS.answer),
+        (f"{RETURNED} It takes 9 weeks.", [RETURNS], (), RETURNED),
         ("You pay 30 euros.", [RETURNS], (), RETURNS.answer),
         ("Hello! Delivery is €9.", [RETURNS, COST], (), f"Hello! {COST.answer.partition('. ')[0]}."),
         ("你好！三天送达。", [RETURNS, ZH], (), "你好！标准配送 2–4 个工作日送达。"),
@@ -159,13 +155,6 @@ def test_the_faq_is_not_quoted_twice() -> None:
     )
     assert repeated._shown.count("30 days") == 1
     assert repeated._shown.endswith(" Bye.")
-
-
-def test_what_the_model_has_said_is_not_quoted_after_it() -> None:
-    text = "You can return items within 30 days of delivery. It takes 9 weeks."
-    guard = guarded(text, RETURNS)
-    assert guard._shown == "You can return items within 30 days of delivery."
-    assert guard.replaced == (Replaced(offset=48, length=0),)
 
 
 def test_a_sentence_said_again_ends_the_answer() -> None:

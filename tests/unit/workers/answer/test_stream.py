@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.wire.messages import Grounding, Timings, Usage
-from tests.support.fakes.worker_bench import Bench
+from shared.wire.messages import Grounding
 from tests.support.samples.written_answers import TOKENIZER, add, answer, done, write
 from workers.answer.guard import FactGuard
 from workers.answer.stream import Answer
@@ -32,15 +31,6 @@ def test_nothing_new_is_no_delta() -> None:
     assert written.take_delta() is None
     written.add(TOKENIZER.encode_text("你")[0])
     assert written.take_delta() is None, "half a character is not shown"
-
-
-def test_a_replacement_carries_another_text_and_source() -> None:
-    written = answer()
-    add(written, "half")
-    ended = written.replaced(
-        text="FAQ", source="faq", status="completed", reason="stop", usage=Usage(), timings=Timings()
-    )
-    assert (ended.output_text, ended.source, ended.model) == ("FAQ", "faq", None)
 
 
 # --- guarded: one that is cut frees its slot at once
@@ -107,22 +97,3 @@ def test_the_first_text_is_waiting_once_its_sentence_has_ended() -> None:
     assert written.begins
     written.take_delta()
     assert not written.begins
-
-
-def test_an_answer_that_is_cut_frees_its_slot_in_that_step() -> None:
-    bench = Bench()
-    bench.accept(0, output=40).answer = Answer(
-        request_id="r0",
-        session_id="s",
-        attempt=1,
-        token_bytes=lambda _: b"We are so very glad to help you. ",
-        stops=(),
-        guard=FactGuard([ENTRY], ()),
-    )
-    steps = 0
-    while bench.step():
-        steps += 1
-    assert steps == 2, "the second sentence is the first again"
-    (end,) = bench.ends()
-    assert (end.status, end.reason) == ("completed", "stop")
-    assert bench.engine_loop.scheduler.num_running == 0

@@ -93,12 +93,6 @@ def test_a_models_plan_counts_its_weights_and_every_slot_whole() -> None:
     assert plan.describe().startswith("needs 1 of 10 MiB: weights 1, KV of 4 slots 1")
 
 
-def test_not_even_one_slot() -> None:
-    plan = plan_memory(MANIFEST, num_slots=1, slot_tokens=96, step_tokens=64, kv_itemsize=4, available_bytes=100_000)
-    assert not plan.fits
-    assert "not even one slot fits" in plan.remedy
-
-
 @pytest.mark.parametrize(
     ("limit", "used", "expected"),
     [("max", "5", 2_048_000), ("1000000", "400000", 600_000), ("1000000", "1400000", 0), ("9000000", "0", 2_048_000)],

@@ -72,14 +72,6 @@ def test_random_numbers_depend_on_seed_and_position(seed: int, position: int) ->
     assert number != uniform(seed + 1, position)
 
 
-def test_random_numbers_are_even_along_a_sequence() -> None:
-    numbers = np.array([uniform(42, position) for position in range(10_000)])
-    counts = np.histogram(numbers, bins=20, range=(0, 1))[0]
-    # Chi-squared with 19 degrees of freedom: 43.8 is its 99.9th percentile.
-    assert ((counts - 500) ** 2 / 500).sum() < 43.8
-    assert abs(np.corrcoef(numbers[:-1], numbers[1:])[0, 1]) < 0.04
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_logits_that_are_not_finite_are_an_engine_error(bad: float) -> None:
     logits = np.full((2, 4), min(0, bad), np.float32)

@@ -68,12 +68,6 @@ def test_weights_of_eight_bits_are_kept_as_they_are() -> None:
     np.testing.assert_allclose(scales, step[..., 0], rtol=1e-6)
 
 
-def test_zeros_stay_zeros() -> None:
-    levels, scales = quantize(np.zeros((2, 32), np.float32))
-    assert np.all(levels == 128)
-    assert np.all(dequantize(levels, scales) == 0)
-
-
 def test_rows_that_are_no_multiple_of_a_block_are_refused() -> None:
     with pytest.raises(ModelError, match="multiple of 32"):
         quantize(np.zeros((2, 33), np.float32))

@@ -140,13 +140,6 @@ def record(offset: int, *, topic: str = SHORT, late_ms: int | None = None, repli
     return Record(topic, 0, offset, b"demo/s", b"\xc1 never opened", headers)
 
 
-def test_a_backlog_of_gateways_late_records_is_committable_at_once_and_takes_no_room() -> None:
-    bench = Bench()
-    bench.intake._sort([record(offset, late_ms=5_000) for offset in range(1_000)])
-    assert bench.offsets.committable() == {(SHORT, 0): 1_000}
-    assert (bench.parked, bench.worker.answered, bench.offsets.num_open) == (0, [], 0)
-
-
 def test_what_is_passed_over_is_not_committed_before_what_is_owed_an_answer() -> None:
     bench = Bench()
     late = {"late_ms": 5_000}

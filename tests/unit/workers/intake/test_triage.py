@@ -38,13 +38,6 @@ def test_a_gateways_late_record_is_passed_over_once_its_gateway_must_have_answer
     assert (found if isinstance(found, Fate) else Late) is expected
 
 
-def test_until_then_it_is_answered_where_it_is_waited_for() -> None:
-    """The gateway's own timer may be late."""
-    found = fate(reply_topic=b"chat.replies", reply_partition=b"3", deadline_unix_ms=ms(ANSWERED_MS - 1))
-    assert isinstance(found, Late)
-    assert (found.topic, found.partition) == ("chat.replies", 3)
-
-
 @pytest.mark.parametrize("late_ms", [0, 1, ANSWERED_MS, 86_400_000])
 def test_another_services_late_record_is_answered_however_late(late_ms: int) -> None:
     found = fate(deadline_unix_ms=ms(late_ms))

@@ -81,13 +81,6 @@ async def test_decoded_tokens_are_kept_too(workers: Workers) -> None:
     assert (await workers.start().restored([*TALK, 50, 51, 52, 60])).computed == 20
 
 
-@pytest.mark.parametrize("host_bytes", [0, 1_000])
-async def test_without_host_memory_redis_alone_keeps_it(workers: Workers, host_bytes: int) -> None:
-    """None, or less than a turn needs."""
-    await workers.start(host_bytes=host_bytes).turn(TALK)
-    assert (await workers.start().restored([*TALK, 30])).computed == 18
-
-
 async def test_what_a_slot_holds_is_not_fetched(workers: Workers) -> None:
     """Unless there is more of it than there."""
     await workers.start().turn(TALK)

@@ -133,15 +133,6 @@ def test_a_store_that_becomes_slow_costs_few_loads_and_one_that_is_fast_again_is
         assert decision.num_blocks == blocks
 
 
-def test_a_probe_is_let_through_once_an_interval() -> None:
-    gate = LoadGate(probe_interval_ms=INTERVAL_MS)
-    for _ in range(5):
-        gate.observe(BLOCK, 500.0, 0)
-    asked = [gate.decide([BLOCK] * 9, 1.0, now) for now in range(1, 4_000)]
-    assert [decision.num_blocks for decision in asked if decision.num_blocks] == [1, 2, 4]
-    assert all(decision.probe for decision in asked if decision.num_blocks)
-
-
 def test_a_fast_probe_calls_for_the_next_at_once() -> None:
     gate = LoadGate(probe_interval_ms=INTERVAL_MS)
     for _ in range(5):

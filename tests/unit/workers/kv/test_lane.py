@@ -62,15 +62,6 @@ def test_what_is_cancelled_before_its_turn_is_not_done(lanes: Lanes) -> None:
     assert done == ["kept"]
 
 
-def test_closing_does_what_was_submitted(lanes: Lanes) -> None:
-    lane, done = lanes.start(), []
-    for number in range(5):
-        lane.submit(lambda n=number: done.append(n))  # type: ignore[misc]
-    lane.close(LIMIT_S)
-    lane.close(LIMIT_S)
-    assert done == [0, 1, 2, 3, 4]
-
-
 def test_closing_waits_no_longer_than_it_may(lanes: Lanes) -> None:
     lane, go = lanes.start(), threading.Event()
     hanging = lane.submit(lambda: go.wait(LIMIT_S))

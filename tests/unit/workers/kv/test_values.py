@@ -80,12 +80,6 @@ def test_every_half_precision_number_comes_back() -> None:
     assert decoded.tobytes() == halves.tobytes()
 
 
-@pytest.mark.parametrize("codec", ["exact", "fp16"])
-def test_what_is_kept_as_it_is_imported_is_not_copied(codec: Codec) -> None:
-    value = encode(array_of(LAYOUT, 5, 2), codec, name=NAME)
-    assert np.shares_memory(decode(value, LAYOUT, codec, 5, name=NAME), np.frombuffer(value, np.uint8))
-
-
 @given(tokens=TOKENS, start=st.integers(0, 5), seed=st.integers(0, 99), codec=st.sampled_from(CODECS))
 def test_a_block_is_written_from_its_place_in_a_longer_array(tokens: int, start: int, seed: int, codec: Codec) -> None:
     whole = array_of(LAYOUT, start + tokens + 2, seed)

@@ -34,10 +34,6 @@ def test_an_answer_stands_in_the_tokens_that_were_decoded() -> None:
     assert spelt("ab你好", []) == plain("ab你好")
 
 
-def test_an_answer_that_was_cut_within_a_character_stands_as_decoded() -> None:
-    assert spelt("ab", [1_000, 1_002]) == [1_000, 1_002]
-
-
 def test_of_an_answer_that_a_stop_string_ended_only_what_was_shown_stands() -> None:
     assert spelt("ab", [1_000, *plain("END")]) == [1_000]
     assert spelt("aba", [1_000, 1_000]) == [1_000, *plain("a")]

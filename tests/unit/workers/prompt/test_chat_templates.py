@@ -51,10 +51,6 @@ def test_llama3_is_framed_as_meta_says() -> None:
     )
 
 
-def test_the_prompt_has_its_start_without_a_system_text_too() -> None:
-    assert written_out(LLAMA3, system="").startswith("<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi!")
-
-
 def test_chatml_is_framed_as_before() -> None:
     assert written_out(CHATML, system="Be kind.") == (
         "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi!<|im_end|>\n"

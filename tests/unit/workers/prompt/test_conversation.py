@@ -1,6 +1,5 @@
 """A prompt is what the chat template wants, and lets nobody write a role but the service."""
 
-import msgspec
 from hypothesis import given
 
 from shared.conversation.turn import Turn
@@ -41,12 +40,6 @@ def test_once_the_window_slides_only_the_question_has_its_entries() -> None:
     assert readable(build(turns=turns, grounding=[WHEN], most_turns=1).ids) == (
         "⟨system\nS⟩\n⟨user\nu2⟩\n⟨assistant\na2⟩\n⟨system\nQ: When?\nA: Soon.⟩\n" + ASKED
     )
-
-
-def test_an_entry_that_was_rewritten_stands_in_both_wordings() -> None:
-    rewritten = msgspec.structs.replace(WHEN, answer="Late.")
-    prompt = readable(build(turns=[said("u1", "a1", [WHEN])], grounding=[rewritten]).ids)
-    assert prompt.index("Soon.") < prompt.index("u1") < prompt.index("Late.")
 
 
 def test_without_system_text_and_entries_there_is_no_system_message() -> None:

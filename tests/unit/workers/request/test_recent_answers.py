@@ -104,13 +104,6 @@ def test_the_history_answers_where_another_worker_did() -> None:
     )
 
 
-def test_an_answer_that_was_cut_off_is_told_again_as_it_ended() -> None:
-    cut = msgspec.structs.replace(TURN, status="incomplete", reason="max_output_tokens")
-    found = answered_by(cut, order(), NOW)
-    assert found is not None
-    assert (found.status, found.reason, found.output_text) == ("incomplete", "max_output_tokens", "Hello")
-
-
 @pytest.mark.parametrize(
     "fields",
     [

@@ -79,13 +79,6 @@ def the_factor(factors: list[float]) -> float:
 # --- the law
 
 
-def test_at_first_the_law_is_predicted() -> None:
-    model = calibrated()
-    assert the_factor(decode_factors(model)) == pytest.approx(1)
-    assert the_factor(prefill_factors(model)) == pytest.approx(1)
-    assert (model.error_decode, model.error_prefill) == (0.03, 0.02)
-
-
 # --- the pace
 
 
@@ -141,17 +134,6 @@ def test_steps_held_up_fivefold_do_not_spoil_the_predictions(seed: int) -> None:
     model = calibrated()
     teach_decode(model, 300, Random(seed), stalled=0.1)
     assert the_factor(decode_factors(model)) == pytest.approx(1, rel=0.12)
-
-
-def test_the_errors_tell_how_far_off_predictions_lately_were() -> None:
-    model = CostModel.prior()
-    for _ in range(500):
-        model.observe_decode(30.0, rows=8, context=2_000)
-    assert model.error_decode < 0.01
-    assert model.error_prefill == 1.0
-    for _ in range(5):
-        model.observe_decode(4 * model.decode_ms(8, 2_000), rows=8, context=2_000)
-    assert 0.15 < model.error_decode < 0.2
 
 
 # --- it stays sane

@@ -43,28 +43,11 @@ def longest(
 # --- what may be used
 
 
-def test_a_conversation_goes_on_from_all_that_was_computed_of_it() -> None:
-    ended = row_of([*SHARED, 4, 5])
-    ended.output_ids = [6, 7]
-    ended.computed = 6
-    assert longest(left(ended), [*SHARED, 4, 5, 6, 7, 8]) == Prefix(0, 6)
-
-
 def test_the_longest_is_taken_and_of_equal_ones_that_which_is_in_place() -> None:
     prefixes = left(row_of([*SHARED, 4]), row_of([*SHARED, 4, 5]), row_of([*SHARED, 4, 5]))
     assert longest(prefixes, [*SHARED, 4, 5, 6], slot=2) == Prefix(2, 5)
     assert longest(prefixes, [*SHARED, 4, 5, 6], slot=0) in (Prefix(1, 5), Prefix(2, 5))
     assert longest(prefixes, [*SHARED, 4, 9], slot=0) == Prefix(0, 4)
-
-
-def test_a_row_is_no_prefix_of_itself() -> None:
-    row = row_of([*SHARED, 4])
-    assert SlotPrefixes().longest(row, 0, [row]) is None
-
-
-def test_in_place_is_only_what_stands_in_that_slot() -> None:
-    prefixes = left(row_of([*SHARED, 4]), row_of([*SHARED, 4, 5]))
-    assert [prefixes.in_place(row_of([*SHARED, 4, 5, 6]), slot) for slot in (0, 1, 2)] == [4, 5, 0]
 
 
 # --- what is gone

@@ -74,14 +74,6 @@ def test_a_chunk_after_much_of_its_prompt_is_smaller() -> None:
     assert [(chunk.past, len(chunk.token_ids)) for chunk in chunks] == [(0, 64), (64, 16), (80, 16)]
 
 
-def test_no_more_prompts_get_a_slot_than_one_step_computes() -> None:
-    scheduler = make_scheduler(num_slots=4, chunk=8)
-    for number, length in enumerate((5, 3, 1), 1):
-        scheduler.add(make_sequence(f"s{number}", prompt=length), 0)
-    scheduler.next_step(0)
-    assert (scheduler.num_running, scheduler.num_waiting) == (2, 1)
-
-
 def test_no_more_tokens_are_in_the_slots_than_may_be_but_one_sequence_always_is() -> None:
     scheduler = make_scheduler(num_slots=3, max_running_tokens=14)
     for number in range(1, 6):
@@ -223,15 +215,6 @@ def test_a_cancelled_sequence_is_out_before_the_next_step() -> None:
     assert scheduler.next_step(0) is None
 
 
-def test_what_was_cancelled_may_be_asked_again() -> None:
-    scheduler = make_scheduler()
-    scheduler.add(make_sequence("s1"), 0)
-    scheduler.cancel("s1")
-    scheduler.sweep(0)
-    scheduler.add(make_sequence("s1"), 0)
-    assert scheduler.sweep(0) == []
-
-
 def test_without_a_token_the_soft_deadline_ends_it_and_with_one_the_hard() -> None:
     scheduler, early, late = make_scheduler(num_slots=1), make_sequence("s1", output=9), make_sequence("s2")
     scheduler.add(early, 0)
@@ -330,15 +313,6 @@ def test_what_the_cache_has_whole_is_not_exported() -> None:
     ended_in(scheduler, kept, "a")
     assert scheduler.next_step(0) is None
     assert scheduler.standing().keys() == {SessionKey("t", "a")}
-
-
-def test_nothing_is_used_again_of_an_answer_that_a_fault_ended() -> None:
-    scheduler, sequence = make_scheduler(reuse_kv=True), make_sequence("s1")
-    scheduler.add(sequence, 0)
-    advance(scheduler)
-    scheduler.drop(sequence)
-    assert scheduler.next_step(0) is None
-    assert not scheduler.standing()
 
 
 def test_the_policy_hears_which_rows_missed_their_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

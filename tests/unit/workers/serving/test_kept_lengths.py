@@ -42,20 +42,11 @@ def test_without_a_path_nothing_is_written(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "other", [replace(INFO, model="n"), replace(INFO, revision="s"), replace(INFO, max_length=1_024)]
-)
-def test_a_file_of_another_model_or_slot_length_is_passed_over(path: Path, other: EngineInfo) -> None:
-    with capture_logs() as logs:
-        assert not kept(path, other).lengths.knows("short")
-    assert [log["event"] for log in logs] == ["kept_lengths_ignored"]
-
-
-def _set(**values: Any) -> Callable[[dict[str, Any]], None]:
+def of(**values: Any) -> Callable[[dict[str, Any]], None]:
     return lambda table: table["classes"]["short"].update(values)
 
 
-def _weigh(factor: float) -> Callable[[dict[str, Any]], None]:
+def weighing(factor: float) -> Callable[[dict[str, Any]], None]:
     def weigh(table: dict[str, Any]) -> None:
         short = table["classes"]["short"]
         short["tokens"] *= factor
@@ -66,39 +57,28 @@ def _weigh(factor: float) -> Callable[[dict[str, Any]], None]:
 
 
 @pytest.mark.parametrize(
-    "damage",
+    "wrong",
     [
-        lambda table: table.update(schema_version=2),
-        lambda table: table.update(unknown=1),
-        lambda table: table.pop("classes"),
-        _set(ended=[1.0]),
-        _set(tokens=-1.0),
-        _set(tokens=1e300),
-        _set(tokens=1.0),
-        _set(tokens=38.0),
-        _set(tokens=20_000.0),
-        _set(tokens=1e8),
-        _set(num_answers=2),
-        _weigh(0.0),
-        _weigh(1.5),
-        _set(cut="none"),
+        *(replace(INFO, model="n"), replace(INFO, revision="s"), replace(INFO, max_length=1_024)),
+        *(b"", b"\xff\xfe", b"[]", b'{"classes": {"short": '),
+        *(lambda table: table.update(schema_version=2), lambda table: table.update(unknown=1)),
+        *(lambda table: table.pop("classes"), of(ended=[1.0]), of(num_answers=2), of(cut="none")),
+        *(of(tokens=tokens) for tokens in (-1.0, 1e300, 1.0, 38.0, 20_000.0, 1e8)),
+        *(weighing(0.0), weighing(1.5)),
     ],
 )
-def test_what_cannot_have_been_learned_is_passed_over(path: Path, damage: Callable[[dict[str, Any]], None]) -> None:
+def test_a_file_of_another_model_or_damaged_or_that_cannot_have_been_learned_is_passed_over(
+    path: Path, wrong: EngineInfo | bytes | Callable[[dict[str, Any]], None]
+) -> None:
     """Of the forty answers those long ago weigh less: 38.5 in all."""
-    table = msgspec.json.decode(path.read_bytes())
-    damage(table)
-    path.write_bytes(msgspec.json.encode(table))
+    if callable(wrong):
+        table = msgspec.json.decode(path.read_bytes())
+        wrong(table)
+        path.write_bytes(msgspec.json.encode(table))
+    elif isinstance(wrong, bytes):
+        path.write_bytes(wrong)
     with capture_logs() as logs:
-        assert not kept(path).lengths.knows("short")
-    assert [log["event"] for log in logs] == ["kept_lengths_ignored"]
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[]", b'{"classes": {"short": '])
-def test_a_damaged_file_is_passed_over(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    with capture_logs() as logs:
-        assert not kept(path).lengths.knows("short")
+        assert not kept(path, wrong if isinstance(wrong, EngineInfo) else INFO).lengths.knows("short")
     assert [log["event"] for log in logs] == ["kept_lengths_ignored"]
 
 

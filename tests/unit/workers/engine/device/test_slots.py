@@ -19,13 +19,6 @@ layouts = st.builds(
 BASE = 1 << 40
 
 
-@pytest.mark.parametrize(
-    ("slots", "buckets"), [(1, (1,)), (2, (1, 2)), (6, (1, 2, 4, 6)), (8, (1, 2, 4, 8)), (9, (1, 2, 4, 8, 9))]
-)
-def test_buckets_are_powers_of_two_and_all_slots(slots: int, buckets: tuple[int, ...]) -> None:
-    assert decode_buckets(slots) == buckets
-
-
 @given(st.integers(1, 512), st.data())
 def test_a_step_gets_the_smallest_bucket_that_holds_it(slots: int, data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, slots))

@@ -22,9 +22,3 @@ def test_a_span_holds_what_is_read_and_no_more_than_twice_of_it(max_length: int,
     span = span_of(length, spans)
     assert span in spans
     assert length <= span <= max(2 * length, 256)
-
-
-def test_spans_are_few() -> None:
-    assert spans_for(104) == (104,)
-    assert spans_for(256) == (256,)
-    assert spans_for(2_056) == (256, 512, 1_024, 2_048, 2_056)

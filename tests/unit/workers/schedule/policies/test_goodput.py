@@ -74,15 +74,6 @@ def test_the_first_to_come_is_served_until_slots_are_scarce_then_the_earliest_la
     assert names([policy.take(0, Load(num_slots))]) == [taken]  # type: ignore[list-item]
 
 
-def test_an_expired_deadline_is_never_the_most_urgent() -> None:
-    policy = goodput()
-    add(policy, [asked("s1", deadline=-5), asked("s2", deadline=500)])
-    taken = policy.take(0, Load(1))
-    assert taken is not None
-    assert taken.request_id == "s2"
-    assert names(policy.give_up(0, Load(1, [taken]))) == ["s1"]
-
-
 def test_a_class_keeps_half_of_its_share_however_dear_it_is() -> None:
     """Short ones alone would fill the machine four times over; half of the work offered is in long ones."""
     policy = goodput()
@@ -247,13 +238,6 @@ def test_the_dearest_is_the_one_that_a_look_at_all_finds(
             return
         assert found is dearest
         left.remove(dearest)
-
-
-def test_slots_become_free_when_those_that_run_are_predicted_to_end() -> None:
-    load = Load(3, [running("s1", output=5, written=1), running("s2", output=9, written=2)])
-    free, prompts = forecast(3).releases(100.0, load, 10.0, num_starts=2)
-    assert sorted(free) == [100.0, 140.0, 170.0]
-    assert prompts == 100.0
 
 
 def test_a_prompt_that_is_being_computed_delays_the_next_and_its_own_end() -> None:

@@ -25,13 +25,10 @@ def most(*asked: tuple[int, Bucket], constant: float = 1.0) -> int:
     return rows.most()
 
 
-def test_every_slot_is_used_while_all_classes_bear_it() -> None:
-    assert most((200, "short"), (1_000, "long")) == SLOTS
-
-
 def test_the_class_with_the_least_time_a_token_decides() -> None:
     """Nine tenths of 160 ms are 14.4 a step: thirteen rows and the constant."""
     assert most((160, "long"), (1_000, "short")) == 13
+    assert most((200, "short"), (1_000, "long")) == SLOTS
 
 
 def test_a_class_that_no_longer_comes_does_not_count() -> None:
