@@ -15,11 +15,8 @@ from ops.model.numerics.answers import greedy_answers
 from ops.model.numerics.forward import PlainProducts, RoundedProducts, predict
 from ops.model.prepare import default_source, prepare_model, put_in_place, workshop_of
 from ops.optimize.steps import activation_steps, left_by, mlp_matrices
-from ops.texts.calibration_set import KINDS, CalibrationSet, CalibrationText, calibration_set, read_texts
-from ops.texts.conversations import load_conversations
-from ops.texts.demo_texts import demo_texts
+from ops.texts.calibration_set import DEMO, KINDS, CalibrationSet, CalibrationText, calibration_set, read_texts
 from shared.errors import SettingsError
-from shared.faq.entries import PACKAGED_PATH, read_entries
 from shared.model.folder import GRAPH, GRAPH_DATA, TOKENIZER, ModelFolder, file_entry, write_manifest
 from shared.model.tokenizer import Tokenizer
 from shared.process.lifetime import fail
@@ -110,10 +107,9 @@ def _quantize(
 
 
 def _texts(calibration: str) -> list[CalibrationText]:
-    if calibration == "demo":
-        return demo_texts(read_entries(PACKAGED_PATH), load_conversations())
+    path = DEMO if calibration == "demo" else Path(calibration)
     try:
-        return read_texts(Path(calibration).read_bytes(), calibration)
+        return read_texts(path.read_bytes(), calibration)
     except OSError as error:
         raise SettingsError(f"--calibration {calibration}: {error.strerror}; give a JSONL file, or demo") from None
 

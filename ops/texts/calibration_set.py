@@ -8,6 +8,9 @@ What a customer wrote is used only where `consented` is true; `"origin": "own"` 
 own words, or generated ones. `rare` marks long-tail phrasings; a mixed letter-digit number
 (AX-3391-B, kt2040s) is found by its form. Texts of one `group` (a conversation, say) are all on the same side; without
 one a text is its own group. `role` is whose words they are: `user` or `assistant`. Other fields are passed over.
+
+`calibration.jsonl` is the demo's: the FAQ's English wordings, and for the long tail generated phrasings (misspelt,
+clipped, in dialect, in broken English) and messages about article and serial numbers. No customer wrote any of them.
 """
 
 import hashlib
@@ -17,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
@@ -25,6 +29,7 @@ from msgspec import Struct
 from shared.errors import SettingsError
 
 Kind = Literal["common", "rare", "sku"]
+DEMO: Final = Path(__file__).with_name("calibration.jsonl")
 KINDS: Final[tuple[Kind, ...]] = ("common", "rare", "sku")
 
 FEWEST_TEXTS: Final = 500

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from ops.model.prepare import prepare_model
 from ops.simulate.rivals import scheduler_of
-from ops.texts.conversations import choose, load_conversations
 from shared.conversation.turn import Turn
 from shared.model.folder import ModelFolder
 from shared.model.tokenizer import Tokenizer
 from shared.settings import SYSTEM_PROMPT, KvSettings, Settings
 from shared.settings.redis import RedisSettings
+from tests.bench.kv.conversations import choose, load_conversations
 from tests.support.builders.worker import LinearCosts, sequence
 from tests.support.reliability import Reliability
 from tests.support.system import eventually

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from ops.client.protocol import ChatClient, new_event_id
-from ops.texts.conversations import Conversation
 from shared.wire.messages import BY_MODEL, ResponseCreate, ResponseDelta, ResponseDone
 from tests.bench.cell import FAILED, Figures, middle
+from tests.bench.kv.conversations import Conversation
 
 DEADLINE_MS: Final = 600_000
 """Nothing is cut, so that every system does the same work."""

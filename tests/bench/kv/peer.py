@@ -21,9 +21,9 @@ import msgspec
 
 from ops.stack.own_pages import open_page
 from ops.stack.processes import ServiceError
-from ops.texts.conversations import Conversation
 from shared.faq import FaqIndex
 from tests.bench.kv.client import DEADLINE_MS, Answered, Conversed, at_once
+from tests.bench.kv.conversations import Conversation
 
 SystemText = Callable[[str], str]
 Message = dict[str, str]

@@ -17,12 +17,12 @@ from rich.console import Console
 from ops.load.system import System
 from ops.stack.embedded import EmbeddedRedis
 from ops.stack.processes import Child
-from ops.texts.conversations import Conversation, choose, load_conversations
 from shared.errors import SettingsError
 from shared.faq import FaqIndex
 from shared.settings import Settings
 from tests.bench.cell import FAILED, Bench, Cell, Figures, Measure, Target, middle, standing
 from tests.bench.kv.client import DEADLINE_MS, Answered, Talk, converse_all
+from tests.bench.kv.conversations import Conversation, choose, load_conversations
 from tests.bench.kv.peer import converse_with_peer, grounded_system_text
 
 ON: Final = "cache on"

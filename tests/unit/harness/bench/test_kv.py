@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.texts.conversations import Conversation, choose, load_conversations
 from shared.errors import SettingsError
 from tests.bench.kv.client import Answered, Conversed
+from tests.bench.kv.conversations import Conversation, choose, load_conversations
 from tests.bench.kv.program import KvOptions, figures_of, parts
 
 

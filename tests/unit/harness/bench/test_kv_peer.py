@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ops.stack.processes import ServiceError, free_port
-from ops.texts.conversations import choose, load_conversations
 from shared.faq import FaqIndex
+from tests.bench.kv.conversations import choose, load_conversations
 from tests.bench.kv.peer import ask_peer, converse_with_peer, grounded_system_text
 
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ops.texts.calibration_set import (
+    DEMO,
     KINDS,
     CalibrationSet,
     CalibrationText,
@@ -14,12 +15,9 @@ from ops.texts.calibration_set import (
     read_texts,
     shares,
 )
-from ops.texts.conversations import load_conversations
-from ops.texts.demo_texts import demo_texts
 from shared.errors import SettingsError
-from shared.faq.entries import PACKAGED_PATH, read_entries
 
-DEMO = demo_texts(read_entries(PACKAGED_PATH), load_conversations())
+TEXTS = read_texts(DEMO.read_bytes(), "demo")
 
 
 def words(text: str) -> int:
@@ -53,7 +51,7 @@ def test_a_measure_or_a_plain_number_is_none(text: str) -> None:
 @settings(max_examples=15)
 @given(st.integers(0, 1_000_000))
 def test_the_demos_set_has_its_shares_whatever_the_seed(seed: int) -> None:
-    chosen = choose(DEMO, seed=seed)
+    chosen = choose(TEXTS, seed=seed)
     share = shares(chosen.calibration)
     assert len(chosen.calibration) >= 500
     assert share["rare"] >= 0.3
@@ -74,7 +72,7 @@ def test_a_kind_of_few_large_groups_is_kept_apart_whatever_the_seed(seed: int) -
 @given(st.integers(0, 1_000_000))
 def test_nothing_that_is_measured_by_is_calibrated_with(seed: int) -> None:
     """Neither the text, nor another of its group: the other wordings of a question, the rest of a conversation."""
-    chosen = choose(DEMO, seed=seed)
+    chosen = choose(TEXTS, seed=seed)
     groups = {text.group for text in chosen.held_out}
     assert groups.isdisjoint(text.group for text in chosen.calibration)
     texts = [text.text for text in (*chosen.calibration, *chosen.held_out)]
@@ -84,10 +82,10 @@ def test_nothing_that_is_measured_by_is_calibrated_with(seed: int) -> None:
 @settings(max_examples=10)
 @given(st.randoms(use_true_random=False), st.integers(0, 100))
 def test_the_same_texts_in_another_order_give_the_same_set(random: object, seed: int) -> None:
-    shuffled = list(DEMO)
+    shuffled = list(TEXTS)
     random.shuffle(shuffled)
-    assert choose(shuffled, seed=seed) == choose(DEMO, seed=seed)
-    assert choose(DEMO, seed=seed + 1) != choose(DEMO, seed=seed)
+    assert choose(shuffled, seed=seed) == choose(TEXTS, seed=seed)
+    assert choose(TEXTS, seed=seed + 1) != choose(TEXTS, seed=seed)
 
 
 def test_every_length_is_taken_as_often_as_there_are_texts_of_it() -> None:
@@ -114,7 +112,7 @@ def test_fewer_texts_are_taken_where_rare_ones_do_not_suffice_for_all() -> None:
 
 def test_nobody_is_said_to_have_consented_to_what_no_customer_wrote() -> None:
     """The demo's texts are the shop's own and generated ones: they need no consent, and claim none."""
-    assert {(text.origin, text.consented) for text in DEMO} == {("own", False)}
+    assert {(text.origin, text.consented) for text in TEXTS} == {("own", False)}
 
 
 def test_what_a_customer_wrote_needs_consent_and_a_text_is_a_customers_unless_it_says_otherwise() -> None:
