@@ -1,6 +1,5 @@
 """What admission learns from the replies."""
 
-import msgspec
 import pytest
 
 from gateway.admission.control import Admission, AdmissionPolicy
@@ -8,6 +7,7 @@ from gateway.serving.gatekeeper import Gatekeeper
 from shared.process.clock import now_unix_ms
 from shared.wire.deadline import Deadline
 from shared.wire.messages import WorkerReport
+from tests.support.builders import gateway as builders
 from tests.support.builders.gateway import R1, delta, done
 
 
@@ -30,15 +30,14 @@ def test_a_workers_first_word_is_measured() -> None:
 def test_a_gateways_own_end_in_the_log_says_nothing_of_the_workers() -> None:
     """Else a fallback would pass for the word of a worker that hangs."""
     keeper = gatekeeper()
-    end = done("Within 5 days.")
-    keeper.heard(msgspec.structs.replace(end, origin="gateway"), 50)
+    keeper.heard(done("Within 5 days.", origin="gateway"), 50)
     assert keeper.admission.breaker.words == 0
     keeper.heard(done(""), 60)
     assert keeper.admission.breaker.words == 1
 
 
 def report(name: str, *, behind_ms: float = 0.0) -> WorkerReport:
-    return WorkerReport(worker_id=name, unix_ms=int(now_unix_ms() - behind_ms), buckets=("short",), slots=8, running=0)
+    return builders.report(name, unix_ms=int(now_unix_ms() - behind_ms))
 
 
 def test_a_worker_is_told_of_when_it_comes_and_when_it_leaves(capsys: pytest.CaptureFixture[str]) -> None:

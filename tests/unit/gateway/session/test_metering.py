@@ -23,7 +23,7 @@ from shared.wire.messages import (
     SessionRefresh,
     SessionStart,
 )
-from tests.support.fakes.gateways import TOPICS, Edge, FakeQuotas, quiet
+from tests.support.fakes.gateways import TOPICS, Edge, FakeConnection, FakeQuotas, quiet
 from tests.support.fakes.sessions import guarded, new
 from tests.support.tokens import gate, token
 from tests.unit.gateway.people.test_handoffs import Broker, Store, made
@@ -37,6 +37,17 @@ WHO = Caller("demo", "s", address="192.0.2.7")
 @pytest.fixture
 def edge() -> Edge:
     return Edge(people=True)
+
+
+def errors(client: FakeConnection) -> list[tuple[str | None, str]]:
+    return [(each.event_id, each.error.code) for each in client.heard if isinstance(each, ErrorEvent)]
+
+
+def checked(edge: Edge) -> FakeConnection:
+    """A connection that has to show a token."""
+    client = edge.connect()
+    client.session = new(gate=gate(), now=0)
+    return client
 
 
 @pytest.mark.parametrize(
@@ -54,15 +65,11 @@ async def test_each_message_that_costs_is_charged_here_and_at_all_gateways(
 
 @pytest.mark.parametrize("start", [NAMED, SessionStart(resume=Resume(cursor="c"))])
 async def test_who_comes_back_is_charged_and_who_is_new_is_not(edge: Edge, start: SessionStart) -> None:
-    await edge.connect().say(START)
-    assert edge.quotas.here == []
-    await edge.connect().say(start)
-    assert [kind for kind, _ in edge.quotas.here] == ["resume"]
-
-
-async def test_what_costs_nothing_is_free(edge: Edge) -> None:
+    """Nor is what costs nothing."""
     await edge.connect().say(START, Pong(), ResponseCancel(response_id="none"))
     assert edge.quotas.here == edge.quotas.shared == []
+    await edge.connect().say(start)
+    assert [kind for kind, _ in edge.quotas.here] == ["resume"]
 
 
 @pytest.mark.parametrize(
@@ -140,9 +147,7 @@ def keys(edge: Edge) -> Keys:
 
 async def test_a_token_is_charged_before_its_key_is_looked_for(edge: Edge, keys: Keys) -> None:
     """Good or bad: it has to be checked to know."""
-    client = edge.connect()
-    client.session = new(gate=gate(), now=0)
-    await client.say(SessionStart(token="nonsense"))
+    client = await checked(edge).say(SessionStart(token="nonsense"))
     assert [kind for kind, _ in edge.quotas.here] == ["token"]
     assert keys.prepared == ["nonsense"]
     assert client.closed_with == CloseCode.INVALID_TOKEN
@@ -151,7 +156,7 @@ async def test_a_token_is_charged_before_its_key_is_looked_for(edge: Edge, keys:
 async def test_one_token_too_many_is_not_looked_at_and_its_client_may_come_again(edge: Edge, keys: Keys) -> None:
     edge.quotas.used_up = {"token"}
     client = await edge.connect().say(SessionStart(token="nonsense"))
-    assert [each.error.code for each in client.heard if isinstance(each, ErrorEvent)] == ["rate_limited"]
+    assert errors(client) == [(None, "rate_limited")]
     assert (keys.prepared, client.closed_with) == ([], CloseCode.INTERNAL)
 
 
@@ -160,15 +165,13 @@ async def test_a_token_too_many_of_an_open_session_leaves_it_open(edge: Edge, ke
     client.session = guarded()
     edge.quotas.used_up = {"token"}
     await client.say(SessionRefresh(token=token()))
-    assert [each.error.code for each in client.heard if isinstance(each, ErrorEvent)] == ["rate_limited"]
+    assert errors(client) == [(None, "rate_limited")]
     assert (keys.prepared, client.closed_with, client.session.state) == ([], None, State.OPEN)
 
 
 async def test_a_hello_whose_keys_are_fetched_beyond_the_hello_s_time_is_received(edge: Edge, keys: Keys) -> None:
     """Whoever has said hello is not closed for the time that its keys take."""
-    client = edge.connect()
-    client.session = new(gate=gate(), now=0)
-    effects: list[object] = []
+    client, effects = checked(edge), list[object]()
 
     async def slowly(_: str) -> None:
         effects.extend(client.session.tick(60_000))
@@ -186,7 +189,5 @@ async def test_a_caller_is_the_token_s_subject_and_its_address() -> None:
 
 
 async def test_who_has_a_token_and_is_let_in_is_told_so(edge: Edge, keys: Keys) -> None:
-    client = edge.connect()
-    client.session = new(gate=gate(), now=0)
-    await client.say(SessionStart(token=token(exp=2**33)))
+    client = await checked(edge).say(SessionStart(token=token(exp=2**33)))
     assert [type(each) for each in client.heard] == [SessionCreated]

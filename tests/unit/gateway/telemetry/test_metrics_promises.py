@@ -8,8 +8,8 @@ from prometheus_client import REGISTRY
 from gateway.telemetry.answer_metrics import count_answer
 from gateway.telemetry.attainment import Attainment, attainment, is_late
 from shared.wire.deadline import Deadline
-from shared.wire.messages import Response, Source, Timings, Usage
-from tests.support.builders.gateway import make_entry
+from shared.wire.messages import Response, Timings
+from tests.support.builders.gateway import answer, make_entry
 from tests.unit.workers.serving.test_worker import Bench
 from workers.engine import PrefillChunk
 from workers.schedule.scheduler import Step
@@ -21,44 +21,39 @@ RECEIVED = 1_000.0
 
 
 def response(ttft_ms: float | None = 100.0, total_ms: float | None = 500.0, **changed: Any) -> Response:
-    given = {"status": "completed", "reason": "stop", "source": "model"} | changed
-    return Response(id="r", output_text="", usage=Usage(), timings=Timings(ttft_ms=ttft_ms, total_ms=total_ms), **given)
+    return answer(timings=Timings(ttft_ms=ttft_ms, total_ms=total_ms), **changed)
 
 
 @pytest.mark.parametrize(
-    ("answer", "kept"),
+    ("told", "stood_in", "kept"),
     [
-        (response(), Attainment(first_token=True, whole=True)),
-        (response(200.0, 1_000.0), Attainment(first_token=True, whole=True)),
-        (response(200.1, 1_000.1), Attainment(first_token=False, whole=False)),
-        (response(reason="max_output_tokens", status="incomplete"), Attainment(first_token=True, whole=True)),
-        (response(100.0, 1_000.0, reason="deadline", status="incomplete"), Attainment(first_token=True, whole=False)),
-        (response(None), Attainment(first_token=False, whole=True)),
-        (response(source="mixed"), Attainment(first_token=True, whole=True)),
-        (response(source="faq"), Attainment(first_token=True, whole=True)),
-        (response(source="unsure"), Attainment(first_token=True, whole=True)),
-        (response(status="failed", reason="internal"), Attainment(first_token=False, whole=False)),
-        (response(status="cancelled", reason="client"), None),
-        (response(source="handoff"), None),
-        (response(None, None), None),
+        (response(), False, (True, True)),
+        (response(200.0, 1_000.0), False, (True, True)),
+        (response(200.1, 1_000.1), False, (False, False)),
+        (response(reason="max_output_tokens", status="incomplete"), False, (True, True)),
+        (response(100.0, 1_000.0, reason="deadline", status="incomplete"), False, (True, False)),
+        (response(None), False, (False, True)),
+        *((response(source=source), False, (True, True)) for source in ("mixed", "faq", "unsure")),
+        (response(status="failed", reason="internal"), False, (False, False)),
+        (response(status="cancelled", reason="client"), False, None),
+        (response(source="handoff"), False, None),
+        (response(None, None), False, None),
+        *((response(source=source), True, (False, False)) for source in ("faq", "busy")),
     ],
 )
-def test_a_promise_is_kept_by_a_workers_answer_in_time(answer: Response, kept: Attainment | None) -> None:
-    assert attainment(answer, PROMISE, RECEIVED, stood_in=False) == kept
-
-
-@pytest.mark.parametrize("source", ["faq", "busy"])
-def test_a_promise_is_not_kept_by_what_stands_in(source: Source) -> None:
-    kept = Attainment(first_token=False, whole=False)
-    assert attainment(response(source=source), PROMISE, RECEIVED, stood_in=True) == kept
+def test_a_promise_is_kept_by_a_workers_answer_in_time_and_not_by_what_stands_in(
+    told: Response, stood_in: bool, kept: tuple[bool, bool] | None
+) -> None:
+    expected = None if kept is None else Attainment(first_token=kept[0], whole=kept[1])
+    assert attainment(told, PROMISE, RECEIVED, stood_in=stood_in) == expected
 
 
 @pytest.mark.parametrize(("total_ms", "late"), [(1_250.0, False), (1_250.1, True), (None, False)])
 def test_an_end_may_come_a_quarter_of_a_second_after_its_deadline(total_ms: float | None, late: bool) -> None:
     """Whoever gives the answer, and however it ends."""
     for source in ("model", "faq"):
-        answer = response(total_ms=total_ms, source=source, status="cancelled", reason="client")
-        assert is_late(answer, PROMISE, RECEIVED) == late
+        told = response(total_ms=total_ms, source=source, status="cancelled", reason="client")
+        assert is_late(told, PROMISE, RECEIVED) == late
 
 
 def value(name: str, **labels: str) -> float:
@@ -82,17 +77,14 @@ def test_an_answer_is_counted_with_its_promise_and_an_adopted_one_without() -> N
 
 def test_padding_is_what_makes_the_rows_of_a_call_equal() -> None:
     """Rows of 3, 5 and 1 tokens are computed as three of 5."""
-    padding, prompt = (
-        value("replyline_worker_tokens_total", kind="padding"),
-        value("replyline_worker_tokens_total", kind="prompt"),
-    )
+    before = [value("replyline_worker_tokens_total", kind=kind) for kind in ("padding", "prompt")]
     chunks = tuple(
         PrefillChunk(slot=slot, past=0, token_ids=[7] * length, sampling=None) for slot, length in enumerate((3, 5, 1))
     )
     step = Step(prefill=chunks, prefilled=(), decode=(), decoded=(), transfers=())
     _count(step, StepResult([None] * 3, [], transfer_s=0.0, prefill_s=0.01, decode_s=0.0))
-    assert value("replyline_worker_tokens_total", kind="padding") == padding + 6
-    assert value("replyline_worker_tokens_total", kind="prompt") == prompt + 9
+    after = [value("replyline_worker_tokens_total", kind=kind) for kind in ("padding", "prompt")]
+    assert [now - then for now, then in zip(after, before, strict=True)] == [6, 9]
 
 
 def test_a_steps_planning_and_completing_are_timed_and_its_answer_counted_as_inference() -> None:

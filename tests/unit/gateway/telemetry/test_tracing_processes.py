@@ -11,7 +11,8 @@ from gateway.telemetry.trace_spans import Ended, spans_of
 from gateway.telemetry.tracer import Tracer
 from shared.tracing.export import TraceExporter
 from shared.tracing.keep import KeepRules
-from shared.wire.messages import ReplyDone, Response, Timings, Usage
+from shared.wire.messages import ReplyDone, Timings
+from tests.support.builders.gateway import answer, done
 from tests.unit.shared.tracing.test_export import Store
 from tests.unit.shared.tracing.test_spans import NOW, TRACEPARENT, check_tree, entry_of, request_trace, worker_times
 from tests.unit.workers.serving.test_worker import Bench
@@ -22,19 +23,8 @@ UNSAMPLED = TRACEPARENT[:-2] + "00"
 
 
 def told(**fields: Any) -> ReplyDone:
-    given: dict[str, Any] = {
-        "request_id": "resp_" + "01" * 14,
-        "session_id": "s",
-        "attempt": 1,
-        "status": "incomplete",
-        "reason": "deadline",
-        "source": "model",
-        "output_text": "",
-        "usage": Usage(output_tokens=3),
-        "timings": Timings(),
-        "times": worker_times(),
-    }
-    return ReplyDone(**(given | fields))
+    given = {"status": "incomplete", "reason": "deadline", "times": worker_times()}
+    return done("", request_id="resp_" + "01" * 14, **(given | fields))
 
 
 class AtGateway:
@@ -56,15 +46,8 @@ def cut(at: AtGateway, **fields: Any) -> Any:
     """An entry that was published, and that this gateway's own clock has ended."""
     trace = request_trace(sent_unix_ms=NOW + 1, acked_unix_ms=NOW + 2)
     entry = entry_of(trace, done_unix_ms=NOW + 15_000, **fields)
-    entry.response = Response(
-        id=entry.response_id,
-        status="incomplete",
-        reason="deadline",
-        source="model",
-        output_text="",
-        usage=Usage(),
-        timings=Timings(ttft_ms=100.0, total_ms=15_000.0),
-    )
+    timings = Timings(ttft_ms=100.0, total_ms=15_000.0)
+    entry.response = answer(entry.response_id, status="incomplete", reason="deadline", timings=timings)
     at.tracer.ended(entry, entry.response)
     return entry
 
@@ -98,19 +81,13 @@ def test_what_waits_is_bounded() -> None:
     assert len(at.sent()) == 3
 
 
-def test_a_word_without_times_ends_the_wait() -> None:
+@pytest.mark.parametrize(("word", "sent"), [(told(times=None), 1), (told(origin="gateway"), 0)])
+def test_a_workers_word_without_times_ends_the_wait_and_another_gateways_does_not(word: ReplyDone, sent: int) -> None:
     """An answer that was repeated, or a worker of before."""
     at = AtGateway()
     cut(at)
-    at.tracer.heard(None, told(times=None), NOW + 15_040)
-    assert len(at.sent()) == 1
-
-
-def test_another_gateways_end_is_no_workers_word() -> None:
-    at = AtGateway()
-    cut(at)
-    at.tracer.heard(None, told(origin="gateway"), NOW + 15_040)
-    assert at.sent() == []
+    at.tracer.heard(None, word, NOW + 15_040)
+    assert len(at.sent()) == sent
 
 
 def test_the_first_worker_that_ends_it_counts() -> None:
@@ -154,17 +131,11 @@ def test_a_worker_tells_its_times_where_the_trace_is_recorded(traceparent: str |
     (end,) = bench.ends()
     assert (end.times is not None) is told_times
     if end.times is not None:
-        moments = [
-            end.times.arrived_unix_ms,
-            end.times.ready_unix_ms,
-            end.times.started_unix_ms,
-            *end.times.prefilled_unix_ms,
-            end.times.first_token_unix_ms,
-            end.times.ended_unix_ms,
-        ]
+        times = end.times
+        moments = [times.arrived_unix_ms, times.ready_unix_ms, times.started_unix_ms, *times.prefilled_unix_ms]
+        moments += [times.first_token_unix_ms, times.ended_unix_ms]
         assert moments == sorted(moments)
-        assert end.times.worker_id == "w-9"
-        assert len(end.times.prefilled_unix_ms) == 1
+        assert (times.worker_id, len(times.prefilled_unix_ms)) == ("w-9", 1)
 
 
 def test_an_answer_that_is_repeated_later_has_no_old_times() -> None:
@@ -184,15 +155,7 @@ def adopted(at: AtGateway, cursor: bytes | None, half: ReplyDone | None = None) 
     entry = entry_of(at.tracer.adopt(cursor, NOW + 300), adopted=True, state=State.WAITING, done_unix_ms=NOW + 900)
     if half is not None:
         at.tracer.heard(entry, half, NOW + 900)
-    entry.response = Response(
-        id=entry.response_id,
-        status="completed",
-        reason="stop",
-        source="model",
-        output_text="",
-        usage=Usage(),
-        timings=Timings(total_ms=900.0),
-    )
+    entry.response = answer(entry.response_id, timings=Timings(total_ms=900.0))
     at.tracer.ended(entry, entry.response)
     return entry
 
