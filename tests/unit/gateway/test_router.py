@@ -106,12 +106,18 @@ def ids(records: list[Outgoing]) -> list[str]:
     return [msgspec.msgpack.decode(out.value or b"", type=ChatRequest).id for out in records]
 
 
-async def test_what_the_broker_did_not_take_is_tried_again_before_anything_is_committed() -> None:
+async def test_what_the_broker_did_not_take_is_tried_again_before_anything_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A dead letter too: else it is in no bucket and in no dead letter, and done."""
+    monkeypatch.setattr(deadletters, "_FIRST_PAUSE_S", 0.0)
     bench = Bench()
-    bench.producer.refusals = {TOPICS.requests("short"): [BrokerUnavailable("away")] * 3}
-    await bench.forward(record(0), record(1))
+    away = [BrokerUnavailable("away")]
+    bench.producer.refusals = {TOPICS.requests("short"): away * 3, TOPICS.dead_letters: away * 3}
+    await bench.forward(record(0), record(1), record(2, b"\xc1"))
     assert sorted(ids(bench.producer.of(TOPICS.requests("short")))) == ["r0", "r1"]
-    assert bench.committed == {(TOPICS.inbox, 0): 2}
+    assert len(bench.producer.of(TOPICS.dead_letters)) == 1
+    assert bench.committed == {(TOPICS.inbox, 0): 3}
 
 
 async def test_poison_is_set_aside_and_its_neighbours_are_forwarded() -> None:
@@ -149,10 +155,9 @@ async def test_what_is_too_large_even_for_a_dead_letter_leaves_its_place_and_siz
     bench.producer.refusals = {TOPICS.requests("short"): [too_large], TOPICS.dead_letters: [too_large]}
     await bench.forward(record(7))
     (letter,) = bench.producer.of(TOPICS.dead_letters)
+    told = [letter.headers[f"dead-letter-{what}"] for what in ("origin", "left-out", "reason")]
+    assert told == [b"chat.requests/0/7", b"%d bytes" % len(packed(id="r7")), b"record_too_large"]
     assert letter.value == b""
-    assert letter.headers["dead-letter-origin"] == b"chat.requests/0/7"
-    assert letter.headers["dead-letter-left-out"] == b"%d bytes" % len(packed(id="r7"))
-    assert letter.headers["dead-letter-reason"] == b"record_too_large"
 
 
 async def test_the_copy_says_the_same_in_its_headers_as_in_its_value() -> None:
@@ -198,22 +203,11 @@ async def test_who_is_refused_is_told_where_an_answer_would_have_gone() -> None:
     assert bench.committed == {(TOPICS.inbox, 0): 3}
 
 
-async def test_a_dead_letter_that_is_not_taken_holds_up_its_own_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it is in no bucket and in no dead letter, and done."""
-    monkeypatch.setattr(deadletters, "_FIRST_PAUSE_S", 0.0)
-    bench = Bench()
-    bench.producer.refusals = {TOPICS.dead_letters: [BrokerUnavailable("away")] * 3}
-    await bench.forward(record(0, b"\xc1"), record(1))
-    assert len(bench.producer.of(TOPICS.dead_letters)) == 1
-    assert bench.committed == {(TOPICS.inbox, 0): 2}
-
-
 async def test_whoever_names_a_topic_that_is_not_there_is_told_nowhere() -> None:
     bench = Bench()
     bench.producer.refusals = {TOPICS.external_replies: [ProtocolError("unknown_topic", "no such topic")]}
     await bench.forward(record(0, packed(id="r0", input="word " * 2_000)))
-    assert bench.producer.of(TOPICS.external_replies) == []
-    assert len(bench.producer.of(TOPICS.dead_letters)) == 1
+    assert [len(bench.producer.of(topic)) for topic in (TOPICS.external_replies, TOPICS.dead_letters)] == [0, 1]
     assert bench.committed == {(TOPICS.inbox, 0): 1}
 
 

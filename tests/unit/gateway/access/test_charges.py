@@ -34,10 +34,13 @@ def test_a_session_asks_for_a_person_so_often() -> None:
     assert [charge.payer for charge in tariff().here("ask", ALICE)] == ["address"]
 
 
-def test_who_has_no_name_is_not_charged_by_it() -> None:
+def test_who_has_no_name_is_not_charged_by_it_and_no_limit_and_no_cost_are_no_charge() -> None:
     prices = tariff(tenant_per_minute=9)
     assert prices.here("ask", NOBODY) == []
     assert prices.shared("ask", NOBODY) == [Charge("tenant", "tenant", 1, 9)]
+    assert tariff(address_per_minute=0, subject_per_minute=0).here("ask", ALICE) == []
+    assert tariff(subject_per_minute=0).shared("ask", ALICE) == []
+    assert tariff({"feedback": 0}).here("feedback", ALICE) == []
 
 
 def test_no_subject_s_name_is_the_tenant_s_or_a_hand_off_s() -> None:
@@ -48,12 +51,6 @@ def test_no_subject_s_name_is_the_tenant_s_or_a_hand_off_s() -> None:
     for subject in names:
         (charge, _) = prices.shared("ask", Caller("shop", "s", subject))
         assert charge.name not in names
-
-
-def test_no_limit_and_no_cost_are_no_charge() -> None:
-    assert tariff(address_per_minute=0, subject_per_minute=0).here("ask", ALICE) == []
-    assert tariff(subject_per_minute=0).shared("ask", ALICE) == []
-    assert tariff({"feedback": 0}).here("feedback", ALICE) == []
 
 
 def test_nothing_costs_more_than_a_minutes_worth() -> None:

@@ -180,19 +180,20 @@ def test_a_bad_token_is_refused_and_never_repeated(name: str) -> None:
 def test_all_kinds_of_bad_tokens_are_refused(reliability: Reliability) -> None:
     for name in BAD:
         refuse(name)
-    reliability.found(
-        figure=f"{len(BAD)} kinds refused",
-        target="25 refused",
-        holds=len(BAD) >= 25,
-    )
+    reliability.found(figure=f"{len(BAD)} kinds refused", target="25 refused", holds=len(BAD) >= 25)
 
 
-def test_the_audience_may_be_one_of_several() -> None:
-    assert check(token(aud=["billing", "replyline"])).subject == "alice"
-
-
-def test_what_a_token_says_besides_is_its_own_business() -> None:
-    assert check(token(nbf=NOW_UNIX_S - 1, iat=NOW_UNIX_S - 1, jti="x", scope="chat", headers={"typ": "at+jwt"}))
+@pytest.mark.parametrize(
+    "text",
+    [
+        token(aud=["billing", "replyline"]),
+        token(nbf=NOW_UNIX_S - 1, iat=NOW_UNIX_S - 1, jti="x", scope="chat", headers={"typ": "at+jwt"}),
+        token(headers={"kid": "rsa"}),  # the secret has no name, and is found under any
+    ],
+)
+def test_what_a_token_says_besides_is_its_own_business(text: str) -> None:
+    """Its audience may be one of several."""
+    assert check(text).subject == "alice"
 
 
 def test_an_algorithm_that_no_key_is_of_is_refused() -> None:
@@ -218,10 +219,6 @@ def test_a_token_without_key_id_is_checked_by_the_only_key_of_its_algorithm(algo
     assert check(unnamed).subject == "alice"
     twice = KeySet(parse_jwks(jwks(*(jwk(PRIVATE[algorithm], kid=kid) for kid in ("a", "b")))))
     assert refusal(unnamed, twice).code == "unauthorized"
-
-
-def test_the_secret_has_no_name_and_is_found_under_any() -> None:
-    assert check(token(headers={"kid": "rsa"})).subject == "alice"
 
 
 def test_a_key_that_may_be_among_those_that_cannot_be_read_is_worth_another_try() -> None:

@@ -42,11 +42,6 @@ def test_the_time_to_wait_is_told(per_minute: int) -> None:
     assert wait_ms(quota, "a", per_minute, now + told_ms) == 0
 
 
-def test_names_do_not_share() -> None:
-    quota = LocalQuota()
-    assert [wait_ms(quota, name, 1, BEGAN_MS) == 0 for name in ("a", "b", "a")] == [True, True, False]
-
-
 def test_it_remembers_so_many_names_and_no_more() -> None:
     quota = LocalQuota(max_names=3)
     for number in range(100):
@@ -71,6 +66,9 @@ def test_of_several_charges_all_are_taken_or_none() -> None:
     assert overdrawn.charge is much
 
 
-def test_payers_of_one_name_are_told_apart_by_their_tenants() -> None:
-    quota, charge = LocalQuota(), Charge("subject", "alice", 1, 1)
-    assert [quota.take([charge], BEGAN_MS, tenant=tenant) is None for tenant in ("a", "b", "a")] == [True, True, False]
+def test_payers_are_told_apart_by_their_names_and_their_tenants() -> None:
+    for named in (("a", "x"), ("b", "x")), (("a", "x"), ("a", "y")):
+        quota = LocalQuota()
+        charges = [(tenant, Charge("subject", name, 1, 1)) for tenant, name in (*named, named[0])]
+        taken = [quota.take([charge], BEGAN_MS, tenant=tenant) is None for tenant, charge in charges]
+        assert taken == [True, True, False]

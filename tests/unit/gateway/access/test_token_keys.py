@@ -56,16 +56,8 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
-        b"nonsense",
-        b"[]",
-        b"{}",
-        b'{"keys":7}',
-        b'{"keys":[]}',
-        b"\xff",
-        b'{"x":' + DEEP + b',"keys":[]}',
-        b'{"keys":[' + DEEP + b"]}",
-        b'{"keys":[{"kty":"\xff"}]}',
+        *(b"", b"nonsense", b"[]", b"{}", b'{"keys":7}', b'{"keys":[]}', b"\xff", b'{"keys":[{"kty":"\xff"}]}'),
+        *(b'{"x":' + DEEP + b',"keys":[]}', b'{"keys":[' + DEEP + b"]}"),
     ],
     ids=lambda data: repr(data[:20]),
 )

@@ -36,20 +36,24 @@ async def test_all_who_come_together_are_served_by_one_way_through() -> None:
     assert log.seeks == [5]
 
 
-async def test_who_comes_while_it_reads_is_served_by_the_next() -> None:
+@pytest.mark.parametrize(("stands", "seeks"), [(2, [5, 2]), (30, [5])])
+async def test_who_comes_while_it_reads_is_taken_along_where_he_stands_ahead_and_else_served_by_the_next(
+    stands: int, seeks: list[int]
+) -> None:
     log = FakeLog([record(offset) for offset in range(40)])
     asked = asking(log)
     late: list[asyncio.Future[str]] = []
 
     def one_more(at: int) -> None:
-        if at == 25 and not late:
-            late.append(asked.ask("r2", "short", Place(P, 2)))
+        if at == 10 and not late:
+            late.append(asked.ask(f"r{stands}", "short", Place(P, stands)))
 
     log.on_read = one_more
-    assert await asked.ask("r25", "short", Place(P, 25)) == "question 25"
-    assert await late[0] == "question 2"
+    asked.ask("r5", "short", Place(P, 5))
+    assert await asked.ask("r20", "short", Place(P, 20)) == "question 20"
+    assert await late[0] == f"question {stands}"
     await log.all_closed()
-    assert log.seeks == [25, 2]
+    assert log.seeks == seeks
 
 
 async def test_whoever_asks_again_while_it_is_read_waits_for_the_same() -> None:
@@ -82,23 +86,6 @@ async def test_nothing_is_had_of_a_broker_that_is_away_and_all_of_it_when_it_is_
     await log.all_closed()
     assert await asked.ask("r1", "short", Place(P, 1)) == "question 1"
     await asked.stop()
-
-
-async def test_who_comes_while_it_reads_and_stands_ahead_is_taken_along() -> None:
-    log = FakeLog([record(offset) for offset in range(40)])
-    asked = asking(log)
-    late: list[asyncio.Future[str]] = []
-
-    def one_more(at: int) -> None:
-        if at == 10 and not late:
-            late.append(asked.ask("r30", "short", Place(P, 30)))
-
-    log.on_read = one_more
-    asked.ask("r5", "short", Place(P, 5))
-    assert await asked.ask("r20", "short", Place(P, 20)) == "question 20"
-    assert await late[0] == "question 30"
-    await log.all_closed()
-    assert log.seeks == [5]
 
 
 async def test_a_topic_that_may_not_be_read_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.request.cursor import CursorKey, Place, Told, checksum, digest_of, response_id
+from gateway.request.cursor import CursorKey, Place, checksum, digest_of, response_id
 from gateway.request.entry import Entry
 from gateway.session.connection import put_all
 from shared.process.clock import now_unix_ms
@@ -19,10 +19,10 @@ from shared.wire.messages import (
     SessionCreated,
     SessionDelete,
     SessionStart,
-    WorkerReport,
 )
 from shared.wire.partitioner import partition_of
 from shared.wire.topics import BROADCAST_PARTITION, session_key
+from tests.support.builders.gateway import report, told
 from tests.support.fakes.gateways import (
     LONG,
     MINUTE_MS,
@@ -67,14 +67,8 @@ async def test_a_session_is_admitted_by_the_worker_that_will_get_it_and_its_requ
     """One worker has no time before the deadline; it is tried once all the same."""
     edge = Edge(FakeProducer(num_partitions=2), admits=True)
     for number, first_token_ms in enumerate((10.0 * MINUTE_MS, 50.0)):
-        reads = WorkerReport(
-            worker_id=f"w{number}",
-            unix_ms=now_unix_ms(),
-            buckets=("short",),
-            slots=8,
-            first_token_ms={"short": first_token_ms},
-            partitions={"short": (number,)},
-        )
+        now = int(now_unix_ms())
+        reads = report(f"w{number}", unix_ms=now, running=0, first_token_ms=first_token_ms, partitions=(number,))
         edge.gateway.gatekeeper.reported(reads.worker_id, reads)
     sessions = [f"s{number}" for number in range(8)]
     for session in sessions:
@@ -94,12 +88,9 @@ async def test_a_session_is_admitted_by_the_worker_that_will_get_it_and_its_requ
 async def adopting(edge: Edge, *, text: str = "", soft_ms: int = 0, asked_ms_ago: int = 1_000) -> FakeConnection:
     """A client that comes with an answer which another gateway began, and has so much of it. Its soft deadline comes
     that long from now."""
-    now = int(now_unix_ms())
-    told = Told(
+    answer = told(
         digest=digest_of(name_of("e")),
-        event_id="e",
-        bucket="short",
-        received_unix_ms=now - asked_ms_ago,
+        received_unix_ms=int(now_unix_ms()) - asked_ms_ago,
         first_token_ms=asked_ms_ago + soft_ms,
         deadline_ms=MINUTE_MS,
         log=Place(1, 0),
@@ -107,7 +98,7 @@ async def adopting(edge: Edge, *, text: str = "", soft_ms: int = 0, asked_ms_ago
         chars=len(text),
         crc=checksum(text),
     )
-    cursor = CursorKey(b"secret").seal("demo", "s").write([told])
+    cursor = CursorKey(b"secret").seal("demo", "s").write([answer])
     client = await edge.connect().say(SessionStart(session_id="s", resume=Resume(cursor=cursor)))
     await quiet()
     return client
@@ -208,22 +199,15 @@ async def test_the_worker_that_has_an_answer_tells_it_where_its_client_is_and_no
     assert [end.output_text for end in client.ends] == ["Within 30 days."]
 
 
-async def test_a_worker_that_has_no_text_yet_is_heard_too() -> None:
+@pytest.mark.parametrize(("heard", "text"), [(True, ""), (False, "Within 30 days")])
+async def test_an_answer_that_no_worker_tells_of_is_read_from_the_log(heard: bool, text: str) -> None:
+    """A worker that has no text yet is heard too."""
     edge = Edge(word_s=0.05)
     edge.follower.stands = [delta(name_of("e"), "Within 30 days")]
     await adopting(edge, soft_ms=MINUTE_MS)
-    edge.gateway.replied([delta(name_of("e"), "")])
-    entry = entry_of(edge, "e")
-    await until(lambda: entry.promised is None)
-    assert entry.text == ""
-
-
-async def test_an_answer_that_no_worker_tells_of_is_read_from_the_log() -> None:
-    edge = Edge(word_s=0.05)
-    edge.follower.stands = [delta(name_of("e"), "Within 30 days")]
-    await adopting(edge, soft_ms=MINUTE_MS)
+    edge.gateway.replied([delta(name_of("e"), "")] if heard else [])
     await until(lambda: entry_of(edge, "e").promised is None)
-    assert entry_of(edge, "e").text == "Within 30 days"
+    assert entry_of(edge, "e").text == text
 
 
 async def test_while_kafka_is_known_to_be_away_the_faq_answers_at_once(edge: Edge) -> None:
