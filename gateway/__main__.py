@@ -37,7 +37,7 @@ from shared.conversation.history import History
 from shared.errors import SettingsError
 from shared.faq.fallback import DEFAULT_MIN_SCORE
 from shared.faq.live import LiveFaq
-from shared.kafka import GroupReader, KafkaWatch, LogReader, PartitionReader, Producer, await_layout
+from shared.kafka import Copies, GroupReader, KafkaWatch, LogReader, PartitionReader, Producer, await_layout
 from shared.model.tokenizer import Tokenizer
 from shared.process.clock import correction_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, raise_file_limit, run_until_signal, settle_heap
@@ -74,6 +74,7 @@ class GatewayProcess:
         self._history = History(settings.redis, kv=settings.redis_of_kv)
         self._faq = LiveFaq(settings.faq)
         self._producer = Producer(kafka, client_id=source)
+        self._copies = Copies(self._producer, kafka)
         self._replies = PartitionReader(kafka, client_id=source, topic=topics.replies, partitions=[partition])
         self._reports = PartitionReader(
             kafka, client_id=source, topic=topics.workers, partitions=[BROADCAST_PARTITION], unhurried=True
@@ -179,6 +180,7 @@ class GatewayProcess:
                 "redis": self._history.missing,
                 "keys": self._keys_missing,
                 "memory": self._memory.missing,
+                "copies": lambda: self._copies.weak,
                 "draining": self._draining,
             },
             # The FAQ answers then, and what is held here is resumed: the door stays open.
@@ -239,6 +241,7 @@ class GatewayProcess:
         self._tasks.start("erasures", read_erasures(self._erasures, self._gateway.erased))
         await self._producer.start()
         await await_layout(self._producer, self._settings.kafka.topics)
+        self._tasks.start("copies", self._copies.watch())
         await self._handoff_producer.start()
         settle_heap()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)

@@ -216,7 +216,7 @@ def create(
             allowed = ",".join(kafka.reply_topics)
             raise SettingsError(f"{name}: not a reply topic by REPLYLINE_KAFKA__REPLY_TOPICS={allowed}; choose another")
         topics[name] = 1
-    told = asyncio.run(create_missing(kafka, topics))
+    told = asyncio.run(create_missing(kafka, topics, max_deadline_ms=settings.promise.max_deadline_ms))
     _show_topics(told.lines, told.remedies)
 
 

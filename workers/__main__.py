@@ -10,7 +10,7 @@ from shared.conversation.erasure_reader import read_erasures
 from shared.conversation.history import History
 from shared.errors import ReplylineError, SettingsError
 from shared.faq.live import LiveFaq
-from shared.kafka import GroupReader, KafkaWatch, PartitionReader, Producer, await_layout
+from shared.kafka import Copies, GroupReader, KafkaWatch, PartitionReader, Producer, await_layout
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
 from shared.process.tasks import TaskSet
 from shared.process.vitals import Vitals
@@ -59,6 +59,7 @@ class WorkerProcess:
         self._history = History(settings.redis)
         self._faq = LiveFaq(settings.faq, embed=open_embedder(settings.faq))
         self._producer = Producer(kafka, client_id=client_id)
+        self._copies = Copies(self._producer, kafka)
         self._requests = GroupReader(
             kafka,
             client_id=client_id,
@@ -127,6 +128,9 @@ class WorkerProcess:
     def draining(self) -> str | None:
         return "it ends, and takes nothing new" if self._leaving else None
 
+    def too_few_copies(self) -> str | None:
+        return self._copies.weak
+
     def not_connected(self) -> str | None:
         connected = self._producer.connected and self._requests.connected and self._erasures.connected
         return None if connected else self._kafka.why
@@ -161,6 +165,7 @@ class WorkerProcess:
         await self._erasures.start()
         self._kafka.first_connected()
         await await_layout(self._producer, self._settings.kafka.topics)
+        self._tasks.start("copies", self._copies.watch())
         await self._cancels.start()
         self._tasks.start("erasures", read_erasures(self._erasures, self._intake.erase))
         cancels = read_cancels(
@@ -231,6 +236,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
                 "redis": process.history_not_seen,
                 "hardware": process.vitals.missing,
                 "engine": process.engine_stuck,
+                "copies": process.too_few_copies,
                 "draining": process.draining,
             }
             await process.run(stop)

@@ -15,7 +15,7 @@ from shared.settings import Settings
 from shared.wire.topics import BUCKETS
 
 Role = Literal["gateway", "worker", "operator", "recorder"]
-Operation = Literal["Read", "Write", "Create", "Describe"]
+Operation = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs"]
 ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "operator", "recorder")
 
 _WILDCARDS: Final = frozenset("*?[]")
@@ -55,6 +55,7 @@ def _of_gateways(settings: Settings) -> Iterator[Right]:
     yield Right("gateway", "Read", "topic", topics.workers, "what workers can take on")
     yield Right("gateway", "Read", "topic", topics.erasures, "what other gateways' customers erase")
     yield Right("gateway", "Read", "topic", topics.inbox, "other services' requests, to be routed")
+    yield from _to_see_copies(settings, "gateway")
     yield Right("gateway", "Read", "group", f"{prefix}replyline-router", "which gateway routes what")
 
 
@@ -68,6 +69,12 @@ def _of_workers(settings: Settings) -> Iterator[Right]:
     yield Right("worker", "Write", "topic", topics.workers, "what it can take on")
     yield Right("worker", "Write", "topic", topics.dead_letters, "what cannot be served")
     yield from _to_reply_topics(settings, "worker", "answers")
+    yield from _to_see_copies(settings, "worker")
+
+
+def _to_see_copies(settings: Settings, role: Role) -> Iterator[Right]:
+    for name in (*map(settings.kafka.topics.requests, BUCKETS), settings.kafka.topics.replies):
+        yield Right(role, "DescribeConfigs", "topic", name, "how many copies an acknowledgement means")
 
 
 def _to_reply_topics(settings: Settings, role: Role, why: str) -> Iterator[Right]:

@@ -4,6 +4,7 @@ from shared.kafka.broker.administration import create_topics, describe_topics, m
 from shared.kafka.broker.closed_transports import take_for_broken
 from shared.kafka.broker.records import Outgoing, Record
 from shared.kafka.broker.refusals import broker_addresses, why_unreachable
+from shared.kafka.copies import Copies
 from shared.kafka.groups import group_lag
 from shared.kafka.layout import await_layout
 from shared.kafka.producer import Producer
@@ -15,6 +16,7 @@ from shared.kafka.reading.scan import Kept, read_at, scan, tail
 from shared.kafka.watch import KafkaWatch
 
 __all__ = [
+    "Copies",
     "GroupReader",
     "KafkaWatch",
     "Kept",

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin.config_resource import ConfigResourceType
 from aiokafka.errors import (
     KafkaError,
     MessageSizeTooLargeError,
@@ -18,6 +19,7 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
+from aiokafka.protocol.admin import DescribeConfigsRequest
 
 from shared.errors import BrokerUnavailable, ProtocolError, ReplylineError
 from shared.kafka.broker.connection import has_connection, start_or_stop, until_connected
@@ -28,11 +30,13 @@ from shared.process.clock import monotonic_s
 from shared.settings.kafka import KafkaSettings
 from shared.telemetry.logs import get_logger
 from shared.wire.partitioner import partition_of
+from shared.wire.topic_layout import TopicCopies
 
 _MAX_RECORD_BYTES = 1_048_576
 _RENEWED_AFTER_S: Final = 1.0
 _POLL_S: Final = 0.02
 _MARGIN_S: Final = 0.1
+_ASKED: Final = ("min.insync.replicas", "retention.ms")
 # The broker's last word on a record, as long as nobody changes its settings.
 _REFUSALS: Final = (MessageSizeTooLargeError, RecordListTooLargeError, TopicAuthorizationFailedError)
 
@@ -91,6 +95,17 @@ class Producer:
             return 0
         except KafkaError as error:
             raise BrokerUnavailable(f"nobody tells how many partitions {topic} has: {error!r}") from error
+
+    async def copies(self, topic: str, *, whole: bool = False) -> TopicCopies:
+        """How often what the topic holds is kept; `whole`: and for how long. Raises `BrokerUnavailable`."""
+        if not await self.num_partitions(topic) or (producer := self._producer) is None:
+            raise BrokerUnavailable(f"there is no topic {topic}")
+        cluster = producer.client.cluster
+        partitions = cluster._partitions[topic].values()  # noqa: SLF001 - aiokafka tells of replicas in no other way
+        replicas = min(len(partition.replicas) for partition in partitions)
+        in_sync = min(len(partition.isr) for partition in partitions)
+        least, kept_ms = await _asked(producer, topic) if replicas > 1 or whole else (1, None)
+        return TopicCopies(topic, len(cluster.brokers()), replicas, in_sync, least, kept_ms)
 
     def partition_of(self, topic: str, key: bytes) -> int | None:
         """Where a record with that key goes; None as long as nobody has told how many partitions the topic has. Of all
@@ -223,6 +238,19 @@ class Producer:
         if producer is not None:
             await self._close(producer)
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+async def _asked(producer: AIOKafkaProducer, topic: str) -> list[int | None]:
+    """What the topic's settings say of its copies and how long it keeps them; None where this user may not ask. Raises
+    `BrokerUnavailable`."""
+    asked = DescribeConfigsRequest([(ConfigResourceType.TOPIC.value, topic, list(_ASKED))])
+    try:
+        response = await producer.client.send(producer.client.get_random_node(), asked)
+    except KafkaError as error:
+        raise BrokerUnavailable(f"nobody tells how {topic} is kept: {error!r}") from error
+    (_, _, _, _, entries) = response.resources[0]
+    told = {name: int(value) for name, value, *_ in entries}
+    return [told.get(name) for name in _ASKED]
 
 
 async def _send(producer: AIOKafkaProducer, record: Outgoing) -> "asyncio.Future[object]":

@@ -37,7 +37,13 @@ class KafkaSettings(Group):
     topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="put before every topic's name")
     request_partitions: int = Field(4, ge=1, le=1000, description="partitions of each chat.requests topic")
     reply_partitions: int = Field(8, ge=1, le=1000, description="partitions of chat.replies: at most so many gateways")
-    replication_factor: int = Field(1, ge=1, le=9, description="of topics that `replyline topics create` makes")
+    replication_factor: int | None = Field(
+        None,
+        ge=1,
+        le=9,
+        description="of topics that `replyline topics create` makes; with fewer no process is ready (none: 3, or as "
+        "many as there are brokers)",
+    )
     reply_topics: tuple[str, ...] = Field(
         ("chat.replies", "chat.replies.*"), description="topics that producers may have answers sent to (patterns)"
     )

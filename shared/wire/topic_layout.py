@@ -1,13 +1,60 @@
-"""How the partitions of the topics fit together: pure.
+"""How the partitions of the topics fit together, and how often what they hold is kept: pure.
 
 A cancel is written with the key of its request. Where the partitions of `chat.cancels` divide those of the request
 topics, what is cancelled of request partition p stands in partition p mod n: whoever reads the one reads the other.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import gcd
+from typing import Final
 
 from shared.wire.topics import BUCKETS, TopicNames
+
+_COPIES: Final = 3  # with two of them acknowledged one broker may be lost, and another be away
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCopies:
+    """A topic on so many brokers: of each record so many `replicas`, of which `in_sync` are up to date now and
+    `min_in_sync` must be for it to be acknowledged, kept for `kept_ms`; None where this user may not ask for that."""
+
+    topic: str
+    brokers: int
+    replicas: int
+    in_sync: int
+    min_in_sync: int | None = None
+    kept_ms: int | None = None
+
+
+def wanted_replicas(told: int | None, brokers: int) -> int:
+    """What the settings want, else as many copies as there are brokers for."""
+    return told or min(_COPIES, max(1, brokers))
+
+
+def min_in_sync_of(replicas: int) -> int:
+    """Return the number of copies that must have a record before it is acknowledged: more than half."""
+    return replicas // 2 + 1
+
+
+def weakness(found: TopicCopies, told: int | None) -> str | None:
+    """Return why what is acknowledged may be lost with one broker, and what to do; None where it is not, or where the
+    settings say that so few copies will do."""
+    wanted = wanted_replicas(told, found.brokers)
+    if found.replicas < wanted:
+        return (
+            f"{found.topic} keeps {found.replicas} of {wanted} copies, on {found.brokers} brokers: what Kafka has "
+            "acknowledged goes with one of them; reassign its partitions, or delete it and type: replyline topics "
+            f"create; if so few will do: REPLYLINE_KAFKA__REPLICATION_FACTOR={found.replicas}"
+        )
+    least = min_in_sync_of(wanted)
+    if found.min_in_sync is not None and found.min_in_sync < least:
+        return (
+            f"{found.topic} acknowledges what {found.min_in_sync} of {found.replicas} copies have: it goes with one "
+            f"broker; kafka-configs.sh --alter --entity-type topics --entity-name {found.topic} --add-config "
+            f"min.insync.replicas={least}"
+        )
+    return None
 
 
 def cancel_partitions(request_partitions: Iterable[int], num_cancel_partitions: int) -> set[int]:

@@ -32,6 +32,9 @@ BROADCAST_PARTITION: Final = 0
 """Of `chat.erasures` and `chat.workers`, which every process reads: all is written to it and read from it, however many
 the topic has. A reader has the partitions of its start."""
 
+KEPT_MS: Final = 900_000
+"""So long Kafka keeps questions and answers, unless a deadline may be later."""
+
 Headers = Mapping[str, bytes]
 
 # What Kafka takes as a topic's name: org.apache.kafka.common.internals.Topic.
@@ -99,12 +102,14 @@ class TopicNames:
             self.dead_letters: 1,
         }
 
-    def config(self, topic: str) -> dict[str, str]:
-        """What a topic is created with beside the broker's defaults. The broker unpacks what a producer has
-        compressed: readers need no codec, and what unpacks to more than a record may have is refused to its producer.
-        Of a worker only the newest report is kept, and that of one that died without a word for an hour; an open
-        segment is not compacted, so each is short."""
-        config = {"compression.type": "uncompressed"}
+    def config(self, topic: str, *, min_in_sync: int = 1, kept_ms: int = KEPT_MS) -> dict[str, str]:
+        """What a topic is created with beside the broker's defaults. Questions and answers are kept for `kept_ms`:
+        Kafka erases no record early. The broker unpacks what a producer has compressed: readers need no codec, and what
+        unpacks to more than a record may have is refused to its producer. Of a worker only the newest report is kept,
+        and that of one that died without a word for an hour; an open segment is not compacted, so each is short."""
+        config = {"compression.type": "uncompressed", "min.insync.replicas": str(min_in_sync)}
+        if topic in {self.inbox, self.replies, self.external_replies} or self.bucket_of(topic) is not None:
+            config |= {"retention.ms": str(kept_ms), "segment.ms": str(kept_ms // 3)}
         if topic in {self.inbox, self.cancels} or self.bucket_of(topic) is not None:
             # By it a moment ago is found, whatever a producer's clock says.
             config["message.timestamp.type"] = "LogAppendTime"

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -26,13 +27,17 @@ from ops.operate.doctor.rows import Facts, Purpose, Row, judge, nothing_is_missi
 from ops.stack.embedded import find_librdkafka, find_redis_server
 from ops.stack.kafka_broker import find_java
 from ops.stack.port_use import port_use
-from shared.kafka import broker_addresses, why_unreachable
+from shared.errors import BrokerUnavailable
+from shared.kafka import Producer, broker_addresses, why_unreachable
 from shared.process.host_port import host_port
 from shared.redis.client import addresses_of, blocking_redis, cause_of
 from shared.settings import Settings
 from shared.settings.redis import RedisAddress
+from shared.wire.topic_layout import TopicCopies
+from shared.wire.topics import BUCKETS
 
 CONNECT_TIMEOUT_S: Final = 1.0
+_COPIES_S: Final = 5.0
 _STYLES: Final = {"ok": "green", "warn": "yellow", "missing": "bold red"}
 _MODULES: Final = {
     "onnx": ("gguf", "onnx", "onnxruntime"),
@@ -84,7 +89,28 @@ def gather(settings: Settings) -> Facts:
         kv_memory=redis_memory(settings.redis_of_kv, timeout_s=CONNECT_TIMEOUT_S),
         has_kv_redis=settings.redis_of_kv is not settings.redis,
         engine=engine_facts(settings),
+        copies=asyncio.run(_copies(settings)) if any(kafka.values()) else (),
+        told_replicas=settings.kafka.replication_factor,
+        has_origins=bool(gateway.allowed_origins),
+        has_cursor_secret=gateway.cursor_secret_file is not None,
     )
+
+
+async def _copies(settings: Settings) -> list[TopicCopies]:
+    """Of the topics that hold customers' words; none where Kafka does not tell."""
+    names = settings.kafka.topics
+    producer, found = Producer(settings.kafka, client_id="replyline-doctor"), list[TopicCopies]()
+    try:
+        async with asyncio.timeout(_COPIES_S):
+            await producer.start()
+            for name in (*map(names.requests, BUCKETS), names.replies):
+                with suppress(BrokerUnavailable):
+                    found.append(await producer.copies(name, whole=True))
+    except TimeoutError:
+        pass
+    finally:
+        await producer.stop()
+    return found
 
 
 def find_chromium() -> str | None:

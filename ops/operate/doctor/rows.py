@@ -14,6 +14,8 @@ from ops.operate.doctor.kv_memory import SESSION_TOKENS, KvFacts, RedisMemory
 from ops.stack.embedded import INSTALL_COMMAND, REDIS_INSTALL_COMMAND, kafka_remedy
 from ops.stack.port_use import PortUse, another_port
 from shared.process.extras import install_command
+from shared.wire.topic_layout import TopicCopies, weakness
+from shared.wire.topics import KEPT_MS
 from workers.engine.tensorrt.probe import Unusable
 
 Purpose = Literal["demo", "production"]
@@ -23,6 +25,8 @@ OLDEST_JAVA: Final = 17
 MIN_MEMORY_GB: Final = 2.0
 MIN_DISK_GB: Final = 1.5
 MIN_CORES: Final = 2
+_FOR_EVER: Final = -1
+_LONG_MS: Final = 3_900_000  # the longest deadline that may be set, and some minutes
 
 
 class Status(StrEnum):
@@ -71,6 +75,10 @@ class Facts:
     kv_memory: RedisMemory | None = None
     has_kv_redis: bool = False
     engine: EngineFacts | None = None
+    copies: Sequence[TopicCopies] = ()
+    told_replicas: int | None = None
+    has_origins: bool = True
+    has_cursor_secret: bool = True
 
 
 def judge(facts: Facts, purpose: Purpose) -> list[Row]:
@@ -78,7 +86,7 @@ def judge(facts: Facts, purpose: Purpose) -> list[Row]:
     if purpose == "demo":
         rows = [*_for_the_demo(facts), *_for_the_tests(facts), *_services(facts, Status.WARN)]
     else:
-        rows = [*_services(facts, Status.MISSING), *_for_a_process(facts)]
+        rows = [*_services(facts, Status.MISSING), *_for_topics(facts), *_for_a_process(facts), *_for_the_door(facts)]
     return [*rows, *_for_engine(facts), *_for_history(facts, purpose), *_for_kv(facts)]
 
 
@@ -215,6 +223,58 @@ def _services(facts: Facts, otherwise: Status) -> list[Row]:
         for refusal in facts.redis_refusals
     ]
     return rows
+
+
+def _for_topics(facts: Facts) -> list[Row]:
+    """What is acknowledged has to survive a broker, and not much else."""
+    if not facts.copies:
+        return []
+    weak = next(filter(None, (weakness(each, facts.told_replicas) for each in facts.copies)), None)
+    least = min(facts.copies, key=lambda each: each.replicas)
+    behind = next((each for each in facts.copies if each.in_sync < each.replicas), None)
+    longest = max(facts.copies, key=_kept_ms)
+    in_sync = "all are up to date"
+    if behind is not None:
+        in_sync = f"{behind.topic} has {behind.in_sync} of {behind.replicas} up to date"
+    kept = "for ever" if longest.kept_ms == _FOR_EVER else f"for {_kept_ms(longest) / 3_600_000:.2g} h at most"
+    remedy = f"--entity-name {longest.topic} --add-config retention.ms={KEPT_MS},segment.ms={KEPT_MS // 3}"
+    return [
+        _row("Kafka's copies", weak is None, weak or f"{least.replicas} on {least.brokers} brokers", weak or ""),
+        _row("copies in sync", behind is None, in_sync, "start the broker that lacks", otherwise=Status.WARN),
+        _row(
+            "retention",
+            _kept_ms(longest) <= _LONG_MS,
+            f"{longest.topic} keeps customers' words {kept}, whatever they erase",
+            f"kafka-configs.sh --alter --entity-type topics {remedy}",
+            otherwise=Status.WARN,
+        ),
+    ]
+
+
+def _kept_ms(copies: TopicCopies) -> float:
+    if copies.kept_ms is None:
+        return 0
+    return float("inf") if copies.kept_ms == _FOR_EVER else copies.kept_ms
+
+
+def _for_the_door(facts: Facts) -> list[Row]:
+    """A gateway's; a worker needs neither."""
+    return [
+        _row(
+            "origins",
+            facts.has_origins,
+            "named" if facts.has_origins else "any page may connect",
+            'for a gateway: REPLYLINE_GATEWAY__ALLOWED_ORIGINS=["https://shop.example"]',
+            otherwise=Status.WARN,
+        ),
+        _row(
+            "cursor secret",
+            facts.has_cursor_secret,
+            "set" if facts.has_cursor_secret else "none: a client resumes at its own gateway only",
+            "for a gateway: openssl rand -base64 48 > FILE; REPLYLINE_GATEWAY__CURSOR_SECRET_FILE=FILE",
+            otherwise=Status.WARN,
+        ),
+    ]
 
 
 def _for_engine(facts: Facts) -> list[Row]:

@@ -12,18 +12,24 @@ from shared.kafka.broker.connection import start_or_stop
 from shared.kafka.broker.options import connection_options
 from shared.kafka.broker.refusals import unauthorized
 from shared.settings.kafka import KafkaSettings
+from shared.wire.topic_layout import min_in_sync_of, wanted_replicas
+from shared.wire.topics import KEPT_MS
 
 
-async def create_topics(settings: KafkaSettings, topics: Mapping[str, int]) -> dict[str, str]:
+async def create_topics(
+    settings: KafkaSettings, topics: Mapping[str, int], *, kept_ms: int = KEPT_MS
+) -> dict[str, str]:
     """Create what is missing; topic → "created" or "exists". Raises `BrokerUnavailable`."""
     outcome: dict[str, str] = {}
     async with _admin(settings) as admin:
+        replicas = wanted_replicas(settings.replication_factor, len((await admin.describe_cluster())["brokers"]))
+        least = min_in_sync_of(replicas)
         for name, partitions in topics.items():
             new = NewTopic(
                 name,
                 num_partitions=partitions,
-                replication_factor=settings.replication_factor,
-                topic_configs=settings.topics.config(name),
+                replication_factor=replicas,
+                topic_configs=settings.topics.config(name, min_in_sync=least, kept_ms=kept_ms),
             )
             response = await admin.create_topics([new])
             code, message = response.topic_errors[0][1], response.topic_errors[0][2]

@@ -9,8 +9,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
 from ops.stack.kafka_broker import KafkaBroker
 from shared.errors import BrokerUnavailable, ProtocolError
-from shared.kafka import Outgoing, Producer, describe_topics
+from shared.kafka import Outgoing, Producer, create_topics, describe_topics
 from shared.settings.kafka import KafkaSettings
+from shared.wire.topic_layout import TopicCopies, weakness
 
 SMALL, LARGE = b"x" * 10, b"x" * 5_000
 
@@ -81,3 +82,14 @@ async def test_a_partition_that_was_added_is_written_to_at_once(
 
 async def _num_partitions(broker: KafkaBroker, topic: str) -> int:
     return (await describe_topics(KafkaSettings(bootstrap_servers=broker.bootstrap)))[topic]
+
+
+async def test_it_is_told_how_often_and_for_how_long_a_topic_is_kept(
+    kafka_broker: KafkaBroker, producer: Producer, topic_prefix: str, unique: Callable[[str], str]
+) -> None:
+    settings = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap, topic_prefix=topic_prefix + unique("kept"))
+    await create_topics(settings, {settings.topics.replies: 2}, kept_ms=960_000)
+    copies = await producer.copies(settings.topics.replies, whole=True)
+    assert copies == TopicCopies(settings.topics.replies, 1, 1, 1, 1, 960_000)
+    assert weakness(copies, None) is None
+    assert "keeps 1 of 3 copies" in str(weakness(copies, 3))

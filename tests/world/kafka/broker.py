@@ -34,6 +34,7 @@ _OF_GROUPS: Final = {
 }
 _OF_BROKERS: Final = {
     "MetadataRequest": "_metadata",
+    "DescribeConfigsRequest": "_describe_configs",
     "FindCoordinatorRequest": "_find_coordinator",
     "InitProducerIdRequest": "_init_producer",
     "OffsetRequest": "_list_offsets",
@@ -199,6 +200,10 @@ class Kafka:
             ]
             told.append((0 if parts else UNKNOWN_TOPIC, name, False, parts))
         answer([(broker, "kafka", self.port(broker), "rack") for broker in self._living()], self._coordinator, told)
+
+    def _describe_configs(self, _: Connection, request: Any, answer: Answer) -> None:
+        entries: list[Any] = [("min.insync.replicas", "2", False, 5, False, [])]
+        answer(0, [(0, None, kind, name, entries) for kind, name, _ in request.resources])
 
     def _find_coordinator(self, _: Connection, __: Any, answer: Answer) -> None:
         if self.up[self._coordinator]:

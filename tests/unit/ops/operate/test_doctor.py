@@ -12,6 +12,7 @@ from ops.operate.doctor.kv_memory import KvFacts, RedisMemory
 from ops.operate.doctor.rows import Facts, Purpose, Row, Status, judge, nothing_is_missing, verdict
 from ops.stack.port_use import PortUse
 from shared.settings import Settings
+from shared.wire.topic_layout import TopicCopies
 
 COMPLETE = Facts(
     platform="linux",
@@ -267,3 +268,29 @@ def test_an_address_without_a_port_does_not_answer_and_does_not_crash() -> None:
     assert facts.kafka == {"nowhere.invalid:9092": False}
     assert list(facts.redis.values()) == [False]
     assert facts.kv_memory is None
+
+
+THREE = TopicCopies("chat.replies", 3, 3, 3, 2, 900_000)
+
+
+@pytest.mark.parametrize(
+    ("facts", "name", "status", "remedy"),
+    [
+        ({"copies": [THREE]}, "Kafka's copies", Status.OK, ""),
+        ({"copies": [dataclasses.replace(THREE, replicas=1)]}, "Kafka's copies", Status.MISSING, "reassign"),
+        ({"copies": [dataclasses.replace(THREE, min_in_sync=1)]}, "Kafka's copies", Status.MISSING, "min.insync"),
+        ({"copies": [dataclasses.replace(THREE, in_sync=2)]}, "copies in sync", Status.WARN, "start the broker"),
+        ({"copies": [dataclasses.replace(THREE, kept_ms=604_800_000)]}, "retention", Status.WARN, "retention.ms="),
+        ({"copies": [dataclasses.replace(THREE, kept_ms=-1)]}, "retention", Status.WARN, "retention.ms="),
+        ({"copies": [dataclasses.replace(THREE, kept_ms=None)]}, "retention", Status.OK, ""),
+        ({"has_origins": False}, "origins", Status.WARN, "ALLOWED_ORIGINS"),
+        ({"has_cursor_secret": False}, "cursor secret", Status.WARN, "CURSOR_SECRET_FILE"),
+    ],
+)
+def test_in_production_what_is_weak_or_open_is_told(
+    facts: dict[str, object], name: str, status: Status, remedy: str
+) -> None:
+    row = _row(dataclasses.replace(COMPLETE, **facts), name, "production")  # type: ignore[arg-type]
+    assert row.status is status
+    assert remedy in row.remedy
+    assert bool(remedy) == bool(row.remedy)

@@ -9,6 +9,7 @@ from aiokafka.errors import UnknownTopicOrPartitionError
 from ops.operate import topics
 from shared.kafka import PartitionReader
 from shared.settings.kafka import KafkaSettings
+from shared.wire.topics import KEPT_MS
 
 KAFKA = KafkaSettings(bootstrap_servers="a:1,b:2")
 ALTER = "kafka-topics.sh --bootstrap-server a:1,b:2 --alter --topic"
@@ -19,7 +20,8 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """The topics on it, each with its partitions."""
     there: dict[str, int] = {}
 
-    async def create(_: KafkaSettings, wanted: Mapping[str, int]) -> dict[str, str]:
+    async def create(_: KafkaSettings, wanted: Mapping[str, int], *, kept_ms: int) -> dict[str, str]:
+        assert kept_ms == KEPT_MS
         outcomes = {name: "exists" if name in there else "created" for name in wanted}
         there.update({name: number for name, number in wanted.items() if name not in there})
         return outcomes

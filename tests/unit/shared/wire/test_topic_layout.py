@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.wire.partitioner import partition_of
-from shared.wire.topic_layout import cancel_partitions, misfit
+from shared.wire.topic_layout import (
+    TopicCopies,
+    cancel_partitions,
+    min_in_sync_of,
+    misfit,
+    wanted_replicas,
+    weakness,
+)
 from shared.wire.topics import TopicNames, session_key
 
 TOPICS = TopicNames()
@@ -52,3 +59,36 @@ def test_whoever_reads_a_request_reads_its_cancel(session: str, nums: tuple[int,
 
 def test_with_as_many_partitions_it_reads_no_others() -> None:
     assert cancel_partitions({3, 17}, 1_000) == {3, 17}
+
+
+@pytest.mark.parametrize(
+    ("told", "brokers", "wanted"), [(None, 1, 1), (None, 2, 2), (None, 7, 3), (1, 3, 1), (5, 3, 5)]
+)
+def test_as_many_copies_are_wanted_as_there_are_brokers_for(told: int | None, brokers: int, wanted: int) -> None:
+    assert wanted_replicas(told, brokers) == wanted
+
+
+@pytest.mark.parametrize(("replicas", "least"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
+def test_what_is_acknowledged_stands_on_more_than_half_of_the_copies(replicas: int, least: int) -> None:
+    assert min_in_sync_of(replicas) == least
+
+
+@pytest.mark.parametrize(
+    ("found", "told", "says"),
+    [
+        (TopicCopies("t", 1, 1, 1, 1), None, None),
+        (TopicCopies("t", 3, 3, 2, 2), None, None),
+        (TopicCopies("t", 3, 3, 3, None), None, None),
+        (TopicCopies("t", 3, 1, 1, 1), 1, None),
+        (TopicCopies("t", 3, 1, 1, 1), None, "t keeps 1 of 3 copies"),
+        (TopicCopies("t", 3, 3, 3, 1), None, "min.insync.replicas=2"),
+        (TopicCopies("t", 1, 1, 1, 1), 3, "t keeps 1 of 3 copies"),
+    ],
+)
+def test_what_goes_with_one_broker_is_too_weak_unless_told_so(
+    found: TopicCopies, told: int | None, says: str | None
+) -> None:
+    """How many are up to date at the moment is no reason: a broker may be away."""
+    why = weakness(found, told)
+    assert (why is None) == (says is None)
+    assert says is None or says in str(why)

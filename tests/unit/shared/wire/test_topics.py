@@ -122,3 +122,8 @@ def test_of_each_worker_only_the_newest_report_is_kept_and_what_is_asked_and_can
     assert {topics.config(name)["compression.type"] for name in every} == {"uncompressed"}
     assert {topics.config(name)["message.timestamp.type"] for name in timed} == {"LogAppendTime"}
     assert "compact" in topics.config(topics.workers)["cleanup.policy"]
+    said = {topics.inbox, topics.replies, topics.external_replies, *(topics.requests(bucket) for bucket in BUCKETS)}
+    short = {name for name in every if topics.config(name).get("retention.ms") == "900000"}
+    assert short == said, "what customers and answers say does not lie for a week"
+    assert topics.config(topics.replies, kept_ms=3_600_000)["retention.ms"] == "3600000"
+    assert {topics.config(name, min_in_sync=2)["min.insync.replicas"] for name in every} == {"2"}

@@ -1,0 +1,42 @@
+"""A process is not ready where what Kafka acknowledges goes with one broker."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from shared.errors import BrokerUnavailable
+from shared.kafka import Copies
+from shared.settings.kafka import KafkaSettings
+from shared.wire.topic_layout import TopicCopies
+
+
+class Broker:
+    """`replicas` None: away."""
+
+    replicas: int | None = 1
+
+    async def copies(self, topic: str) -> TopicCopies:
+        await asyncio.sleep(0)
+        if self.replicas is None:
+            raise BrokerUnavailable("away")
+        return TopicCopies(topic, 3, self.replicas, self.replicas, 2)
+
+
+async def test_what_is_too_weak_is_logged_once_and_told_until_it_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.kafka.copies._LOOK_S", 0.0)
+    broker: Any = Broker()
+    copies = Copies(broker, KafkaSettings())
+    with capture_logs() as lines:
+        watching = asyncio.create_task(copies.watch())
+        told = []
+        for replicas in (1, None, 3):
+            broker.replicas = replicas
+            for _ in range(50):
+                await asyncio.sleep(0)
+            told.append(copies.weak)
+        watching.cancel()
+    assert "chat.requests.short keeps 1 of 3 copies" in str(told[0])
+    assert told[1:] == [told[0], None]
+    assert [line["event"] for line in lines] == ["kafka_too_weak"]
