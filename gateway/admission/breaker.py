@@ -1,4 +1,4 @@
-"""The circuit breaker between a gateway and its workers: pure.
+"""A circuit breaker between a gateway and a worker, or all of them: pure.
 
     CLOSED → OPEN → HALF_OPEN → CLOSED or OPEN
 
@@ -30,11 +30,12 @@ class BreakerState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerPolicy:
-    """Of fewer than `fewest_words` there is no P99. Once open, only the fallback answers for `open_ms`; then
-    `num_probes` close it, if all are in time."""
+    """Of fewer than `fewest_words` there is no P99. It opens where more than `late_per_hundred` are late. Once open,
+    only the fallback answers for `open_ms`; then `num_probes` close it, if all are in time."""
 
     window_ms: float = 30_000.0
     fewest_words: int = 20
+    late_per_hundred: int = 1
     open_ms: float = 5_000.0
     num_probes: int = 5
     close_ratio: float = 0.8
@@ -97,7 +98,7 @@ class Breaker:
         elif self.state is BreakerState.CLOSED:  # else it was sent before the breaker opened: that is known
             self._count(took_ms > threshold_ms, now_unix_ms)
             enough = self.words >= self._policy.fewest_words and self.late >= _FEWEST_LATE
-            if enough and self.late * _PER_HUNDRED > self.words:
+            if enough and self.late * _PER_HUNDRED > self.words * self._policy.late_per_hundred:
                 self._open(now_unix_ms)
 
     def _counts(self, probe: int | None) -> bool:

@@ -5,7 +5,7 @@ meet goes the light path: the fallback answers at once, and Kafka never sees it.
 """
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from gateway.admission.breaker import Breaker, BreakerPolicy
@@ -18,6 +18,8 @@ from shared.wire.messages import Bucket, ResponseCreate
 
 _RETRY_AFTER_MS = 1_000
 _LEAST_BREAKER_MS: Final = 1_500.0
+# All workers are switched off only where most of their words are late: one that is sick has its own breaker.
+_MOST_PER_HUNDRED: Final = 50
 
 LightPath = Literal["infeasible", "breaker", "share"]
 FallbackReason = LightPath | Literal["memory", "deadline", "worker", "broker"]
@@ -140,7 +142,9 @@ class _Sent:
 
     received_unix_ms: float
     threshold_ms: float
+    owner: KnownWorker | None
     probe: int | None
+    owners_probe: int | None
 
     @property
     def overdue_unix_ms(self) -> float:
@@ -154,8 +158,8 @@ class Admission:
 
     def __init__(self, policy: AdmissionPolicy) -> None:
         self._policy = policy
-        self.fleet = Fleet(ttl_ms=policy.worker_ttl_ms)
-        self.breaker = Breaker(policy.breaker)
+        self.fleet = Fleet(ttl_ms=policy.worker_ttl_ms, breaker=policy.breaker)
+        self.breaker = Breaker(replace(policy.breaker, late_per_hundred=_MOST_PER_HUNDRED))
         self._shares = TenantShares()
         self._silent: dict[str, _Sent] = {}
         self._overdue: list[tuple[float, str]] = []
@@ -181,17 +185,24 @@ class Admission:
         self._give_up_waiting(now_unix_ms)
         self.withdrawn(request_id)  # where it was erased and is asked again
         self._shares.asks(tenant, now_unix_ms)
+        owner = self.fleet.owner(bucket, partition)
         reader = self.fleet.reader(bucket, partition, now_unix_ms)
         wait_ms = None if reader is None else reader.eta_ms(bucket, now_unix_ms)
         eta_ms = None if wait_ms is None else now_unix_ms - received_unix_ms + wait_ms
-        light = self._light_path(tenant, bucket, deadline, reader, now_unix_ms) if self._policy.enabled else None
+        enabled = self._policy.enabled
+        light: LightPath | None = None
+        if enabled:
+            through = self._lets_through(owner, now_unix_ms)
+            light = self._light_path(tenant, bucket, deadline, reader, now_unix_ms) if through else "breaker"
         if light is not None:
             return Decision(light, eta_ms)
         soft_ms = deadline.first_token_unix_ms - received_unix_ms
         sent = _Sent(
             received_unix_ms,
             max(_LEAST_BREAKER_MS, 2 * soft_ms),
-            self.breaker.sent() if self._policy.enabled else None,
+            owner,
+            self.breaker.sent() if enabled else None,
+            owner.breaker.sent() if enabled and owner is not None else None,
         )
         self._shares.took(request_id, tenant)
         self._silent[request_id] = sent
@@ -219,12 +230,15 @@ class Admission:
         sent = self._silent.pop(request_id, None)
         if sent is not None:
             self.breaker.withdrawn(sent.probe)
+            if sent.owner is not None:
+                sent.owner.breaker.withdrawn(sent.owners_probe)
+
+    def _lets_through(self, owner: KnownWorker | None, now_unix_ms: float) -> bool:
+        return self.breaker.allows(now_unix_ms) and (owner is None or owner.breaker.allows(now_unix_ms))
 
     def _light_path(
         self, tenant: str, bucket: Bucket, deadline: Deadline, reader: KnownWorker | None, now_unix_ms: float
     ) -> LightPath | None:
-        if not self.breaker.allows(now_unix_ms):
-            return "breaker"
         if self._shares.has_too_much(tenant, self.fleet.slots):
             return "share"
         in_vain = self._in_vain(bucket, deadline, reader, now_unix_ms)
@@ -248,6 +262,7 @@ class Admission:
                 self._measured(sent, now_unix_ms - sent.received_unix_ms, now_unix_ms)
 
     def _measured(self, sent: _Sent, took_ms: float, now_unix_ms: float) -> None:
-        self.breaker.measured(
-            took_ms=took_ms, threshold_ms=sent.threshold_ms, probe=sent.probe, now_unix_ms=now_unix_ms
-        )
+        measured = {"took_ms": took_ms, "threshold_ms": sent.threshold_ms, "now_unix_ms": now_unix_ms}
+        self.breaker.measured(probe=sent.probe, **measured)
+        if sent.owner is not None:
+            sent.owner.breaker.measured(probe=sent.owners_probe, **measured)

@@ -5,6 +5,9 @@ session's key, and so the worker: its estimate counts, and no other's. In betwee
 stands on top, less what the machine can have done in that time, so a burst is seen before the next report.
 
 A report is as fresh as its receipt here: a worker's own clock, which may be minutes off, is compared and never used.
+
+A worker that hangs or has died still owns its partitions until another says that it reads them: what is sent there is
+late by its fault, and each has a breaker of its own.
 """
 
 from collections import deque
@@ -12,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from gateway.admission.breaker import Breaker, BreakerPolicy, BreakerState
 from shared.wire.messages import Bucket, WorkerReport
 
 # A request takes about so long until a worker counts it, and a report until it is read: what was sent just before a
@@ -28,6 +32,7 @@ class KnownWorker:
 
     report: WorkerReport
     received_unix_ms: float
+    breaker: Breaker
     _num_sent: int = 0
     _work_ms: float = 0.0
     _recent: deque[tuple[float, Bucket]] = field(default_factory=deque)
@@ -82,11 +87,13 @@ class Fleet:
     """Owned by the gateway's event loop. A request takes the same time however many workers there are, while somebody
     reads its partition; else all of them are looked at."""
 
-    def __init__(self, *, ttl_ms: float) -> None:
+    def __init__(self, *, ttl_ms: float, breaker: BreakerPolicy | None = None) -> None:
         """`ttl_ms`: a worker that has been silent for longer predicts nothing, and `expire` forgets it."""
         self._ttl_ms = ttl_ms
+        self._breaker = breaker or BreakerPolicy()
         self._known: dict[str, KnownWorker] = {}
         self._readers: dict[_Place, KnownWorker] = {}
+        self._owners: dict[_Place, KnownWorker] = {}  # who reads it, or was the last to
         self.slots = 0
 
     def __len__(self) -> int:
@@ -99,7 +106,7 @@ class Fleet:
         """Take in a report."""
         known = self._known.get(report.worker_id)
         if known is None:
-            known = self._known[report.worker_id] = KnownWorker(report, now_unix_ms)
+            known = self._known[report.worker_id] = KnownWorker(report, now_unix_ms, Breaker(self._breaker))
             self._hand_over(known, {}, report.partitions)
             self.slots += report.slots
         else:
@@ -122,6 +129,15 @@ class Fleet:
         for name in silent:
             self.forget(name)
         return silent
+
+    def owner(self, bucket: Bucket, partition: int | None) -> KnownWorker | None:
+        """The worker that reads the partition, or was the last to; None where nobody ever said so."""
+        return self._owners.get((bucket, partition)) if partition is not None else None
+
+    def shut(self) -> dict[str, Breaker]:
+        """By worker, the breakers that are not closed."""
+        owners = (*self._owners.values(), *self._known.values())
+        return {each.report.worker_id: each.breaker for each in owners if each.breaker.state is not BreakerState.CLOSED}
 
     def reader(self, bucket: Bucket, partition: int | None, now_unix_ms: float) -> KnownWorker | None:
         """The worker that will get a request of that partition. Where nobody says that it reads it, as in a rebalance,
@@ -153,7 +169,9 @@ class Fleet:
         for place in was - is_:
             if self._readers.get(place) is known:
                 del self._readers[place]
-        self._readers.update(dict.fromkeys(is_ - was, known))
+        new = dict.fromkeys(is_ - was, known)
+        self._readers.update(new)
+        self._owners.update(new)
 
 
 def _places(partitions: _Partitions) -> set[_Place]:

@@ -26,6 +26,7 @@ class Gatekeeper:
     admission: Admission
     memory: MemoryWatch = field(default_factory=MemoryWatch)
     _breaker: BreakerState = BreakerState.CLOSED
+    _shut: dict[str, BreakerState] = field(default_factory=dict)
     _skewed: set[str] = field(default_factory=set)
 
     # --- requests
@@ -91,10 +92,11 @@ class Gatekeeper:
             log.warning("clocks_differ", worker=worker_id, behind_ms=round(behind_ms), action="set both by NTP")
 
     async def watch(self) -> None:
-        """Until cancelled: workers that fall silent."""
+        """Until cancelled: workers that fall silent, or are switched off."""
         while True:
             await asyncio.sleep(_WATCH_S)
             self.forget_silent(now_unix_ms())
+            self.notice_shut()
 
     def forget_silent(self, now: float) -> None:
         for name in self.admission.fleet.expire(now):
@@ -109,5 +111,19 @@ class Gatekeeper:
         breaker = self.admission.breaker
         if breaker.state is not self._breaker:
             self._breaker = breaker.state
-            metrics.guards.labels("breaker").set(_STATE_NUMBERS[breaker.state])
+            self._set_breaker()
             log.warning("breaker", state=breaker.state.value, words=breaker.words, late=breaker.late)
+
+    def notice_shut(self) -> None:
+        """One line a worker whose breaker has changed."""
+        shut = self.admission.fleet.shut()
+        for name, breaker in shut.items():
+            if self._shut.get(name) is not breaker.state:
+                log.warning("breaker", worker=name, state=breaker.state.value, words=breaker.words, late=breaker.late)
+        for name in self._shut.keys() - shut.keys():
+            log.warning("breaker", worker=name, state=BreakerState.CLOSED.value)
+        self._shut = {name: breaker.state for name, breaker in shut.items()}
+        self._set_breaker()
+
+    def _set_breaker(self) -> None:
+        metrics.guards.labels("breaker").set(max(_STATE_NUMBERS[self._breaker], min(len(self._shut), 1)))

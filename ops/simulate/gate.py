@@ -16,6 +16,7 @@ from workers.serving.capacity import REPORT_INTERVAL_S
 Verdict = Literal["accept", "fallback", "refuse"]
 
 _WORKER: Final = "simulated"
+_PARTITION: Final = 0  # there is one worker
 _POLL_MS: Final = 50.0  # as `workers/serving/capacity.py` looks for changes
 
 
@@ -49,7 +50,7 @@ class Gate:
             request.tenant,
             request.bucket,
             deadline,
-            partition=None,  # there is one worker
+            partition=_PARTITION,
             received_unix_ms=now_ms,
             now_unix_ms=now_ms,
         )
@@ -73,4 +74,4 @@ class Gate:
         due = now_ms - self._told_ms >= self.report_interval_ms
         if due or self._told is None or outlook.differs_much(self._told):
             self._told, self._told_ms = outlook, now_ms
-            self.admission.fleet.observe(outlook.report(_WORKER, dict.fromkeys(BUCKETS, ()), now_ms), now_ms)
+            self.admission.fleet.observe(outlook.report(_WORKER, dict.fromkeys(BUCKETS, (_PARTITION,)), now_ms), now_ms)

@@ -73,9 +73,13 @@ class AnyTraffic(RuleBasedStateMachine):
     def the_books_are_right(self) -> None:
         assert self.admission.inflight == len(self.inflight)
         assert set(self.admission._silent) <= self.silent
-        breaker = self.admission.breaker
+        breaker, silent = self.admission.breaker, self.admission._silent.values()
         if breaker.state is BreakerState.HALF_OPEN:
-            assert breaker._probes_out == sum(breaker._counts(sent.probe) for sent in self.admission._silent.values())
+            assert breaker._probes_out == sum(breaker._counts(sent.probe) for sent in silent)
+        for owner in {sent.owner for sent in silent if sent.owner is not None}:
+            if owner.breaker.state is BreakerState.HALF_OPEN:
+                theirs = [sent.owners_probe for sent in silent if sent.owner is owner]
+                assert owner.breaker._probes_out == sum(map(owner.breaker._counts, theirs))
 
     def teardown(self) -> None:
         """Nothing is refused for ever: once all is answered and the workers are quick, a minute sets all right."""
