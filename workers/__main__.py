@@ -86,7 +86,7 @@ class WorkerProcess:
             topics=topics,
             max_waiting=settings.worker.max_waiting,
             reply_interval_s=settings.worker.reply_interval_ms / 1_000,
-            step_limit_s=settings.worker.step_limit_s,
+            step_limit_s=settings.step_limit_s,
             kv=self._kv,
             tracer=Tracer(worker_id=worker_id),
         )
@@ -144,7 +144,7 @@ class WorkerProcess:
     async def run(self, stop: asyncio.Event) -> None:
         self._tasks.start("vitals", self.vitals.watch())
         self._tasks.start("startup", self._startup())
-        self._tasks.start("watchdog", Watchdog(self.engine_stuck, self._settings.worker.step_limit_s).watch())
+        self._tasks.start("watchdog", Watchdog(self.engine_stuck, self._settings.step_limit_s).watch())
         known = True
         try:
             await self._tasks.run_until(stop)

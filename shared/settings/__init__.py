@@ -29,6 +29,7 @@ from shared.settings.tracing import TracingSettings
 
 PREFIX = "REPLYLINE_"
 _NOT_SET: Final = (None, 0, "", "0")  # by profile; the environment hands out text
+_LEAST_STEP_LIMIT_S: Final = 5.0
 _NO_SETTINGS = ("CONFIG", "MODELS_DIR", "URL", "TOKEN")
 
 
@@ -156,7 +157,11 @@ class WorkerSettings(Group):
     fake_prefill_ms_per_token: float = Field(0.0, ge=0, description="engine=fake: latency")
     fake_decode_ms_per_step: float = Field(0.0, ge=0, description="engine=fake: latency")
     step_limit_s: float = Field(
-        30.0, ge=1, le=3_600, description="an engine step that takes longer hangs: the worker leaves and ends, status 1"
+        0.0,
+        ge=0,
+        le=3_600,
+        description="an engine step that takes longer hangs: the worker leaves and ends, status 1 (0: twice the "
+        "promise's deadline, 5 s at least)",
     )
     drain_s: float = Field(10.0, ge=0, le=300, description="how long shutdown waits for sequences in flight")
 
@@ -213,6 +218,11 @@ class Settings(BaseSettings):
     def redis_of_kv(self) -> RedisAddress:
         """Where conversations' KV is kept."""
         return self.kv_redis if self.kv_redis.url else self.redis
+
+    @property
+    def step_limit_s(self) -> float:
+        """From when on an engine step hangs."""
+        return self.worker.step_limit_s or max(_LEAST_STEP_LIMIT_S, 2 * self.promise.deadline_ms / 1_000)
 
     @classmethod
     def settings_customise_sources(

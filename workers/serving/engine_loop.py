@@ -34,6 +34,8 @@ _NOTHING: Final[Mapping[SessionKey, Tokens[int]]] = {}
 # What is expected is looked at anew so often while steps follow each other; sooner where somebody came or went.
 _OUTLOOK_EVERY_MS: Final = 100.0
 _OUTLOOK_CHANGED_MS: Final = 20.0
+_OVERDUE: Final = 0.1
+"""Of the limit: a step that has taken so long says that the outlook before it is wrong."""
 
 # Counted in every step.
 _schedule_time = metrics.step_time.labels("schedule")
@@ -77,7 +79,7 @@ class EngineLoop:
     tell: Callable[[list[News]], None]
     interval_s: float
     keep: Keep
-    step_limit_s: float = 30.0
+    step_limit_s: float
     changed: Callable[[], None] = lambda: None
     _mail: deque[Job | str | SessionKey] = field(default_factory=deque)
     _wake: Event = field(default_factory=make_event)
@@ -125,17 +127,22 @@ class EngineLoop:
 
     @property
     def outlook(self) -> Outlook | None:
-        """What a request that came now could expect, as of a moment ago; None while the engine is `stuck`: there is no
+        """What a request that came now could expect, as of a moment ago; None while a step is overdue: there is no
         saying."""
-        return None if self.stuck() else self._outlook
+        return None if self._passed_s >= self.step_limit_s * _OVERDUE else self._outlook
 
     def stuck(self) -> str | None:
         """What to say of an engine whose step does not end; None while steps end."""
-        since_s = self._step_since_s
-        passed_s = 0.0 if since_s is None else monotonic_s() - since_s
+        passed_s = self._passed_s
         if passed_s < self.step_limit_s:
             return None
         return f"an engine step has not ended for {passed_s:.0f} s: this worker ends"
+
+    @property
+    def _passed_s(self) -> float:
+        """Since the step under way began."""
+        since_s = self._step_since_s
+        return 0.0 if since_s is None else monotonic_s() - since_s
 
     # --- on the engine's thread
 
