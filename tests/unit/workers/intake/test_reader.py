@@ -1,135 +1,24 @@
 """What is too late takes no room; what is served is begun bucket by bucket; what fits nowhere rests."""
 
 import asyncio
-from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
 from shared.conversation.session_key import SessionKey
 from shared.kafka import Record
 from shared.process.clock import now_unix_ms
-from shared.records.dead_letters import DeadLetters
-from shared.records.deliveries import Partition
-from shared.records.offsets import OffsetTracker
-from shared.records.requests import Defaults, Order
-from shared.settings import Settings
-from shared.wire.messages import Erase, ReplyDone
-from shared.wire.topics import BUCKETS, TopicNames
+from shared.records import dead_letters as deadletters
+from shared.wire.messages import Erase
 from tests.support.builders.worker import order
-from workers.intake.reader import Intake
-from workers.request.recent_cancels import RecentCancels
+from tests.support.fakes.gateways import quiet
+from tests.support.fakes.intake_bench import LONG, SHORT, Bench, Commits, Producer, Worker
+from tests.support.hostile.poison_records import packed
 from workers.request.reply_publisher import Target
 
-TOPICS = TopicNames()
-SHORT, LONG = TOPICS.requests("short"), TOPICS.requests("long")
-
-
-@dataclass
-class FakeReader:
-    topics: list[str] = field(default_factory=lambda: [TOPICS.requests(bucket) for bucket in BUCKETS])
-    revoked: list[Partition] = field(default_factory=list)
-    lost: list[Partition] = field(default_factory=list)
-    at_rest: Collection[str] = ()
-
-    def rest(self, topics: Collection[str]) -> None:
-        self.at_rest = topics
-
-    def take_revoked(self) -> list[Partition]:
-        return self.revoked
-
-    def take_lost(self) -> list[Partition]:
-        return self.lost
-
-
-@dataclass
-class FakeWorker:
-    """`looks` is how often it says that an earlier answer is leaving still; `known` are records that became jobs."""
-
-    max_waiting: int = 8
-    answered: list[tuple[Target, ReplyDone, tuple[Partition, int]]] = field(default_factory=list)
-    known: Collection[tuple[Partition, int]] = ()
-    looks: float = 0
-    erased: list[tuple[SessionKey, int]] = field(default_factory=list)
-
-    def erase(self, session: SessionKey, generation: int) -> None:
-        self.erased.append((session, generation))
-
-    def leaving(self, _request_id: str, _origin: tuple[Partition, int]) -> bool:
-        self.looks -= 1
-        return self.looks >= 0
-
-    def repeated(self, _order: Order, _origin: tuple[Partition, int]) -> bool:
-        """Joined, where it is still there."""
-        return self.looks >= 0
-
-    def answer_unread(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> bool:
-        if origin in self.known:
-            return False
-        self.answered.append((target, done, origin))
-        return True
-
-
-class FakePrompts:
-    """What was encoded of each conversation."""
-
-    def __init__(self) -> None:
-        self.forgotten: list[SessionKey] = []
-        self.encoded_turns = self
-
-    def forget(self, session: SessionKey) -> None:
-        self.forgotten.append(session)
-
-
-@dataclass
-class FakePreparer:
-    prompts: FakePrompts = field(default_factory=FakePrompts)
-
-
-@dataclass
-class FakeCommits:
-    """Every delivery is noted at once, as the one of this `number`; None: its partition has gone."""
-
-    number: int | None = 1
-
-    async def begin(self, *_: object) -> int | None:
-        return self.number
-
-
-class AbsentProducer:
-    """Its broker does not answer."""
-
-    async def publish(self, _: object) -> None:
-        await asyncio.Event().wait()
-
-
-@dataclass
-class Bench:
-    reader: FakeReader = field(default_factory=FakeReader)
-    worker: FakeWorker = field(default_factory=FakeWorker)
-    preparer: FakePreparer = field(default_factory=FakePreparer)
-    offsets: OffsetTracker = field(default_factory=OffsetTracker)
-    producer: Any = field(default_factory=AbsentProducer)
-    intake: Intake = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.intake = Intake(
-            reader=self.reader,  # type: ignore[arg-type]
-            letters=DeadLetters(self.producer, TOPICS),
-            topics=TOPICS,
-            preparer=self.preparer,  # type: ignore[arg-type]
-            defaults=Defaults.of(Settings()),
-            offsets=self.offsets,
-            commits=FakeCommits(),  # type: ignore[arg-type]
-            worker=self.worker,  # type: ignore[arg-type]
-            cancelled=RecentCancels(),
-        )
-
-    @property
-    def parked(self) -> int:
-        return self.intake._lookahead.num_parked
+EXTERNAL: Target = ("chat.replies.external", None)
 
 
 def record(offset: int, *, topic: str = SHORT, late_ms: int | None = None, replies: str = "chat.replies") -> Record:
@@ -164,7 +53,7 @@ def test_an_answer_without_being_opened_is_counted_once_and_the_promise_as_misse
             counted("replyline_worker_outcomes_total", outcome="missed"),
         ]
 
-    bench = Bench(worker=FakeWorker(known=[((SHORT, 0), 2)]))
+    bench = Bench(worker=Worker(known=[((SHORT, 0), 2)]))
     before = counts()
     bench.intake._sort([record(0), *(record(at, replies="chat.replies.crm", late_ms=10) for at in (1, 2))])
     assert [origin for _, _, origin in bench.worker.answered] == [((SHORT, 0), 1)]
@@ -222,7 +111,7 @@ def test_what_was_dropped_unserved_and_is_late_when_it_is_read_again_holds_up_no
 
 async def test_what_is_read_again_while_it_is_served_is_let_alone() -> None:
     """Also where its deadline has passed meanwhile: its own end is to come."""
-    bench = Bench()
+    bench = Bench(producer=Producer(away=True))
     crm = "chat.replies.crm"
     bench.intake._sort([record(0, replies=crm), record(1, replies=crm)])
     bench.intake._begin_what_fits()
@@ -235,7 +124,7 @@ async def test_what_is_read_again_while_it_is_served_is_let_alone() -> None:
 
 async def test_a_record_that_cannot_be_put_aside_holds_up_no_shutdown() -> None:
     """Without a broker; it is not committed, and read again."""
-    bench = Bench()
+    bench = Bench(producer=Producer(away=True))
     bench.intake._sort([record(0)])
     bench.intake._begin_what_fits()
     async with asyncio.timeout(5):
@@ -247,19 +136,146 @@ def test_of_an_erased_conversation_nothing_stays_with_the_worker_nor_in_what_was
     bench = Bench()
     bench.intake.erase(Erase(tenant="demo", session_id="s", generation=7))
     assert bench.worker.erased == [(SessionKey("demo", "s"), 7)]
-    assert bench.preparer.prompts.forgotten == [SessionKey("demo", "s")]
+    assert bench.preparer.forgotten == [SessionKey("demo", "s")]
 
 
 async def test_an_answer_that_has_nothing_for_who_asks_again_is_let_out_first() -> None:
-    bench = Bench(worker=FakeWorker(looks=3))
+    bench = Bench(worker=Worker(looks=3))
     assert not await bench.intake._repeated(order(now=now_unix_ms()), ((SHORT, 0), 1))
     assert bench.worker.looks == -1
 
 
 async def test_an_answer_that_does_not_leave_is_waited_for_until_the_deadline() -> None:
     """Kafka is away, and acknowledges no end."""
-    bench = Bench(worker=FakeWorker(looks=float("inf")))
+    bench = Bench(worker=Worker(looks=float("inf")))
     async with asyncio.timeout(5):
         assert await bench.intake._repeated(
             order(now=(now := now_unix_ms()), first_token_unix_ms=int(now) + 30), ((SHORT, 0), 1)
         )
+
+
+# --- what is refused is told to who asked and kept as a dead letter; its record is done when both stand
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause between two tries."""
+    monkeypatch.setattr(deadletters, "_FIRST_PAUSE_S", 0.0)
+
+
+@pytest.mark.parametrize(("question", "code"), [("long", "input_too_long"), ("fault", "internal")])
+async def test_who_asked_is_told_and_the_record_is_done_when_end_and_letter_stand(question: str, code: str) -> None:
+    bench = Bench()
+    with capture_logs():
+        await bench.take(packed(id="r", input=question))
+    [(target, end, acknowledged)] = bench.worker.told
+    assert (target, end.request_id, end.session_id) == (EXTERNAL, "r", "s1")
+    assert (end.status, end.reason, end.output_text) == ("failed", "internal", "")
+    assert end.error is not None
+    assert end.error.code == code
+    assert bench.producer.letters[0].headers["dead-letter-reason"] == code.encode()
+    assert "4111" not in f"{end.error.message} {bench.producer.letters[0].headers}"
+    assert not bench.done, "its end is on its way"
+    acknowledged.set_result(None)
+    await quiet()
+    assert bench.done
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_letter_is_written_until_it_stands_and_who_asked_does_not_wait_for_it() -> None:
+    bench = Bench(producer=Producer(away=True))
+    with capture_logs() as lines:
+        await bench.take(packed(id="r", input="long"))
+        [(_, _, acknowledged)] = bench.worker.told
+        acknowledged.set_result(None)
+        await quiet()
+        assert bench.producer.tries > 3
+        assert not bench.done
+        bench.producer.away = False
+        await quiet()
+    assert len(bench.producer.letters) == 1
+    assert bench.done
+    assert [line["event"] for line in lines] == ["unavailable", "dead_letter"], "it is said once"
+
+
+async def test_letters_that_cannot_be_written_keep_nobody_else_from_being_served() -> None:
+    bench = Bench(producer=Producer(away=True))
+    with capture_logs():
+        for number in range(10):
+            await bench.take(*(packed(id=f"bad-{number}-{each}", input="long") for each in range(8)))
+        await bench.take(packed(id="good", input="hello"))
+        for _ in range(10):
+            bench.intake._begin_what_fits()
+            await quiet()
+    assert bench.preparer.begun[-1] == "good"
+    await bench.intake.finish(0)
+    assert bench.offsets.num_open == 81, "none is committed"
+
+
+async def test_who_names_a_reply_topic_that_is_not_allowed_is_told_nowhere() -> None:
+    """Nor who contradicts himself."""
+    bench = Bench()
+    bench.intake._sort([Record(SHORT, 0, 0, b"k", packed(id="s"), {"ce_id": b"other"})])
+    await bench.take(packed(id="r", input="long", reply_topic="payments"), packed(id="q", reply_partition=2**40))
+    assert bench.worker.told == []
+    assert len(bench.producer.letters) == 3
+    assert bench.done
+
+
+async def test_headers_at_which_the_intake_stumbles_set_one_record_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are looked at before anything is opened, many records at a time."""
+    bench = Bench()
+    fate = bench.intake._triage.fate
+
+    def stumble(headers: Any, key: bytes | None, now: float) -> Any:
+        if headers.get("x") == b"bad":
+            raise KeyError("a fault of our own")
+        return fate(headers, key, now)
+
+    monkeypatch.setattr("workers.intake.triage.Triage.fate", lambda _, *given: stumble(*given))
+    with capture_logs():
+        records = [Record(SHORT, 0, at, b"k", packed(id=f"r{at}"), {"x": x}) for at, x in enumerate((b"", b"bad", b""))]
+        bench.intake._sort(records)
+        bench.intake._begin_what_fits()
+        await quiet()
+    assert bench.preparer.begun == ["r0", "r2"]
+    [letter] = bench.producer.letters
+    assert letter.headers["dead-letter-origin"] == b"chat.requests.short/0/1"
+    await bench.intake.finish(0)
+
+
+async def test_a_record_that_has_ended_three_workers_is_set_aside_unserved_and_who_asked_is_told() -> None:
+    bench = Bench(commits=Commits(number=4))
+    with capture_logs():
+        await bench.take(packed(id="r", input="hello"))
+    [(target, end, acknowledged)] = bench.worker.told
+    assert (target, end.request_id, end.status) == (EXTERNAL, "r", "failed")
+    assert end.error is not None
+    assert (end.error.code, end.error.retryable) == ("poison", False)
+    assert bench.producer.letters[0].headers["dead-letter-reason"] == b"poison"
+    assert bench.preparer.begun == []
+    acknowledged.set_result(None)
+    await quiet()
+    assert bench.done
+
+
+async def test_one_that_has_ended_a_worker_even_then_is_not_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can be told: whom to tell stands in it."""
+
+    def deadly(*_: object, **__: object) -> None:
+        raise AssertionError("it is opened")
+
+    monkeypatch.setattr("workers.intake.reader.open_request", deadly)
+    bench = Bench(commits=Commits(number=5))
+    with capture_logs():
+        await bench.take(packed(id="r", input="hello"))
+    assert bench.worker.told == []
+    assert bench.producer.letters[0].headers["dead-letter-reason"] == b"poison"
+    assert bench.done
+
+
+async def test_what_goes_to_another_worker_before_it_is_worked_on_is_left_to_that() -> None:
+    bench = Bench(commits=Commits(number=None))
+    await bench.take(packed(id="r", input="hello"))
+    assert (bench.preparer.begun, bench.producer.letters, bench.worker.told) == ([], [], [])
+    assert not bench.done
