@@ -1,4 +1,4 @@
-"""TensorRT's dialects, run by ONNX Runtime's CPU kernels: the same numbers as transformers and as the CPU's dialect.
+"""Every family's graph in every dialect, run by ONNX Runtime's CPU kernels: the same numbers as transformers.
 
 What only a GPU can show (TensorRT's own kernels) is not shown here.
 """
@@ -13,8 +13,9 @@ import pytest
 
 from ops.model.prepare import prepare_model
 from shared.errors import ModelError
-from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
-from tests.support.models.teacher_forced import GraphSlots
+from shared.model.folder import ModelFolder
+from tests.support.models.families import FAMILY_CONFIGS, family_tensors, weights_sha256, write_family
+from tests.support.models.teacher_forced import GraphSlots, engine_forced
 from workers.engine import PrefillChunk
 from workers.engine.onnx import OnnxEngine
 from workers.graph.sources.checkpoint import Checkpoint, Weight
@@ -30,9 +31,13 @@ each_dialect = pytest.mark.parametrize("primitive", [False, True], ids=["in plac
 each_case = pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 
 
-def checkpoint_of(directory: Path, case: dict[str, Any]) -> Checkpoint:
+def write(source: Path, case: dict[str, Any], *, shards: int = 1) -> None:
     config = FAMILY_CONFIGS[case["name"]]
-    write_family(directory / "source", config, family_tensors(config, case["seed"]))
+    write_family(source, config, family_tensors(config, case["seed"]), shards=shards)
+
+
+def checkpoint_of(directory: Path, case: dict[str, Any]) -> Checkpoint:
+    write(directory / "source", case)
     return SafetensorsSource.open(directory / "source").checkpoint()
 
 
@@ -123,3 +128,35 @@ def test_a_weight_beyond_float16_is_named(tmp_path: Path) -> None:
     checkpoint = Checkpoint(architecture=whole.architecture, weights={**whole.weights, name: large})
     with pytest.raises(ModelError, match=r"'layers.1.mlp.up_proj' holds weights that float16 cannot hold"):
         write_tensorrt_decoder(checkpoint, tmp_path, max_length=64, progress=lambda _fraction: None)
+
+
+# --- the dialect of the CPU
+
+
+def prepared(directory: Path, case: dict[str, Any], precision: Any, *, shards: int = 1) -> ModelFolder:
+    write(directory / "source", case, shards=shards)
+    return prepare_model(directory, precision, source=directory / "source")
+
+
+def test_every_family_is_in_the_golden_file() -> None:
+    assert [case["name"] for case in CASES] == list(FAMILY_CONFIGS)
+
+
+@each_case
+def test_the_weights_are_those_that_transformers_had(case: dict[str, Any]) -> None:
+    assert weights_sha256(family_tensors(FAMILY_CONFIGS[case["name"]], case["seed"])) == case["weights_sha256"]
+
+
+@each_case
+def test_fp32_equals_transformers(tmp_path: Path, case: dict[str, Any]) -> None:
+    logits = engine_forced(prepared(tmp_path, case, "fp32", shards=3), case["prompt_ids"], case["answer_ids"])
+    assert logits.argmax(axis=1).tolist() == case["answer_ids"]
+    np.testing.assert_allclose(logits[0], case["first_logits"], rtol=0, atol=DIFFERENCE["float32"])
+    np.testing.assert_allclose(logits[-1], case["last_logits"], rtol=0, atol=DIFFERENCE["float32"])
+
+
+@each_case
+def test_int8_is_near_transformers(tmp_path: Path, case: dict[str, Any]) -> None:
+    logits = engine_forced(prepared(tmp_path, case, "int8"), case["prompt_ids"], case["answer_ids"])
+    expected = np.array(case["first_logits"])
+    assert np.corrcoef(logits[0], expected)[0, 1] > 0.99

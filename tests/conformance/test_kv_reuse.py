@@ -1,7 +1,7 @@
 """Conversations with what was computed of them before, and without: the same tokens, on every engine and from every
 level; and how many of them stay the same where the engine, or what is kept, rounds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,8 @@ from workers.prompt.conversation import ChatTemplate, PromptBuilder
 from workers.schedule.lengths import OutputLengths
 from workers.schedule.prefixes import common_length
 from workers.schedule.scheduler import Scheduler, SchedulerLimits
-from workers.schedule.sequence import Phase, Sequence
+from workers.schedule.sequence import Phase
+from workers.schedule.sequence import Sequence as Row
 from workers.serving.engine_step import run_step
 
 GREEDY = Sampling()
@@ -59,7 +60,7 @@ class Server:
     async def answers(self, prompts: dict[str, list[int]], *, shared: int, output: int) -> dict[str, list[int]]:
         """By conversation, to prompts that come at once."""
         scheduler, cache = self._made_scheduler(), await self._made_cache()
-        rows: dict[str, Sequence] = {}
+        rows: dict[str, Row] = {}
         for session, ids in prompts.items():
             self._number += 1
             row = sequence(
@@ -140,22 +141,22 @@ def onnx(folder: ModelFolder, *, max_length: int, num_slots: int = NUM_SLOTS) ->
     )
 
 
-def keep_nothing(sequence: Sequence, start: int, values: NDArray[Any]) -> None:
+def keep_nothing(sequence: Row, start: int, values: NDArray[Any]) -> None:
     """Without a cache nothing is exported."""
 
 
-async def conversed(server: Server, sessions: str, *, turns: int, output: int) -> dict[str, list[list[int]]]:
+async def conversed(server: Server, names: Sequence[str], *, turns: int, output: int) -> list[list[list[int]]]:
     """The answers to conversations that are held side by side; each prompt extends the last one and its answer."""
-    prompts = {session: list(SHARED) for session in sessions}
-    said: dict[str, list[list[int]]] = {session: [] for session in sessions}
+    prompts = {name: list(SHARED) for name in names}
+    said: dict[str, list[list[int]]] = {name: [] for name in names}
     for turn in range(turns):
-        for number, session in enumerate(sessions):
-            prompts[session] += [(turn * 53 + number * 17 + place * 29) % 200 + 20 for place in range(11 + 7 * number)]
+        for number, name in enumerate(names):
+            prompts[name] += [(turn * 53 + number * 17 + place * 29) % 200 + 20 for place in range(11 + 7 * number)]
         answers = await server.answers(prompts, shared=len(SHARED), output=output)
-        for session, answer in answers.items():
-            said[session].append(answer)
-            prompts[session] += answer
-    return said
+        for name, answer in answers.items():
+            said[name].append(answer)
+            prompts[name] += answer
+    return [*said.values()]
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -164,29 +165,15 @@ async def test_a_conversation_has_the_same_tokens_with_and_without_what_was_comp
 ) -> None:
     """Three side by side, five turns; what comes from Redis is loaded by one who never saw them."""
     redis = RedisSettings(url=redis_server.url)
-    sessions = "abc"
     plain = Server(engine, redis, unique("tenant"), None)
-    expected = await conversed(plain, sessions, turns=5, output=13)
+    expected = await conversed(plain, "abc", turns=5, output=13)
     assert plain.restored == 0
-    names = {session: unique(session) for session in sessions}
     server = Server(engine, redis, unique("tenant"), level)
-    server_answers = await conversed_as(server, names, turns=5, output=13)
+    answers = await conversed(server, [unique(session) for session in "abc"], turns=5, output=13)
     server.close()
-    assert server_answers == expected
+    assert answers == expected
     assert server.restored > server.asked / 3
     assert (server.loaded > server.restored / 2) is (level == "redis")
-
-
-async def conversed_as(server: Server, names: dict[str, str], **how: int) -> dict[str, list[list[int]]]:
-    """As `conversed`, the sessions under names that no other test uses."""
-    answers = server.answers
-
-    async def renamed(prompts: dict[str, list[int]], **of: int) -> dict[str, list[int]]:
-        given = await answers({names[session]: ids for session, ids in prompts.items()}, **of)
-        return {session: given[name] for session, name in names.items()}
-
-    server.answers = renamed  # type: ignore[method-assign]
-    return await conversed(server, "".join(names), **how)
 
 
 # --- the real model, in conversations of the shop's customers

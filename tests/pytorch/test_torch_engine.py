@@ -159,14 +159,6 @@ def test_what_fails_in_a_step_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_logits_that_are_no_numbers_are_an_error(folder: ModelFolder) -> None:
-    engine = on_the_cpu(folder)
-    with torch.inference_mode():
-        engine._decoder.weights.norm.fill_(float("nan"))
-    with pytest.raises(EngineError, match="not finite"):
-        engine.prefill([PrefillChunk(slot=0, past=0, token_ids=[5], sampling=GREEDY)])
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

@@ -1,7 +1,6 @@
 """Every family by torch, against transformers itself and against what it gave once; and the real model."""
 
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,14 @@ import transformers
 from ops.model.numerics.answers import answer_greedily
 from ops.model.prepare import prepare_model
 from shared.model.folder import ModelFolder
-from tests.pytorch.torch_engines import GREEDY, forced, on_the_cpu
+from tests.pytorch.torch_engines import forced, on_the_cpu
 from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
-from workers.engine import DecodeRow, PrefillChunk
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES: list[dict[str, Any]] = msgspec.json.decode((GOLDEN / "families.json").read_bytes())["cases"]
 SMOLLM2: list[dict[str, Any]] = msgspec.json.decode((GOLDEN / "smollm2_greedy.json").read_bytes())["cases"]
 # Measured against the golden file, logits being up to 8: at most 1.1e-5, 2.1e-2 and 0.14.
 DIFFERENCE = {"fp32": 1e-4, "fp16": 0.1, "bf16": 0.5}
-# Of 128 tokens, teacher-forced.
-BF16_AGREEMENT = 0.95
 each_case = pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 
 
@@ -68,17 +64,3 @@ def test_smollm2_equals_transformers_token_for_token(fp32_model_folder: ModelFol
     for cases in (SMOLLM2[:6], SMOLLM2[6:]):
         answers = answer_greedily(engine, [case["prompt_ids"] for case in cases], len(cases[0]["answer_ids"]))
         assert answers == [case["answer_ids"] for case in cases]
-
-
-def test_smollm2_in_bf16_mostly_agrees(tmp_path: Path) -> None:
-    """Teacher-forced: at each place of transformers' answer, given its tokens so far, the likeliest token."""
-    engine = on_the_cpu(prepare_model(tmp_path, "bf16", max_length=256), max_length=256)
-    agreements = []
-    for case in SMOLLM2[:4]:
-        prompt, answer = case["prompt_ids"], case["answer_ids"]
-        [token] = engine.prefill([PrefillChunk(slot=0, past=0, token_ids=prompt, sampling=GREEDY)])
-        agreements.append(token == answer[0])
-        for done, (given, expected) in enumerate(pairwise(answer)):
-            [token] = engine.decode([DecodeRow(slot=0, past=len(prompt) + done, token_id=given, sampling=GREEDY)])
-            agreements.append(token == expected)
-    assert np.mean(agreements) >= BF16_AGREEMENT

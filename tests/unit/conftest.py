@@ -5,8 +5,15 @@ import os
 from hypothesis import settings
 
 from tests.support.fakes.kv_workers import workers
-from tests.support.models.fixtures import fp32_model_folder, model_folder, models_dir, slots_folder, tiny_source
-from tests.support.models.prepared_folders import folder, prepared
+from tests.support.models.fixtures import (
+    folder,
+    fp32_model_folder,
+    model_folder,
+    models_dir,
+    prepared,
+    slots_folder,
+    tiny_source,
+)
 from tests.unit.examples import examples
 
 __all__ = [

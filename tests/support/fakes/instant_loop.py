@@ -2,10 +2,12 @@
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class InstantLoop(asyncio.SelectorEventLoop):
@@ -28,3 +30,13 @@ class InstantLoop(asyncio.SelectorEventLoop):
 def run_at_once(work: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner(loop_factory=InstantLoop) as runner:
         return runner.run(work)
+
+
+def at_once(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A test that runs on such a loop."""
+
+    @wraps(test)
+    def run(*given: P.args, **named: P.kwargs) -> None:
+        run_at_once(test(*given, **named))
+
+    return run

@@ -1,6 +1,7 @@
 """Models for tests: the real one, prepared once, and a tiny random one that is written in milliseconds."""
 
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -113,3 +114,25 @@ def safetensors(tensors: dict[str, np.ndarray], dtype: str = "F32") -> bytes:
         body += data
     encoded = msgspec.json.encode(header)
     return len(encoded).to_bytes(8, "little") + encoded + bytes(body)
+
+
+# --- a tiny model as `replyline model prepare` leaves it, and copies of it to spoil
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("prepared")
+    write_llama(base / "tiny", TINY, seed=3)
+    return prepare_model(base / "models", "fp32", source=base / "tiny").path
+
+
+@pytest.fixture
+def folder(prepared: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(prepared, tmp_path / "model"))
+
+
+def flip(path: Path) -> None:
+    """One bit, the size as it was."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)

@@ -1,6 +1,7 @@
 """Prompts of a byte-level template, and what customers, operators and models may have written in them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -64,15 +65,10 @@ def build(
     )
 
 
-def said(user: str, assistant: str, grounding: Sequence[Grounding] = (), *, output_ids: tuple[int, ...] = ()) -> Turn:
-    return Turn(
-        request_id=user,
-        user=user,
-        assistant=assistant,
-        source="model",
-        grounding=tuple(grounding),
-        output_ids=output_ids,
-    )
+def said(user: str, assistant: str, grounding: Sequence[Grounding] = (), *, name: str = "", **more: Any) -> Turn:
+    """A turn, under the name of its question where it has no other."""
+    given = {"source": "model"} | more
+    return Turn(request_id=name or user, user=user, assistant=assistant, grounding=tuple(grounding), **given)
 
 
 WHEN = Grounding(id="1", question="When?", answer="Soon.")

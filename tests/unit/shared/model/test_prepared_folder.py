@@ -14,7 +14,7 @@ from shared.model.folder import GRAPH, GRAPH_DATA, MANIFEST, TOKENIZER, ModelFol
 from shared.model.tokenizer import Tokenizer
 from shared.settings import Settings
 from tests.support.hostile.lying_files import one_line, pickled
-from tests.support.models.prepared_folders import flip
+from tests.support.models.fixtures import flip
 from workers.loading import load_model
 
 

@@ -21,7 +21,7 @@ from shared.records.requests import Defaults, settle
 from shared.settings import Settings
 from shared.settings.redis import RedisSettings
 from shared.wire.messages import ChatRequest, ReplyDone
-from tests.support.samples.prompts import END, START, TEMPLATE, TOKENIZER, readable
+from tests.support.samples.prompts import END, START, TEMPLATE, TOKENIZER, readable, said
 from workers.intake.prepare import Preparer
 from workers.prompt.budget import PromptBudget
 from workers.prompt.conversation import ChatTemplate, PromptBuilder
@@ -147,7 +147,7 @@ def test_without_room_for_its_entry_the_model_is_not_asked() -> None:
 
 def test_its_own_turn_is_no_history_of_another_question_under_its_id() -> None:
     now = int(now_unix_ms())
-    own = Turn(request_id="r1", user="Delivery?", assistant="A secret.", source="model", asked_unix_ms=now - 1_000)
+    own = said("Delivery?", "A secret.", name="r1", asked_unix_ms=now - 1_000)
     asked = job(RETURNS.question, history=KeptHistory([own]), created_unix_ms=own.asked_unix_ms)
     assert "A secret." not in readable(asked.sequence.prompt_ids)
 
@@ -157,13 +157,7 @@ def test_a_record_is_known_as_answered_however_short_a_history_prompts_have(hist
     """By another worker, whose record a third reads again: others were asked and answered meanwhile."""
     now = int(now_unix_ms())
     own, *later = (
-        Turn(
-            request_id=f"r{1 + number}",
-            user="怎么退货？",
-            assistant="30 天。",
-            source="faq",
-            asked_unix_ms=now - 9 + number,
-        )
+        said("怎么退货？", "30 天。", name=f"r{1 + number}", source="faq", asked_unix_ms=now - 9 + number)
         for number in range(3)
     )
     history = KeptHistory([own, *later])
@@ -176,26 +170,20 @@ def test_a_record_is_known_as_answered_however_short_a_history_prompts_have(hist
 def test_a_prompt_has_so_many_turns_whatever_was_asked_under_its_id(history_turns: int) -> None:
     now = int(now_unix_ms())
     turns = [
-        Turn(request_id=name, user="And then?", assistant=f"Said {name}.", source="model", asked_unix_ms=now - 90 + at)
+        said("And then?", f"Said {name}.", name=name, asked_unix_ms=now - 90 + at)
         for at, name in enumerate(["r1", "r2", "r3"])
     ]
     asked = job(RETURNS.question, history=KeptHistory(turns), history_turns=history_turns)
     prompt = readable(asked.sequence.prompt_ids)
-    said = [turn.request_id for turn in turns if turn.assistant in prompt]
-    assert said == ["r1", "r2", "r3"][3 - history_turns :]
+    found = [turn.request_id for turn in turns if turn.assistant in prompt]
+    assert found == ["r1", "r2", "r3"][3 - history_turns :]
 
 
 def cut_off() -> Turn:
     """Of `r1`, asked a second ago and cancelled in the middle of its answer."""
-    return Turn(
-        request_id="r1",
-        user=RETURNS.question,
-        assistant="Half of",
-        source="model",
-        asked_unix_ms=int(now_unix_ms()) - 1_000,
-        status="cancelled",
-        reason="client",
-    )
+    asked_unix_ms = int(now_unix_ms()) - 1_000
+    ended = {"status": "cancelled", "reason": "client"}
+    return said(RETURNS.question, "Half of", name="r1", asked_unix_ms=asked_unix_ms, **ended)
 
 
 def test_a_cancelled_answer_is_written_anew_and_does_not_stand_in_its_own_prompt() -> None:
@@ -226,13 +214,7 @@ def written(asked: Job, text: str) -> str:
 
 
 def test_an_answer_names_what_its_entries_or_the_conversation_name() -> None:
-    earlier = Turn(
-        request_id="r0",
-        user="I paid 17 euros.",
-        assistant=DELIVERY.answer,
-        source="faq",
-        grounding=(DELIVERY.as_grounding(),),
-    )
+    earlier = said("I paid 17 euros.", DELIVERY.answer, [DELIVERY.as_grounding()], source="faq")
     for named in ("You have 30 days.", "It takes 3 days.", "You paid 17 euros."):
         assert written(job(RETURNS.question, turns=[earlier]), named) == named
     assert "99" not in written(job(RETURNS.question, turns=[earlier]), "You have 99 days.")
@@ -264,12 +246,12 @@ def test_of_turns_that_are_erased_while_a_question_is_prepared_no_memory_stays(e
 
     template = ChatTemplate(start_id=START, end_id=END, encode=encode, token_bytes=TOKENIZER.token_bytes)
     prompts = PromptBuilder(template, system="S", most_turns=5)
-    said = [Turn(request_id="r0", user="My words.", assistant="Yes.", source="model")]
-    history: Any = ErasedWhenRead(said, prompts if erased else None)
+    turns = [said("My words.", "Yes.")]
+    history: Any = ErasedWhenRead(turns, prompts if erased else None)
     job(RETURNS.question, history=history, prompts=prompts)
     encoded.clear()
     encode_turn = prompts.encoded_turns.of(SESSION)
-    prompts.build(turns=said, grounding=(), question="q?", max_tokens=1_000, encode_turn=encode_turn)
+    prompts.build(turns=turns, grounding=(), question="q?", max_tokens=1_000, encode_turn=encode_turn)
     assert ("user\nMy words." in encoded) == erased
 
 

@@ -9,7 +9,7 @@ from msgspec import msgpack
 from shared.kafka import Outgoing
 from shared.wire.messages import WorkerReport
 from shared.wire.topics import TopicNames
-from tests.support.fakes.instant_loop import run_at_once
+from tests.support.fakes.instant_loop import at_once
 from workers.schedule.outlook import Outlook
 from workers.serving.capacity import CapacityPublisher
 
@@ -62,62 +62,54 @@ class Reporter:
         return asyncio.create_task(publisher.run())
 
 
-def test_a_change_is_told_within_50_ms_whenever_it_comes() -> None:
-    async def day() -> None:
-        reporter = Reporter()
-        reporting = reporter.report()
-        reporter.look(0.0)
-        now, promises = asyncio.get_running_loop().time, [1_000.0 * (number % 2) + number for number in range(1, 40)]
-        for number, promised_ms in enumerate(promises):
-            await asyncio.sleep(0.013 * (1 + number % 7))
-            reporter.look(promised_ms)
-            came_s = now()
-            await asyncio.sleep(SOON_S)
-            assert [ms for at_s, ms in reporter.heard if came_s <= at_s <= came_s + SOON_S][-1:] == [promised_ms]
-        reporting.cancel()
-
-    run_at_once(day())
+@at_once
+async def test_a_change_is_told_within_50_ms_whenever_it_comes() -> None:
+    reporter = Reporter()
+    reporting = reporter.report()
+    reporter.look(0.0)
+    now, promises = asyncio.get_running_loop().time, [1_000.0 * (number % 2) + number for number in range(1, 40)]
+    for number, promised_ms in enumerate(promises):
+        await asyncio.sleep(0.013 * (1 + number % 7))
+        reporter.look(promised_ms)
+        came_s = now()
+        await asyncio.sleep(SOON_S)
+        assert [ms for at_s, ms in reporter.heard if came_s <= at_s <= came_s + SOON_S][-1:] == [promised_ms]
+    reporting.cancel()
 
 
-def test_partitions_that_come_or_go_are_told_before_the_interval_is_over() -> None:
-    async def day() -> None:
-        reporter = Reporter()
-        reporting = reporter.report()
-        reporter.look(0.0)
+@at_once
+async def test_partitions_that_come_or_go_are_told_before_the_interval_is_over() -> None:
+    reporter = Reporter()
+    reporting = reporter.report()
+    reporter.look(0.0)
+    await asyncio.sleep(0.01)
+    before = len(reporter.heard)
+    for partitions in (None, frozenset({("chat.requests.short", 3)})):
+        reporter.partitions = partitions
+        await asyncio.sleep(PARTITIONS_SOON_S)
+    reporting.cancel()
+    assert len(reporter.heard) == before + 2
+
+
+@at_once
+async def test_however_much_changes_no_more_is_told_than_forty_times_a_second() -> None:
+    reporter = Reporter()
+    reporting = reporter.report()
+    for number in range(1_000):
+        reporter.look(1_000.0 * (number % 2))
+        await asyncio.sleep(0.001)
+    reporting.cancel()
+    assert 15 <= len(reporter.heard) <= 41
+
+
+@at_once
+async def test_what_hardly_changes_is_told_at_intervals() -> None:
+    reporter = Reporter()
+    reporting = reporter.report()
+    await asyncio.sleep(1.0)
+    assert reporter.heard == [], "there is nothing to tell yet"
+    for number in range(400):
+        reporter.look(100.0 + number % 3)
         await asyncio.sleep(0.01)
-        before = len(reporter.heard)
-        for partitions in (None, frozenset({("chat.requests.short", 3)})):
-            reporter.partitions = partitions
-            await asyncio.sleep(PARTITIONS_SOON_S)
-        reporting.cancel()
-        assert len(reporter.heard) == before + 2
-
-    run_at_once(day())
-
-
-def test_however_much_changes_no_more_is_told_than_forty_times_a_second() -> None:
-    async def day() -> None:
-        reporter = Reporter()
-        reporting = reporter.report()
-        for number in range(1_000):
-            reporter.look(1_000.0 * (number % 2))
-            await asyncio.sleep(0.001)
-        reporting.cancel()
-        assert 15 <= len(reporter.heard) <= 41
-
-    run_at_once(day())
-
-
-def test_what_hardly_changes_is_told_at_intervals() -> None:
-    async def day() -> None:
-        reporter = Reporter()
-        reporting = reporter.report()
-        await asyncio.sleep(1.0)
-        assert reporter.heard == [], "there is nothing to tell yet"
-        for number in range(400):
-            reporter.look(100.0 + number % 3)
-            await asyncio.sleep(0.01)
-        reporting.cancel()
-        assert 7 <= len(reporter.heard) <= 9
-
-    run_at_once(day())
+    reporting.cancel()
+    assert 7 <= len(reporter.heard) <= 9

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from shared.errors import EngineError
-from tests.support.fakes.instant_loop import run_at_once
+from tests.support.fakes.instant_loop import at_once
 from workers.serving import watchdog
 from workers.serving.watchdog import LEAVE_S, Watchdog
 
@@ -26,36 +26,33 @@ def armed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float | None]]:
     return times
 
 
-def test_a_hung_step_ends_the_worker_and_it_is_gone_within_35_s(
+@at_once
+async def test_a_hung_step_ends_the_worker_and_it_is_gone_within_35_s(
     armed: list[tuple[float, float | None]],
 ) -> None:
-    async def day() -> None:
-        hangs_from_s = 100.0
+    hangs_from_s = 100.0
 
-        def stuck() -> str | None:
-            passed_s = asyncio.get_running_loop().time() - hangs_from_s
-            return f"a step has not ended for {passed_s:.0f} s" if passed_s >= LIMIT_S else None
+    def stuck() -> str | None:
+        passed_s = asyncio.get_running_loop().time() - hangs_from_s
+        return f"a step has not ended for {passed_s:.0f} s" if passed_s >= LIMIT_S else None
 
-        with pytest.raises(EngineError, match="a step has not ended for 30 s"):
-            await Watchdog(stuck, LIMIT_S).watch()
-        ended_s, left_s = armed[-1]
-        assert left_s == LEAVE_S
-        assert ended_s + left_s <= hangs_from_s + 35.0
-
-    run_at_once(day())
+    with pytest.raises(EngineError, match="a step has not ended for 30 s"):
+        await Watchdog(stuck, LIMIT_S).watch()
+    ended_s, left_s = armed[-1]
+    assert left_s == LEAVE_S
+    assert ended_s + left_s <= hangs_from_s + 35.0
 
 
-def test_where_not_even_the_event_loop_runs_the_timer_is_due_in_time(armed: list[tuple[float, float | None]]) -> None:
+@at_once
+async def test_where_not_even_the_event_loop_runs_the_timer_is_due_in_time(
+    armed: list[tuple[float, float | None]],
+) -> None:
     """It is wound up again all the while."""
-
-    async def day() -> None:
-        watching = asyncio.create_task(Watchdog(lambda: None, LIMIT_S).watch())
-        await asyncio.sleep(60.0)
-        assert {seconds for _, seconds in armed} == {LIMIT_S + LEAVE_S}
-        times = [at_s for at_s, _ in armed]
-        assert max(after - before for before, after in pairwise(times)) <= 1.0
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        assert armed[-1][1] is None, "one that is asked to go is not ended by it"
-
-    run_at_once(day())
+    watching = asyncio.create_task(Watchdog(lambda: None, LIMIT_S).watch())
+    await asyncio.sleep(60.0)
+    assert {seconds for _, seconds in armed} == {LIMIT_S + LEAVE_S}
+    times = [at_s for at_s, _ in armed]
+    assert max(after - before for before, after in pairwise(times)) <= 1.0
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    assert armed[-1][1] is None, "one that is asked to go is not ended by it"
