@@ -59,7 +59,9 @@ def test_what_is_shown_does_not_depend_on_the_pieces(
 
 
 @given(TEXTS, GROUNDINGS, st.lists(st.sampled_from(["90 days?", "I paid €5", "AX-3391-B"]), max_size=2))
-def test_nothing_foreign_is_ever_shown(text: str, grounding: list[Grounding], heard: list[str]) -> None:
+def test_nothing_foreign_is_ever_shown_and_no_more_than_a_bounded_stretch_waits(
+    text: str, grounding: list[Grounding], heard: list[str]
+) -> None:
     guard = FactGuard(grounding, heard)
     known = Known([text for entry in grounding for text in (entry.question, entry.answer)])
     known.add(heard)
@@ -67,6 +69,8 @@ def test_nothing_foreign_is_ever_shown(text: str, grounding: list[Grounding], he
     for char in text:
         shown += guard.feed(char)
         assert known.foreign(shown) == []
+        assert guard.held_chars < MAX_CHARS + LOOKAHEAD_CHARS + 30
+        assert next_cut(guard._held) is None, "no whole sentence waits"
     assert known.foreign(shown + guard.finish()) == []
 
 
@@ -75,15 +79,6 @@ def test_a_text_that_is_borne_out_goes_through_as_it_is(text: str) -> None:
     guard = guarded(text, heard=(text, *sentences(text)))
     assume(not guard.cut)
     assert (guard._shown, guard.replaced) == (text, ())
-
-
-@given(TEXTS, GROUNDINGS)
-def test_no_more_than_a_bounded_stretch_waits(text: str, grounding: list[Grounding]) -> None:
-    guard = FactGuard(grounding, ())
-    for char in text:
-        guard.feed(char)
-        assert guard.held_chars < MAX_CHARS + LOOKAHEAD_CHARS + 30
-        assert next_cut(guard._held) is None, "no whole sentence waits"
 
 
 @given(TEXTS, GROUNDINGS)

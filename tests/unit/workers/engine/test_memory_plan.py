@@ -38,7 +38,10 @@ plans = st.builds(
 
 
 @given(plans)
-def test_the_remedy_is_the_most_slots_that_fit(plan: MemoryPlan) -> None:
+def test_a_fifth_of_what_grows_stays_free_and_the_remedy_is_the_most_slots_that_fit(plan: MemoryPlan) -> None:
+    grows = plan.kv_bytes + plan.workspace_bytes
+    assert plan.needed_bytes == plan.weights_bytes + grows + plan.reserve_bytes
+    assert abs(plan.reserve_bytes - grows / 5) <= max(1, grows * 1e-12)
     fewer = plan.slots_that_fit
     assert plan.fits == (fewer >= plan.num_slots) or fewer == plan.num_slots - 1  # by a byte of rounding
     if fewer:
@@ -47,13 +50,6 @@ def test_the_remedy_is_the_most_slots_that_fit(plan: MemoryPlan) -> None:
     assert bool(plan.remedy) != plan.fits
     if 0 < fewer < plan.num_slots and not plan.fits:
         assert f"REPLYLINE_WORKER__SLOTS to {fewer}" in plan.remedy
-
-
-@given(plans)
-def test_a_fifth_of_what_grows_with_requests_stays_free(plan: MemoryPlan) -> None:
-    grows = plan.kv_bytes + plan.workspace_bytes
-    assert plan.needed_bytes == plan.weights_bytes + grows + plan.reserve_bytes
-    assert abs(plan.reserve_bytes - grows / 5) <= max(1, grows * 1e-12)
 
 
 @given(plans, st.integers(0, 10**13))

@@ -45,13 +45,11 @@ def test_names_are_equal_exactly_as_far_as_the_tokens_are(one: list[int], other:
 
 
 @given(ids=IDS, shared=SHARED)
-def test_another_session_has_only_the_shared_blocks_in_common(ids: list[int], shared: int) -> None:
+def test_in_common_are_shared_blocks_with_another_session_and_none_with_another_tenant_salt_layout_or_block_size(
+    ids: list[int], shared: int
+) -> None:
     mine, theirs = chain(ids, shared), chain(ids, shared, session="t")
     assert set(mine.names) & set(theirs.names) == {block.name for block in mine.blocks if block.shared}
-
-
-@given(ids=IDS, shared=SHARED)
-def test_nothing_is_in_common_with_another_tenant_salt_layout_or_block_size(ids: list[int], shared: int) -> None:
     names = set(chain(ids, shared).names)
     for tenant, session in (("rival", "s"), ("sho", "ps"), ("shops", "")):
         assert not names & set(chain(ids, shared, tenant=tenant, session=session).names)

@@ -27,11 +27,6 @@ def test_all_keys_of_a_session_are_on_one_node(tenant: str, session_id: str) -> 
     assert len({session.of(what) for what in ("turns", "erased", "kv")}) == 3
 
 
-@given(tenants, names, names)
-def test_what_a_tenants_sessions_share_is_on_one_node(tenant: str, one: bytes, other: bytes) -> None:
-    assert tag(shared_key(tenant, one)) == tag(shared_key(tenant, other)) == tenant
-
-
 @given(tenants, session_ids, tenants, session_ids, names)
 def test_no_two_sessions_and_no_session_and_shared_block_have_the_same_key(
     tenant: str, session_id: str, other_tenant: str, other_id: str, name: bytes
@@ -40,6 +35,7 @@ def test_no_two_sessions_and_no_session_and_shared_block_have_the_same_key(
     assert (here.of("kv") == there.of("kv")) == (here == there)
     assert shared_key(other_tenant, name) not in {here.of("kv"), here.of("turns"), here.of("erased")}
     assert (shared_key(tenant, name) == shared_key(other_tenant, name)) == (tenant == other_tenant)
+    assert tag(shared_key(tenant, name)) == tenant, "a tenant's are on one node"
 
 
 @given(st.dictionaries(names, st.integers(0, 2 * _TRANSACTION_BYTES), max_size=12))
