@@ -6,10 +6,10 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from ops.client.protocol import ChatClient, ConnectFailed, new_event_id
+from ops.evaluation.commands import EvaluationOptions
 from ops.evaluation.judging.judge import Given
 from ops.evaluation.judging.questions import Question, turns_of
 from ops.load.system import System
@@ -18,7 +18,6 @@ from shared.conversation.history import History
 from shared.faq import FaqEntry
 from shared.process.clock import now_unix_ms
 from shared.settings import Settings
-from shared.settings.answers import AnswerPolicy
 from shared.wire.messages import ErrorEvent, Response, ResponseCreate, ResponseDone
 
 _DEADLINE_MS: Final = 600_000
@@ -27,16 +26,6 @@ _DEADLINE_MS: Final = 600_000
 Ask = Callable[[Question], Awaitable[Given]]
 # Puts a question's history into its conversation before it is asked.
 Remember = Callable[[str, Question], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
-    """What is asked: a model's folder and how its answers are made. None is as it is set."""
-
-    model_dir: Path | None = None
-    policy: AnswerPolicy | None = None
-    guard: bool | None = None
-    faq: Path | None = None
 
 
 async def ask_all(
@@ -107,11 +96,9 @@ def _given(response: Response) -> Given:
 
 
 @asynccontextmanager
-async def own_system(
-    settings: Settings, variant: Variant, *, clients: int, entries: Sequence[FaqEntry]
-) -> AsyncIterator[Ask]:
+async def own_system(settings: Settings, options: EvaluationOptions, entries: Sequence[FaqEntry]) -> AsyncIterator[Ask]:
     """What it is asked by. Raises `ServiceError`."""
-    with System(settings=settings, broker="embedded", env=env_of(settings, variant, clients)) as system:
+    with System(settings=settings, broker="embedded", env=env_of(settings, options)) as system:
         await system.start_services()
         _, url = await system.start_gateway()
         await system.start_worker()
@@ -127,17 +114,17 @@ async def own_system(
             await history.close()
 
 
-def env_of(settings: Settings, variant: Variant, clients: int) -> dict[str, str]:
-    """The settings of a variant."""
+def env_of(settings: Settings, options: EvaluationOptions) -> dict[str, str]:
+    """Return the settings of the variant that is asked for."""
     answers = settings.answers
     env = {
-        "ANSWERS__POLICY": variant.policy or answers.policy,
-        "ANSWERS__GUARD": str(answers.guard if variant.guard is None else variant.guard),
+        "ANSWERS__POLICY": options.policy or answers.policy,
+        "ANSWERS__GUARD": str(answers.guard if options.guard is None else options.guard),
         "ANSWERS__HISTORY_TOKENS": str(answers.history_tokens),
         "PROMISE__MAX_DEADLINE_MS": str(_DEADLINE_MS),
         "REDIS__TIMEOUT_MS": "2000",
-        "WORKER__SLOTS": str(clients),
+        "WORKER__SLOTS": str(options.clients),
         **embeddings_env(settings),
     }
-    folders = {"MODEL__DIR": variant.model_dir, "FAQ__PATH": variant.faq}
+    folders = {"MODEL__DIR": options.model_dir, "FAQ__PATH": options.faq}
     return env | {name: str(path) for name, path in folders.items() if path is not None}

@@ -1,22 +1,21 @@
 """What `replyline eval` does: reads the questions, asks them, judges, shows and writes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
+from dataclasses import dataclass
 
 import msgspec
 from rich.console import Console
 
-from ops.evaluation.asking import Ask, Gateway, Variant, ask_all, own_system
+from ops.evaluation.asking import Ask, Gateway, ask_all, own_system
+from ops.evaluation.commands import EvaluationOptions
 from ops.evaluation.judging.fit import Fit, fit
 from ops.evaluation.judging.judge import judge
 from ops.evaluation.judging.questions import PACKAGED_QUESTIONS, Question, read_questions
-from ops.evaluation.judging.result import Bound, Judged, cells_of, count_of, figures_of, recall_of
+from ops.evaluation.judging.result import Judged, cells_of, count_of, figures_of, parse_bound, recall_of
 from ops.evaluation.judging.retrieval import find
 from ops.evaluation.table import print_fit, print_run
 from ops.measure.environment import environment
-from ops.measure.runner import check_writable, progress_bar, write_json
+from ops.measure.runner import progress_bar, write_json
 from ops.model.embeddings import searched_by, with_prepared_embeddings
 from ops.model.terminal import ensure_model
 from shared.errors import ReplylineError, SettingsError
@@ -25,30 +24,10 @@ from shared.faq.answer_policy import AnswerPolicy, Thresholds
 from shared.faq.embedder import Embedder
 from shared.faq.vectors import Embed
 from shared.settings import Settings
-from shared.wire.messages import Language
-
-Chosen = Literal["dev", "held_out", "all"]
 
 
 class BoundMissed(ReplylineError):  # noqa: N818 - what happened, not a kind of error
     code = "bound_missed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """As they were typed. With `url` a running system is asked, and no variant of it can be chosen."""
-
-    command: str
-    split: Chosen = "held_out"
-    language: Language | None = None
-    questions: Path = PACKAGED_QUESTIONS
-    limit: int | None = None
-    clients: int = 6
-    url: str | None = None
-    token: str | None = None
-    variant: Variant = field(default_factory=Variant)
-    bounds: Sequence[Bound] = ()
-    json_path: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +40,18 @@ class _Subject:
     embed: Embed | None
 
     @classmethod
-    def read(cls, settings: Settings, options: Options) -> "_Subject":
+    def read(cls, settings: Settings, options: EvaluationOptions) -> "_Subject":
         """Raises `SettingsError`."""
-        check_writable(options.json_path)
         settings = with_prepared_embeddings(settings)
         embed = Embedder.named_by(settings.faq)
-        index = FaqIndex.load(options.variant.faq or settings.faq.path, embed=embed)
-        return cls(settings, read_questions(options.questions, index.entries), index, embed)
+        index = FaqIndex.load(options.faq or settings.faq.path, embed=embed)
+        return cls(settings, read_questions(options.questions or PACKAGED_QUESTIONS, index.entries), index, embed)
 
 
-async def evaluate(settings: Settings, options: Options, console: Console) -> None:
+async def evaluate(settings: Settings, options: EvaluationOptions, command: str, console: Console) -> None:
     """Raises `SettingsError` for bad input, `ServiceError`, `ConnectFailed`, and `BoundMissed` at last."""
-    if options.url is not None and options.variant != Variant(faq=options.variant.faq):
+    bounds = [parse_bound(text) for text in options.require or ()]
+    if options.url is not None and (options.model_dir, options.policy, options.guard) != (None, None, None):
         raise SettingsError(
             f"--url {options.url}: what runs there is as it is; leave out --model-dir, --policy and --guard"
         )
@@ -80,23 +59,23 @@ async def evaluate(settings: Settings, options: Options, console: Console) -> No
     questions = chosen(subject.questions, options)
     console.print(f"search: {searched_by(subject.settings)}")
     if options.url is None and settings.worker.engine == "onnx":
-        ensure_model(options.variant.model_dir or settings.model.dir, console)
+        ensure_model(options.model_dir or settings.model.dir, console)
     with progress_bar(console, options.url or "asking", len(questions)) as progress:
         judged = await _judged(subject, questions, options, progress)
     figures = figures_of(judged)
     print_run(console, judged, figures)
-    write_json(options.json_path, _result(subject, options, judged))
-    missed = [why for bound in options.bounds if (why := bound.missed(figures)) is not None]
+    write_json(options.json_path, _result(subject, options, command, judged))
+    missed = [why for bound in bounds if (why := bound.missed(figures)) is not None]
     if missed:
         raise BoundMissed("; ".join(missed))
 
 
-def show_fit(settings: Settings, options: Options, console: Console) -> None:
+def show_fit(settings: Settings, options: EvaluationOptions, console: Console) -> None:
     """The thresholds by the dev questions, and those in use. Raises `SettingsError`."""
     subject = _Subject.read(settings, options)
     fitted = fit_on_dev(subject.questions, subject.index, subject.embed)
     if fitted is None:
-        raise SettingsError(f"{options.questions}: has no dev question to fit on; add some")
+        raise SettingsError(f"{options.questions or PACKAGED_QUESTIONS}: has no dev question to fit on; add some")
     console.print(f"search: {searched_by(subject.settings)}")
     print_fit(console, fitted)
     used = thresholds_of(subject.settings)
@@ -118,7 +97,7 @@ def thresholds_of(settings: Settings) -> Thresholds:
     ).thresholds
 
 
-def chosen(questions: Sequence[Question], options: Options) -> list[Question]:
+def chosen(questions: Sequence[Question], options: EvaluationOptions) -> list[Question]:
     """Those that are asked. Raises `SettingsError` where there is none."""
     some = [
         question
@@ -126,14 +105,15 @@ def chosen(questions: Sequence[Question], options: Options) -> list[Question]:
         if options.split in {"all", question.split} and options.language in {None, question.language}
     ]
     if not some:
-        raise SettingsError(f"{options.questions}: has no question of split {options.split} in {options.language}")
+        path = options.questions or PACKAGED_QUESTIONS
+        raise SettingsError(f"{path}: has no question of split {options.split} in {options.language}")
     if options.limit is None or options.limit >= len(some):
         return some
     return [some[at * len(some) // options.limit] for at in range(options.limit)]  # of every part of the file
 
 
 async def _judged(
-    subject: _Subject, questions: Sequence[Question], options: Options, progress: Callable[[int], None]
+    subject: _Subject, questions: Sequence[Question], options: EvaluationOptions, progress: Callable[[int], None]
 ) -> list[Judged]:
     """Of a system of its own, or of what stands at the address."""
     if options.url is not None:
@@ -141,7 +121,7 @@ async def _judged(
         given = await ask_all(questions, ask, clients=options.clients, progress=progress)
     else:
         entries = subject.index.entries
-        async with own_system(subject.settings, options.variant, clients=options.clients, entries=entries) as ask:
+        async with own_system(subject.settings, options, entries) as ask:
             given = await ask_all(questions, ask, clients=options.clients, progress=progress)
     found = find(questions, subject.index, subject.embed)
     return [
@@ -150,7 +130,7 @@ async def _judged(
     ]
 
 
-def _result(subject: _Subject, options: Options, judged: Sequence[Judged]) -> dict[str, object]:
+def _result(subject: _Subject, options: EvaluationOptions, command: str, judged: Sequence[Judged]) -> dict[str, object]:
     settings = subject.settings
     used = thresholds_of(settings)
     return {
@@ -160,9 +140,9 @@ def _result(subject: _Subject, options: Options, judged: Sequence[Judged]) -> di
         "by_kind": cells_of(judged),
         "thresholds": {"confident": used.confident, "weak": used.weak},
         "fit": fit_on_dev(subject.questions, subject.index, subject.embed),
-        "asked": options.url or _own(settings, options.variant),
+        "asked": options.url or _own(settings, options),
         "split": options.split,
-        "command": options.command,
+        "command": command,
         "environment": environment(engine=settings.worker.engine, broker="unknown" if options.url else "embedded"),
         "answers": [_answer(one) for one in judged],
     }
@@ -180,10 +160,10 @@ def _answer(one: Judged) -> dict[str, object]:
     }
 
 
-def _own(settings: Settings, variant: Variant) -> str:
+def _own(settings: Settings, options: EvaluationOptions) -> str:
     answers = settings.answers
-    guard = answers.guard if variant.guard is None else variant.guard
+    guard = answers.guard if options.guard is None else options.guard
     return (
-        f"a system of its own: model {(variant.model_dir or settings.model.dir).name}, "
-        f"engine {settings.worker.engine}, policy {variant.policy or answers.policy}, guard {'on' if guard else 'off'}"
+        f"a system of its own: model {(options.model_dir or settings.model.dir).name}, "
+        f"engine {settings.worker.engine}, policy {options.policy or answers.policy}, guard {'on' if guard else 'off'}"
     )

@@ -4,120 +4,87 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from msgspec import Struct
 from rich.console import Console
 
+from ops.command_line import by_options
 from shared.errors import SettingsError
 from shared.process.extras import install_command
 
 optimize_app = typer.Typer(help="Make a model smaller or faster, and measure what it costs.", no_args_is_help=True)
 
 
-@optimize_app.callback()
-def optimize() -> None:
-    """Make a model smaller or faster, and measure what it costs."""
+class QuantizeOptions(Struct, frozen=True, kw_only=True):
+    """What `replyline optimize quantize` takes."""
 
-
-@optimize_app.command("quantize")
-def quantize(
-    out: Annotated[Path, typer.Option(help="the model's folder to write, for the tensorrt engine")],
+    out: Annotated[Path, typer.Option(help="the model's folder to write, for the tensorrt engine")]
     calibration: Annotated[
         str, typer.Option(metavar="FILE|demo", help="texts as JSONL (docs/models.md); demo: the packaged FAQ's")
-    ],
+    ]
     source: Annotated[
         Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (none: the demo's model)")
-    ] = None,
+    ] = None
     bound: Annotated[
         float, typer.Option(min=0, max=1, help="agreement on every kind of text below which nothing is published")
-    ] = 0.96,
+    ] = 0.96
     exclude: Annotated[
-        str,
-        typer.Option(metavar="PATTERN,…", help="matrices whose activations stay fp16: *.down_proj,layers.0.*"),
-    ] = "",
-    max_length: Annotated[int, typer.Option(min=64, help="tokens that a sequence may have")] = 2_048,
-    texts: Annotated[int, typer.Option(min=500, help="to calibrate with, at most")] = 500,
-    held_out: Annotated[int, typer.Option(min=20, help="texts of each kind to measure by, at most")] = 40,
-    seed: Annotated[int, typer.Option(help="of which texts are taken and which held out")] = 1,
-    mlp: Annotated[
-        Literal["int8", "fp8"], typer.Option(help="fp8 is E4M3, for GPUs from SM 89 on (Ada, Hopper)")
-    ] = "int8",
-    primitive: Annotated[bool, typer.Option("--primitive", help="for TensorRT before 10.15")] = False,
-    models: Annotated[Path, typer.Option("--dir", help="where the fp32 model is prepared")] = Path(".models"),
-) -> None:
+        str, typer.Option(metavar="PATTERN,…", help="matrices whose activations stay fp16: *.down_proj,layers.0.*")
+    ] = ""
+    max_length: Annotated[int, typer.Option(min=64, help="tokens that a sequence may have")] = 2_048
+    texts: Annotated[int, typer.Option(min=500, help="to calibrate with, at most")] = 500
+    held_out: Annotated[int, typer.Option(min=20, help="texts of each kind to measure by, at most")] = 40
+    seed: Annotated[int, typer.Option(help="of which texts are taken and which held out")] = 1
+    mlp: Annotated[Literal["int8", "fp8"], typer.Option(help="fp8 is E4M3, for GPUs from SM 89 on (Ada, Hopper)")] = (
+        "int8"
+    )
+    primitive: Annotated[bool, typer.Option("--primitive", help="for TensorRT before 10.15")] = False
+    models: Annotated[Path, typer.Option("--dir", help="where the fp32 model is prepared")] = Path(".models")
+
+
+def quantize(options: QuantizeOptions) -> None:
     """Round a model's MLP to 8 bits for TensorRT. Below the bound nothing is written: one line and exit status 1."""
-    from ops.optimize.quantize import QuantizeOptions
     from ops.optimize.quantize import quantize as run
 
-    options = QuantizeOptions(
-        calibration=calibration,
-        out=out,
-        source=source,
-        models=models,
-        bound=bound,
-        exclude=[pattern.strip() for pattern in exclude.split(",") if pattern.strip()],
-        max_length=max_length,
-        texts=texts,
-        held_out=held_out,
-        seed=seed,
-        mlp=mlp,
-        primitive=primitive,
-    )
     raise typer.Exit(run(options, Console(stderr=True)))
 
 
-@optimize_app.command("distill")
-def distill(
-    out: Annotated[Path, typer.Option(help="the adapter's folder to write; loss.jsonl is put there too")],
+class DistillOptions(Struct, frozen=True, kw_only=True):
+    """What `replyline optimize distill` takes."""
+
+    out: Annotated[Path, typer.Option(help="the adapter's folder to write; loss.jsonl is put there too")]
     student: Annotated[
         Path | None, typer.Option(help="a GGUF file or a Hugging Face folder (none: the demo's model)")
-    ] = None,
+    ] = None
     teacher: Annotated[
         Path | None, typer.Option(help="likewise, with the student's vocabulary: its logits are learned (KL)")
-    ] = None,
+    ] = None
     targets: Annotated[
         str, typer.Option(metavar="FILE|demo", help="examples as JSONL (docs/models.md); demo: the packaged FAQ's")
-    ] = "demo",
-    name: Annotated[str | None, typer.Option(help="of the model with the adapter (none: STUDENT-FOLDER)")] = None,
-    held_out: Annotated[
-        float, typer.Option(min=0, max=0.9, help="share of a file's examples that only measures")
-    ] = 0.1,
-    epochs: Annotated[int, typer.Option(min=1, help="how often each example is shown")] = 3,
-    rank: Annotated[int, typer.Option(min=1, max=512, help="of LoRA's matrices")] = 8,
-    alpha: Annotated[int, typer.Option(min=1, help="LoRA's scale, times the rank")] = 16,
-    learning_rate: Annotated[float, typer.Option(min=1e-7, max=1, help="AdamW's, at its peak")] = 1e-3,
-    batch: Annotated[int, typer.Option(min=1, help="examples of a step")] = 4,
-    max_length: Annotated[
-        int, typer.Option(min=16, help="tokens of prompt and answer; longer ones are left out")
-    ] = 512,
-    dtype: Annotated[Literal["bf16", "fp32"], typer.Option(help="of the model; what learns is fp32")] = "bf16",
-    device: Annotated[Literal["auto", "cpu"], typer.Option(help="auto: on a GPU where there is one")] = "auto",
-    seed: Annotated[int, typer.Option(help="of the examples' order and the first matrices")] = 1,
-    checkpoint_every: Annotated[int, typer.Option(min=1, help="steps; --resume goes on from there")] = 20,
-    resume: Annotated[bool, typer.Option("--resume", help="go on with what was begun in --out")] = False,
-) -> None:
+    ] = "demo"
+    name: Annotated[str | None, typer.Option(help="of the model with the adapter (none: STUDENT-FOLDER)")] = None
+    held_out: Annotated[float, typer.Option(min=0, max=0.9, help="share of a file's examples that only measures")] = 0.1
+    epochs: Annotated[int, typer.Option(min=1, help="how often each example is shown")] = 3
+    rank: Annotated[int, typer.Option(min=1, max=512, help="of LoRA's matrices")] = 8
+    alpha: Annotated[int, typer.Option(min=1, help="LoRA's scale, times the rank")] = 16
+    learning_rate: Annotated[float, typer.Option(min=1e-7, max=1, help="AdamW's, at its peak")] = 1e-3
+    batch: Annotated[int, typer.Option(min=1, help="examples of a step")] = 4
+    max_length: Annotated[int, typer.Option(min=16, help="tokens of prompt and answer; longer ones are left out")] = 512
+    dtype: Annotated[Literal["bf16", "fp32"], typer.Option(help="of the model; what learns is fp32")] = "bf16"
+    device: Annotated[Literal["auto", "cpu"], typer.Option(help="auto: on a GPU where there is one")] = "auto"
+    seed: Annotated[int, typer.Option(help="of the examples' order and the first matrices")] = 1
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="steps; --resume goes on from there")] = 20
+    resume: Annotated[bool, typer.Option("--resume", help="go on with what was begun in --out")] = False
+
+
+def distill(options: DistillOptions) -> None:
     """Teach a model by LoRA to answer as examples do, or as a larger model does (`model prepare --adapter` merges)."""
     try:
-        from ops.optimize.distill import DistillOptions
         from ops.optimize.distill import distill as run
     except ImportError as error:
         raise SettingsError(f"{error.name} is not installed; run: {install_command('distill')}") from None
 
-    options = DistillOptions(
-        out=out,
-        student=student,
-        teacher=teacher,
-        targets=targets,
-        name=name,
-        held_out=held_out,
-        epochs=epochs,
-        rank=rank,
-        alpha=alpha,
-        learning_rate=learning_rate,
-        batch=batch,
-        max_length=max_length,
-        dtype=dtype,
-        device=device,
-        seed=seed,
-        checkpoint_every=checkpoint_every,
-        resume=resume,
-    )
     raise typer.Exit(run(options, Console(stderr=True)))
+
+
+for _command in (quantize, distill):
+    optimize_app.command()(by_options(_command))

@@ -8,7 +8,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 import torch
-from msgspec import Struct
 from peft import LoraConfig, get_peft_model
 from rich.console import Console
 from torch.nn import functional as F  # noqa: N812 - as everyone calls it
@@ -17,6 +16,7 @@ from transformers import AutoModelForCausalLM, GgufConfig, Trainer, TrainingArgu
 from transformers.trainer_utils import get_last_checkpoint
 
 from ops.model.prepare import DEFAULT_MODEL, default_source
+from ops.optimize.commands import DistillOptions
 from ops.optimize.lessons import Encoder, Example, Lesson, faq_examples, read_examples
 from shared.errors import ModelError, SettingsError
 from shared.model.folder import sha256_of
@@ -30,43 +30,6 @@ DEMO: Final = "demo"
 
 _NOT_LEARNED: Final = -100  # cross-entropy leaves it out
 _MOST_ANSWER_TOKENS: Final = 160
-
-
-class DistillOptions(Struct, frozen=True, kw_only=True):
-    """`targets` is a file of examples or "demo"; `student` and `teacher` are what `replyline model prepare` takes as a
-    source, the student None for the demo's model."""
-
-    out: Path
-    student: Path | None
-    teacher: Path | None
-    targets: str
-    name: str | None
-    held_out: float
-    epochs: int
-    rank: int
-    alpha: int
-    learning_rate: float
-    batch: int
-    max_length: int
-    dtype: Literal["bf16", "fp32"]
-    device: Literal["auto", "cpu"]
-    seed: int
-    checkpoint_every: int
-    resume: bool
-
-    @property
-    def base(self) -> str:
-        return DEFAULT_MODEL if self.student is None else self.student.resolve().name
-
-    def made_by(self) -> dict[str, str]:
-        """The options that decide the adapter's numbers, as its manifest keeps them."""
-        numbers = ("held_out", "epochs", "rank", "alpha", "learning_rate", "batch", "max_length", "dtype")
-        return {
-            "command": "replyline optimize distill",
-            "student": self.base,
-            "teacher": "none" if self.teacher is None else self.teacher.resolve().name,
-            "targets": Path(self.targets).name,
-        } | {name: str(getattr(self, name)) for name in numbers}
 
 
 def distill(options: DistillOptions, console: Console) -> int:
@@ -219,19 +182,31 @@ def _padded(lessons: Sequence[Lesson]) -> dict[str, torch.Tensor]:
     }
 
 
+def _made_by(options: DistillOptions, base: str) -> dict[str, str]:
+    """Return the options that decide the adapter's numbers, as its manifest keeps them."""
+    numbers = ("held_out", "epochs", "rank", "alpha", "learning_rate", "batch", "max_length", "dtype")
+    return {
+        "command": "replyline optimize distill",
+        "student": base,
+        "teacher": "none" if options.teacher is None else options.teacher.resolve().name,
+        "targets": Path(options.targets).name,
+    } | {name: str(getattr(options, name)) for name in numbers}
+
+
 def _write(
     student: Any, options: DistillOptions, base_sha256: str, shown: list[Example], steps: int
 ) -> AdapterManifest:
     """Write PEFT's files, then the manifest that names them."""
+    base = DEFAULT_MODEL if options.student is None else options.student.resolve().name
     (options.out / MANIFEST).unlink(missing_ok=True)
-    student.peft_config["default"].base_model_name_or_path = options.base
+    student.peft_config["default"].base_model_name_or_path = base
     student.save_pretrained(options.out, save_embedding_layers=False)
     manifest = AdapterManifest(
-        name=options.name or f"{options.base}-{options.out.resolve().name}",
-        base=options.base,
+        name=options.name or f"{base}-{options.out.resolve().name}",
+        base=base,
         base_sha256=base_sha256,
         files={file: sha256_of(options.out / file) for file in (CONFIG, TENSORS)},
-        made_by=options.made_by(),
+        made_by=_made_by(options, base),
         data_sha256=hashlib.sha256(msgspec.json.encode(shown)).hexdigest(),
         seed=options.seed,
         steps=steps,

@@ -14,6 +14,7 @@ from rich.console import Console
 from ops.model.numerics.answers import greedy_answers
 from ops.model.numerics.forward import PlainProducts, RoundedProducts, predict
 from ops.model.prepare import default_source, prepare_model, put_in_place, workshop_of
+from ops.optimize.commands import QuantizeOptions
 from ops.optimize.steps import activation_steps, left_by, mlp_matrices
 from ops.texts.calibration_set import DEMO, KINDS, CalibrationSet, CalibrationText, calibration_set, read_texts
 from shared.errors import SettingsError
@@ -33,26 +34,6 @@ from workers.prompt.conversation import ChatTemplate
 _ANSWER_TOKENS: Final = 32
 _PRECISIONS: Final[dict[GridName, Literal["int8-mlp", "fp8-mlp"]]] = {"int8": "int8-mlp", "fp8": "fp8-mlp"}
 Rounded = Mapping[str, RoundedLinear]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuantizeOptions:
-    """`calibration` is a JSONL file or "demo"; `source` as `replyline model prepare` takes it, its float32 model kept
-    in `models`; `exclude` are patterns of matrices whose activations stay fp16 (their weights are of 8 bits too);
-    `texts` are calibrated with, `held_out` of each kind measured by."""
-
-    calibration: str
-    out: Path
-    source: Path | None
-    models: Path
-    bound: float
-    exclude: Sequence[str]
-    max_length: int
-    texts: int
-    held_out: int
-    seed: int
-    mlp: GridName
-    primitive: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +63,8 @@ def _quantize(
     template = original.template
     calibration = [(*template.start, *template.begun(text.role, text.text), *template.end) for text in sets.calibration]
     tell(f"calibrating on {len(calibration)} texts")
-    steps = activation_steps(original.checkpoint, calibration, left_by(names, options.exclude), options.mlp)
+    exclude = [pattern.strip() for pattern in options.exclude.split(",") if pattern.strip()]
+    steps = activation_steps(original.checkpoint, calibration, left_by(names, exclude), options.mlp)
     rounded = {
         name: RoundedLinear(quantize_rows(original.checkpoint.read(name), GRIDS[options.mlp]), steps.get(name))
         for name in names

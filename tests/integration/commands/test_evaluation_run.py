@@ -6,9 +6,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from ops.evaluation.asking import Variant
-from ops.evaluation.judging.result import parse_bound
-from ops.evaluation.program import BoundMissed, Options, evaluate
+from ops.evaluation.commands import EvaluationOptions
+from ops.evaluation.program import BoundMissed, evaluate
 from shared.faq import FaqIndex
 from shared.settings import Settings
 
@@ -52,17 +51,11 @@ async def test_a_run_asks_a_system_of_its_own_and_writes_what_it_said(
     questions = tmp_path / "questions.jsonl"
     questions.write_bytes(b"\n".join(msgspec.json.encode({"language": "en", **question}) for question in QUESTIONS))
     report = tmp_path / "report.json"
-    options = Options(
-        command="replyline eval",
-        split="all",
-        questions=questions,
-        clients=2,
-        variant=Variant(policy="grounded"),
-        bounds=[parse_bound("zh_right=0.9")],
-        json_path=report,
+    options = EvaluationOptions(
+        split="all", questions=questions, clients=2, policy="grounded", require=["zh_right=0.9"], json_path=report
     )
     with pytest.raises(BoundMissed, match="zh_right was not measured"):
-        await evaluate(Settings(), options, Console(quiet=True))
+        await evaluate(Settings(), options, "replyline eval", Console(quiet=True))
     result = msgspec.json.decode(report.read_bytes())
     answers = {answer["id"]: answer for answer in result["answers"]}
     assert {name: (answer["source"], answer["why"]) for name, answer in answers.items()} == {

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from ops.evaluation.commands import EvaluationOptions
 from ops.evaluation.judging.fit import SURELY, fit
 from ops.evaluation.judging.questions import Question
 from ops.evaluation.judging.retrieval import find, recall
-from ops.evaluation.program import Options, fit_on_dev, show_fit
+from ops.evaluation.program import fit_on_dev, show_fit
 from shared.errors import SettingsError
 from shared.faq import FaqIndex
 from shared.faq.entries import FaqEntry
@@ -95,9 +96,4 @@ def test_a_file_without_a_dev_question_cannot_be_fitted_on(tmp_path: Path) -> No
     path = tmp_path / "questions.jsonl"
     path.write_bytes(msgspec.json.encode(question("who owns you", kind="unanswerable", split="held_out")))
     with pytest.raises(SettingsError, match="no dev question"):
-        show_fit(Settings(), Options(command="", questions=path), Console(quiet=True))
-
-
-def test_a_report_that_cannot_be_written_is_told_before_anything_is_asked(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="is no directory"):
-        show_fit(Settings(), Options(command="", json_path=tmp_path / "none" / "file"), Console(quiet=True))
+        show_fit(Settings(), EvaluationOptions(questions=path), Console(quiet=True))

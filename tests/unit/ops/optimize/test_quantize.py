@@ -5,7 +5,6 @@ writes, with a step of its own."""
 
 import re
 import sys
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +17,8 @@ import pytest
 from onnx import helper, numpy_helper
 from rich.console import Console
 
-from ops.optimize.quantize import QuantizeOptions, quantize
+from ops.optimize.commands import QuantizeOptions
+from ops.optimize.quantize import quantize
 from shared.errors import ModelError, SettingsError
 from shared.model.folder import ModelFolder
 
@@ -88,7 +88,7 @@ def options(texts: Path, tiny_source: Path, tmp_path: Path) -> QuantizeOptions:
         source=tiny_source,
         models=tmp_path / "models",
         bound=0.5,
-        exclude=["*.down_proj"],
+        exclude="*.down_proj",
         max_length=128,
         texts=500,
         held_out=20,
@@ -117,7 +117,7 @@ def test_a_model_is_published_with_the_steps_that_were_found(options: QuantizeOp
 
 
 def test_500_texts_are_shown_and_the_mlp_alone_is_asked_for(options: QuantizeOptions, modelopt: Modelopt) -> None:
-    quantize(replace(options, exclude=[]), Console(file=StringIO()))
+    quantize(msgspec.structs.replace(options, exclude=""), Console(file=StringIO()))
     assert len(modelopt.shown) == 500
     assert modelopt.asked["op_types_to_quantize"] == ["MatMul"]
     assert [one.replace("\\", "").removesuffix(".out") for one in modelopt.asked["nodes"]] == [
@@ -128,7 +128,7 @@ def test_500_texts_are_shown_and_the_mlp_alone_is_asked_for(options: QuantizeOpt
 def test_the_mlp_may_be_of_floating_point_and_the_graph_for_older_versions(
     options: QuantizeOptions, modelopt: Modelopt
 ) -> None:
-    assert quantize(replace(options, mlp="fp8", primitive=True), Console(file=StringIO())) == 0
+    assert quantize(msgspec.structs.replace(options, mlp="fp8", primitive=True), Console(file=StringIO())) == 0
     folder = ModelFolder.open(options.out, verify=True)
     assert (folder.manifest.precision, folder.manifest.dialect) == ("fp8-mlp", "tensorrt-primitive")
     assert modelopt.asked["quantize_mode"] == "fp8"
@@ -139,7 +139,7 @@ def test_below_the_bound_nothing_is_written(
 ) -> None:
     """So large a step rounds all that there is away."""
     monkeypatch.setattr(sys.modules[__name__], "STEP", 1e4)
-    assert quantize(replace(options, bound=1.0, exclude=[]), Console(file=StringIO())) == 1
+    assert quantize(msgspec.structs.replace(options, bound=1.0, exclude=""), Console(file=StringIO())) == 1
     assert not options.out.parent.exists()
     [line] = capsys.readouterr().err.splitlines()
     assert re.search(r"agreement with the original \(common 0\.\d+, .*\) is below --bound 1\.0: nothing was", line)
@@ -157,7 +157,7 @@ def test_without_modelopt_the_command_is_named(options: QuantizeOptions, monkeyp
     ("change", "error", "message"),
     [
         ({"calibration": "/nowhere.jsonl"}, SettingsError, "--calibration /nowhere.jsonl: No such file or directory"),
-        ({"exclude": ["layers.7.*"]}, SettingsError, "--exclude layers.7.*"),
+        ({"exclude": "layers.7.*"}, SettingsError, "--exclude layers.7.*"),
         ({"source": Path("/nowhere")}, ModelError, "/nowhere does not exist"),
         ({"max_length": 64}, SettingsError, "0 texts to calibrate with"),
         ({"max_length": 100_000}, SettingsError, "--max-length 100000: tiny has 256 positions"),
@@ -168,6 +168,6 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     options: QuantizeOptions, change: dict[str, object], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as refused:
-        quantize(replace(options, **change), Console(file=StringIO()))  # type: ignore[arg-type]
+        quantize(msgspec.structs.replace(options, **change), Console(file=StringIO()))
     assert message in str(refused.value)
     assert not options.out.parent.exists()
