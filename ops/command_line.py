@@ -22,7 +22,9 @@ from shared.telemetry.logs import configure_logs
 _USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
 
 
-def _writable(option: str) -> Callable[[Path | None], Path | None]:
+def writable(option: str) -> Callable[[Path | None], Path | None]:
+    """Return what refuses a file that cannot be written where it is named."""
+
     def check(path: Path | None) -> Path | None:
         from ops.measure.runner import check_writable
 
@@ -36,12 +38,12 @@ Broker = Literal["embedded", "kafka"]
 OwnBroker = Annotated[Broker, typer.Option(help="of the system of its own: in memory, or Apache Kafka")]
 JsonPath = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE", callback=_writable("--json"), help="write the result, with stable keys"),
+    typer.Option("--json", metavar="FILE", callback=writable("--json"), help="write the result, with stable keys"),
 ]
 HtmlPath = Annotated[
     Path | None,
     typer.Option(
-        "--html", metavar="FILE", callback=_writable("--html"), help="write a report that a browser shows, in one file"
+        "--html", metavar="FILE", callback=writable("--html"), help="write a report that a browser shows, in one file"
     ),
 ]
 Token = Annotated[

@@ -3,9 +3,8 @@
 import math
 from collections.abc import Callable
 
-from msgspec import Struct
-
 from ops.operate.doctor.kv_memory import SESSION_TOKENS, kv_facts
+from ops.plan.commands import PlanOptions
 from ops.plan.queueing import asked_per_s, fewest_servers, in_system
 from ops.plan.report import Formulas, Result, WhatIf
 from ops.plan.sizes import Demand, Plan, Prices, size
@@ -19,26 +18,12 @@ _HEAVIEST_LOAD = 40.0
 _WAITING_SHARE = 0.95
 
 
-class Forecast(Struct, frozen=True, kw_only=True):
-    """`chats` that think `think_s` between questions, or `rate` questions a second; at the peak `surge` times that.
-    `turns`: questions of a conversation. `goal`: the share that the model is to answer in time."""
-
-    kind: str
-    chats: int | None
-    think_s: float
-    rate: float | None
-    surge: float
-    turns: float
-    goal: float
-    headroom: float
-
-
 def make_plan(
-    forecast: Forecast, experiment: Experiment, settings: Settings, prices: Prices, tell: Callable[[int], None]
+    forecast: PlanOptions, experiment: Experiment, settings: Settings, tell: Callable[[int], None]
 ) -> tuple[Result, Mix]:
     """Raises `SettingsError` where the goal cannot be reached at any rate."""
-    mix = mix_of(forecast.kind, experiment)
-    worker, points = largest_rate(forecast.kind, mix, experiment, forecast.goal, tell)
+    mix = mix_of(forecast.mix, experiment)
+    worker, points = largest_rate(forecast.mix, mix, experiment, forecast.attainment, tell)
     demand = _demand(forecast, mix, settings)
     facts = kv_facts(settings.model.dir, settings.kv)
     session_bytes = None if facts is None else float(facts.session_bytes[facts.precision])
@@ -52,7 +37,12 @@ def make_plan(
             reply_interval_ms=settings.worker.reply_interval_ms,
             max_connections=settings.gateway.max_connections,
             session_bytes=session_bytes,
-            prices=prices,
+            prices=Prices(
+                worker=forecast.worker_price,
+                gateway=forecast.gateway_price,
+                broker=forecast.broker_price,
+                redis_gib=forecast.redis_price,
+            ),
         )
 
     plan = sized(1.0)
@@ -67,7 +57,7 @@ def make_plan(
                 per_s=demand.per_s * times,
                 workers=then.workers,
                 cost_per_hour=then.cost_per_hour,
-                attainment_as_planned=point_at(forecast.kind, load, experiment, mix.capacity_per_s).attainment,
+                attainment_as_planned=point_at(forecast.mix, load, experiment, mix.capacity_per_s).attainment,
             )
         )
         tell(len(points) + done)
@@ -83,7 +73,7 @@ def make_plan(
     return result, mix
 
 
-def _demand(forecast: Forecast, mix: Mix, settings: Settings) -> Demand:
+def _demand(forecast: PlanOptions, mix: Mix, settings: Settings) -> Demand:
     if forecast.rate is not None:
         per_s = forecast.rate
         # Little's law over the whole conversation.
@@ -100,7 +90,7 @@ def _demand(forecast: Forecast, mix: Mix, settings: Settings) -> Demand:
     )
 
 
-def _formulas(forecast: Forecast, experiment: Experiment, mix: Mix, demand: Demand, plan: Plan) -> Formulas:
+def _formulas(forecast: PlanOptions, experiment: Experiment, mix: Mix, demand: Demand, plan: Plan) -> Formulas:
     promise = PROFILES[experiment.costs.profile]
     servers = fewest_servers(
         plan.questions_per_s,
@@ -116,7 +106,7 @@ def _formulas(forecast: Forecast, experiment: Experiment, mix: Mix, demand: Dema
     )
 
 
-def _assumptions(forecast: Forecast, experiment: Experiment, model: str) -> dict[str, str]:
+def _assumptions(forecast: PlanOptions, experiment: Experiment, model: str) -> dict[str, str]:
     promise = PROFILES[experiment.costs.profile]
     return {
         "engine": f"{experiment.costs.name}: {experiment.costs.source}; {experiment.slots} slots",

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from ops.cli import app
-from ops.plan.forecast import Forecast, make_plan
+from ops.plan.commands import PlanOptions
+from ops.plan.forecast import make_plan
 from ops.plan.queueing import asked_per_s, erlang_c, fewest_servers, in_system, wait_s
 from ops.plan.report import Result, tables
 from ops.plan.sizes import Demand, Plan, Prices, size
@@ -133,8 +134,8 @@ def result() -> tuple[Result, Mix]:
         costs=read_costs("cpu"),
         settings=Settings(),
     )
-    forecast = Forecast(kind="poisson", chats=500, think_s=30, rate=None, surge=2, turns=4, goal=0.95, headroom=0.3)
-    return make_plan(forecast, experiment, Settings(), Prices(worker=1.0), lambda _done: None)
+    forecast = PlanOptions(chats=500, think_s=30, surge=2, worker_price=1.0)
+    return make_plan(forecast, experiment, Settings(), lambda _done: None)
 
 
 def test_the_planned_workers_meet_the_goal_and_an_overload_does_not(result: tuple[Result, Mix]) -> None:
