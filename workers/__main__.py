@@ -35,7 +35,6 @@ from workers.schedule.costs import CostModel
 from workers.serving.calibration import costs_key, load_or_calibrate
 from workers.serving.capacity import CapacityPublisher, worker_name
 from workers.serving.engine_thread import left_behind
-from workers.serving.kept_lengths import KeptLengths
 from workers.serving.watchdog import Watchdog
 from workers.serving.worker import Worker
 from workers.telemetry.tracer import Tracer
@@ -46,7 +45,7 @@ _REVISION_CHARS = 12  # of a SHA-256: enough to tell models apart
 class WorkerProcess:
     """startup → serve → shutdown."""
 
-    def __init__(self, settings: Settings, model: LoadedModel, costs: CostModel, lengths: KeptLengths) -> None:
+    def __init__(self, settings: Settings, model: LoadedModel, costs: CostModel) -> None:
         kafka, topics = settings.kafka, settings.kafka.topics
         client_id = f"replyline-worker-{os.getpid()}"
         info = model.engine.info
@@ -54,7 +53,6 @@ class WorkerProcess:
         defaults = Defaults.of(settings)
         self._settings = settings
         self._model = model
-        self._lengths = lengths
         self._offsets = OffsetTracker()
         self._history = History(settings.redis)
         self._faq = LiveFaq(settings.faq, embed=open_embedder(settings.faq))
@@ -78,7 +76,7 @@ class WorkerProcess:
         self._publisher = ReplyPublisher(self._producer)
         self._worker = Worker(
             engine=model.engine,
-            scheduler=make_scheduler(settings, info, costs, lengths.lengths),
+            scheduler=make_scheduler(settings, info, costs),
             costs=costs,
             publisher=self._publisher,
             history=self._history,
@@ -184,7 +182,6 @@ class WorkerProcess:
         self._tasks.start("commits", self._commits.run())
         self._tasks.start("lag", watch_lag(self._requests, self._settings.kafka.topics))
         self._tasks.start("capacity", self._capacity.run())
-        self._tasks.start("lengths", self._lengths.write_regularly())
         settle_heap()
         get_logger().info("worker_ready", buckets=self._settings.worker.buckets, engine=self._model.engine.info.name)
 
@@ -208,7 +205,6 @@ class WorkerProcess:
         await self._history.close()
         if self._kv is not None:
             await asyncio.to_thread(self._kv.close)
-        await asyncio.to_thread(self._lengths.write)
         await self._requests.stop()
         await self._cancels.stop()
         await self._erasures.stop()
@@ -229,8 +225,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             kept = worker.costs_dir / f"{info.name}-{info.model}-{info.num_slots}.json" if info.name != "fake" else None
             costs, how = await asyncio.to_thread(load_or_calibrate, kept, key, model.engine)
             get_logger().info("costs_known", how=how, decode_ms=round(costs.decode_ms(info.num_slots, 0), 2))
-            lengths = KeptLengths(None if kept is None else kept.with_suffix(".lengths"), info)
-            process = WorkerProcess(settings, model, costs, lengths)
+            process = WorkerProcess(settings, model, costs)
             readiness.checks = {
                 "kafka": process.not_connected,
                 "redis": process.history_not_seen,

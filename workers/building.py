@@ -28,7 +28,7 @@ from workers.schedule.scheduler import DECODE_STALL_MS, Scheduler, SchedulerLimi
 _ENTRY_TOKENS: Final = 256  # of an FAQ entry in a prompt, at most
 
 
-def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel, lengths: OutputLengths) -> Scheduler:
+def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel) -> Scheduler:
     """Of the engine's slots, by the policy and the window that are set."""
     worker = settings.worker
     limits = SchedulerLimits(
@@ -40,7 +40,7 @@ def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel, lengt
         reuse_kv=settings.kv.enabled,
     )
     window = make_window(worker.window, limits)
-    return build_scheduler(limits=limits, costs=costs, lengths=lengths, window=window)
+    return build_scheduler(limits=limits, costs=costs, lengths=OutputLengths(longest=info.max_length), window=window)
 
 
 def open_embedder(settings: FaqSettings) -> Embedder | None:

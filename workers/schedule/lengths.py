@@ -5,18 +5,14 @@ Leaving such answers out, or taking them for whole, would predict too little, so
 hazard (Kaplan and Meier, J. Am. Stat. Assoc. 53, 1958): of the answers known to have got so far, how many ended here?
 Where few or none got so far the hazard is the class's mean one: a geometric tail.
 
-Older answers count for less. A class holds three numbers a bin, however many answers it has seen. What was learned
-outlives the process as `KeptClass`es.
+Older answers count for less. A class holds three numbers a bin, however many answers it has seen.
 """
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, Final, Self
-
-from msgspec import Meta, Struct
+from typing import Final
 
 SHOWN: Final = "shown:"
 """Before a class's key: after how many tokens the first text of its answers is shown."""
@@ -28,7 +24,6 @@ _REFRESH_EVERY: Final = 8
 _TAIL_ANSWERS: Final = 1.0  # how many answers at risk the mean hazard counts for
 _MAX_CLASSES: Final = 256
 _MAX_WEIGHT: Final = 1e12
-_PUBLISH_EVERY: Final = 64
 _ROUNDING: Final = 1e-9
 _QUANTILE: Final = "a quantile lies between 0 and 1"
 
@@ -60,24 +55,8 @@ class _Class:
     found: dict[tuple[int, float], int | None] = field(default_factory=dict)
 
 
-_Weight = Annotated[float, Meta(ge=0, le=1e9)]
-
-
-class KeptClass(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is kept of a class: `ended` and `cut` weigh the answers of each bin, the newest answer as 1, and `tokens`
-    all their tokens."""
-
-    num_answers: Annotated[int, Meta(ge=0, le=2**53)]
-    ended: list[_Weight]
-    cut: list[_Weight]
-    tokens: _Weight
-
-
 class OutputLengths:
-    """`longest` bounds the bins: longer answers count as so long. `memory` answers back, one counts for 1/e.
-
-    Every so many answers `published` is renewed: what is learned, for another thread than the one that observes.
-    """
+    """`longest` bounds the bins: longer answers count as so long. `memory` answers back, one counts for 1/e."""
 
     def __init__(self, *, longest: int = 4_096, memory: int = 500) -> None:
         self._first_of_bin = _bins(longest)  # and one past the last
@@ -85,28 +64,6 @@ class OutputLengths:
         self._longest = longest
         self._growth = math.exp(1 / memory)
         self._classes: dict[str, _Class] = {}
-        self._unpublished = 0
-        self.published: Mapping[str, KeptClass] = {}
-
-    @classmethod
-    def from_state(cls, kept: Mapping[str, KeptClass], *, longest: int) -> Self:
-        """Raises `ValueError` for what cannot have been learned with this `longest`."""
-        lengths = cls(longest=longest)
-        lengths._classes = {key: lengths._restored(key, known) for key, known in list(kept.items())[:_MAX_CLASSES]}
-        lengths.published = lengths.state()
-        return lengths
-
-    def state(self) -> dict[str, KeptClass]:
-        """What is learned, by class; the class longest without an answer first."""
-        return {
-            key: KeptClass(
-                num_answers=known.num_answers,
-                ended=[value / known.weight for value in known.ended],
-                cut=[value / known.weight for value in known.cut],
-                tokens=known.tokens / known.weight,
-            )
-            for key, known in self._classes.items()
-        }
 
     def observe(self, key: str, output_tokens: int, ended_by_itself: bool) -> None:
         """An answer is over after `output_tokens`; not `ended_by_itself`: it was cut there."""
@@ -127,10 +84,6 @@ class OutputLengths:
         counts[self._bin_of(length)] += known.weight
         if known.weight > _MAX_WEIGHT:
             _rescale(known)
-        self._unpublished += 1
-        if self._unpublished == _PUBLISH_EVERY:
-            self._unpublished = 0
-            self.published = self.state()
 
     def knows(self, key: str) -> bool:
         """Whether enough answers of the class have ended; else predictions are the prior's."""
@@ -161,18 +114,6 @@ class OutputLengths:
         if length is None or length >= max_output_tokens:
             return left
         return length - generated if length > generated else 1
-
-    def _restored(self, key: str, kept: KeptClass) -> _Class:
-        num_bins, at_risk = len(self._widths), sum(kept.ended) + sum(kept.cut)
-        if not len(kept.ended) == len(kept.cut) == num_bins:
-            raise ValueError(f"{key}: {len(kept.ended)} and {len(kept.cut)} bins, not {num_bins}")
-        if not at_risk * (1 - _ROUNDING) < kept.tokens <= at_risk * self._longest * (1 + _ROUNDING):
-            raise ValueError(f"{key}: {kept.tokens:g} tokens in {at_risk:g} answers of 1 to {self._longest}")
-        if at_risk > kept.num_answers * (1 + _ROUNDING):
-            raise ValueError(f"{key}: {kept.num_answers} answers weigh {at_risk:g}")
-        return _Class(
-            list(kept.ended), list(kept.cut), num_answers=kept.num_answers, at_risk=at_risk, tokens=kept.tokens
-        )
 
     def _length_at(self, hazard: list[float], generated: int, quantile: float) -> int | None:
         """The shortest length by which a share `quantile` of those that got beyond `generated` has ended."""

@@ -11,7 +11,6 @@ from workers.schedule.lengths import MIN_OBSERVED, OutputLengths, prior_quantile
 
 QUANTILES = st.floats(0.001, 0.999)
 ANSWERS = st.lists(st.tuples(st.integers(0, 6_000), st.booleans()), max_size=120)
-LONGEST = 4_096  # unless it is told
 LIMITS = st.integers(1, 5_000)
 
 
@@ -77,10 +76,10 @@ def test_an_answer_weighs_less_with_each_that_follows() -> None:
     memory, lengths = 5, OutputLengths(memory=5)
     for number in range(400):
         lengths.observe("short", 1 + number % 30, ended_by_itself=number % 2 == 0)
-        known = lengths.state()["short"]
+        known = lengths._classes["short"]
         for back in range(min(number, 2 * memory)):
             counts = known.cut if (number - back) % 2 else known.ended
-            assert counts[(number - back) % 30] == pytest.approx(math.exp(-back / memory), rel=0.003)
+            assert counts[(number - back) % 30] / known.weight == pytest.approx(math.exp(-back / memory), rel=0.003)
 
 
 def test_the_class_longest_without_an_answer_makes_room() -> None:
@@ -130,27 +129,3 @@ def test_predictions_stay_within_the_limit_and_rise_with_the_quantile_and_what_i
     assert remaining <= lengths.remaining("short", generated, limit, high)
     ends = [written + lengths.remaining("short", written, 8_192, low) for written in range(generated, generated + 20)]
     assert ends == sorted(ends)
-
-
-# --- what outlives the process
-
-
-@given(answers=ANSWERS, more=ANSWERS, limit=LIMITS, quantile=QUANTILES, generated=st.integers(0, 4_000))
-def test_what_is_kept_predicts_and_learns_as_if_nothing_had_happened(
-    answers: list[tuple[int, bool]], more: list[tuple[int, bool]], limit: int, quantile: float, generated: int
-) -> None:
-    """Also in classes of which too little is known as yet."""
-    before = learned(answers)
-    after = OutputLengths.from_state(before.state(), longest=LONGEST)
-    for output_tokens, ended in more:
-        for lengths in (before, after):
-            lengths.observe("short", output_tokens, ended_by_itself=ended)
-    one, other = (lengths.remaining("short", generated, limit, quantile) for lengths in (before, after))
-    assert one == pytest.approx(other, abs=1)
-    published = OutputLengths.from_state(learned([(30, True)] * 1_000).published, longest=LONGEST)
-    assert published.predict("short", 512, 0.5) == 30
-
-
-def test_a_state_of_other_bins_is_refused() -> None:
-    with pytest.raises(ValueError, match="bins"):
-        OutputLengths.from_state(learned([(30, True)]).state(), longest=64)

@@ -11,7 +11,7 @@ from shared.settings import Settings
 from workers.__main__ import WorkerProcess
 
 FIRST = ["capacity", "intake", "worker", "commits"]
-REST = ["publisher", "history", "kv", "lengths", "requests", "cancels", "erasures", "producer"]
+REST = ["publisher", "history", "kv", "requests", "cancels", "erasures", "producer"]
 SUSPECTS = ((("t", 0), 7),)
 
 
@@ -30,7 +30,7 @@ class Part:
         def told(*given: object) -> Awaitable[int] | None:
             self._order.append(self._name)
             self.told = what, given
-            return None if self._name in {"kv", "lengths"} else nothing()
+            return None if self._name == "kv" else nothing()
 
         return told
 
