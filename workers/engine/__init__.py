@@ -14,11 +14,13 @@ Engines are synchronous and owned by one thread.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
+import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from shared.model.folder import Manifest
 from workers.engine.kv_layout import KvLayout
 
 DeviceKind = Literal["cpu", "gpu"]
@@ -38,6 +40,32 @@ class EngineInfo:
     max_prefill_rows: int
     kv_layout: KvLayout
     stop_token_ids: frozenset[int]
+
+    @classmethod
+    def of(
+        cls,
+        manifest: Manifest,
+        *,
+        name: str,
+        device: DeviceKind,
+        num_slots: int,
+        max_length: int,
+        max_prefill_rows: int,
+        kv_dtype: np.dtype[Any],
+    ) -> Self:
+        a = manifest.architecture
+        return cls(
+            name=name,
+            device=device,
+            model=manifest.name,
+            revision=manifest.revision,
+            precision=manifest.precision,
+            num_slots=num_slots,
+            max_length=max_length,
+            max_prefill_rows=max_prefill_rows,
+            kv_layout=KvLayout(layers=a.num_layers, parts=2, heads=a.num_kv_heads, dim=a.head_dim, dtype=kv_dtype.str),
+            stop_token_ids=frozenset(manifest.stop_token_ids),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

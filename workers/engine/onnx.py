@@ -19,7 +19,6 @@ from shared.errors import EngineError, ModelError
 from shared.model.folder import REMEDY, ModelFolder
 from workers.engine import DecodeRow, EngineInfo, PrefillChunk
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
-from workers.engine.kv_layout import KvLayout
 from workers.engine.sampling import sample
 
 _DEVICE: Final = "cpu"
@@ -54,23 +53,14 @@ class OnnxEngine:
         self._kv = _reserve((architecture.num_layers, 2, *slots))
         self._logits: NDArray[np.float32] = np.empty((num_slots, architecture.vocab_size), np.float32)
         self._bindings: dict[tuple[int, int], _Binding] = {}
-        self._info = EngineInfo(
+        self._info = EngineInfo.of(
+            folder.manifest,
             name="onnx",
             device="cpu",
-            model=folder.manifest.name,
-            revision=folder.manifest.revision,
-            precision=folder.manifest.precision,
             num_slots=num_slots,
             max_length=max_length,
             max_prefill_rows=min(max_prefill_rows, num_slots),
-            kv_layout=KvLayout(
-                layers=architecture.num_layers,
-                parts=2,
-                heads=architecture.num_kv_heads,
-                dim=architecture.head_dim,
-                dtype=self._kv.dtype.str,
-            ),
-            stop_token_ids=frozenset(folder.manifest.stop_token_ids),
+            kv_dtype=self._kv.dtype,
         )
 
     @property

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.folder import Manifest, ModelFolder
-from workers.engine import DecodeRow, DeviceKind, EngineInfo, PrefillChunk
+from workers.engine import DecodeRow, EngineInfo, PrefillChunk
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
 from workers.engine.device import Device, Execution, Replay, Staging
 from workers.engine.device.kv import DeviceKv
 from workers.engine.device.slots import SlotLayout, bucket_of, decode_buckets
 from workers.engine.device.tokens import TokenReader
-from workers.engine.kv_layout import KvLayout, kv_dtype
+from workers.engine.kv_layout import kv_dtype
 from workers.engine.tensorrt.plans import DECODE, PREFILL, PlanShapes
 from workers.engine.tensorrt.step_kv import Beside, InPlace, StepKv
 
@@ -47,7 +47,15 @@ class TensorrtEngine:
             raise ValueError(f"max_length must be 1 to {shapes.capacity - 1}, got {max_length}")
         self._device = device
         self._shapes = shapes
-        self._info = _info(folder.manifest, shapes, max_length, name, device.kind)
+        self._info = EngineInfo.of(
+            folder.manifest,
+            name=name,
+            device=device.kind,
+            num_slots=shapes.num_slots,
+            max_length=max_length,
+            max_prefill_rows=shapes.prefill_rows,
+            kv_dtype=kv_dtype(folder.manifest),
+        )
         layout = self._info.kv_layout
         self._slots = SlotLayout.of(layout, slots=shapes.num_slots, capacity=shapes.capacity)
         self._compute = device.open_stream()
@@ -173,28 +181,6 @@ class TensorrtEngine:
         execution.bind("past_lengths", inputs.addresses["past_lengths"], (rows,))
         self._step_kv.bind(execution, first_slot, rows, width)
         self._reader.bind(execution, rows)
-
-
-def _info(manifest: Manifest, shapes: PlanShapes, max_length: int, name: str, kind: DeviceKind) -> EngineInfo:
-    architecture = manifest.architecture
-    return EngineInfo(
-        name=name,
-        device=kind,
-        model=manifest.name,
-        revision=manifest.revision,
-        precision=manifest.precision,
-        num_slots=shapes.num_slots,
-        max_length=max_length,
-        max_prefill_rows=shapes.prefill_rows,
-        kv_layout=KvLayout(
-            layers=architecture.num_layers,
-            parts=2,
-            heads=architecture.num_kv_heads,
-            dim=architecture.head_dim,
-            dtype=kv_dtype(manifest).str,
-        ),
-        stop_token_ids=frozenset(manifest.stop_token_ids),
-    )
 
 
 def _inputs(rows: int, tokens: int) -> dict[str, tuple[tuple[int, ...], Any]]:

@@ -17,14 +17,14 @@ import torch
 from numpy.typing import NDArray
 
 from shared.model.folder import Manifest
-from workers.engine import DecodeRow, DeviceKind, EngineInfo, PrefillChunk
+from workers.engine import DecodeRow, EngineInfo, PrefillChunk
 from workers.engine.calls import check_decode, check_import, check_prefill, check_range
 from workers.engine.device import Staging
 from workers.engine.device.kv import DeviceKv
 from workers.engine.device.sampling import BLOCK_TOKENS
 from workers.engine.device.slots import SlotLayout, bucket_of, decode_buckets
 from workers.engine.device.tokens import TokenReader
-from workers.engine.kv_layout import KvLayout, kv_dtype
+from workers.engine.kv_layout import kv_dtype
 from workers.engine.torch.decoder import TorchDecoder
 from workers.engine.torch.device import Tensors, TorchDevice, TorchExecution, computing
 from workers.engine.torch.slots import MAX_PREFILL_ROWS, capacity_for, span_of, spans_for
@@ -69,7 +69,15 @@ class TorchEngine:
         if not 1 <= max_length <= a.max_positions:
             raise ValueError(f"max_length must be 1 to {a.max_positions}, got {max_length}")
         self._device = device
-        self._info = _info(manifest, num_slots, max_length, min(max_prefill_rows, num_slots), device.kind)
+        self._info = EngineInfo.of(
+            manifest,
+            name="torch",
+            device=device.kind,
+            num_slots=num_slots,
+            max_length=max_length,
+            max_prefill_rows=min(max_prefill_rows, num_slots),
+            kv_dtype=kv_dtype(manifest),
+        )
         self._buckets = decode_buckets(num_slots)
         self._capacity = capacity_for(max_length)
         self._spans = spans_for(self._capacity)
@@ -232,25 +240,3 @@ def _find_parts(tensors: Tensors) -> None:
     mass = tensors["block_mass"]
     padded = torch.nn.functional.pad(weights, (0, mass.shape[1] * BLOCK_TOKENS - weights.shape[1]))
     mass.copy_(padded.view(*mass.shape, BLOCK_TOKENS).sum(2))
-
-
-def _info(manifest: Manifest, num_slots: int, max_length: int, max_prefill_rows: int, kind: DeviceKind) -> EngineInfo:
-    architecture = manifest.architecture
-    return EngineInfo(
-        name="torch",
-        device=kind,
-        model=manifest.name,
-        revision=manifest.revision,
-        precision=manifest.precision,
-        num_slots=num_slots,
-        max_length=max_length,
-        max_prefill_rows=max_prefill_rows,
-        kv_layout=KvLayout(
-            layers=architecture.num_layers,
-            parts=2,
-            heads=architecture.num_kv_heads,
-            dim=architecture.head_dim,
-            dtype=kv_dtype(manifest).str,
-        ),
-        stop_token_ids=frozenset(manifest.stop_token_ids),
-    )
