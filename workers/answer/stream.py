@@ -11,7 +11,6 @@ from shared.wire.messages import (
     ErrorDetail,
     Grounding,
     Reason,
-    Replaced,
     ReplyDelta,
     ReplyDone,
     Source,
@@ -112,69 +111,13 @@ class Answer:
         reason: Reason,
         usage: Usage,
         timings: Timings,
-        model: str,
-        grounding: tuple[Grounding, ...] = (),
-        error: ErrorDetail | None = None,
-    ) -> ReplyDone:
-        return self._terminal(
-            text=self.text,
-            source=self._source(),
-            status=status,
-            reason=reason,
-            usage=usage,
-            timings=timings,
-            model=model,
-            grounding=grounding,
-            error=error,
-            replaced=() if self._guard is None else self._guard.replaced,
-        )
-
-    def replaced(
-        self,
-        *,
-        text: str,
-        source: Source,
-        status: Status,
-        reason: Reason,
-        usage: Usage,
-        timings: Timings,
         model: str | None = None,
         grounding: tuple[Grounding, ...] = (),
         error: ErrorDetail | None = None,
+        instead: tuple[str, Source] | None = None,
     ) -> ReplyDone:
-        """A terminal event whose text is not the model's."""
-        return self._terminal(
-            text=text,
-            source=source,
-            status=status,
-            reason=reason,
-            usage=usage,
-            timings=timings,
-            model=model,
-            grounding=grounding,
-            error=error,
-            replaced=(),
-        )
-
-    def _source(self) -> Source:
-        if self._guard is None or not any(each.length for each in self._guard.replaced):
-            return "model"
-        return "mixed" if self._guard.is_models else "faq"
-
-    def _terminal(
-        self,
-        *,
-        text: str,
-        source: Source,
-        status: Status,
-        reason: Reason,
-        usage: Usage,
-        timings: Timings,
-        model: str | None,
-        grounding: tuple[Grounding, ...],
-        error: ErrorDetail | None,
-        replaced: tuple[Replaced, ...],
-    ) -> ReplyDone:
+        """Return the terminal event. `instead`: a text that is not the model's, and whose it is."""
+        text, source = instead or (self.text, self._source())
         return ReplyDone(
             request_id=self._request_id,
             session_id=self._session_id,
@@ -188,8 +131,13 @@ class Answer:
             model=model,
             error=error,
             grounding=grounding,
-            replaced=replaced,
+            replaced=() if instead or self._guard is None else self._guard.replaced,
         )
+
+    def _source(self) -> Source:
+        if self._guard is None or not any(each.length for each in self._guard.replaced):
+            return "model"
+        return "mixed" if self._guard.is_models else "faq"
 
     def _grow(self, text: str) -> None:
         if text:

@@ -332,9 +332,8 @@ class Worker:
     def _terminal(self, job: Job, finished: Finished) -> ReplyDone:
         fallback = self._in_the_models_stead(job, finished)
         if fallback is not None:
-            return job.answer.replaced(
-                text=fallback.text,
-                source=fallback.source,
+            return job.answer.done(
+                instead=(fallback.text, fallback.source),
                 status="completed",
                 reason="stop",
                 usage=job.usage(),
