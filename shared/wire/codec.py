@@ -122,10 +122,6 @@ CLIENT_CODECS: Final[dict[str, Codec[ServerMessage]]] = {
     "chat.v1.msgpack": Codec("chat.v1.msgpack", False, msgpack_encode, msgspec.msgpack.Decoder(ServerMessage).decode),
 }
 
-_reply_from_msgpack: Callable[[bytes], Reply] = msgspec.msgpack.Decoder(Reply).decode
-_notice_from_msgpack: Callable[[bytes], Notice] = msgspec.msgpack.Decoder(Notice).decode
-_erase_from_msgpack = msgspec.msgpack.Decoder(Erase).decode
-_report_from_msgpack = msgspec.msgpack.Decoder(WorkerReport).decode
 _request_decoders: Final[dict[str, Callable[[bytes], ChatRequest]]] = {
     MSGPACK: msgspec.msgpack.Decoder(ChatRequest).decode,
     JSON: msgspec.json.Decoder(ChatRequest).decode,
@@ -145,33 +141,21 @@ def decode_request(value: bytes | None, content_type: str = MSGPACK) -> ChatRequ
         raise ProtocolError("invalid_record", f"not a chat.request ({content_type}): {error}") from None
 
 
-def decode_reply(value: bytes | None) -> Reply:
-    """A record's reply. Raises `ProtocolError` for anything else."""
-    try:
-        return _reply_from_msgpack(value or b"")
-    except _UNREADABLE as error:
-        raise ProtocolError("invalid_record", f"not a reply: {error}") from None
+def _or_refuse(decode: Callable[[bytes], T], what: str) -> Callable[[bytes | None], T]:
+    """A decoder of records that raises `ProtocolError` for anything else."""
+
+    def decode_record(value: bytes | None) -> T:
+        try:
+            return decode(value or b"")
+        except _UNREADABLE as error:
+            raise ProtocolError("invalid_record", f"{what}: {error}") from None
+
+    return decode_record
 
 
-def decode_notice(value: bytes | None) -> Notice:
-    """A record's `Cancel` or `Adopt`. Raises `ProtocolError` for anything else."""
-    try:
-        return _notice_from_msgpack(value or b"")
-    except _UNREADABLE as error:
-        raise ProtocolError("invalid_record", f"neither a chat.cancel nor a chat.adopt: {error}") from None
-
-
-def decode_erase(value: bytes | None) -> Erase:
-    """A record's `Erase`. Raises `ProtocolError` for anything else."""
-    try:
-        return _erase_from_msgpack(value or b"")
-    except _UNREADABLE as error:
-        raise ProtocolError("invalid_record", f"not a chat.erase: {error}") from None
-
-
-def decode_report(value: bytes) -> WorkerReport:
-    """A record's `WorkerReport`. Raises `ProtocolError` for anything else."""
-    try:
-        return _report_from_msgpack(value)
-    except _UNREADABLE as error:
-        raise ProtocolError("invalid_record", f"not a chat.worker: {error}") from None
+decode_reply: Final[Callable[[bytes | None], Reply]] = _or_refuse(msgspec.msgpack.Decoder(Reply).decode, "not a reply")
+decode_notice: Final[Callable[[bytes | None], Notice]] = _or_refuse(
+    msgspec.msgpack.Decoder(Notice).decode, "neither a chat.cancel nor a chat.adopt"
+)
+decode_erase = _or_refuse(msgspec.msgpack.Decoder(Erase).decode, "not a chat.erase")
+decode_report = _or_refuse(msgspec.msgpack.Decoder(WorkerReport).decode, "not a chat.worker")
