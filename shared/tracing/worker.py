@@ -54,20 +54,11 @@ def shifted(times: WorkerTimes, shift_ms: float) -> WorkerTimes:
     if not shift_ms:
         return times
 
-    def by(unix_ms: float | None) -> float | None:
-        return None if unix_ms is None else unix_ms + shift_ms
-
-    return msgspec.structs.replace(
-        times,
-        arrived_unix_ms=times.arrived_unix_ms + shift_ms,
-        ready_unix_ms=times.ready_unix_ms + shift_ms,
-        ended_unix_ms=times.ended_unix_ms + shift_ms,
-        kv_asked_unix_ms=by(times.kv_asked_unix_ms),
-        kv_found_unix_ms=by(times.kv_found_unix_ms),
-        started_unix_ms=by(times.started_unix_ms),
-        prefilled_unix_ms=tuple(end + shift_ms for end in times.prefilled_unix_ms),
-        first_token_unix_ms=by(times.first_token_unix_ms),
-    )
+    moved = {
+        name: value + shift_ms for name, value in msgspec.structs.asdict(times).items() if isinstance(value, float)
+    }
+    prefilled = tuple(end + shift_ms for end in times.prefilled_unix_ms)
+    return msgspec.structs.replace(times, **moved, prefilled_unix_ms=prefilled)
 
 
 def add_worker_spans(

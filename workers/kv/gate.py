@@ -59,15 +59,6 @@ class LoadGate:
         self._probe_sizes = cycle(_PROBE_BLOCKS)
         self._last_unix_ms = -math.inf  # of what was learned or is being tried
 
-    @property
-    def rtt_ms(self) -> float:
-        """What a load takes besides its bytes."""
-        return self._rtt_ms
-
-    @property
-    def ms_per_byte(self) -> float:
-        return self._ms_per_byte
-
     def load_ms(self, num_bytes: int) -> float:
         """What a load of so many bytes is predicted to take."""
         return self._rtt_ms + self._ms_per_byte * num_bytes

@@ -98,14 +98,6 @@ def _canonical(name: str) -> str:
     return name.removeprefix("model.").removesuffix(".weight")
 
 
-def metadata_of(path: Path) -> dict[str, str]:
-    """What a file says of itself, beside its tensors. Raises `ModelError` where it is damaged."""
-    try:
-        return msgspec.convert(_header(path)[0].get("__metadata__", {}), dict[str, str])
-    except (ValueError, OverflowError, RecursionError, OSError) as error:
-        raise ModelError(f"{path} is no whole safetensors file ({error}); fetch it again") from error
-
-
 def tensors_of(path: Path) -> dict[str, Weight]:
     """Every tensor of one file, mapped into memory. Raises `ModelError` where it is damaged. The header is held against
     the file before anything is read by it: its length, and that the tensors lie side by side and fill the file, as the
