@@ -1,222 +1,21 @@
-"""What customers of a shop call the same thing. Data only.
+"""What customers of a shop call the same thing.
 
-A row's words, and the name before them, all stand for that name; a word may stand in several rows. The table is the
-vocabulary of shops in general and holds no phrasing of any FAQ: it is applied to entries and to questions alike, and
-does harm to neither where a word has another sense, since the word itself counts beside its names.
+A row of `synonyms.json`: its words, and the name before them, all stand for that name; a word may stand in several
+rows. The table is the vocabulary of shops in general and holds no phrasing of any FAQ: it is applied to entries and to
+questions alike, and does harm to neither where a word has another sense, since the word itself counts beside its names.
 """
 
+from pathlib import Path
 from typing import Final
 
-_ENGLISH: Final = {
-    "abroad": (
-        "international overseas foreign country countries worldwide europe uk britain england switzerland norway"
-    ),
-    "accept": "support allow take",
-    "account": "profile login",
-    "address": "street house moved postcode zip",
-    "advertising": "newsletter newsletters ads ad spam marketing advert unsubscribe mailing",
-    "arrive": "come came receive received reach land",
-    "available": "availability stock restock restocked sold",
-    "backpack": "rucksack bag daypack",
-    "bulk": "wholesale quantity dozens hundreds",
-    "buy": "bought order ordered purchase purchased shopping",
-    "cancel": "annul revoke withdraw undo stop",
-    "card": "visa mastercard amex maestro debit creditcard",
-    "change": "edit modify alter amend update adjust correct switch",
-    "christmas": "xmas holiday holidays festive december",
-    "clothes": (
-        "clothing jumper sweater pullover trousers jeans pants shirt tshirt blouse dress skirt coat jacket hoodie "
-        "socks garment"
-    ),
-    "colour": "color red blue green black white grey yellow brown pink",
-    "company": "firm business employer corporate corporation office organisation organization",
-    "complaint": "complain unhappy dissatisfied angry terrible awful upset disappointed rude",
-    "contact": "reach details",
-    "coupon": "promo voucher vouchers code codes promotion promotional",
-    "courier": "driver postman carrier dhl ups fedex dpd hermes gls delivery-man",
-    "customs": "duty duties tariff import imported border",
-    "damaged": (
-        "damage broken smashed shattered broke cracked crack busted dented dent scratched scratch crushed chipped "
-        "bent torn ripped leaking"
-    ),
-    "data": "information info gdpr personal export download copy stored",
-    "date": "day schedule appointment slot week specific",
-    "declined": "decline refuse refused refusing reject rejected fail failed failing denied bounced error",
-    "defect": "defective faulty fault malfunction malfunctioning broken broke dead failed",
-    "delete": "remove erase close deactivate terminate",
-    "delivery": "shipping shipment postage ship deliver freight dispatch",
-    "different": "wrong incorrect mistake mistaken another other instead",
-    "discount": "reduction rebate deal offer cheaper cheap reduced discounted percent bonus",
-    "dry": "dryer drier tumble drying",
-    "elsewhere": "competitor lower dropped match",
-    "email": "mail inbox",
-    "exchange": "swap replace trade swapped",
-    "expired": "expire expiry valid validity invalid",
-    "express": "fast faster quick quickly urgent urgently asap rush overnight priority tomorrow",
-    "first": "new welcome newcomer beginner",
-    "fit": "fits size tight loose snug pinch",
-    "furniture": (
-        "sofa couch wardrobe table chair bed desk cabinet shelf bookcase dresser armchair cupboard mattress "
-        "sideboard bulky"
-    ),
-    "gift": "present presents birthday",
-    "guest": "register registering registration registered signup",
-    "help": "support assist assistance service",
-    "hours": "open opening close closing closed",
-    "hygiene": "hygienic underwear lingerie swimwear bikini earplugs earphones earbuds mattress pillow toothbrush",
-    "instalment": "installment monthly financing rate rates",
-    "invoice": "receipt bill",
-    "items": "item stuff goods product products things thing article",
-    "lamp": "light lantern torch lampshade",
-    "laptop": "notebook computer macbook pc",
-    "later": "postpone delay delayed afterwards",
-    "locker": "pickup point kiosk",
-    "minimum": "least smallest lowest min minimal",
-    "missed": "home nobody noone absent away",
-    "missing": "incomplete lack lacks lacking without absent forgot forgotten",
-    "money": "amount sum cash",
-    "not": "cant couldnt didnt doesnt dont hasnt havent isnt wasnt wont cannot never no",
-    "packaging": "box wrapping carton original package",
-    "parcel": "package packages pkg box",
-    "part": "spare component accessory accessories screw leg replacement",
-    "partial": "less deduct deducted low lower",
-    "password": "pwd passcode pin login locked",
-    "pay": "paying payment paid pays checkout",
-    "person": "human agent representative operator staff employee adviser advisor someone somebody",
-    "phone": "telephone call ring hotline",
-    "points": "loyalty rewards reward membership bonus",
-    "price": "cost fee charge expensive costs",
-    "refund": "reimburse reimbursement repay repayment moneyback",
-    "repair": "fix mend repaired",
-    "return": "returned returning",
-    "sale": "clearance outlet reduced discounted markdown bargain",
-    "send": "sent mailed post posted",
-    "several": "rest part parts some half second split",
-    "size": "large small medium big bigger larger smaller xl",
-    "status": "progress",
-    "store": "shop branch showroom shops",
-    "track": "tracking trace",
-    "twice": "double doubled duplicate again",
-    "upstairs": "floor stairs staircase lift elevator flat apartment carry",
-    "vat": "tax taxes taxed",
-    "warranty": "guarantee guaranteed",
-    "wash": "laundry launder clean cleaning machine",
-    "weekend": "saturday sunday saturdays sundays",
-    "when": "long days soon duration time",
-    "where": "place",
-    "why": "reason",
-    "worn": "wore wear used slept opened tried unsealed seal washed",
-    "wrong": "incorrect mistake mistaken error typo misspelled misspelt",
-}
+import msgspec
+
+_TABLE: Final = msgspec.json.decode(
+    Path(__file__).with_name("synonyms.json").read_bytes(), type=dict[str, dict[str, str]]
+)
+_PAIRS: Final = _TABLE["english_pairs"]
 # A verb and what makes it another: "call it off", "send the shoes back". So many words may stand between.
 PAIR_REACH: Final = 4
-_ENGLISH_PAIRS: Final = {
-    "account": "log-in sign-in log-on",
-    "advertising": "opt-out sign-off",
-    "available": "sold-out",
-    "cancel": "call-off change-mind back-out",
-    "damaged": "fall-apart come-apart in-pieces",
-    "declined": "go-through",
-    "defect": "stop-work quit-work break-down",
-    "discount": "something-off money-off percent-off first-time",
-    "expired": "run-out no-longer",
-    "guest": "sign-up make-account create-account",
-    "hours": "what-time",
-    "locker": "pick-up",
-    "price": "how-much",
-    "refund": "money-back get-money see-money my-money",
-    "return": "send-back give-back bring-back ship-back go-back take-back post-back mail-back put-back",
-    "sale": "half-price",
-}
-_CHINESE: Final = {
-    "abroad": "国外 海外 国际 境外 瑞士 挪威 英国 法国 欧盟",
-    "account": "账户 账号 帐号 帐户 登录 登陆",
-    "address": "地址 搬家 门牌",
-    "assembly": "组装 安装 装配",
-    "available": "有货 缺货 断货 没货 售罄 库存 补货 现货",
-    "battery": "电池 电量",
-    "bulk": "批发 大量 团购 批量",
-    "buy": "买 购买 下单 订购 拍 下订单 购物",
-    "cancel": "取消 撤销 反悔 不要 退单 撤单 不想",
-    "card": "卡 信用卡 银行卡 借记卡 储蓄卡",
-    "change": "改 修改 更改 更换 变更 改成 更正",
-    "clothes": "衣服 裤子 上衣 外套 裙子 毛衣 衬衫 鞋子 鞋",
-    "collect": "自取 取货 提货 拿货 取",
-    "colour": "颜色 红色 蓝色 黑色 白色 绿色 灰色",
-    "company": "公司 企业 单位 抬头",
-    "complaint": "投诉 差评 不满 不满意 生气 态度",
-    "confirmation": "确认 确认信",
-    "contact": "联系 联系方式 找到",
-    "coupon": "优惠券 优惠码 折扣码 折扣券 代金券 抵用券 券 促销码",
-    "courier": "快递员 快递 师傅 派送员 快递小哥",
-    "customs": "关税 清关 海关 进口税 税费",
-    "damaged": "破损 破 坏 碎 裂 压坏 摔坏 损坏 划痕 变形 漏 断",
-    "data": "数据 信息 资料 导出 个人信息 副本 隐私",
-    "date": "日期 某天 改天 预约 约 晚点 下周 时间段 指定",
-    "declined": "失败 拒 被拒 拒绝 不成功 付不了",
-    "defect": "坏 故障 质量 毛病 失灵 不亮 瑕疵",
-    "delete": "注销 删除 删掉 销户 关闭",
-    "delivery": "运费 邮费 快递费 邮资 配送费 配送 派送 送货 送 派件 寄 发货 运送",
-    "different": "错 发错 不对 不一样 不同",
-    "discount": "优惠 打折 折扣 便宜 减价 降价 满减 首单 便宜点 优惠活动 学生",
-    "dry": "烘干 烘 烘干机 晾干",
-    "elsewhere": "别家 差价 降价 保价",
-    "email": "邮箱 邮件 电邮 电子邮箱 电子邮件",
-    "exchange": "换货 换 调换 更换",
-    "expired": "过期 失效 有效期 到期 作废",
-    "express": "加急 急 快点 明天 次日 尽快 特快 着急",
-    "first": "新客户 新用户 首单 第一次 头一回 新人 初次",
-    "forgot": "忘记 忘了 忘 想不起来",
-    "furniture": "家具 沙发 衣柜 桌子 椅子 床 柜子 床垫 书架 餐桌 大件 书桌 茶几",
-    "gift": "礼物 礼品 送人 生日 送礼",
-    "giftcard": "礼品卡 购物卡 储值卡",
-    "guest": "注册 游客 会员",
-    "hours": "营业 营业时间 开门 关门 上班 下班 几点",
-    "hygiene": "内衣 泳衣 耳塞 耳机 床垫 贴身 枕头 内裤",
-    "instalment": "分期 分期付款 月供 利息 免息",
-    "invoice": "发票 收据 开票 账单",
-    "items": "商品 东西 货 物品 产品 货物",
-    "late": "还没 没到 迟 慢 晚 延误 耽误 等",
-    "limescale": "水垢 除垢 滤网",
-    "locker": "自提点 快递柜 自提 代收点 自提柜",
-    "lost": "丢 丢失 不见 丢件 找不到",
-    "minimum": "最低 最少 门槛 起购 满",
-    "missed": "在家 没人 不在",
-    "missing": "少 缺 漏 漏发 少发 没有",
-    "packaging": "包装 盒子 箱子 包装盒 包成 外包装",
-    "parcel": "包裹 快递 快件",
-    "part": "零件 配件 替换 螺丝 备件",
-    "partial": "一部分 部分 全额 金额",
-    "password": "密码 口令",
-    "pay": "付款 支付 付钱 付 结账 付费 买单",
-    "person": "人工 真人 客服 机器人 转接",
-    "phone": "电话 手机 热线 打电话",
-    "points": "积分 会员 点数",
-    "price": "多少钱 价格 费用 价钱 贵 收费",
-    "privacy": "隐私 个人信息 安全 泄露",
-    "refund": "退款 退钱 返款 到账 钱退 退我钱 款",
-    "repair": "维修 修 修理 报修 修好",
-    "return": "退货 退回 寄回 退 退掉 退换 退还 不喜欢 后悔",
-    "sale": "特价 清仓 打折 折扣 甩卖 促销",
-    "several": "一部分 一半 剩下 其余 分开 分批 两次 几个",
-    "size": "尺码 尺寸 大小 号码 码 大一号 小一号 偏大 偏小",
-    "status": "进度 状态 到哪",
-    "store": "门店 实体店 店里 店铺 店",
-    "track": "物流 追踪 单号 查询 跟踪",
-    "twice": "两次 重复 两遍 多扣",
-    "twofactor": "验证码 双重验证 两步验证 动态码",
-    "upstairs": "上楼 楼上 楼 楼下 三楼 四楼 五楼 电梯 搬 入户 进门 家里",
-    "vat": "增值税 含税 税号 税",
-    "warranty": "保修 质保 保固 过保",
-    "wash": "洗 清洗 机洗 手洗 洗涤 洗衣机",
-    "waterproof": "防水 漏水 淋雨 不透水",
-    "weekend": "周末 星期六 星期日 星期天 周六 周日 礼拜天 礼拜六",
-    "when": "时候 多久 几天 多长 时间 何时",
-    "where": "哪里 哪儿 在哪",
-    "why": "为什么 为啥 原因",
-    "worn": "穿过 用过 拆封 试穿 拆 拆开 封条",
-    "wrong": "错 错误 不对 写错 打错 填错",
-}
 
 
 def _by_word(table: dict[str, str], *, with_name: bool) -> dict[str, tuple[str, ...]]:
@@ -228,10 +27,8 @@ def _by_word(table: dict[str, str], *, with_name: bool) -> dict[str, tuple[str, 
     return {word: tuple(of_word) for word, of_word in names.items()}
 
 
-NAMES: Final = _by_word({**dict.fromkeys(_ENGLISH_PAIRS, ""), **_ENGLISH}, with_name=True)
+NAMES: Final = _by_word({**dict.fromkeys(_PAIRS, ""), **_TABLE["english"]}, with_name=True)
 PAIR_NAMES: Final = {
-    (pair.partition("-")[0], pair.partition("-")[2]): name
-    for name, pairs in _ENGLISH_PAIRS.items()
-    for pair in pairs.split()
+    (pair.partition("-")[0], pair.partition("-")[2]): name for name, pairs in _PAIRS.items() for pair in pairs.split()
 }
-CHINESE_NAMES: Final = _by_word(_CHINESE, with_name=False)
+CHINESE_NAMES: Final = _by_word(_TABLE["chinese"], with_name=False)
