@@ -8,8 +8,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.telemetry.trace_spans import Ended, spans_of
-from shared.errors import SettingsError
-from shared.settings import load_settings
 from shared.settings.tracing import TracingSettings
 from shared.telemetry import metrics
 from shared.tracing.export import MOST_WAITING, TraceExporter, open_exporter
@@ -156,25 +154,3 @@ def test_spans_cross_to_the_store_with_the_process_that_each_is_of(status: int) 
 )
 def test_an_address_without_a_path_gets_otlps(given: str, sent_to: str) -> None:
     assert TracingSettings(endpoint=given).endpoint == sent_to
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("ENDPOINT", "tempo:4318"),
-        ("ENDPOINT", "grpc://tempo:4317"),
-        ("ENDPOINT", "http://"),
-        ("ENDPOINT", "http://tempo:99999"),
-        ("ENDPOINT", "http://user:word@tempo:4318"),
-        ("ENDPOINT", "http://tempo:4318/?x=1"),
-        ("RATIO", "1.5"),
-        ("RATIO", "-0.1"),
-        ("RATIO", "nan"),
-    ],
-)
-def test_a_bad_setting_is_one_line_that_names_it(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(f"REPLYLINE_TRACING__{name}", value)
-    with pytest.raises(SettingsError) as refused:
-        load_settings()
-    (line,) = str(refused.value).splitlines()
-    assert line.startswith(f"REPLYLINE_TRACING__{name}=")
