@@ -42,51 +42,31 @@ def _rival(name: str, limits: SchedulerLimits, costs: Costs) -> Policy:
     makers: dict[str, Callable[[], Policy]] = {
         "edf": lambda: ByRank(costs, by_deadline),
         "sjf": lambda: ByRank(costs, by_cost(costs, slots)),
-        "fcfs-shed": lambda: FirstCome(costs),
-        "fcfs-continuous": lambda: FirstCome(None),
+        "fcfs-shed": lambda: ByRank(costs, by_arrival),
+        "fcfs-continuous": lambda: ByRank(None, by_arrival),
         "sorted-budget": lambda: Batches.sorted_budget(slots, limits.max_running_tokens),
         "static": lambda: Batches.static(slots),
     }
     return makers[name]()
 
 
-class FirstCome:
-    """First come, first served. With `costs` it gives up what cannot be met even alone; without, nothing."""
-
-    def __init__(self, costs: Costs | None) -> None:
-        self._hopeless = Hopeless(costs) if costs is not None else None
-        self._waiting: dict[str, Sequence] = {}
-
-    def add(self, sequence: Sequence, now_unix_ms: float) -> None:
-        self._waiting[sequence.request_id] = sequence
-        if self._hopeless is not None:
-            self._hopeless.add(sequence)
-
-    def discard(self, sequence: Sequence) -> None:
-        self._waiting.pop(sequence.request_id, None)
+class _Rival:
+    """What no policy here does: it neither looks ahead, nor waits, nor learns how a sequence ended."""
 
     def ended(self, sequence: Sequence, *, missed: bool) -> None:
         pass
-
-    def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
-        return self._hopeless.now(now_unix_ms) if self._hopeless is not None else []
-
-    def take(self, now_unix_ms: float, load: Load) -> Sequence | None:
-        if not self._waiting:
-            return None
-        return self._waiting.pop(next(iter(self._waiting)))
 
     def wake_unix_ms(self) -> float | None:
         return None
 
     def outlook(self, now_unix_ms: float, load: Load) -> None:
-        """It does not look ahead."""
+        pass
 
     def urgency(self, sequence: Sequence) -> float:
         return 0.0
 
 
-class Batches:
+class Batches(_Rival):
     """`static` is "8 requests or 20 ms"; `sorted-budget` waits as long, sorts by length, and fills by count and tokens.
 
     Opens a batch when enough wait or the oldest has waited long enough, then closes it: none joins later."""
@@ -114,9 +94,6 @@ class Batches:
         if sequence in self._batch:
             self._batch.remove(sequence)
 
-    def ended(self, sequence: Sequence, *, missed: bool) -> None:
-        pass
-
     def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
         return []
 
@@ -128,12 +105,6 @@ class Batches:
     def wake_unix_ms(self) -> float | None:
         oldest = next(iter(self._waiting.values()), None)
         return None if oldest is None else oldest[1] + _WINDOW_MS
-
-    def outlook(self, now_unix_ms: float, load: Load) -> None:
-        """It does not look ahead."""
-
-    def urgency(self, sequence: Sequence) -> float:
-        return 0.0
 
     def _open(self, now_unix_ms: float) -> None:
         wake = self.wake_unix_ms()
@@ -151,27 +122,25 @@ class Batches:
             del self._waiting[sequence.request_id]
 
 
-class ByRank:
-    """Least rank first, then first come."""
+class ByRank(_Rival):
+    """Least rank first, then first come. With `costs` it gives up what cannot be met even alone; without, nothing."""
 
-    def __init__(self, costs: Costs, rank: Rank) -> None:
+    def __init__(self, costs: Costs | None, rank: Rank) -> None:
         self._rank = rank
-        self._hopeless = Hopeless(costs)
+        self._hopeless = None if costs is None else Hopeless(costs)
         self._heap: list[tuple[float, int, Sequence]] = []
         self._order = count()
 
     def add(self, sequence: Sequence, now_unix_ms: float) -> None:
         heapq.heappush(self._heap, (self._rank(sequence), next(self._order), sequence))
-        self._hopeless.add(sequence)
+        if self._hopeless is not None:
+            self._hopeless.add(sequence)
 
     def discard(self, sequence: Sequence) -> None:
         """It is passed over when its turn comes."""
 
-    def ended(self, sequence: Sequence, *, missed: bool) -> None:
-        pass
-
     def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
-        return self._hopeless.now(now_unix_ms)
+        return [] if self._hopeless is None else self._hopeless.now(now_unix_ms)
 
     def take(self, now_unix_ms: float, load: Load) -> Sequence | None:
         while self._heap:
@@ -180,14 +149,12 @@ class ByRank:
                 return sequence
         return None
 
-    def wake_unix_ms(self) -> float | None:
-        return None
-
-    def outlook(self, now_unix_ms: float, load: Load) -> None:
-        """It does not look ahead."""
-
     def urgency(self, sequence: Sequence) -> float:
         return self._rank(sequence)
+
+
+def by_arrival(_sequence: Sequence) -> float:
+    return 0.0
 
 
 def by_deadline(sequence: Sequence) -> float:
