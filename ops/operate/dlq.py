@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ops.command_line import settings_of
 from ops.operate.letters import (
     Letter,
     as_json,
@@ -21,8 +22,7 @@ from ops.operate.listing import duration_ms, say, show_table
 from shared.errors import BrokerUnavailable, ReplylineError
 from shared.kafka import Producer, read_at, scan
 from shared.process.clock import now_unix_ms
-from shared.settings import Settings, load_settings
-from shared.telemetry.logs import configure_logs
+from shared.settings import Settings
 from shared.wire.topics import BUCKETS, TopicNames
 
 dlq_app = typer.Typer(help="The dead letters: what could not be decoded or served.", no_args_is_help=True)
@@ -41,7 +41,7 @@ def list_(
 ) -> None:
     """Say what was put aside, when, why, and where it came from. Never what a customer wrote."""
     since_unix_ms = None if since is None else now_unix_ms() - duration_ms(since)
-    letters = asyncio.run(_newest(_settings(), limit, since_unix_ms, reason))
+    letters = asyncio.run(_newest(settings_of("dlq"), limit, since_unix_ms, reason))
     if as_lines:
         for letter in letters:
             sys.stdout.write(as_json(row(letter)) + "\n")
@@ -60,7 +60,7 @@ def show(
     text: Annotated[bool, typer.Option("--text", help="what the customer wrote, too: it is printed as it is")] = False,
 ) -> None:
     """Print one dead letter as JSON: its headers and its value, the customer's words only by their length."""
-    letter = asyncio.run(_letter(_settings(), *_place(number)))
+    letter = asyncio.run(_letter(settings_of("dlq"), *_place(number)))
     if letter is None:
         raise typer.Exit(say(f"{number}: no such dead letter; see: replyline dlq list"))
     sys.stdout.write(as_json(page(letter, text=text), indent=2) + "\n")
@@ -75,7 +75,7 @@ def replay(
 ) -> None:
     """Put records back where they came from, byte for byte. What served them already serves them twice."""
     places = list(dict.fromkeys(_place(number) for number in numbers))
-    raise typer.Exit(asyncio.run(_replay(_settings(), places, force=force)))
+    raise typer.Exit(asyncio.run(_replay(settings_of("dlq"), places, force=force)))
 
 
 async def _newest(settings: Settings, limit: int, since_unix_ms: float | None, reason: str | None) -> list[Letter]:
@@ -140,9 +140,3 @@ def _place(number: str) -> tuple[int, int]:
     if place is None:
         raise typer.BadParameter(f"{number!r} is no dead letter's number: write 17, or 2/17 for partition 2")
     return place
-
-
-def _settings() -> Settings:
-    settings = load_settings()
-    configure_logs(settings.log, process="dlq")
-    return settings

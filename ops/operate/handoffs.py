@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from ops.command_line import settings_of
 from ops.operate.letters import as_json, printable, when
 from ops.operate.listing import duration_ms, say, show_table
 from shared.conversation.handoff_store import HandoffStore
@@ -16,8 +17,7 @@ from shared.conversation.handoffs import Handoff, decode_handoff
 from shared.errors import ProtocolError, StoreUnavailable
 from shared.kafka import Kept, scan, tail
 from shared.process.clock import now_unix_ms
-from shared.settings import Settings, load_settings
-from shared.telemetry.logs import configure_logs
+from shared.settings import Settings
 
 handoffs_app = typer.Typer(help="Customers who wait for a person.", no_args_is_help=True)
 
@@ -36,7 +36,7 @@ def list_(
 ) -> None:
     """Say who asked for a person, when and why, and whether he still waits. Never what was said."""
     since_unix_ms = None if since is None else now_unix_ms() - duration_ms(since)
-    settings = _settings()
+    settings = settings_of("handoffs")
     rows = asyncio.run(_newest(settings, limit, since_unix_ms))
     if as_lines:
         for row in rows:
@@ -58,7 +58,7 @@ def follow(as_lines: Lines = False) -> None:
         sys.stdout.flush()
 
     try:
-        asyncio.run(_follow(_settings(), tell))
+        asyncio.run(_follow(settings_of("handoffs"), tell))
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
 
@@ -70,7 +70,7 @@ def resolve(
     """Say that somebody has taken over: the customer may ask for a person again."""
     if not all(map(_stem, names)):
         raise typer.BadParameter("an empty ID names every hand-off: write one as `handoffs list` shows it")
-    raise typer.Exit(asyncio.run(_resolve(_settings(), names)))
+    raise typer.Exit(asyncio.run(_resolve(settings_of("handoffs"), names)))
 
 
 async def _newest(settings: Settings, limit: int, since_unix_ms: float | None) -> list[dict[str, Any]]:
@@ -160,9 +160,3 @@ def row(handoff: Handoff, is_open: str) -> dict[str, Any]:
 
 def _stem(name: str) -> str:
     return name.removeprefix("handoff_")
-
-
-def _settings() -> Settings:
-    settings = load_settings()
-    configure_logs(settings.log, process="handoffs")
-    return settings

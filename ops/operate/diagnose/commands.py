@@ -10,16 +10,14 @@ from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
+from ops.command_line import settings_of
 from ops.operate.diagnose.addresses import check_process, check_way_in
 from ops.operate.diagnose.knowledge import Cause, causes
-from ops.operate.diagnose.look import PrometheusError, look, targets_of
+from ops.operate.diagnose.look import look, targets_of
 from ops.operate.diagnose.rules import found_in
 from ops.operate.diagnose.system import Role, System
-from shared.errors import SettingsError
 from shared.process.host_port import host_port
-from shared.process.lifetime import BAD_INPUT_STATUS, fail
-from shared.settings import Settings, load_settings
-from shared.telemetry.logs import configure_logs
+from shared.settings import Settings
 
 _RUNBOOKS = "docs/runbooks/"
 
@@ -51,15 +49,7 @@ def diagnose(
 
     Exit status: 0 where nothing is at its limit, 1 where something is, 2 where it could not be asked so.
     """
-    try:
-        settings = load_settings()
-    except SettingsError as error:
-        raise typer.Exit(fail(str(error), BAD_INPUT_STATUS)) from None
-    configure_logs(settings.log, process="diagnose")
-    try:
-        system, way_in = asyncio.run(_look(settings, gateway, worker, prometheus, url, seconds))
-    except (PrometheusError, SettingsError) as error:
-        raise typer.Exit(fail(str(error), BAD_INPUT_STATUS)) from None
+    system, way_in = asyncio.run(_look(settings_of("diagnose"), gateway, worker, prometheus, url, seconds))
     found = found_in(system)
     verdict = Verdict(bottleneck=next(iter(found), None), found=found, seconds=seconds)
     if as_json:
@@ -77,7 +67,8 @@ async def _look(
     url: str | None,
     seconds: float,
 ) -> tuple[System, str]:
-    """Also the customers' way in. Raises `PrometheusError`, `SettingsError` for what can be no address."""
+    """Return what was seen, and the customers' way in. Raises `SettingsError` for what can be no address, and for a
+    Prometheus that does not say what it scrapes."""
     for option, addresses in (("--gateway", gateways), ("--worker", workers)):
         for address in addresses or ():
             check_process(option, address)

@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from ops.operate.diagnose.pages import Page, Window, parse_page
 from ops.operate.diagnose.system import Answered, Probe, Process, Role, System
 from ops.stack.own_pages import open_page
-from shared.errors import BrokerUnavailable, ReplylineError
+from shared.errors import BrokerUnavailable, SettingsError
 from shared.kafka import describe_topics, group_lag
 from shared.redis.client import RedisClient
 from shared.settings import Settings
@@ -26,12 +26,6 @@ from shared.wire.topics import BUCKETS, TopicNames
 
 _TIMES: Final = 5
 _PATIENCE_S: Final = 5.0
-
-
-class PrometheusError(ReplylineError):
-    """It cannot say which processes there are; the message ends with what helps."""
-
-    code = "prometheus_unavailable"
 
 
 class _Target(Struct):
@@ -48,15 +42,15 @@ class _TargetsAnswer(Struct):
 
 
 async def targets_of(prometheus: str) -> list[tuple[Role, str]]:
-    """The gateways and workers that it scrapes, by its jobs' names. Raises `PrometheusError`."""
+    """The gateways and workers that it scrapes, by its jobs' names. Raises `SettingsError`."""
     try:
         body = await asyncio.to_thread(_ask, f"{prometheus.rstrip('/')}/api/v1/targets?state=active")
         found = msgspec.json.decode(body, type=_TargetsAnswer).data.active
     except (OSError, HTTPException, ValueError, msgspec.MsgspecError) as error:
-        raise PrometheusError(f"{prometheus} does not say what it scrapes: {_told(error)}; name its address") from None
+        raise SettingsError(f"{prometheus} does not say what it scrapes: {_told(error)}; name its address") from None
     roles = [(role, target.scrape_url) for target in found for role in Role if target.labels.get("job") == role]
     if not roles:
-        raise PrometheusError(f"{prometheus} scrapes no job named gateway or worker; see ops/docker/prometheus.yml")
+        raise SettingsError(f"{prometheus} scrapes no job named gateway or worker; see ops/docker/prometheus.yml")
     return roles
 
 

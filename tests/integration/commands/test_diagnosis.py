@@ -12,11 +12,12 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from ops.operate.diagnose.look import PrometheusError, _page, _socket, look, targets_of
+from ops.operate.diagnose.look import _page, _socket, look, targets_of
 from ops.operate.diagnose.rules import found_in
 from ops.operate.diagnose.system import Role
 from ops.stack.kafka_broker import KafkaBroker
 from ops.stack.processes import ServiceError
+from shared.errors import SettingsError
 from shared.settings import Settings
 from tests.chaos.hops.proxy import Proxy
 from tests.integration.support.crowds import small_socket
@@ -276,7 +277,7 @@ async def test_who_answers_nonsense_is_told_as_one_who_does_not_answer(answer: b
         told = await _page(f"{url}/metrics")
         assert isinstance(told, str)
         assert told.startswith("no answer")
-        with pytest.raises(PrometheusError, match="does not say what it scrapes"):
+        with pytest.raises(SettingsError, match="does not say what it scrapes"):
             await targets_of(url)
 
 

@@ -56,7 +56,7 @@ def replay(monkeypatch: pytest.MonkeyPatch, *numbers: str, failing: dict[bytes, 
 
     producer = Producer(failing)
     monkeypatch.setattr(dlq, "_letter", read)
-    monkeypatch.setattr(dlq, "_settings", load_settings)
+    monkeypatch.setattr(dlq, "settings_of", lambda _: load_settings())
     monkeypatch.setattr(dlq, "Producer", lambda *_, **__: producer)
     with pytest.raises(typer.Exit) as ended:
         dlq.replay(list(numbers))
