@@ -17,11 +17,11 @@ from typing import Final, Self
 
 from ops.stack.embedded import EmbeddedRedis
 from ops.stack.kafka_broker import KafkaBroker
-from ops.stack.kafka_cluster import KafkaCluster
 from ops.stack.own_services import OWN_SERVICES
 from ops.stack.processes import ServiceError, free_port
 from shared.kafka import create_topics
 from shared.settings.kafka import KafkaSettings
+from tests.chaos.actors.kafka_cluster import KafkaCluster
 from tests.chaos.actors.member import STOP_S, Member
 from tests.chaos.faults.clocks import READ_EVERY_S, turn
 from tests.chaos.faults.schedule import GATEWAYS, WORKERS, Fault, Kind, clock_off_s, member_of, taken_by

@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from ops.stack import kafka_broker as module
-from ops.stack.kafka_broker import KafkaBroker, install, node_at
+from ops.stack.kafka_broker import KafkaBroker, install
 from ops.stack.processes import ServiceError
 
 
@@ -57,7 +57,7 @@ async def test_a_restart_keeps_the_address_the_records_and_the_offsets(
     assert await _consume(bootstrap, topic, group, 1) == [b"one"]
     own_broker.halt(kill=kill)
     assert not own_broker.running
-    assert node_at("127.0.0.1", own_broker.port) is None
+    assert own_broker.metadata() is None
     own_broker.restart()
     assert own_broker.bootstrap == bootstrap
     assert await _consume(bootstrap, topic, group, 1) == [b"two"]

@@ -1,7 +1,6 @@
 """What is asked, what is right, what is printed; and options that cannot be."""
 
 import functools
-import struct
 import sys
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 
 from ops.cli import main
 from ops.measure.environment import Environment
-from ops.stack.kafka_cluster import Metadata, read_metadata
 from shared.errors import SettingsError
 from shared.wire.messages import Response, ResponseCreated, ResponseDelta, ResponseDone, Timings, Usage
 from tests.chaos.faults.schedule import INSIDE, Kind
@@ -97,23 +95,6 @@ def test_the_table_says_of_each_invariant_whether_it_holds() -> None:
     assert f"| {Breach.UNHEARD.value} | 1 | no |" in shown
     assert f"| {Breach.LOST.value} | 0 | yes |" in shown
     assert "| worker | 3 | 2.50 |" in shown
-
-
-def test_metadata_is_read_as_kafkas_protocol_guide_has_it() -> None:
-    """Two brokers, one of them with a rack; a topic of two partitions, of the second one replica lags."""
-    text = lambda value: struct.pack(">h", len(value)) + value  # noqa: E731
-    ids = lambda *values: struct.pack(f">i{len(values)}i", len(values), *values)  # noqa: E731
-    null = struct.pack(">h", -1)
-    brokers = struct.pack(">i", 2)
-    brokers += struct.pack(">i", 1) + text(b"127.0.0.1") + struct.pack(">i", 9_092) + null
-    brokers += struct.pack(">i", 2) + text(b"127.0.0.1") + struct.pack(">i", 9_093) + text(b"rack-b")
-    partitions = struct.pack(">i", 2)
-    partitions += struct.pack(">hii", 0, 0, 1) + ids(1, 2) + ids(2, 1)
-    partitions += struct.pack(">hii", 0, 1, 1) + ids(1, 2) + ids(1)
-    topic = struct.pack(">i", 1) + struct.pack(">h", 0) + text(b"chat.replies") + b"\0" + partitions
-    reply = struct.pack(">i", 1) + brokers + struct.pack(">i", 1) + topic
-    both = frozenset({1, 2})
-    assert read_metadata(reply) == Metadata((1, 2), ((both, both), (both, frozenset({1}))))
 
 
 def test_a_broken_promise_is_told_with_its_story_and_the_seed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Three Kafka nodes, each broker and controller: what one of them keeps survives it. For `replyline chaos`.
+"""Three Kafka nodes, each broker and controller: what one of them keeps survives it.
 
     with KafkaCluster() as cluster:
         connect(cluster.bootstrap)
@@ -8,11 +8,8 @@ Topics that are created with a replication factor of three are acknowledged (`ac
 """
 
 import base64
-import socket
-import struct
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
@@ -21,7 +18,6 @@ from ops.stack.kafka_broker import KafkaBroker
 from ops.stack.processes import ServiceError, free_port
 
 NODES: Final = 3
-_METADATA_KEY, _METADATA_VERSION = 3, 1
 _POLL_S: Final = 0.2
 _SETTINGS: Final = {
     "default.replication.factor": "3",
@@ -37,14 +33,6 @@ _SETTINGS: Final = {
     "controller.quorum.fetch.timeout.ms": "1000",
     "replica.lag.time.max.ms": "5000",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Metadata:
-    """What one node says of the cluster: the brokers' ids, and of each partition its replicas and those in sync."""
-
-    brokers: tuple[int, ...]
-    partitions: tuple[tuple[frozenset[int], frozenset[int]], ...]
 
 
 @dataclass(slots=True)
@@ -88,10 +76,11 @@ class KafkaCluster:
     def in_sync(self) -> bool:
         """Every node answers and knows all the others, and every partition has all of its replicas in sync."""
         for node in self.nodes:
-            known = metadata_at("127.0.0.1", node.port)
+            known = node.metadata()
             if known is None or len(known.brokers) < NODES:
                 return False
-            if any(replicas != in_sync for replicas, in_sync in known.partitions):
+            partitions = [one for topic in known.topics.values() for one in topic.partitions.values()]
+            if any(set(one.replicas) != set(one.isrs) for one in partitions):
                 return False
         return True
 
@@ -119,63 +108,3 @@ class KafkaCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def metadata_at(host: str, port: int, *, timeout_s: float = 1.0) -> Metadata | None:
-    """Of all topics, as the node there knows it; None without an answer."""
-    client_id = b"replyline"
-    header = struct.pack(">hhih", _METADATA_KEY, _METADATA_VERSION, 1, len(client_id)) + client_id
-    request = header + struct.pack(">i", -1)  # of all topics
-    try:
-        with socket.create_connection((host, port), timeout=timeout_s) as connection:
-            connection.sendall(struct.pack(">i", len(request)) + request)
-            head = connection.recv(4, socket.MSG_WAITALL)
-            size = int.from_bytes(head, "big")
-            reply = connection.recv(size, socket.MSG_WAITALL)
-    except OSError:
-        return None
-    return read_metadata(reply) if len(head) == 4 and len(reply) == size else None  # noqa: PLR2004 - a length's bytes
-
-
-def read_metadata(reply: bytes) -> Metadata:
-    """A Metadata response, version 1, behind its length (Kafka's protocol guide)."""
-    cursor = _Cursor(reply)
-    cursor.number(4)  # the correlation id
-    brokers = []
-    for _ in cursor.array():
-        brokers.append(cursor.number(4))
-        cursor.text()
-        cursor.number(4)
-        cursor.text()
-    cursor.number(4)  # the controller
-    partitions = []
-    for _ in cursor.array():
-        cursor.number(2)
-        cursor.text()
-        cursor.number(1)
-        for _ in cursor.array():
-            cursor.number(2 + 4 + 4)  # error, number, leader
-            replicas, in_sync = (frozenset(cursor.number(4) for _ in cursor.array()) for _ in range(2))
-            partitions.append((replicas, in_sync))
-    return Metadata(tuple(brokers), tuple(partitions))
-
-
-class _Cursor:
-    """Reads Kafka's types one after the other."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def number(self, size: int) -> int:
-        self._at += size
-        return int.from_bytes(self._data[self._at - size : self._at], "big", signed=True)
-
-    def text(self) -> None:
-        """Passed over; null has the length -1."""
-        size = self.number(2)
-        self._at += max(0, size)
-
-    def array(self) -> Iterator[None]:
-        for _ in range(self.number(4)):
-            yield
