@@ -97,7 +97,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
         start_s = time.perf_counter()
         run = simulator.run()
         real_s = time.perf_counter() - start_s
-        return row_of(subject, run, honours_deadlines=simulator.deadlines, real_s=real_s)
+        return row_of(subject, run, real_s=real_s)
 
     def simulator(self, trace: Trace, policy: str) -> Simulator:
         """Of one trace under one policy; ours has a window where the settings say so."""

@@ -58,7 +58,6 @@ class Run:
     """A trace's endings in its order, and what the engine did."""
 
     endings: Sequence[Ending]
-    num_steps: int
     busy_ms: float
     rows_histogram: dict[int, int]
 
@@ -83,7 +82,6 @@ class Simulator:
     _offered: int = 0
     _now_ms: float = 0.0
     _busy_ms: float = 0.0
-    _num_steps: int = 0
 
     def run(self) -> Run:
         """Until every request has ended."""
@@ -158,7 +156,6 @@ class Simulator:
         took_ms = computed.prefill_ms + computed.decode_ms + self.engine.costs.step_overhead_ms
         self._now_ms += took_ms
         self._busy_ms += took_ms
-        self._num_steps += 1
         if self.learns is not None:
             _teach(self.learns, step, computed)
         self._take_arrivals()
@@ -204,7 +201,6 @@ class Simulator:
         assert len(endings) == len(self.trace.requests), "the scheduler holds requests and does not say until when"
         return Run(
             endings=endings,
-            num_steps=self._num_steps,
             busy_ms=self._busy_ms,
             rows_histogram=dict(sorted(self.engine.rows_histogram.items())),
         )

@@ -59,7 +59,7 @@ def test_every_request_has_one_ending_which_is_counted_once(policy: str) -> None
     run = simulator(trace, policy).run()
     assert [ending.request for ending in run.endings] == list(trace.requests)
     subject = Subject(trace=trace, policy=policy, lengths="known", least=least_work(num_slots=4), bound=None)
-    row = row_of(subject, run, honours_deadlines=True)
+    row = row_of(subject, run)
     assert row.model_in_deadline + row.model_late + row.fallback + row.refused == row.requests == len(trace.requests)
 
 
