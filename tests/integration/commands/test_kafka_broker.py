@@ -36,21 +36,12 @@ async def _consume(bootstrap: str, topic: str, group: str, count: int) -> list[b
     return [record.value for record in records]
 
 
-async def test_the_shared_broker_makes_a_round_trip(
-    kafka_broker: KafkaBroker, topic_prefix: str, unique: Callable[[str], str]
-) -> None:
-    """Create, produce, consume in a group."""
-    topic = f"{topic_prefix}round-trip"
-    await _create(kafka_broker.bootstrap, topic)
-    await _produce(kafka_broker.bootstrap, topic, b"one", b"two")
-    assert await _consume(kafka_broker.bootstrap, topic, unique("group"), 2) == [b"one", b"two"]
-
-
-@pytest.mark.parametrize("kill", [False, pytest.param(True, marks=pytest.mark.long)])
-async def test_a_restart_keeps_the_address_the_records_and_the_offsets(
+@pytest.mark.long
+@pytest.mark.parametrize("kill", [False, True])
+async def test_a_restart_keeps_the_address_the_records_and_the_offsets_and_a_stop_nothing(
     own_broker: KafkaBroker, unique: Callable[[str], str], kill: bool
 ) -> None:
-    """After SIGTERM or SIGKILL the group goes on where it had committed."""
+    """After SIGTERM or SIGKILL the group goes on where it had committed. Stopping again is allowed."""
     bootstrap, topic, group = own_broker.bootstrap, unique("kept"), unique("readers")
     await _create(bootstrap, topic)
     await _produce(bootstrap, topic, b"one", b"two")
@@ -61,6 +52,12 @@ async def test_a_restart_keeps_the_address_the_records_and_the_offsets(
     own_broker.restart()
     assert own_broker.bootstrap == bootstrap
     assert await _consume(bootstrap, topic, group, 1) == [b"two"]
+    data = own_broker._data
+    assert data is not None
+    assert data.path.is_dir()
+    own_broker.stop()
+    own_broker.stop()
+    assert not data.path.exists()
 
 
 def test_a_broker_that_cannot_start_says_why(kafka_broker: KafkaBroker) -> None:
@@ -77,13 +74,3 @@ def test_without_maven_the_error_is_the_command(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ServiceError, match="apt-get install openjdk-17-jre-headless maven"):
         install()
-
-
-def test_stop_removes_the_data(own_broker: KafkaBroker) -> None:
-    """The temporary directory goes with the process; stopping again is allowed."""
-    data = own_broker._data
-    assert data is not None
-    assert data.path.is_dir()
-    own_broker.stop()
-    own_broker.stop()
-    assert not data.path.exists()

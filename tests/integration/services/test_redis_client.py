@@ -8,18 +8,14 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gateway.access.charges import Caller, Tariff
-from gateway.access.quotas import Quotas
 from ops.stack.embedded import EmbeddedRedis, find_redis_server
 from shared.conversation.erasures import ERASED_FOR_S
 from shared.conversation.history import History
 from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
-from shared.errors import ProtocolError, StoreUnavailable
+from shared.errors import StoreUnavailable
 from shared.redis.calls import RedisCalls
 from shared.redis.client import MAX_CONNECTIONS, RedisClient, async_redis
-from shared.settings.gateway import HandoffSettings
-from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import RedisSettings
 
 AT_ONCE = 300
@@ -52,25 +48,6 @@ async def test_an_erasures_generation_is_later_than_every_one_before(settings: R
     assert await history.append("demo", name, turns[0])
     assert await history.turns("demo", name, limit=5, before_unix_ms=2, generation=5_000) == turns[2:]
     await history.close()
-
-
-async def test_the_gateways_count_together_however_many_ask_at_once(settings: RedisSettings, unique: Any) -> None:
-    """One of them counts alone where it believes Redis to be away, and lets as many in again."""
-    tariff = Tariff(QuotaSettings(tenant_per_minute=10), HandoffSettings())
-    one, other = (Quotas(tariff, settings) for _ in range(2))
-    caller = Caller(unique("shop"), "s")
-
-    async def passes(quotas: Quotas) -> bool:
-        try:
-            await quotas.take("ask", caller)
-        except ProtocolError:
-            return False
-        return True
-
-    for quotas in (one, other):
-        passed = await asyncio.gather(*(passes(quotas) for _ in range(AT_ONCE)))
-        assert sum(passed) == (10 if quotas is one else 0)
-        await quotas.close()
 
 
 async def test_closing_the_client_closes_its_connections(settings: RedisSettings) -> None:

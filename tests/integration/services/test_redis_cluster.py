@@ -18,7 +18,6 @@ from shared.conversation.history import History
 from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.errors import ProtocolError, StoreUnavailable
-from shared.process.clock import now_unix_ms
 from shared.settings.gateway import HandoffSettings
 from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import RedisSettings
@@ -88,21 +87,43 @@ async def test_a_client_that_follows_no_redirection_is_refused(
             await admin.mget("replyline:{demo/a}:turns", "replyline:{demo/b}:turns")
 
 
-async def test_a_conversation_is_remembered_and_erased_wherever_its_slot_is(
+async def test_what_is_kept_of_a_conversation_is_found_and_erased_wherever_its_slot_is(
     cluster: RedisCluster, unique: Callable[[str], str], make_bench: MakeBench
 ) -> None:
+    """Turns, a hand-off, KV and the units of its minute. What comes late of an erased one is not kept."""
+    handoffs, bench = HandoffStore(settings_of(cluster)), make_bench(cluster.url, cluster=True)
+    quotas = Quotas(Tariff(QuotaSettings(subject_per_minute=1), HandoffSettings()), settings_of(cluster))
+    store = bench.store()
     async with history_in(cluster) as history:
         for session in sessions_of_each_master(cluster, unique):
-            name = session.session_id
-            bench = make_bench(cluster.url, cluster=True)
-            assert bench.store().save(session, {A: b"a"}, generation=0) > 0
-            said = Turn("r1", "q", "a", "model", 1)
+            name, said = session.session_id, turn(1)
+            handoff = Handoff(
+                id=f"handoff_{name}",
+                tenant=TENANT,
+                session_id=name,
+                reason="requested",
+                language="en",
+                created_unix_ms=1,
+                transcript=session.of("turns"),
+            )
+            assert store.save(session, {A: b"a"}, generation=0) > 0
             assert await history.append(TENANT, name, said)
             assert await history.turns(TENANT, name, limit=5, before_unix_ms=2) == [said]
+            await handoffs.put(handoff, generation=0, open_s=60)
+            assert await handoffs.find(TENANT, name) == handoff
+            assert await handoffs.remove(handoff)
+            await quotas.take("ask", Caller(name, "s", "alice"))
+            with pytest.raises(ProtocolError, match="this subject may have a minute"):
+                await quotas.take("ask", Caller(name, "s", "alice"))
             await history.delete(TENANT, name, generation=1)
             assert await history.generation(TENANT, name) == 1
             assert cluster.keys(session.of("*")) == {session.of("erased")}
             assert not await history.append(TENANT, name, said), "it was asked before"
+            assert store.save(session, {A: b"a"}, generation=0) == 0
+            assert store.save(session, {A: b"a"}, generation=1) == 1
+    assert len(quotas._local) == 0, "they were counted in Redis"
+    await quotas.close()
+    await handoffs.close()
 
 
 async def test_blocks_are_saved_loaded_and_erased_wherever_they_are(
@@ -123,55 +144,6 @@ async def test_blocks_are_saved_loaded_and_erased_wherever_they_are(
         assert store.ask(session, [*shared]) == Held(frozenset(), frozenset(shared))
     assert store.available
     assert not bench.dropped
-
-
-async def test_a_late_save_of_an_erased_session_leaves_nothing(
-    cluster: RedisCluster, unique: Callable[[str], str], make_bench: MakeBench
-) -> None:
-    store = make_bench(cluster.url, cluster=True).store()
-    async with history_in(cluster) as history:
-        for session in sessions_of_each_master(cluster, unique):
-            await history.delete(TENANT, session.session_id, generation=1)
-            assert store.save(session, {A: b"a"}, generation=0) == 0
-            assert store.save(session, {A: b"a"}, generation=1) == 1
-
-
-async def test_a_minutes_units_are_counted(cluster: RedisCluster, unique: Callable[[str], str]) -> None:
-    tariff = Tariff(QuotaSettings(subject_per_minute=2, tenant_per_minute=3), HandoffSettings())
-    quotas = Quotas(tariff, settings_of(cluster))
-    for shop in (unique("shop") for _ in range(6)):
-        for subject in ("alice", "alice", "bob"):
-            await quotas.take("ask", Caller(shop, "s", subject))
-        with pytest.raises(ProtocolError, match="this tenant may have a minute"):
-            await quotas.take("ask", Caller(shop, "s", "carol"))
-    assert len(quotas._local) == 0, "they were counted in Redis"
-    await quotas.close()
-
-
-async def test_hand_offs_are_kept_and_removed(cluster: RedisCluster, unique: Callable[[str], str]) -> None:
-    store = HandoffStore(settings_of(cluster))
-    for session in sessions_of_each_master(cluster, unique):
-        handoff = Handoff(
-            id=f"handoff_{session.session_id}",
-            tenant=TENANT,
-            session_id=session.session_id,
-            reason="requested",
-            language="en",
-            created_unix_ms=int(now_unix_ms()),
-            transcript=session.of("turns"),
-        )
-        await store.put(handoff, generation=0, open_s=60)
-        assert await store.find(handoff.tenant, handoff.session_id) == handoff
-        assert await store.remove(handoff)
-        assert await store.find(handoff.tenant, handoff.session_id) is None
-    await store.close()
-
-
-async def test_a_burst_waits_for_its_connections(cluster: RedisCluster, unique: Callable[[str], str]) -> None:
-    """It is no outage."""
-    async with history_in(cluster, timeout_ms=10_000) as history:
-        await history.delete(TENANT, name := unique("s"), generation=2_000)
-        assert set(await asyncio.gather(*(history.generation(TENANT, name) for _ in range(300)))) == {2_000}
 
 
 async def write_and_read(history: History, session: SessionKey, stop: asyncio.Event) -> list[int]:
@@ -212,25 +184,6 @@ async def test_a_slot_is_moved_while_turns_are_written_and_read(
         kept = await writing
         assert kept == list(range(1, len(kept) + 1)), "each was kept"
         assert await kept_of(history, session, kept[-1]) == kept[-50:]
-
-
-async def test_many_who_ask_at_once_reach_what_has_left_a_slot_that_is_being_moved(
-    cluster: RedisCluster, unique: Callable[[str], str]
-) -> None:
-    """Over every connection of a node, and one after the other."""
-    session = sessions_of_each_master(cluster, unique)[0]
-    slot, name = key_slot(session.of("erased").encode()), session.session_id
-    async with history_in(cluster, timeout_ms=10_000) as history:
-        await history.delete(TENANT, name, generation=2_000)
-        await asyncio.to_thread(cluster.begin_to_move, slot, 0, 1)
-        await asyncio.to_thread(cluster.move_keys, slot, 0, 1)
-        assert set(await asyncio.gather(*(history.generation(TENANT, name) for _ in range(40)))) == {2_000}
-        assert [await history.generation(TENANT, name) for _ in range(4)] == [2_000] * 4
-        await history.ping()
-        for source, target in ((0, 1), (1, 0)):
-            await asyncio.to_thread(cluster.end_the_move, slot, source, target)
-            await asyncio.to_thread(cluster.begin_to_move, slot, target, source)
-        await asyncio.to_thread(cluster.tell, 0, "CLUSTER", "SETSLOT", slot, "STABLE")
 
 
 async def test_an_erasure_waits_for_a_slot_that_is_being_moved(

@@ -349,21 +349,18 @@ async def test_where_nobody_answers_that_is_told_and_where_one_lets_us_in_nothin
     assert await why_unreachable(secured.kafka("gateway", bootstrap_servers=both)) is None
 
 
-async def test_the_doctor_sees_what_the_brokers_refuse(secured: Secured) -> None:
-    settings = Settings(kafka=secured.kafka("gateway", password_file=None, password="wrong"))
-    facts = await asyncio.to_thread(gather, settings)
-    assert facts.kafka_refusal is not None
-    assert "does not let user 'gateway' in" in facts.kafka_refusal
-
-
-async def test_the_doctor_sees_what_redis_refuses(secured: Secured) -> None:
+async def test_the_doctor_sees_what_is_refused_and_no_password(secured: Secured) -> None:
     url = f"rediss://gateway:wr0ng@127.0.0.1:{secured.redis.port}/0"
     redis = secured.redis_settings("gateway", url=url, password_file=None)
-    facts = await asyncio.to_thread(gather, Settings(kafka=secured.kafka("gateway"), redis=redis))
+    kept_out = Settings(kafka=secured.kafka("gateway", password_file=None, password="wr0ng"), redis=redis)
+    facts = await asyncio.to_thread(gather, kept_out)
+    assert "does not let user 'gateway' in" in str(facts.kafka_refusal)
     (refusal,) = facts.redis_refusals
     assert "check the user in redis.url, and redis.password_file" in refusal
+    assert "wr0ng" not in f"{facts.kafka_refusal}{refusal}"
     welcome = Settings(kafka=secured.kafka("gateway"), redis=secured.redis_settings("gateway"))
-    assert (await asyncio.to_thread(gather, welcome)).redis_refusals == []
+    facts = await asyncio.to_thread(gather, welcome)
+    assert (facts.kafka_refusal, facts.redis_refusals) == (None, [])
 
 
 async def test_commands_end_with_one_line_and_status_1(secured: Secured) -> None:
