@@ -1,4 +1,4 @@
-"""What the browser's tests are given."""
+"""What the browser's tests are given, and what each does in a page."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,3 +6,9 @@ from playwright.async_api import Page
 
 OpenChat = Callable[..., Awaitable[Page]]
 """Opens a page: the scripted gateway's own, unless told."""
+
+
+async def ask(page: Page, question: str = "?") -> None:
+    """Type it, and send it as soon as the answer before it is done."""
+    await page.get_by_label("Your question").fill(question)
+    await page.get_by_role("button", name="Send").click()

@@ -1,10 +1,9 @@
 """What a customer sees of one question and its answer."""
 
-import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import expect
 
-from shared.wire.messages import ErrorDetail, Grounding, Reason, ResponseCancel, ResponseCreate, SessionDelete, Source
-from tests.browser.pages import OpenChat
+from shared.wire.messages import ErrorDetail, Grounding, ResponseCancel, ResponseCreate, SessionDelete
+from tests.browser.pages import OpenChat, ask
 from tests.browser.scripted_gateway import Script, ScriptedGateway
 
 RETURNS = Grounding(
@@ -15,11 +14,6 @@ TOO_LONG = ErrorDetail(
     type="invalid_request_error", code="input_too_long", message="1,025 tokens; the limit is 1,024", retryable=False
 )
 INTERNAL = ErrorDetail(type="server_error", code="engine_failed", message="the device failed", retryable=True)
-
-
-async def ask(page: Page, question: str) -> None:
-    await page.get_by_label("Your question").fill(question)
-    await page.get_by_role("button", name="Send").click()
 
 
 async def test_text_is_shown_while_the_answer_is_still_being_written(
@@ -51,34 +45,36 @@ async def test_stop_cancels_the_answer_and_keeps_what_was_written(
     await expect(page.get_by_label("Your question")).to_be_focused()
 
 
-@pytest.mark.parametrize(
-    ("source", "badge"), [("model", "AI answer"), ("faq", "From our help pages"), ("busy", "Busy")]
-)
-async def test_a_badge_says_where_the_answer_came_from(
-    gateway: ScriptedGateway, open_chat: OpenChat, source: Source, badge: str
+async def test_an_answer_says_where_it_came_from_and_what_cut_it(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
+    text = ("It is half",)
+    said = {
+        "AI answer": Script(deltas=text),
+        "From our help pages": Script(deltas=text, source="faq"),
+        "Busy": Script(deltas=text, source="busy"),
+        "Cut at the deadline": Script(deltas=text, status="incomplete", reason="deadline"),
+        "Cut at its length limit": Script(deltas=text, status="incomplete", reason="max_output_tokens"),
+    }
+    page = await open_chat()
+    for number, (mark, script) in enumerate(said.items()):
+        gateway.scripts[mark] = script
+        await ask(page, mark)
+        answer = page.get_by_role("article", name="Answer").nth(number)
+        await expect(answer.get_by_text(mark)).to_be_visible()
+
+
+async def test_the_help_entry_behind_an_answer_can_be_opened_and_is_not_shown_twice(
+    gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
-    gateway.scripts["?"] = Script(deltas=("An answer.",), source=source)
+    """Where it is the answer itself its question stands there alone."""
+    gateway.scripts["model"] = Script(deltas=("You have a month.",), grounding=(RETURNS,))
+    gateway.scripts["faq"] = Script(deltas=(RETURNS.answer,), source="faq", grounding=(RETURNS,))
     page = await open_chat()
-    await ask(page, "?")
-    await expect(page.get_by_role("article", name="Answer").get_by_text(badge, exact=True)).to_be_visible()
-
-
-async def test_the_help_entry_behind_an_answer_can_be_opened(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
-    gateway.scripts["?"] = Script(deltas=("You have a month.",), grounding=(RETURNS,))
-    page = await open_chat()
-    await ask(page, "?")
+    await ask(page, "model")
     await expect(page.get_by_text(RETURNS.answer)).to_be_hidden()
     await page.get_by_text(f"Based on: {RETURNS.question}").click()
     await expect(page.get_by_text(RETURNS.answer)).to_be_visible()
-
-
-async def test_a_help_entry_that_is_the_answer_is_not_shown_twice(
-    gateway: ScriptedGateway, open_chat: OpenChat
-) -> None:
-    gateway.scripts["?"] = Script(deltas=(RETURNS.answer,), source="faq", grounding=(RETURNS,))
-    page = await open_chat()
-    await ask(page, "?")
-    answer = page.get_by_role("article", name="Answer")
+    await ask(page, "faq")
+    answer = page.get_by_role("article", name="Answer").nth(1)
     await expect(answer.get_by_text(RETURNS.question, exact=True)).to_be_visible()
     await expect(answer.get_by_text(RETURNS.answer)).to_have_count(1)
 
@@ -97,19 +93,6 @@ async def test_timings_are_there_on_demand(gateway: ScriptedGateway, open_chat: 
         await expect(facts.get_by_text(fact, exact=True)).to_be_visible()
 
 
-@pytest.mark.parametrize(
-    ("reason", "mark"),
-    [("deadline", "Cut at the deadline"), ("max_output_tokens", "Cut at its length limit")],
-)
-async def test_an_incomplete_answer_says_what_cut_it(
-    gateway: ScriptedGateway, open_chat: OpenChat, reason: Reason, mark: str
-) -> None:
-    gateway.scripts["?"] = Script(deltas=("It is half",), status="incomplete", reason=reason)
-    page = await open_chat()
-    await ask(page, "?")
-    await expect(page.get_by_role("article", name="Answer").get_by_text(mark)).to_be_visible()
-
-
 async def test_a_refused_question_can_be_asked_again(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     gateway.scripts["?"] = Script(refusal=QUEUE_FULL)
     page = await open_chat()
@@ -124,25 +107,20 @@ async def test_a_refused_question_can_be_asked_again(gateway: ScriptedGateway, o
     assert first.event_id != second.event_id
 
 
-async def test_a_question_that_would_be_refused_again_offers_no_retry(
+async def test_what_failed_is_told_and_asked_again_only_where_that_may_help(
     gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
-    gateway.scripts["?"] = Script(refusal=TOO_LONG)
+    gateway.scripts["long"] = Script(refusal=TOO_LONG)
+    gateway.scripts["fails"] = Script(deltas=("It be",), status="failed", reason="internal", error=INTERNAL)
     page = await open_chat()
-    await ask(page, "?")
-    answer = page.get_by_role("article", name="Answer")
-    await expect(answer).to_contain_text("too long")
-    await expect(answer.get_by_role("button")).to_have_count(0)
-
-
-async def test_a_failed_answer_shows_the_error_and_retries(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
-    gateway.scripts["?"] = Script(deltas=("It be",), status="failed", reason="internal", error=INTERNAL)
-    page = await open_chat()
-    await ask(page, "?")
-    answer = page.get_by_role("article", name="Answer")
-    await expect(answer).to_contain_text("the device failed")
-    await expect(answer).not_to_contain_text("AI answer")
-    await expect(answer.get_by_role("button", name="Try again")).to_be_enabled()
+    await ask(page, "long")
+    refused, failed = (page.get_by_role("article", name="Answer").nth(number) for number in range(2))
+    await expect(refused).to_contain_text("too long")
+    await expect(refused.get_by_role("button")).to_have_count(0)
+    await ask(page, "fails")
+    await expect(failed).to_contain_text("the device failed")
+    await expect(failed).not_to_contain_text("AI answer")
+    await expect(failed.get_by_role("button", name="Try again")).to_be_enabled()
 
 
 async def test_a_new_chat_erases_the_old_one_at_the_server_and_starts_an_empty_session(
@@ -186,21 +164,25 @@ async def test_a_reload_keeps_the_conversation_and_reattaches_to_an_unfinished_a
     assert gateway.num_computed == 2
 
 
+STORED = (
+    "{",
+    "null",
+    "5",
+    '{"a": 1}',
+    '[null, 5, {"event_id": "e"}, {"event_id": "e", "question": "?", "response": 1}]',
+)
 TURNS = "Object.keys(sessionStorage).find((key) => key.startsWith('replyline:turns:'))"
 
 
-@pytest.mark.parametrize(
-    "stored",
-    ["{", "null", "5", '{"a": 1}', '[null, 5, {"event_id": "e"}, {"event_id": "e", "question": "?", "response": 1}]'],
-)
 async def test_what_another_script_has_stored_in_place_of_the_conversation_is_left_out(
-    gateway: ScriptedGateway, open_chat: OpenChat, stored: str
+    gateway: ScriptedGateway, open_chat: OpenChat
 ) -> None:
     page = await open_chat()
-    await ask(page, "first")
-    await expect(page.get_by_role("article", name="Answer")).to_contain_text("You asked: first")
-    await page.evaluate(f"(stored) => sessionStorage.setItem({TURNS}, stored)", stored)
-    await page.reload()
-    await expect(page.get_by_role("article")).to_have_count(0)
+    for number, stored in enumerate(STORED):
+        await ask(page, f"number {number}")
+        await expect(page.get_by_role("article", name="Answer")).to_contain_text(f"You asked: number {number}")
+        await page.evaluate(f"(stored) => sessionStorage.setItem({TURNS}, stored)", stored)
+        await page.reload()
+        await expect(page.get_by_role("article")).to_have_count(0)
     await ask(page, "second")
     await expect(page.get_by_role("article", name="Answer")).to_contain_text("You asked: second")

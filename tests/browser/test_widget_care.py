@@ -1,9 +1,9 @@
 """What a customer does when an answer is not enough: rates it, or asks for a person."""
 
-from playwright.async_api import Page, expect
+from playwright.async_api import expect
 
 from shared.wire.messages import ErrorDetail, Feedback, HandoffCreated, HandoffRequest, SessionStart
-from tests.browser.pages import OpenChat
+from tests.browser.pages import OpenChat, ask
 from tests.browser.scripted_gateway import Script, ScriptedGateway
 
 FAILED = ErrorDetail(type="server_error", code="handoff_failed", message="nobody could be reached", retryable=True)
@@ -14,12 +14,6 @@ UNKNOWN = ErrorDetail(
     retryable=False,
     param="response_id",
 )
-
-
-async def ask(page: Page, question: str = "?") -> None:
-    await page.get_by_label("Your question").fill(question)
-    await page.get_by_role("button", name="Send").click()
-    await expect(page.get_by_role("button", name="Send")).to_be_visible()
 
 
 async def test_an_answer_is_rated_by_keyboard_rated_anew_and_the_rating_stays_over_a_reload(

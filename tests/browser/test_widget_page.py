@@ -252,7 +252,9 @@ async def test_one_script_tag_puts_the_chat_on_another_site(gateway: ScriptedGat
         await expect(question).to_be_focused()
         await page.keyboard.type("Anyone there?")
         await page.keyboard.press("Enter")
-        await expect(page.get_by_role("article", name="Answer")).to_contain_text("You asked: Anyone there?")
+        answer = page.get_by_role("article", name="Answer")
+        await expect(answer).to_contain_text("You asked: Anyone there?")
+        await expect(answer).to_contain_text("AI answer")  # while it is written, Escape stops it
         await page.keyboard.press("Escape")
         await expect(question).to_be_hidden()
         await expect(page.get_by_role("button", name="Open chat")).to_be_focused()
