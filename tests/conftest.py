@@ -1,12 +1,11 @@
 """What the tests share: the real services. Where one is missing the test fails with the command that installs it."""
 
-import asyncio
 import itertools
 import os
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +16,8 @@ from ops.stack.embedded import EmbeddedRedis
 from ops.stack.kafka_broker import KafkaBroker
 from ops.stack.processes import ServiceError
 from tests.support.not_run import named
-from tests.support.system import MakeSystem, Service, System, start_redis
+from tests.support.shared_system import Running, SharedSystem, in_order
+from tests.support.system import MakeSystem, Service, System, made
 
 pytest_plugins: Final = ("tests.support.reliability",)
 
@@ -25,6 +25,11 @@ pytest_plugins: Final = ("tests.support.reliability",)
 def pytest_configure() -> None:
     # Whoever runs the tests in the background has SIGINT ignored, and so would the programs that they interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = in_order(items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -103,42 +108,75 @@ def topic_prefix(unique: Callable[[str], str]) -> str:
     return unique("t") + "."
 
 
-@pytest_asyncio.fixture(scope="module")
-async def make_system(
+@contextmanager
+def _making(
     kafka_broker: KafkaBroker, unique: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[MakeSystem]:
-    """`await make_system(worker__slots=4)`: the whole system without its services yet, its topics made.
-
-    `broker=` names another broker than the shared one; with None none is asked for topics.
-    """
+) -> Iterator[MakeSystem]:
     with ExitStack() as systems:
 
-        async def make(*, broker: str | None = kafka_broker.bootstrap, **settings: Any) -> System:
-            system = System(
-                bootstrap=broker or "",
-                redis=start_redis(),
-                prefix=unique("s") + ".",
-                folder=tmp_path_factory.mktemp("system"),
-                settings=settings,
-            )
+        async def make(*, broker: str = kafka_broker.bootstrap, **settings: Any) -> System:
+            folder, prefix = tmp_path_factory.mktemp("system"), unique("s") + "."
+            system = await made(bootstrap=broker, prefix=prefix, folder=folder, **settings)
             systems.callback(system.stop)
-            await system.create_topics()
             return system
 
         yield make
 
 
 @pytest_asyncio.fixture(scope="module")
-async def services(system: System) -> tuple[Service, Service]:
-    """A worker and a gateway of the module's own `system`, started together."""
-    return await asyncio.gather(system.worker().ready(), system.gateway().ready())
+async def make_system(
+    kafka_broker: KafkaBroker, unique: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[MakeSystem]:
+    """`await make_system(worker__slots=4)`: a system of the module's own without its services yet, its topics made.
+
+    `broker=` names another broker than the shared one.
+    """
+    with _making(kafka_broker, unique, tmp_path_factory) as make:
+        yield make
+
+
+@pytest_asyncio.fixture
+async def new_system(
+    kafka_broker: KafkaBroker, unique: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[MakeSystem]:
+    """The same for one test, which leaves it behind in any state."""
+    with _making(kafka_broker, unique, tmp_path_factory) as make:
+        yield make
+
+
+@pytest_asyncio.fixture(scope="session")
+async def _shared(
+    kafka_broker: KafkaBroker, unique: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[SharedSystem]:
+    with _making(kafka_broker, unique, tmp_path_factory) as make:
+        yield SharedSystem(make)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def running(request: pytest.FixtureRequest, _shared: SharedSystem) -> AsyncIterator[Running]:
+    """The system that the module's mark asks for, with its services."""
+    mark = request.node.get_closest_marker("system")
+    assert mark is not None, "the module says which system it wants: pytestmark = pytest.mark.system(...)"
+    running = await _shared.get(mark)
+    yield running
+    running.end_guests()
 
 
 @pytest.fixture(scope="module")
-def worker(services: tuple[Service, Service]) -> Service:
-    return services[0]
+def system(running: Running) -> System:
+    return running.system
 
 
 @pytest.fixture(scope="module")
-def gateway(services: tuple[Service, Service]) -> Service:
-    return services[1]
+def worker(running: Running) -> Service:
+    return running.workers[0]
+
+
+@pytest.fixture(scope="module")
+def gateway(running: Running) -> Service:
+    return running.gateways[0]
+
+
+@pytest.fixture(scope="module")
+def gateways(running: Running) -> list[Service]:
+    return running.gateways

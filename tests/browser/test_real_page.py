@@ -3,31 +3,14 @@
 import asyncio
 import re
 
-import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from tests.browser.pages import OpenChat
-from tests.support.system import MakeSystem, Service, model_dir
+from tests.browser.pages import OpenChat, ask
+from tests.support.shared_system import REAL_MODEL, Running
+
+pytestmark = REAL_MODEL
 
 MODEL_MS = 60_000  # two cores that others use too
-
-
-@pytest_asyncio.fixture(scope="module")
-async def real_gateway(make_system: MakeSystem) -> Service:
-    system = await make_system(
-        worker__engine="onnx",
-        worker__max_length=1_024,
-        model__dir=model_dir(),
-        promise__first_token_ms=30_000,
-        promise__deadline_ms=MODEL_MS,
-    )
-    gateway, _ = await asyncio.gather(system.gateway().ready(), system.worker().ready())
-    return gateway
-
-
-async def ask(page: Page, question: str) -> None:
-    await page.get_by_label("Your question").fill(question)
-    await page.get_by_role("button", name="Send").click()
 
 
 async def lengths(page: Page, number: int) -> list[int]:
@@ -42,9 +25,9 @@ async def lengths(page: Page, number: int) -> list[int]:
     return seen
 
 
-async def test_a_question_in_the_page_is_answered_by_the_model(real_gateway: Service, open_chat: OpenChat) -> None:
+async def test_a_question_in_the_page_is_answered_by_the_model(running: Running, open_chat: OpenChat) -> None:
     """Text grows, then come badge, grounding and timings; `open_chat` fails on any violation of the page's policy."""
-    page = await open_chat(real_gateway.page)
+    page = await open_chat(running.gateways[0].page)
     await ask(page, "How do I return an item?")
     answer = page.get_by_role("article", name="Answer")
     await expect(answer).to_be_visible()
@@ -58,8 +41,8 @@ async def test_a_question_in_the_page_is_answered_by_the_model(real_gateway: Ser
     await expect(answer.locator(".facts")).to_contain_text(re.compile("smollm2", re.IGNORECASE))
 
 
-async def test_the_conversation_goes_on_and_can_be_stopped(real_gateway: Service, open_chat: OpenChat) -> None:
-    page = await open_chat(real_gateway.page)
+async def test_the_conversation_goes_on_and_can_be_stopped(running: Running, open_chat: OpenChat) -> None:
+    page = await open_chat(running.gateways[0].page)
     await ask(page, "Where is my order?")
     answers = page.get_by_role("article", name="Answer")
     await expect(answers.first.locator(".badge")).to_be_visible(timeout=MODEL_MS)

@@ -1,4 +1,5 @@
-"""The proxy as docker-compose.yml has it: Caddy with the Caddyfile that is shipped, only its addresses are others."""
+"""The proxy as docker-compose.yml has it: Caddy with the Caddyfile that is shipped; its addresses are others, and it
+looks at the gateways' health more often."""
 
 import re
 import shutil
@@ -11,6 +12,7 @@ import pytest
 from ops.stack.processes import Child, free_port
 from tests.support.system import Service
 
+CHECKED_EVERY_S: Final = 0.25
 CADDYFILE: Final = Path(__file__).parents[2] / "ops" / "docker" / "Caddyfile"
 
 
@@ -36,6 +38,7 @@ class ShippedProxy:
             (r"^:8080 \{$", f"http://127.0.0.1:{self.port} {{"),
             (r"(?<=reverse_proxy )gateway-0:8080 gateway-1:8080", upstreams),
             (r"(?<=health_port )\d+", metrics_port),
+            (r"(?<=health_interval )1s", f"{CHECKED_EVERY_S * 1_000:.0f}ms"),
         ):
             text, count = re.subn(pattern, ours, text, flags=re.MULTILINE)
             assert count == 1, f"{pattern} stands {count} times in {CADDYFILE}"

@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +34,7 @@ CURSOR_SECRET = Path(__file__).parent / "samples" / "cursor_secret.txt"  # for g
 READY_S = 60.0
 LIMIT_S = 30.0
 STOP_S = 20.0
+REPLY_PARTITIONS = 6  # the first gateways of a system have 0 and 1: the others are for those that a test adds
 OPERATORS_PAGES = ("/health", "/ready", "/ready/strict", "/metrics")
 _POLL_S = 0.02
 
@@ -159,7 +160,8 @@ def _line(text: str) -> dict[str, Any]:
 class System:
     """Services on one Kafka and one Redis of their own, apart from others on the same broker by the topics' prefix.
 
-    `settings` are those of every service: `worker__engine="fake"` is `REPLYLINE_WORKER__ENGINE=fake`.
+    `settings` are those of every service: `worker__engine="fake"` is `REPLYLINE_WORKER__ENGINE=fake`, and bytes are a
+    file's content.
     """
 
     bootstrap: str
@@ -174,7 +176,7 @@ class System:
             "kafka__bootstrap_servers": self.bootstrap,
             "kafka__topic_prefix": self.prefix,
             "kafka__request_partitions": 3,
-            "kafka__reply_partitions": 3,
+            "kafka__reply_partitions": REPLY_PARTITIONS,
             "redis__url": self.redis.url,
             "worker__engine": "fake",
             "worker__max_length": 4_096,
@@ -189,17 +191,34 @@ class System:
             # The default suits a local Redis on an idle machine.
             "redis__timeout_ms": 1_000,
         }
-        return {f"REPLYLINE_{name}".upper(): str(value) for name, value in (common | self.settings | settings).items()}
+        wanted = common | self.settings | settings
+        return {f"REPLYLINE_{name}".upper(): str(self._written(name, value)) for name, value in wanted.items()}
+
+    def _written(self, name: str, value: Any) -> Any:
+        """The value, or what it makes in the system's folder. Bytes are written to a file there, once."""
+        if callable(value):
+            return value(self.folder)
+        if not isinstance(value, bytes):
+            return value
+        path = self.folder / name
+        if not path.exists():
+            path.write_bytes(value)
+        return path
 
     @property
     def kafka_settings(self) -> KafkaSettings:
         return KafkaSettings(
-            bootstrap_servers=self.bootstrap, topic_prefix=self.prefix, request_partitions=3, reply_partitions=3
+            bootstrap_servers=self.bootstrap,
+            topic_prefix=self.prefix,
+            request_partitions=3,
+            reply_partitions=REPLY_PARTITIONS,
         )
 
-    async def create_topics(self) -> None:
+    @property
+    def topics(self) -> dict[str, int]:
+        """Each with its number of partitions."""
         kafka = self.kafka_settings
-        await create_topics(kafka, kafka.topics.all(request_partitions=3, reply_partitions=3))
+        return kafka.topics.all(request_partitions=kafka.request_partitions, reply_partitions=kafka.reply_partitions)
 
     def gateway(self, *, clock: Path | None = None, **settings: Any) -> Service:
         """Start one; `ready` waits for it. `clock`: a file that says how far off its clock is
@@ -226,18 +245,24 @@ class System:
         return service
 
     def stop(self) -> None:
-        """End everything that was started. What does not end by itself is killed, and fails the test."""
-        for service in self.services:
+        """End everything that was started."""
+        try:
+            self.end(self.services)
+        finally:
+            self.redis.stop()
+
+    def end(self, services: Sequence[Service]) -> None:
+        """What does not end by itself is killed, and fails the test."""
+        for service in services:
             service.child.signal(signal.SIGTERM)
             service.child.signal(signal.SIGCONT)
         stuck: list[str] = []
-        for service in self.services:
+        for service in services:
             try:
                 service.child.process.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 service.kill()
                 stuck.append(f"{service.log.name}: {service.log.read_text()[-2_000:]}")
-        self.redis.stop()
         assert not stuck, stuck
 
     async def turns(self, session_id: str, *, at_least: int = 0) -> list[Turn]:
@@ -285,6 +310,14 @@ class System:
 
 
 MakeSystem = Callable[..., Awaitable[System]]
+
+
+async def made(*, bootstrap: str, prefix: str, folder: Path, **settings: Any) -> System:
+    """A system without its services yet; with no broker it has no topics."""
+    system = System(bootstrap=bootstrap, redis=start_redis(), prefix=prefix, folder=folder, settings=settings)
+    if bootstrap:
+        await create_topics(system.kafka_settings, system.topics)
+    return system
 
 
 @dataclass(slots=True)

@@ -1,13 +1,12 @@
-"""What every suite over the front ends runs on: one system a suite, and someone who is served throughout."""
+"""What every suite over the front ends runs on: one system, and someone who is served throughout."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
 from tests.conformance.frontends.front_ends import FRONT_ENDS, PAGE, STEP_MS, FrontEnd
-from tests.support.system import MakeSystem, Service, System
+from tests.support.system import Service, System
 from tests.support.wire import Bystander, Client
 
 
@@ -17,21 +16,24 @@ def front(request: pytest.FixtureRequest) -> FrontEnd:
     return found
 
 
-@pytest_asyncio.fixture(scope="module")
-async def system(make_system: MakeSystem) -> System:
-    return await make_system(
-        worker__fake_decode_ms_per_step=STEP_MS, worker__slots=8, promise__first_token_ms=8_000, worker__max_waiting=8
-    )
+SYSTEM = pytest.mark.system(
+    worker__fake_decode_ms_per_step=STEP_MS,
+    worker__slots=8,
+    worker__max_waiting=8,
+    gateway__messages_per_minute=100_000,
+    gateway__hello_timeout_s=30,
+)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """All suites run on one system."""
+    module = item.getparent(pytest.Module)
+    if module is not None and module.get_closest_marker("system") is None:
+        module.add_marker(SYSTEM)
 
 
 @pytest_asyncio.fixture(scope="module")
-async def services(system: System) -> tuple[Service, Service]:
-    gateway = system.gateway(gateway__messages_per_minute=100_000, gateway__hello_timeout_s=30)
-    return await asyncio.gather(system.worker().ready(), gateway.ready())
-
-
-@pytest_asyncio.fixture(scope="module")
-async def strict(system: System, worker: Service) -> Service:
+async def strict(system: System) -> Service:
     """A gateway with narrow limits."""
     return await system.gateway(
         gateway__reply_partition=1,

@@ -1,18 +1,18 @@
 """Who answers, through Kafka and back: small talk, the FAQ's entry, the model; nobody, and then a person."""
 
-import asyncio
+import pytest
 
 from shared.wire.messages import BY_MODEL
-from tests.support.system import MakeSystem
+from tests.support.system import Service, System
 from tests.support.wire import Client
 
-GROUNDED = {"answers__policy": "grounded", "answers__guard": True, "answers__confident_score": 1}
+pytestmark = pytest.mark.system(answers__policy="grounded", answers__guard=True, answers__confident_score=1)
 
 
-async def test_each_question_is_answered_by_whom_the_faq_says(make_system: MakeSystem) -> None:
+async def test_each_question_is_answered_by_whom_the_faq_says(
+    system: System, gateway: Service, worker: Service
+) -> None:
     """What the model is not asked for takes none of its slots, and is remembered like any answer."""
-    system = await make_system(promise__first_token_ms=8_000, **GROUNDED)
-    worker, gateway = await asyncio.gather(system.worker().ready(), system.gateway().ready())
     async with Client.connect(gateway.ws) as client:
         hello = await client.ask("Hello!")
         perhaps = await client.ask("I would like to return an item, how does that work?")

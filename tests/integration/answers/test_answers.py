@@ -3,17 +3,15 @@
 import asyncio
 
 import pytest
-import pytest_asyncio
 
-from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.shared_system import STANDARD
+from tests.support.system import Service, System, eventually
 from tests.support.wire import JSON, MSGPACK, Client, Form
 
 QUESTION = "How do I return an item that I do not like?"
 
 
-@pytest_asyncio.fixture(scope="module")
-async def system(make_system: MakeSystem) -> System:
-    return await make_system(worker__fake_decode_ms_per_step=5, worker__reply_interval_ms=0)
+pytestmark = STANDARD
 
 
 @pytest.mark.parametrize("form", [JSON, MSGPACK], ids=lambda form: form.name)
@@ -87,7 +85,7 @@ async def test_the_bucket_is_the_inputs_length(gateway: Service, worker: Service
 
 
 async def test_many_clients_each_get_their_own_answer(gateway: Service) -> None:
-    """Twenty-four at once over eight slots; greedy answers do not depend on the company they are computed in."""
+    """Twenty-four at once over sixteen slots; greedy answers do not depend on the company they are computed in."""
     questions = [f"Question number {number}" for number in range(24)]
 
     async def ask(question: str) -> str:

@@ -10,7 +10,8 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from tests.integration.support.cuts import WHOLE
-from tests.support.system import CURSOR_SECRET, MakeSystem, Service, System, eventually
+from tests.support.shared_system import STANDARD
+from tests.support.system import Service, System, eventually
 from tests.support.wire import Answer, Client
 
 Way = Callable[[System, Service, Service], Awaitable[Answer]]
@@ -18,30 +19,13 @@ FIRST, QUESTION, TOKENS = "My name is Sorrel.", "How do I track my parcel?", 40
 AT_ONCE = 12
 
 
-@pytest_asyncio.fixture(scope="module")
-async def system(make_system: MakeSystem) -> System:
-    return await make_system(
-        worker__fake_decode_ms_per_step=5,
-        worker__reply_interval_ms=0,
-        worker__slots=16,
-        worker__max_waiting=256,
-        admission__enabled=False,
-        gateway__cursor_secret_file=CURSOR_SECRET,
-    )
+pytestmark = STANDARD
 
 
 @pytest_asyncio.fixture(scope="module")
-async def services(system: System) -> tuple[Service, Service]:
-    """Two gateways."""
-    gateways = [system.gateway(gateway__reply_partition=number) for number in (0, 1)]
-    here, there, _ = await asyncio.gather(*(gateway.ready() for gateway in gateways), system.worker().ready())
-    return here, there
-
-
-@pytest_asyncio.fixture(scope="module")
-async def fresh(services: tuple[Service, Service]) -> str:
+async def fresh(gateway: Service) -> str:
     """The answer where nothing was said before: the model's text is a function of all that it is told."""
-    async with Client.connect(services[0].ws) as client:
+    async with Client.connect(gateway.ws) as client:
         return (await client.ask(QUESTION, max_output_tokens=TOKENS)).text
 
 
@@ -105,18 +89,18 @@ WAYS: tuple[Way, ...] = (after_it_is_done, in_one_breath, at_another_gateway, er
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_what_is_asked_again_after_an_erasure_is_answered_anew(
-    way: Way, system: System, services: tuple[Service, Service], fresh: str
+    way: Way, system: System, gateways: list[Service], fresh: str
 ) -> None:
     """By the model, whole, and not with what was said before."""
-    answers = await asyncio.gather(*(way(system, *services) for _ in range(AT_ONCE)))
+    answers = await asyncio.gather(*(way(system, *gateways) for _ in range(AT_ONCE)))
     assert [(answer.outcome, answer.text) for answer in answers] == [(WHOLE, fresh)] * AT_ONCE
 
 
 async def test_an_erased_answer_does_not_come_into_the_history_when_redis_has_lost_its_mark(
-    system: System, services: tuple[Service, Service]
+    system: System, gateway: Service
 ) -> None:
     """Nor into the next prompt: the worker itself knows."""
-    async with in_the_middle(system, services[0]) as client:
+    async with in_the_middle(system, gateway) as client:
         await erase(client)
         async with Redis.from_url(system.redis.url) as redis:
             await redis.flushall()
@@ -126,9 +110,9 @@ async def test_an_erased_answer_does_not_come_into_the_history_when_redis_has_lo
         assert [(turn.user, turn.status) for turn in turns] == [(QUESTION, "incomplete")]
 
 
-async def test_the_other_gateway_ends_what_it_is_telling(system: System, services: tuple[Service, Service]) -> None:
+async def test_the_other_gateway_ends_what_it_is_telling(system: System, gateways: list[Service]) -> None:
     """And has nothing left of it to tell."""
-    here, there = services
+    here, there = gateways
     async with in_the_middle(system, here) as client, Client.connect(there.ws, session_id=client.session_id) as other:
         await erase(other)
         done = await client.of_type("response.done", since=1 + client.events.index(await client.created("asked")))

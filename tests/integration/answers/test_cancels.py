@@ -23,8 +23,9 @@ REMEMBERED: Final = "replyline_worker_cancels_remembered"
 
 
 @pytest_asyncio.fixture
-async def system(make_system: MakeSystem) -> System:
-    return await make_system(
+async def system(new_system: MakeSystem) -> System:
+    """Whose workers are each test's own."""
+    return await new_system(
         worker__slots=SESSIONS,
         worker__fake_decode_ms_per_step=20,
         promise__deadline_ms=30_000,
@@ -61,9 +62,9 @@ def in_partition(wanted: int, unique: Callable[[str], str]) -> str:
 async def test_a_cancel_is_read_by_the_worker_that_has_the_request_and_by_no_other(
     system: System, unique: Callable[[str], str]
 ) -> None:
-    workers = [await system.worker().ready() for _ in range(2)]
+    workers = [system.worker() for _ in range(2)]
+    gateway, *_ = await asyncio.gather(system.gateway().ready(), *(worker.ready() for worker in workers))
     await share_out(system, *workers)
-    gateway = await system.gateway().ready()
     for number in range(SESSIONS):
         async with Client.connect(gateway.ws, session_id=in_partition(number % PARTITIONS, unique)) as client:
             running = await client.create("How do I return an item?", max_output_tokens=1_000)
@@ -82,8 +83,7 @@ async def test_a_cancel_reaches_both_where_the_partition_moved_while_the_answer_
 ) -> None:
     """The one that had it writes on, and the one that has it now began it anew: neither does so for nothing."""
     slow = {"worker__fake_decode_ms_per_step": 100, "promise__first_token_ms": 90_000, "promise__deadline_ms": 90_000}
-    first = await system.worker(**slow).ready()
-    gateway = await system.gateway(**slow).ready()
+    first, gateway = await asyncio.gather(system.worker(**slow).ready(), system.gateway(**slow).ready())
     async with AsyncExitStack() as stack:
         asked: list[tuple[Client, str]] = []
         for number in range(SESSIONS):
@@ -148,7 +148,6 @@ async def test_topics_by_which_cancels_would_miss_their_worker_are_refused_in_on
         assert await worker.status_of("/ready") == 503
         requests = {system.topic(f"chat.requests.{bucket}"): NewPartitions(6) for bucket in BUCKETS}
         await admin.create_partitions(requests)
-        await worker.ready()
-        await gateway.ready()
+        await asyncio.gather(worker.ready(), gateway.ready())
     finally:
         await admin.close()

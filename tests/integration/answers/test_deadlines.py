@@ -3,28 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
 
-from shared.faq import FaqIndex
 from tests.support.standstill import InTime
-from tests.support.system import MakeSystem, Service, System, eventually
-from tests.support.wire import JSON, MSGPACK, Answer, Client
+from tests.support.system import Service, System, eventually
+from tests.support.wire import MSGPACK, Answer, Client
+
+pytestmark = pytest.mark.system(worker__fake_decode_ms_per_step=10, worker__slots=4)
 
 RETURNS = "How do I return an item?"
-STEP_MS = 10
-
-
-@pytest_asyncio.fixture(scope="module")
-async def system(make_system: MakeSystem) -> System:
-    return await make_system(worker__fake_decode_ms_per_step=STEP_MS, worker__slots=4)
-
-
-@pytest_asyncio.fixture(scope="module")
-async def services(system: System) -> tuple[Service, Service]:
-    """The worker has its partitions: what is asked next has little time."""
-    worker, gateway = await asyncio.gather(system.worker().ready(), system.gateway().ready())
-    await eventually(lambda: worker.metric("replyline_rebalances_total"))
-    return worker, gateway
 
 
 @pytest_asyncio.fixture
@@ -35,24 +23,6 @@ async def stopped(worker: Service, gateway: Service) -> AsyncIterator[Service]:
     worker.resume()
     async with Client.connect(gateway.ws) as client:
         assert (await client.ask("Are you back?", max_output_tokens=2)).outcome[2] == "model"
-
-
-async def test_without_any_worker_the_faq_answers_by_the_soft_deadline(
-    make_system: MakeSystem, in_time: InTime
-) -> None:
-    """Created, then the entry's own text, grounded on that entry; the gateway is ready without a worker."""
-    gateway = await (await make_system()).gateway().ready()
-    for form in (JSON, MSGPACK):
-        async with Client.connect(gateway.ws, form) as client:
-            answer = await client.ask(RETURNS, first_token_ms=400)
-        assert answer.outcome == ("completed", "stop", "faq")
-        assert answer.took_s >= 0.399
-        assert in_time(answer, 400)
-        (entry,) = answer.response["grounding"]
-        assert entry["answer"] == answer.text
-        assert answer.text == FaqIndex.load(None).search(RETURNS)[0].entry.answer
-        assert answer.response["usage"] == {}
-        assert 399 <= answer.response["timings"]["ttft_ms"] <= answer.response["timings"]["total_ms"]
 
 
 async def test_what_the_faq_does_not_know_is_answered_with_busy_in_the_questions_language(

@@ -1,20 +1,24 @@
 """A shop rewrites its FAQ while it is asked: gateway and worker answer from the new one, and never from a bad one."""
 
-import asyncio
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
-from tests.support.system import MakeSystem, Service, eventually
+import pytest
+
+from tests.support.shared_system import Running
+from tests.support.system import Service, eventually
 from tests.support.wire import Client
 
 QUESTION = "When does the shop open?"
 RELOADS = "replyline_faq_reloads_total"
 
 
-def write(path: Path, answer: str) -> None:
+def faq(answer: str) -> bytes:
     wording = {"question": QUESTION, "alternatives": ["opening hours"], "answer": answer}
-    path.write_text(json.dumps([{"id": "hours", "topic": "store", "en": wording}]), encoding="utf-8")
+    return json.dumps([{"id": "hours", "topic": "store", "en": wording}]).encode()
+
+
+pytestmark = pytest.mark.system(faq__path=faq("At nine o'clock."), answers__policy="grounded")
 
 
 async def counted(services: Sequence[Service], outcome: str, times: int) -> None:
@@ -26,25 +30,19 @@ async def counted(services: Sequence[Service], outcome: str, times: int) -> None
         await eventually(is_counted)
 
 
-async def test_a_changed_faq_is_served_by_gateway_and_worker_and_a_bad_one_by_neither(
-    make_system: MakeSystem, tmp_path: Path
-) -> None:
-    path = tmp_path / "faq.json"
-    write(path, "At nine o'clock.")
-    system = await make_system(faq__path=path, answers__policy="grounded")
-    both = await asyncio.gather(system.gateway().ready(), system.worker().ready())
-    gateway, worker = both
-
+async def test_a_changed_faq_is_served_by_gateway_and_worker_and_a_bad_one_by_neither(running: Running) -> None:
+    path = running.system.folder / "faq__path"
+    gateway, worker = both = running.gateways[0], running.workers[0]
     async with Client.connect(gateway.ws) as client:
         grounding = (await client.ask(QUESTION)).response["grounding"]
         assert [entry["answer"] for entry in grounding] == ["At nine o'clock."]
 
-        write(path, "At half past ten.")
+        path.write_bytes(faq("At half past ten."))
         await counted(both, "reloaded", 1)
         grounding = (await client.ask(QUESTION)).response["grounding"]
         assert [entry["answer"] for entry in grounding] == ["At half past ten."]
 
-        write(path, "At <b>noon</b>.")
+        path.write_bytes(faq("At <b>noon</b>."))
         await counted(both, "failed", 1)
         for service in both:
             (line,) = service.logged("faq_not_reloaded")

@@ -6,27 +6,17 @@ import sys
 from typing import Any
 
 import msgpack
-import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient
 from redis.asyncio import Redis
 
 from shared.wire.fields import MAX_ID_CHARS
+from tests.support.shared_system import STANDARD
 from tests.support.system import MakeSystem, Service, System, eventually
 from tests.support.wire import Client
 
+pytestmark = STANDARD
+
 RETURNS = "How do I return an item?"
-
-
-@pytest_asyncio.fixture(scope="module")
-async def system(make_system: MakeSystem) -> System:
-    return await make_system(promise__first_token_ms=8_000)
-
-
-@pytest_asyncio.fixture(scope="module")
-async def gateway(system: System) -> Service:
-    gateway = system.gateway(kafka__request_timeout_ms=1_000)
-    await asyncio.gather(gateway.ready(), system.worker().ready())
-    return gateway
 
 
 async def replyline(system: System, *arguments: str) -> tuple[int, str, str]:
@@ -116,8 +106,11 @@ async def test_an_erased_conversation_has_no_open_hand_off_and_too_many_requests
         assert (error["code"], error["event_id"], error["retryable"]) == ("rate_limited", "e", True)
 
 
-async def test_what_kafka_does_not_take_is_not_claimed(system: System, gateway: Service) -> None:
+async def test_what_kafka_does_not_take_is_not_claimed(new_system: MakeSystem) -> None:
     """The topic is gone: the request is an error, the question a `busy` answer that says so; the model answers on."""
+    system = await new_system()
+    gateway = system.gateway(kafka__request_timeout_ms=1_000)
+    await asyncio.gather(gateway.ready(), system.worker().ready())
     admin = AIOKafkaAdminClient(bootstrap_servers=system.bootstrap)
     await admin.start()
     try:

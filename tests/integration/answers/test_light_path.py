@@ -8,16 +8,25 @@ from dataclasses import replace
 from typing import Any
 
 import msgpack
-import pytest_asyncio
+import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from shared.faq import FaqIndex
 from shared.kafka import Producer
-from tests.support.system import MakeSystem, Service, System, eventually
-from tests.support.wire import Answer, Client
+from tests.support.standstill import InTime
+from tests.support.system import Service, System, eventually
+from tests.support.wire import JSON, MSGPACK, Answer, Client
 from workers.schedule.outlook import Outlook
 from workers.serving.capacity import CapacityPublisher
+
+pytestmark = pytest.mark.system(
+    workers=0,
+    promise__first_token_ms=2_000,
+    gateway__max_inflight_per_connection=32,
+    gateway__messages_per_minute=1_000_000,
+)
 
 RETURNS = "How do I return an item?"
 BUCKETS = ["short", "medium", "long"]
@@ -27,17 +36,7 @@ FAQ = ("completed", "stop", "faq")
 FALLBACKS = "replyline_gateway_fallbacks_total"
 
 
-@pytest_asyncio.fixture
-async def system(make_system: MakeSystem) -> System:
-    return await make_system(promise__first_token_ms=2_000, gateway__max_inflight_per_connection=10)
-
-
-@pytest_asyncio.fixture
-async def gateway(system: System) -> Service:
-    return await system.gateway().ready()
-
-
-def report(first_token_ms: float, *, worker_id: str = "w-1", skew_ms: float = 0.0) -> dict[str, Any]:
+def report(first_token_ms: float, *, worker_id: str = "w-0", skew_ms: float = 0.0) -> dict[str, Any]:
     return {
         "type": "chat.worker",
         "worker_id": worker_id,
@@ -51,23 +50,29 @@ def report(first_token_ms: float, *, worker_id: str = "w-1", skew_ms: float = 0.
 
 
 @asynccontextmanager
-async def worker_that_says(system: System, first_token_ms: float, **fields: Any) -> AsyncIterator[None]:
-    """Its reports alone; nobody reads the requests."""
+async def worker_that_says(
+    system: System, gateway: Service, first_token_ms: float, *, worker_id: str, leaves: bool = True, **fields: Any
+) -> AsyncIterator[None]:
+    """Its reports alone, and its farewell; nobody reads the requests."""
 
     async def run() -> None:
         async with AIOKafkaProducer(bootstrap_servers=system.bootstrap) as producer:
             while True:
-                value = msgpack.packb(report(first_token_ms, **fields))
-                await producer.send_and_wait(system.topic("chat.workers"), value, key=b"w-1")
+                value = msgpack.packb(report(first_token_ms, worker_id=worker_id, **fields))
+                await producer.send_and_wait(system.topic("chat.workers"), value, key=worker_id.encode())
                 await asyncio.sleep(REPORT_S)
 
     reporting = asyncio.create_task(run())
     try:
+        await eventually(workers_known(gateway, 1))
         yield
     finally:
         reporting.cancel()
         with suppress(asyncio.CancelledError):
             await reporting
+    if leaves:
+        await system.produce("chat.workers", None, key=worker_id.encode())
+        await eventually(workers_known(gateway, 0))
 
 
 def workers_known(gateway: Service, number: int) -> Callable[[], Awaitable[bool]]:
@@ -82,52 +87,70 @@ async def published(system: System) -> int:
         return len(await tap.to_the_end())
 
 
+async def test_without_any_worker_the_faq_answers_by_the_soft_deadline(gateway: Service, in_time: InTime) -> None:
+    """Created, then the entry's own text, grounded on that entry; the gateway is ready without a worker."""
+    for form in (JSON, MSGPACK):
+        async with Client.connect(gateway.ws, form) as client:
+            answer = await client.ask(RETURNS, first_token_ms=400)
+        assert answer.outcome == FAQ
+        assert answer.took_s >= 0.399
+        assert in_time(answer, 400)
+        (entry,) = answer.response["grounding"]
+        assert entry["answer"] == answer.text
+        assert answer.text == FaqIndex.load(None).search(RETURNS)[0].entry.answer
+        assert answer.response["usage"] == {}
+        assert 399 <= answer.response["timings"]["ttft_ms"] <= answer.response["timings"]["total_ms"]
+
+
 async def test_what_cannot_be_met_is_answered_at_once_and_not_published(system: System, gateway: Service) -> None:
     """Save the one a second that puts the prediction to the test."""
-    async with worker_that_says(system, 60_000.0), Client.connect(gateway.ws) as client:
-        await eventually(workers_known(gateway, 1))
+    before = await published(system)
+    async with (
+        worker_that_says(system, gateway, 60_000.0, worker_id="w-slow"),
+        Client.connect(gateway.ws) as client,
+    ):
         events = [await client.create(RETURNS) for _ in range(8)]  # the first against the prediction
         answers = [await client.answer(event_id) for event_id in events]
     assert {answer.outcome for answer in answers} == {FAQ}
     infeasible = await gateway.metric(FALLBACKS, reason="infeasible")
     assert infeasible >= 6  # the eight may have taken over a second together
-    assert await published(system) == 8 - infeasible
+    assert await published(system) == before + 8 - infeasible
     at_once = [answer for answer in answers if answer.response["timings"]["total_ms"] < 1_999]
     assert len(at_once) == infeasible, "the others by the deadline"
     assert all("eta_ms" not in answer.created for answer in at_once)
 
 
 async def test_what_can_be_met_is_told_when(system: System, gateway: Service) -> None:
-    async with worker_that_says(system, 321.0), Client.connect(gateway.ws) as client:
-        await eventually(workers_known(gateway, 1))
+    async with (
+        worker_that_says(system, gateway, 321.0, worker_id="w-fast"),
+        Client.connect(gateway.ws) as client,
+    ):
         created = await client.created(await client.create(RETURNS))
     assert 321 <= created["eta_ms"] < 2_000
 
 
 async def test_a_silent_worker_is_forgotten_and_requests_go_to_kafka_again(system: System, gateway: Service) -> None:
+    before = await published(system)
+    infeasible, late = [await gateway.metric(FALLBACKS, reason=reason) for reason in ("infeasible", "deadline")]
     async with Client.connect(gateway.ws) as client:
-        async with worker_that_says(system, 60_000.0):
-            await eventually(workers_known(gateway, 1))
+        async with worker_that_says(system, gateway, 60_000.0, worker_id="w-silent", leaves=False):
             tried = await client.create(RETURNS)
             assert (await client.ask(RETURNS)).outcome == FAQ
-            assert await gateway.metric(FALLBACKS, reason="infeasible") == 1
+            assert await gateway.metric(FALLBACKS, reason="infeasible") == infeasible + 1
         await eventually(workers_known(gateway, 0))
-        assert gateway.logged("worker_silent", worker="w-1")
+        assert gateway.logged("worker_silent", worker="w-silent")
         await client.answer(tried)
         answers = [await client.ask(RETURNS, first_token_ms=100) for _ in range(3)]
     assert {answer.outcome for answer in answers} == {FAQ}
-    assert await gateway.metric(FALLBACKS, reason="infeasible") == 1
-    assert await gateway.metric(FALLBACKS, reason="deadline") == 4
-    assert await published(system) == 4
+    assert await gateway.metric(FALLBACKS, reason="infeasible") == infeasible + 1
+    assert await gateway.metric(FALLBACKS, reason="deadline") == late + 4
+    assert await published(system) == before + 4
 
 
-async def test_a_worker_that_leaves_is_forgotten_at_once(system: System) -> None:
-    gateway = await system.gateway().ready()  # to it, one that says nothing is no silent one for long enough
-    await system.produce("chat.workers", msgpack.packb(report(1.0)), key=b"w-1")
-    await eventually(workers_known(gateway, 1))
-    await system.produce("chat.workers", None, key=b"w-1")
-    await eventually(lambda: gateway.logged("worker_left", worker="w-1"))
-    await eventually(workers_known(gateway, 0))
+async def test_a_worker_that_leaves_is_forgotten_at_once(system: System, gateway: Service) -> None:
+    async with worker_that_says(system, gateway, 1.0, worker_id="w-left"):
+        pass
+    assert gateway.logged("worker_left", worker="w-left")
 
 
 async def test_a_workers_clock_that_is_minutes_off_is_told_and_changes_nothing(
@@ -136,13 +159,11 @@ async def test_a_workers_clock_that_is_minutes_off_is_told_and_changes_nothing(
     for skew_ms in (-180_000.0, 180_000.0):
         name = f"w{skew_ms:.0f}"
         async with (
-            worker_that_says(system, 50.0, worker_id=name, skew_ms=skew_ms),
+            worker_that_says(system, gateway, 50.0, worker_id=name, skew_ms=skew_ms),
             Client.connect(gateway.ws) as client,
         ):
-            await eventually(workers_known(gateway, 1))
             created = await client.created(await client.create(RETURNS, first_token_ms=1_000))
             assert 50 <= created["eta_ms"] < 1_000
-        await eventually(workers_known(gateway, 0))
         (line,) = gateway.logged("clocks_differ", worker=name)
         assert abs(line["behind_ms"] + skew_ms) < 60_000
 
@@ -150,18 +171,85 @@ async def test_a_workers_clock_that_is_minutes_off_is_told_and_changes_nothing(
 async def test_what_is_no_report_changes_nothing(system: System, gateway: Service) -> None:
     nonsense = [b"", b"\xc1", msgpack.packb({"type": "chat.worker"}), msgpack.packb(report(-1.0)), msgpack.packb(7)]
     nonsense.append(msgpack.packb(report(float("nan"))))
+    ignored = await gateway.metric("replyline_records_ignored_total", what="report")
     for value in nonsense:
-        await system.produce("chat.workers", value, key=b"w-1")
-    async with worker_that_says(system, 10.0), Client.connect(gateway.ws) as client:
-        await eventually(workers_known(gateway, 1))
+        await system.produce("chat.workers", value, key=b"w-0")
+    async with worker_that_says(system, gateway, 10.0, worker_id="w-0"), Client.connect(gateway.ws) as client:
         assert "eta_ms" in await client.created(await client.create(RETURNS, first_token_ms=200))
-    assert await gateway.metric("replyline_records_ignored_total", what="report") == len(nonsense)
+    assert await gateway.metric("replyline_records_ignored_total", what="report") == ignored + len(nonsense)
     assert await gateway.metric("replyline_dead_letters_total") == 0
 
 
-async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(make_system: MakeSystem) -> None:
-    system = await make_system(gateway__max_inflight_per_connection=32, gateway__messages_per_minute=1_000_000)
-    gateway = await system.gateway().ready()
+async def test_a_worker_reports_at_intervals_at_a_change_and_when_it_leaves(system: System) -> None:
+    """With an interval of ten seconds: what is heard in between is what has changed much, which partitions it reads,
+    and the record without a value at the end."""
+    expected = Outlook(
+        running=1, waiting=0, free_slots=3, backlog_ms=0.0, first_token_ms={"short": 10.0}, service_ms={"short": 5.0}
+    )
+    newest: list[Outlook | None] = [None]
+    changed = asyncio.Event()
+    topics, reads = system.kafka_settings.topics, list[frozenset[tuple[str, int]] | None]([None])
+    producer = Producer(system.kafka_settings, client_id="worker")
+    await producer.start()
+    publisher = CapacityPublisher(
+        producer=producer,
+        topics=topics,
+        worker_id="w-reports",
+        buckets=("short",),
+        interval_s=10,
+        outlook=lambda: newest[-1],
+        changed=changed,
+        partitions=lambda: reads[-1],
+    )
+    reporting = asyncio.create_task(publisher.run())
+    async with system.reading("chat.workers") as tap:
+        for first_token_ms in (10.0, 20.0, 500.0):
+            newest.append(replace(expected, first_token_ms={"short": first_token_ms}))
+            changed.set()
+            if first_token_ms != 20.0:  # no news
+                await tap.until(lambda record, ms=first_token_ms: _tells(record, first_token_ms=ms))  # type: ignore[misc]
+        reads.append(frozenset({(topics.requests("short"), 2), (topics.requests("long"), 1)}))
+        await tap.until(lambda record: _tells(record, partitions=[2]))
+        reporting.cancel()
+        await publisher.leave()
+        records = [record for record in await tap.to_the_end() if record.key == b"w-reports"]
+    await producer.stop()
+    assert [_first_token_ms(record) for record in records] == [10.0, 500.0, 500.0, None]
+    assert msgpack.unpackb(records[0].value)["slots"] == 4
+
+
+def _tells(record: ConsumerRecord, **short: Any) -> bool:
+    """Whether it is this worker's, and says so of the short requests."""
+    if record.key != b"w-reports" or not record.value:
+        return False
+    told = msgpack.unpackb(record.value)
+    return all(told.get(name, {}).get("short") == value for name, value in short.items())
+
+
+def _first_token_ms(record: ConsumerRecord) -> float | None:
+    return msgpack.unpackb(record.value)["first_token_ms"]["short"] if record.value else None
+
+
+async def test_the_brokers_topic_keeps_the_newest_report_of_each_worker(system: System) -> None:
+    topic = ConfigResource(ConfigResourceType.TOPIC, system.topic("chat.workers"))
+    admin = AIOKafkaAdminClient(bootstrap_servers=system.bootstrap)
+    await admin.start()
+
+    async def policy() -> str | None:
+        """A broker that is busy may answer without the settings."""
+        (response,) = await admin.describe_configs([topic])
+        (resource,) = response.resources
+        return {entry[0]: entry[1] for entry in resource[4]}.get("cleanup.policy")
+
+    try:
+        assert "compact" in await eventually(policy)
+    finally:
+        await admin.close()
+
+
+async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(
+    system: System, gateway: Service
+) -> None:
     async with Client.connect(gateway.ws) as client:
         silent = [await client.create(RETURNS, first_token_ms=200) for _ in range(25)]
         for event_id in silent:
@@ -193,58 +281,3 @@ async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(
             return await gateway.metric("replyline_gateway_guards", what="breaker") == 0
 
         await eventually(is_counted_as_closed)
-
-
-async def test_a_worker_reports_at_intervals_at_a_change_and_when_it_leaves(system: System) -> None:
-    """With an interval of ten seconds: what is heard in between is what has changed much, which partitions it reads,
-    and the record without a value at the end."""
-    expected = Outlook(
-        running=1, waiting=0, free_slots=3, backlog_ms=0.0, first_token_ms={"short": 10.0}, service_ms={"short": 5.0}
-    )
-    newest: list[Outlook | None] = [None]
-    changed = asyncio.Event()
-    topics, reads = system.kafka_settings.topics, list[frozenset[tuple[str, int]] | None]([None])
-    producer = Producer(system.kafka_settings, client_id="worker")
-    await producer.start()
-    publisher = CapacityPublisher(
-        producer=producer,
-        topics=topics,
-        worker_id="w-1",
-        buckets=("short",),
-        interval_s=10,
-        outlook=lambda: newest[-1],
-        changed=changed,
-        partitions=lambda: reads[-1],
-    )
-    reporting = asyncio.create_task(publisher.run())
-    async with system.reading("chat.workers") as tap:
-        for first_token_ms in (10.0, 20.0, 500.0):
-            newest.append(replace(expected, first_token_ms={"short": first_token_ms}))
-            changed.set()
-            if first_token_ms != 20.0:  # no news
-                told = await tap.until(lambda record, ms=first_token_ms: _first_token_ms(record) == ms)  # type: ignore[misc]
-                assert told.key == b"w-1"
-        reads.append(frozenset({(topics.requests("short"), 2), (topics.requests("long"), 1)}))
-        await tap.until(lambda record: msgpack.unpackb(record.value).get("partitions") == {"short": [2]})
-        reporting.cancel()
-        await publisher.leave()
-        records = await tap.to_the_end()
-    await producer.stop()
-    assert [_first_token_ms(record) for record in records] == [10.0, 500.0, 500.0, None]
-    assert msgpack.unpackb(records[0].value)["slots"] == 4
-
-
-def _first_token_ms(record: ConsumerRecord) -> float | None:
-    return msgpack.unpackb(record.value)["first_token_ms"]["short"] if record.value else None
-
-
-async def test_the_brokers_topic_keeps_the_newest_report_of_each_worker(system: System) -> None:
-    topic = system.topic("chat.workers")
-    admin = AIOKafkaAdminClient(bootstrap_servers=system.bootstrap)
-    await admin.start()
-    try:
-        (response,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-    finally:
-        await admin.close()
-    (resource,) = response.resources
-    assert "compact" in {entry[0]: entry[1] for entry in resource[4]}["cleanup.policy"]

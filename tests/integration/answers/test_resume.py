@@ -14,8 +14,9 @@ from ops.client.protocol import ChatClient
 from shared.wire.messages import ResponseCreate, ResponseDelta, ResponseDone
 from tests.integration.support.cuts import EVENTS, QUESTION, TOKENS, WHOLE, ask_and_lose, ask_and_lose_in
 from tests.support.reliability import Reliability
+from tests.support.shared_system import STANDARD
 from tests.support.standstill import GRACE_S, Standstill
-from tests.support.system import CURSOR_SECRET, MakeSystem, Service, System, eventually
+from tests.support.system import Service, System, eventually
 from tests.support.wire import JSON, MSGPACK, Answer, Client, Form
 
 TARGET = "identical text, or an explicit recovered:false"
@@ -23,45 +24,21 @@ RANDOM_CUTS = 1_000
 AT_ONCE = 32
 
 
-@pytest_asyncio.fixture(scope="module")
-async def system(make_system: MakeSystem) -> System:
-    return await make_system(
-        worker__fake_decode_ms_per_step=5,
-        worker__reply_interval_ms=0,
-        worker__slots=16,
-        worker__max_waiting=256,
-        admission__enabled=False,
-        gateway__cursor_secret_file=CURSOR_SECRET,
-        gateway__messages_per_minute=100_000,
-        promise__first_token_ms=10_000,
-        promise__deadline_ms=20_000,
-    )
-
-
-@pytest_asyncio.fixture(scope="module")
-async def services(system: System) -> tuple[Service, Service, Service]:
-    """A worker and two gateways."""
-    here, there = (system.gateway(gateway__reply_partition=number) for number in (0, 1))
-    return await asyncio.gather(system.worker().ready(), here.ready(), there.ready())
+pytestmark = STANDARD
 
 
 @pytest.fixture(scope="module")
-def worker(services: tuple[Service, Service, Service]) -> Service:
-    return services[0]
+def here(gateways: list[Service]) -> Service:
+    return gateways[0]
 
 
 @pytest.fixture(scope="module")
-def here(services: tuple[Service, Service, Service]) -> Service:
-    return services[1]
-
-
-@pytest.fixture(scope="module")
-def there(services: tuple[Service, Service, Service]) -> Service:
-    return services[2]
+def there(gateways: list[Service]) -> Service:
+    return gateways[1]
 
 
 @pytest_asyncio.fixture
-async def doomed(system: System, worker: Service) -> AsyncIterator[Service]:
+async def doomed(system: System) -> AsyncIterator[Service]:
     """A gateway that does not outlive its test."""
     gateway = await system.gateway(gateway__reply_partition=2).ready()
     yield gateway

@@ -2,31 +2,24 @@
 
 import asyncio
 import json
-from typing import Final
 
-import pytest_asyncio
+import pytest
 from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
 from tests.support.shipped_proxy import ShippedProxy
-from tests.support.system import MakeSystem, Service, System, eventually, get
+from tests.support.system import Service, System, eventually, get
 
-PER_MINUTE: Final = 30
-
-
-@pytest_asyncio.fixture(scope="module")
-async def system(make_system: MakeSystem) -> System:
-    return await make_system(quotas__address_per_minute=PER_MINUTE)
-
-
-@pytest_asyncio.fixture(scope="module")
-async def gateway(system: System) -> Service:
-    return await system.gateway(gateway__trusted_proxies="127.0.0.0/8").ready()
+pytestmark = pytest.mark.system(
+    workers=0,
+    gateways=({"gateway__trusted_proxies": "127.0.0.0/8"}, {"gateway__trusted_proxies": ""}),
+    quotas__address_per_minute=30,
+)
 
 
-@pytest_asyncio.fixture(scope="module")
-async def trusting_nobody(system: System) -> Service:
-    return await system.gateway(gateway__reply_partition=1, gateway__trusted_proxies="").ready()
+@pytest.fixture(scope="module")
+def trusting_nobody(gateways: list[Service]) -> Service:
+    return gateways[1]
 
 
 async def erased(url: str, *, headers: dict[str, str], here: str = "127.0.0.1", tries: int = 6) -> int:

@@ -32,7 +32,7 @@ from shared.settings.gateway import GatewaySettings
 from tests.integration.support.crowds import KNOCKS, Crowd, DeafClient, Heard, Visitor, crowd, knock, ports_held
 from tests.integration.support.scripted_replier import Script, answering
 from tests.support.reliability import Reliability
-from tests.support.system import MakeSystem, Page, Service, System, eventually
+from tests.support.system import Page, Service, System, eventually
 from tests.support.wire import Client
 
 FILES: Final = 12_000
@@ -47,14 +47,12 @@ SHORT: Final = Script(deltas=4, chars=40, every_s=0.1)
 LONG: Final = Script(deltas=7, chars=6_000, every_s=0.1)
 
 
-@pytest_asyncio.fixture(scope="module")
-async def system(make_system: MakeSystem) -> System:
-    raise_file_limit(FILES)
-    return await make_system(promise__first_token_ms=20_000, promise__deadline_ms=60_000)
+pytestmark = pytest.mark.system(workers=0, gateways=0, promise__first_token_ms=20_000, promise__deadline_ms=60_000)
 
 
 @pytest_asyncio.fixture(scope="module", autouse=True)
 async def _answers(system: System) -> AsyncIterator[None]:
+    raise_file_limit(FILES)
     async with answering(system):
         yield
 

@@ -4,25 +4,26 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
+import pytest
 import pytest_asyncio
 
 from ops.stack.kafka_broker import KafkaBroker
 from ops.stack.processes import free_port
 from tests.integration.support.cuts import Cut, ask_and_lose
-from tests.support.shipped_proxy import ShippedProxy
+from tests.support.shipped_proxy import CHECKED_EVERY_S, ShippedProxy
 from tests.support.standstill import InTime
 from tests.support.system import CURSOR_SECRET, OPERATORS_PAGES, MakeSystem, Service, System, eventually, get
 from tests.support.wire import Client
 
 RETURNS = "How do I return an item?"
 # As a proxy sees them: by the answers of several rounds of its checks.
-ROUNDS_S = 4.0
+ROUNDS_S = 4 * CHECKED_EVERY_S
 
 
-@pytest_asyncio.fixture
-async def system(make_system: MakeSystem, own_broker: KafkaBroker) -> AsyncIterator[System]:
-    system = await make_system(
-        broker=own_broker.bootstrap,
+@pytest_asyncio.fixture(scope="module")
+async def _system(make_system: MakeSystem, _own_broker: KafkaBroker) -> System:
+    return await make_system(
+        broker=_own_broker.bootstrap,
         worker__fake_decode_ms_per_step=10,
         worker__reply_interval_ms=0,
         kafka__session_timeout_ms=3_000,
@@ -34,32 +35,53 @@ async def system(make_system: MakeSystem, own_broker: KafkaBroker) -> AsyncItera
         gateway__drain_s=2,
         worker__drain_s=2,
     )
-    yield system
-    system.stop()
 
 
-def start_gateways(system: System) -> list[Service]:
-    """Each has a machine's address of its own, as a container has."""
+def start_gateways(system: System, gateways: list[Service]) -> None:
+    """Those that do not run. Each has a machine's address of its own, as a container has."""
     ports = {name: system.settings[name] for name in ("gateway__port", "gateway__metrics_port")}
-    return [
-        system.gateway(gateway__host=f"127.0.0.{2 + number}", gateway__reply_partition=number, **ports)
-        for number in range(2)
-    ]
+    for number in range(2):
+        if len(gateways) == number or not gateways[number].child.running:
+            host = f"127.0.0.{2 + number}"
+            gateways[number:] = [
+                system.gateway(gateway__host=host, gateway__reply_partition=number, **ports),
+                *gateways[number + 1 :],
+            ]
 
 
-@pytest_asyncio.fixture
-async def gateways(system: System) -> list[Service]:
-    gateways = start_gateways(system)
-    await asyncio.gather(system.worker().ready(), *(gateway.ready() for gateway in gateways))
+@pytest_asyncio.fixture(scope="module")
+async def _gateways(_system: System) -> list[Service]:
+    gateways: list[Service] = []
+    start_gateways(_system, gateways)
+    await asyncio.gather(_system.worker().ready(), *(gateway.ready() for gateway in gateways))
     return gateways
 
 
-@pytest_asyncio.fixture
-async def proxy(gateways: list[Service], system: System) -> AsyncIterator[ShippedProxy]:
-    proxy = ShippedProxy(gateways, system.folder)
-    await eventually(lambda: is_served(proxy))
+@pytest_asyncio.fixture(scope="module")
+async def _proxy(_gateways: list[Service], _system: System) -> AsyncIterator[ShippedProxy]:
+    proxy = ShippedProxy(_gateways, _system.folder)
     yield proxy
     proxy.stop()
+
+
+@pytest.fixture
+def system(_system: System, own_broker: KafkaBroker) -> System:
+    _system.redis.start()
+    return _system
+
+
+@pytest_asyncio.fixture
+async def gateways(system: System, _gateways: list[Service]) -> list[Service]:
+    """Both run, and miss nothing, when the test begins."""
+    start_gateways(system, _gateways)
+    await asyncio.gather(*(gateway.ready() for gateway in _gateways))
+    return _gateways
+
+
+@pytest_asyncio.fixture
+async def proxy(gateways: list[Service], _proxy: ShippedProxy) -> ShippedProxy:
+    await eventually(lambda: is_served(_proxy))
+    return _proxy
 
 
 async def shown(proxy: ShippedProxy, path: str = "/") -> int | None:
@@ -148,14 +170,14 @@ async def test_gateways_that_start_without_kafka_take_clients(
     own_broker.halt()
     for gateway in gateways:
         gateway.kill()
-    again = start_gateways(system)
-    for gateway in again:
+    start_gateways(system, gateways)
+    for gateway in gateways:
         await eventually(lambda: is_degraded(gateway, "kafka"))  # noqa: B023
     await eventually(lambda: is_served(proxy))
     await asyncio.sleep(ROUNDS_S)
     await the_faq_answers(proxy, in_time)
     own_broker.start()
-    await asyncio.gather(*(gateway.ready() for gateway in again))
+    await asyncio.gather(*(gateway.ready() for gateway in gateways))
     await the_model_answers(proxy)
 
 
@@ -167,7 +189,8 @@ async def test_without_redis_the_model_answers_through_the_proxy(
     await the_model_answers(proxy)
     for gateway in gateways:
         gateway.kill()
-    for gateway in start_gateways(system):
+    start_gateways(system, gateways)
+    for gateway in gateways:
         await eventually(lambda: is_degraded(gateway, "redis"))  # noqa: B023
     await eventually(lambda: is_served(proxy))
     await asyncio.sleep(ROUNDS_S)

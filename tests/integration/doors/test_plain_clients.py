@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
-from tests.support.system import MakeSystem, Service, model_dir
+from tests.support.shared_system import REAL_MODEL
+from tests.support.system import Service
 from tests.support.wire import MSGPACK, Client
 
 HERE = Path(__file__).parents[1]
@@ -17,20 +17,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 QUESTION = "How do I return an item?"
 
 
-@pytest_asyncio.fixture(scope="module")
-async def gateway(make_system: MakeSystem) -> Service:
-    """The real model behind it."""
-    system = await make_system(
-        worker__engine="onnx",
-        worker__max_length=1_024,
-        worker__reply_interval_ms=0,
-        kv__precision="exact",  # answers are compared token for token
-        model__dir=model_dir(),
-        promise__first_token_ms=30_000,
-        promise__deadline_ms=60_000,
-    )
-    gateway, _ = await asyncio.gather(system.gateway().ready(), system.worker().ready())
-    return gateway
+pytestmark = REAL_MODEL
 
 
 async def run(*command: str, limit_s: float = 60) -> tuple[int | None, str]:

@@ -9,13 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import msgspec
 import pytest
-import pytest_asyncio
 from redis.asyncio import Redis
 
 from ops.model.prepare import prepare_model
@@ -29,7 +29,8 @@ from tests.support import tokens
 from tests.support.hostile.poison_records import packed
 from tests.support.models.fixtures import TINY, write_llama
 from tests.support.reliability import Reliability
-from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.shared_system import Running
+from tests.support.system import Service, System, eventually
 from tests.support.wire import JSON, MSGPACK, Client, Event
 
 TOKENS = 8
@@ -39,52 +40,40 @@ CANARY = re.compile(r"canary[0-9a-f]{12}")
 MAX_LENGTH = 1_024
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@cache
+def model(base: Path) -> Path:
     """A tiny one whose tokens are bytes."""
-    base = tmp_path_factory.mktemp("model")
     of_bytes = msgspec.structs.replace(TINY, max_positions=MAX_LENGTH, vocab_size=Tokenizer.byte_level().vocab_size)
     write_llama(base / "tiny", of_bytes, seed=18)
     return prepare_model(base / "models", "fp32", source=base / "tiny").path
 
 
-@pytest_asyncio.fixture(scope="module")
-async def system(make_system: MakeSystem, tmp_path_factory: Any) -> System:
-    secret = tmp_path_factory.mktemp("secret") / "secret"
-    secret.write_bytes(tokens.SECRET)
-    return await make_system(
-        auth__mode="token",
-        auth__secret_file=secret,
-        kafka__tenants=",".join([*TENANTS, "demo"]),
-        admission__enabled=False,
-        gateway__messages_per_minute=100_000,
-        quotas__subject_per_minute=0,
-        log__level="debug",  # writes all that the others write
-        promise__first_token_ms=60_000,
-        promise__deadline_ms=120_000,
-        redis__timeout_ms=5_000,
-        kv__timeout_ms=1_000,
-        kv__precision="exact",
-        worker__fake_prefill_ms_per_token=0.01,  # else nothing is worth loading
-        worker__grounding_entries=0,
-        worker__max_length=MAX_LENGTH,
-        worker__max_waiting=256,
-    )
+pytestmark = pytest.mark.system(
+    # One with the scripted engine; one with a real model, which keeps what it computes in Redis alone.
+    workers=({}, {"worker__engine": "onnx", "worker__threads": 1, "model__dir": model, "kv__host_mib": 0}),
+    worker__cache_dir=lambda folder: folder,
+    auth__mode="token",
+    auth__secret_file=tokens.SECRET,
+    kafka__tenants=",".join([*TENANTS, "demo"]),
+    admission__enabled=False,
+    gateway__messages_per_minute=100_000,
+    quotas__subject_per_minute=0,
+    log__level="debug",  # writes all that the others write
+    promise__first_token_ms=60_000,
+    promise__deadline_ms=120_000,
+    redis__timeout_ms=5_000,
+    kv__timeout_ms=1_000,
+    kv__precision="exact",
+    worker__fake_prefill_ms_per_token=0.01,  # else nothing is worth loading
+    worker__grounding_entries=0,
+    worker__max_length=MAX_LENGTH,
+    worker__max_waiting=256,
+)
 
 
-@pytest_asyncio.fixture(scope="module", autouse=True)
-async def workers(system: System, model: Path) -> tuple[Service, Service]:
-    """One with the scripted engine; one with a real model, which keeps what it computes in Redis alone."""
-    scripted = system.worker()
-    real = system.worker(
-        worker__engine="onnx", worker__threads=1, worker__cache_dir=system.folder, model__dir=model, kv__host_mib=0
-    )
-    return await scripted.ready(), await real.ready()
-
-
-@pytest_asyncio.fixture(scope="module")
-async def gateway(system: System, workers: tuple[Service, Service]) -> Service:
-    return await system.gateway().ready()
+@pytest.fixture(scope="module")
+def workers(running: Running) -> list[Service]:
+    return running.workers
 
 
 @dataclass(frozen=True)
@@ -122,7 +111,7 @@ async def each(customers: list[Customer], talk: Callable[[Customer], Awaitable[A
 
 @pytest.mark.promise(22)
 async def test_what_is_erased_is_gone_from_redis_and_from_the_workers(
-    system: System, gateway: Service, workers: tuple[Service, Service], reliability: Reliability
+    system: System, gateway: Service, workers: list[Service], reliability: Reliability
 ) -> None:
     """What stays is that it was erased, and when. Nothing of it comes back by a late save."""
 
@@ -184,7 +173,7 @@ async def test_what_is_erased_is_gone_from_redis_and_from_the_workers(
 
 @pytest.mark.promise(18)
 async def test_nothing_of_a_conversation_is_in_another(
-    system: System, gateway: Service, workers: tuple[Service, Service], model: Path, reliability: Reliability
+    system: System, gateway: Service, workers: list[Service], reliability: Reliability
 ) -> None:
     """Each has a word of its own, in the very conversation that all have, under names that others use too. Each answer
     is what the model says to somebody who is alone with it."""
@@ -200,7 +189,7 @@ async def test_nothing_of_a_conversation_is_in_another(
         )
         for n in range(count)
     ]
-    alone = {one.model: one for one in (Alone(settings_of("fake", model)), Alone(settings_of("onnx", model)))}
+    alone = {one.model: one for one in (Alone(settings_of(name, system)) for name in ("fake", "onnx"))}
 
     async def talk(customer: Customer) -> tuple[bool, list[Event]]:
         """Whether each answer is the right one, and all that the client was told."""
@@ -238,8 +227,9 @@ async def test_nothing_of_a_conversation_is_in_another(
     )
 
 
-def settings_of(engine: str, model: Path) -> Settings:
-    return Settings.model_validate({"worker": {"engine": engine, "max_length": MAX_LENGTH}, "model": {"dir": model}})
+def settings_of(engine: str, system: System) -> Settings:
+    worker = {"engine": engine, "max_length": MAX_LENGTH}
+    return Settings.model_validate({"worker": worker, "model": {"dir": model(system.folder)}})
 
 
 async def forge(system: System, customers: list[Customer]) -> None:

@@ -21,7 +21,7 @@ from shared.settings.quotas import QuotaSettings
 from tests.integration.support.crowds import Heard, Visitor
 from tests.integration.support.floods import FLOODS, Flood, Nuisance
 from tests.support.reliability import Reliability
-from tests.support.system import MakeSystem, Service, System
+from tests.support.system import Service, System
 from tests.support.tokens import SECRET, token
 
 OTHERS: Final = tuple(f"shop{number}" for number in range(9))
@@ -36,42 +36,27 @@ ADDRESS_PER_MINUTE: Final = 600
 NUISANCE: Final = "127.0.0.66"
 
 
-@pytest_asyncio.fixture(scope="module")
-async def system(make_system: MakeSystem) -> System:
-    return await make_system(
-        worker__slots=8,
-        worker__fake_decode_ms_per_step=13,
-        worker__system_prompt="",
-        worker__grounding_entries=0,
-        worker__history_turns=0,
-        gateway__messages_per_minute=100_000,
-        gateway__max_inflight_per_connection=32,
-        promise__first_token_ms=2_000,
-        promise__deadline_ms=4_000,
-    )
-
-
-@pytest_asyncio.fixture(scope="module")
-async def services(system: System) -> tuple[Service, Service]:
-    """One where a tenant may ask as often as it likes, and one with the limits that it ships with; the others' tenants
-    share an address."""
-    secret = system.folder / "secret"
-    secret.write_bytes(SECRET)
-    auth = {"auth__mode": "token", "auth__secret_file": secret}
-    free = system.gateway(quotas__subject_per_minute=0, **auth)
-    metered = system.gateway(gateway__reply_partition=1, quotas__address_per_minute=ADDRESS_PER_MINUTE, **auth)
-    await asyncio.gather(free.ready(), metered.ready(), system.worker().ready())
-    return free, metered
+pytestmark = pytest.mark.system(
+    # One where a tenant may ask as often as it likes, and one with the limits that it ships with; the others' tenants
+    # share an address.
+    gateways=({"quotas__subject_per_minute": 0}, {"quotas__address_per_minute": ADDRESS_PER_MINUTE}),
+    auth__mode="token",
+    auth__secret_file=SECRET,
+    worker__slots=8,
+    worker__fake_decode_ms_per_step=13,
+    worker__system_prompt="",
+    worker__grounding_entries=0,
+    worker__history_turns=0,
+    gateway__messages_per_minute=100_000,
+    gateway__max_inflight_per_connection=32,
+    promise__first_token_ms=2_000,
+    promise__deadline_ms=4_000,
+)
 
 
 @pytest.fixture(scope="module")
-def gateway(services: tuple[Service, Service]) -> Service:
-    return services[0]
-
-
-@pytest.fixture(scope="module")
-def metered(services: tuple[Service, Service]) -> Service:
-    return services[1]
+def metered(gateways: list[Service]) -> Service:
+    return gateways[1]
 
 
 def token_of(tenant: str) -> str:

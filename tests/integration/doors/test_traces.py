@@ -1,17 +1,17 @@
 """A question leaves one trace, from the socket to the engine and back; a trace store that is away costs nobody else."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgpack
 import pytest
-import pytest_asyncio
 
+from ops.stack.processes import free_port
 from tests.integration.support import cuts
 from tests.integration.support.cuts import ask_and_lose
-from tests.support.system import CURSOR_SECRET, MakeSystem, Service, System, eventually
-from tests.support.trace_store import StoredSpan, TraceStore, trace_store
+from tests.support.system import CURSOR_SECRET, Service, System, eventually
+from tests.support.trace_store import StoredSpan, TraceStore
 from tests.support.wire import Answer, Client
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -32,30 +32,22 @@ WHOLE = {
 }
 
 
+STORE = TraceStore(free_port())
+# One gateway keeps every trace, the other only what its rules name.
+pytestmark = pytest.mark.system(
+    gateways=({"tracing__ratio": 1}, {"tracing__ratio": 0}),
+    worker__fake_decode_ms_per_step=4,
+    tracing__endpoint=STORE.endpoint,
+    gateway__cursor_secret_file=CURSOR_SECRET,
+    kv__enabled="false",
+)
+
+
 @pytest.fixture(scope="module")
 def store() -> Iterator[TraceStore]:
-    with trace_store() as started:
-        yield started
-
-
-@pytest_asyncio.fixture(scope="module")
-async def system(make_system: MakeSystem, store: TraceStore) -> System:
-    return await make_system(
-        worker__fake_decode_ms_per_step=4,
-        tracing__endpoint=store.endpoint,
-        gateway__cursor_secret_file=CURSOR_SECRET,
-        kv__enabled="false",
-    )
-
-
-@pytest_asyncio.fixture(scope="module")
-async def gateways(system: System) -> AsyncIterator[tuple[Service, Service]]:
-    """One keeps every trace, the other only what its rules name."""
-    worker = system.worker()
-    every = system.gateway(tracing__ratio=1)
-    few = system.gateway(tracing__ratio=0, gateway__reply_partition=1)
-    await worker.ready()
-    yield await every.ready(), await few.ready()
+    STORE.start()
+    yield STORE
+    STORE.stop()
 
 
 def _short(name: str, system: System) -> str:
@@ -86,9 +78,7 @@ async def _ask(gateway: Service, **fields: object) -> Answer:
         return await client.ask("Where is my parrot Marmaduke?", **fields)
 
 
-async def test_one_question_leaves_one_whole_trace(
-    system: System, store: TraceStore, gateways: tuple[Service, Service]
-) -> None:
+async def test_one_question_leaves_one_whole_trace(system: System, store: TraceStore, gateways: list[Service]) -> None:
     """The client's trace goes on; gateway and worker each stand for what they did; no word of the customer's is in."""
     every, _ = gateways
     answer = await _ask(every, max_output_tokens=8, traceparent=TRACEPARENT)
@@ -108,7 +98,7 @@ async def test_one_question_leaves_one_whole_trace(
 
 
 async def test_a_missed_deadline_is_kept_at_ratio_zero_with_the_workers_half(
-    system: System, store: TraceStore, gateways: tuple[Service, Service]
+    system: System, store: TraceStore, gateways: list[Service]
 ) -> None:
     """What went well is not."""
     _, few = gateways
@@ -126,7 +116,7 @@ async def test_a_missed_deadline_is_kept_at_ratio_zero_with_the_workers_half(
 
 
 async def test_an_answer_that_another_gateway_goes_on_with_has_its_trace_there(
-    system: System, store: TraceStore, gateways: tuple[Service, Service]
+    system: System, store: TraceStore, gateways: list[Service]
 ) -> None:
     """Its own gateway is killed in the middle of it, and told nobody; the client's trace is gone on with."""
     every, _ = gateways
@@ -146,7 +136,7 @@ async def test_an_answer_that_another_gateway_goes_on_with_has_its_trace_there(
     assert logged["adopted"] is True
 
 
-async def test_another_service_is_told_the_workers_times(system: System, gateways: tuple[Service, Service]) -> None:
+async def test_another_service_is_told_the_workers_times(system: System, gateways: list[Service]) -> None:
     """With the end, so that it can make the trace; the request came through the router."""
     request = {
         "type": "chat.request",
@@ -168,9 +158,7 @@ async def test_another_service_is_told_the_workers_times(system: System, gateway
     assert done["times"]["started_unix_ms"] <= done["times"]["ended_unix_ms"]
 
 
-async def test_a_store_that_is_away_costs_one_line_and_no_answer(
-    store: TraceStore, gateways: tuple[Service, Service]
-) -> None:
+async def test_a_store_that_is_away_costs_one_line_and_no_answer(store: TraceStore, gateways: list[Service]) -> None:
     every, _ = gateways
     store.stop()
     for _ in range(3):

@@ -30,11 +30,11 @@ async def model_answers(client: Client) -> bool:
 
 
 async def test_a_gateways_clock_that_is_set_moves_no_deadline(
-    make_system: MakeSystem, tmp_path: Path, in_time: InTime
+    new_system: MakeSystem, tmp_path: Path, in_time: InTime
 ) -> None:
     """Once and again, while a question is open that no worker answers."""
     clock = tmp_path / "gateway.clock"
-    gateway = await (await make_system(**SHARED)).gateway(clock=clock).ready()
+    gateway = await (await new_system(**SHARED)).gateway(clock=clock).ready()
     off_s = 0.0
     async with Client.connect(gateway.ws) as client:
         for jump_s in JUMPS_S:
@@ -49,11 +49,11 @@ async def test_a_gateways_clock_that_is_set_moves_no_deadline(
 
 
 async def test_a_machine_whose_clock_is_put_right_serves_by_it_within_seconds(
-    make_system: MakeSystem, tmp_path: Path
+    new_system: MakeSystem, tmp_path: Path
 ) -> None:
     """Its gateway and its worker began an hour behind another machine's; then all agree."""
     wrong, right = tmp_path / "wrong.clock", tmp_path / "right.clock"
-    system = await make_system(**SHARED)
+    system = await new_system(**SHARED)
     turn(wrong, -3_600.0)
     gateway, _ = await asyncio.gather(system.gateway(clock=wrong).ready(), system.worker(clock=right).ready())
     async with Client.connect(gateway.ws) as client:
@@ -70,13 +70,13 @@ async def test_a_machine_whose_clock_is_put_right_serves_by_it_within_seconds(
 
 @pytest.mark.parametrize("off_s", [60.0, -3_600.0])
 async def test_who_comes_back_from_a_gateway_with_a_wrong_clock_waits_no_longer(
-    make_system: MakeSystem, tmp_path: Path, in_time: InTime, off_s: float
+    new_system: MakeSystem, tmp_path: Path, in_time: InTime, off_s: float
 ) -> None:
     """That gateway dies with the question open, and the worker hangs: the next gateway ends it, by the age of the
     cursor and not by the other's clock."""
     clock = tmp_path / "gateway.clock"
     turn(clock, off_s)
-    system = await make_system(**SHARED)
+    system = await new_system(**SHARED)
     doomed, heir = system.gateway(clock=clock, gateway__reply_partition=0), system.gateway(gateway__reply_partition=1)
     await asyncio.gather(doomed.ready(), heir.ready())
     async with Client.connect(doomed.ws) as client:

@@ -8,54 +8,50 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.system import Service, System, eventually
 from tests.support.wire import MSGPACK, Answer, Bystander, Client
 
-STEP_MS = 10
+pytestmark = pytest.mark.system(
+    workers=0,
+    worker__fake_decode_ms_per_step=10,
+    worker__slots=4,
+    kafka__session_timeout_ms=2_000,
+    gateway__messages_per_minute=100_000,
+    promise__first_token_ms=10_000,
+    promise__deadline_ms=20_000,
+)
+
 WHOLE = ("incomplete", "max_output_tokens", "model")
 
 
-@pytest_asyncio.fixture(scope="module")
-async def system(make_system: MakeSystem) -> System:
-    return await make_system(
-        worker__fake_decode_ms_per_step=STEP_MS,
-        worker__slots=4,
-        kafka__session_timeout_ms=2_000,
-        gateway__messages_per_minute=100_000,
-        promise__first_token_ms=10_000,
-        promise__deadline_ms=20_000,
-    )
-
-
-@pytest_asyncio.fixture(scope="module")
-async def gateway(system: System) -> Service:
-    return await system.gateway().ready()
-
-
 class Workers:
-    """One static member of the group at a time, started again by `replace`."""
+    """One static member of the group at a time."""
+
+    current: Service
 
     def __init__(self, system: System) -> None:
         self._system = system
-        self.current: Service | None = None
 
     async def start(self) -> Service:
+        """The next one."""
         self.current = await self._system.worker(worker__instance_id="worker-0").ready()
         return self.current
 
 
-@pytest_asyncio.fixture
-async def workers(system: System) -> AsyncIterator[Workers]:
+@pytest_asyncio.fixture(scope="module")
+async def _workers(system: System) -> AsyncIterator[Workers]:
     workers = Workers(system)
     await workers.start()
     yield workers
-    assert workers.current is not None
     assert await workers.current.stop() == 0
 
 
-def current(workers: Workers) -> Service:
-    assert workers.current is not None
-    return workers.current
+@pytest_asyncio.fixture
+async def workers(_workers: Workers) -> Workers:
+    """One of them runs when the test begins."""
+    if not _workers.current.child.running:
+        await _workers.start()
+    return _workers
 
 
 async def test_a_killed_workers_answers_are_written_on_by_the_next_one(gateway: Service, workers: Workers) -> None:
@@ -64,7 +60,7 @@ async def test_a_killed_workers_answers_are_written_on_by_the_next_one(gateway: 
         asked = [await client.create(f"Question {number}", max_output_tokens=150) for number in range(3)]
         for event_id in asked:
             await client.text_of(event_id, chars=20)
-        current(workers).kill()
+        workers.current.kill()
         await workers.start()
         answers = [await client.answer(event_id) for event_id in asked]
         assert [answer.outcome for answer in answers] == [WHOLE] * 3
@@ -90,7 +86,7 @@ async def test_offsets_are_committed_after_the_answers_and_in_order(
         place = ("chat.requests.short", record.partition)
         assert (await system.committed()).get(place, 0) <= record.offset
         dropped = await gateway.metric("replyline_gateway_replies_dropped_total", why="unknown")
-        current(workers).kill()
+        workers.current.kill()
         assert (await system.committed()).get(place, 0) <= record.offset
         worker = await workers.start()
         answer = await client.answer(long)
@@ -119,7 +115,7 @@ async def test_a_worker_killed_between_answer_and_commit_answers_twice_and_the_c
         answers = []
         for number in range(2):
             answers.append(await client.ask(f"Question {number}", max_output_tokens=20))
-            current(workers).kill()
+            workers.current.kill()
             await workers.start()
         assert [answer.outcome for answer in answers] == [WHOLE] * 2
         assert (await client.ask("And now?", max_output_tokens=5)).outcome == WHOLE
@@ -129,7 +125,7 @@ async def test_a_worker_killed_between_answer_and_commit_answers_twice_and_the_c
 async def test_another_worker_takes_over_from_a_dead_one(system: System, gateway: Service, workers: Workers) -> None:
     """Two share the partitions; one dies for good, and after the session timeout the other answers for it."""
     other = await system.worker().ready()
-    clients = 6
+    clients, before = 6, await workers.current.metric("infer_total")
 
     async def ask(number: int) -> Answer:
         async with Client.connect(gateway.ws, MSGPACK) as client:
@@ -139,7 +135,8 @@ async def test_another_worker_takes_over_from_a_dead_one(system: System, gateway
 
     async def both_serve() -> bool:
         await ask(0)
-        return min([await each.metric("infer_total") for each in (other, current(workers))]) > 0
+        more, less = [await each.metric("infer_total") for each in (workers.current, other)]
+        return more > before and less > 0
 
     await eventually(both_serve)
     asking = [asyncio.create_task(ask(number)) for number in range(clients)]
@@ -157,8 +154,8 @@ async def test_a_worker_that_is_asked_to_go_finishes_what_it_has(
     system: System, gateway: Service, workers: Workers
 ) -> None:
     """Twelve answers on four slots, and SIGTERM in the middle: all whole, all committed, status 0, nothing left."""
-    worker = current(workers)
-    clients = 3
+    worker = workers.current
+    before, clients = len(worker.logged("answered")), 3
     async with asyncio.TaskGroup() as group:
         asking = [group.create_task(_ask_four(gateway)) for _ in range(clients)]
         await eventually(lambda: _is_busy(worker))
@@ -170,7 +167,7 @@ async def test_a_worker_that_is_asked_to_go_finishes_what_it_has(
     assert [line["unfinished"] for line in worker.logged("worker_stopped")] == [0]
     assert not worker.logged("raw")
     assert children == []
-    served = len(worker.logged("answered")) + await replaced.metric("infer_total")
+    served = len(worker.logged("answered")) - before + await replaced.metric("infer_total")
     assert served == clients * 4
 
 

@@ -24,10 +24,10 @@ async def produce_to_all(system: System, name: str) -> list[bytes]:
 
 
 async def test_the_inbox_of_a_gateway_that_drains_is_read_by_another(
-    make_system: MakeSystem, unique: Callable[[str], str]
+    new_system: MakeSystem, unique: Callable[[str], str]
 ) -> None:
     """There is no worker, so its client's question stays in flight, and the gateway with it."""
-    system = await make_system(
+    system = await new_system(
         admission__enabled=False, gateway__drain_s=19, promise__first_token_ms=60_000, promise__deadline_ms=60_000
     )
     leaving, other = await asyncio.gather(
@@ -57,10 +57,10 @@ async def test_the_inbox_of_a_gateway_that_drains_is_read_by_another(
 
 
 @pytest.mark.parametrize("asked", [True, False])
-async def test_a_worker_whose_device_hangs_ends_and_another_answers(make_system: MakeSystem, asked: bool) -> None:
+async def test_a_worker_whose_device_hangs_ends_and_another_answers(new_system: MakeSystem, asked: bool) -> None:
     """Asked to, or by itself when the step has taken too long. Its engine's thread never returns: it must not keep the
     process, nor the process its place in the group."""
-    system = await make_system(
+    system = await new_system(
         admission__enabled=False, worker__drain_s=1, promise__first_token_ms=60_000, promise__deadline_ms=60_000
     )
     limits = {} if asked else {"worker__step_limit_s": 1}
@@ -79,11 +79,11 @@ async def test_a_worker_whose_device_hangs_ends_and_another_answers(make_system:
 
 
 async def test_a_worker_in_which_nothing_runs_any_more_ends_too(
-    make_system: MakeSystem, monkeypatch: pytest.MonkeyPatch
+    new_system: MakeSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even its event loop: neither a signal nor a look at the engine's clock would be heeded."""
     monkeypatch.setenv(HOLDS_ALL, "1")
-    system = await make_system(
+    system = await new_system(
         admission__enabled=False, kafka__session_timeout_ms=1_000, promise__first_token_ms=60_000,
         promise__deadline_ms=60_000,
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """A topic that every process reads, given more partitions than one: nothing that is written to it is lost."""
 
+import asyncio
 from typing import Final
 
 import pytest_asyncio
@@ -13,8 +14,9 @@ TIMES: Final = 6
 
 
 @pytest_asyncio.fixture
-async def system(make_system: MakeSystem) -> System:
-    return await make_system(worker__slots=TIMES, worker__fake_decode_ms_per_step=20, promise__deadline_ms=30_000)
+async def system(new_system: MakeSystem) -> System:
+    """Whose topics are each test's own."""
+    return await new_system(worker__slots=TIMES, worker__fake_decode_ms_per_step=20, promise__deadline_ms=30_000)
 
 
 async def given_more_partitions(system: System, topic: str) -> None:
@@ -28,8 +30,7 @@ async def given_more_partitions(system: System, topic: str) -> None:
 
 async def test_erasures_reach_those_that_began_before_the_partitions(system: System) -> None:
     """The second gateway comes later, and knows all of them; the first has the partitions of its start."""
-    await system.worker().ready()
-    before = await system.gateway(gateway__reply_partition=0).ready()
+    before, _ = await asyncio.gather(system.gateway(gateway__reply_partition=0).ready(), system.worker().ready())
     await given_more_partitions(system, "chat.erasures")
     later = await system.gateway(gateway__reply_partition=1).ready()
     async with Client.connect(before.ws) as client, Client.connect(later.ws, session_id=client.session_id) as eraser:

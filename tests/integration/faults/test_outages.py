@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import pytest_asyncio
@@ -13,28 +13,56 @@ from tests.support.system import MakeSystem, Service, System, eventually
 from tests.support.wire import Answer, Client
 
 RETURNS = "How do I return an item?"
+Pair = tuple[Service, Service]
 
 
-@pytest_asyncio.fixture
-async def system(make_system: MakeSystem, own_broker: KafkaBroker) -> AsyncIterator[System]:
-    """Both services to be, on that broker."""
-    system = await make_system(
-        broker=own_broker.bootstrap,
+@pytest_asyncio.fixture(scope="module")
+async def _system(make_system: MakeSystem, _own_broker: KafkaBroker) -> System:
+    return await make_system(
+        broker=_own_broker.bootstrap,
         worker__fake_decode_ms_per_step=10,
-        kafka__session_timeout_ms=3_000,
+        kafka__session_timeout_ms=2_000,
         kafka__request_timeout_ms=2_000,
         redis__timeout_ms=100,
         gateway__messages_per_minute=100_000,
         gateway__drain_s=2,
         worker__drain_s=2,
     )
-    yield system
-    system.stop()
 
 
-async def started(system: System) -> tuple[Service, Service]:
-    gateway, worker = system.gateway(), system.worker()
-    return await gateway.ready(), await worker.ready()
+@pytest.fixture
+def system(_system: System, own_broker: KafkaBroker) -> System:
+    """On a broker and a Redis that run when the test begins."""
+    _system.redis.start()
+    return _system
+
+
+@pytest.fixture
+def new(system: System) -> Iterator[Callable[[], Pair]]:
+    """Start a gateway and a worker of the test's own. Nobody waits for them."""
+    made: list[Service] = []
+
+    def start() -> Pair:
+        pair = system.gateway(gateway__reply_partition=1), system.worker()
+        made.extend(pair)
+        return pair
+
+    yield start
+    system.end(made)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def _pair() -> list[Service]:
+    return []
+
+
+@pytest_asyncio.fixture
+async def pair(system: System, _pair: list[Service]) -> Pair:
+    """Both, as the test before left them, or anew where it ended them."""
+    if not _pair or not all(service.child.running for service in _pair):
+        _pair[:] = system.gateway(), system.worker()
+    gateway, worker = await asyncio.gather(*(service.ready() for service in _pair))
+    return gateway, worker
 
 
 async def until_the_model_answers(client: Client, in_time: InTime, *, limit_s: float = 30) -> Answer:
@@ -54,13 +82,18 @@ def lines_about(service: Service, what: str) -> list[str]:
     return [str(line) for line in service.logged("unavailable") if what in str(line.get("what", ""))]
 
 
+def told(*services: Service, what: str) -> list[tuple[int, int]]:
+    """How often each has said that it is away, and that it is back."""
+    return [tuple(len(each.logged(event, what=what)) for event in ("unavailable", "available")) for each in services]  # type: ignore[misc]
+
+
 async def test_without_kafka_the_faq_answers_and_with_it_the_model(
-    system: System, own_broker: KafkaBroker, in_time: InTime
+    new: Callable[[], Pair], own_broker: KafkaBroker, in_time: InTime
 ) -> None:
     """Absent at start: the page is served, /ready names what is missing, and only the gateway takes traffic without it;
     one line says it. Then it comes."""
     own_broker.halt()
-    gateway, worker = system.gateway(), system.worker()
+    gateway, worker = new()
     await eventually(lambda: _is_healthy(gateway))
     await eventually(lambda: _is_healthy(worker))
     for service in (gateway, worker):
@@ -84,9 +117,11 @@ async def test_without_kafka_the_faq_answers_and_with_it_the_model(
         assert client.count("error") == 0
 
 
-async def test_processes_that_still_wait_for_kafka_end_when_asked(system: System, own_broker: KafkaBroker) -> None:
+async def test_processes_that_still_wait_for_kafka_end_when_asked(
+    new: Callable[[], Pair], own_broker: KafkaBroker
+) -> None:
     own_broker.halt()
-    gateway, worker = system.gateway(), system.worker()
+    gateway, worker = new()
     await eventually(lambda: _is_healthy(gateway))
     await eventually(lambda: lines_about(gateway, "kafka"))
     await eventually(lambda: lines_about(worker, "kafka"))
@@ -95,27 +130,37 @@ async def test_processes_that_still_wait_for_kafka_end_when_asked(system: System
     assert not worker.logged("raw")
 
 
-@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
-async def test_processes_end_when_asked_while_kafka_is_gone(
-    system: System, own_broker: KafkaBroker, kill: bool
+async def test_without_redis_the_model_answers_and_with_it_it_remembers(
+    system: System, new: Callable[[], Pair]
 ) -> None:
-    """What they could not deliver does not keep them much longer than the drain's limit: `stop` waits no longer."""
-    gateway, worker = await started(system)
+    """Absent at start: /ready names it, one line says it, nobody's answer is later for it."""
+    system.redis.stop()
+    gateway, worker = new()
+    await eventually(lambda: _misses(gateway, "redis"))
     async with Client.connect(gateway.ws) as client:
-        event_id = await client.create(RETURNS, max_output_tokens=500)
-        await client.text_of(event_id, chars=5)
-        own_broker.halt(kill=kill)
-        assert (await client.ask(RETURNS, first_token_ms=200)).outcome[2] == "faq"
-        assert await asyncio.gather(gateway.stop(), worker.stop()) == [0, 0]
-        assert await client.closed() == 4001
-    for service in (gateway, worker):
-        assert not service.logged("raw")
+        for _ in range(3):
+            answer = await client.ask(RETURNS, first_token_ms=2_000, max_output_tokens=5)
+            assert answer.outcome[2] == "model"
+        await client.send({"type": "session.delete"})
+        error = await client.error()
+        assert (error["type"], error["code"], error["retryable"]) == ("server_error", "history_unavailable", True)
+        assert len(lines_about(gateway, "redis")) == 1
+        assert {line["what"] for line in worker.logged("unavailable")} == {"redis", "redis for kv"}
+        assert len(lines_about(worker, "redis")) == 2, "each use of it says so once"
+        system.redis.start()
+        await asyncio.gather(gateway.ready(), worker.ready())
+        await _until_remembered(system, client)
+        assert [len(service.logged("available", what="redis")) for service in (gateway, worker)] == [1, 1]
+        await client.send({"type": "session.delete"})
+        await client.of_type("session.deleted")
+        assert await system.turns(client.session_id) == []
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
-async def test_kafka_goes_and_comes_back(system: System, own_broker: KafkaBroker, in_time: InTime, kill: bool) -> None:
-    """The answer in flight ends by its deadline, new ones come from the FAQ in time, then the model again."""
-    gateway, worker = await started(system)
+async def test_kafka_goes_and_comes_back(pair: Pair, own_broker: KafkaBroker, in_time: InTime, kill: bool) -> None:
+    """The answer in flight ends by its deadline, new ones come from the FAQ in time, then the model again. Each is
+    said once."""
+    (gateway, worker), before = pair, told(*pair, what="kafka")
     async with Client.connect(gateway.ws) as client:
         assert (await client.ask(RETURNS, max_output_tokens=5)).outcome[2] == "model"
         running = await client.create(RETURNS, max_output_tokens=500, deadline_ms=2_000)
@@ -138,41 +183,17 @@ async def test_kafka_goes_and_comes_back(system: System, own_broker: KafkaBroker
         )
         assert client.count("response.done") == client.count("response.created")
         assert client.count("error") == 0
-    for service in (gateway, worker):
+    await worker.ready()
+    after = [(away + 1, back + 1) for away, back in before]
+    await eventually(lambda: told(*pair, what="kafka") == after)
+    for service in pair:
         assert not service.logged("raw")
-        assert len(service.logged("unavailable", what="kafka")) == 1
-        assert len(service.logged("available", what="kafka")) == 1
-        assert await service.stop() == 0
-
-
-async def test_without_redis_the_model_answers_and_with_it_it_remembers(system: System) -> None:
-    """Absent at start: /ready names it, one line says it, nobody's answer is later for it."""
-    system.redis.stop()
-    gateway, worker = system.gateway(), system.worker()
-    await eventually(lambda: _misses(gateway, "redis"))
-    async with Client.connect(gateway.ws) as client:
-        for _ in range(3):
-            answer = await client.ask(RETURNS, first_token_ms=2_000, max_output_tokens=5)
-            assert answer.outcome[2] == "model"
-        await client.send({"type": "session.delete"})
-        error = await client.error()
-        assert (error["type"], error["code"], error["retryable"]) == ("server_error", "history_unavailable", True)
-        assert len(lines_about(gateway, "redis")) == 1
-        assert {line["what"] for line in worker.logged("unavailable")} == {"redis", "redis for kv"}
-        assert len(lines_about(worker, "redis")) == 2, "each use of it says so once"
-        system.redis.start()
-        await asyncio.gather(gateway.ready(), worker.ready())
-        await _until_remembered(system, client)
-        assert [len(service.logged("available", what="redis")) for service in (gateway, worker)] == [1, 1]
-        await client.send({"type": "session.delete"})
-        await client.of_type("session.deleted")
-        assert await system.turns(client.session_id) == []
 
 
 @pytest.mark.parametrize("how", ["killed", "hanging"])
-async def test_redis_goes_and_comes_back(system: System, how: str) -> None:
+async def test_redis_goes_and_comes_back(system: System, pair: Pair, how: str) -> None:
     """A cache: the model answers as before, without what was said. Both processes say it once."""
-    gateway, worker = await started(system)
+    (gateway, worker), ((away, back),) = pair, told(pair[1], what="redis")
     async with Client.connect(gateway.ws) as client:
         first = await client.ask(RETURNS, max_output_tokens=5)
         if how == "killed":
@@ -184,16 +205,30 @@ async def test_redis_goes_and_comes_back(system: System, how: str) -> None:
                 answer = await client.ask(RETURNS, first_token_ms=2_000, max_output_tokens=5)
                 assert answer.outcome[2] == "model", "a Redis that hangs is not waited for"
                 assert answer.response["usage"]["input_tokens"] == first.response["usage"]["input_tokens"]
-            assert len(lines_about(worker, "redis")) == 1
+            assert told(worker, what="redis") == [(away + 1, back)]
             assert await worker.metric("replyline_history_unavailable_total") >= 1
             assert (await gateway.status_of("/ready"), await worker.status_of("/ready")) == (200, 200)
         finally:
             system.redis.signal(18)  # SIGCONT
             system.redis.start()
         await _until_remembered(system, client)
-        await eventually(lambda: worker.logged("available", what="redis"))  # the turn is there a moment before the line
-        assert len(lines_about(worker, "redis")) == 1
-        assert len(worker.logged("available", what="redis")) == 1
+        # The turn is there a moment before the line.
+        await eventually(lambda: told(worker, what="redis") == [(away + 1, back + 1)])
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+async def test_processes_end_when_asked_while_kafka_is_gone(pair: Pair, own_broker: KafkaBroker, kill: bool) -> None:
+    """What they could not deliver does not keep them much longer than the drain's limit: `stop` waits no longer."""
+    gateway, worker = pair
+    async with Client.connect(gateway.ws) as client:
+        event_id = await client.create(RETURNS, max_output_tokens=500)
+        await client.text_of(event_id, chars=5)
+        own_broker.halt(kill=kill)
+        assert (await client.ask(RETURNS, first_token_ms=200)).outcome[2] == "faq"
+        assert await asyncio.gather(gateway.stop(), worker.stop()) == [0, 0]
+        assert await client.closed() == 4001
+    for service in (gateway, worker):
+        assert not service.logged("raw")
 
 
 async def _is_healthy(service: Service) -> bool:

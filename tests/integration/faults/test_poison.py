@@ -27,10 +27,10 @@ async def kept_alive(system: System, deaths: list[Service]) -> None:
 
 @pytest.mark.timeout(180)
 async def test_a_record_that_kills_workers_is_a_dead_letter_after_three_and_its_neighbours_are_answered(
-    make_system: MakeSystem, unique: Callable[[str], str]
+    new_system: MakeSystem, unique: Callable[[str], str]
 ) -> None:
     """It names no deadline, so nothing else would end it."""
-    system = await make_system(
+    system = await new_system(
         kafka__session_timeout_ms=SESSION_MS, worker__fake_decode_ms_per_step=20, promise__first_token_ms=15_000
     )
     poison, deaths = unique("poison"), list[Service]()

@@ -1,7 +1,7 @@
-"""What other services write to Kafka is answered; what nobody can read is put aside, and the next one is served."""
+"""What other services write to Kafka is answered, by a deadline that has one stated outcome where it cannot be right
+(docs/deadlines.md). What nobody can read is test_dead_letters' affair."""
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,33 +9,19 @@ from typing import Any
 import confluent_kafka
 import msgpack
 import pytest
-import pytest_asyncio
 
+from tests.support.hostile.poison_records import packed, written
+from tests.support.shared_system import STANDARD
 from tests.support.system import MakeSystem, Service, System, Tap, eventually
 
+pytestmark = STANDARD
+
 QUESTION = "How do I return an item?"
+MINUTE_MS = 60_000
 
 
-@pytest_asyncio.fixture(scope="module")
-async def system(make_system: MakeSystem) -> System:
-    return await make_system(worker__fake_decode_ms_per_step=2, promise__first_token_ms=8_000)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def gateway(services: tuple[Service, Service]) -> Service:
-    """It routes what comes to the inbox."""
-    return services[1]
-
-
-def request(name: str, **fields: Any) -> dict[str, Any]:
-    return {
-        "type": "chat.request",
-        "id": name,
-        "session_id": f"session-of-{name}",
-        "input": QUESTION,
-        "max_output_tokens": 5,
-        **fields,
-    }
+def request(name: str, **fields: Any) -> bytes:
+    return packed(**{"id": name, "session_id": f"session-of-{name}", "max_output_tokens": 5, **fields})
 
 
 async def terminal(tap: Tap, name: str) -> dict[str, Any]:
@@ -63,49 +49,6 @@ async def dead(tap: Tap, topic: str, metadata: Any) -> tuple[Any, dict[str, str]
     return record, {name: value.decode() for name, value in record.headers}
 
 
-BAD: dict[str, tuple[bytes | None, dict[str, str], str]] = {
-    "nonsense": (b"\xc1\xff", {}, "invalid_record"),
-    "nothing": (None, {}, "invalid_record"),
-    "empty": (b"", {}, "invalid_record"),
-    "another type": (msgpack.packb({"type": "chat.reply", "id": "x"}), {}, "invalid_record"),
-    "no input": (msgpack.packb({"type": "chat.request", "id": "x", "session_id": "s"}), {}, "invalid_record"),
-    "a wrong field": (msgpack.packb(request("x", temperature="hot")), {}, "invalid_record"),
-    "a long id": (msgpack.packb(request("x" * 65)), {}, "invalid_record"),
-    "JSON without saying so": (json.dumps(request("x")).encode(), {}, "invalid_record"),
-    "not the JSON it says": (msgpack.packb(request("x")), {"content-type": "application/json"}, "invalid_record"),
-    "broken JSON": (b'{"type":"chat.request"', {"content-type": "application/json"}, "invalid_record"),
-    "deep nesting": (b"\x81\xa1x" + b"\x91" * 50_000, {}, "invalid_record"),
-    "somebody else's topic": (
-        msgpack.packb(request("x", reply_topic="payments")),
-        {},
-        "reply_topic_not_allowed",
-    ),
-    "too long": (msgpack.packb(request("x", input="y" * 200_000)), {}, "input_too_long"),
-}
-
-
-@pytest.mark.parametrize("topic", ["chat.requests.short", "chat.requests"])
-@pytest.mark.parametrize("what", BAD)
-async def test_what_cannot_be_served_is_put_aside_and_the_next_one_is_served(
-    system: System, unique: Callable[[str], str], what: str, topic: str
-) -> None:
-    """With its reason, where it came from, its key and its bytes; in the very partition, the next is answered."""
-    value, headers, reason = BAD[what]
-    name = unique("next")
-    async with system.reading("chat.dead-letters") as letters, system.reading("chat.replies.external") as replies:
-        given = await system.produce(
-            topic, value, key=b"its-key", partition=1, headers=[(key, text.encode()) for key, text in headers.items()]
-        )
-        await system.produce(topic, msgpack.packb(request(name)), partition=1)
-        done = await terminal(replies, name)
-        record, told = await dead(letters, given.topic, given)
-    assert len(done["output_text"]) == 5
-    assert (record.value or None, record.key) == (value or None, b"its-key")
-    assert told["dead-letter-reason"] == reason
-    assert told["dead-letter-detail"]
-    assert "Traceback" not in told["dead-letter-detail"]
-
-
 async def test_a_record_without_key_and_value_is_put_aside(system: System, unique: Callable[[str], str]) -> None:
     """Other clients than aiokafka can write such a one."""
     name, topic = unique("next"), system.topic("chat.requests.short")
@@ -116,21 +59,10 @@ async def test_a_record_without_key_and_value_is_put_aside(system: System, uniqu
     (message,) = delivered
     origin = f"{topic}/2/{message.offset()}".encode()
     async with system.reading("chat.dead-letters") as letters, system.reading("chat.replies.external") as replies:
-        await system.produce("chat.requests.short", msgpack.packb(request(name)), partition=2)
+        await system.produce("chat.requests.short", request(name), partition=2)
         await terminal(replies, name)
         letter = await letters.until(lambda record: ("dead-letter-origin", origin) in record.headers)
     assert dict(letter.headers)["dead-letter-reason"] == b"invalid_record"
-
-
-async def test_an_unknown_content_type_is_put_aside(system: System, unique: Callable[[str], str]) -> None:
-    """A content type that is neither MessagePack nor JSON says that the value is something else."""
-    headers = [("content-type", b"application/avro")]
-    name = unique("avro")
-    async with system.reading("chat.dead-letters") as letters:
-        given = await system.produce("chat.requests.short", msgpack.packb(request(name)), headers=headers)
-        _, told = await dead(letters, given.topic, given)
-    assert told["dead-letter-reason"] == "invalid_record"
-    assert "application/avro" in told["dead-letter-detail"]
 
 
 @pytest.mark.parametrize("topic", ["chat.requests", "chat.requests.short", "chat.requests.long"])
@@ -140,7 +72,7 @@ async def test_another_services_request_is_answered_on_its_own_topic(
     name = unique("own")
     async with system.reading("chat.replies.external") as tap:
         value = request(name, reply_topic=system.topic("chat.replies.external"))
-        await system.produce(topic, msgpack.packb(value), key=b"demo/own")
+        await system.produce(topic, value, key=b"demo/own")
         done = await terminal(tap, name)
     assert (done["status"], done["reason"], done["source"]) == ("incomplete", "max_output_tokens", "model")
     assert len(done["output_text"]) == 5
@@ -167,7 +99,7 @@ async def test_json_is_accepted_where_the_header_says_so(
     name = unique("json")
     headers = [("content-type", content_type.encode())]
     async with system.reading("chat.replies.external") as tap:
-        await system.produce(topic, json.dumps(request(name)).encode(), headers=headers)
+        await system.produce(topic, written(id=name, max_output_tokens=5), headers=headers)
         assert len((await terminal(tap, name))["output_text"]) == 5
 
 
@@ -177,30 +109,36 @@ async def test_a_record_in_the_wrong_bucket_is_served_and_counted(
     name = unique("wrong")
     before = await worker.metric("replyline_worker_odd_requests_total", what="bucket")
     async with system.reading("chat.replies.external") as tap:
-        await system.produce("chat.requests.long", msgpack.packb(request(name)))
+        await system.produce("chat.requests.long", request(name))
         await terminal(tap, name)
     assert await worker.metric("replyline_worker_odd_requests_total", what="bucket") == before + 1
 
 
-async def test_the_inbox_is_routed_by_length(system: System, gateway: Service, unique: Callable[[str], str]) -> None:
+async def test_the_inbox_is_routed_by_length(
+    system: System, gateways: list[Service], unique: Callable[[str], str]
+) -> None:
     """Each copy carries the headers that a worker reads, and is keyed by tenant and session."""
     for length, bucket in ((20, "short"), (200, "medium"), (500, "long")):
         name = unique("routed")
-        before = await gateway.metric("replyline_gateway_requests_total", bucket=bucket)
+        before = await _routed(gateways, bucket)
         async with (
             system.reading(f"chat.requests.{bucket}") as copies,
             system.reading("chat.replies.external") as replies,
         ):
-            await system.produce("chat.requests", msgpack.packb(request(name, input="x" * length)), key=b"any")
+            await system.produce("chat.requests", request(name, input="x" * length), key=b"any")
             copy = await copies.until(lambda record: ("ce_id", name.encode()) in record.headers)  # noqa: B023
             await terminal(replies, name)
         assert copy.key == f"demo/session-of-{name}".encode()
         assert int(dict(copy.headers)["deadline-unix-ms"]) > time.time() * 1_000
-        await eventually(lambda: _has_routed(gateway, bucket, before + 1))  # noqa: B023
+
+        async def is_counted(bucket: str = bucket, count: float = before + 1) -> bool:
+            return await _routed(gateways, bucket) == count
+
+        await eventually(is_counted)
 
 
-async def _has_routed(gateway: Service, bucket: str, count: float) -> bool:
-    return await gateway.metric("replyline_gateway_requests_total", bucket=bucket) == count
+async def _routed(gateways: list[Service], bucket: str) -> float:
+    return sum([await gateway.metric("replyline_gateway_requests_total", bucket=bucket) for gateway in gateways])
 
 
 async def test_a_record_whose_deadline_is_past_is_answered_unread(
@@ -232,7 +170,7 @@ async def test_another_services_late_request_is_answered_by_the_faq(
         worker.pause()
         try:
             value = request(name, first_token_unix_ms=now + 200, deadline_unix_ms=now + 60_000)
-            await system.produce("chat.requests.short", msgpack.packb(value))
+            await system.produce("chat.requests.short", value)
             await asyncio.sleep(max(0.0, now / 1_000 + 0.25 - time.time()))  # until its time is up
         finally:
             worker.resume()
@@ -245,7 +183,7 @@ async def test_a_cancel_from_another_service_takes_effect(system: System, unique
     name = unique("cancelled")
     async with system.reading("chat.replies.external") as tap:
         key = f"demo/{name}".encode()
-        await system.produce("chat.requests.short", msgpack.packb(request(name, max_output_tokens=500)), key=key)
+        await system.produce("chat.requests.short", request(name, max_output_tokens=500), key=key)
         await tap.until(lambda record: msgpack.unpackb(record.value).get("request_id") == name)
         await system.produce("chat.cancels", b"\xc1 nonsense first", key=key)
         await system.produce("chat.cancels", msgpack.packb({"type": "chat.cancel", "request_id": name}), key=key)
@@ -258,7 +196,7 @@ async def test_a_request_produced_twice_is_answered_once_while_it_is_computed(
 ) -> None:
     name = unique("twice")
     served = await worker.metric("infer_total")
-    value = msgpack.packb(request(name, max_output_tokens=200))
+    value = request(name, max_output_tokens=200)
     async with system.reading("chat.replies.external") as tap:
         for _ in range(2):
             await system.produce("chat.requests.short", value, key=b"demo/twice")
@@ -272,9 +210,9 @@ async def test_another_request_under_an_id_that_is_being_answered_is_put_aside(
     """The first is answered; whoever used its id for another question finds that among the dead letters."""
     name = unique("taken")
     async with system.reading("chat.dead-letters") as letters, system.reading("chat.replies.external") as replies:
-        await system.produce("chat.requests.short", msgpack.packb(request(name, max_output_tokens=500)))
+        await system.produce("chat.requests.short", request(name, max_output_tokens=500))
         await replies.until(lambda record: msgpack.unpackb(record.value).get("request_id") == name)
-        other = msgpack.packb(request(name, input="Something else?"))
+        other = request(name, input="Something else?")
         given = await system.produce("chat.requests.short", other)
         record, told = await dead(letters, given.topic, given)
         await terminal(replies, name)
@@ -301,3 +239,87 @@ async def test_a_reply_that_is_none_harms_no_gateway(system: System, gateway: Se
         return await gateway.metric("replyline_gateway_replies_dropped_total") == dropped + 4
 
     await eventually(all_dropped)
+
+
+# --- deadlines that cannot be right
+
+
+def now_ms() -> int:
+    return int(time.time() * 1_000)
+
+
+PAST: dict[str, Callable[[int], dict[str, int]]] = {
+    "zero": lambda _: {"deadline_unix_ms": 0},
+    "a duration where a time belongs": lambda _: {"deadline_unix_ms": 15_000},
+    "a deadline": lambda now: {"deadline_unix_ms": now - 5 * MINUTE_MS},
+    "a first token's deadline": lambda now: {"first_token_unix_ms": now - 5 * MINUTE_MS},
+    "a clock that is behind, or a request that has waited": lambda now: {"created_unix_ms": now - 5 * MINUTE_MS},
+}
+
+
+@pytest.mark.parametrize("topic", ["chat.requests", "chat.requests.short"])
+@pytest.mark.parametrize("what", PAST)
+async def test_a_deadline_that_is_past_is_answered_at_once_without_the_engine(
+    system: System, worker: Service, unique: Callable[[str], str], what: str, topic: str
+) -> None:
+    """By the FAQ; it never becomes the most urgent."""
+    name = unique("past")
+    before = await worker.metric("replyline_worker_tokens_total", kind="prompt")
+    async with system.reading("chat.replies.external") as tap:
+        await system.produce(topic, request(name, **PAST[what](now_ms())))
+        done = await terminal(tap, name)
+    assert (done["status"], done["reason"]) in {("completed", "stop"), ("incomplete", "deadline")}
+    assert done["source"] == "faq" or done["output_text"] == ""
+    assert done["usage"].get("output_tokens", 0) == 0
+    assert await worker.metric("replyline_worker_tokens_total", kind="prompt") == before
+
+
+FAR: dict[str, Callable[[int], dict[str, int]]] = {
+    "absurdly": lambda _: {"deadline_unix_ms": 2**50},
+    "a deadline in microseconds": lambda now: {"deadline_unix_ms": now * 1_000},
+    "a clock that is ahead": lambda now: {
+        "created_unix_ms": now + 5 * MINUTE_MS,
+        "deadline_unix_ms": now + 6 * MINUTE_MS,
+    },
+    "a creation in microseconds": lambda now: {"created_unix_ms": now * 1_000},
+}
+
+
+@pytest.mark.parametrize("what", FAR)
+async def test_a_deadline_too_far_ahead_is_brought_back_and_served(
+    system: System, unique: Callable[[str], str], what: str
+) -> None:
+    name = unique("far")
+    async with system.reading("chat.replies.external") as tap:
+        await system.produce("chat.requests.short", request(name, **FAR[what](now_ms())))
+        done = await terminal(tap, name)
+    assert (done["source"], len(done["output_text"])) == ("model", 5)
+
+
+async def test_the_earlier_of_header_and_value_counts(system: System, unique: Callable[[str], str]) -> None:
+    past, future = now_ms() - MINUTE_MS, now_ms() + MINUTE_MS
+    async with system.reading("chat.replies.external") as tap:
+        for header, value in ((past, future), (future, past)):
+            name = unique("two")
+            headers = [("deadline-unix-ms", str(header).encode())]
+            await system.produce("chat.requests.short", request(name, deadline_unix_ms=value), headers=headers)
+            assert (await terminal(tap, name))["source"] == "faq"
+
+
+async def test_a_clock_that_is_ahead_is_said_once_a_minute_and_costs_nobody_time(
+    new_system: MakeSystem, unique: Callable[[str], str]
+) -> None:
+    """With what to do about it, and without a word of the message."""
+    system = await new_system()
+    worker = await system.worker(worker__buckets="medium").ready()
+    created = now_ms() + 5 * MINUTE_MS
+    async with system.reading("chat.replies.external") as tap:
+        for _ in range(3):
+            name = unique("ahead")
+            value = request(name, created_unix_ms=created, deadline_unix_ms=created + 10_000)
+            await system.produce("chat.requests.medium", value, headers=[("ce_source", b"mailer")])
+            assert (await terminal(tap, name))["source"] == "model"
+    [line] = await eventually(lambda: worker.logged("clock_skew"))
+    assert 4 * MINUTE_MS < line["ahead_ms"] <= 5 * MINUTE_MS
+    assert line["source"] == "mailer"
+    assert "synchronise" in line["action"]

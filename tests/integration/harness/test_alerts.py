@@ -11,8 +11,13 @@ import yaml
 
 from ops.dashboards.__main__ import read_boards
 from tests.integration.support.prometheus import Prometheus, program
-from tests.support.system import MakeSystem, Service, eventually
+from tests.support.shared_system import Running
+from tests.support.system import Service, eventually
 from tests.support.wire import Client
+
+pytestmark = pytest.mark.system(
+    worker__slots=1, kv__host_mib=0, kv__timeout_ms=500, worker__fake_prefill_ms_per_token=0.02
+)
 
 ROOT = Path(__file__).parents[3]
 ALERTS = ROOT / "ops" / "alerts"
@@ -61,18 +66,13 @@ def test_composes_prometheus_reads_its_configuration(tmp_path: Path) -> None:
     assert "SUCCESS" in _promtool("check", "config", tmp_path / "prometheus.yml")
 
 
-# --- what there is to see
-
-
-async def test_every_panel_shows_something_after_two_conversations(make_system: MakeSystem, tmp_path: Path) -> None:
+async def test_every_panel_shows_something_after_two_conversations(running: Running, tmp_path: Path) -> None:
     """But for those of a GPU, where there is none: what did not happen is shown as 0. No alert is pending, and no label
     names who asked. Answers are rated, and both ask for a person. The worker has one slot and no memory for KV besides:
     each question finds its conversation's in Redis."""
-    system = await make_system(
-        worker__slots=1, kv__host_mib=0, kv__timeout_ms=500, worker__fake_prefill_ms_per_token=0.02
-    )
-    worker, gateway = await asyncio.gather(system.worker().ready(), system.gateway().ready())
-    prometheus = Prometheus(tmp_path, {"gateway": [gateway.operators], "worker": [worker.operators]})
+    worker, gateway = running.workers[0], running.gateways[0]
+    addresses = {"gateway": [gateway.operators], "worker": [worker.operators]}
+    prometheus = Prometheus(tmp_path, addresses)
     try:
         await prometheus.start()
         await eventually(lambda: len(prometheus.ask("up == 1")) == 2)

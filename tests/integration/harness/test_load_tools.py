@@ -6,10 +6,7 @@ import json
 from io import StringIO
 from pathlib import Path
 
-import msgspec
 import pytest
-import pytest_asyncio
-from aiokafka import ConsumerRecord
 from rich.console import Console
 
 from ops.load.commands import TrafficOptions
@@ -18,13 +15,9 @@ from ops.recording.commands import RecordOptions, ReplayOptions
 from ops.recording.file import Recording, read_recording
 from ops.recording.record import record
 from ops.recording.replay import replay
-from shared.errors import BrokerUnavailable
-from shared.kafka import PartitionReader, Producer
-from shared.records.requests import Defaults
 from shared.settings import Settings
-from shared.wire.messages import Reply, ReplyDone
-from tests.bench.produce import Sender, send_all
-from tests.support.system import MakeSystem, Service, System, eventually
+from tests.support.shared_system import STANDARD
+from tests.support.system import Service, System, eventually
 from tests.support.wire import JSON, MSGPACK, Client, Form
 
 CONSENTED = "Does the rain jacket AX-3391-B come in green?"
@@ -32,20 +25,7 @@ PRIVATE = "I am Alice, and my parcel is late."
 GAP_S = 0.5
 
 
-@pytest_asyncio.fixture(scope="module")
-async def system(make_system: MakeSystem) -> System:
-    return await make_system(
-        admission__enabled=False,
-        limits__max_input_tokens=4_000,
-        promise__first_token_ms=10_000,
-        promise__deadline_ms=20_000,
-    )  # fmt: skip
-
-
-@pytest_asyncio.fixture(scope="module")
-async def gateway(system: System) -> Service:
-    gateway, _ = await asyncio.gather(system.gateway().ready(), system.worker().ready())
-    return gateway
+pytestmark = STANDARD
 
 
 def settings_of(system: System) -> Settings:
@@ -91,10 +71,6 @@ def talks(recording: Recording) -> list[list[tuple[int, int]]]:
     return sorted(found.values())
 
 
-def files_in(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir()]
-
-
 async def test_what_is_recorded_is_asked_again(
     system: System, gateway: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,49 +109,6 @@ async def test_what_is_recorded_is_asked_again(
     await eventually(workers_went_on)
 
 
-async def test_without_broker_or_topics_it_is_one_line_with_the_remedy(system: System, tmp_path: Path) -> None:
-    settings, options = settings_of(system), RecordOptions(path=tmp_path / "a.replay", minutes=1, requests=1)
-    elsewhere = settings.kafka.model_copy(update={"topic_prefix": "elsewhere."})
-    nowhere = settings.kafka.model_copy(update={"bootstrap_servers": "127.0.0.1:1"})
-    for kafka, said in ((elsewhere, "elsewhere.chat.requests.short, .*topics create"), (nowhere, "no Kafka at")):
-        there = settings.model_copy(update={"kafka": kafka})
-        with pytest.raises(BrokerUnavailable, match=said) as refused:
-            await record(options, there, asyncio.Event(), Console(quiet=True))
-        assert "\n" not in str(refused.value)
-    assert not files_in(tmp_path)
-
-
-async def test_where_nothing_is_asked_nothing_is_written(system: System, tmp_path: Path) -> None:
-    """Told to stop at once, as by Ctrl-C."""
-    stop, told = asyncio.Event(), StringIO()
-    stop.set()
-    options = RecordOptions(path=tmp_path / "a.replay", minutes=1, requests=1)
-    await record(options, settings_of(system), stop, Console(file=told, width=200))
-    assert "nothing was asked in 0 s: nothing is written" in told.getvalue()
-    assert not files_in(tmp_path)
-
-
-async def test_a_worker_answers_what_the_producer_wrote(system: System, gateway: Service) -> None:
-    """Every record is acknowledged, and answered once as another service's request."""
-    settings = settings_of(system)
-    sender, producer = Sender(settings, 41, Defaults.of(settings)), Producer(settings.kafka, client_id="test")
-    async with system.reading("chat.replies.external") as replies:
-        await producer.start()
-        assert await send_all(lambda number: producer.enqueue(sender.record(number)), 41) == 0
-        await producer.stop()
-        answered: set[str] = set()
-
-        def is_last(record: ConsumerRecord) -> bool:
-            reply = msgspec.msgpack.decode(record.value, type=Reply)
-            if isinstance(reply, ReplyDone):
-                assert reply.request_id not in answered
-                assert (reply.source, reply.request_id[:6]) == ("model", "bench_")
-                answered.add(reply.request_id)
-            return len(answered) == 41
-
-        await replies.until(is_last)
-
-
 async def test_traffic_is_asked_of_a_running_gateway(gateway: Service, tmp_path: Path) -> None:
     path, page = tmp_path / "result.json", tmp_path / "report.html"
     options = TrafficOptions(
@@ -187,18 +120,3 @@ async def test_traffic_is_asked_of_a_running_gateway(gateway: Service, tmp_path:
     assert report["requests"] == report["by_phase"]["all"]["requests"] > 4
     assert report["goodput"]["share"] == 1.0
     assert f"{report['requests']} questions in 2 s: a shop&#39;s customers in conversations" in page.read_text()
-
-
-async def test_a_reader_begins_at_the_end_whatever_stands_before_it(system: System) -> None:
-    """Many at once, so that some are slow to be told where the beginning is."""
-    topic = system.topic("chat.requests")
-    for partition in range(3):
-        await system.produce("chat.requests", b"old", partition=partition)
-    readers = [PartitionReader(system.kafka_settings, client_id="test", topic=topic) for _ in range(20)]
-    try:
-        await asyncio.gather(*(reader.start() for reader in readers))
-        await system.produce("chat.requests", b"new", partition=1)
-        for reader in readers:
-            assert [record.value for record in await reader.read(timeout_ms=5_000)] == [b"new"]
-    finally:
-        await asyncio.gather(*(reader.stop() for reader in readers))

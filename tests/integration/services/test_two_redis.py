@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 import pytest_asyncio
@@ -31,16 +31,14 @@ def kv_redis() -> Iterator[EmbeddedRedis]:
 
 
 @pytest_asyncio.fixture
-async def system(make_system: MakeSystem, kv_redis: EmbeddedRedis) -> AsyncIterator[System]:
-    system = await make_system(
+async def system(new_system: MakeSystem, kv_redis: EmbeddedRedis) -> System:
+    return await new_system(
         worker__fake_prefill_ms_per_token=0.02,
         kv_redis__url=kv_redis.url,
         kv__timeout_ms=500,
         promise__first_token_ms=30_000,
         promise__deadline_ms=60_000,
     )
-    yield system
-    system.stop()
 
 
 def keys(url: str) -> set[str]:

@@ -33,8 +33,7 @@ async def outlets(system: System) -> dict[str, str]:
 
 async def everything(system: System) -> dict[str, list[object]]:
     """Each topic's records, all that there are now; by the topic's name without its prefix."""
-    kafka = system.kafka_settings
-    topics = list(kafka.topics.all(request_partitions=3, reply_partitions=3))
+    topics = list(system.topics)
     async with AIOKafkaConsumer(*topics, bootstrap_servers=system.bootstrap, auto_offset_reset="earliest") as consumer:
         records = await Tap(consumer).to_the_end()
     found: dict[str, list[object]] = {topic.removeprefix(system.prefix): [] for topic in topics}
