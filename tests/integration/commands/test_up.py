@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 import pytest_asyncio
 
 from ops.stack.processes import Child, free_port
@@ -42,10 +43,10 @@ class Up:
         return found
 
 
-@pytest_asyncio.fixture
-async def up(tmp_path: Path) -> AsyncIterator[Up]:
+@asynccontextmanager
+async def running_up(folder: Path) -> AsyncIterator[Up]:
     """On a free port, with the scripted engine."""
-    port, log = free_port(), tmp_path / "up.log"
+    port, log = free_port(), folder / "up.log"
     env = {
         "REPLYLINE_GATEWAY__PORT": str(port),
         "REPLYLINE_WORKER__METRICS_PORT": "1",  # the next three, as if the shell had read an older demo's file
@@ -64,11 +65,32 @@ async def up(tmp_path: Path) -> AsyncIterator[Up]:
             left.kill()
 
 
-async def test_up_says_where_everything_is_and_answers(up: Up) -> None:
+@pytest_asyncio.fixture
+async def up(tmp_path: Path) -> AsyncIterator[Up]:
+    """One that the test ends."""
+    async with running_up(tmp_path) as up:
+        yield up
+
+
+@pytest_asyncio.fixture(scope="module")
+async def ready(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, Any]]:
+    """What one says that lives as long as its tests; it ends by SIGTERM, and its file with it."""
+    async with running_up(tmp_path_factory.mktemp("up")) as up:
+        said = await up.ready()
+        yield said
+        up.child.signal(signal.SIGTERM)
+        assert await asyncio.to_thread(up.child.process.wait, 30) == 0
+        assert said["env"].removeprefix(".run/") not in os.listdir(".run")  # noqa: PTH208 - a look, no wait
+
+
+def port_of(ready: dict[str, Any]) -> int:
+    return int(ready["page"].rpartition(":")[2].removesuffix("/"))
+
+
+async def test_up_says_where_everything_is_and_answers(ready: dict[str, Any]) -> None:
     """One line `ready` with all addresses; `ask` streams an answer from there; the second has the first before it."""
-    ready = await up.ready()
-    assert ready["page"] == f"http://127.0.0.1:{up.port}/"
-    assert ready["ws"] == f"ws://127.0.0.1:{up.port}/ws"
+    assert ready["page"] == f"http://127.0.0.1:{port_of(ready)}/"
+    assert ready["ws"] == f"ws://127.0.0.1:{port_of(ready)}/ws"
     assert ready["kafka"].startswith("127.0.0.1:")
     assert ready["redis"].startswith("redis://")
     assert len(ready["metrics"]) == 2
@@ -122,10 +144,9 @@ async def asked_for_a_person(ws: str) -> str:
     return name
 
 
-async def test_a_shell_works_with_the_demo_by_its_file(up: Up) -> None:
-    """It is the owner's alone, and ends with the demo. By it hand-offs are followed, listed and resolved."""
-    ready = await up.ready()
-    assert ready["env"] == f".run/demo-{up.port}.env"
+async def test_a_shell_works_with_the_demo_by_its_file(ready: dict[str, Any]) -> None:
+    """It is the owner's alone. By it hand-offs are followed, and the demo is asked."""
+    assert ready["env"] == f".run/demo-{port_of(ready)}.env"
     assert stat.S_IMODE(os.stat(ready["env"]).st_mode) == 0o600  # noqa: PTH116 - a look, no wait
     env = await variables_of(ready["env"])
     assert (env["REPLYLINE_KAFKA__BOOTSTRAP_SERVERS"], env["REPLYLINE_URL"]) == (ready["kafka"], ready["ws"])
@@ -138,16 +159,8 @@ async def test_a_shell_works_with_the_demo_by_its_file(up: Up) -> None:
                 await asyncio.wait([heard], timeout=1)
         told = json.loads(heard.result())
     assert (told["id"] in made, told["open"]) == (True, "yes")
-    listed = await replyline("handoffs", "list", "--since", "1h", "--json", **env)
-    assert [json.loads(line)["id"] for line in listed.out.splitlines()] == made
-    assert {json.loads(line)["open"] for line in listed.out.splitlines()} == {"yes"}
-    resolved = await replyline("handoffs", "resolve", made[0], **env)
-    assert (resolved.status, resolved.out) == (0, f"{made[0]}: resolved\n")
     asked = await replyline("ask", "Hello?", "--max-output-tokens", "4", **env)
     assert (asked.status, len(asked.out.strip("\n"))) == (0, 4)
-    up.child.signal(signal.SIGTERM)
-    assert await asyncio.to_thread(up.child.process.wait, 30) == 0
-    assert f"demo-{up.port}.env" not in os.listdir(".run")  # noqa: PTH208
 
 
 @dataclass(slots=True)
@@ -187,9 +200,8 @@ async def chatting(url: str) -> AsyncIterator[Terminal]:
         os.close(ours)
 
 
-async def test_an_interrupt_at_the_prompt_ends_the_chat_at_once(up: Up) -> None:
+async def test_an_interrupt_at_the_prompt_ends_the_chat_at_once(ready: dict[str, Any]) -> None:
     """Before the first question and after an answer, whatever has been typed of the next."""
-    ready = await up.ready()
     for questions in ((), ("How do I return an item?", "And when?")):
         async with chatting(ready["ws"]) as terminal:
             await terminal.until("\n› ")
@@ -202,28 +214,24 @@ async def test_an_interrupt_at_the_prompt_ends_the_chat_at_once(up: Up) -> None:
                 assert await terminal.process.wait() == 0
 
 
-async def test_doctor_beside_the_demo_finds_it_well(up: Up) -> None:
-    """Judged as the demo's machine, and, with what the demo's file says, as production's: there its one Redis, which
-    evicts, is not enough."""
-    ready = await up.ready()
-    env = {"REPLYLINE_GATEWAY__PORT": str(up.port)}
-    demo = await replyline("doctor", **env)
+async def test_doctor_and_diagnose_hear_of_the_demo_by_its_file(ready: dict[str, Any]) -> None:
+    """It is judged as the demo's machine and as production's: there its one Redis, which evicts, is not enough. The
+    gateway and the worker, whose port nobody chose, both answer, and the broker tells what waits."""
+    env = await variables_of(ready["env"])
+    demo, production, diagnosed = await asyncio.gather(
+        replyline("doctor", REPLYLINE_GATEWAY__PORT=str(port_of(ready))),
+        replyline("doctor", **env),
+        replyline("diagnose", "--seconds", "1", **env),
+    )
     assert (demo.status, demo.err) == (0, "")
     assert "Replyline answers there" in demo.out
-    assert f"Replyline runs on port {up.port}." in demo.out
-    production = await replyline("doctor", **await variables_of(ready["env"]))
+    assert f"Replyline runs on port {port_of(ready)}." in demo.out
     assert (production.status, production.err) == (0, "")
     assert f"Kafka {ready['kafka']}" in production.out
     assert "evicts history, hand-offs" in production.out
     assert "embedded" not in production.out
-
-
-async def test_diagnose_by_the_demos_file_hears_of_all_its_processes(up: Up) -> None:
-    """The gateway and the worker, whose port nobody chose, both answer, and the broker tells what waits."""
-    ready = await up.ready()
-    done = await replyline("diagnose", "--seconds", "1", **await variables_of(ready["env"]))
-    assert done.err == ""
-    assert done.out.startswith(f"2 of 2 processes answered; the customers' way in: {ready['ws']}\n")
+    assert diagnosed.err == ""
+    assert diagnosed.out.startswith(f"2 of 2 processes answered; the customers' way in: {ready['ws']}\n")
 
 
 async def test_an_interrupt_ends_up_and_leaves_nothing(up: Up) -> None:

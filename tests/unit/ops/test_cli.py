@@ -1,0 +1,144 @@
+"""What is typed and cannot be done ends in one line and its status; help says what each command does."""
+
+import errno
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from ops import cli
+from shared.errors import ReplylineError, SettingsError
+from shared.settings import describe
+
+
+def commands_of(command: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    """It and all that are under it."""
+    yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands_of(inner, *path, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    status: int
+    out: str
+    err: str
+
+
+Typed = Callable[..., Done]
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """`typed("ask", "Hello?", VARIABLE="value")`: `replyline` in this process."""
+
+    def run(*arguments: str, **env: str) -> Done:
+        monkeypatch.setattr("sys.argv", ["replyline", *arguments])
+        monkeypatch.setattr(cli, "configure_logs", lambda *_, **__: None)
+        for name, value in {"COLUMNS": "200", "REPLYLINE_AUTH__MODE": "anonymous", **env}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return Done(int(ended.value.code or 0), said.out, said.err)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (SettingsError("bad"), 2, "bad"),
+        (ReplylineError("gone"), 1, "gone"),
+        (OSError(errno.ENOSPC, "No space left on device", "a.json"), 1, "No space left on device: 'a.json'"),
+        (TimeoutError(), 1, "TimeoutError"),
+    ],
+)
+def test_a_failure_is_one_line_and_its_status(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, told: str
+) -> None:
+    def fail(_: Any) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "run_app", fail)
+    done = typed("settings")
+    assert (done.status, done.err.count("\n")) == (status, 1)
+    assert told in done.err
+
+
+@pytest.mark.parametrize("command", ["up", "gateway", "worker", "doctor", "settings", "topics describe"])
+def test_a_bad_setting_is_one_line_that_names_it(typed: Typed, command: str) -> None:
+    done = typed(*command.split(), REPLYLINE_GATEWAY__PORT="70000")
+    assert (done.status, done.out) == (2, "")
+    (line,) = done.err.splitlines()
+    assert "REPLYLINE_GATEWAY__PORT" in line
+    assert "70000" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("REPLYLINE_KAFKA__TOPIC_PREFIX", "no spaces"),
+        ("REPLYLINE_WORKER__SLOTS", "many"),
+        ("REPLYLINE_REDIS__URL", "http://example"),
+        ("REPLYLINE_PROMISE__DEADLINE_MS", "-1"),
+        ("REPLYLINE_GATEWAY__REPLY_PARTITION", "99"),
+        ("REPLYLINE_WROKER__SLOTS", "4"),
+        ("REPLYLINE_CONFIG", "/nowhere/replyline.toml"),
+    ],
+)
+def test_whatever_is_wrong_stops_the_process_before_it_serves(typed: Typed, name: str, value: str) -> None:
+    """With status 2, and one line that says what to change."""
+    done = typed("gateway", **{name: value, "REPLYLINE_GATEWAY__PORT": "0"})
+    assert done.status == 2, done
+    (line,) = done.err.splitlines()
+    assert name.removeprefix("REPLYLINE_").lower().split("__")[-1] in line.lower() or value in line
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("bench --rate abc", "--rate abc"),
+        ("bench --broker postgres", "'embedded', 'kafka'"),
+        ("bench path --seconds 0", "--seconds 0"),
+        ("ask Hello? --deadline-ms 0", "--deadline-ms 0"),
+        ("ask", "question"),
+        ("ask Hello? and more", "and more"),
+        ("bech", "'bench'"),
+        ("--no-such", "--no-such"),
+        ("bench --rate", "--rate"),
+        ("diagnose --gateway 10.0.0.4:808O", "write HOST:PORT"),
+    ],
+)
+def test_a_command_line_that_is_wrong_is_one_line_with_the_value_and_where_to_look(
+    typed: Typed, words: str, named: str
+) -> None:
+    done = typed(*words.split())
+    assert (done.status, done.out) == (2, "")
+    (line,) = done.err.splitlines()
+    assert line.startswith("replyline: ")
+    assert named in line
+    assert "--help" in line or "must be" in line or "write" in line
+
+
+@pytest.mark.parametrize(
+    "command", list(commands_of(get_command(cli.app))), ids=lambda command: " ".join(command) or "replyline"
+)
+def test_help_says_what_a_command_does(command: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(cli.app, [*command, "--help"], prog_name="replyline")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "Usage: replyline" in done.stdout
+    assert [line for line in done.stdout.splitlines() if line.strip().endswith(".")]
+
+
+def test_settings_are_a_line_each_with_its_value_here_where_they_are_piped(typed: Typed) -> None:
+    """To be searched, and copied, at any width."""
+    done = typed("settings", COLUMNS="40", REPLYLINE_GATEWAY__PORT="8123")
+    assert (done.status, done.err) == (0, "")
+    lines = done.out.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == [variable for variable, _, _ in describe()]
+    (port,) = [line for line in lines if line.startswith("REPLYLINE_GATEWAY__PORT ")]
+    assert "8123" in port
