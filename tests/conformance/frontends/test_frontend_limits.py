@@ -1,36 +1,40 @@
 """What is too much is refused with when to come back, and costs nobody else; a connection that is dead is closed."""
 
-from tests.conformance.frontends.front_ends import FrontEnd
+from tests.conformance.frontends.front_ends import LONG, FrontEnd
 from tests.support.system import Service, eventually
 from tests.support.wire import Client
 
 # --- limits
 
 
+async def cancel(client: Client, events: list[str]) -> None:
+    for event_id in events:
+        await client.send({"type": "response.cancel", "target_event_id": event_id})
+        await client.answer(event_id)
+
+
 async def test_one_more_than_the_connection_may_have_in_flight_is_refused(client: Client) -> None:
-    """The others are answered; then there is room again."""
-    events = [await client.create(f"Number {number}", max_output_tokens=40) for number in range(4)]
+    """Once the others have ended there is room again."""
+    events = [await client.create(f"Number {number}", max_output_tokens=LONG) for number in range(4)]
     fifth = await client.create("One too many", max_output_tokens=40)
     error = await client.error()
     assert (error["type"], error["code"], error["event_id"]) == ("rate_limit_error", "too_many_inflight", fifth)
     assert error["retryable"] is True
-    for event_id in events:
-        assert len((await client.answer(event_id)).text) == 40
+    await cancel(client, events)
     assert len((await client.ask("Now?", event_id=fifth, max_output_tokens=3)).text) == 3
 
 
 async def test_more_than_the_gateway_may_have_in_flight_is_refused(strict: Service, front: FrontEnd) -> None:
     async with Client.connect(strict.ws, front.form) as one, Client.connect(strict.ws, front.form) as other:
-        events = [await one.create(f"Number {number}", max_output_tokens=200) for number in range(4)]
-        last = await other.create("Number 4", max_output_tokens=200)
+        events = [await one.create(f"Number {number}", max_output_tokens=LONG) for number in range(4)]
+        last = await other.create("Number 4", max_output_tokens=LONG)
         await other.created(last)
         await other.create("Number 5", event_id="too-many")
         error = await other.error()
         assert (error["type"], error["code"], error["event_id"]) == ("overloaded_error", "queue_full", "too-many")
         assert error["retry_after_ms"] > 0
-        for event_id in events:
-            await one.answer(event_id)
-        await other.answer(last)
+        await cancel(one, events)
+        await cancel(other, [last])
 
 
 async def test_too_many_messages_a_minute_are_refused_with_the_time_to_wait(strict: Service, front: FrontEnd) -> None:
