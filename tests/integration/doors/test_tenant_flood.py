@@ -112,7 +112,7 @@ async def test_one_tenants_flood_is_its_own_affair(
 ) -> None:
     """Nobody else is refused, and the flood has what is left over. In the whole run hardly anybody else is answered by
     the fallback, nor do they wait much longer."""
-    seconds, rng = reliability.amount(60, part=4), random.Random(11)
+    seconds, rng = reliability.amount(60, part=2), random.Random(11)
     alone = await ask_all(shops, seconds=seconds if reliability.whole else 0.5, rng=rng)
     flood = asyncio.create_task(
         ask_steadily(shops["flood"], per_s=TIMES * ASKS_PER_S, seconds=seconds, rng=random.Random(50))
@@ -148,7 +148,7 @@ async def test_one_clients_flood_of_anything_is_its_own_affair(
     system: System, metered: Service, flood: Flood, reliability: Reliability
 ) -> None:
     """Of what it does no more is done than it may have a minute."""
-    seconds, rng = reliability.amount(30, part=3), random.Random(11)
+    seconds, rng = reliability.amount(30, part=2), random.Random(11)
     tenant = f"flood-{flood}"
     nuisance = Nuisance(metered, flood, address=NUISANCE, token=lambda: token_of(tenant))
     async with visiting(metered, dict.fromkeys(OTHERS, 1)) as shops:

@@ -65,8 +65,7 @@ async def test_a_worker_whose_device_hangs_ends_and_another_answers(new_system: 
     )
     limits = {} if asked else {"worker__step_limit_s": 1}
     hanging = system.worker(module="tests.integration.support.hanging_worker", **limits)
-    gateway = await system.gateway().ready()
-    await hanging.ready()
+    gateway, _ = await asyncio.gather(system.gateway().ready(), hanging.ready())
     async with Client.connect(gateway.ws) as client:
         await client.create("Where is my parcel?")
         await eventually(lambda: hanging.logged("raw", text=HANGS))
@@ -88,8 +87,7 @@ async def test_a_worker_in_which_nothing_runs_any_more_ends_too(
         promise__deadline_ms=60_000,
     )  # fmt: skip
     hanging = system.worker(module="tests.integration.support.hanging_worker", worker__step_limit_s=1)
-    gateway = await system.gateway().ready()
-    await hanging.ready()
+    gateway, _ = await asyncio.gather(system.gateway().ready(), hanging.ready())
     async with Client.connect(gateway.ws) as client:
         await client.create("Where is my parcel?")
         assert await hanging.ended() == 1

@@ -1,7 +1,6 @@
 """Sentinels say which Redis is the master: after a failover it is asked at its new place, and nobody is restarted."""
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -20,6 +19,7 @@ from shared.settings.quotas import QuotaSettings
 from shared.settings.redis import RedisSettings
 from tests.integration.support.kv_stores import TENANT, A
 from tests.support.redis_sentinel import WatchedRedis
+from tests.support.system import eventually
 from workers.kv.store import KvStore
 
 PATIENCE_S = 30
@@ -37,20 +37,12 @@ def settings(watched: WatchedRedis) -> RedisSettings:
     return RedisSettings(url=watched.url, timeout_ms=2_000)
 
 
-@pytest.fixture
-def store(settings: RedisSettings) -> Iterator[KvStore]:
-    kv = KvSettings(timeout_ms=1_000)
-    store = KvStore(settings, kv, marks=settings, max_value_bytes=1_000, count_dropped=print, retry_after_ms=50)
-    yield store
-    store.close()
-
-
 def turn(number: int) -> Turn:
     return Turn(f"r{number}", f"question {number}", f"answer {number}", "model", number)
 
 
 @pytest.mark.parametrize("fail_over", [WatchedRedis.kill_the_master, WatchedRedis.fail_over])
-async def test_after_a_failover_turns_are_kept_and_those_before_are_read(
+async def test_after_a_failover_turns_and_kv_are_kept_and_turns_of_before_are_read(
     watched: WatchedRedis,
     settings: RedisSettings,
     unique: Callable[[str], str],
@@ -58,6 +50,10 @@ async def test_after_a_failover_turns_are_kept_and_those_before_are_read(
 ) -> None:
     """Whether the master has died or lives on as a replica, which refuses writes."""
     history, name = History(settings), unique("s")
+    kv, session = KvSettings(timeout_ms=1_000), SessionKey(TENANT, name)
+    store = KvStore(settings, kv, marks=settings, max_value_bytes=1_000, count_dropped=print)
+    assert store.probe()
+    assert store.save(session, {A: b"a"}, generation=0) == 1
     first = await asyncio.gather(*(history.append(TENANT, name, turn(number)) for number in range(1, 5)))
     assert all(first)
     await asyncio.to_thread(watched.tell, watched.master, "WAIT", 1, 5_000)
@@ -69,27 +65,15 @@ async def test_after_a_failover_turns_are_kept_and_those_before_are_read(
     assert sorted(each.asked_unix_ms for each in told) == [1, 2, 3, 4, 5]
     await history.close()
 
+    async def is_saved() -> bool:
+        try:
+            return store.probe() and store.save(session, {A: b"b"}, generation=0) > 0
+        except StoreUnavailable:
+            return False
 
-@pytest.mark.parametrize("fail_over", [WatchedRedis.kill_the_master, WatchedRedis.fail_over])
-def test_after_a_failover_kv_is_saved_and_loaded(
-    watched: WatchedRedis, store: KvStore, unique: Callable[[str], str], fail_over: Callable[[WatchedRedis], None]
-) -> None:
-    session = SessionKey(TENANT, unique("s"))
-    assert store.probe()
-    assert store.save(session, {A: b"a"}, generation=0) == 1
-    fail_over(watched)
-    until = time.monotonic() + PATIENCE_S
-    while not _saves(store, session, b"b"):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    await eventually(is_saved)
     assert store.load(session, [A]) == {A: b"b"}
-
-
-def _saves(store: KvStore, session: SessionKey, value: bytes) -> bool:
-    try:
-        return store.probe() and store.save(session, {A: value}, generation=0) > 0
-    except StoreUnavailable:
-        return False
+    store.close()
 
 
 async def test_quotas_are_counted_and_the_doctor_sees_the_master(
