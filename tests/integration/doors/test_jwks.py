@@ -82,23 +82,6 @@ async def test_who_invents_key_ids_makes_one_request_in_the_cool_down(server: Ke
     assert server.asked == 2
 
 
-async def test_a_clock_set_back_does_not_lengthen_the_cool_down(
-    server: KeyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keys = reader(server.url, cooldown_s=0)
-    await keys.prepare(token("RS256"))
-    wall_s = time.time()
-    monkeypatch.setattr(time, "time", lambda: wall_s - 3_600)
-    await keys.prepare(NEW)
-    assert server.asked == 2
-
-
-async def test_many_who_come_at_once_share_one_request(server: KeyServer) -> None:
-    keys = reader(server.url, cooldown_s=0)
-    await asyncio.gather(*(keys.prepare(token("ES256")) for _ in range(20)))
-    assert server.asked == 1
-
-
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
@@ -187,10 +170,3 @@ async def test_a_file_without_keys_stops_the_process(tmp_path: Path, text: str |
         file.write_text(text)
     with pytest.raises(SettingsError, match=r"^REPLYLINE_AUTH__JWKS=.*keys\.json: \S"):
         await reader(str(file)).start()
-
-
-async def test_a_url_that_does_not_answer_yet_does_not_stop_the_process(server: KeyServer) -> None:
-    server.stop()
-    keys = reader(server.url)
-    await keys.start()
-    assert not keys.gate.keys.complete
