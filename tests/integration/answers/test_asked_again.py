@@ -16,6 +16,7 @@ from tests.support.wire import Answer, Client
 
 Way = Callable[[System, Service, Service], Awaitable[Answer]]
 FIRST, QUESTION, TOKENS = "My name is Sorrel.", "How do I track my parcel?", 40
+LONG = 500  # tokens: whoever erases it comes in time
 AT_ONCE = 12
 
 
@@ -35,15 +36,15 @@ async def in_the_middle(system: System, gateway: Service) -> AsyncIterator[Clien
     async with Client.connect(gateway.ws) as client:
         await client.ask(FIRST, max_output_tokens=4)
         await system.turns(client.session_id, at_least=1)
-        await ask(client)
+        await ask(client, LONG)
         await client.text_of("asked")
         yield client
 
 
-async def ask(client: Client) -> int:
+async def ask(client: Client, tokens: int = TOKENS) -> int:
     """Ask; where what is heard from now on begins."""
     since = len(client.events)
-    await client.create(QUESTION, event_id="asked", max_output_tokens=TOKENS)
+    await client.create(QUESTION, event_id="asked", max_output_tokens=tokens)
     return since
 
 
