@@ -10,10 +10,11 @@ import random
 import secrets
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import aiokafka.client
 import structlog
+from aiokafka import AIOKafkaConsumer
 
 import gateway.__main__ as gateway_main
 import shared.kafka.broker.refusals
@@ -23,6 +24,7 @@ import workers.__main__ as worker_main
 import workers.kv.nodes
 from shared.faq import FaqIndex
 from shared.model.tokenizer import Tokenizer
+from shared.settings.gateway import GatewaySettings
 from tests.world.node import NODE
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from tests.world.loop import VirtualLoop
     from tests.world.redis import Redis
 
+_SECRET: Final = b"the cursors of both gateways are signed with it"
 Hear = Callable[[str, dict[str, Any]], None]
 
 
@@ -59,6 +62,7 @@ def install(loop: "VirtualLoop", kafka: "Kafka", redis: "Redis", hear: Hear) -> 
     _install_clocks(loop)
     entropy = Entropy()
     entropy.install()
+    _wake_fetches(kafka)
     _put(aiokafka.client, create_conn=kafka.connect)
     _put(shared.kafka.broker.refusals, create_conn=kafka.connect)
     _put(shared.redis.client, async_redis=redis.client)
@@ -93,10 +97,25 @@ def _install_clocks(loop: "VirtualLoop") -> None:
     _put(time, monotonic=loop.time, perf_counter=loop.time, monotonic_ns=monotonic_ns, perf_counter_ns=monotonic_ns)
 
 
+def _wake_fetches(kafka: "Kafka") -> None:
+    """A consumer that is to fetch something else has its fetch answered, as it would be a moment later anyway."""
+
+    def waking(method: Any) -> Any:
+        def call(self: Any, *args: Any) -> Any:
+            kafka.wake(NODE.get())
+            return method(self, *args)
+
+        return call
+
+    for name in ("assign", "resume", "seek"):
+        _put(AIOKafkaConsumer, **{name: waking(getattr(AIOKafkaConsumer, name))})
+
+
 def _share_what_is_read() -> None:
     """What each process reads at its start is the same for all, and never changed."""
     index, tokenizer = FaqIndex.load(), Tokenizer.byte_level()
     _put(FaqIndex, load=lambda *_, **__: index)
+    _put(GatewaySettings, cursor_secret_bytes=lambda _: _SECRET)
     _put(Tokenizer, byte_level=lambda: tokenizer)
 
 

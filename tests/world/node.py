@@ -18,12 +18,14 @@ NODE: Final[ContextVar["Node"]] = ContextVar("node")
 
 
 class Node:
-    """`wall_off_s` is how far its wall clock is from the truth; `ready` holds what its loop is to run."""
+    """`wall_off_s` is how far its wall clock is from the truth; `ready` holds what its loop is to run;
+    `refetched_s` is when it last came to want other records of Kafka."""
 
     def __init__(self, loop: "VirtualLoop", name: str) -> None:
         self.loop, self.name, self.alive = loop, name, True
         self.frozen_until_s = float("-inf")
         self.wall_off_s = 0.0
+        self.refetched_s = float("-inf")
         self.handled = self.looked_at = 0
         self.ready: deque[asyncio.Handle] = deque()
         self.tasks: list[asyncio.Task[Any]] = []

@@ -22,7 +22,9 @@ _ELECTION_S: Final = 0.3
 _REPLICATION_S: Final = (0.0002, 0.003)
 _SLOW_S: Final = 0.5
 _SLOW_ACKS_S: Final = 1.0
-_IDLE_S: Final = 1.0
+_IDLE_S: Final = 3.0
+_UNDER_WAY_S: Final = 0.01
+_CHANGES_NOTHING: Final = ("Fetch", "Heartbeat", "Produce", "OffsetCommit")
 OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, NO_COORDINATOR = 1, 3, 5, 6, 15
 _OF_GROUPS: Final = {
     "JoinGroupRequest": "join",
@@ -146,11 +148,16 @@ class Kafka:
         return Connection(self, broker, host, options)
 
     def asked(self, connection: Connection, request: Any) -> None:
-        """Answer the fetches of this process that wait for nothing: whoever asks for something else may need them."""
-        if not type(request).__name__.startswith("Heartbeat"):
-            for each in self.connections:
-                if each.idle is not None and each.node is connection.node and not _is_fetch(request):
-                    each.idle()
+        """Take in that a request was sent, or answered; most may change what its process fetches from now on."""
+        if not type(request).__name__.startswith(_CHANGES_NOTHING):
+            self.wake(connection.node)
+
+    def wake(self, node: Node) -> None:
+        """Answer the fetches of a process whose time is over: it is about to fetch something else."""
+        node.refetched_s = self.loop.now
+        for connection in self.connections:
+            if connection.idle is not None and connection.node is node:
+                connection.idle()
 
     def handle(self, connection: Connection, request: Any, answer: Callable[[Any], None]) -> None:
         """Answer a request, now or later."""
@@ -279,10 +286,6 @@ class Kafka:
         return told, anything
 
 
-def _is_fetch(request: Any) -> bool:
-    return type(request).__name__.startswith("Fetch")
-
-
 @dataclass(eq=False)
 class _Produce:
     """A request whose batches wait for their replicas."""
@@ -330,6 +333,7 @@ class _Fetch:
         self._kafka, self._connection, self._request, self._answer = kafka, connection, request, answer
         self.timer: asyncio.TimerHandle | None = None
         self.over = False
+        self._asked_s = kafka.loop.now - _UNDER_WAY_S
 
     def look(self) -> None:
         """Answer where there is something, else wait for a change."""
@@ -341,7 +345,10 @@ class _Fetch:
             log.changed[self] = self.look
 
     def expire(self) -> None:
-        """Take in that its time is over: an answer without records is kept back until this process asks something."""
+        """Take in that its time is over: an answer without records is kept back until its process wants another."""
+        if self._connection.node.refetched_s >= self._asked_s:
+            self.end()
+            return
         self._connection.idle = self.end
         self.timer = self._kafka.loop.after(_IDLE_S, self.end)
 

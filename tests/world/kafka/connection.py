@@ -80,11 +80,12 @@ class Connection:
     def _deliver(self, future: "asyncio.Future[Any]", response: Any) -> None:
         if not self._open or not self._waiting or self._waiting[0][1] is not future:
             return
-        self._waiting.popleft()
+        request, _ = self._waiting.popleft()
         self._busy = False
         self._loop.trace("kafka", self.node.name, type(response).__name__)
         if not future.done():
             future.set_result(response)
+            self.kafka.asked(self, request)
         self._next()
 
     def close(self, reason: Any = None, exc: Any = None) -> "asyncio.Future[None]":
