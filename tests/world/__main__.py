@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Final
 
-from tests.world.plan import FAULTS, KINDS, Plan, plan_of
+from tests.world.plan import KINDS, Plan, plan_of
 from tests.world.runs import Runs
 from tests.world.shrinking import shrink
 from tests.world.world import Outcome
@@ -23,8 +23,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("seeds", type=int, nargs="?", default=60)
     parser.add_argument("--seed", type=int, default=1, help="the first")
     parser.add_argument("--kinds", default=",".join(KINDS), help="of the faults, comma-separated")
-    parser.add_argument("--faults", type=int, default=FAULTS, help="in each world")
+    parser.add_argument("--faults", type=int, help="in each world; else as drawn")
     parser.add_argument("--keep-going", action="store_true", help="after a seed that fails, and shrink none")
+    parser.add_argument("--no-shrinking", action="store_true", help="of the seed that fails")
     parser.add_argument("--verbose", action="store_true", help="a line a seed")
     return parser.parse_args()
 
@@ -44,7 +45,7 @@ def main() -> int:
             failed += 1
             print(f"seed {seed} breaks {outcome.broken}")
             if not given.keep_going:
-                print(_explain(runs, outcome))
+                print(outcome.story if given.no_shrinking else _explain(runs, outcome))
                 break
     done = seed - given.seed + 1
     print(f"{done} seeds, {failed} failed, {done / runs.cpu_s:.2f} seeds a second, trace {trace.hexdigest()}")

@@ -4,10 +4,11 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
+from ops.client.dialogue import Dialogue
 from shared.wire.messages import (
+    ErrorEvent,
     HandoffCreated,
     HandoffRequest,
-    Pong,
     ResponseCancel,
     ResponseDelta,
     ResponseDone,
@@ -20,7 +21,7 @@ from tests.chaos.ledger.requests import Ledger, Question
 from tests.world.network import Pipe
 from tests.world.oracles import Oracles
 
-_FLOOD: Final = 40
+_FLOOD: Final = 150  # messages, where 100 a minute are taken
 
 
 class Shopper(Customer):
@@ -39,7 +40,7 @@ class Shopper(Customer):
         self._asked: list[Question] = []
         self._erasing: list[list[Question]] = []
         self._erased: set[str] = set()
-        self.num_erased = 0
+        self._flooded: Dialogue | None = None
 
     def ask(self, question: Question) -> None:
         self._asked.append(question)
@@ -66,7 +67,14 @@ class Shopper(Customer):
                         self._ask_again(question)
             case "flood":
                 for _ in range(_FLOOD):
-                    self._say(Pong())
+                    self._say(ResponseCancel(response_id="nobody"))
+                self._flooded = self._dialogue if self.online.is_set() else None
+
+    def judge(self) -> None:
+        """Tell the oracles what is missing in the end."""
+        if self._flooded is not None and not self._flooded.lost:
+            self._oracles.breach("RATE", f"{self.session}: {_FLOOD} messages at once, and none refused")
+        self._oracles.forgotten(self.session, [self._ledger.pages[event_id] for event_id in sorted(self._erased)])
 
     def pipe(self) -> Pipe | None:
         """Return its end of the connection."""
@@ -86,11 +94,12 @@ class Shopper(Customer):
         match message:
             case SessionDeleted() if self._erasing:
                 self._erased.update(question.event_id for question in self._erasing.pop(0))
-                self.num_erased += 1
             case ResponseDelta():
                 self._check_erased(message.response_id, message.delta)
             case ResponseDone():
                 self._check_erased(message.response.id, message.response.output_text)
+            case ErrorEvent() if message.error.code == "rate_limited":
+                self._flooded = None
             case HandoffCreated():
                 self._oracles.handed(message.handoff_id)
         super()._hear(message, now_s)

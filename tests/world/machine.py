@@ -26,12 +26,16 @@ from shared.faq import FaqIndex
 from shared.model.tokenizer import Tokenizer
 from shared.settings.gateway import GatewaySettings
 from tests.world.node import NODE
+from workers.engine.fake import FakeEngine
 
 if TYPE_CHECKING:
     from tests.world.kafka.broker import Kafka
     from tests.world.loop import VirtualLoop
     from tests.world.redis import Redis
 
+POISON: Final = "\N{SKULL AND CROSSBONES}"
+_POISON: Final = Tokenizer.byte_level().encode_text(POISON)[0]
+_FOR_EVER_S: Final = 1e6
 _SECRET: Final = b"the cursors of both gateways are signed with it"
 Hear = Callable[[str, dict[str, Any]], None]
 
@@ -71,6 +75,7 @@ def install(loop: "VirtualLoop", kafka: "Kafka", redis: "Redis", hear: Hear) -> 
     _put(gateway_main, settle_heap=lambda: None)
     _put(worker_main, settle_heap=lambda: None)
     _put(os, getpid=lambda: 1)
+    _make_engines_fail()
     _share_what_is_read()
     _install_logs(loop, hear)
     return entropy
@@ -109,6 +114,25 @@ def _wake_fetches(kafka: "Kafka") -> None:
 
     for name in ("assign", "resume", "seek"):
         _put(AIOKafkaConsumer, **{name: waking(getattr(AIOKafkaConsumer, name))})
+
+
+def _make_engines_fail() -> None:
+    """Have an engine hang where it is to, and poison end its process."""
+    prefill, decode = FakeEngine.prefill, FakeEngine.decode
+
+    def prefill_or_die(self: Any, chunks: Any) -> Any:
+        node = NODE.get(None)  # None: who judges computes too
+        if node is not None and any(_POISON in chunk.token_ids for chunk in chunks):
+            node.poisoned()
+        return prefill(self, chunks)
+
+    def decode_or_hang(self: Any, rows: Any) -> Any:
+        node = NODE.get(None)
+        if node is not None and node.hangs_since_s is not None:
+            node.threads.sleep(_FOR_EVER_S)
+        return decode(self, rows)
+
+    _put(FakeEngine, prefill=prefill_or_die, decode=decode_or_hang)
 
 
 def _share_what_is_read() -> None:

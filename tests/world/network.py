@@ -51,7 +51,7 @@ class Listener:
 
 
 class Network:
-    """Who listens, and what is between. Until `silent_until_s` nothing passes to or from a listening process."""
+    """Who listens, and where."""
 
     def __init__(self, loop: "VirtualLoop") -> None:
         self._loop = loop
@@ -98,11 +98,10 @@ class Pipe(asyncio.Transport):
         loop.network.num_pipes += 1
         self.number = loop.network.num_pipes
         self.node = node
-        self.silent_until_s = 0.0
         self.slow_by_s = 0.0
         self._loop = loop
         self._protocol: Any = None
-        self._closing = self._gone = self._writing_paused = self._reading_paused = False
+        self._closing = self._gone = self._writing_paused = self._reading_paused = self._silent = False
         self._in_flight = 0
         self._arrives_s = 0.0
         self._high, self._low = 65_536, 16_384
@@ -191,14 +190,15 @@ class Pipe(asyncio.Transport):
         peer = self.peer
         self._loop.after(self._loop.lag_s(), peer._lost, ConnectionResetError(104, "reset"), node=peer.node)
 
-    def be_silent(self, until_s: float) -> None:
-        """Let nothing pass in either direction until then, though both ends stand."""
-        for end in (self, self.peer):
-            end.silent_until_s = max(end.silent_until_s, until_s)
+    def be_silent(self) -> None:
+        """Let nothing pass in either direction from now on, though both ends stand."""
+        self._silent = self.peer._silent = True
 
     def _send(self, item: bytes | None) -> None:
+        if self._silent:
+            return
         lag_s = self._loop.lag_s() + self.slow_by_s
-        self._arrives_s = max(self._arrives_s + 1e-7, self._loop.now + lag_s, self.silent_until_s)
+        self._arrives_s = max(self._arrives_s + 1e-7, self._loop.now + lag_s)
         peer = self.peer
         self._loop.call_at(self._arrives_s, peer._come, item, context=peer.node.context)
 

@@ -27,11 +27,13 @@ class Node:
         self.wall_off_s = 0.0
         self.refetched_s = float("-inf")
         self.handled = self.looked_at = 0
+        self.hangs_since_s: float | None = None  # its engine
         self.ready: deque[asyncio.Handle] = deque()
         self.tasks: list[asyncio.Task[Any]] = []
         self.pipes: dict[Pipe, None] = {}
         self.ports: list[int] = []
         self.ended: Callable[[], None] = lambda: None
+        self.deaths: Callable[[], None] = lambda: None  # by poison
         self.threads = Threads(self)
         self.machinery = Machinery(
             thread=self.threads.thread,
@@ -68,6 +70,12 @@ class Node:
             for pipe in list(self.pipes):
                 pipe.reset_peer()
             self.ended()
+
+    def poisoned(self) -> None:
+        """End it from within one of its threads."""
+        self.deaths()
+        self.kill()
+        self.threads.sleep(1e6)
 
     def bury(self) -> None:
         """Note that it is gone."""

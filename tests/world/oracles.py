@@ -1,27 +1,39 @@
 """Invariants that no client can see, judged at the brokers, the stores and the schedule. By name:
 
-ERASED: nothing is told after the confirmed erasure of its conversation. COMMITTED: at each commit every request that is
-passed has an acknowledged `chat.done`; one that is too late by the clock of whoever reads it needs none, for its
-gateway has cut it. SERVED: each record of a service is answered, or is a dead letter. HANDED: whoever was told that a
-person comes stands in the topic that people read. UNREMEMBERED: where Redis was well and no process ended, each whole
-answer is a turn of its conversation. CUT: where workers only come and go, no answer ends by a deadline that is far.
-SPIN: no process computes without end. CRASHED: none ends by a fault of its own. UNHANDLED: none has an exception that
-nobody hears.
+COMMITTED: at each commit every request that is passed has an acknowledged `chat.done`; one that is too late by the
+clock of whoever reads it needs none, for its gateway has cut it. CRASHED: no process ends by a fault of its own. CUT:
+where workers only come and go, no answer ends by a deadline that is far. DEAD: what is no request is passed only when
+its dead letter is acknowledged. ERASED: nothing is told after the confirmed erasure of its conversation. FORGOTTEN:
+nor does Redis hold a turn of it. HANDED: whoever was told that a person comes stands in the topic that people read.
+HUNG: a worker whose engine hangs ends. POISON: a record ends three processes at most, and no other is called poison.
+RATE: a flood is refused. SERVED: each request of a service is answered. SOFT: whoever is there is shown something by
+the soft deadline. SPIN: no process computes without end. UNHANDLED: none has an exception that nobody hears.
+UNREMEMBERED: where Redis was well and no process ended, each whole answer is a turn of its conversation. WASTED:
+nothing late or cancelled is computed on.
 """
 
 from collections import defaultdict
-from typing import Final
+from typing import Any, Final
 
 from shared.conversation.session_key import SessionKey
+from shared.errors import ProtocolError
+from shared.records.deliveries import MOST
 from shared.wire.codec import decode_reply, decode_request
 from shared.wire.messages import ReplyDone
+from shared.wire.topics import DEAD_ORIGIN, DEAD_REASON
 from tests.chaos.ledger.requests import Ledger, Page
+from tests.chaos.ledger.verdict import GRACE_S
 from tests.world.kafka.broker import Kafka
+from tests.world.node import Node
 from tests.world.plan import Plan
 from tests.world.redis import Redis
 
-_DEADLY: Final = ("kill-", "stop-", "redis-")
+_DEADLY: Final = ("kill-", "stop-", "hang-", "redis-")
 _FAR_MS: Final = 500
+_HOLDS_UP: Final = ("freeze-worker", "hang-", "clock")
+_HIDES_CANCELS: Final = ("slow-", "broker-", "move-", "stale-", "kill-", "stop-", "join-")
+_LATE_MS: Final = 300
+_HEARD_MS: Final = 1_500
 _SPINS: Final = 2
 _WHOLE: Final = ("stop", "max_output_tokens")
 _TENANT: Final = "demo"
@@ -30,8 +42,8 @@ _TENANT: Final = "demo"
 class Oracles:
     """What was found, by invariant."""
 
-    def __init__(self, kafka: Kafka) -> None:
-        self._kafka = kafka
+    def __init__(self, kafka: Kafka, redis: Redis) -> None:
+        self._kafka, self._redis = kafka, redis
         self._read: dict[tuple[str, int], int] = {}
         self._ended: set[str] = set()
         self.clock_off_ms = 0.0
@@ -47,12 +59,81 @@ class Oracles:
             return
         log = self._kafka.logs[topic, number]
         now_ms = self._kafka.loop.world.wall_s() * 1_000 + self.clock_off_ms
-        requests = [decode_request(record.value) for record in log.records(before, offset)]
-        wanted = {request.id for request in requests if (request.deadline_unix_ms or 0) > now_ms}
+        wanted = set[str]()
+        for record in log.records(before, offset):
+            try:
+                request = decode_request(record.value)
+            except ProtocolError:
+                self._dead(f"{topic}/{number}/{record.offset}")
+            else:
+                if (request.deadline_unix_ms or 0) > now_ms:
+                    wanted.add(request.id)
         if wanted - self._ended:
             self._read_ends()
         for request_id in sorted(wanted - self._ended):
             self.breach("COMMITTED", f"{request_id}: passed at {topic}/{number} by {offset}, its end not acknowledged")
+
+    def _dead(self, origin: str) -> None:
+        """Judge a commit that passes what is no request."""
+        if origin not in self._letters():
+            self.breach("DEAD", f"{origin}: passed, and no dead letter of it is acknowledged")
+
+    def _letters(self) -> dict[str, str]:
+        """Return the reason of each dead letter, by its record's place."""
+        records = (record for log in self._kafka.log("chat.dead-letters") for record in log.records(0, log.high))
+        headers = [dict(record.headers) for record in records]
+        return {each[DEAD_ORIGIN].decode(): each[DEAD_REASON].decode() for each in headers}
+
+    def poison(self, deaths: int, num_poisons: int) -> None:
+        """Judge how many processes poison has ended, and whom it was taken for."""
+        if deaths > MOST * num_poisons:
+            self.breach("POISON", f"{deaths} processes died of {num_poisons} records")
+        called = [origin for origin, reason in self._letters().items() if reason == "poison"]
+        if len(called) > num_poisons:
+            self.breach("POISON", f"{called} are called so, and {num_poisons} are")
+
+    def forgotten(self, session: str, erased: list[Page]) -> None:
+        """Judge what is left of an erased conversation."""
+        turns = self._redis.values(SessionKey(_TENANT, session).of("turns"))
+        for page in erased:
+            if any((page.response_id or page.question.event_id).encode() in turn for turn in turns):
+                self.breach("FORGOTTEN", f"{page.question.event_id}: a turn of its conversation after the erasure")
+
+    def hung(self, nodes: list[Node], limit_s: float) -> None:
+        """Judge who stays though its engine hangs."""
+        for node in nodes:
+            if node.alive and node.hangs_since_s is not None and self._kafka.loop.now - node.hangs_since_s > limit_s:
+                self.breach("HUNG", f"{node.name}: for {limit_s:.0f} s")
+
+    def answered(self, plan: Plan, said: dict[str, Any]) -> None:
+        """Judge a worker's line of an answer: nobody computes for long what is late or cancelled."""
+        if said.get("event") != "answered" or said.get("reason") not in _WHOLE or _any(plan, _HOLDS_UP):
+            return
+        if said["slack_ms"] < -_LATE_MS:
+            self.breach("WASTED", f"{said['request_id']}: computed on until {-said['slack_ms']} ms after its deadline")
+        since_ms = self._kafka.loop.world.wall_s() * 1_000 - _HEARD_MS
+        for log in () if _any(plan, _HIDES_CANCELS) else self._kafka.log("chat.cancels"):
+            for record in log.records(0, log.high):
+                if (record.key or b"").decode() == said["request_id"] and record.timestamp < since_ms:
+                    self.breach("WASTED", f"{said['request_id']}: computed on after it was cancelled")
+
+    def soft(self, plan: Plan, ledger: Ledger) -> None:
+        """Judge when each who was there was shown something first."""
+        for page in ledger.pages.values():
+            away = ledger.absences.get(page.question.session, ())
+            shown_s = next((line.at_s for line in page.lines if line.what.startswith(("delta", "done"))), None)
+            due_s = page.asked_s + page.question.first_token_ms / 1_000
+            if (
+                shown_s is None
+                or page.asked_again
+                or any(each.until_s is None or each.until_s > page.asked_s for each in away)
+            ):
+                continue
+            if shown_s > due_s + GRACE_S:
+                self.breach(
+                    "SOFT",
+                    f"{page.question.event_id}: nothing shown until {shown_s - due_s:.3f} s after its soft deadline",
+                )
 
     def _read_ends(self) -> None:
         for log in (*self._kafka.log("chat.replies"), *self._kafka.log("chat.replies.external")):
@@ -66,13 +147,7 @@ class Oracles:
     def served(self, request_ids: list[str]) -> list[str]:
         """Return which of the services' records have no answer."""
         self._read_ends()
-        dead = {
-            record.key.decode()
-            for log in self._kafka.log("chat.dead-letters")
-            for record in log.records(0, log.high)
-            if record.key
-        }
-        return [each for each in request_ids if each not in self._ended and each not in dead]
+        return [each for each in request_ids if each not in self._ended]
 
     def handed(self, handoff_id: str) -> None:
         """Judge what a client was told of a person."""
@@ -86,14 +161,14 @@ class Oracles:
             if times >= _SPINS:
                 self.breach("SPIN", f"{name} for {times / 10:.1f} s")
 
-    def memory(self, plan: Plan, ledger: Ledger, redis: Redis) -> None:
+    def memory(self, plan: Plan, ledger: Ledger) -> None:
         """Judge what the conversations' turns hold."""
         if any(fault.kind.startswith(_DEADLY) for fault in plan.faults) or any(
             act.what == "erase" for act in plan.acts
         ):
             return
         for page in _whole(ledger):
-            turns = redis.values(SessionKey(_TENANT, page.question.session).of("turns"))
+            turns = self._redis.values(SessionKey(_TENANT, page.question.session).of("turns"))
             if not any((page.response_id or "").encode() in turn for turn in turns):
                 self.breach("UNREMEMBERED", f"{page.question.event_id} of {page.question.session}")
 
@@ -115,3 +190,7 @@ class Oracles:
 def _whole(ledger: Ledger) -> list[Page]:
     ended = [page for page in ledger.pages.values() if page.ends]
     return [page for page in ended if page.ends[0][1].reason in _WHOLE and page.ends[0][1].source == "model"]
+
+
+def _any(plan: Plan, kinds: tuple[str, ...]) -> bool:
+    return any(fault.kind.startswith(kinds) for fault in plan.faults)

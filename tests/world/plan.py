@@ -2,14 +2,19 @@
 
 import random
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 SESSIONS: Final = 6
 OVER_S: Final = 8.0
 _ASKS: Final = 30
-FAULTS: Final = 3
+_BRIEF: Final = 0.9
+_LONG_TOKENS: Final = 80
+_GARBAGE: Final = 0.3
+_POISON: Final = 0.01
+FAULTS: Final = (0, 1, 2, 3, 3, 4)
 KINDS: Final = (
-    *("kill-gateway", "stop-gateway", "freeze-gateway", "kill-worker", "stop-worker", "freeze-worker", "join-worker"),
+    *("kill-gateway", "stop-gateway", "freeze-gateway"),
+    *("kill-worker", "stop-worker", "freeze-worker", "hang-worker", "join-worker"),
     *("broker-down", "move-leaders", "slow-broker", "slow-acks", "stale-metadata", "grow-replies"),
     *("redis-away", "redis-slow", "redis-hang", "redis-readonly", "redis-full", "redis-unheard", "redis-evict"),
     *("cut", "half-open", "slow-net", "clock"),
@@ -33,6 +38,8 @@ class Ask:
     soft_ms: int = 3_000
     hard_ms: int = 5_000
     cancel_after_s: float | None = None
+    what: Literal["question", "poison", "garbage"] = "question"
+    """Poison ends every worker that computes it; garbage is no request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +89,22 @@ def _shown(row: Any) -> str:
     )
 
 
-def plan_of(seed: int, *, kinds: tuple[str, ...] = KINDS, faults: int = FAULTS, asks: int = _ASKS) -> Plan:
+def plan_of(seed: int, *, kinds: tuple[str, ...] = KINDS, faults: int | None = None, asks: int = _ASKS) -> Plan:
     """Draw a plan."""
     chance = random.Random(f"{seed}/plan")
     return Plan(
         seed=seed,
         asks=_in_order(_ask(chance) for _ in range(asks)),
         acts=_in_order(Act(_moment(chance), chance.randrange(SESSIONS), act) for act in ACTS if chance.random() < 0.35),
-        faults=_in_order(_fault(chance, kinds) for _ in range(faults)),
-        records=_in_order(replace(_ask(chance), cancel_after_s=None) for _ in range(chance.choice((0, 0, 2, 4)))),
+        faults=_in_order(_fault(chance, kinds) for _ in range(chance.choice(FAULTS) if faults is None else faults)),
+        records=_in_order(_record(chance) for _ in range(chance.choice((0, 0, 2, 4)))),
     )
+
+
+def _record(chance: random.Random) -> Ask:
+    """Another service's: some ask for more than their time allows."""
+    what: Literal["question", "garbage"] = "garbage" if chance.random() < _GARBAGE else "question"
+    return replace(_ask(chance), cancel_after_s=None, what=what, hard_ms=chance.choice((1_000, 3_000, 10_000)))
 
 
 def _in_order(rows: Any) -> Any:
@@ -107,10 +120,11 @@ def _ask(chance: random.Random) -> Ask:
     return Ask(
         at_s=_moment(chance),
         session=chance.randrange(SESSIONS),
-        tokens=chance.randint(3, 24),
+        tokens=chance.randint(3, 24) if chance.random() < _BRIEF else _LONG_TOKENS,
         soft_ms=chance.choice((min(3_000, hard_ms), hard_ms)),
         hard_ms=hard_ms,
         cancel_after_s=round(chance.uniform(0.01, 1.5), 3) if chance.random() < 0.1 else None,
+        what="poison" if chance.random() < _POISON else "question",
     )
 
 

@@ -12,6 +12,7 @@ from tests.world.loop import VirtualLoop
 from tests.world.node import Node
 
 Kind = Literal["gateway", "worker"]
+STEP_LIMIT_S: Final = 2.0
 _AGAIN_S: Final = 0.5
 _FIRST_PORT: Final = 9_000
 _PROMPT: Final = {"system_prompt": "", "grounding_entries": 0, "history_turns": 0, "max_length": 2_048}
@@ -39,17 +40,26 @@ def settings_of(kind: Kind, number: int) -> Settings:
         "handoff": {"enabled": True},
         "admission": {"enabled": False},
         "answers": {"policy": "model", "guard": False},
-        "worker": {"engine": "fake", "metrics_port": 0, "fake_decode_ms_per_step": 50.0, **_PROMPT},
+        "worker": {
+            "engine": "fake",
+            "metrics_port": 0,
+            "fake_decode_ms_per_step": 50.0,
+            "slots": 4,
+            "step_limit_s": STEP_LIMIT_S,
+            **_PROMPT,
+        },
     }
     return Settings(**changes)  # type: ignore[arg-type]
 
 
 class Process:
-    """One of them; `crashed` is told how it ended where nobody asked it to."""
+    """One of them; `crashed` is told how it ended where nobody asked it to, `died` that poison killed it."""
 
-    def __init__(self, loop: VirtualLoop, kind: Kind, number: int, crashed: Callable[[str], None]) -> None:
+    def __init__(
+        self, loop: VirtualLoop, kind: Kind, number: int, crashed: Callable[[str], None], died: Callable[[], None]
+    ) -> None:
         self.kind, self.number = kind, number
-        self._loop, self._crashed = loop, crashed
+        self._loop, self._crashed, self._died = loop, crashed, died
         self._settings = settings_of(kind, number)
         self._starts = 0
         self._down_s = _AGAIN_S
@@ -60,7 +70,7 @@ class Process:
         if self.node is None or not self.node.alive:
             self._starts += 1
             self.node = node = self._loop.node(f"{self.kind}-{self.number}.{self._starts}")
-            node.ended = self._again
+            node.ended, node.deaths = self._again, self._died
             self._stop = asyncio.Event()
             serve = gateway_main.serve if self.kind == "gateway" else worker_main.serve
             task = self._loop.start(node, serve(self._settings, self._stop))
@@ -81,6 +91,11 @@ class Process:
         """Stop it for a while as SIGSTOP does."""
         if self.node is not None:
             self.node.freeze(seconds)
+
+    def hang(self) -> None:
+        """Have its engine's next step never end."""
+        if self.node is not None and self.node.hangs_since_s is None:
+            self.node.hangs_since_s = self._loop.now
 
     def _again(self) -> None:
         self._loop.after(self._down_s, self.start)

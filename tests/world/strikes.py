@@ -13,7 +13,6 @@ from tests.world.redis import Redis
 
 _GROWN: Final = 12
 _RETAINED_S: Final = 2.0
-_BEFORE_S: Final = 0.001
 _SLOW_S: Final = 0.08  # there and back within an answer's grace
 
 
@@ -81,6 +80,8 @@ class Strikes:
                 victim.ask_to_stop()
             case "freeze":
                 victim.freeze(fault.for_s)
+            case "hang":
+                victim.hang()
             case "join":
                 self._process("worker", self._joined).start()
 
@@ -116,6 +117,6 @@ class Strikes:
         if fault.kind == "slow-net":
             pipe.slow_by_s = pipe.peer.slow_by_s = _SLOW_S
         else:
-            pipe.be_silent(self._loop.now + fault.for_s)
+            pipe.be_silent()
             shopper.silence()
-            self._loop.after(fault.for_s - _BEFORE_S, shopper.cut)  # nothing of it comes any more
+            self._loop.after(fault.for_s, shopper.cut)

@@ -19,13 +19,14 @@ from tests.chaos.ledger.verdict import Rights, Verdict, judge
 from tests.world.customers import Shopper
 from tests.world.kafka.broker import Kafka
 from tests.world.loop import START_S, DeadlockError, VirtualLoop
-from tests.world.machine import install
+from tests.world.machine import POISON, install
 from tests.world.node import NODE
 from tests.world.oracles import Oracles
 from tests.world.plan import Act, Ask, Fault, Plan
-from tests.world.processes import Kind, Process, port_of, settings_of
+from tests.world.processes import STEP_LIMIT_S, Kind, Process, port_of, settings_of
 from tests.world.redis import Redis
 from tests.world.strikes import Strikes
+from workers.serving.watchdog import LEAVE_S
 
 GATEWAYS: Final = 2
 WORKERS: Final = 2
@@ -35,6 +36,7 @@ _LOOK_S: Final = 0.25
 _AFTER_S: Final = 12.0
 _SETTLE_S: Final = 0.5
 _LEFT_OUT: Final = ("level", "trace_id")  # of a line of a log
+_HUNG_S: Final = 1.0
 _MUTE: Final = ("never retrieved", "Unclosed")
 
 
@@ -60,10 +62,11 @@ class World:
         dated = {name for name in topics if "message.timestamp.type" in names.config(name)}
         self._kafka = Kafka(loop, topics, dated)
         self._redis = Redis(loop)
-        self._oracles = Oracles(self._kafka)
+        self._oracles = Oracles(self._kafka, self._redis)
         self._kafka.groups.committed = self._oracles.committed
         self._logs: list[Line] = []
-        self._ready = 0
+        self._ready = self._deaths = 0
+        self._plan: Plan | None = None
         self._digest = hashlib.blake2b(digest_size=16)
         self._entropy = install(loop, self._kafka, self._redis, self._hear)
         self._processes: dict[tuple[Kind, int], Process] = {}
@@ -84,7 +87,7 @@ class World:
         for name, owner in (("loop", self.loop), ("kafka", self._kafka), ("redis", self._redis)):
             owner.chance.seed(f"{plan.seed}/{name}")
         self._entropy.reseed(plan.seed)
-        self.loop.trace, self.loop.handled = self._trace, 0
+        self.loop.trace, self.loop.handled, self._plan = self._trace, 0, plan
         self._kafka.calls = self._redis.calls = self._strikes.calls
         crashed = ""
         try:
@@ -116,8 +119,13 @@ class World:
         count = GATEWAYS if kind == "gateway" else WORKERS
         key = (kind, number if (kind, number) == ("worker", WORKERS) else number % count)
         if key not in self._processes:
-            self._processes[key] = Process(self.loop, *key, lambda why: self._oracles.breach("CRASHED", why))
+            self._processes[key] = Process(
+                self.loop, *key, lambda why: self._oracles.breach("CRASHED", why), self._died
+            )
         return self._processes[key]
+
+    def _died(self) -> None:
+        self._deaths += 1
 
     # --- a plan
 
@@ -134,12 +142,18 @@ class World:
         await self.loop.start(self._customers, self._shop(plan, shoppers))
         self._strikes.plan(plan.faults)
         self._oracles.clock_off_ms = max((abs(f.for_s) * 1e3 for f in plan.faults if f.kind == "clock"), default=0.0)
-        self._service_ids = [f"srv_{number:024x}" for number in range(len(plan.records))]
-        for request_id, record in zip(self._service_ids, plan.records, strict=True):
+        self._service_ids = [f"srv_{number:024x}" for number, row in enumerate(plan.records) if row.what == "question"]
+        for number, record in enumerate(plan.records):
+            request_id = f"srv_{number:024x}"
             self.loop.after(record.at_s, self._produce, request_id, record, node=self._services)
         await self._until_settled(plan)
         self._oracles.schedule(self.loop.spins)
-        self._oracles.memory(plan, self._ledger, self._redis)
+        self._oracles.memory(plan, self._ledger)
+        self._oracles.soft(plan, self._ledger)
+        self._oracles.poison(self._deaths, sum(ask.what == "poison" for ask in plan.asks))
+        self._oracles.hung(self.loop.nodes, STEP_LIMIT_S + LEAVE_S + _HUNG_S)
+        for shopper in shoppers.values():
+            shopper.judge()
         self._oracles.cuts(plan, self._ledger)
         for request_id in self._oracles.served(self._service_ids):
             self._oracles.breach("SERVED", f"{request_id}: no answer, and no dead letter")
@@ -173,7 +187,10 @@ class World:
             reply_topic="chat.replies.external",
         )
         key = session_key("demo", request.session_id)
-        self.loop.create_task(self._produced(Outgoing("chat.requests", msgpack_encode(request), key=key)))
+        garbage = record.what == "garbage"
+        topic = "chat.requests.short" if garbage and record.tokens % 2 else "chat.requests"
+        value = b"garbage" if garbage else msgpack_encode(request)
+        self.loop.create_task(self._produced(Outgoing(topic, value, key=key)))
 
     async def _produced(self, record: Outgoing) -> None:
         await self._producer.publish(record)
@@ -182,6 +199,8 @@ class World:
         """Wait until each has what it came for, or nobody can hope for it any more."""
         rows: tuple[Ask | Act | Fault, ...] = (*plan.asks, *plan.acts, *plan.faults, *plan.records)
         quiet_s = self.loop.now + max((row.at_s for row in rows), default=0.0)
+        if any(fault.kind.startswith("hang-") for fault in plan.faults):
+            quiet_s += STEP_LIMIT_S + LEAVE_S + 2 * _HUNG_S
         last_s = (
             self.loop.now + _AFTER_S + max((a.at_s + a.hard_ms / 1e3 for a in (*plan.asks, *plan.records)), default=0.0)
         )
@@ -225,6 +244,8 @@ class World:
 
     def _hear(self, process: str, said: dict[str, Any]) -> None:
         self._ready += said.get("event") in _READY
+        if self._plan is not None and process.startswith("worker"):
+            self._oracles.answered(self._plan, said)
         at_s = self.loop.now
         self._logs.append(
             Line(
@@ -245,7 +266,7 @@ def _question(event_id: str, ask: Ask) -> Question:
     return Question(
         event_id=event_id,
         session=f"s{ask.session}",
-        text=f"Where is my parcel? ({event_id} of {ask.session})",
+        text=f"Where is my parcel? ({event_id} of {ask.session}){POISON if ask.what == 'poison' else ''}",
         max_output_tokens=ask.tokens,
         first_token_ms=ask.soft_ms,
         deadline_ms=ask.hard_ms,
