@@ -117,13 +117,14 @@ def _moment(chance: random.Random) -> float:
 
 def _ask(chance: random.Random) -> Ask:
     hard_ms = chance.choice((2_000, 5_000, 10_000))
+    brief = chance.random() < _BRIEF
     return Ask(
         at_s=_moment(chance),
         session=chance.randrange(SESSIONS),
-        tokens=chance.randint(3, 24) if chance.random() < _BRIEF else _LONG_TOKENS,
+        tokens=chance.randint(3, 24) if brief else _LONG_TOKENS,
         soft_ms=chance.choice((min(3_000, hard_ms), hard_ms)),
         hard_ms=hard_ms,
-        cancel_after_s=round(chance.uniform(0.01, 1.5), 3) if chance.random() < 0.1 else None,
+        cancel_after_s=round(chance.uniform(0.01, 1.5), 3) if chance.random() < (0.1 if brief else 0.5) else None,
         what="poison" if chance.random() < _POISON else "question",
     )
 

@@ -101,15 +101,18 @@ class Groups:
 
     def leave(self, request: Any, answer: Answer) -> None:
         """Let a member go."""
-        self._remove(self.of(request.group), request.member_id)
-        answer(0, 0)
+        group = self.of(request.group)
+        error = 0 if request.member_id in group.members else UNKNOWN_MEMBER
+        self._remove(group, request.member_id)
+        answer(0, error)
 
     def commit(self, request: Any, answer: Answer) -> None:
         """Take offsets from a member of this generation."""
         group = self.of(request.consumer_group)
-        error = 0
-        if request.consumer_group_generation_id >= 0 or group.members:
-            error = self._error(group, request.consumer_id, request.consumer_group_generation_id)
+        error, generation = 0, request.consumer_group_generation_id
+        if generation >= 0 or group.members:
+            known = group.members or group.generation
+            error = self._error(group, request.consumer_id, generation) if known else ILLEGAL_GENERATION
         if not error and group.state == "Syncing":
             error = REBALANCING
         told = []
