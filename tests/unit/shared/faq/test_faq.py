@@ -1,19 +1,16 @@
 """The FAQ finds the entry that a customer means, in the customer's language, and refuses a bad file in one line."""
 
-import json
 import re
 import subprocess
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import SettingsError
 from shared.faq import FaqIndex, detect_language
 from shared.faq.spelling import Spelling
 from shared.faq.terms import MAX_CHARS, TermExtractor, wording
@@ -250,75 +247,6 @@ def test_an_entry_is_well_formed(entry: Any) -> None:
     assert detect_language(entry.question) == detect_language(entry.answer) == entry.language
     assert entry.answer.endswith("." if entry.language == "en" else "。")
     assert len(entry.answer) <= 300
-
-
-# --- files -----------------------------------------------------------------------------------------------------------
-
-
-def record(**changes: Any) -> dict[str, Any]:
-    wording_of_it = {"question": "Where is it?", "alternatives": ["where"], "answer": "There."}
-    return {"id": "where", "topic": "orders", "en": wording_of_it} | changes
-
-
-def refusal(path: Path, content: bytes | str | list[Any]) -> str:
-    if isinstance(content, list):
-        content = json.dumps(content)
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    with pytest.raises(SettingsError) as caught:
-        FaqIndex.load(path)
-    assert caught.value.code == "invalid_setting"
-    message = str(caught.value)
-    assert "\n" not in message
-    assert path.name in message
-    return message
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("[", "truncated"),
-        ("[]", "holds no entry"),
-        ('[{"id": "a"}]', "topic"),
-        ("[]".encode("utf-16"), "UTF-16"),
-        (json.dumps([record(topic="落")], ensure_ascii=False).encode("gbk"), "UTF-8"),
-        ([record(), record()], '"where" occurs twice'),
-        ([record(), record(id="other")], '"where" and "other" both ask "Where is it?"'),
-        ([record(fr={})], "fr"),
-        ([record(en={"question": "Where?", "alternatives": [], "answer": " "})], '"where" (en) has an empty text'),
-        ([record(en={"question": "Where?", "alternatives": [""], "answer": "There."})], "empty text"),
-        ([record(en={"question": "Where?", "answer": "There."})], "alternatives"),
-        ([record(en=None)], 'neither "en" nor "zh"'),
-    ],
-)
-def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, content: Any, complaint: str) -> None:
-    assert complaint in refusal(tmp_path / "bad.json", content)
-
-
-def test_a_missing_file_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"none\.json: No such file"):
-        FaqIndex.load(tmp_path / "none.json")
-
-
-def test_a_folder_s_files_make_one_faq(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text(json.dumps([record()]), encoding="utf-8")
-    chinese = {"question": "几点开门？", "alternatives": [], "answer": "九点。"}
-    (tmp_path / "b.json").write_text(json.dumps([record(id="open", en=None, zh=chinese)]), encoding="utf-8")
-    index = FaqIndex.load(tmp_path)
-    assert [entry.id for entry in index.entries] == ["where", "open"]
-    assert index.search("几点开门")[0].entry.answer == "九点。"
-
-
-def test_a_language_that_a_shop_does_not_offer_finds_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "english.json"
-    path.write_text(json.dumps([record()]), encoding="utf-8")
-    assert FaqIndex.load(path).search("在哪里") == []
-
-
-def test_entries_without_any_term_are_not_found_and_do_no_harm(tmp_path: Path) -> None:
-    path = tmp_path / "marks.json"
-    marks = {"question": "???", "alternatives": [], "answer": "!"}
-    path.write_text(json.dumps([record(en=marks)]), encoding="utf-8")
-    assert FaqIndex.load(path).search("where") == []
 
 
 # --- cost ------------------------------------------------------------------------------------------------------------

@@ -9,25 +9,24 @@ from hypothesis import strategies as st
 from gateway.request.entry import Entry
 from gateway.telemetry.trace_spans import why_kept
 from shared.tracing.keep import KeepRules
-from shared.wire.messages import Reason, Response, Source, Status, Timings, Usage
+from shared.wire.messages import Reason, Response, Source, Status, Timings
+from tests.support.builders.gateway import answer
 from tests.unit.shared.tracing.test_spans import NOW, entry_of, request_trace
 
 trace_ids = st.integers(1, 2**128 - 1)
 
 
 def ended_entry(
-    *, status: Status, reason: Reason, source: Source, ttft_ms: float | None, total_ms: float
+    status: Status = "completed",
+    reason: Reason = "stop",
+    source: Source = "model",
+    *,
+    ttft_ms: float | None = 1.0,
+    total_ms: float = 1.0,
 ) -> tuple[Entry, Response]:
+    timings = Timings(ttft_ms=ttft_ms, total_ms=total_ms)
     entry = entry_of(request_trace(), done_unix_ms=NOW + total_ms)
-    return entry, Response(
-        id="resp_1",
-        status=status,
-        reason=reason,
-        source=source,
-        output_text="",
-        usage=Usage(),
-        timings=Timings(ttft_ms=ttft_ms, total_ms=total_ms),
-    )
+    return entry, answer(status=status, reason=reason, source=source, timings=timings)
 
 
 @pytest.mark.parametrize(
@@ -46,31 +45,31 @@ def test_every_missed_promise_is_kept_whatever_the_ratio(
     status: Status, reason: Reason, source: Source, ttft_ms: float, total_ms: float
 ) -> None:
     """An answer in a worker's stead, a cut, a late first text, a failure, an end that came too late."""
-    entry, response = ended_entry(status=status, reason=reason, source=source, ttft_ms=ttft_ms, total_ms=total_ms)
+    entry, response = ended_entry(status, reason, source, ttft_ms=ttft_ms, total_ms=total_ms)
     entry.stood_in = source in ("faq", "busy")
     assert why_kept(entry, response, KeepRules(ratio=0.0)) == "missed"
 
 
 @pytest.mark.parametrize("source", ["faq", "unsure", "courtesy", "mixed"])
 def test_what_a_worker_chose_to_answer_misses_no_promise(source: Source) -> None:
-    entry, response = ended_entry(status="completed", reason="stop", source=source, ttft_ms=1.0, total_ms=1.0)
+    entry, response = ended_entry(source=source)
     assert why_kept(entry, response, KeepRules()) is None
 
 
 @pytest.mark.parametrize(("total_ms", "why"), [(7_499.0, None), (7_500.0, "slow")])
 def test_what_took_long_is_kept(total_ms: float, why: str | None) -> None:
     """Half of its own deadline (15 s)."""
-    entry, response = ended_entry(status="completed", reason="stop", source="model", ttft_ms=100.0, total_ms=total_ms)
+    entry, response = ended_entry(ttft_ms=100.0, total_ms=total_ms)
     assert why_kept(entry, response, KeepRules()) == why
 
 
 def test_a_cancelled_answer_is_neither_kept_nor_missed() -> None:
-    entry, response = ended_entry(status="cancelled", reason="client", source="model", ttft_ms=None, total_ms=50.0)
+    entry, response = ended_entry("cancelled", "client", ttft_ms=None, total_ms=50.0)
     assert why_kept(entry, response, KeepRules()) is None
 
 
 def test_a_trace_that_another_gateway_began_is_not_kept_here() -> None:
-    entry, response = ended_entry(status="completed", reason="stop", source="faq", ttft_ms=1.0, total_ms=1.0)
+    entry, response = ended_entry(source="faq")
     entry.trace = None
     assert why_kept(entry, response, KeepRules(ratio=1.0)) is None
 
@@ -78,7 +77,7 @@ def test_a_trace_that_another_gateway_began_is_not_kept_here() -> None:
 @pytest.mark.parametrize(("adopted", "why"), [(False, "missed"), (True, None)])
 def test_of_an_adopted_answer_no_first_text_is_missed(adopted: bool, why: str | None) -> None:
     """When it came only the gateway knows that began it."""
-    entry, response = ended_entry(status="completed", reason="stop", source="model", ttft_ms=None, total_ms=9.0)
+    entry, response = ended_entry(ttft_ms=None, total_ms=9.0)
     entry.adopted = adopted
     assert why_kept(entry, response, KeepRules()) == why
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -18,8 +17,8 @@ from shared.tracing.context import begin_trace
 from shared.tracing.keep import KeepRules
 from shared.tracing.spans import Span, Trace
 from shared.tracing.worker import WorkerHalf
-from shared.wire.deadline import Deadline
-from shared.wire.messages import ReplyDone, Timings, Usage, WorkerTimes
+from shared.wire.messages import Usage, WorkerTimes
+from tests.support.builders.gateway import done, make_entry
 
 NOW = 1_760_000_000_000.0
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -37,38 +36,18 @@ def worker_times(**fields: Any) -> WorkerTimes:
 
 
 def worker_half(times: WorkerTimes, heard_unix_ms: float = NOW + 195, **fields: Any) -> WorkerHalf:
-    told = ReplyDone(
-        request_id="resp_" + "01" * 14,
-        session_id="secret-session",
-        attempt=1,
-        status="completed",
-        reason="stop",
-        source="model",
-        output_text="a secret answer",
-        usage=Usage(input_tokens=300, cached_tokens=100, output_tokens=9),
-        timings=Timings(),
-        model="smollm2",
-        times=times,
-    )
-    half = WorkerHalf.of(msgspec.structs.replace(told, **fields), heard_unix_ms)
+    usage = Usage(input_tokens=300, cached_tokens=100, output_tokens=9)
+    told = done("a secret answer", usage=usage, model="smollm2", times=times, **fields)
+    half = WorkerHalf.of(told, heard_unix_ms)
     assert half is not None
     return half
 
 
 def entry_of(trace: RequestTrace | None, **fields: Any) -> Entry:
     """Accepted at NOW, with 3 s for the first text and 15 s for the whole."""
-    given_fields: dict[str, Any] = {
-        "response_id": "resp_" + "01" * 14,
-        "event_id": "secret-event",
-        "tenant": "secret-tenant",
-        "session_id": "secret-session",
-        "connection_id": "c",
-        "input": "a secret question",
-        "received_unix_ms": NOW,
-        "deadline": Deadline(first_token_unix_ms=int(NOW) + 3_000, deadline_unix_ms=int(NOW) + 15_000),
-        "trace": trace,
-    }
-    return Entry(**(given_fields | fields))
+    secret = {"event_id": "secret-event", "tenant": "secret-tenant", "session_id": "secret", "input": "a secret"}
+    soft, hard = int(NOW) + 3_000, int(NOW) + 15_000
+    return make_entry(soft=soft, hard=hard, received=NOW, trace=trace, **(secret | fields))
 
 
 def answered(trace: RequestTrace, *, worker: WorkerHalf | None = None) -> Ended:
@@ -82,18 +61,7 @@ def answered(trace: RequestTrace, *, worker: WorkerHalf | None = None) -> Ended:
     entry.request = Place(2, 41)
     table.acknowledge(entry)
     table._show(entry, "a secret", NOW + 100)
-    done = ReplyDone(
-        request_id="resp_" + "01" * 14,
-        session_id="secret-session",
-        attempt=1,
-        status="completed",
-        reason="stop",
-        source="model",
-        output_text="a secret answer",
-        usage=Usage(),
-        timings=Timings(),
-    )
-    table.finish(entry, done, NOW + 200)
+    table.finish(entry, done("a secret answer"), NOW + 200)
     return _ended(entry)
 
 

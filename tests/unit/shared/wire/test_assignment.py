@@ -66,16 +66,6 @@ def test_who_joins_takes_its_share_and_nothing_else_moves(members: int, partitio
     assert moved(before, after) == share
 
 
-def test_of_who_leaves_the_others_take_theirs_and_nothing_else_moves() -> None:
-    before = assign(num(8), fresh(4))
-    gone = before["w01"]
-    after = assign(num(8), {name: member for name, member in going_on(before).items() if name != "w01"})
-    was, is_ = readers(before), readers(after)
-    assert {place for place in was if was[place] != is_[place]} == {
-        (t, n) for t, numbers in gone.items() for n in numbers
-    }
-
-
 @pytest.mark.parametrize("returned", ["a", "z"])
 def test_of_two_that_name_the_same_the_later_had_it_last(returned: str) -> None:
     """One that was away for longer than its session comes back with what others have had since."""

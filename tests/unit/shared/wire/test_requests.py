@@ -21,66 +21,69 @@ def request(**fields: object) -> ChatRequest:
     return ChatRequest(id="r1", session_id="s1", input="hi", **fields)  # type: ignore[arg-type]
 
 
-def test_what_a_request_leaves_open_is_filled_in() -> None:
-    order = settle(request(), DEFAULTS, NOW)
-    assert (order.tenant, order.max_output_tokens, order.temperature, order.top_p) == ("demo", 160, 0.0, 1.0)
-    assert (order.created_unix_ms, order.reply_topic, order.reply_partition) == (
-        1_000_000,
-        "chat.replies.external",
-        None,
-    )
-    assert order.deadline.first_token_unix_ms == 1_000_200
-    assert order.deadline.deadline_unix_ms == 1_001_000
+SAID = {
+    "tenant": "shop",
+    "max_output_tokens": 7,
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "seed": 0,
+    "created_unix_ms": 999_000,
+    "reply_topic": "chat.replies.crm",
+    "reply_partition": 3,
+}
+DEFAULT = {
+    "tenant": "demo",
+    "max_output_tokens": 160,
+    "temperature": 0.0,
+    "top_p": 1.0,
+    "created_unix_ms": 1_000_000,
+    "reply_topic": "chat.replies.external",
+    "reply_partition": None,
+}
 
 
-def test_what_a_request_says_stands() -> None:
-    asked = request(
-        tenant="shop",
-        max_output_tokens=7,
-        temperature=0.5,
-        top_p=0.9,
-        seed=0,
-        created_unix_ms=999_000,
-        first_token_unix_ms=1_000_500,
-        deadline_unix_ms=1_002_000,
-        reply_topic="chat.replies.crm",
-        reply_partition=3,
-    )
+@pytest.mark.parametrize(
+    ("said", "settled"), [({}, DEFAULT), (SAID, SAID), ({"max_output_tokens": 10_000}, {"max_output_tokens": 512})]
+)
+def test_what_a_request_says_stands_within_the_limits_and_the_rest_is_filled_in(
+    said: dict[str, object], settled: dict[str, object]
+) -> None:
+    asked = request(**said)
     order = settle(asked, DEFAULTS, NOW)
+    assert {name: getattr(order, name) for name in settled} == settled
     assert order.request is asked
-    assert (order.tenant, order.max_output_tokens, order.temperature, order.top_p, order.seed) == (
-        "shop",
-        7,
-        0.5,
-        0.9,
-        0,
-    )
-    assert (order.created_unix_ms, order.reply_topic, order.reply_partition) == (999_000, "chat.replies.crm", 3)
-    assert (order.deadline.first_token_unix_ms, order.deadline.deadline_unix_ms) == (1_000_500, 1_002_000)
 
 
-def test_asking_for_more_than_the_limits_gives_the_limits() -> None:
-    order = settle(request(max_output_tokens=10_000, deadline_unix_ms=2**50), DEFAULTS, NOW)
-    assert order.max_output_tokens == 512
-    assert order.deadline.deadline_unix_ms == 1_060_000
+AHEAD = 300_000  # the producer's clock is five minutes ahead
 
 
-def test_a_deadline_runs_from_the_creation_not_from_the_reading() -> None:
-    order = settle(request(created_unix_ms=999_500), DEFAULTS, NOW)
-    assert order.deadline.first_token_unix_ms == 999_700
-    assert order.deadline.deadline_unix_ms == 1_000_500
-
-
-def test_a_past_deadline_stays_past() -> None:
-    order = settle(request(created_unix_ms=0), DEFAULTS, NOW)
-    assert order.deadline.expired(NOW, started=True)
-    order = settle(request(deadline_unix_ms=5), DEFAULTS, NOW)
-    assert order.deadline.expired(NOW, started=True)
-
-
-def test_a_soft_deadline_is_never_after_the_hard_one() -> None:
-    order = settle(request(first_token_unix_ms=2**50, deadline_unix_ms=1_000_700), DEFAULTS, NOW)
-    assert order.deadline.first_token_unix_ms == 1_000_700
+@pytest.mark.parametrize(
+    ("created", "soft", "hard", "first_token", "deadline"),
+    [
+        (None, None, None, 1_000_200, 1_001_000),
+        (999_000, 1_000_500, 1_002_000, 1_000_500, 1_002_000),
+        (999_500, None, None, 999_700, 1_000_500),  # from the creation, not from the reading
+        (None, None, 2**50, 1_000_200, 1_060_000),  # no longer than the limit
+        (None, 2**50, 1_000_700, 1_000_700, 1_000_700),  # the soft one is never after the hard one
+        (0, None, None, 200, 1_000),  # past ones stay past
+        (None, None, 5, 5, 5),
+        # Created in the future: as long from now.
+        (1_000_000 + AHEAD, 1_000_300 + AHEAD, 1_005_000 + AHEAD, 1_000_300, 1_005_000),
+        (1_000_000 + AHEAD, None, None, 1_000_200, 1_001_000),
+        # Before its own creation: then that is wrong, in microseconds, say.
+        (2**50, None, 1_005_000, 1_000_200, 1_005_000),
+        # A clock that is behind cannot be told from a request that has waited.
+        (700_000, None, 701_000, 700_200, 701_000),
+    ],
+)
+def test_the_deadlines_that_a_request_gets(
+    created: int | None, soft: int | None, hard: int | None, first_token: int, deadline: int
+) -> None:
+    asked = request(created_unix_ms=created, first_token_unix_ms=soft, deadline_unix_ms=hard)
+    order = settle(asked, DEFAULTS, NOW)
+    assert (order.deadline.first_token_unix_ms, order.deadline.deadline_unix_ms) == (first_token, deadline)
+    assert order.created_unix_ms == min(1_000_000, 1_000_000 if created is None else created)
+    assert order.deadline.expired(NOW, started=True) == (deadline <= NOW)
 
 
 @given(any_of(ChatRequest))
@@ -118,31 +121,6 @@ def test_a_time_in_seconds_is_refused_and_the_unit_named(name: str) -> None:
     with pytest.raises(ProtocolError, match=rf"{name}={SECONDS} is a Unix time in seconds; write milli") as caught:
         settle(request(**{name: SECONDS}), DEFAULTS, NOW)
     assert (caught.value.code, caught.value.param) == ("invalid_field", name)
-
-
-def test_what_is_created_in_the_future_keeps_its_promises_length_from_now() -> None:
-    """The producer's clock is five minutes ahead."""
-    ahead = 300_000
-    asked = request(
-        created_unix_ms=1_000_000 + ahead, first_token_unix_ms=1_000_300 + ahead, deadline_unix_ms=1_005_000 + ahead
-    )
-    order = settle(asked, DEFAULTS, NOW)
-    assert (order.deadline.first_token_unix_ms, order.deadline.deadline_unix_ms) == (1_000_300, 1_005_000)
-    assert order.created_unix_ms == 1_000_000
-    by_default = settle(request(created_unix_ms=1_000_000 + ahead), DEFAULTS, NOW)
-    assert (by_default.deadline.first_token_unix_ms, by_default.deadline.deadline_unix_ms) == (1_000_200, 1_001_000)
-
-
-def test_a_deadline_before_its_own_creation_stands_as_given() -> None:
-    """Then it is the creation that is wrong: in microseconds, say."""
-    order = settle(request(created_unix_ms=2**50, deadline_unix_ms=1_005_000), DEFAULTS, NOW)
-    assert (order.created_unix_ms, order.deadline.deadline_unix_ms) == (1_000_000, 1_005_000)
-
-
-def test_a_clock_that_is_behind_shortens_the_promise() -> None:
-    """It cannot be told from a request that has waited."""
-    order = settle(request(created_unix_ms=700_000, deadline_unix_ms=701_000), DEFAULTS, NOW)
-    assert (order.created_unix_ms, order.deadline.deadline_unix_ms) == (700_000, 701_000)
 
 
 @given(st.integers(0, 2**44), st.integers(0, 2**44), st.integers(0, 600_000))
