@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 
 from ops.model.numerics.forward import NumpyDialect
+from ops.model.numerics.smooth import smoothed
 from shared.faq.entries import PACKAGED_PATH, read_entries
 from workers.graph.decoder import Decoder
 from workers.graph.eight_bit.quantize import BLOCK_SIZE
-from workers.graph.eight_bit.smooth import smoothed
 from workers.graph.sources.checkpoint import Checkpoint, Float32Array
 from workers.prompt.conversation import ChatTemplate
 
