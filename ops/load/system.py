@@ -34,6 +34,7 @@ _UNLIMITED: Final = {
     "ANSWERS__POLICY": "model",
     "ANSWERS__GUARD": "false",
     "ANSWERS__HISTORY_TOKENS": "1048576",
+    "HANDOFF__ENABLED": "true",
 }
 
 

@@ -99,7 +99,9 @@ class GatewaySettings(Group):
 class HandoffSettings(Group):
     """When people are asked to take a conversation over. Somebody has to read chat.handoffs: `replyline handoffs`."""
 
-    enabled: bool = Field(True, description="false: nobody is there; who asks for a person is told so")
+    enabled: bool = Field(
+        False, description="true: somebody reads chat.handoffs and answers; else no person is promised to anybody"
+    )
     after_fallbacks: int = Field(
         2,
         ge=0,

@@ -181,6 +181,7 @@ class System:
             "worker__engine": "fake",
             "worker__max_length": 4_096,
             "auth__mode": "anonymous",
+            "handoff__enabled": "true",
             # All clients are on one machine.
             "quotas__address_per_minute": 0,
             # Most tests ask what no FAQ answers, to see the model's own text.

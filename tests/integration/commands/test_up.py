@@ -55,6 +55,7 @@ async def running_up(folder: Path) -> AsyncIterator[Up]:
         "REPLYLINE_WORKER__ENGINE": "fake",
         "REPLYLINE_ANSWERS__POLICY": "model",
         "REPLYLINE_ANSWERS__GUARD": "false",
+        "REPLYLINE_HANDOFF__ENABLED": "true",
     }
     child = Child.start([REPLYLINE, "up"], env=env, log=log)
     yield Up(child, log, port)

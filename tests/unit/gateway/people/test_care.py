@@ -6,6 +6,7 @@ from structlog.testing import capture_logs
 
 from gateway.access.charges import Caller
 from gateway.people.care import Care
+from shared.settings import Settings
 from shared.settings.gateway import HandoffSettings
 from shared.wire.messages import ErrorEvent, HandoffRequest, SessionStart
 from tests.support.builders.gateway import answer, make_entry
@@ -22,7 +23,9 @@ async def answered_from_the_faq(care: Care, session_id: str, *, times: int = 2) 
 
 def caring(broker: Broker, quotas: FakeQuotas, **settings: Any) -> Care:
     counts: Any = quotas
-    return Care(settings=HandoffSettings(**settings), handoffs=made(broker, Store(), quotas=quotas), quotas=counts)
+    return Care(
+        settings=HandoffSettings(enabled=True, **settings), handoffs=made(broker, Store(), quotas=quotas), quotas=counts
+    )
 
 
 async def test_people_are_asked_because_of_fallbacks_so_often_a_minute() -> None:
@@ -55,10 +58,21 @@ async def test_a_hand_off_that_meets_a_fault_of_ours_is_said_to_have_failed() ->
 
     handoffs: Any = Faulty()
     quotas: Any = FakeQuotas()
-    care = Care(settings=HandoffSettings(), handoffs=handoffs, quotas=quotas)
+    care = Care(settings=HandoffSettings(enabled=True), handoffs=handoffs, quotas=quotas)
     edge = Edge()
     client = await edge.connect().say(SessionStart(session_id="s"))
     with capture_logs():
         care.received(client, HandoffRequest(event_id="h"))
         await quiet()
     assert [message.error.code for message in client.heard if isinstance(message, ErrorEvent)] == ["handoff_failed"]
+
+
+async def test_nobody_is_promised_a_person_until_somebody_can_answer() -> None:
+    """As it is shipped: the words are a question as any other, and no hand-off is made of them or of fallbacks."""
+    assert not Settings().handoff.enabled
+    broker = Broker()
+    care = Care(settings=Settings().handoff, handoffs=made(broker, Store()), quotas=FakeQuotas())  # type: ignore[arg-type]
+    await answered_from_the_faq(care, "a", times=3)
+    asked = make_entry(input="Can I talk to a human?")
+    assert await care.wished(asked, None, Caller("t", "a")) is None
+    assert broker.records == []
