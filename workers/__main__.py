@@ -32,10 +32,10 @@ from workers.loading import LoadedModel, load_model
 from workers.request.recent_cancels import RecentCancels
 from workers.request.reply_publisher import ReplyPublisher
 from workers.schedule.costs import CostModel
-from workers.serving.calibration import costs_key, load_or_calibrate
+from workers.serving.calibration import BUDGET_S, costs_key, load_or_calibrate
 from workers.serving.capacity import CapacityPublisher, worker_name
 from workers.serving.engine_thread import left_behind
-from workers.serving.watchdog import Watchdog
+from workers.serving.watchdog import LEAVE_S, LOAD_S, Watchdog, limited
 from workers.serving.worker import Worker
 from workers.telemetry.tracer import Tracer
 
@@ -216,14 +216,16 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     readiness = Readiness({"engine": lambda: "the model is loading"})
     worker = settings.worker
     async with await serve_status(worker.metrics_host, worker.metrics_port, readiness):
-        model = await asyncio.to_thread(load_model, settings)
+        with limited(LOAD_S):
+            model = await asyncio.to_thread(load_model, settings)
         info = model.engine.info
         get_logger().info("engine_loaded", engine=info.name, model=info.model, precision=info.precision)
         try:
             key = costs_key(info, threads=worker.threads or os.cpu_count() or 1)
             # What the fake engine takes is scripted anew at each start.
             kept = worker.costs_dir / f"{info.name}-{info.model}-{info.num_slots}.json" if info.name != "fake" else None
-            costs, how = await asyncio.to_thread(load_or_calibrate, kept, key, model.engine)
+            with limited(BUDGET_S + worker.step_limit_s + LEAVE_S):
+                costs, how = await asyncio.to_thread(load_or_calibrate, kept, key, model.engine)
             get_logger().info("costs_known", how=how, decode_ms=round(costs.decode_ms(info.num_slots, 0), 2))
             process = WorkerProcess(settings, model, costs)
             readiness.checks = {

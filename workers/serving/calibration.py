@@ -37,7 +37,7 @@ from workers.schedule.costs import (
     Law,
 )
 
-_BUDGET_S: Final = 3.0
+BUDGET_S: Final = 3.0
 _MAX_ROUNDS: Final = 6
 _AGREE: Final = 1.05  # the shortest call and the next
 _HELD_UP: Final = 1.5  # times the shortest: not how long a call usually takes
@@ -97,7 +97,7 @@ def load_or_calibrate(
     key: CostsKey,
     engine: Engine,
     *,
-    budget_s: float = _BUDGET_S,
+    budget_s: float = BUDGET_S,
     clock_s: Callable[[], float] = monotonic_s,
 ) -> tuple[CostModel, str]:
     """The model, and how it was come by: "loaded" or "calibrated: " and why. Raises `EngineError`.

@@ -1,11 +1,13 @@
 """Ends a worker that stands still: its partitions are another's then, and whoever supervises it starts it again.
 
-A step that does not end is seen by the event loop, which leaves the group and ends the process. Where the event loop
-itself does not run (native code that keeps the interpreter to itself), a timer ends it that needs neither.
+Before it serves, loading and measuring have limits of their own. A step that does not end is seen by the event loop,
+which leaves the group and ends the process. Where the event loop itself does not run (native code that keeps the
+interpreter to itself), a timer ends it that needs neither.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +16,7 @@ from shared.process.threads import MACHINERY
 
 # From the moment at which a step has taken too long until the process is gone.
 LEAVE_S: Final = 4.0
+LOAD_S: Final = 1_800.0  # a GPU's plans may be built meanwhile, which takes minutes
 _LOOK_S: Final = 0.5
 
 
@@ -36,6 +39,16 @@ class Watchdog:
             raise
         end_within(LEAVE_S)
         raise EngineError(why)
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """End the process where what is done in it takes longer: before the engine serves, nobody else watches it."""
+    end_within(seconds)
+    try:
+        yield
+    finally:
+        end_never()
 
 
 def end_within(seconds: float) -> None:

@@ -6,9 +6,12 @@ from itertools import pairwise
 import pytest
 
 from shared.errors import EngineError
+from shared.settings import Settings
 from tests.support.fakes.instant_loop import at_once
+from workers import __main__ as worker_process
+from workers.loading import LoadedModel, load_model
 from workers.serving import watchdog
-from workers.serving.watchdog import LEAVE_S, Watchdog
+from workers.serving.watchdog import LEAVE_S, LOAD_S, Watchdog
 
 LIMIT_S = 30.0
 
@@ -56,3 +59,26 @@ async def test_where_not_even_the_event_loop_runs_the_timer_is_due_in_time(
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     assert armed[-1][1] is None, "one that is asked to go is not ended by it"
+
+
+async def test_a_gpu_that_hangs_before_it_serves_ends_the_worker_too(
+    armed: list[tuple[float, float | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it loads, and while its costs are measured: then no loop looks after it yet."""
+    limits: dict[str, float | None] = {}
+
+    def loading(settings: Settings) -> LoadedModel:
+        limits["load"] = armed[-1][1]
+        return load_model(settings)
+
+    def measuring(*_: object) -> None:
+        limits["measure"] = armed[-1][1]
+        raise EngineError("no costs")
+
+    monkeypatch.setattr(worker_process, "load_model", loading)
+    monkeypatch.setattr(worker_process, "load_or_calibrate", measuring)
+    settings = Settings.model_validate({"worker": {"engine": "fake", "metrics_port": 0, "step_limit_s": LIMIT_S}})
+    with pytest.raises(EngineError, match="no costs"):
+        await worker_process.serve(settings, asyncio.Event())
+    assert limits == {"load": LOAD_S, "measure": 3.0 + LIMIT_S + LEAVE_S}
+    assert [seconds for _, seconds in armed if seconds is None] == [None, None]
