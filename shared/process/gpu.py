@@ -49,10 +49,17 @@ class Gpus:
                 found.append(self._read(index, handle))
             except self.nvml.NVMLError as error:
                 lost = lost or f"GPU {index} does not answer: {error}"
-        if lost is not None and self.lost is None:
-            get_logger().error("gpu_lost", cause=lost, action="see nvidia-smi; restart the worker when it is back")
-        self.lost = lost
+        self._lose(lost)
         return found
+
+    def hangs(self, seconds: float) -> None:
+        """A reading has not ended in so long."""
+        self._lose(f"NVML has not answered for {seconds:.0f} s")
+
+    def _lose(self, why: str | None) -> None:
+        if why is not None and self.lost is None:
+            get_logger().error("gpu_lost", cause=why, action="see nvidia-smi; restart the worker when it is back")
+        self.lost = why
 
     def _read(self, index: int, handle: Any) -> Gpu:
         nvml = self.nvml

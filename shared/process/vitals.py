@@ -1,6 +1,8 @@
 """A process's vital signs: its event loop, the machine under it, and the GPUs."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -8,6 +10,7 @@ from shared.process.clock import correction_ms, monotonic_s, observe_wall_clock
 from shared.process.gpu import Gpu, Gpus
 from shared.process.hardware import Machine, read_machine
 from shared.process.process_clock import NEAR_MS
+from shared.process.threads import make_thread
 from shared.telemetry import metrics
 from shared.telemetry.logs import get_logger
 
@@ -15,6 +18,7 @@ log = get_logger()
 
 _SLEEP_S: Final = 0.5
 _HARDWARE_EVERY: Final = 20
+_HARDWARE_S: Final = _HARDWARE_EVERY * _SLEEP_S
 
 
 @dataclass(slots=True)
@@ -29,9 +33,13 @@ class Vitals:
         return self.gpus.lost if self.gpus is not None else None
 
     async def watch(self) -> None:
-        """Until cancelled: the loop and the clock twice a second, the hardware every ten."""
+        """Until cancelled: the loop and the clock twice a second, the hardware every ten. What hangs in a GPU's driver
+        holds up neither those nor the process's end."""
+        await asyncio.gather(self._watch_process(), self._watch_gpus())
+
+    async def _watch_process(self) -> None:
         while True:
-            await self._read_hardware()
+            self._read_machine()
             for _ in range(_HARDWARE_EVERY):
                 asleep = monotonic_s()
                 await asyncio.sleep(_SLEEP_S)
@@ -46,13 +54,21 @@ class Vitals:
             log.warning("clock_set", by_ms=set_by_ms, means="others are told of times by it; no deadline moves")
         metrics.clock_set.set(correction_ms() / 1_000)
 
-    async def _read_hardware(self) -> None:
+    def _read_machine(self) -> None:
         machine = read_machine()
         if machine is not None:
             self._count(machine)
-        if self.gpus is not None:
-            for gpu in await asyncio.to_thread(self.gpus.read):
+
+    async def _watch_gpus(self) -> None:
+        """A call that hangs is waited for; no other is made meanwhile."""
+        while self.gpus is not None:
+            reading = _in_a_thread(self.gpus.read)
+            done, _ = await asyncio.wait([reading], timeout=_HARDWARE_S)
+            if not done:
+                self.gpus.hangs(_HARDWARE_S)
+            for gpu in await reading:
                 _show(gpu)
+            await asyncio.sleep(_HARDWARE_S)
 
     def _count(self, machine: Machine) -> None:
         for mode, seconds in machine.cpu_s.items():
@@ -61,6 +77,32 @@ class Vitals:
         self._counted_cpu_s = machine.cpu_s
         metrics.machine_memory.labels("total").set(machine.memory_total_bytes)
         metrics.machine_memory.labels("available").set(machine.memory_available_bytes)
+
+
+def _in_a_thread(read: Callable[[], list[Gpu]]) -> "asyncio.Future[list[Gpu]]":
+    """Of its own, which may outlive the loop: the loop's own threads hold up its end."""
+    loop = asyncio.get_running_loop()
+    reading: asyncio.Future[list[Gpu]] = loop.create_future()
+
+    def tell(found: list[Gpu] | Exception) -> None:
+        if reading.done():
+            return
+        if isinstance(found, Exception):
+            reading.set_exception(found)
+        else:
+            reading.set_result(found)
+
+    def run() -> None:
+        found: list[Gpu] | Exception
+        try:
+            found = read()
+        except Exception as error:  # noqa: BLE001 - raised by whoever waits
+            found = error
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(tell, found)
+
+    make_thread(run, "nvml").start()
+    return reading
 
 
 def _show(gpu: Gpu) -> None:

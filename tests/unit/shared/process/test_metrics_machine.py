@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -188,6 +189,28 @@ async def test_vitals_are_shown_while_they_are_watched(monkeypatch: pytest.Monke
     assert available is not None
     assert total is not None
     assert 0 < available < total
+
+
+async def test_a_driver_that_hangs_holds_up_neither_the_clock_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its thread nobody waits when the process ends."""
+    answers, observed = threading.Event(), list[None]()
+    nvml = FakeNvml()
+    monkeypatch.setattr(nvml, "nvmlDeviceGetMemoryInfo", lambda _: answers.wait() and SimpleNamespace(total=8, used=4))
+    monkeypatch.setattr(vitals, "_SLEEP_S", 0.01)
+    monkeypatch.setattr(vitals, "_HARDWARE_S", 0.01)
+    monkeypatch.setattr(vitals, "observe_wall_clock", lambda: observed.append(None))
+    watched = Vitals(opened(nvml))
+    task = asyncio.create_task(watched.watch())
+    try:
+        async with asyncio.timeout(10):
+            while len(observed) < 3 or watched.missing() is None:  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0.01)
+            assert "NVML has not answered" in str(watched.missing())
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await asyncio.get_running_loop().shutdown_default_executor()
+    finally:
+        answers.set()
 
 
 def test_each_scrape_tells_which_check_fails_now() -> None:
