@@ -41,6 +41,9 @@ async def test_the_next_turn_gets_all_that_was_computed_the_tail_included(worker
     assert (row.computed, row.kept) == (18, 16), "a tail is exported again, with what fills its block"
     assert row.loaded == (18 if level == "redis" else 0)
     assert len(other.loading.loaded) == (5 if level == "redis" else 0)
+    assert len(workers.redis.of()) == 3
+    other.keep(row)
+    assert len(workers.redis.of()) == 4, "the block that the tail became and a new tail, without the old one"
 
 
 async def test_of_a_prompt_as_much_is_there_as_was_said_but_its_last_token(workers: Workers) -> None:
@@ -58,27 +61,6 @@ async def test_what_this_process_has_is_not_loaded_and_what_follows_it_is(worker
     await there.turn(longer)
     row = await here.restored([*longer, 1])
     assert (row.computed, row.loaded) == (28, 12), "from the tail's block on"
-
-
-async def test_a_turn_writes_only_what_is_not_there_and_drops_the_old_tail(workers: Workers) -> None:
-    worker = workers.start()
-    await worker.turn(TALK)
-    before, written = dict(workers.redis.of()), workers.redis.written
-    assert [len(before), len(workers.redis.shared)] == [3, 2]
-    await worker.turn([*TALK, 30, 31, 32])
-    after = workers.redis.of()
-    new = {name: value for name, value in after.items() if name not in before}
-    assert (len(after), len(new)) == (4, 2), "the block that the tail became, and the new tail"
-    assert workers.redis.written - written == sum(map(len, new.values()))
-
-
-async def test_decoded_tokens_are_kept_too(workers: Workers) -> None:
-    worker = workers.start()
-    row = await worker.restored(TALK)
-    row.output_ids = [50, 51, 52]
-    worker.cache.keep(row, 0, truth([*TALK, 50, 51]))  # the last token of an answer is never computed in it
-    worker.saved()
-    assert (await workers.start().restored([*TALK, 50, 51, 52, 60])).computed == 20
 
 
 async def test_what_a_slot_holds_is_not_fetched(workers: Workers) -> None:

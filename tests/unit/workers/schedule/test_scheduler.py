@@ -8,7 +8,7 @@ from tests.support.fakes.scheduler_model import STOP, complete, make_scheduler, 
 from workers.schedule.lengths import SHOWN, OutputLengths
 from workers.schedule.policies import build_scheduler
 from workers.schedule.scheduler import Scheduler, SchedulerLimits, Step
-from workers.schedule.sequence import Finished, Sequence, Token
+from workers.schedule.sequence import Finished, Token
 from workers.schedule.slots import Export, Move
 
 
@@ -256,20 +256,6 @@ def test_an_erased_conversation_that_waits_begins_with_nothing_and_leaves_nothin
     assert scheduler.standing().keys() == {SessionKey("t", "b")}
 
 
-def ended_in(scheduler: Scheduler, sequence: Sequence, session: str, *, output: int = 1) -> None:
-    """It runs alone, to its end."""
-    sequence.session_id, sequence.max_output_tokens = session, output
-    scheduler.add(sequence, 0)
-    for _ in range(output):
-        advance(scheduler)
-
-
-def exports_of(scheduler: Scheduler) -> list[str]:
-    step = scheduler.next_step(0)
-    transfers = () if step is None else step.transfers
-    return [item.sequence.request_id for item in transfers if isinstance(item, Export)]
-
-
 def test_an_erased_conversation_that_runs_leaves_nothing() -> None:
     scheduler, erased, other = (
         make_scheduler(reuse_kv=True),
@@ -285,7 +271,9 @@ def test_an_erased_conversation_that_runs_leaves_nothing() -> None:
         scheduler.forget(SessionKey("t", name))
     assert (erased.erased, other.erased) == (True, False)
     complete(scheduler, step, 7, 0.0)
-    assert exports_of(scheduler) == ["s2"]
+    last = scheduler.next_step(0)
+    assert last is not None
+    assert [item.sequence.request_id for item in last.transfers if isinstance(item, Export)] == ["s2"]
     assert scheduler.standing().keys() == {SessionKey("t", "b")}
 
 
@@ -305,14 +293,6 @@ def test_what_stands_in_another_slot_is_moved_rather_than_imported() -> None:
     step, _ = advance(scheduler)
     assert [item for item in step.transfers if not isinstance(item, Export)] == [Move(2, 1, 4)]
     assert (step.prefill[0].past, again.restored, again.imported) == (4, 4, 0)
-
-
-def test_what_the_cache_has_whole_is_not_exported() -> None:
-    scheduler, kept = make_scheduler(reuse_kv=True), make_sequence("s1")
-    kept.kept = len(kept.prompt_ids)
-    ended_in(scheduler, kept, "a")
-    assert scheduler.next_step(0) is None
-    assert scheduler.standing().keys() == {SessionKey("t", "a")}
 
 
 def test_the_policy_hears_which_rows_missed_their_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,15 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import EngineError
 from workers.engine import DecodeRow, Engine, PrefillChunk
 from workers.engine.fake import FakeEngine
 from workers.schedule.costs import SCHEMA_VERSION, CostModel, CostsKey, CostTable
 from workers.serving.calibration import calibrate, costs_key, load_or_calibrate, save
-
-
-def fake_engine(*, num_slots: int = 4, max_length: int = 256) -> FakeEngine:
-    return FakeEngine(num_slots=num_slots, max_length=max_length)
 
 
 def key_of(engine: Engine) -> CostsKey:
@@ -39,12 +34,10 @@ class TimedEngine(FakeEngine):
     def __init__(
         self,
         *,
-        num_slots: int,
-        max_length: int,
         slower: Callable[[int], float] = lambda _: 1.0,
         by_context: float = 0.004,
     ) -> None:
-        super().__init__(num_slots=num_slots, max_length=max_length)
+        super().__init__(num_slots=8, max_length=2_048)
         self.now_s = 0.0
         self.calls = 0
         self.prefilled: list[int] = []
@@ -69,17 +62,8 @@ class TimedEngine(FakeEngine):
         self.now_s += ms / 1_000 * self._slower(self.calls)
 
 
-def timed_engine() -> TimedEngine:
-    return TimedEngine(num_slots=4, max_length=256)
-
-
 def measured(engine: TimedEngine, *, budget_s: float = 30.0) -> CostModel:
     return CostModel.from_state(calibrate(engine, key_of(engine), budget_s=budget_s, clock_s=engine.clock_s))
-
-
-class BrokenEngine(FakeEngine):
-    def prefill(self, chunks: Sequence[PrefillChunk]) -> list[int | None]:
-        raise EngineError("the device is gone")
 
 
 # --- measuring
@@ -88,7 +72,7 @@ class BrokenEngine(FakeEngine):
 @pytest.mark.parametrize(("num_slots", "max_length"), [(1, 64), (1, 16), (3, 40), (8, 2_048), (64, 512)])
 def test_every_size_of_engine_is_measured_within_what_it_takes(num_slots: int, max_length: int) -> None:
     """The engine refuses a call that does not fit it."""
-    engine = fake_engine(num_slots=num_slots, max_length=max_length)
+    engine = FakeEngine(num_slots=num_slots, max_length=max_length)
     table = calibrate(engine, key_of(engine), budget_s=5.0)
     assert table.key == key_of(engine)
     prior = CostModel.prior()
@@ -96,7 +80,7 @@ def test_every_size_of_engine_is_measured_within_what_it_takes(num_slots: int, m
 
 
 def test_the_engines_own_law_is_found() -> None:
-    model = measured(TimedEngine(num_slots=8, max_length=2_048))
+    model = measured(TimedEngine())
     for rows, past in [(1, 16), (3, 100), (8, 30), (8, 600), (16, 100)]:
         assert model.decode_ms(rows, rows * past) == pytest.approx(decode_ms(rows, rows * past), rel=0.01)
     for tokens, past in [(20, 0), (256, 0), (1_024, 0), (100, 300), (512, 512)]:
@@ -106,8 +90,8 @@ def test_the_engines_own_law_is_found() -> None:
 
 
 def test_a_call_that_was_held_up_is_outvoted() -> None:
-    quiet = TimedEngine(num_slots=8, max_length=2_048)
-    disturbed = TimedEngine(num_slots=8, max_length=2_048, slower=lambda call: 10.0 if call % 7 == 0 else 1.0)
+    quiet = TimedEngine()
+    disturbed = TimedEngine(slower=lambda call: 10.0 if call % 7 == 0 else 1.0)
     models = [measured(engine) for engine in (quiet, disturbed)]
     assert disturbed.calls > quiet.calls
     for rows in (1, 8):
@@ -118,25 +102,25 @@ def test_a_call_that_was_held_up_is_outvoted() -> None:
 
 def test_only_calls_in_doubt_are_repeated() -> None:
     """Two that agree are enough; one whose two shortest do not is asked again, a few times."""
-    quiet = TimedEngine(num_slots=8, max_length=2_048)
+    quiet = TimedEngine()
     measured(quiet)
     assert quiet.prefilled.count(128) == 4  # two kinds of call have so many tokens
     random = Random(5)
-    noisy = TimedEngine(num_slots=8, max_length=2_048, slower=lambda _: random.uniform(1.0, 3.0))
+    noisy = TimedEngine(slower=lambda _: random.uniform(1.0, 3.0))
     measured(noisy)
     assert quiet.calls < noisy.calls <= 6 * quiet.calls / 2
 
 
 def test_no_coefficient_is_below_zero() -> None:
     """An engine that is the faster the more its rows hold: predictions must not fall, so nothing is what it costs."""
-    table = measured(TimedEngine(num_slots=8, max_length=2_048, by_context=-0.001)).state(key_of(fake_engine()))
+    table = measured(TimedEngine(by_context=-0.001)).state(key_of(TimedEngine()))
     assert table.decode_ms_per_context_token == 0
     assert table.decode_ms + 8 * table.decode_ms_per_row == pytest.approx(decode_ms(8, 0), rel=0.08)
 
 
 def test_one_call_tells_how_fast_the_machine_is() -> None:
     """The prior's shape, at this machine's speed; of the other kind of call nothing is known."""
-    engine, prior = TimedEngine(num_slots=8, max_length=2_048), CostModel.prior()
+    engine, prior = TimedEngine(), CostModel.prior()
     model = measured(engine, budget_s=0.001)
     assert engine.calls == 1
     factor = decode_ms(1, 16) / prior.decode_ms(1, 16)
@@ -147,7 +131,7 @@ def test_one_call_tells_how_fast_the_machine_is() -> None:
 
 def test_an_engine_that_the_clock_cannot_see_is_asked_a_few_times_only() -> None:
     """And what is found may be kept, where a law's constant must be above zero."""
-    engine = TimedEngine(num_slots=8, max_length=2_048, slower=lambda _: 0.0)
+    engine = TimedEngine(slower=lambda _: 0.0)
     model = measured(engine)
     table = model.state(key_of(engine))
     assert msgspec.json.decode(msgspec.json.encode(table), type=CostTable) == table
@@ -159,43 +143,55 @@ def test_an_engine_that_the_clock_cannot_see_is_asked_a_few_times_only() -> None
 @given(budget_s=st.floats(0.0, 2.0))
 def test_measuring_stops_when_its_time_is_over(budget_s: float) -> None:
     """One call may go over; the longest of this engine takes 0.66 s."""
-    engine = TimedEngine(num_slots=8, max_length=2_048)
+    engine = TimedEngine()
     measured(engine, budget_s=budget_s)
     assert engine.now_s < budget_s + 0.7
     assert engine.calls or not budget_s
 
 
-def test_a_device_that_fails_is_not_hidden(tmp_path: Path) -> None:
-    engine = BrokenEngine(num_slots=1, max_length=64)
-    with pytest.raises(EngineError, match="gone"):
-        load_or_calibrate(tmp_path / "costs.json", key_of(engine), engine)
-
-
 # --- keeping
 
 
+def started(path: Path | None, engine: TimedEngine, **how: float) -> tuple[CostModel, str]:
+    return load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s, **how)
+
+
 def test_a_second_start_reads_what_the_first_measured(tmp_path: Path) -> None:
-    engine = timed_engine()
-    path, key = tmp_path / "made" / "costs.json", key_of(engine)
-    first, how = load_or_calibrate(path, key, engine, clock_s=engine.clock_s)
-    assert how == "calibrated: no table"
-    assert engine.calls > 0
+    engine, path = TimedEngine(), tmp_path / "made" / "costs.json"
+    first, how = started(path, engine)
+    assert (how, engine.calls > 0) == ("calibrated: no table", True)
     engine.calls = 0
-    second, how = load_or_calibrate(path, key, engine, clock_s=engine.clock_s)
+    second, how = started(path, engine)
     assert (how, engine.calls) == ("loaded", 0)
-    assert second.state(key) == first.state(key)
+    assert second.state(key_of(engine)) == first.state(key_of(engine))
     assert [file.name for file in path.parent.iterdir()] == ["costs.json"]
 
 
-def test_without_a_place_to_keep_it_each_start_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (None, "not kept"),
+        ("file/costs.json", "/file/costs.json cannot be written ("),
+        ("folder", "the table cannot be read"),
+    ],
+)
+def test_without_a_place_to_keep_it_each_start_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str | None, said: str
+) -> None:
+    """A file stands where the folder should be, or a folder where the file: that stops the superuser too."""
     monkeypatch.chdir(tmp_path)
-    engine = timed_engine()
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    engine = TimedEngine()
     for _ in range(2):
         engine.calls = 0
-        _, how = load_or_calibrate(None, key_of(engine), engine, clock_s=engine.clock_s)
-        assert how == "calibrated: not kept"
+        model, how = started(None if place is None else tmp_path / place, engine)
+        assert how.startswith("calibrated: ")
+        assert "not kept" in how
+        assert said in how
         assert engine.calls > 0
-    assert list(tmp_path.iterdir()) == []
+        assert model.decode_ms(1, 10) == pytest.approx(decode_ms(1, 10), rel=0.01)
+    assert {file.name for file in tmp_path.rglob("*")} == {"file", "folder"}
 
 
 @pytest.mark.parametrize(
@@ -203,7 +199,7 @@ def test_without_a_place_to_keep_it_each_start_measures(tmp_path: Path, monkeypa
     [
         ({"cpu": "another cpu"}, "the table is of another machine (cpu another cpu, not "),
         ({"num_cores": 999}, "the table is of another machine (num_cores 999, not "),
-        ({"precision": "fp32", "num_slots": 9}, "another engine (precision fp32, not none, num_slots 9, not 4)"),
+        ({"precision": "fp32", "num_slots": 9}, "another engine (precision fp32, not none, num_slots 9, not 8)"),
         ({"schema_version": SCHEMA_VERSION + 1}, "the table is of another version (2, not 1)"),
         ({"error_decode": 0.25}, "a table whose decode law is off by 25% on average"),
         ({"error_prefill": 0.25}, "a table whose prefill law is off by 25% on average"),
@@ -216,7 +212,7 @@ def test_a_table_that_does_not_fit_is_measured_again(
     tmp_path: Path, change: dict[str, Any] | bytes, reason: str
 ) -> None:
     """One of another engine, machine or version, of a law that fits badly, or damaged."""
-    engine, path = timed_engine(), tmp_path / "costs.json"
+    engine, path = TimedEngine(), tmp_path / "costs.json"
     key = key_of(engine)
     if isinstance(change, bytes):
         path.write_bytes(change)
@@ -225,30 +221,10 @@ def test_a_table_that_does_not_fit_is_measured_again(
         ours = {name: value for name, value in change.items() if hasattr(table, name)}
         other = msgspec.structs.replace(key, **{name: value for name, value in change.items() if name not in ours})
         save(path, msgspec.structs.replace(table, key=other, **ours))
-    _, how = load_or_calibrate(path, key, engine, clock_s=engine.clock_s)
+    _, how = started(path, engine)
     assert how.startswith("calibrated: ")
     assert reason in how
-    assert load_or_calibrate(path, key, engine, clock_s=engine.clock_s)[1] == "loaded"
-
-
-def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
-    """A file stands where the folder should be: that stops the superuser too."""
-    engine = timed_engine()
-    (tmp_path / "file").write_text("")
-    path = tmp_path / "file" / "costs.json"
-    model, how = load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)
-    assert how.startswith("calibrated: ")
-    assert f"; not kept: {path} cannot be written (" in how
-    assert model.decode_ms(1, 10) == pytest.approx(decode_ms(1, 10), rel=0.01)
-
-
-def test_a_table_that_cannot_take_its_place_leaves_nothing_behind(tmp_path: Path) -> None:
-    engine, path = timed_engine(), tmp_path / "costs.json"
-    path.mkdir()
-    _, how = load_or_calibrate(path, key_of(engine), engine, clock_s=engine.clock_s)
-    assert "the table cannot be read" in how
-    assert "not kept" in how
-    assert list(tmp_path.iterdir()) == [path]
+    assert started(path, engine)[1] == "loaded"
 
 
 def beside_a_neighbour(call: int) -> float:
@@ -258,13 +234,13 @@ def beside_a_neighbour(call: int) -> float:
 
 def test_a_table_whose_laws_fit_badly_serves_this_run_only(tmp_path: Path) -> None:
     """The time was too short to ask those again that were held up."""
-    engine = TimedEngine(num_slots=8, max_length=2_048, slower=beside_a_neighbour)
-    path, key = tmp_path / "costs.json", key_of(engine)
-    model, how = load_or_calibrate(path, key, engine, budget_s=1.5, clock_s=engine.clock_s)
+    engine = TimedEngine(slower=beside_a_neighbour)
+    path = tmp_path / "costs.json"
+    model, how = started(path, engine, budget_s=1.5)
     assert how.startswith("calibrated: no table; not kept: prefill law is off by ")
     assert how.endswith("% on average; calls were held up, so the next start measures again")
     assert not path.exists()
     assert model.decode_ms(1, 16) > 0
-    quiet = TimedEngine(num_slots=8, max_length=2_048)
-    assert load_or_calibrate(path, key, quiet, clock_s=quiet.clock_s)[1] == "calibrated: no table"
-    assert load_or_calibrate(path, key, quiet, clock_s=quiet.clock_s)[1] == "loaded"
+    quiet = TimedEngine()
+    assert started(path, quiet)[1] == "calibrated: no table"
+    assert started(path, quiet)[1] == "loaded"
