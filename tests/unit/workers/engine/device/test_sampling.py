@@ -82,11 +82,6 @@ def test_most_rows_are_settled(top_p: float) -> None:
     assert sum(token is not None for token in settled) >= 190
 
 
-def test_a_nucleus_wider_than_the_candidates_settles_nothing() -> None:
-    sampling = Sampling(temperature=1.0, top_p=0.9, seed=1)
-    assert from_candidates(np.zeros(VOCABULARY, np.float32), sampling, 3) is None
-
-
 def test_a_mass_on_the_nucleus_edge_settles_nothing() -> None:
     """Two tokens of half the mass each, and top_p of half: rounding of the mass decides how many are in."""
     logits, ids, mass = np.array([0.0, 0.0, -50.0], np.float32), np.array([7, 3, 1], np.int64), np.array([1.0, 1.0])

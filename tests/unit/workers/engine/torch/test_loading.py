@@ -10,7 +10,6 @@ import pytest
 from ops.model.prepare import prepare_model
 from ops.operate.doctor.engine_facts import engine_facts
 from shared.errors import SettingsError
-from shared.model.folder import ModelFolder
 from shared.settings import Settings
 from workers.engine.tensorrt.probe import DeviceFacts
 from workers.engine.torch.loading import find_gpu
@@ -56,13 +55,6 @@ def test_without_torch_the_worker_says_what_to_install(models: Path) -> None:
     assert str(caught.value) == (
         "REPLYLINE_WORKER__ENGINE=torch: torch is not installed; run: .venv/bin/pip install -e '.[torch]'"
     )
-
-
-@pytest.mark.usefixtures("without_torch")
-def test_without_torch_the_fallback_serves_the_same_model(models: Path) -> None:
-    model = load_model(settings(models, fallback_engine="onnx"))
-    assert (model.engine.info.name, model.engine.info.precision) == ("onnx", "int8")
-    model.engine.close()
 
 
 @pytest.mark.parametrize(
@@ -111,16 +103,3 @@ def test_the_doctor_shows_the_plan_of_the_device(
     assert facts.memory.num_slots == 4
     if free_bytes is not None:
         assert facts.memory.available_bytes == free_bytes
-
-
-def test_bf16_is_written_as_torch_and_tensorrt_read_it(tmp_path: Path, tiny_source: Path) -> None:
-    """Half of fp32's bytes, in TensorRT's dialect, and not the model of another precision."""
-    folders = {p: prepare_model(tmp_path, p, source=tiny_source, max_length=96) for p in ("fp32", "fp16", "bf16")}
-    bf16 = folders["bf16"].manifest
-    assert (bf16.precision, bf16.dialect, bf16.max_length) == ("bf16", "tensorrt", 104)
-    assert weight_bytes(folders["bf16"]) == weight_bytes(folders["fp16"]) < weight_bytes(folders["fp32"])
-    assert len({folder.manifest.revision for folder in folders.values()}) == 3
-
-
-def weight_bytes(folder: ModelFolder) -> int:
-    return sum(entry.size for entry in folder.manifest.files if entry.name == "model.onnx.data")
