@@ -106,8 +106,6 @@ def _of_recorders(settings: Settings) -> Iterator[Right]:
     topics = settings.kafka.topics
     for bucket in BUCKETS:
         yield Right("recorder", "Read", "topic", topics.requests(bucket), "what is asked, and when")
-    for name in (topics.replies, topics.external_replies):
-        yield Right("recorder", "Read", "topic", name, "how it was answered")
 
 
 def commands(found: Sequence[Right], users: Mapping[Role, str], bootstrap_servers: str) -> list[str]:

@@ -1,13 +1,13 @@
 """A recording as a file: gzipped JSON lines, written beside its place and moved there whole. It can be read as far as
 it was written, and each fault of it is told in one line.
 
-The lines are a `Header`, an `Asked` for each request and an `Answered` for each answer in the order in which they came.
+The lines are a `Header`, and an `Asked` for each request in the order in which they came.
 """
 
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 
 from shared.errors import ReplylineError, SettingsError
 from shared.wire.fields import Stop
-from shared.wire.messages import Bucket, Source
+from shared.wire.messages import Bucket
 
 VERSION: Final = 1
 BYTES: Final = "bytes"  # the tokenizer whose tokens are bytes
@@ -65,20 +65,6 @@ class Asked(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_TA
     text: str | None = None
 
 
-class Answered(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=_TAG, tag="answered"):
-    """The first end of a request's answer. `number` is the request's place among those asked, from 0. `whole`: by the
-    model, completed or as long as was asked. `prompt_tokens` are of the whole prompt."""
-
-    number: Annotated[int, Meta(ge=0)]
-    source: Source
-    whole: bool
-    prompt_tokens: _Tokens = 0
-    output_tokens: _Tokens = 0
-
-
-Entry = Header | Asked | Answered
-
-
 def hashed(key: bytes, *parts: str) -> str:
     """Return a name that tells equal from unequal within one recording, and nothing to whom the key is unknown."""
     return hashlib.blake2b("/".join(parts).encode(), key=key, digest_size=_HASH_BYTES).hexdigest()
@@ -110,7 +96,7 @@ class RecordingWriter:
         self.write(header)
         self.flush()
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: Header | Asked) -> None:
         with self._disk():
             self._file.write(self._zip.compress(msgspec.json.encode(entry) + b"\n"))
 
@@ -153,13 +139,12 @@ class RecordingWriter:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """`asked` as they were written; `answered` by the place of their request among these. `broken_off` says what is
-    missing of a file that was not finished; empty where it was."""
+    """`asked` as they were written. `broken_off` says what is missing of a file that was not finished; empty where it
+    was."""
 
     name: str
     header: Header
     asked: tuple[Asked, ...]
-    answered: Mapping[int, Answered]
     broken_off: str = ""
 
     @property
@@ -197,20 +182,15 @@ def parse_recording(data: bytes, name: str) -> Recording:
         raise _damaged(name, "something follows it")
     header = _header(lines[0], name)
     asked: list[Asked] = []
-    answered: dict[int, Answered] = {}
     for number, line in enumerate(lines[1:], 2):
         try:
-            entry = msgspec.json.decode(line, type=Asked | Answered)
+            asked.append(msgspec.json.decode(line, type=Asked))
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise _damaged(name, f"line {number}: {error}") from None
-        if isinstance(entry, Asked) and len(asked) < _MOST_REQUESTS:
-            asked.append(entry)
-        elif isinstance(entry, Answered) and entry.number < len(asked):
-            answered.setdefault(entry.number, entry)
-        else:
-            raise _damaged(name, f"line {number}: has no place there")
+        if len(asked) > _MOST_REQUESTS:
+            raise _damaged(name, f"more than {_MOST_REQUESTS:,} requests")
     broken_off = "" if unzip.eof else f"{name}: the recording was broken off; {len(asked)} requests are used"
-    return Recording(name, header, tuple(asked), answered, broken_off)
+    return Recording(name, header, tuple(asked), broken_off)
 
 
 def _begins_as_one(data: bytes) -> bool:

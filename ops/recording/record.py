@@ -25,7 +25,6 @@ _READ_MS: Final = 200
 _MOST_AT_ONCE: Final = 500
 _POLL_S: Final = 0.1
 _KEY_BYTES: Final = 32
-_ANSWERS_S: Final = 20.0  # the answers of the last requests are waited for
 
 
 async def record(options: RecordOptions, settings: Settings, stop: asyncio.Event, console: Console) -> None:
@@ -33,47 +32,38 @@ async def record(options: RecordOptions, settings: Settings, stop: asyncio.Event
     `SettingsError`."""
     tokenizer, name = _tokenizer(settings)
     requests = {settings.kafka.topics.requests(bucket): bucket for bucket in BUCKETS}
-    replies = (settings.kafka.topics.replies, settings.kafka.topics.external_replies)
-    await _check_topics(settings.kafka, [*requests, *replies])
-    header = Header(version=VERSION, started_unix_ms=int(now_unix_ms()), tokenizer=name, topics=(*requests, *replies))
+    await _check_topics(settings.kafka, list(requests))
+    header = Header(version=VERSION, started_unix_ms=int(now_unix_ms()), tokenizer=name, topics=tuple(requests))
     recorder = Recorder(defaults=Defaults.of(settings), count=tokenizer.count, key=secrets.token_bytes(_KEY_BYTES))
-    readers = {
-        topic: PartitionReader(settings.kafka, client_id=_CLIENT, topic=topic) for topic in (*requests, *replies)
-    }
+    readers = [PartitionReader(settings.kafka, client_id=_CLIENT, topic=topic) for topic in requests]
     writer = RecordingWriter(options.path, header)
     try:
-        await asyncio.gather(*(reader.start() for reader in readers.values()))
+        await asyncio.gather(*(reader.start() for reader in readers))
         console.print(f"recording {', '.join(requests)}; Ctrl-C ends it and keeps what there is", soft_wrap=True)
 
         def take(record: Record) -> None:
-            bucket = requests.get(record.topic)
-            if bucket is not None and recorder.requests >= options.requests:
-                return
-            for entry in recorder.heard(record, bucket, now_unix_ms()):
-                writer.write(entry)
+            if recorder.requests < options.requests:
+                entry = recorder.asked(record, requests[record.topic], now_unix_ms())
+                if entry is not None:
+                    writer.write(entry)
 
         start_s = time.monotonic()
-        await _follow(list(readers.values()), take, _ended(options, recorder, writer, stop))
+        await _follow(readers, take, _ended(options, recorder, writer, stop))
         took_s = time.monotonic() - start_s
     except BaseException:
         writer.close() if recorder.requests else writer.discard()
         raise
     finally:
-        await asyncio.gather(*(reader.stop() for reader in readers.values()))
+        await asyncio.gather(*(reader.stop() for reader in readers))
     _end(options, recorder, writer, took_s, console)
 
 
 async def _ended(options: RecordOptions, recorder: Recorder, writer: RecordingWriter, stop: asyncio.Event) -> None:
-    """Until a limit is reached, and then until the last answers have come; what is written meanwhile is flushed."""
-
-    def enough() -> bool:
-        return recorder.requests >= options.requests
-
-    for seconds, over in ((options.minutes * 60, enough), (_ANSWERS_S, lambda: not recorder.awaited)):
-        until_s = time.monotonic() + seconds
-        while not (stop.is_set() or over() or time.monotonic() >= until_s):
-            await asyncio.sleep(_POLL_S)
-            writer.flush()
+    """Wait until a limit is reached or `stop` is set; what is written meanwhile is flushed."""
+    until_s = time.monotonic() + options.minutes * 60
+    while not (stop.is_set() or recorder.requests >= options.requests or time.monotonic() >= until_s):
+        await asyncio.sleep(_POLL_S)
+        writer.flush()
 
 
 async def _follow(
@@ -106,7 +96,7 @@ def _end(options: RecordOptions, recorder: Recorder, writer: RecordingWriter, to
     unreadable = f"; {recorder.unreadable} records that nobody could read are left out" if recorder.unreadable else ""
     console.print(
         f"{options.path}: {recorder.requests} requests in {took_s:.0f} s, {recorder.with_text} with their text "
-        f"(consented), {recorder.answers} answers{unreadable}",
+        f"(consented){unreadable}",
         soft_wrap=True,
     )
 

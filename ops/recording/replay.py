@@ -1,6 +1,5 @@
 """`replyline replay`: ask what was recorded again, through a gateway, at its own times."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
@@ -13,12 +12,12 @@ from ops.load.figures.groups import reports, rows_of
 from ops.load.figures.report import LoadReport, Run, as_json, summarise
 from ops.load.pages.load import LoadFacts, load_page
 from ops.measure.environment import environment
-from ops.measure.runner import Cell, markdown, progress_bar, write_html, write_json
+from ops.measure.runner import markdown, progress_bar, write_html, write_json
 from ops.recording.commands import ReplayOptions
 from ops.recording.file import BYTES, Asked, Recording, read_recording
 from ops.texts.prompts import question
 from shared.errors import SettingsError
-from shared.wire.messages import BY_MODEL, ResponseCreate
+from shared.wire.messages import ResponseCreate
 from shared.wire.topics import BUCKETS
 
 
@@ -46,14 +45,13 @@ async def replay(options: ReplayOptions, command: str, console: Console) -> None
         environment=answered_by(facts, outcomes),
         grouped_by="bucket",
         groups=by_bucket(recording, outcomes),
-        more={"by the model when recorded": model_then(recording)},
     )
     _show(told, options, console)
 
 
 def _show(told: LoadFacts, options: ReplayOptions, console: Console) -> None:
     print_report(told.report, within="their own deadlines")
-    print(markdown(*rows_of(told.grouped_by, told.groups, told.more)))
+    print(markdown(*rows_of(told.grouped_by, told.groups)))
     result = as_json(told.report, told.run, told.environment, told.outcomes)
     write_json(options.json_path, {**result, "by_bucket": told.groups})
     if options.html_path is not None:
@@ -105,14 +103,6 @@ def by_bucket(recording: Recording, outcomes: Sequence[Outcome]) -> dict[str, Lo
     """Return the reports of those buckets that were asked of."""
     asked = list(zip(recording.in_order(), outcomes, strict=True))
     return reports({bucket: [out for (_, one), out in asked if one.bucket == bucket] for bucket in BUCKETS})
-
-
-def model_then(recording: Recording) -> dict[str, Cell]:
-    """By bucket: how many the model had answered when they were recorded."""
-    found = Counter(
-        recording.asked[number].bucket for number, answer in recording.answered.items() if answer.source in BY_MODEL
-    )
-    return {bucket: found[bucket] for bucket in BUCKETS}
 
 
 def _run(options: ReplayOptions, command: str, plan: Sequence[Planned]) -> Run:

@@ -24,15 +24,11 @@ def reports(groups: Mapping[str, Sequence[Outcome]]) -> dict[str, LoadReport]:
     return {name: summarise(outcomes) for name, outcomes in groups.items() if outcomes}
 
 
-def rows_of(
-    title: str, of: Mapping[str, LoadReport], more: Mapping[str, Mapping[str, Cell]] | None = None
-) -> tuple[list[str], list[list[Cell]]]:
-    """Return the titles and a row a group; `more` are further columns, by their titles."""
-    columns = more or {}
+def rows_of(title: str, of: Mapping[str, LoadReport]) -> tuple[list[str], list[list[Cell]]]:
+    """Return the titles and a row a group."""
     rows: list[list[Cell]] = [
         [
             name,
-            *(cells[name] for cells in columns.values()),
             report.requests,
             *(sum(report.by_source[source] for source in sources) for sources in _COLUMNS.values()),
             report.errors.total,
@@ -42,7 +38,7 @@ def rows_of(
         ]
         for name, report in of.items()
     ]
-    return [title, *columns, *_HEADER], rows
+    return [title, *_HEADER], rows
 
 
 def _two(of: Quantiles) -> str:

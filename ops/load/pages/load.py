@@ -45,7 +45,7 @@ _LEAST_MS: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadFacts:
-    """`told` says in a sentence what was asked. `groups` are reports by `grouped_by`, with `more` columns of theirs.
+    """`told` says in a sentence what was asked. `groups` are reports by `grouped_by`.
     The deadlines are the gateway's, None where each request has its own. `surges` are seconds from the start,
     `settings` those of the system's that count here."""
 
@@ -61,12 +61,11 @@ class LoadFacts:
     deadline_ms: float | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     surges: Sequence[tuple[float, float]] = ()
-    more: Mapping[str, Mapping[str, Cell]] = field(default_factory=dict)
 
 
 def load_page(facts: LoadFacts) -> str:
     """Return the whole file."""
-    titles, rows = rows_of(facts.grouped_by, facts.groups, facts.more)
+    titles, rows = rows_of(facts.grouped_by, facts.groups)
     parts = (
         _ends(facts.outcomes),
         Part(title="Over time", text="A surge is shaded." if facts.surges else "", plots=_over_time(facts)),

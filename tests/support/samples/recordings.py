@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ops.recording.file import BYTES, VERSION, Answered, Asked, Entry, Header, RecordingWriter
+from ops.recording.file import BYTES, VERSION, Asked, Header, RecordingWriter
 
 HEADER = Header(version=VERSION, started_unix_ms=1_800_000_000_000, tokenizer=BYTES, topics=("chat.requests.short",))
 
@@ -23,12 +23,7 @@ def asked(at_ms: float = 0.0, **changed: Any) -> Asked:
     return Asked(**{**fields, **changed})
 
 
-def answered(number: int, **changed: Any) -> Answered:
-    fields = {"number": number, "source": "model", "whole": True, "prompt_tokens": 40, "output_tokens": 20}
-    return Answered(**{**fields, **changed})
-
-
-def written(path: Path, entries: Iterable[Entry], header: Header = HEADER) -> bytes:
+def written(path: Path, entries: Iterable[Asked], header: Header = HEADER) -> bytes:
     """A whole recording at that path; its bytes."""
     writer = RecordingWriter(path, header)
     for entry in entries:

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from ops.recording.recorder import Recorder
 from shared.kafka.broker.records import Record
 from shared.wire.codec import msgpack_encode
-from shared.wire.messages import ChatRequest, Consent, ReplyDelta, ReplyDone, Timings, Usage
+from shared.wire.messages import ChatRequest, Consent
 from tests.support.hostile.message_strategies import any_of
-from tests.support.samples.recordings import answered
 from tests.support.samples.request_defaults import DEFAULTS
 
 NOW = 1_800_000_000_000.0
@@ -31,21 +30,6 @@ def request(number: int = 0, **changed: Any) -> ChatRequest:
 def record(message: Any, arrived_unix_ms: float | None = NOW, **changed: Any) -> Record:
     arrived = None if arrived_unix_ms is None else int(arrived_unix_ms)
     return Record("t", 0, 0, None, msgpack_encode(message), arrived_unix_ms=arrived, **changed)
-
-
-def done(number: int = 0, **changed: Any) -> ReplyDone:
-    fields = {
-        "request_id": f"r{number}",
-        "session_id": "s",
-        "attempt": 0,
-        "status": "completed",
-        "reason": "stop",
-        "source": "model",
-        "output_text": "there",
-        "usage": Usage(input_tokens=40, output_tokens=20),
-        "timings": Timings(),
-    }
-    return ReplyDone(**{**fields, **changed})
 
 
 def test_a_request_is_its_time_its_lengths_its_options_and_its_deadlines() -> None:
@@ -118,29 +102,6 @@ def test_hashes_tell_sessions_apart_and_recordings_share_none() -> None:
     assert other.session not in sessions
 
 
-def test_an_answers_first_end_is_joined_to_its_request() -> None:
-    ours = recorder()
-    for number in range(2):
-        ours.asked(record(request(number)), "short", NOW)
-    assert ours.awaited == 2
-    delta = ReplyDelta(request_id="r1", session_id="s", attempt=0, seq=0, offset=0, delta="x")
-    assert ours.answered(record(delta)) is None
-    assert ours.answered(record(done(1))) == answered(1)
-    assert ours.answered(record(done(1))) is None
-    assert ours.answered(record(done(7))) is None
-    assert (ours.answers, ours.awaited) == (1, 1)
-    faq = ours.answered(record(done(0, source="faq", usage=Usage())))
-    assert faq == answered(0, source="faq", whole=False, prompt_tokens=0, output_tokens=0)
-
-
-def test_what_is_cut_by_the_deadline_is_not_whole() -> None:
-    ours = recorder()
-    ours.asked(record(request()), "short", NOW)
-    end = ours.answered(record(done(0, status="incomplete", reason="deadline")))
-    assert end is not None
-    assert not end.whole
-
-
 def test_what_nobody_could_read_is_counted_and_left_out() -> None:
     ours = recorder()
     refused = [
@@ -151,7 +112,6 @@ def test_what_nobody_could_read_is_counted_and_left_out() -> None:
     ]
     assert [ours.asked(one, "short", NOW) for one in refused] == [None] * 4
     assert (ours.requests, ours.unreadable) == (0, 4)
-    assert ours.answered(Record("t", 0, 0, None, b"\xff")) is None
 
 
 @given(st.lists(st.integers(-50, 50), max_size=20))
@@ -167,47 +127,3 @@ def test_where_the_topic_has_no_clock_the_readers_counts() -> None:
     ours = recorder()
     kept = [ours.asked(record(request(number), None), "short", NOW + 70 * number) for number in range(2)]
     assert [one.at_ms for one in kept if one] == [0.0, 70.0]
-
-
-def test_no_more_answers_are_awaited_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ops.recording.recorder._MOST_AWAITED", 3)
-    ours = recorder()
-    for number in range(5):
-        ours.asked(record(request(number)), "short", NOW)
-    assert ours.awaited == 3
-    assert ours.answered(record(done(0))) is None
-    assert ours.answered(record(done(4))) == answered(4)
-
-
-def test_an_end_that_is_read_before_its_request_belongs_to_it() -> None:
-    """Two topics, two readers: nothing orders them."""
-    ours = recorder()
-    ours.asked(record(request(0)), "short", NOW)
-    assert ours.overtook() is None
-    assert ours.answered(record(done(1))) is None
-    ours.asked(record(request(1)), "short", NOW)
-    early = ours.overtook()
-    assert early is not None
-    assert (early.number, early.whole, ours.answers, ours.awaited) == (1, True, 1, 1)
-    assert ours.overtook() is None
-    assert ours.answered(record(done(1))) is None, "its first end alone"
-
-
-def test_an_end_that_is_told_again_ends_nothing_at_the_next_record() -> None:
-    """Delivery is at least once; the next record, which nobody can read, is no request of its own."""
-    ours = recorder()
-    ours.asked(record(request(0)), "short", NOW)
-    assert ours.answered(record(done(0))) == answered(0)
-    assert ours.answered(record(done(0))) is None
-    assert ours.asked(Record("t", 0, 0, None, b"\xff"), "short", NOW) is None
-    assert ours.overtook() is None
-    assert (ours.answers, ours.awaited) == (1, 0)
-
-
-def test_ends_that_nobody_asked_for_are_not_kept_for_ever() -> None:
-    ours = recorder()
-    for number in range(10_001):
-        ours.answered(record(done(number)))
-    for number, expected in ((0, False), (1, True)):
-        ours.asked(record(request(number)), "short", NOW)
-        assert (ours.overtook() is not None) is expected

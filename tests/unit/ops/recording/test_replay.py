@@ -14,7 +14,7 @@ from tests.support.samples.recordings import HEADER, asked
 
 
 def recording(*requests: Asked) -> Recording:
-    return Recording("a.replay", HEADER, requests, {})
+    return Recording("a.replay", HEADER, requests)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.sampled_from([0.5, 1.0, 4.0]))
