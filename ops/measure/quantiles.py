@@ -1,4 +1,4 @@
-"""Percentiles and medians. Pure."""
+"""Percentiles. Pure."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -26,10 +26,3 @@ def quantiles(values: Iterable[float], *, digits: int = 3) -> Quantiles:
         return Quantiles()
     p50, p95, p99 = (round(percentile(ordered, share), digits) for share in (0.50, 0.95, 0.99))
     return Quantiles(p50=p50, p95=p95, p99=p99)
-
-
-def median(values: Sequence[float]) -> float:
-    """The middle value; of an even number the mean of the two in the middle."""
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

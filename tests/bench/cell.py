@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from msgspec import Struct
 from rich.console import Console
 
 from ops.measure.environment import BrokerKind, environment
-from ops.measure.quantiles import median
 from ops.measure.runner import check_writable, markdown, show, verdict, write_json
 from ops.stack.processes import ServiceError
 

@@ -1,10 +1,9 @@
-"""Percentiles are measured values; medians and slopes are what a textbook says."""
+"""Percentiles are measured values."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.measure.quantiles import Quantiles, median, percentile, quantiles
+from ops.measure.quantiles import Quantiles, percentile, quantiles
 
 VALUES = st.lists(st.floats(min_value=-1e6, max_value=1e6), min_size=1, max_size=200)
 
@@ -36,9 +35,3 @@ def test_nothing_measured_has_no_quantiles() -> None:
 def test_of_one_to_a_hundred_p99_is_ninety_nine() -> None:
     """The textbook's example."""
     assert quantiles(range(1, 101)) == Quantiles(p50=50, p95=95, p99=99)
-
-
-@pytest.mark.parametrize(("values", "expected"), [([3.0], 3.0), ([1.0, 9.0], 5.0), ([9.0, 1.0, 2.0], 2.0)])
-def test_the_median_is_in_the_middle(values: list[float], expected: float) -> None:
-    """Of an even number it is the mean of the two in the middle."""
-    assert median(values) == expected
