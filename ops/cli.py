@@ -187,7 +187,7 @@ def doctor(
 
 
 @app.command("settings")
-def showsettings_of() -> None:
+def show_settings() -> None:
     """List every setting: its variable, its value here, what it means. A line each where no terminal shows it."""
     titles = ("variable", "value", "meaning")
     show_table(titles, describe(settings_of("settings")), folds=titles[1:])
@@ -321,7 +321,7 @@ def profile_(
     steps: Annotated[int, typer.Option(min=1, max=10_000, help="decode steps measured")] = 32,
     engine: Annotated[
         Literal["onnx", "tensorrt", "tensorrt-rtx", "torch"] | None,
-        typer.Option(help="the one profiled [default: as set]"),
+        typer.Option(help="the one profiled (default: as set)"),
     ] = None,
     model: Annotated[Path | None, typer.Option(help="its folder (none: REPLYLINE_MODEL__DIR)")] = None,
     trace: Annotated[Path, typer.Option(metavar="FILE", help="the Chrome trace to write")] = Path("profile.json"),

@@ -16,20 +16,20 @@ class EvaluationOptions(Struct, frozen=True, kw_only=True):
     split: Annotated[
         Literal["dev", "held_out", "all"], typer.Option(help="which questions: held_out were fitted on by nothing")
     ] = "held_out"
-    language: Annotated[Literal["en", "zh"] | None, typer.Option(help="of the questions [default: both]")] = None
+    language: Annotated[Literal["en", "zh"] | None, typer.Option(help="of the questions (default: both)")] = None
     url: Annotated[str | None, typer.Option(help="a running gateway's address (none: a system of its own)")] = None
     token: Token = None
-    model_dir: Annotated[Path | None, typer.Option(help="the model's folder [default: as set]")] = None
-    policy: Annotated[Literal["grounded", "model"] | None, typer.Option(help="who answers [default: as set]")] = None
-    guard: Annotated[bool | None, typer.Option("--guard/--no-guard", help="the fact guard [default: as set]")] = None
+    model_dir: Annotated[Path | None, typer.Option(help="the model's folder (default: as set)")] = None
+    policy: Annotated[Literal["grounded", "model"] | None, typer.Option(help="who answers (default: as set)")] = None
+    guard: Annotated[bool | None, typer.Option("--guard/--no-guard", help="the fact guard (default: as set)")] = None
     fit: Annotated[
         bool, typer.Option("--fit", help="only choose the policy's two thresholds, by the dev questions; asks nobody")
     ] = False
     questions: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="JSON Lines (docs/evaluation.md) [default: those of the demo shop]"),
+        typer.Option(metavar="FILE", help="JSON Lines (docs/evaluation.md) (default: those of the demo shop)"),
     ] = None
-    faq: Annotated[Path | None, typer.Option(metavar="FILE", help="what they are about [default: as set]")] = None
+    faq: Annotated[Path | None, typer.Option(metavar="FILE", help="what they are about (default: as set)")] = None
     limit: Annotated[int | None, typer.Option(min=1, help="so many of them, from all over the file")] = None
     clients: Annotated[int, typer.Option(min=1, max=64, help="conversations at a time")] = 6
     require: Annotated[

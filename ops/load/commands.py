@@ -25,7 +25,7 @@ bench_app = typer.Typer(
     invoke_without_command=True,
 )
 
-Deadline = Annotated[int | None, typer.Option(min=1, help="of each answer [default: the gateway's]")]
+Deadline = Annotated[int | None, typer.Option(min=1, help="of each answer (default: the gateway's)")]
 MaxOutputTokens = Annotated[int, typer.Option(min=1, help="of each answer")]
 Seed = Annotated[int, typer.Option(help="of arrivals and questions")]
 
@@ -52,7 +52,7 @@ class LoadOptions(Struct, frozen=True, kw_only=True):
     url: UrlOrOwn = None
     broker: OwnBroker = "embedded"
     clients: Annotated[
-        int | None, typer.Option(min=1, help="closed loop: so many ask, each when it is answered [default: 8]")
+        int | None, typer.Option(min=1, help="closed loop: so many ask, each when it is answered (default: 8)")
     ] = None
     rate: Annotated[
         float | None,
@@ -65,7 +65,7 @@ class LoadOptions(Struct, frozen=True, kw_only=True):
     input_tokens: Annotated[int | None, typer.Option(min=1, help="made-up words of about that length")] = None
     mix: Mix = None
     deadline_ms: Deadline = None
-    connections: Annotated[int | None, typer.Option(min=1, help="how many sockets [default: as the limits demand]")] = (
+    connections: Annotated[int | None, typer.Option(min=1, help="how many sockets (default: as the limits demand)")] = (
         None
     )
     new_sessions: Annotated[
@@ -99,7 +99,7 @@ class TrafficOptions(Struct, frozen=True, kw_only=True):
         bool | None,
         typer.Option(
             "--made-up/--faq",
-            help="words of the traffic's lengths, or the FAQ's questions [default: by whether lengths are its point]",
+            help="words of the traffic's lengths, or the FAQ's questions (default: by whether lengths are its point)",
         ),
     ] = None
     url: UrlOrOwn = None
@@ -123,10 +123,10 @@ class KneeOptions(Struct, frozen=True, kw_only=True):
     """What `replyline bench knee` takes."""
 
     ttft_p99_ms: Annotated[
-        float | None, typer.Option(min=0.001, help="the model's TTFT p99 at most [default: any]")
+        float | None, typer.Option(min=0.001, help="the model's TTFT p99 at most (default: any)")
     ] = None
     e2e_p99_ms: Annotated[
-        float | None, typer.Option(min=0.001, help="the model's end to end p99 at most [default: any]")
+        float | None, typer.Option(min=0.001, help="the model's end to end p99 at most (default: any)")
     ] = None
     goodput: Annotated[
         float, typer.Option(min=0, max=1, help="share of requests answered by the model in time, at least")

@@ -36,7 +36,7 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
         "cpu"
     )
     profile: Annotated[
-        Literal["cpu", "gpu"] | None, typer.Option(help="the product's deadlines [default: by the costs]")
+        Literal["cpu", "gpu"] | None, typer.Option(help="the product's deadlines (default: by the costs)")
     ] = None
     slots: Annotated[int, typer.Option(min=1, max=4_096, help="sequences that a worker decodes together")] = 16
     attainment: Annotated[

@@ -22,17 +22,17 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
         typer.Option(
             "--trace",
             help="poisson, bimodal, burst, surge, diurnal, heavy, promotion, sessions, spread, or a JSONL "
-            "file; repeatable [default: bimodal]",
+            "file; repeatable (default: bimodal)",
         ),
     ] = None
     loads: Annotated[
         list[float] | None,
         typer.Option(
-            "--load", min=0.01, max=1_000, help="multiples of capacity; repeatable [default: 1.5, of a file: its own]"
+            "--load", min=0.01, max=1_000, help="multiples of capacity; repeatable (default: 1.5, of a file: its own)"
         ),
     ] = None
     policies: Annotated[
-        list[str] | None, typer.Option("--policy", help="by name, or all; repeatable [default: all]")
+        list[str] | None, typer.Option("--policy", help="by name, or all; repeatable (default: all)")
     ] = None
     slots: Annotated[int, typer.Option(min=1, max=4_096, help="sequences decoded together")] = 16
     seconds: Annotated[
@@ -46,7 +46,7 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
         "cpu"
     )
     profile: Annotated[
-        Literal["cpu", "gpu"] | None, typer.Option(help="the product's deadlines [default: by the costs]")
+        Literal["cpu", "gpu"] | None, typer.Option(help="the product's deadlines (default: by the costs)")
     ] = None
     noise: Annotated[
         float, typer.Option(min=0, max=1, help="standard deviation of each call's time, as a share of it")

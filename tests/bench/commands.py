@@ -126,7 +126,7 @@ def engines(
     ] = None,
     gguf: Annotated[Path | None, typer.Option(exists=True, help="the same model for llama.cpp")] = None,
     source: Annotated[
-        Path | None, typer.Option(exists=True, help="the same model for transformers [default: the demo's]")
+        Path | None, typer.Option(exists=True, help="the same model for transformers (default: the demo's)")
     ] = None,
     rounds: Rounds = 3,
     json_path: JsonPath = None,

@@ -34,7 +34,7 @@ def run(
         str | None,
         typer.Option(
             metavar="KIND=COUNT,…",
-            help=f"of {', '.join(Kind)} [default: those that kill, and the network's, by minutes]",
+            help=f"of {', '.join(Kind)} (default: those that kill, and the network's, by minutes)",
         ),
     ] = None,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the result")] = None,

@@ -85,3 +85,9 @@ def test_a_load_asks_the_faqs_own_questions_unless_a_length_is_wished_for() -> N
     assert [len(text.split()) for text in texts_of(4, 0, faq, mix=None, input_tokens=5)] == [5] * 4
     assert [len(text.split()) for text in texts_of(4, 0, faq, mix="short=1")] == [24] * 4
     assert len(faq_questions(None)) > 20
+
+
+def test_a_default_that_is_said_in_words_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """What stands in square brackets is markup to rich, and vanishes."""
+    cli.app(["bench", "--help"], standalone_mode=False)
+    assert "(default: 8)" in " ".join(capsys.readouterr().out.split())
