@@ -9,6 +9,7 @@ from websockets.asyncio.server import Server
 from gateway.access.charges import Tariff
 from gateway.access.identity import TokenGate, TokenRules
 from gateway.access.jwks import Jwks
+from gateway.access.open_sockets import OpenSockets
 from gateway.access.quotas import Quotas
 from gateway.access.token_keys import KeySet, secret_key
 from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy
@@ -132,8 +133,13 @@ class GatewayProcess:
             source=source,
             away=lambda: self._kafka.away,
         )
+        sockets = OpenSockets(
+            most=settings.gateway.max_connections,
+            quotas=settings.quotas,
+            proxies=settings.gateway.trusted_proxies,
+        )
         self._gateway = Gateway(
-            metering=Metering(quotas=self._quotas, jwks=self._jwks),
+            metering=Metering(quotas=self._quotas, jwks=self._jwks, sockets=sockets),
             gatekeeper=self._gatekeeper,
             resumption=Resumption(
                 key=CursorKey(_cursor_secret(settings.gateway)),
@@ -180,6 +186,7 @@ class GatewayProcess:
                 "redis": self._history.missing,
                 "keys": self._keys_missing,
                 "memory": self._memory.missing,
+                "connections": sockets.missing,
                 "copies": lambda: self._copies.weak,
                 "draining": self._draining,
             },

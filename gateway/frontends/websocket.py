@@ -200,13 +200,11 @@ class WebSocketFrontend:
             merge_bytes=self.settings.buffer_merge_bytes,
             congested=self._congested,
         )
-        if len(self._connections) >= self.settings.max_connections:
-            connection.close(CloseCode.CONNECTION_LIMIT, "too many connections")
-            await connection.closed()
-            return
-        self._connections[connection] = None
         try:
-            self.gateway.opened(connection)
+            if not self.gateway.opened(connection):
+                await connection.closed()
+                return
+            self._connections[connection] = None
             await self._receive(connection, socket, codec)
         except ConnectionClosed:
             pass  # however it ended, the finally below settles it

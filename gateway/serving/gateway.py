@@ -92,11 +92,16 @@ class Gateway:
 
     # --- clients
 
-    def opened(self, connection: Connection) -> None:
-        self.connections.add(connection)
+    def opened(self, connection: Connection) -> bool:
+        """Whether there is room for it; else it is closed."""
+        let_in = self.metering.lets_in(connection)
+        if let_in:
+            self.connections.add(connection)
+        return let_in
 
     def closed(self, connection: Connection) -> None:
         """The socket is gone; its requests go on, and their answers into the history."""
+        self.metering.sockets.leave(connection.session.connection_id)
         if self.connections.remove(connection) and connection.num_inflight:
             self.inflight.detach(connection.session.connection_id)
 

@@ -1,10 +1,12 @@
-"""Clients pay for what they do before it is done; who has used up a minute is told when to come again."""
+"""Clients pay for what they do before it is done; who has used up a minute, or holds too many sockets open, is told
+when to come again."""
 
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.access.charges import Kind
 from gateway.access.jwks import Jwks
+from gateway.access.open_sockets import OpenSockets
 from gateway.access.quotas import Quotas
 from gateway.session.connection import Connection, refuse
 from gateway.session.protocol import Ask, Begin, Effect, ForCare, Forget
@@ -18,6 +20,18 @@ class Metering:
 
     quotas: Quotas
     jwks: Jwks | None = None
+    sockets: OpenSockets = field(default_factory=OpenSockets)
+
+    def lets_in(self, connection: Connection) -> bool:
+        """Whether there is room for one that has just come; else it is told, and closed."""
+        session = connection.session
+        try:
+            self.sockets.come(session.connection_id, session.caller.address)
+        except ProtocolError as error:
+            refuse(connection, error)
+            _turn_away(connection, error)
+            return False
+        return True
 
     async def admits(self, connection: Connection, message: ClientMessage) -> bool:
         """Whether a message may be received. Of one with a token the keys to check it with are here then."""
@@ -44,13 +58,15 @@ class Metering:
 
     async def _passes(self, connection: Connection, effect: Effect) -> bool:
         """Of a question the shared part is taken later, within its own deadline."""
-        kind = _kind_of(effect)
-        if kind is None:
-            return True
+        kind, caller = _kind_of(effect), connection.session.caller
         try:
-            self.quotas.take_here(kind, connection.session.caller)
+            if isinstance(effect, Begin):
+                self.sockets.begin(connection.session.connection_id, caller.tenant, caller.subject)
+            if kind is None:
+                return True
+            self.quotas.take_here(kind, caller)
             if kind != "ask":
-                await self.quotas.take_shared(kind, connection.session.caller)
+                await self.quotas.take_shared(kind, caller)
         except ProtocolError as error:
             refuse(connection, error, _event_id_of(effect))
             if isinstance(effect, Begin):

@@ -44,11 +44,11 @@ class CloseCode(IntEnum):
     INTERNAL = 4004
     TOKEN_EXPIRED = 4005
     SLOW_CONSUMER = 4008
+    CONNECTION_LIMIT = 4009
     NO_PONG = 4012
     INVALID_TOKEN = 4500
     BAD_REQUEST = 4501
     NO_HELLO = 4502
-    CONNECTION_LIMIT = 4504
 
 
 class State(Enum):
@@ -360,7 +360,9 @@ def error_event(error: ProtocolError, event_id: str | None = None) -> ErrorEvent
 
 
 def _code_of(error: ProtocolError) -> CloseCode:
-    """A token that will be good another time, or the next one, is worth coming back with."""
+    """A token that will be good another time, or the next one, is worth coming back with; so is a place."""
     if error.code == "token_expired":
         return CloseCode.TOKEN_EXPIRED
+    if error.code == "too_many_connections":
+        return CloseCode.CONNECTION_LIMIT
     return CloseCode.INTERNAL if error.retriable else CloseCode.INVALID_TOKEN

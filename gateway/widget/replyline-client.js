@@ -52,6 +52,7 @@ const HEARTBEAT_UNTIL_TOLD_MS = 5_000;
 const SOONEST_REFRESH_MS = 10_000;
 const AT_ONCE_MS = 200; // at most: a gateway that goes sends all its clients away together
 const SHUTTING_DOWN = "shutting_down";
+const TOO_MANY_CONNECTIONS = "too_many_connections";
 const LONGEST_TIMER_MS = 2 ** 31 - 1; // a longer one fires at once
 const MESSAGE_TOO_BIG = 1009; // sent again it would be refused again
 
@@ -91,6 +92,7 @@ export class ReplylineClient extends EventTarget {
   #attempt = 0;
   /** @type {number | null} what `session.closing` asked for */ #reconnectAfterMs = null;
   #waitsAsTold = false;
+  #fullForMs = 0; // what a gateway without room asked for
   #heartbeatMs = HEARTBEAT_UNTIL_TOLD_MS;
   /** @type {number | undefined} */ #retryTimer;
   /** @type {number | undefined} */ #watchdog;
@@ -244,8 +246,9 @@ export class ReplylineClient extends EventTarget {
     const cap = this.#attempt < LONG_OUTAGE_ATTEMPTS ? BACKOFF_CAP_MS : BACKOFF_LONG_OUTAGE_CAP_MS;
     const ceiling = Math.min(cap, BACKOFF_BASE_MS * 2 ** this.#attempt);
     this.#waitsAsTold = this.#reconnectAfterMs !== null;
-    const delay = this.#reconnectAfterMs ?? Math.random() * ceiling;
+    const delay = this.#reconnectAfterMs ?? this.#fullForMs + Math.random() * ceiling;
     this.#reconnectAfterMs = null;
+    this.#fullForMs = 0;
     this.#attempt += 1;
     this.#retryTimer = setTimeout(() => this.#open(), delay);
     this.#setState("reconnecting");
@@ -459,6 +462,10 @@ export class ReplylineClient extends EventTarget {
       question.sent = false; // another gateway answers it
       this.#reconnectAfterMs ??= 0;
       return this.#hurry();
+    }
+    if (error.code === TOO_MANY_CONNECTIONS) {
+      this.#fullForMs = error.retry_after_ms ?? 0;
+      return;
     }
     if (event_id) {
       if (!this.#questions.delete(event_id)) return;

@@ -64,6 +64,7 @@ _TERMINAL: Final = (1009, *range(4500, 4600))
 class ConnectFailed(ReplylineError):  # noqa: N818 - what happened, not a kind of error
     code = "connect_failed"
     retriable = True
+    retry_after_s = 0.0
 
 
 @dataclass(slots=True)
@@ -138,7 +139,8 @@ class ChatClient:
                         proxy=None,
                     )
                     failing.callback(socket.transport.abort)
-                    await socket.send(self._codec.encode(self._hello()), text=self._codec.is_text)
+                    with suppress(ConnectionClosed):  # why it is closed is to be read
+                        await socket.send(self._codec.encode(self._hello()), text=self._codec.is_text)
                     first = await socket.recv()
             except TimeoutError as error:
                 raise ConnectFailed(f"{self._url} did not answer within {_OPEN_S:g} s; is it up?") from error
@@ -170,7 +172,9 @@ class ChatClient:
         with suppress(msgspec.DecodeError):
             message = self._codec.decode(first)
             if isinstance(message, ErrorEvent):
-                raise ConnectFailed(f"{self._url} refused the session: {message.error.message}")
+                failed = ConnectFailed(f"{self._url} refused the session: {message.error.message}")
+                failed.retry_after_s = (message.error.retry_after_ms or 0) / 1_000
+                raise failed
             if isinstance(message, SessionCreated):
                 return message
         raise ConnectFailed(f"{self._url} does not speak {self._codec.name}")
@@ -316,8 +320,8 @@ class ChatClient:
             await asyncio.sleep(wait_s)
             try:
                 await self._open()
-            except ConnectFailed:
-                wait_s = min(max(2 * wait_s, _FIRST_WAIT_S), _LONGEST_WAIT_S)
+            except ConnectFailed as failed:
+                wait_s = max(min(max(2 * wait_s, _FIRST_WAIT_S), _LONGEST_WAIT_S), failed.retry_after_s)
                 continue
             assert self.session is not None
             for question in list(self._waiting.values()):

@@ -33,7 +33,12 @@ class GatewaySettings(Group):
         (IPv4Network("127.0.0.1/32"), IPv6Network("::1/128")),
         description="networks whose X-Forwarded-For tells a client's address, as 10.0.0.0/8 (empty: none)",
     )
-    max_connections: int = Field(10_000, ge=1, description="further ones are closed with 4504")
+    max_connections: int = Field(
+        10_000,
+        ge=1,
+        description="further ones are told to come again (4009); one address may hold a twentieth of them, one token's "
+        "subject a hundredth",
+    )
     max_inflight: int = Field(2_000, ge=1, description="unanswered requests of all connections together")
     # Each stands in every cursor of its connection, and a cursor has its longest (`gateway.request.cursor`).
     max_inflight_per_connection: int = Field(4, ge=1, le=32, description="unanswered requests of one connection")

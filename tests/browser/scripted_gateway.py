@@ -144,6 +144,8 @@ class ScriptedGateway:
         """Sent in place of `handoff.created`."""
         self.farewell: SessionClosing | None = None
         """Said once, before a session begins."""
+        self.no_room: ErrorDetail | None = None
+        """Told to everybody who comes, before the close."""
         self.rating_refusal: ErrorDetail | None = None
         self.received: list[ClientMessage] = []
         self.sessions: dict[str, Session] = {}
@@ -212,7 +214,10 @@ class ScriptedGateway:
         with suppress(ConnectionClosed):
             while True:
                 message = CODEC.decode(await connection.recv())
-                if isinstance(message, SessionStart):
+                if isinstance(message, SessionStart) and self.no_room is not None:
+                    await connection.send(CODEC.encode(ErrorEvent(error=self.no_room)), text=True)
+                    await connection.close(4009)
+                elif isinstance(message, SessionStart):
                     session = await self._start(connection, message)
                 elif session is not None:
                     await self._handle(session, message)

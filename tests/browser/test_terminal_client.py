@@ -36,6 +36,7 @@ from tests.browser.scripted_gateway import CODEC, Script, ScriptedGateway, Sessi
 from tests.support.system import eventually
 
 HOUR_MS = 3_600_000
+FULL_S = 7.0
 GOING = ErrorDetail(type="overloaded_error", code="shutting_down", message="it goes away", retryable=True)
 NOT_NOW = ErrorDetail(type="server_error", code="history_unavailable", message="try again", retryable=True)
 
@@ -113,6 +114,33 @@ async def test_a_question_that_is_asked_meanwhile_is_answered_at_once(gateway: S
         await asyncio.sleep(0)
         assert await ask(client) == "You asked: ?"
     assert len(gateway.starts) == 2
+
+
+@pytest.mark.timeout(20)
+async def test_a_gateway_without_room_is_asked_again_when_it_says(
+    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if FULL_S in slept:
+            gateway.no_room = None
+
+    async with client_of(gateway) as client:
+        await gateway.expect(SessionStart)
+        gateway.no_room = ErrorDetail(
+            type="overloaded_error",
+            code="too_many_connections",
+            message="full",
+            retryable=True,
+            retry_after_ms=int(1_000 * FULL_S),
+        )
+        monkeypatch.setattr("ops.client.protocol.asyncio.sleep", sleep)
+        await gateway.hang_up(4001)
+        await gateway.expect(SessionStart, 3)
+        assert await ask(client) == "You asked: ?"
+    assert FULL_S in slept
 
 
 @pytest.mark.timeout(20)

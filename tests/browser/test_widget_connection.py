@@ -13,6 +13,10 @@ PARTS = ("The first part, ", "the second 🌲, ", "the third, ", "and the end.")
 QUESTION = "How does it go?"
 GOING = ErrorDetail(type="overloaded_error", code="shutting_down", message="it goes away", retryable=True)
 
+FULL = ErrorDetail(
+    type="overloaded_error", code="too_many_connections", message="full", retryable=True, retry_after_ms=60_000
+)
+
 
 def watch_sockets(page: Page) -> list[WebSocket]:
     """Fills with every socket that the page opens from now on."""
@@ -111,11 +115,30 @@ async def test_a_gateway_that_goes_before_there_is_a_session_keeps_no_question(
     assert gateway.farewell is None
 
 
+async def test_a_gateway_without_room_is_asked_again_when_it_says(
+    gateway: ScriptedGateway, open_chat: OpenChat
+) -> None:
+    page = await open_chat()
+    await expect(page.get_by_text("Connected")).to_be_visible()
+    await page.clock.install()
+    gateway.no_room = FULL
+    await gateway.hang_up(4001)
+    await page.clock.run_for(10_000)
+    await gateway.expect(SessionStart, 2)
+    await expect(page.get_by_text("Reconnecting…")).to_be_visible()
+    gateway.no_room = None
+    sockets = watch_sockets(page)
+    await page.clock.run_for(59_000)
+    assert sockets == []
+    await page.clock.run_for(31_000)
+    await expect(page.get_by_text("Connected")).to_be_visible()
+
+
 async def test_a_terminal_close_is_not_answered_by_reconnecting(gateway: ScriptedGateway, open_chat: OpenChat) -> None:
     page = await open_chat()
     sockets = watch_sockets(page)
     await page.clock.install()
-    for code in (4500, 4501, 4502, 4503, 4504):
+    for code in (4500, 4501, 4502, 4503):
         await expect(page.get_by_text("Connected")).to_be_visible()
         sockets.clear()
         await gateway.hang_up(code)

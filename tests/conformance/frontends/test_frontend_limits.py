@@ -59,13 +59,17 @@ async def test_too_many_messages_a_minute_are_refused_with_the_time_to_wait(stri
         assert client.socket.close_code is None
 
 
-async def test_one_connection_too_many_is_closed_with_4504(strict: Service, front: FrontEnd) -> None:
+async def test_one_connection_too_many_is_told_when_to_come_again(strict: Service, front: FrontEnd) -> None:
     """Those that were there stay, and one that goes makes room."""
     await eventually(lambda: _nobody_on(strict))
     async with Client.connect(strict.ws, front.form) as one, Client.connect(strict.ws, front.form) as two:
         async with Client.connect(strict.ws, front.form):
             async with Client.connect(strict.ws, front.form, start=False) as fourth:
-                assert await fourth.closed(limit_s=5) == 4504
+                assert await fourth.closed(limit_s=5) == 4009
+                [error] = [event["error"] for event in fourth.events if event["type"] == "error"]
+                assert (error["code"], error["retryable"]) == ("too_many_connections", True)
+                assert error["retry_after_ms"] > 0
+                assert await strict.status_of("/ready") == 503
             assert (one.socket.close_code, two.socket.close_code) == (None, None)
         await eventually(lambda: _is_held(strict, 2))
         async with Client.connect(strict.ws, front.form) as again:

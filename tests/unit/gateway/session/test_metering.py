@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.access.charges import Caller, Kind
+from gateway.access.open_sockets import OpenSockets
 from gateway.session.metering import Metering
 from gateway.session.protocol import CloseCode, State
 from shared.wire.messages import (
@@ -46,7 +47,8 @@ def errors(client: FakeConnection) -> list[tuple[str | None, str]]:
 def checked(edge: Edge) -> FakeConnection:
     """A connection that has to show a token."""
     client = edge.connect()
-    client.session = new(gate=gate(), now=0)
+    name, client.session = client.session.connection_id, new(gate=gate(), now=0)
+    client.session.connection_id = name
     return client
 
 
@@ -191,3 +193,19 @@ async def test_a_caller_is_the_token_s_subject_and_its_address() -> None:
 async def test_who_has_a_token_and_is_let_in_is_told_so(edge: Edge, keys: Keys) -> None:
     client = await checked(edge).say(SessionStart(token=token(exp=2**33)))
     assert [type(each) for each in client.heard] == [SessionCreated]
+
+
+async def test_one_socket_too_many_is_told_when_to_come_again(edge: Edge) -> None:
+    edge.gateway.metering.sockets = OpenSockets(most=1)
+    first, second = edge.connect(), edge.connect()
+    assert errors(second) == [(None, "too_many_connections")]
+    assert (first.closed_with, second.closed_with) == (None, CloseCode.CONNECTION_LIMIT)
+    edge.gateway.closed(first)
+    assert edge.connect().closed_with is None
+
+
+async def test_one_session_too_many_of_a_subject_is_told_when_to_come_again(edge: Edge, keys: Keys) -> None:
+    edge.gateway.metering.sockets = OpenSockets(most=1_000)
+    clients = [await checked(edge).say(SessionStart(token=token(exp=2**33))) for _ in range(11)]
+    assert errors(clients[-1]) == [(None, "too_many_connections")]
+    assert [client.closed_with for client in clients] == [None] * 10 + [CloseCode.CONNECTION_LIMIT]

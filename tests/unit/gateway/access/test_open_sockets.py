@@ -1,0 +1,107 @@
+"""One address, or one token's subject, holds only a part of a gateway's sockets, whoever else comes."""
+
+from collections.abc import Callable
+from ipaddress import ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.access.open_sockets import OpenSockets
+from shared.errors import ProtocolError
+from shared.settings.quotas import QuotaSettings
+
+MOST = 1_000
+
+
+def sockets(**quotas: int) -> OpenSockets:
+    proxies = (ip_network("10.0.0.0/8"), ip_network("::1/128"))
+    return OpenSockets(most=MOST, quotas=QuotaSettings(**quotas), proxies=proxies)
+
+
+def until_refused(enter: Callable[[int], None]) -> int:
+    """How many got in."""
+    for number in range(MOST + 1):
+        try:
+            enter(number)
+        except ProtocolError:
+            return number
+    return MOST + 1
+
+
+def test_who_is_refused_is_told_when_to_come_again() -> None:
+    with pytest.raises(ProtocolError) as caught:
+        OpenSockets(most=0).come("a", "")
+    error = caught.value
+    assert (error.code, error.kind, error.retriable) == ("too_many_connections", "overloaded_error", True)
+    assert error.retry_after_ms
+
+
+def test_one_address_holds_a_twentieth_and_the_next_customer_comes_in() -> None:
+    held = sockets()
+    assert until_refused(lambda number: held.come(f"a{number}", "192.0.2.7")) == MOST // 20
+    held.come("b", "192.0.2.8")
+    held.leave("a0")
+    held.come("c", "192.0.2.7")
+
+
+def test_one_subject_holds_a_hundredth_from_wherever_it_comes() -> None:
+    held = sockets()
+
+    def come(number: int) -> None:
+        held.come(f"a{number}", f"192.0.2.{number}")
+        held.begin(f"a{number}", "shop", "alice")
+
+    assert until_refused(come) == MOST // 100
+    held.leave("a10")
+    held.begin("a0", "other", "alice")
+    held.leave("a1")
+    come(11)
+
+
+def test_all_together_hold_as_many_as_there_are() -> None:
+    held = sockets()
+    assert held.missing() is None
+    assert until_refused(lambda number: held.come(f"a{number}", f"192.0.{number % 250}.{number // 250}")) == MOST
+    assert held.missing() == "1000 connections are open: nobody new is let in"
+    held.leave("a7")
+    assert held.missing() is None
+
+
+@pytest.mark.parametrize(
+    ("address", "quotas"),
+    [("10.1.2.3", {}), ("::/64", {}), ("", {}), ("192.0.2.7", {"address_per_minute": 0})],
+    ids=["a proxy that names nobody", "a proxy by IPv6", "no address", "an address may do what it likes"],
+)
+def test_who_is_not_one_client_or_is_not_limited_may_hold_all(address: str, quotas: dict[str, int]) -> None:
+    held = sockets(**quotas)
+    assert until_refused(lambda number: held.come(f"a{number}", address)) == MOST
+
+
+def test_a_subject_without_a_quota_may_hold_all() -> None:
+    held = sockets(subject_per_minute=0)
+    for number in range(100):
+        held.come(f"a{number}", "")
+        held.begin(f"a{number}", "shop", "alice")
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from("abc"), st.booleans()), max_size=200))
+def test_whoever_has_left_holds_nothing(steps: list[tuple[int, str, bool]]) -> None:
+    held, here = sockets(), dict[str, str]()
+    for number, subject, leaves in steps:
+        name = f"c{number}"
+        if leaves or name in here:
+            held.leave(name)
+            here.pop(name, None)
+            continue
+        held.come(name, f"192.0.2.{number % 3}")
+        here[name] = subject
+        try:
+            held.begin(name, "shop", subject)
+        except ProtocolError:
+            held.leave(name)
+            del here[name]
+    for name in here:
+        held.leave(name)
+    assert not held._held
+    assert not held._keys
