@@ -60,32 +60,18 @@ def test_targets_are_of_what_is_measured() -> None:
     ]
 
 
-def test_llama_cpp_s_rows_are_found_among_its_chatter() -> None:
-    """As llama-batched-bench of 0.5.0-dev prints them."""
-    row = {"n_kv_max": 2048, "n_batch": 2048, "pp": 64, "tg": 64, "pl": 4, "n_kv": 512, "t_pp": 0.2, "t_tg": 0.8}
-    lines = [b"load: printing all EOG tokens:", json.dumps(row).encode(), b"", b"{broken", b"llama_perf: 1 ms"]
-    (found,) = parse(lines)
-    assert (found.pl, found.t_pp, found.t_tg) == (4, 0.2, 0.8)
-
-
-def test_another_program_s_words_are_told() -> None:
-    """llama-bench has another form, and says so itself."""
-    with pytest.raises(ServiceError, match=r"error: invalid parameter.*llama-batched-bench"):
-        parse([b"error: invalid parameter for argument: -npp"])
-
-
-def test_llama_cpp_is_given_room_for_all_that_is_measured() -> None:
-    """It leaves out in silence what does not fit its context."""
+def test_llama_cpp_is_given_room_for_all_that_is_measured_and_measured_as_the_others_are() -> None:
+    """It leaves out in silence what does not fit its context. Its rows stand among its chatter, as
+    llama-batched-bench of 0.5.0-dev prints them; llama-bench has another form, and says so itself."""
     given = arguments(Path("m.gguf"), 2, [1, 16], SIZES)
-    assert given[given.index("-c") + 1] == str(16 * 128)
-    assert given[given.index("-npl") + 1] == "1,16"
-
-
-def test_llama_cpp_is_measured_as_the_others_are() -> None:
-    rows = parse([b'{"pp": 64, "tg": 64, "pl": 4, "t_pp": 0.5, "t_tg": 2.0}'])
+    assert (given[given.index("-c") + 1], given[given.index("-npl") + 1]) == (str(16 * 128), "1,16")
+    row = {"n_kv_max": 2048, "n_batch": 2048, "pp": 64, "tg": 64, "pl": 4, "n_kv": 512, "t_pp": 0.5, "t_tg": 2.0}
+    rows = parse([b"load: printing all EOG tokens:", json.dumps(row).encode(), b"", b"{broken", b"llama_perf: 1 ms"])
     found = measured(rows, "tiny", Path("Q4_0.gguf"), runtime="llama.cpp", rss_mib=50.0)
     assert (found.engine, found.precision, found.device) == ("llama.cpp", "q4_0", "cpu")
     assert found.figures(SIZES) == {"decode_tok_s @4": 128.0, "prefill_tok_s @4": 512.0, "rss_mib @4": 50.0}
+    with pytest.raises(ServiceError, match=r"error: invalid parameter.*llama-batched-bench"):
+        parse([b"error: invalid parameter for argument: -npp"])
 
 
 @pytest.fixture(scope="module")
@@ -143,16 +129,13 @@ def test_the_time_in_the_runtime_counts_nested_calls_once() -> None:
     assert 0 < clock.seconds <= alone.seconds
 
 
-def test_batches_ascend_and_come_once() -> None:
+def test_batches_ascend_and_engines_are_named_once_and_none_is_made_up() -> None:
     """Peak memory is told from small to large."""
     assert parse_batches("16, 1,4,1") == (1, 4, 16)
+    assert parse_engines("onnx, llama.cpp,onnx") == ("onnx", "llama.cpp")
     for wrong in ("many", "", "0,8", "1,9999"):
         with pytest.raises(SettingsError, match=f"--batches {wrong}: write numbers"):
             parse_batches(wrong)
-
-
-def test_engines_are_named_once_and_none_is_made_up() -> None:
-    assert parse_engines("onnx, llama.cpp,onnx") == ("onnx", "llama.cpp")
     for wrong in ("abacus", "onnx,abacus", ","):
         with pytest.raises(SettingsError, match=f"--engines {wrong}: name some of onnx"):
             parse_engines(wrong)

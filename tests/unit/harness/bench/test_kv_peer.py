@@ -91,14 +91,9 @@ async def test_the_peer_is_asked_every_turn_with_all_that_was_said_before() -> N
     assert figures["answers_per_s"] == pytest.approx(turns / done.elapsed_s, rel=0.01)
 
 
-async def test_a_peer_that_refuses_is_told_with_what_it_says() -> None:
-    """Its status and the beginning of its answer."""
+async def test_a_peer_that_refuses_or_is_not_there_is_told_with_its_address_or_what_it_says() -> None:
     with fake_peer(status=503) as (url, _), pytest.raises(ServiceError, match=r"answers 503: no slot"):
         ask_peer(url, [{"role": "user", "content": "?"}], 48)
-
-
-def test_a_peer_that_is_not_there_is_told_by_its_address() -> None:
-    """And what to look for."""
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(ServiceError, match=rf"--peer {url}: .*is a llama-server there"):
         ask_peer(url, [{"role": "user", "content": "?"}], 48)

@@ -67,14 +67,12 @@ def test_a_deployment_has_time_to_end_while_the_load_lasts(seed: int, rounds: in
     assert all(after - before >= 10 - 1e-9 for before, after in pairwise([*times_s, duration_s]))
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [Kind.HANG, Kind.ROLL, *INSIDE, Kind.DISK_FULL, Kind.BURST, Kind.NOISE, *CLOCKS],
-    ids=lambda kind: kind.value,
-)
-def test_what_is_not_of_every_run_happens_only_where_it_is_asked_for(kind: Kind) -> None:
-    assert counts_for(60, brokers=3)[kind] == 0
-    assert parse_faults(f"{kind}=2")[kind] == 2
+def test_what_is_not_of_every_run_happens_only_where_it_is_asked_for() -> None:
+    """A broker that is alone is not killed either."""
+    asked_for = {Kind.HANG, Kind.ROLL, *INSIDE, Kind.DISK_FULL, Kind.BURST, Kind.NOISE, *CLOCKS}
+    assert {kind for kind, count in counts_for(60, brokers=3).items() if not count} == asked_for
+    assert {kind for kind, count in counts_for(60, brokers=1).items() if not count} == asked_for | {Kind.BROKER}
+    assert parse_faults(f"{Kind.HANG}=2")[Kind.HANG] == 2
 
 
 def test_more_faults_of_one_kind_leave_the_others_where_they_were() -> None:
@@ -83,11 +81,6 @@ def test_more_faults_of_one_kind_leave_the_others_where_they_were() -> None:
     assert [fault for fault in few if fault.kind is not Kind.CUT] == [
         fault for fault in many if fault.kind is not Kind.CUT
     ]
-
-
-def test_a_broker_that_is_alone_is_not_killed_unless_that_is_asked_for() -> None:
-    assert counts_for(10, brokers=1)[Kind.BROKER] == 0
-    assert counts_for(10, brokers=3)[Kind.BROKER] > 0
 
 
 @pytest.mark.parametrize("text", ["worker", "worker=", "worker=-1", "worker=1.5", "printer=1", "WORKER=1", "worker 1"])
@@ -115,6 +108,7 @@ def test_a_burst_is_five_to_eight_times_the_rate_for_as_long_as_it_lasts(
     seed: int, rate: float, faults: list[Fault]
 ) -> None:
     """What was asked anyway is asked all the same; other faults add nothing."""
+    assert [burst_factor(target) for target in range(4)] == [5, 6, 7, 8]
     even = [number / rate for number in range(int(60 * rate))]
     others = [Fault(1.0, Kind.WORKER, 0, 1.0)]
     times_s = with_bursts(even, [*faults, *others], rate=rate, seed=seed)
@@ -124,10 +118,6 @@ def test_a_burst_is_five_to_eight_times_the_rate_for_as_long_as_it_lasts(
         more.remove(time_s)
     assert len(more) == sum(round((burst_factor(fault.target) - 1) * rate * fault.down_s) for fault in faults)
     assert all(any(fault.at_s <= one <= fault.at_s + fault.down_s for fault in faults) for one in more)
-
-
-def test_the_factors_of_bursts_are_five_to_eight() -> None:
-    assert [burst_factor(target) for target in range(4)] == [5, 6, 7, 8]
 
 
 @pytest.mark.parametrize("kind", CLOCKS, ids=lambda kind: kind.value)
