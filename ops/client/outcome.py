@@ -1,6 +1,5 @@
 """What became of one request, as its client saw it. Times are seconds of one monotonic clock. Pure."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,28 +59,3 @@ class Outcome:
         """A model answer within its deadline, counted from the scheduled time."""
         e2e_ms = self.e2e_ms
         return self.by_model and e2e_ms is not None and e2e_ms <= self.deadline_ms
-
-
-def tokens_between(outcomes: Sequence[Outcome], start_s: float, stop_s: float) -> float:
-    """Model tokens written within a window.
-
-    Of an answer that reaches over its edge it is the share of the time in which it was written.
-    """
-    total = 0.0
-    for outcome in outcomes:
-        if not outcome.by_model or outcome.done_s is None or not outcome.output_tokens:
-            continue
-        first_s = outcome.first_s if outcome.first_s is not None else outcome.done_s
-        length_s = outcome.done_s - first_s
-        if length_s <= 0:
-            total += outcome.output_tokens if start_s <= first_s < stop_s else 0
-            continue
-        inside_s = min(outcome.done_s, stop_s) - max(first_s, start_s)
-        total += outcome.output_tokens * max(0.0, inside_s) / length_s
-    return total
-
-
-def steady_tokens_per_s(outcomes: Sequence[Outcome], warmup: int) -> float:
-    """Of a closed loop while every client has work: from the first measured request to the last one's sending."""
-    start_s, stop_s = outcomes[warmup].scheduled_s, outcomes[-1].scheduled_s
-    return tokens_between(outcomes, start_s, stop_s) / (stop_s - start_s) if stop_s > start_s else 0.0

@@ -1,11 +1,11 @@
 """Questions of a wanted length, each different. Pure.
 
 Plain words, nearly all of them one token with the space before it, so a text of n words has about n tokens in the
-vocabularies of English models; `fit` makes it exact where a tokenizer is at hand.
+vocabularies of English models.
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from shared.errors import SettingsError
@@ -52,26 +52,5 @@ def mixed_lengths(mix: Mapping[str, float], count: int, seed: int) -> list[int]:
 
 def question(num_tokens: int, seed: int) -> str:
     """About `num_tokens` tokens; another seed is another text."""
-    return " ".join(words(num_tokens, seed))
-
-
-def words(count: int, seed: int) -> list[str]:
     draw = random.Random(seed)  # noqa: S311 - a load, not a secret
-    return draw.choices(WORDS, k=count)
-
-
-def fit(opening: str, num_tokens: int, seed: int, count: Callable[[str], int]) -> str:
-    """`opening` and as many words as fit into `num_tokens` tokens by `count`."""
-    more = words(num_tokens, seed)
-    low, high = 0, len(more)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if count(_joined(opening, more[:middle])) <= num_tokens:
-            low = middle
-        else:
-            high = middle - 1
-    return _joined(opening, more[:low])
-
-
-def _joined(opening: str, more: list[str]) -> str:
-    return " ".join([opening, *more]) if opening else " ".join(more)
+    return " ".join(draw.choices(WORDS, k=num_tokens))

@@ -8,7 +8,7 @@ prompts, and answers of the same length: the model's own ends do not count.
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,12 +18,12 @@ import msgspec
 from rich.console import Console
 
 from ops.client.load import Load
-from ops.client.outcome import Outcome, steady_tokens_per_s
+from ops.client.outcome import Outcome
 from ops.client.plan import plan_of
 from ops.load.figures.report import summarise
 from ops.load.system import System
 from ops.measure.usage import peak_rss_bytes
-from ops.texts.prompts import fit
+from ops.texts.prompts import question
 from shared.errors import SettingsError
 from shared.model.folder import ModelFolder, write_manifest
 from shared.model.tokenizer import Tokenizer
@@ -160,3 +160,41 @@ def figures_of(outcomes: Sequence[Outcome], *, warmup: int, new_tokens: int, exp
         "same_text": sum(outcome.text == text for outcome, text in pairs) / len(pairs) if pairs else None,
         FAILED: sum(not outcome.by_model or outcome.output_tokens != new_tokens for outcome in measured),
     }
+
+
+def tokens_between(outcomes: Sequence[Outcome], start_s: float, stop_s: float) -> float:
+    """Model tokens written within a window.
+
+    Of an answer that reaches over its edge it is the share of the time in which it was written.
+    """
+    total = 0.0
+    for outcome in outcomes:
+        if not outcome.by_model or outcome.done_s is None or not outcome.output_tokens:
+            continue
+        first_s = outcome.first_s if outcome.first_s is not None else outcome.done_s
+        length_s = outcome.done_s - first_s
+        if length_s <= 0:
+            total += outcome.output_tokens if start_s <= first_s < stop_s else 0
+            continue
+        inside_s = min(outcome.done_s, stop_s) - max(first_s, start_s)
+        total += outcome.output_tokens * max(0.0, inside_s) / length_s
+    return total
+
+
+def steady_tokens_per_s(outcomes: Sequence[Outcome], warmup: int) -> float:
+    """Of a closed loop while every client has work: from the first measured request to the last one's sending."""
+    start_s, stop_s = outcomes[warmup].scheduled_s, outcomes[-1].scheduled_s
+    return tokens_between(outcomes, start_s, stop_s) / (stop_s - start_s) if stop_s > start_s else 0.0
+
+
+def fit(opening: str, num_tokens: int, seed: int, count: Callable[[str], int]) -> str:
+    """Return `opening` and as many words as fit into `num_tokens` tokens by `count`."""
+    more = question(num_tokens, seed).split()
+    low, high = 0, len(more)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count(" ".join([opening, *more[:middle]])) <= num_tokens:
+            low = middle
+        else:
+            high = middle - 1
+    return " ".join([opening, *more[:low]])

@@ -5,10 +5,8 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from ops.client.outcome import Outcome, steady_tokens_per_s, tokens_between
+from ops.client.outcome import Outcome
 from ops.load.figures.report import Run, as_json, summarise
 from ops.measure.environment import Environment
 from shared.wire.messages import Source
@@ -147,21 +145,3 @@ def test_the_json_keys_are_stable() -> None:
     assert set(document["errors"]) == {"total", "by_code"}
     assert set(document["by_source"]) == set(get_args(Source))
     assert {"date", "cpu", "cores", "versions", "engine", "broker"} <= set(document["environment"])
-
-
-@given(cut=st.floats(min_value=10.0, max_value=10.5))
-def test_tokens_of_a_window_add_up(cut: float) -> None:
-    """Wherever a window is cut in two, no token is lost and none counted twice."""
-    whole = tokens_between([GOOD], 9.0, 11.0)
-    assert whole == pytest.approx(4)
-    assert tokens_between([GOOD], 9.0, cut) + tokens_between([GOOD], cut, 11.0) == pytest.approx(whole)
-
-
-def test_the_steady_rate_leaves_out_start_and_end() -> None:
-    """Answers back to back by one client: the rate is that of one answer, whatever the first and last did."""
-    outcomes = [
-        _but(scheduled_s=float(at), first_s=at + 0.2, last_s=at + 0.9, done_s=at + 1.0, output_tokens=8)
-        for at in range(10)
-    ]
-    assert steady_tokens_per_s(outcomes, warmup=2) == pytest.approx(8)
-    assert steady_tokens_per_s(outcomes[:1], warmup=0) == 0

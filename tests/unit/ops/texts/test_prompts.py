@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.texts.prompts import LENGTHS, fit, mixed_lengths, parse_mix, question
+from ops.texts.prompts import LENGTHS, mixed_lengths, parse_mix, question
 from shared.errors import SettingsError
 
 
@@ -14,18 +14,6 @@ def test_a_question_has_as_many_words_as_tokens_wanted(num_tokens: int, seed: in
     text = question(num_tokens, seed)
     assert len(text.split()) == num_tokens
     assert text == question(num_tokens, seed)
-
-
-@given(num_tokens=st.integers(min_value=12, max_value=400), seed=st.integers())
-def test_fit_fills_the_length_and_does_not_pass_it(num_tokens: int, seed: int) -> None:
-    """By whatever way of counting: here a token is up to four characters."""
-
-    def count(text: str) -> int:
-        return -(-len(text) // 4)
-
-    text = fit("Explain these words:", num_tokens, seed, count)
-    assert text.startswith("Explain these words:")
-    assert num_tokens - 3 <= count(text) <= num_tokens
 
 
 def test_a_mix_is_shares_by_name() -> None:
