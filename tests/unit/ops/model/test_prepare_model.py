@@ -11,17 +11,16 @@ import pytest
 
 from ops.model.prepare import default_source, prepare_model
 from shared.errors import ModelError
-from shared.model.folder import Architecture, ModelFolder
+from shared.model.folder import ModelFolder
 from shared.model.tokenizer import Tokenizer
 from tests.support.models.families import FAMILY_CONFIGS, family_tensors, write_family
 from tests.support.models.fixtures import TINY, llama_config, safetensors, write_llama
 from workers.engine import DecodeRow, PrefillChunk, Sampling
 from workers.engine.onnx import OnnxEngine
-from workers.graph.sources.checkpoint import Checkpoint, expected_shapes
+from workers.graph.sources.checkpoint import expected_shapes
 from workers.graph.sources.safetensors import SafetensorsSource
 
 PROMPT = [1, *range(40, 60), 2, 200, 7]
-UNTIED = msgspec.structs.replace(TINY, tied_embedding=False, num_layers=1, num_kv_heads=4)
 
 
 def engine_on(folder: ModelFolder) -> OnnxEngine:
@@ -37,61 +36,6 @@ def greedy(folder: ModelFolder, count: int = 16) -> list[int]:
         past = len(PROMPT) + len(tokens) - 1
         tokens += engine.decode([DecodeRow(slot=0, past=past, token_id=tokens[-1], sampling=Sampling())])
     return tokens
-
-
-# --- an independent decoder ------------------------------------------------------------------------------------------
-
-
-def reference_logits(checkpoint: Checkpoint, token_ids: list[int]) -> np.ndarray:
-    """Llama's forward pass as its paper has it, in float64; logits of the last token."""
-    a = checkpoint.architecture
-    weight = {name: checkpoint.read(name).astype(np.float64) for name in checkpoint.weights}
-    hidden = weight["embed_tokens"][token_ids]
-    for index in range(a.num_layers):
-        layer = f"layers.{index}"
-        normed = rms_norm(hidden, weight[f"{layer}.input_layernorm"], a.norm_epsilon)
-        query, key, value = (
-            (normed @ weight[f"{layer}.self_attn.{part}_proj"].T).reshape(len(token_ids), -1, a.head_dim)
-            for part in "qkv"
-        )
-        attended = attention(rotate(query, a), rotate(key, a), value)
-        hidden = hidden + attended @ weight[f"{layer}.self_attn.o_proj"].T
-        normed = rms_norm(hidden, weight[f"{layer}.post_attention_layernorm"], a.norm_epsilon)
-        gate, up = (normed @ weight[f"{layer}.mlp.{part}_proj"].T for part in ("gate", "up"))
-        hidden = hidden + (gate / (1 + np.exp(-gate)) * up) @ weight[f"{layer}.mlp.down_proj"].T
-    head = weight["embed_tokens" if a.tied_embedding else "lm_head"]
-    return rms_norm(hidden[-1], weight["norm"], a.norm_epsilon) @ head.T
-
-
-def rms_norm(hidden: np.ndarray, scale: np.ndarray, epsilon: float) -> np.ndarray:
-    return hidden / np.sqrt((hidden**2).mean(axis=-1, keepdims=True) + epsilon) * scale
-
-
-def rotate(heads: np.ndarray, architecture: Architecture) -> np.ndarray:
-    """Each pair (i, i + dim/2) as a complex number, turned by its position's angle."""
-    half = architecture.head_dim // 2
-    turns = np.arange(len(heads))[:, None, None] * architecture.rope_theta ** (-np.arange(half) / half)
-    turned = (heads[..., :half] + 1j * heads[..., half:]) * np.exp(1j * turns)
-    return np.concatenate([turned.real, turned.imag], axis=-1)
-
-
-def attention(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
-    group = query.shape[1] // key.shape[1]
-    scores = np.einsum("qhd,khd->hqk", query, key.repeat(group, axis=1)) / np.sqrt(query.shape[2])
-    scores += np.triu(np.full(scores.shape[1:], -np.inf), k=1)
-    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    shares /= shares.sum(axis=-1, keepdims=True)
-    return np.einsum("hqk,khd->qhd", shares, value.repeat(group, axis=1)).reshape(len(query), -1)
-
-
-@pytest.mark.parametrize("architecture", [TINY, UNTIED], ids=["tied", "untied"])
-def test_the_fp32_graph_computes_llama(tmp_path: Path, architecture: Architecture) -> None:
-    write_llama(tmp_path / "tiny", architecture, seed=3)
-    folder = prepare_model(tmp_path, "fp32", source=tmp_path / "tiny")
-    engine = engine_on(folder)
-    engine.prefill([PrefillChunk(slot=0, past=0, token_ids=PROMPT, sampling=None)])
-    expected = reference_logits(SafetensorsSource.open(tmp_path / "tiny").checkpoint(), PROMPT)
-    np.testing.assert_allclose(engine._logits[0], expected, rtol=0, atol=1e-4 * np.abs(expected).max())
 
 
 # --- the sources -----------------------------------------------------------------------------------------------------
