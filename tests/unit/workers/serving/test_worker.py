@@ -186,17 +186,6 @@ def test_a_record_that_is_read_again_too_late_has_the_end_of_its_own_answer() ->
     assert bench.worker.idle
 
 
-def test_a_cancelled_answer_ends_before_the_next_step() -> None:
-    bench = Bench()
-    bench.accept(0, output=9)
-    assert bench.step()
-    assert bench.worker.cancel(Cancel(request_id="r0"))
-    bench.run()
-    [end] = bench.ends()
-    assert (end.status, end.reason, end.output_text) == ("cancelled", "client", "a")
-    assert not bench.worker.cancel(Cancel(request_id="r0"))
-
-
 def test_the_first_text_and_the_end_are_told_at_once_and_the_rest_together() -> None:
     bench = Bench(interval_s=3_600)
     bench.accept(0, output=5)
@@ -333,8 +322,8 @@ class HangingEngine(FakeEngine):
 
 
 async def test_a_step_that_does_not_end_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.serving.worker._LAST_STEP_S", 0.05)
     """And what stands in its slots is suspected: what waits has done nothing."""
+    monkeypatch.setattr("workers.serving.worker._LAST_STEP_S", 0.05)
     bench, engine = Bench(), HangingEngine()
     bench.engine_loop.engine = engine
     for offset in range(3):
@@ -377,3 +366,6 @@ def test_an_answer_that_is_taken_out_ends_before_the_next_step() -> None:
     assert bench.worker.cancel(Cancel(request_id="r0"))
     assert bench.step()
     assert engine.told_before == ["r0"]
+    [end] = bench.ends()
+    assert (end.status, end.reason, end.output_text) == ("cancelled", "client", "a")
+    assert not bench.worker.cancel(Cancel(request_id="r0"))
