@@ -43,12 +43,7 @@ GREEDY = Sampling()
 prompts = st.lists(st.integers(3, 258), min_size=1, max_size=48)
 samplings = st.one_of(
     st.just(GREEDY),
-    st.builds(
-        Sampling,
-        temperature=st.floats(0.3, 1.5),
-        top_p=st.floats(0.2, 1.0),
-        seed=st.integers(0, 2**63 - 1),
-    ),
+    st.builds(Sampling, temperature=st.floats(0.3, 1.5), top_p=st.floats(0.2, 1.0), seed=st.integers(0, 2**63 - 1)),
 )
 several = settings(
     max_examples=examples(60),
@@ -110,12 +105,7 @@ def _fake() -> Engine:
 
 def _onnx(folder: ModelFolder) -> Engine:
     return OnnxEngine(
-        folder,
-        num_slots=NUM_SLOTS,
-        max_length=MAX_LENGTH,
-        threads=1,
-        spinning=False,
-        max_prefill_rows=NUM_SLOTS,
+        folder, num_slots=NUM_SLOTS, max_length=MAX_LENGTH, threads=1, spinning=False, max_prefill_rows=NUM_SLOTS
     )
 
 

@@ -192,11 +192,7 @@ async def test_the_session_goes_on_with_a_newer_token_and_ends_with_the_last(
         assert 0 <= closing["reconnect_after_ms"] < 1_000
         assert await client.closed() == 4005
         late_s = time.time() - until
-    reliability.found(
-        figure=f"closed 4005 after {late_s:.1f} s",
-        target="expiry closes ≤ 5 s",
-        holds=0 <= late_s <= 5,
-    )
+    reliability.found(figure=f"closed 4005 after {late_s:.1f} s", target="expiry closes ≤ 5 s", holds=0 <= late_s <= 5)
 
 
 async def test_a_subject_has_so_many_requests_a_minute_by_however_many_connections(

@@ -34,9 +34,7 @@ def test_past_maxmemory_the_least_recently_used_sessions_give_way(
 
 
 def test_a_full_redis_that_evicts_nothing_takes_no_writes_and_still_gives(
-    own_redis: EmbeddedRedis,
-    make_bench: MakeBench,
-    capsys: pytest.CaptureFixture[str],
+    own_redis: EmbeddedRedis, make_bench: MakeBench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line when writes are refused, one when they are taken again; reading goes on meanwhile."""
     bench = make_bench(own_redis.url)

@@ -21,8 +21,7 @@ def run_machine(reliability: Reliability, make: Callable[[], RuleBasedStateMachi
         return make()
 
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        one,
-        settings=settings(max_examples=runs, stateful_step_count=STEPS, suppress_health_check=list(HealthCheck)),
+        one, settings=settings(max_examples=runs, stateful_step_count=STEPS, suppress_health_check=list(HealthCheck))
     )
     reliability.found(
         figure=f"{made} runs of {STEPS} steps, every invariant held",

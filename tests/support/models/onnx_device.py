@@ -170,10 +170,7 @@ def engine_on(
         decoder=onnx.load(folder.graph_path).SerializeToString(),
         sampler=sampler_for(manifest.architecture.vocab_size),
         shapes=PlanShapes(
-            num_slots=num_slots,
-            capacity=manifest.max_length,
-            prefill_rows=num_slots,
-            prefill_tokens=prefill_tokens,
+            num_slots=num_slots, capacity=manifest.max_length, prefill_rows=num_slots, prefill_tokens=prefill_tokens
         ),
         max_length=max_length,
         name="tensorrt",

@@ -70,11 +70,7 @@ def test_the_same_tokens_again_make_the_same_answer(text: str, taken: list[bool]
 
 
 def test_who_wrote_the_answer_is_told() -> None:
-    for text, source in {
-        "Delivery costs €4.90.": "model",
-        "Hello! It is €9.": "mixed",
-        "It is €9.": "faq",
-    }.items():
+    for text, source in {"Delivery costs €4.90.": "model", "Hello! It is €9.": "mixed", "It is €9.": "faq"}.items():
         written = guarded()
         write(written, text)
         assert done(written).source == source, text

@@ -21,10 +21,7 @@ MANIFEST = Manifest(
     architecture=TINY,
     stop_token_ids=(2,),
     chat_template=CHATML,
-    files=(
-        FileEntry(name=GRAPH_DATA, size=123_456, sha256=""),
-        FileEntry(name=TOKENIZER, size=99_999, sha256=""),
-    ),
+    files=(FileEntry(name=GRAPH_DATA, size=123_456, sha256=""), FileEntry(name=TOKENIZER, size=99_999, sha256="")),
 )
 sizes = st.integers(1, 10**12)
 plans = st.builds(

@@ -13,18 +13,7 @@ from structlog.testing import capture_logs
 
 from shared.conversation.session_key import SessionKey
 from shared.process.clock import now_unix_ms
-from tests.support.fakes.kv_workers import (
-    BLOCK,
-    LIMIT_S,
-    SHARED,
-    TALK,
-    Worker,
-    Workers,
-    brought,
-    dropped,
-    talk,
-    truth,
-)
+from tests.support.fakes.kv_workers import BLOCK, LIMIT_S, SHARED, TALK, Worker, Workers, brought, dropped, talk, truth
 from tests.unit.examples import examples
 from workers.kv import cache as cache_module
 from workers.schedule.prefixes import common_length

@@ -17,11 +17,7 @@ def test_an_answer_is_found_again_for_two_minutes() -> None:
     assert recent.find(order(), NOW + 120_001) is None
 
 
-@pytest.mark.parametrize(
-    "other",
-    [{"name": "q"}, {"session_id": "s2"}, {"input": "ho"}, {"tenant": "shop"}],
-    ids=str,
-)
+@pytest.mark.parametrize("other", [{"name": "q"}, {"session_id": "s2"}, {"input": "ho"}, {"tenant": "shop"}], ids=str)
 def test_another_question_conversation_tenant_or_id_finds_nothing(other: dict[str, str]) -> None:
     recent = RecentAnswers()
     recent.add(order(), done(), NOW)

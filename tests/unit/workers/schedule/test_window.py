@@ -48,9 +48,7 @@ def holds(window: Window, now_unix_ms: float, **other: Any) -> bool:
 
 
 @given(steps=STEPS)
-def test_whoever_comes_when_the_bounds_hold(
-    steps: list[tuple[float, bool, bool, bool, int, int, int, float]],
-) -> None:
+def test_whoever_comes_when_the_bounds_hold(steps: list[tuple[float, bool, bool, bool, int, int, int, float]]) -> None:
     """Held means: before the oldest's bound, room in the call and the slots, comfortable slack, and not longer than
     was said before. What is closed stays closed until somebody comes to nobody."""
     window = opened()

@@ -31,12 +31,7 @@ def prefill_ms(tokens: int, past: int, rows: int) -> float:
 class TimedEngine(FakeEngine):
     """Its clock stands still but in its calls; each takes `slower(its number)` times as long as by the laws above."""
 
-    def __init__(
-        self,
-        *,
-        slower: Callable[[int], float] = lambda _: 1.0,
-        by_context: float = 0.004,
-    ) -> None:
+    def __init__(self, *, slower: Callable[[int], float] = lambda _: 1.0, by_context: float = 0.004) -> None:
         super().__init__(num_slots=8, max_length=2_048)
         self.now_s = 0.0
         self.calls = 0

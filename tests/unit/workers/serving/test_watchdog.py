@@ -30,9 +30,7 @@ def armed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float | None]]:
 
 
 @at_once
-async def test_a_hung_step_ends_the_worker_and_it_is_gone_within_35_s(
-    armed: list[tuple[float, float | None]],
-) -> None:
+async def test_a_hung_step_ends_the_worker_and_it_is_gone_within_35_s(armed: list[tuple[float, float | None]]) -> None:
     hangs_from_s = 100.0
 
     def stuck() -> str | None:

@@ -13,12 +13,7 @@ from tests.support.models.fixtures import TINY, llama_config
 from workers.graph.rotary import frequencies
 from workers.graph.sources.config import ModelConfig, architecture_of, read_config
 
-LLAMA3 = {
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
 def architecture(**changes: Any) -> Architecture:

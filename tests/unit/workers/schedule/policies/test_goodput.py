@@ -139,11 +139,7 @@ def test_one_that_is_tried_and_leaves_before_it_has_a_slot_leaves_nothing_behind
     """It was taken, and waits for tokens that another holds."""
     policy = goodput(num_slots=4)
     limits = SchedulerLimits(
-        num_slots=4,
-        prefill_chunk_tokens=64,
-        max_prefill_rows=4,
-        stop_token_ids=frozenset(),
-        max_running_tokens=60,
+        num_slots=4, prefill_chunk_tokens=64, max_prefill_rows=4, stop_token_ids=frozenset(), max_running_tokens=60
     )
     scheduler = Scheduler(limits, policy, costs=MACHINE, lengths=OutputLengths())
     scheduler.add(asked("s1", deadline=60_000, output=40), 0)
@@ -250,10 +246,7 @@ def test_a_prompt_that_is_being_computed_delays_the_next_and_its_own_end() -> No
     assert prompts == 130.0
 
 
-@given(
-    rows=st.lists(st.tuples(st.integers(2, 30), st.integers(1, 30)), max_size=4),
-    num_starts=st.integers(0, 8),
-)
+@given(rows=st.lists(st.tuples(st.integers(2, 30), st.integers(1, 30)), max_size=4), num_starts=st.integers(0, 8))
 def test_whose_end_matters_to_nobody_is_left_out(rows: list[tuple[int, int]], num_starts: int) -> None:
     """As many starts come at the same times as from all slots."""
     load = Load(6, [running(f"s{n}", output=output, written=written) for n, (output, written) in enumerate(rows)])
