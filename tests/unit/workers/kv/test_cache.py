@@ -122,6 +122,14 @@ async def test_a_value_that_is_not_what_its_name_says_is_dropped_and_what_stands
     assert (await workers.start().restored([*TALK, 30], session="c")).computed == 8, "for all of the tenant"
 
 
+async def test_a_harmed_value_in_a_redis_that_goes_meanwhile(workers: Workers) -> None:
+    await workers.start().turn(TALK)
+    workers.redis.of()[next(iter(workers.redis.of()))] = b"x"
+    worker = workers.start()
+    worker.loading.broken = "drop"
+    assert (await worker.restored([*TALK, 30])).computed == 8
+
+
 async def test_kv_that_is_no_number_is_not_kept_and_nothing_behind_it(workers: Workers) -> None:
     worker, before = workers.start(), dropped("not_finite")
     values = truth(TALK)

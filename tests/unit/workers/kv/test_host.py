@@ -19,6 +19,9 @@ def test_a_block_lives_so_long_after_its_last_use() -> None:
     assert host.get(b"1", 19_998) == b"x"
     assert host.get(b"1", 29_998) is None
     assert (host.num_expired, host.num_evicted, host.num_bytes) == (1, 0, 0)
+    host.put(b"2", bytes(100), "a", 30_000)
+    host.put(b"3", bytes(100), "a", 41_000)
+    assert (host.num_expired, host.num_evicted) == (2, 0), "what has expired makes room before others are put out"
 
 
 class Host(RuleBasedStateMachine):

@@ -226,6 +226,16 @@ def test_without_a_token_the_soft_deadline_ends_it_and_with_one_the_hard() -> No
     assert scheduler.sweep(2_000) == [Finished(early, "incomplete", "deadline")]
 
 
+def test_one_id_is_never_here_twice_and_what_has_ended_cannot_end_again() -> None:
+    scheduler, sequence = make_scheduler(), make_sequence("s1")
+    scheduler.add(sequence, 0)
+    with pytest.raises(AssertionError, match="here already"):
+        scheduler.add(make_sequence("s1"), 0)
+    scheduler.finish(sequence)
+    with pytest.raises(AssertionError, match="FINISHED"):
+        scheduler.finish(sequence)
+
+
 def test_nothing_is_kept_of_what_has_ended_and_is_due() -> None:
     scheduler = make_scheduler()
     for number in range(1, 4):

@@ -29,6 +29,8 @@ def test_a_row_that_overtook_changes_places_by_way_of_a_free_slot() -> None:
 def test_without_a_free_slot_none_may_overtake() -> None:
     slots, (_, newer) = table(2, decoding=0, prefilling=2)
     assert not slots.may_overtake
+    with pytest.raises(AssertionError, match=r"^no slot is free$"):
+        slots.take(sequence("more"))
     with pytest.raises(AssertionError, match=r"^a row overtook another with no slot free to change places$"):
         slots.promote(newer)
 

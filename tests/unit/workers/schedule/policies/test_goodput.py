@@ -71,6 +71,7 @@ def test_the_first_to_come_is_served_until_slots_are_scarce_then_the_earliest_la
     policy = goodput(num_slots)
     add(policy, [asked("s1", deadline=urgent + 400), asked("s2", deadline=urgent)])
     assert policy.give_up(0, Load(num_slots)) == []
+    assert policy.take(0, Load(0)) is None
     assert names([policy.take(0, Load(num_slots))]) == [taken]  # type: ignore[list-item]
 
 
