@@ -15,11 +15,13 @@ from ops.client.outcome import Outcome
 from ops.client.plan import plan_of
 from ops.command_line import Broker
 from ops.load.commands import LoadOptions
+from ops.load.figures.groups import rows_of
 from ops.load.figures.report import LATENCIES, LoadReport, Run, as_json, latency_rows, summarise
+from ops.load.pages.load import LoadFacts, load_page
 from ops.load.system import System
 from ops.measure.arrivals import schedule
 from ops.measure.environment import BrokerKind, Environment, environment
-from ops.measure.runner import markdown, progress_bar, show, write_json
+from ops.measure.runner import markdown, progress_bar, show, write_html, write_json
 from ops.measure.usage import raise_file_limit
 from ops.texts.prompts import mixed_lengths, parse_mix, question
 from shared.faq.entries import PACKAGED_PATH, read_entries
@@ -90,8 +92,13 @@ async def bench_load(options: LoadOptions, settings: Settings, command: str, con
         with progress_bar(console, "answers", count) as progress:
             outcomes = await load.run(plan, progress, clients=clients)
     measured = outcomes[options.warmup :]
-    report = summarise(measured)
-    run = Run(
+    report, run = summarise(measured), _run_of(options, command, clients, connections, deadline_ms)
+    print_report(report, within=f"{deadline_ms} ms")
+    write_json(options.json_path, as_json(report, run, answered_by(facts, measured), measured))
+
+
+def _run_of(options: LoadOptions, command: str, clients: int | None, connections: int, deadline_ms: int) -> Run:
+    return Run(
         command=command,
         loop="closed" if clients else "open",
         clients=clients,
@@ -104,8 +111,6 @@ async def bench_load(options: LoadOptions, settings: Settings, command: str, con
         max_output_tokens=options.max_output_tokens,
         deadline_ms=deadline_ms,
     )
-    print_report(report, within=f"{run.deadline_ms} ms")
-    write_json(options.json_path, as_json(report, run, answered_by(facts, measured), measured))
 
 
 @asynccontextmanager
@@ -155,3 +160,13 @@ def print_report(report: LoadReport, *, within: str) -> None:
     ttft, e2e = (" / ".join(map(show, (of.p50, of.p95, of.p99))) for of in (report.ttft_ms, report.e2e_ms))
     row = (report.requests, ttft, e2e, report.output_tok_s, good.per_s, report.errors.total)
     print(markdown(header, [row]))
+
+
+def tell(told: LoadFacts, json_path: Path | None, html_path: Path | None, console: Console) -> None:
+    """Print a load whose requests have deadlines of their own, and write it where that is asked for."""
+    print_report(told.report, within="their deadlines")
+    print(markdown(*rows_of(told.grouped_by, told.groups)))
+    result = as_json(told.report, told.run, told.environment, told.outcomes)
+    write_json(json_path, {**result, f"by_{told.grouped_by}": told.groups})
+    if html_path is not None:
+        write_html(html_path, load_page(told), console)

@@ -8,12 +8,12 @@ from rich.console import Console
 from ops.client.load import Load
 from ops.client.outcome import Outcome
 from ops.client.plan import Planned, most_at_once
-from ops.load.bench import answered_by, faq_questions, open_files, print_report, target
+from ops.load.bench import answered_by, faq_questions, open_files, target, tell
 from ops.load.commands import TrafficOptions
-from ops.load.figures.groups import reports, rows_of
-from ops.load.figures.report import Run, as_json, summarise
-from ops.load.pages.load import LoadFacts, load_page
-from ops.measure.runner import markdown, progress_bar, write_html, write_json
+from ops.load.figures.groups import reports
+from ops.load.figures.report import Run, summarise
+from ops.load.pages.load import LoadFacts
+from ops.measure.runner import progress_bar
 from ops.texts.prompts import question
 from ops.traces.drawn import KINDS, traffic
 from ops.traces.mixes import Promise
@@ -66,35 +66,33 @@ async def bench_traffic(options: TrafficOptions, settings: Settings, command: st
         console.print(f"{len(plan)} requests over {options.seconds:g} s, at most {connections} conversations at once")
         with progress_bar(console, "answers", len(plan)) as progress:
             outcomes = await load.run(plan, progress)
-    by_phase = reports(phases(trace, outcomes))
     told = LoadFacts(
         title=f"Traffic: {options.name}",
         told=f"{len(plan):,} questions in {options.seconds:g} s: {WHO[options.name]}.",
         outcomes=outcomes,
         report=summarise(outcomes),
-        run=Run(
-            command=command,
-            loop="open",
-            rate=options.rate,
-            arrivals=options.name,
-            connections=connections,
-            seed=options.seed,
-            input=f"{options.name}; {'made-up words' if made_up else 'questions of the FAQ'}",
-        ),
+        run=_run_of(options, command, connections, made_up=made_up),
         environment=answered_by(facts, outcomes),
         grouped_by="phase",
-        groups=by_phase,
+        groups=reports(phases(trace, outcomes)),
         first_token_ms=limits.first_token_ms,
         deadline_ms=limits.deadline_ms,
         settings=system_settings(settings) if options.url is None else {},
         surges=[(start / 1_000, end / 1_000) for start, end in trace.surges],
     )
-    print_report(told.report, within="their deadlines")
-    print(markdown(*rows_of("when", by_phase)))
-    result = as_json(told.report, told.run, told.environment, outcomes)
-    write_json(options.json_path, {**result, "by_phase": by_phase})
-    if options.html_path is not None:
-        write_html(options.html_path, load_page(told), console)
+    tell(told, options.json_path, options.html_path, console)
+
+
+def _run_of(options: TrafficOptions, command: str, connections: int, *, made_up: bool) -> Run:
+    return Run(
+        command=command,
+        loop="open",
+        rate=options.rate,
+        arrivals=options.name,
+        connections=connections,
+        seed=options.seed,
+        input=f"{options.name}; {'made-up words' if made_up else 'questions of the FAQ'}",
+    )
 
 
 def system_settings(settings: Settings) -> dict[str, str]:

@@ -7,12 +7,12 @@ from rich.console import Console
 from ops.client.load import Load
 from ops.client.outcome import Outcome
 from ops.client.plan import Planned, most_at_once
-from ops.load.bench import UNKNOWN, answered_by, open_files, print_report
-from ops.load.figures.groups import reports, rows_of
-from ops.load.figures.report import LoadReport, Run, as_json, summarise
-from ops.load.pages.load import LoadFacts, load_page
+from ops.load.bench import UNKNOWN, answered_by, open_files, tell
+from ops.load.figures.groups import reports
+from ops.load.figures.report import LoadReport, Run, summarise
+from ops.load.pages.load import LoadFacts
 from ops.measure.environment import environment
-from ops.measure.runner import markdown, progress_bar, write_html, write_json
+from ops.measure.runner import progress_bar
 from ops.recording.commands import ReplayOptions
 from ops.recording.file import BYTES, Asked, Recording, read_recording
 from ops.texts.prompts import question
@@ -46,16 +46,7 @@ async def replay(options: ReplayOptions, command: str, console: Console) -> None
         grouped_by="bucket",
         groups=by_bucket(recording, outcomes),
     )
-    _show(told, options, console)
-
-
-def _show(told: LoadFacts, options: ReplayOptions, console: Console) -> None:
-    print_report(told.report, within="their own deadlines")
-    print(markdown(*rows_of(told.grouped_by, told.groups)))
-    result = as_json(told.report, told.run, told.environment, told.outcomes)
-    write_json(options.json_path, {**result, "by_bucket": told.groups})
-    if options.html_path is not None:
-        write_html(options.html_path, load_page(told), console)
+    tell(told, options.json_path, options.html_path, console)
 
 
 def planned(recording: Recording, *, speed: float) -> list[Planned]:
