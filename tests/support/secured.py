@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -289,7 +290,7 @@ def _bindings(line: str) -> list[AclBinding]:
             ResourcePatternType[told.resource_pattern_type.upper()],
             told.allow_principal,
             "*",
-            AclOperation[told.operation.upper()],
+            AclOperation[re.sub(r"(?<=[a-z])(?=[A-Z])", "_", told.operation).upper()],
             AclPermissionType.ALLOW,
         )
         for kind, name in names
