@@ -9,8 +9,9 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from shared.wire.codec import decode_request
-from shared.wire.messages import ChatRequest, ReplyDelta, ReplyDone, Timings, Usage
+from shared.wire.messages import ChatRequest, ReplyDelta, ReplyDone
 from shared.wire.topics import BUCKETS
+from tests.support.builders.wire import delta, done
 from tests.support.system import System
 
 # All answers of a gateway go to one partition, a batch at a time.
@@ -59,27 +60,8 @@ async def _answer(request: ChatRequest, producer: AIOKafkaProducer) -> None:
     for seq in range(script.deltas):
         if seq:
             await asyncio.sleep(script.every_s)
-        delta = ReplyDelta(
-            request_id=request.id,
-            session_id=request.session_id,
-            attempt=1,
-            seq=seq,
-            offset=seq * script.chars,
-            delta=text,
-        )
-        await _send(producer, request, delta)
-    done = ReplyDone(
-        request_id=request.id,
-        session_id=request.session_id,
-        attempt=1,
-        status="completed",
-        reason="stop",
-        source="model",
-        output_text=text * script.deltas,
-        usage=Usage(),
-        timings=Timings(),
-    )
-    await _send(producer, request, done)
+        await _send(producer, request, delta(text, seq * script.chars, seq, request.id, session_id=request.session_id))
+    await _send(producer, request, done(text * script.deltas, request.id, session_id=request.session_id))
 
 
 async def _send(producer: AIOKafkaProducer, request: ChatRequest, reply: ReplyDelta | ReplyDone) -> None:

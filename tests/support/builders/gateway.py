@@ -19,6 +19,7 @@ from shared.wire.messages import (
     WorkerReport,
 )
 from shared.wire.topics import BUCKETS
+from tests.support.builders import wire
 
 NOW: Final = 1_000_000.0
 SESSION: Final = SessionKey("t", "s")
@@ -49,19 +50,12 @@ def make_entry(number: int = 1, *, soft: int = 200, hard: int = 1_000, received:
 
 
 def delta(text: str, offset: int = 0, *, attempt: int = 1, request_id: str = R1) -> ReplyDelta:
-    return ReplyDelta(request_id=request_id, session_id="s", attempt=attempt, seq=0, offset=offset, delta=text)
+    return wire.delta(text, offset, request_id=request_id, attempt=attempt)
 
 
 def done(text: str, *, attempt: int = 1, request_id: str = R1, **fields: Any) -> ReplyDone:
-    given: dict[str, Any] = {
-        "status": "completed",
-        "reason": "stop",
-        "source": "model",
-        "usage": Usage(output_tokens=3),
-        "timings": Timings(queue_ms=1.0, total_ms=99.0),
-        "model": "m",
-    }
-    return ReplyDone(request_id=request_id, session_id="s", attempt=attempt, output_text=text, **(given | fields))
+    given = {"usage": Usage(output_tokens=3), "timings": Timings(queue_ms=1.0, total_ms=99.0), "model": "m"}
+    return wire.done(text, request_id, attempt=attempt, **(given | fields))
 
 
 def answer(response_id: str = "r", text: str = "", **fields: Any) -> Response:

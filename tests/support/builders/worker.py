@@ -1,4 +1,4 @@
-"""Builders of what a worker works on: a sequence, what computing costs, an order, an answer's deltas and its end."""
+"""Builders of what a worker works on: a sequence, what computing costs, an order."""
 
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from shared.records.requests import Defaults, Order, settle
 from shared.settings import Settings
 from shared.wire.deadline import Deadline
-from shared.wire.messages import ChatRequest, Reason, ReplyDelta, ReplyDone, Status, Timings, Usage
+from shared.wire.messages import ChatRequest
 from workers.engine import Sampling
 from workers.schedule.sequence import Sequence
 
@@ -56,23 +56,3 @@ def order(name: str = "r", *, now: float = NOW, **fields: Any) -> Order:
     """A gateway's request, as a worker settles it."""
     given = {"id": name, "session_id": "s", "input": "hi", "reply_topic": "chat.replies"} | fields
     return settle(ChatRequest(**given), Defaults.of(Settings()), now)
-
-
-def delta(text: str, offset: int = 0, seq: int = 0, request_id: str = "r") -> ReplyDelta:
-    return ReplyDelta(request_id=request_id, session_id="s", attempt=1, seq=seq, offset=offset, delta=text)
-
-
-def done(
-    text: str = "Hello", request_id: str = "r", *, status: Status = "completed", reason: Reason = "stop"
-) -> ReplyDone:
-    return ReplyDone(
-        request_id=request_id,
-        session_id="s",
-        attempt=1,
-        status=status,
-        reason=reason,
-        source="model",
-        output_text=text,
-        usage=Usage(),
-        timings=Timings(),
-    )

@@ -50,11 +50,10 @@ from shared.wire.messages import (
     Response,
     ResponseDone,
     ServerMessage,
-    Timings,
-    Usage,
 )
 from shared.wire.partitioner import partition_of
 from shared.wire.topics import BUCKETS, TopicNames
+from tests.support.builders import wire
 from tests.support.fakes.sessions import new
 from tests.support.hostile.saboteur import Saboteur
 
@@ -371,18 +370,8 @@ class Edge:
 
 
 def delta(request_id: str, text: str, offset: int = 0, *, session_id: str = "s") -> ReplyDelta:
-    return ReplyDelta(request_id=request_id, session_id=session_id, attempt=0, seq=0, offset=offset, delta=text)
+    return wire.delta(text, offset, request_id=request_id, session_id=session_id, attempt=0)
 
 
 def done(request_id: str, text: str, *, session_id: str = "s") -> ReplyDone:
-    return ReplyDone(
-        request_id=request_id,
-        session_id=session_id,
-        attempt=0,
-        status="completed",
-        reason="stop",
-        source="model",
-        output_text=text,
-        usage=Usage(),
-        timings=Timings(),
-    )
+    return wire.done(text, request_id, session_id=session_id, attempt=0)

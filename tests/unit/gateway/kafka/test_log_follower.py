@@ -10,6 +10,7 @@ from gateway.request.cursor import Place
 from shared.kafka import Record
 from shared.wire.codec import msgpack_encode
 from shared.wire.messages import Reply, ReplyDelta
+from tests.support.builders.wire import delta
 from tests.support.fakes.fake_log import FakeLog
 from tests.support.fakes.gateways import until
 
@@ -17,8 +18,8 @@ P = 3
 
 
 def record(offset: int, session_id: str) -> Record:
-    delta = ReplyDelta(request_id=f"r-{session_id}", session_id=session_id, attempt=1, seq=0, offset=offset, delta="x")
-    return Record("chat.replies", P, offset, session_id.encode(), msgpack_encode(delta))
+    value = msgpack_encode(delta("x", offset, request_id=f"r-{session_id}", session_id=session_id))
+    return Record("chat.replies", P, offset, session_id.encode(), value)
 
 
 def follow(log: FakeLog) -> tuple[LogFollower, list[tuple[str, int]]]:

@@ -6,7 +6,8 @@ import pytest
 from shared.conversation.session_key import SessionKey
 from shared.conversation.turn import Turn
 from shared.wire.messages import Grounding, Replaced, ReplyDone, Timings, Usage
-from tests.support.builders.worker import NOW, done, order
+from tests.support.builders.wire import done
+from tests.support.builders.worker import NOW, order
 from workers.request.recent_answers import RecentAnswers, answered_by
 
 

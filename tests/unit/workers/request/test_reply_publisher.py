@@ -15,7 +15,7 @@ from shared.kafka import Outgoing, Producer
 from shared.settings.kafka import KafkaSettings
 from shared.wire.codec import decode_reply, msgpack_encode
 from shared.wire.messages import Reply, ReplyDelta, ReplyDone
-from tests.support.builders.worker import delta, done
+from tests.support.builders.wire import delta, done
 from workers.request import reply_publisher
 from workers.request.reply_publisher import ReplyPublisher, Target
 

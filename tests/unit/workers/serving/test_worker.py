@@ -11,7 +11,7 @@ from shared.process.clock import now_unix_ms
 from shared.wire.deadline import Deadline
 from shared.wire.failed_ends import OWN_FAULT, failed_end
 from shared.wire.messages import Cancel, Grounding, Usage
-from tests.support.builders.worker import done
+from tests.support.builders.wire import done
 from tests.support.fakes.worker_bench import LETTER_A, QUOTED, TOPIC, Bench, decided
 from workers.answer.guard import FactGuard
 from workers.answer.stream import Answer
