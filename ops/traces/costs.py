@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from shared.errors import SettingsError
-from workers.schedule.costs import CostsKey, CostTable
+from workers.schedule.costs import CostTable
 
 Profile = Literal["cpu", "gpu"]
 
@@ -43,59 +43,9 @@ class EngineCosts(Struct, frozen=True, kw_only=True):
         )
 
 
-CPU: Final = EngineCosts(
-    name="cpu",
-    source="SmolLM2-135M-Instruct, 8-bit, ONNX Runtime on 2 vCPU (Zen 5): fitted to measured steps, rounded",
-    profile="cpu",
-    table=CostTable(
-        key=CostsKey(
-            engine="onnx",
-            model="SmolLM2-135M-Instruct",
-            revision="any",
-            precision="int8",
-            num_slots=16,
-            max_length=2_048,
-            threads=2,
-            cpu="AMD EPYC (Zen 5)",
-            num_cores=2,
-        ),
-        decode_ms=3.8,
-        decode_ms_per_row=1.2,
-        decode_ms_per_context_token=0.0007,
-        error_decode=0.05,
-        prefill_ms=2.0,
-        prefill_ms_per_token=0.5,
-        prefill_ms_per_past_token=0.003,
-        prefill_ms_per_token_pair=0.00005,
-        error_prefill=0.05,
-    ),
-)
-GPU: Final = EngineCosts(
-    name="gpu",
-    source="given, not measured: the shape of a model of 1-2 B parameters on one data-centre GPU",
-    profile="gpu",
-    table=CostTable(
-        key=CostsKey(
-            engine="given",
-            model="none",
-            revision="none",
-            precision="fp16",
-            num_slots=64,
-            max_length=4_096,
-            threads=1,
-            cpu="none",
-            num_cores=1,
-        ),
-        decode_ms=5.0,
-        decode_ms_per_row=0.04,
-        decode_ms_per_context_token=0.00002,
-        error_decode=0.05,
-        prefill_ms=3.0,
-        prefill_ms_per_token=0.02,
-        prefill_ms_per_past_token=0.0002,
-        prefill_ms_per_token_pair=0.000002,
-        error_prefill=0.05,
-    ),
+CPU, GPU = (
+    msgspec.json.decode(Path(__file__).with_name(name).read_bytes(), type=EngineCosts)
+    for name in ("cpu.json", "gpu.json")
 )
 KNOWN: Final = {costs.name: costs for costs in (CPU, GPU)}
 
