@@ -1,7 +1,8 @@
 """Other gateways' replies, for the answers that were adopted from them: read again from where they begin, and on.
 
 One reader a partition, for as long as an adopted answer of it is open. Whoever comes while it is reading on waits until
-it has caught up; then all who came are served by going back once. Only the records of their sessions are decoded.
+it has caught up; then all who came are served by going back once, the later the farther the last way was: whoever
+comes with old cursors has the log read again once a second at most. Only the records of their sessions are decoded.
 """
 
 import asyncio
@@ -22,6 +23,8 @@ from shared.wire.messages import Reply
 _READ_MS: Final = 50
 _READ_RECORDS: Final = 1_000
 _RETRY_S: Final = 0.2
+_BACK_S: Final = 1.0
+_BACK_RECORDS_PER_S: Final = 50_000
 
 log = get_logger()
 
@@ -44,6 +47,7 @@ class LogFollower:
     open_reader: Callable[[int], LogReader]
     replied: Callable[[list[Reply]], None] = lambda _: None
     _followed: dict[int, _Followed] = field(default_factory=dict)
+    _next_back_s: dict[int, float] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def join(self, place: Place, session_id: str, response_id: str) -> "asyncio.Future[None]":
@@ -87,16 +91,20 @@ class LogFollower:
         try:
             await reader.start()
             log.info("following", partition=partition)
-            end = 0
+            end: int | None = None
             while followed.keys:
                 try:
-                    if followed.coming and not round_:
-                        end = await self._go_back(reader, followed)
+                    rest_s = self._next_back_s.get(partition, 0.0) - monotonic_s()
+                    if end is None and rest_s > 0:
+                        await asyncio.sleep(rest_s)
+                        continue
+                    if followed.coming and not round_ and rest_s <= 0:
+                        end = await self._go_back(reader, partition, followed)
                         round_, followed.coming = followed.coming, []
                     wanted = followed.wanted
                     records = await reader.read(timeout_ms=_READ_MS, max_records=_READ_RECORDS, keys=wanted)
                     self.replied(decode_replies(records))
-                    if round_ and await reader.next_offset() >= end:
+                    if round_ and end is not None and await reader.next_offset() >= end:
                         _tell(round_)
                         round_ = []
                     await asyncio.sleep(0)  # a read of what has been fetched already lets nobody else in
@@ -109,11 +117,12 @@ class LogFollower:
             _tell([*round_, *followed.coming])
             await reader.stop()
 
-    @staticmethod
-    async def _go_back(reader: LogReader, followed: _Followed) -> int:
+    async def _go_back(self, reader: LogReader, partition: int, followed: _Followed) -> int:
         """To where the first of those that came begins; the offset at which all of them have been told."""
         end = await reader.end()
-        reader.seek(min(offset for offset, _ in followed.coming))
+        start = min(offset for offset, _ in followed.coming)
+        reader.seek(start)
+        self._next_back_s[partition] = monotonic_s() + min(_BACK_S, max(0, end - start) / _BACK_RECORDS_PER_S)
         return end
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -103,3 +103,25 @@ async def test_a_session_is_followed_as_long_as_one_of_its_answers_is() -> None:
     await until(lambda: told)
     follower.leave(P, "q")
     await log.all_closed()
+
+
+async def test_old_cursors_have_the_log_read_again_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes soon after its gateway died has little to be read, and waits for nothing."""
+    now_s = 100.0
+    monkeypatch.setattr(log_follower, "monotonic_s", lambda: now_s)
+    monkeypatch.setattr(log_follower, "_BACK_RECORDS_PER_S", 10)
+    log = FakeLog([record(offset, "s") for offset in range(40)])
+    follower, _ = follow(log)
+    for number, start in enumerate((39, 38, 0)):  # 0.1, 0.2 and, at most, 1 s
+        await follower.join(Place(P, start), "s", f"r{number}")
+        now_s += 0.25
+    many = [follower.join(Place(P, 0), "s", f"flood{number}") for number in range(50)]
+    follower.join(Place(P + 1, 39), "s", "of another partition")
+    await until(lambda: len(log.seeks) == 4)
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert log.seeks == [39, 38, 0, 39], "they wait"
+    now_s += 0.8
+    await asyncio.gather(*many)
+    assert log.seeks == [39, 38, 0, 39, 0]
+    await follower.stop()
