@@ -73,7 +73,7 @@ def poison() -> ProtocolError:
     """Of a record that was delivered as often as it may be."""
     return ProtocolError(
         "poison",
-        f"{MOST} processes in a row ended while they worked on it; see the ends of their logs",
+        f"{MOST} processes in a row ended while they worked on it, the last on it alone; see the ends of their logs",
         kind="server_error",
     )
 

@@ -2,13 +2,14 @@
 
 A record that ends whoever works on it would end one process after another. So its deliveries are counted, and the count
 outlives the process: it stands beside the partition's committed offset, as a note in Kafka's own metadata of the commit
-(docs/decisions/0025-a-record-is-delivered-three-times.md).
+(docs/decisions/0025-a-record-is-delivered-four-times.md).
 
 A first delivery is not written down by itself. A partition that is `held` by a reader is noted as such before its first
 record is worked on; whoever finds that note later knows that its reader died, and takes all that stood in the log by
-then for delivered once. From the second delivery on each is noted before the record is worked on, and from the third on
-one such record is worked on at a time: then it is known which of them it was. A reader that is alive when it loses the
-partition leaves it free; what goes on there counts only if an earlier or a later reader dies of it.
+then for delivered once. From the second delivery on each is noted before the record is worked on, and from
+the third on only a few such records are worked on at once, the last time each alone: every death leaves a part of the
+suspects, and nobody is given up who was not the only one there. A reader that is alive when it loses the partition
+leaves it free; what goes on there counts only if an earlier or a later reader dies of it.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,9 +18,10 @@ from typing import Final, Self
 
 Partition = tuple[str, int]
 
-MOST: Final = 3
-"""So often a record that has ended a process is delivered, that time included."""
-_ALONE: Final = MOST
+MOST: Final = 4
+"""So often a record that has ended a process is delivered, that time included: the last time alone."""
+_FEW_NUMBER: Final = 3
+_FEW: Final = 8
 # What Kafka takes beside an offset is 4,096 bytes; a count takes 23 at most. Half of them are left for the parting.
 _MOST_NOTED: Final = 160
 _MOST_BEGUN: Final = 80
@@ -86,12 +88,18 @@ class Note:
 @dataclass(slots=True)
 class _Tenure:
     """A partition, for as long as it is this reader's. `before` is what was known when it came, `begun` what is worked
-    on, `standing` the last note that Kafka has acknowledged."""
+    on, `harmless` what of it can end nobody any more, `standing` the last note that Kafka has acknowledged."""
 
     before: Note
     begun: set[int] = field(default_factory=set)
+    harmless: set[int] = field(default_factory=set)
     standing: Note = field(default_factory=Note)
     held: bool = False
+
+    @property
+    def num_few(self) -> int:
+        """Records on their third delivery that are worked on."""
+        return sum(self.before.count(offset).next == _FEW_NUMBER for offset in self.begun - self.harmless)
 
     @property
     def num_noted(self) -> int:
@@ -117,6 +125,7 @@ class Deliveries:
     def __init__(self) -> None:
         self._tenures: dict[Partition, _Tenure] = {}
         self._alone: tuple[Partition, int] | None = None
+        """What is worked on alone, or will be once all that was begun before has ended."""
 
     def take_over(self, partition: Partition, note: str, end: int) -> None:
         """A partition came with this note; its log ends there by now."""
@@ -136,15 +145,23 @@ class Deliveries:
         tenure, number = self._tenures[partition], self.number(partition, offset)
         if offset in tenure.begun:
             return True
-        if number >= _ALONE:
-            if self._alone is not None:
-                return False
+        if self._alone not in {None, (partition, offset)}:
+            return False
+        if number >= MOST:
             self._alone = partition, offset
-        elif number > 1 and offset not in tenure.before.counts and tenure.num_noted >= _MOST_BEGUN:
+            if any(each.begun - each.harmless for each in self._tenures.values()):
+                return False
+        elif not self._has_room(tenure, number, offset):
             return False
         tenure.begun.add(offset)
         tenure.held = True
         return True
+
+    def _has_room(self, tenure: _Tenure, number: int, offset: int) -> bool:
+        """For one more that has ended a process."""
+        if number == _FEW_NUMBER:
+            return sum(each.num_few for each in self._tenures.values()) < _FEW
+        return number == 1 or offset in tenure.before.counts or tenure.num_noted < _MOST_BEGUN
 
     def is_noted(self, partition: Partition, offset: int) -> bool:
         """Whether a reader that finds the partition after this one has died would count this delivery."""
@@ -155,12 +172,14 @@ class Deliveries:
         """This delivery has harmed nobody; what is known of earlier ones stays until the commit has passed it."""
         tenure = self._tenures.get(partition)
         if tenure is not None:
-            tenure.begun.discard(offset)
             self.survived(partition, offset)
+            tenure.begun.discard(offset)
+            tenure.harmless.discard(offset)
 
     def survived(self, partition: Partition, offset: int) -> None:
-        """What may end a process is behind a record, though it is not done: the next of those that go alone may
-        begin."""
+        """What may end a process is behind a record, though it is not done: others may begin where it was alone."""
+        if (tenure := self._tenures.get(partition)) is not None:
+            tenure.harmless.add(offset)
         if self._alone == (partition, offset):
             self._alone = None
 

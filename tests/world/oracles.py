@@ -5,7 +5,7 @@ clock of whoever reads it needs none, for its gateway has cut it. CRASHED: no pr
 where workers only come and go, no answer ends by a deadline that is far. DEAD: what is no request is passed only when
 its dead letter is acknowledged. ERASED: nothing is told after the confirmed erasure of its conversation. FORGOTTEN:
 nor does Redis hold a turn of it. HANDED: whoever was told that a person comes stands in the topic that people read.
-HUNG: a worker whose engine hangs ends. POISON: a record ends three processes at most, and no other is called poison.
+HUNG: a worker whose engine hangs ends. POISON: a record ends four processes at most, and no other is called poison.
 RATE: a flood is refused. SERVED: each request of a service is answered. SOFT: whoever is there is shown something by
 the soft deadline. SPIN: no process computes without end. UNHANDLED: none has an exception that nobody hears.
 UNREMEMBERED: where Redis was well and no process ended, each whole answer is a turn of its conversation. WASTED:

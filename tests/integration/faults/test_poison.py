@@ -1,4 +1,4 @@
-"""A record that kills whoever works on it kills three, and takes no other request with it."""
+"""A record that kills whoever works on it kills four, and takes no other request with it."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +26,7 @@ async def kept_alive(system: System, deaths: list[Service]) -> None:
 
 
 @pytest.mark.timeout(180)
-async def test_a_record_that_kills_workers_is_a_dead_letter_after_three_and_its_neighbours_are_answered(
+async def test_a_record_that_kills_workers_is_a_dead_letter_after_four_and_its_neighbours_are_answered(
     new_system: MakeSystem, unique: Callable[[str], str]
 ) -> None:
     """It names no deadline, so nothing else would end it."""
@@ -56,7 +56,7 @@ async def test_a_record_that_kills_workers_is_a_dead_letter_after_three_and_its_
     living.cancel()
     with suppress(asyncio.CancelledError):
         await living
-    assert len(deaths) == 3
+    assert len(deaths) == 4
     assert (ends[poison]["status"], ends[poison]["error"]["code"]) == ("failed", "poison")  # type: ignore[index]
     others = {name: (end["status"], end["source"]) for name, end in ends.items() if name != poison}
     assert set(others.values()) == {("incomplete", "model")}, "each has all of its sixty tokens"

@@ -211,9 +211,9 @@ async def test_whoever_names_a_topic_that_is_not_there_is_told_nowhere() -> None
     assert bench.committed == {(TOPICS.inbox, 0): 1}
 
 
-async def test_a_record_that_has_ended_three_gateways_is_set_aside_and_who_asked_is_told() -> None:
+async def test_a_record_that_has_ended_four_gateways_is_set_aside_and_who_asked_is_told() -> None:
     bench = Bench()
-    bench.reader.written[TOPICS.inbox, 0] = Note(counts={0: Count(3, fatal=True)}).encode()
+    bench.reader.written[TOPICS.inbox, 0] = Note(counts={0: Count(4, fatal=True)}).encode()
     with capture_logs():
         await bench.forward(record(0), record(1))
     assert ids(bench.producer.of(TOPICS.requests("short"))) == ["r1"]

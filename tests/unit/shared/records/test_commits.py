@@ -17,7 +17,7 @@ from tests.support.fakes.gateways import quiet, until
 
 P: Partition = ("chat.requests.short", 0)
 Q: Partition = ("chat.requests.short", 1)
-ONCE, TWICE, THRICE = (Count(number, fatal=True) for number in (1, 2, 3))
+ONCE, TWICE, THRICE, FOUR_TIMES = (Count(number, fatal=True) for number in (1, 2, 3, 4))
 
 
 @dataclass
@@ -108,17 +108,17 @@ async def test_what_one_that_died_may_have_had_is_noted_before_it_is_worked_on(d
     assert desk.reader.note() == Note(held=True, floor=9, counts={8: TWICE})
 
 
-async def test_of_those_that_ended_two_the_next_begins_when_the_one_before_is_done(desk: Desk) -> None:
-    desk.reader.written[P] = Note(counts={7: TWICE, 8: TWICE}).encode()
+async def test_of_those_that_ended_three_the_next_begins_when_the_one_before_is_done(desk: Desk) -> None:
+    desk.reader.written[P] = Note(counts={7: THRICE, 8: THRICE}).encode()
     first, second = desk.begin(7, 8)
-    assert await first == 3
+    assert await first == 4
     await quiet()
     assert not second.done()
-    assert desk.reader.note().counts == {7: THRICE, 8: TWICE}
+    assert desk.reader.note().counts == {7: FOUR_TIMES, 8: THRICE}
     desk.offsets.done(P, 7)
-    assert await second == 3
+    assert await second == 4
     await until(lambda: desk.reader.offsets[P] == 8)
-    assert desk.reader.note().counts == {8: THRICE}
+    assert desk.reader.note().counts == {8: FOUR_TIMES}
 
 
 async def test_who_lives_when_its_partitions_go_leaves_them_free(desk: Desk) -> None:
@@ -168,7 +168,7 @@ async def test_offsets_are_committed_with_the_note_that_is_known_of_them(desk: D
 
 async def test_what_an_earlier_tenure_ends_is_waited_for_by_nobody(desk: Desk) -> None:
     """A job goes on while its partition goes and comes back; by its end the new delivery is not noted yet."""
-    desk.reader.written[P], desk.reader.ends[P] = Note(counts={7: ONCE, 8: TWICE, 9: TWICE}).encode(), 10
+    desk.reader.written[P], desk.reader.ends[P] = Note(counts={7: ONCE, 8: THRICE, 9: THRICE}).encode(), 10
     desk.reader.is_moving = True
     again, alone, after = desk.begin(7, 8, 9)
     await quiet()
@@ -176,7 +176,7 @@ async def test_what_an_earlier_tenure_ends_is_waited_for_by_nobody(desk: Desk) -
     desk.offsets.done(P, 8)
     assert (await again, await alone) == (None, None)
     desk.reader.is_moving = False
-    assert await after == 3, "the one that is over keeps nobody waiting"
+    assert await after == 4, "the one that is over keeps nobody waiting"
 
 
 async def test_a_turn_that_commits_nothing_of_what_waits_is_followed_by_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A record that ends whoever works on it is delivered three times, whatever else happens; the others are served."""
+"""A record that ends whoever works on it is delivered four times, whatever else happens; the others are served."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -118,16 +118,35 @@ def test_a_delivery_that_goes_on_where_the_partition_was_counts_once_a_process_h
     assert taken_over(deliveries.parting_note(P, 3)).number(P, 3) == 3
 
 
-def test_one_that_ended_two_is_worked_on_alone() -> None:
-    deliveries = taken_over(Note(held=True, counts=fatal(3, 4, deliveries=2)))
-    assert deliveries.begin(P, 3)
-    assert not deliveries.begin(P, 4)
-    assert deliveries.begin(P, 5), "one that is not suspected"
-    assert deliveries.note(P, 3).count(4).deliveries == 2, "it was not begun"
+def test_a_few_of_those_that_ended_two_are_worked_on_at_once_and_others_beside() -> None:
+    """After two deaths that had nothing to do with them a backlog goes on nearly as before."""
+    deliveries = taken_over(Note(held=True, counts=fatal(*range(20), deliveries=2)), end=40)
+    assert [deliveries.begin(P, offset) for offset in range(9)] == [True] * 8 + [False]
+    assert deliveries.begin(P, 30), "one that ended one at most"
+    assert deliveries.begin(P, 50), "one that is not suspected"
+    assert deliveries.note(P, 0).count(8).deliveries == 2, "it was not begun"
     deliveries.done(P, 3)
+    deliveries.survived(P, 4)
+    assert [deliveries.begin(P, offset) for offset in (8, 9, 10)] == [True, True, False]
+
+
+def test_one_that_ended_three_is_worked_on_alone() -> None:
+    """What was begun ends first, and nothing is begun beside it: else it would be charged with another's death."""
+    deliveries = taken_over(Note(counts=fatal(3, 4, deliveries=3)))
+    assert deliveries.begin(P, 50)
+    assert not deliveries.begin(P, 3), "one is there"
+    assert not deliveries.begin(P, 51), "its turn is next"
+    assert not deliveries.begin(P, 4)
+    deliveries.survived(P, 50)
+    assert deliveries.begin(P, 3)
+    assert [deliveries.begin(P, offset) for offset in (4, 51)] == [False, False]
+    assert deliveries.note(P, 3).count(3).deliveries == 4
+    deliveries.done(P, 3)
+    assert deliveries.begin(P, 51)
+    deliveries.done(P, 51)
     assert deliveries.begin(P, 4)
     deliveries.lose([Q, P])  # one of them had not come yet
-    deliveries.take_over(Q, Note(counts=fatal(1, 2, deliveries=2)).encode(), 9)
+    deliveries.take_over(Q, Note(counts=fatal(1, 2, deliveries=3)).encode(), 9)
     assert deliveries.begin(Q, 1), "whoever has lost it keeps nobody waiting"
     deliveries.survived(Q, 1)
     assert deliveries.begin(Q, 2), "though the first is not done"
@@ -188,6 +207,8 @@ class World:
                 case "begin" if waiting:
                     if deliveries.begin(P, waiting[0]):
                         here.append(waiting.popleft())
+                        last = [offset for offset in here if deliveries.number(P, offset) >= MOST]
+                        assert not last or len(here) == 1, "who is given up next was the only one there"
                     else:
                         waiting.rotate(-1)
                 case "work" if here:
@@ -245,7 +266,7 @@ class World:
 
 
 @given(st.integers(1, 20), st.integers(0, 2**32))
-def test_one_record_that_ends_processes_ends_three_and_harms_no_other(length: int, seed: int) -> None:
+def test_one_record_that_ends_processes_ends_four_and_harms_no_other(length: int, seed: int) -> None:
     chance = Random(seed)
     poison = chance.randrange(length)
     world = World(length, {poison}, chance)

@@ -244,8 +244,8 @@ async def test_headers_at_which_the_intake_stumbles_set_one_record_aside(monkeyp
     await bench.intake.finish(0)
 
 
-async def test_a_record_that_has_ended_three_workers_is_set_aside_unserved_and_who_asked_is_told() -> None:
-    bench = Bench(commits=Commits(number=4))
+async def test_a_record_that_has_ended_four_workers_is_set_aside_unserved_and_who_asked_is_told() -> None:
+    bench = Bench(commits=Commits(number=5))
     with capture_logs():
         await bench.take(packed(id="r", input="hello"))
     [(target, end, acknowledged)] = bench.worker.told
@@ -266,7 +266,7 @@ async def test_one_that_has_ended_a_worker_even_then_is_not_opened_again(monkeyp
         raise AssertionError("it is opened")
 
     monkeypatch.setattr("workers.intake.reader.open_request", deadly)
-    bench = Bench(commits=Commits(number=5))
+    bench = Bench(commits=Commits(number=6))
     with capture_logs():
         await bench.take(packed(id="r", input="hello"))
     assert bench.worker.told == []
