@@ -111,6 +111,8 @@ history_unavailable = Counter(
     "share: turns of a tenant that had too much of a Redis that fills",
     ["what"],
 )
+for _what in ("read", "lost", "share"):  # each from 0: an alert sees the first
+    history_unavailable.labels(_what)
 
 odd_requests = Counter(
     "replyline_worker_odd_requests_total",
