@@ -39,24 +39,6 @@ def test_of_the_workers_of_a_bucket_the_soonest_counts_and_is_believed(fleet: Fl
     assert (eta_ms(fleet, "short", NOW), eta_ms(fleet, "long", NOW)) == (80.0, None)
 
 
-def test_a_burst_between_two_reports_is_seen(fleet: Fleet) -> None:
-    """Ten requests of 50 ms each stand before the eleventh, on a worker without a free slot."""
-    fleet.observe(report(first_token_ms=100.0, service_ms=50.0), NOW)
-    for _ in range(10):
-        send(fleet, "short", NOW)
-    assert eta_ms(fleet, "short", NOW) == 600.0
-
-
-def test_what_was_sent_is_shared_by_the_workers_of_its_bucket(fleet: Fleet) -> None:
-    for name in ("w1", "w2"):
-        fleet.observe(report(name), NOW)
-    fleet.observe(report("w3", buckets=("long",), first_token_ms=900.0), NOW)
-    for _ in range(10):
-        send(fleet, "short", NOW)
-    assert eta_ms(fleet, "short", NOW) == 350.0
-    assert eta_ms(fleet, "long", NOW) == 350.0
-
-
 @pytest.mark.parametrize(("running", "waiting", "free"), [(1, 0, 3), (1, 2, 1)])
 def test_free_slots_take_in_what_was_sent_without_a_queue(fleet: Fleet, running: int, waiting: int, free: int) -> None:
     fleet.observe(report(slots=4, running=running, waiting=waiting), NOW)
@@ -65,20 +47,6 @@ def test_free_slots_take_in_what_was_sent_without_a_queue(fleet: Fleet, running:
     assert eta_ms(fleet, "short", NOW) == 100.0
     send(fleet, "short", NOW)
     assert eta_ms(fleet, "short", NOW) == 150.0
-
-
-def test_time_works_off_what_was_ahead_and_no_more(fleet: Fleet) -> None:
-    """The queue of 400 ms melts; the request's own 100 ms do not."""
-    fleet.observe(report(first_token_ms=500.0, backlog_ms=400.0), NOW)
-    assert [eta_ms(fleet, "short", NOW + later) for later in (0, 150, 400, 2_000)] == [500.0, 350.0, 100.0, 100.0]
-
-
-def test_a_steady_load_below_capacity_does_not_look_like_a_queue(fleet: Fleet) -> None:
-    """One request of 50 ms every 100 ms, and a report that is half a second old."""
-    fleet.observe(report(first_token_ms=100.0, service_ms=50.0), NOW)
-    for number in range(5):
-        send(fleet, "short", NOW + 100 * number)
-    assert eta_ms(fleet, "short", NOW + 500) == 100.0
 
 
 def test_a_new_report_counts_what_was_sent_before_it(fleet: Fleet) -> None:

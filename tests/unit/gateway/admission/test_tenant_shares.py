@@ -55,29 +55,6 @@ def test_beside_a_flood_that_is_held_back_who_asks_now_and_then_is_not() -> None
     assert not any(shares.has_too_much(tenant, SLOTS) for tenant in "abcdefg")
 
 
-@pytest.mark.parametrize("began", [0.0, NOW])
-def test_to_ask_half_as_much_again_as_an_even_share_is_not_yet_much(began: float) -> None:
-    """Of eight tenants: three questions of sixteen are half as much again, four are more until there are twenty-two."""
-    shares = TenantShares()
-    for tenant in "abcdefg":
-        shares.asks(tenant, began)
-        shares.took(tenant, tenant)
-    much: list[bool] = []
-    for tenant in "haabbcdefabbbbb":
-        shares.asks(tenant, began)
-        much.append(shares.has_too_much("a", SLOTS))
-    assert much[8:] == [False, True, True, True, True, True, False]
-
-
-def test_who_holds_half_of_the_slots_with_few_questions_gets_no_more() -> None:
-    """Long answers are a flood too."""
-    shares = holding(("long", 4), *((f"t{number}", 1) for number in range(4)))
-    for number in range(4):
-        for _ in range(50):
-            shares.asks(f"t{number}", NOW)
-    assert shares.has_too_much("long", SLOTS)
-
-
 @pytest.mark.parametrize(("times_ms", "counts"), [((60_001,), True), ((60_001, 120_002), False), ((120_001,), False)])
 def test_a_flood_counts_for_the_minute_after_it_too_and_is_forgotten_after_two_at_most(
     times_ms: tuple[int, ...], counts: bool
