@@ -49,6 +49,12 @@ def test_free_slots_take_in_what_was_sent_without_a_queue(fleet: Fleet, running:
     assert eta_ms(fleet, "short", NOW) == 150.0
 
 
+def test_time_works_off_what_was_ahead_and_no_more(fleet: Fleet) -> None:
+    """The queue of 400 ms melts; the request's own 100 ms do not."""
+    fleet.observe(report(first_token_ms=500.0, backlog_ms=400.0), NOW)
+    assert [eta_ms(fleet, "short", NOW + later) for later in (0, 150, 400, 2_000)] == [500.0, 350.0, 100.0, 100.0]
+
+
 def test_a_new_report_counts_what_was_sent_before_it(fleet: Fleet) -> None:
     """What was sent just before is not in it yet."""
     fleet.observe(report(), NOW)
@@ -128,7 +134,7 @@ def test_a_prediction_is_put_to_the_test_once_an_interval_and_bucket(fleet: Flee
     assert reader.may_try("long", NOW, interval_ms=1_000)
 
 
-MS = st.floats(0, 1e6)
+MS = st.sampled_from([0.0, 60.0, 500.0]) | st.floats(0, 1e6)
 NAMES = st.sampled_from(["w1", "w2", "w3"])
 REPORTS = st.builds(
     report,
