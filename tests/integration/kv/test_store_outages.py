@@ -18,10 +18,10 @@ from workers.kv.store import Held
 def test_past_maxmemory_the_least_recently_used_sessions_give_way(
     own_redis: EmbeddedRedis, make_bench: MakeBench
 ) -> None:
-    """10,000 sessions of 20 kB in 32 MB: every save is taken, the last are whole, older ones gone as a whole."""
+    """4,000 sessions of 20 kB in 32 MB: every save is taken, the last are whole, older ones gone as a whole."""
     bench = make_bench(own_redis.url)
     store = bench.store()
-    sessions = [SessionKey(TENANT, f"s{n}") for n in range(10_000)]
+    sessions = [SessionKey(TENANT, f"s{n}") for n in range(4_000)]
     names = [n.to_bytes(16, "big") for n in range(20)]
     blocks = dict.fromkeys(names, b"x" * MAX_VALUE_BYTES)
     for session in sessions:
@@ -30,7 +30,7 @@ def test_past_maxmemory_the_least_recently_used_sessions_give_way(
     assert set(held) == {0, 20}
     assert held[-20:] == [20] * 20
     assert 100 < held.count(20) < 2_000
-    assert bench.admin.info("stats")["evicted_keys"] > 8_000
+    assert bench.admin.info("stats")["evicted_keys"] > 2_000
 
 
 def test_a_full_redis_that_evicts_nothing_takes_no_writes_and_still_gives(

@@ -15,7 +15,6 @@ from shared.model.folder import GRAPH_DATA, sha256_of
 from tests.support.models.fixtures import TINY, safetensors
 from workers.graph.sources.adapter import CONFIG, LORA_MODULES, MANIFEST, TENSORS, Adapter, AdapterManifest
 from workers.graph.sources.checkpoint import expected_shapes
-from workers.graph.sources.gguf import _half_split
 from workers.graph.sources.opening import open_source, source_sha256
 
 RANK = 3
@@ -62,14 +61,6 @@ def test_names_are_read_with_and_without_peft_s_prefixes(tmp_path: Path, prefix:
         "layers.0.self_attn.o_proj",
         "layers.1.self_attn.o_proj",
     }
-
-
-def test_rows_of_queries_and_keys_are_those_of_safetensors_whatever_the_source() -> None:
-    """The rows of a GGUF's heads are interleaved: a checkpoint's are not, nor are an adapter's."""
-    plain = np.arange(48, dtype=np.float32).reshape(16, 3)
-    interleaved = plain.reshape(2, 2, 4, 3).swapaxes(1, 2).reshape(16, 3)
-    assert np.array_equal(interleaved[:3], plain[[0, 4, 1]])
-    assert np.array_equal(_half_split(lambda: interleaved, 2), plain)
 
 
 def test_a_prepared_folder_tells_of_its_adapter_and_is_made_anew_for_another(tiny_source: Path, tmp_path: Path) -> None:
