@@ -47,20 +47,9 @@ def make_plan(
 
     plan = sized(1.0)
     what_if: list[WhatIf] = []
-    for done, times in enumerate(TIMES, start=1):
-        each = demand.per_s * times / plan.workers
-        load = min(each / mix.capacity_per_s, _HEAVIEST_LOAD)
-        then = sized(times)
-        what_if.append(
-            WhatIf(
-                times=times,
-                per_s=demand.per_s * times,
-                workers=then.workers,
-                cost_per_hour=then.cost_per_hour,
-                attainment_as_planned=point_at(forecast.mix, load, experiment, mix.capacity_per_s).attainment,
-            )
-        )
-        tell(len(points) + done)
+    for times in TIMES:
+        what_if.append(_what_if(times, sized(times), plan.workers, demand, mix, experiment))
+        tell(len(points) + len(what_if))
     result = Result(
         demand=demand,
         worker=worker,
@@ -71,6 +60,19 @@ def make_plan(
         assumptions=_assumptions(forecast, experiment, settings.model.dir.name),
     )
     return result, mix
+
+
+def _what_if(times: float, then: Plan, workers: int, demand: Demand, mix: Mix, experiment: Experiment) -> WhatIf:
+    """Return what `times` the peak would take, and what the planned workers would then answer."""
+    (kind,), per_s = experiment.traces, demand.per_s * times
+    load = min(per_s / workers / mix.capacity_per_s, _HEAVIEST_LOAD)
+    return WhatIf(
+        times=times,
+        per_s=per_s,
+        workers=then.workers,
+        cost_per_hour=then.cost_per_hour,
+        attainment_as_planned=point_at(kind, load, experiment, mix.capacity_per_s).attainment,
+    )
 
 
 def _demand(forecast: PlanOptions, mix: Mix, settings: Settings) -> Demand:
