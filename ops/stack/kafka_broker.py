@@ -69,23 +69,6 @@ def install(*, timeout_s: float = 600.0) -> Path:
     return target
 
 
-def metadata_at(port: int, *, timeout_s: float = 3.0) -> Any | None:
-    """Return what the node at that port of 127.0.0.1 knows of its cluster, as confluent-kafka's `ClusterMetadata`;
-    None without an answer."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
-
-    asked: dict[str, str | int | float | bool] = {
-        "bootstrap.servers": f"127.0.0.1:{port}",
-        "log_level": 0,
-        "reconnect.backoff.ms": 50,
-    }
-    try:
-        return AdminClient(asked).list_topics(timeout=timeout_s)
-    except KafkaException:
-        return None
-
-
 @dataclass(slots=True)
 class KafkaBroker:
     """One KRaft node on two free ports of 127.0.0.1, with its log in a temporary directory; where its holder was killed
@@ -139,14 +122,8 @@ class KafkaBroker:
         self._child = self._run(java, libs, self._data.path)
         return self._child
 
-    def metadata(self) -> Any | None:
-        """Return what it knows of its cluster; None while it does not answer, or is not registered there."""
-        found = metadata_at(self.port)
-        ours = found is not None and found.cluster_id == self.cluster_id and self.node_id in found.brokers
-        return found if ours else None
-
     def _wait_ready(self, child: Child, timeout_s: float) -> None:
-        if not child.wait_until(lambda: self.metadata() is not None, timeout_s=timeout_s, poll_s=0.1):
+        if not child.wait_until(lambda: metadata_of(self) is not None, timeout_s=timeout_s, poll_s=0.1):
             raise ServiceError(f"Apache Kafka did not start: {self.log_tail()}")
 
     def _run(self, java: str, libs: Path, data: Path) -> Child:
@@ -225,3 +202,17 @@ class KafkaBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def metadata_of(node: KafkaBroker, *, timeout_s: float = 3.0) -> Any | None:
+    """Return what a node knows of its cluster, as confluent-kafka's `ClusterMetadata`; None while it does not answer,
+    is not registered there, or somebody else has its port."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    asked: dict[str, str | int | float | bool] = {"bootstrap.servers": node.bootstrap, "log_level": 0}
+    try:
+        found: Any = AdminClient({**asked, "reconnect.backoff.ms": 50}).list_topics(timeout=timeout_s)
+    except KafkaException:
+        return None
+    return found if found.cluster_id == node.cluster_id and node.node_id in found.brokers else None

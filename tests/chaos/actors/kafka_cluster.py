@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-from ops.stack.kafka_broker import KafkaBroker
+from ops.stack.kafka_broker import KafkaBroker, metadata_of
 from ops.stack.processes import ServiceError, free_port
 
 NODES: Final = 3
@@ -76,7 +76,7 @@ class KafkaCluster:
     def in_sync(self) -> bool:
         """Every node answers and knows all the others, and every partition has all of its replicas in sync."""
         for node in self.nodes:
-            known = node.metadata()
+            known = metadata_of(node)
             if known is None or len(known.brokers) < NODES:
                 return False
             partitions = [one for topic in known.topics.values() for one in topic.partitions.values()]

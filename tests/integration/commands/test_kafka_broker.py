@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from ops.stack import kafka_broker as module
-from ops.stack.kafka_broker import KafkaBroker, install
+from ops.stack.kafka_broker import KafkaBroker, install, metadata_of
 from ops.stack.processes import ServiceError
 
 
@@ -48,7 +48,7 @@ async def test_a_restart_keeps_the_address_the_records_and_the_offsets_and_a_sto
     assert await _consume(bootstrap, topic, group, 1) == [b"one"]
     own_broker.halt(kill=kill)
     assert not own_broker.running
-    assert own_broker.metadata() is None
+    assert metadata_of(own_broker) is None
     own_broker.restart()
     assert own_broker.bootstrap == bootstrap
     assert await _consume(bootstrap, topic, group, 1) == [b"two"]
