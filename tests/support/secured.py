@@ -118,7 +118,11 @@ class Secured:
     sasl_port: int = field(default_factory=free_port)
     tls_port: int = field(default_factory=free_port)
 
-    def kafka(self, user: str, **changed: Any) -> KafkaSettings:
+    def kafka(self, user: str, *, password: str | None = None, **changed: Any) -> KafkaSettings:
+        """`password`: another than the user has."""
+        if password is not None:
+            changed["password_file"] = self.password_file("nobody")
+            changed["password_file"].write_text(password)
         settings: dict[str, Any] = {
             "bootstrap_servers": f"127.0.0.1:{self.sasl_port}",
             "security": "sasl_ssl",

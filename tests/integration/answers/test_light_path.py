@@ -16,7 +16,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from shared.faq import FaqIndex
 from shared.kafka import Producer
 from tests.support.standstill import InTime
-from tests.support.system import Service, System, eventually
+from tests.support.system import MakeSystem, Service, System, eventually
 from tests.support.wire import JSON, MSGPACK, Answer, Client
 from workers.schedule.outlook import Outlook
 from workers.serving.capacity import CapacityPublisher
@@ -24,8 +24,7 @@ from workers.serving.capacity import CapacityPublisher
 pytestmark = pytest.mark.system(
     workers=0,
     promise__first_token_ms=2_000,
-    gateway__max_inflight_per_connection=32,
-    gateway__messages_per_minute=1_000_000,
+    gateway__max_inflight_per_connection=10,
 )
 
 RETURNS = "How do I return an item?"
@@ -258,9 +257,10 @@ async def test_the_brokers_topic_keeps_the_newest_report_of_each_worker(system: 
         await admin.close()
 
 
-async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(
-    system: System, gateway: Service
-) -> None:
+async def test_workers_that_say_nothing_open_the_breaker_and_a_worker_closes_it(new_system: MakeSystem) -> None:
+    """Nobody has reported to this gateway before: to one that knows workers, each has a breaker of its own."""
+    system = await new_system(gateway__max_inflight_per_connection=32, gateway__messages_per_minute=1_000_000)
+    gateway = await system.gateway().ready()
     async with Client.connect(gateway.ws) as client:
         silent = [await client.create(RETURNS, first_token_ms=200) for _ in range(25)]
         for event_id in silent:
