@@ -18,7 +18,6 @@ from rich.console import Console
 
 from gateway.access.charges import Caller, Tariff
 from gateway.access.quotas import Quotas
-from ops.operate.doctor.checks import gather
 from ops.recording.commands import RecordOptions
 from ops.recording.file import read_recording
 from ops.recording.record import record
@@ -336,17 +335,22 @@ async def test_where_nobody_answers_that_is_told_and_where_one_lets_us_in_nothin
 
 
 async def test_the_doctor_sees_what_is_refused_and_no_password(secured: Secured) -> None:
-    url = f"rediss://gateway:wr0ng@127.0.0.1:{secured.redis.port}/0"
-    redis = secured.redis_settings("gateway", url=url, password_file=None)
-    kept_out = Settings(kafka=secured.kafka("gateway", password="wr0ng"), redis=redis)
-    facts = await asyncio.to_thread(gather, kept_out)
-    assert "does not let user 'gateway' in" in str(facts.kafka_refusal)
-    (refusal,) = facts.redis_refusals
-    assert "check the user in redis.url, and redis.password_file" in refusal
-    assert "wr0ng" not in f"{facts.kafka_refusal}{refusal}"
-    welcome = Settings(kafka=secured.kafka("gateway"), redis=secured.redis_settings("gateway"))
-    facts = await asyncio.to_thread(gather, welcome)
-    assert (facts.kafka_refusal, facts.redis_refusals) == (None, [])
+    """As it is typed, with a wrong password for each and with the right ones."""
+    wrong = secured.password_file("nobody")
+    wrong.write_text("wr0ng")
+    right = secured.environment("gateway")
+    told = []
+    for files in ({}, {"kafka__password_file": wrong, "redis__password_file": wrong}):
+        env = {f"REPLYLINE_{name}".upper(): str(value) for name, value in (right | files).items()}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "ops.cli", "doctor"),
+            env={**os.environ, "COLUMNS": "1000", **env},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        told.append((await process.communicate())[0].decode())
+    refusals = ("does not let user 'gateway' in", "check the user in redis.url, and redis.password_file")
+    assert [[refusal in out for refusal in refusals] for out in told] == [[False, False], [True, True]]
+    assert "wr0ng" not in told[1]
 
 
 async def test_commands_end_with_one_line_and_status_1(secured: Secured) -> None:
