@@ -169,6 +169,7 @@ async def use_as_gateway(secured: Secured, session: SessionKey) -> None:
     with pytest.raises(ProtocolError, match="more than this subject may have"):
         await quotas.take_shared("ask", alice)
     await quotas.close()
+    history.remember(session.tenant, session.session_id, Turn("r2", "q", "a", "model", 2))
     await history.close()
 
 
@@ -179,6 +180,7 @@ async def use_as_worker(secured: Secured, session: SessionKey) -> None:
     turn = Turn("r2", "q", "a", "model", asked_unix_ms=1, generation=ERASED)
     assert await history.append(session.tenant, session.session_id, turn)
     assert await history.turns(session.tenant, session.session_id, limit=5, before_unix_ms=2)
+    history.remember(session.tenant, session.session_id, Turn("r2", "q", "a", "model", 2))
     await history.close()
     store = KvStore(settings, KvSettings(timeout_ms=2_000), marks=settings, max_value_bytes=10, count_dropped=print)
     assert store.probe()
