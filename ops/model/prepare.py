@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
 from onnx import TensorProto, helper
 
@@ -98,7 +99,6 @@ def prepare_model(
     """
     if primitive and precision != "fp16":
         raise ModelError(f"--primitive: there is no such graph of {precision}; add --precision fp16")
-    report = progress or (lambda _step, _fraction: None)
     name, sha256 = (DEFAULT_MODEL, _DEFAULT_SHA256) if source is None else (_slug(source), source_sha256(source))
     if source is None and languages is None:
         languages = _DEFAULT_LANGUAGES
@@ -117,24 +117,25 @@ def prepare_model(
     opened = open_source(path)
     if merging is not None:
         opened = replace(opened, checkpoint=merging.merged(opened.checkpoint))
-    positions = opened.checkpoint.architecture.max_positions
-    capacity = slot_capacity(max_length, positions) if precision in _TENSORRT_DTYPES else None
+    architecture = opened.checkpoint.architecture
+    capacity = slot_capacity(max_length, architecture.max_positions) if precision in _TENSORRT_DTYPES else None
+    about = Manifest(
+        name=name,
+        revision=recipe,
+        precision=precision,
+        source=Source(name=path.name, sha256=sha256),
+        architecture=architecture,
+        stop_token_ids=opened.stop_token_ids,
+        chat_template=opened.chat_template,
+        files=(),
+        dialect="cpu" if capacity is None else "tensorrt-primitive" if primitive else "tensorrt",
+        max_length=capacity,
+        languages=languages,
+        adapter=None if merging is None else Source(name=merging.name, sha256=merging.sha256),
+    )
     target_dir.mkdir(parents=True, exist_ok=True)
     with workshop_of(target) as workshop:
-        origin = Source(name=path.name, sha256=sha256)
-        _write(
-            opened,
-            workshop.path,
-            name=name,
-            recipe=recipe,
-            precision=precision,
-            capacity=capacity,
-            primitive=primitive,
-            origin=origin,
-            adapter=None if merging is None else Source(name=merging.name, sha256=merging.sha256),
-            languages=languages,
-            report=report,
-        )
+        _write(opened, about, workshop.path, progress or (lambda _step, _fraction: None))
         put_in_place(workshop, target)
     return ModelFolder.open(target)
 
@@ -172,50 +173,33 @@ def _up_to_date(
     return folder if same else None
 
 
-def _write(
-    source: ModelSource,
-    folder: Path,
-    *,
-    name: str,
-    recipe: str,
-    precision: Precision,
-    capacity: int | None,
-    primitive: bool,
-    origin: Source,
-    adapter: Source | None,
-    languages: tuple[Language, ...] | None,
-    report: Progress,
-) -> None:
+def _write(source: ModelSource, about: Manifest, folder: Path, report: Progress) -> None:
+    """Write what `about` describes, and at last itself, with the files and the revision that came of it."""
     written = partial(report, "writing the decoder")
-    revision = recipe
-    if precision == "int8":
+    revision = about.revision
+    if about.precision == "int8":
         evened = _evened(source, partial(report, "evening the activations out"))
         # Another CPU's sums may round a factor the other way: then the numbers are others too.
-        revision = evened.named(recipe)
-        write_cpu_decoder(evened.checkpoint, folder, precision, written, centre=evened.centre)
-    elif capacity is None:
-        write_cpu_decoder(source.checkpoint, folder, precision, written)
+        revision = evened.named(about.revision)
+        write_cpu_decoder(evened.checkpoint, folder, about.precision, written, centre=evened.centre)
+    elif about.max_length is None:
+        write_cpu_decoder(source.checkpoint, folder, "fp32", written)
     else:
-        dtype = _TENSORRT_DTYPES[precision]
         write_tensorrt_decoder(
-            source.checkpoint, folder, max_length=capacity, dtype=dtype, primitive=primitive, progress=written
+            source.checkpoint,
+            folder,
+            max_length=about.max_length,
+            dtype=_TENSORRT_DTYPES[about.precision],
+            primitive=about.dialect == "tensorrt-primitive",
+            progress=written,
         )
     (folder / TOKENIZER).write_bytes(source.tokenizer)
     report("checking what was written", 0.0)
-    manifest = Manifest(
-        name=name,
+    manifest = msgspec.structs.replace(
+        about,
         revision=revision,
-        recipe=None if revision == recipe else recipe,
-        precision=precision,
-        source=origin,
-        architecture=source.checkpoint.architecture,
-        stop_token_ids=source.stop_token_ids,
-        chat_template=source.chat_template,
+        recipe=None if revision == about.revision else about.revision,
         files=tuple(file_entry(folder / file) for file in (GRAPH, GRAPH_DATA, TOKENIZER)),
-        dialect="cpu" if capacity is None else "tensorrt-primitive" if primitive else "tensorrt",
-        max_length=capacity,
-        languages=languages,
-        adapter=adapter,
     )
     write_manifest(folder, manifest)
     report("checking what was written", 1.0)
