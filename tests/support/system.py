@@ -1,6 +1,7 @@
 """The system as it is run: gateways and workers as processes of their own, on a real Kafka and a real Redis."""
 
 import asyncio
+import itertools
 import json
 import os
 import shutil
@@ -10,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,6 +171,7 @@ class System:
     folder: Path
     settings: dict[str, Any] = field(default_factory=dict)
     services: list[Service] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def environment(self, **settings: Any) -> dict[str, str]:
         common = {
@@ -238,7 +240,7 @@ class System:
     def _start(
         self, module: str, address: str, operators: str, settings: dict[str, Any], clock: Path | None
     ) -> Service:
-        log = self.folder / f"{module}-{len(self.services)}.log"
+        log = self.folder / f"{module}-{next(self.numbers)}.log"
         what = [module] if clock is None else ["tests.chaos.faults.clocks", str(clock), module]
         child = Child.start([sys.executable, "-m", *what], env=self.environment(**settings), log=log)
         service = Service(child=child, address=address, operators=operators, log=log)

@@ -28,7 +28,8 @@ async def test_more_than_the_gateway_may_have_in_flight_is_refused(strict: Servi
     async with Client.connect(strict.ws, front.form) as one, Client.connect(strict.ws, front.form) as other:
         events = [await one.create(f"Number {number}", max_output_tokens=LONG) for number in range(4)]
         last = await other.create("Number 4", max_output_tokens=LONG)
-        await other.created(last)
+        for client, event_id in [*((one, event_id) for event_id in events), (other, last)]:
+            await client.created(event_id)
         await other.create("Number 5", event_id="too-many")
         error = await other.error()
         assert (error["type"], error["code"], error["event_id"]) == ("overloaded_error", "queue_full", "too-many")
