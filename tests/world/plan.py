@@ -7,8 +7,10 @@ from typing import Any, Final, Literal
 SESSIONS: Final = 6
 OVER_S: Final = 8.0
 _ASKS: Final = 30
-_BRIEF: Final = 0.9
+_BRIEF: Final = 0.75
+_WORKERS_WEIGHT: Final = 2  # where answers change hands
 _LONG_TOKENS: Final = 80
+_LONG_MS: Final = 10_000
 _GARBAGE: Final = 0.3
 _POISON: Final = 0.01
 FAULTS: Final = (0, 1, 2, 3, 3, 4)
@@ -17,7 +19,7 @@ KINDS: Final = (
     *("kill-worker", "stop-worker", "freeze-worker", "hang-worker", "join-worker"),
     *("broker-down", "move-leaders", "slow-broker", "slow-acks", "stale-metadata", "grow-replies"),
     *("redis-away", "redis-slow", "redis-hang", "redis-readonly", "redis-full", "redis-unheard", "redis-evict"),
-    *("cut", "half-open", "slow-net", "clock"),
+    *("cut", "half-open", "slow-net", "clock", "forge"),
 )
 """The faults: what is done, and to whom."""
 CALLS: Final = {
@@ -116,8 +118,8 @@ def _moment(chance: random.Random) -> float:
 
 
 def _ask(chance: random.Random) -> Ask:
-    hard_ms = chance.choice((2_000, 5_000, 10_000))
     brief = chance.random() < _BRIEF
+    hard_ms = chance.choice((2_000, 5_000, 10_000)) if brief else _LONG_MS
     return Ask(
         at_s=_moment(chance),
         session=chance.randrange(SESSIONS),
@@ -130,7 +132,7 @@ def _ask(chance: random.Random) -> Ask:
 
 
 def _fault(chance: random.Random, kinds: tuple[str, ...]) -> Fault:
-    kind = chance.choice(kinds)
+    kind = chance.choice([kind for kind in kinds for _ in range(_WORKERS_WEIGHT if kind.endswith("worker") else 1)])
     calls = CALLS.get(kind.rpartition("-")[2], ()) if kind.startswith(("kill", "freeze", "stop")) else ()
     return Fault(
         at_s=_moment(chance),

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from shared.wire.codec import decode_request, msgpack_encode
+from shared.wire.messages import ReplyDone, Timings, Usage
 from tests.world.customers import Shopper
 from tests.world.kafka.broker import BROKERS, Kafka
 from tests.world.loop import VirtualLoop
@@ -57,6 +59,8 @@ class Strikes:
             self._strike_process(fault)
         elif fault.kind in ("cut", "half-open", "slow-net"):
             self._strike_network(fault)
+        elif fault.kind == "forge":
+            self._forge()
         elif fault.kind == "clock":
             node = self._process("worker" if fault.target % 2 else "gateway", fault.target // 2).node
             if node is not None:
@@ -105,6 +109,25 @@ class Strikes:
                 kafka.grow("chat.replies", _GROWN)
             case "retention":
                 kafka.retain(_RETAINED_S)
+
+    def _forge(self) -> None:
+        """Write an end of another's conversation under the id of a request that is open."""
+        records = [record for log in self._kafka.log("chat.requests.short") for record in log.records(0, log.high)]
+        if not records:
+            return
+        request = decode_request(max(records, key=lambda record: record.timestamp).value)
+        forged = ReplyDone(
+            request_id=request.id,
+            session_id="another",
+            attempt=9,
+            status="completed",
+            reason="stop",
+            source="model",
+            output_text="forged",
+            usage=Usage(input_tokens=1, output_tokens=1),
+            timings=Timings(),
+        )
+        self._kafka.write(request.reply_topic or "chat.replies", request.reply_partition or 0, msgpack_encode(forged))
 
     def _strike_network(self, fault: Fault) -> None:
         shopper = self.shoppers[fault.target % len(self.shoppers)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.conn import CloseReason
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from tests.world.kafka.connection import Connection
 from tests.world.kafka.groups import NOT_COORDINATOR, Groups
@@ -128,6 +129,14 @@ class Kafka:
         """Give a topic more partitions."""
         for number in range(len(self.log(topic)), count):
             self.logs[topic, number] = Log(topic, number, len(self.logs) % BROKERS, topic in self._append_time)
+
+    def write(self, topic: str, number: int, value: bytes) -> None:
+        """Append a record that no process of the world has produced."""
+        log, builder = self.logs[topic, number], DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, len(value) + 1_024)
+        builder.append(0, self._now_ms(), None, value, [])
+        batch = log.append(bytes(builder.build()), self._now_ms())
+        assert isinstance(batch, Batch), "of no producer"
+        log.replicated(batch, log.epoch)
 
     def retain(self, age_s: float) -> None:
         """Delete the records that are older."""
