@@ -32,6 +32,7 @@ _DEADLY: Final = ("kill-", "stop-", "hang-", "redis-")
 _FAR_MS: Final = 500
 _HOLDS_UP: Final = ("freeze-worker", "hang-", "clock")
 _HIDES_CANCELS: Final = ("slow-", "broker-", "move-", "stale-", "kill-", "stop-", "join-")
+_ENDS_WORKERS: Final = ("kill-worker", "hang-worker", "freeze-worker")
 _LATE_MS: Final = 300
 _HEARD_MS: Final = 1_500
 _SPINS: Final = 2
@@ -84,12 +85,13 @@ class Oracles:
         headers = [dict(record.headers) for record in records]
         return {each[DEAD_ORIGIN].decode(): each[DEAD_REASON].decode() for each in headers}
 
-    def poison(self, deaths: int, num_poisons: int) -> None:
-        """Judge how many processes poison has ended, and whom it was taken for."""
+    def poison(self, plan: Plan, deaths: int) -> None:
+        """Judge how many processes poison has ended, and who was taken for it where nothing else ended any."""
+        num_poisons = sum(ask.what == "poison" for ask in plan.asks)
         if deaths > MOST * num_poisons:
             self.breach("POISON", f"{deaths} processes died of {num_poisons} records")
         called = [origin for origin, reason in self._letters().items() if reason == "poison"]
-        if len(called) > num_poisons:
+        if len(called) > num_poisons and not _any(plan, _ENDS_WORKERS):
             self.breach("POISON", f"{called} are called so, and {num_poisons} are")
 
     def forgotten(self, session: str, erased: list[Page]) -> None:

@@ -150,7 +150,7 @@ class World:
         self._oracles.schedule(self.loop.spins)
         self._oracles.memory(plan, self._ledger)
         self._oracles.soft(plan, self._ledger)
-        self._oracles.poison(self._deaths, sum(ask.what == "poison" for ask in plan.asks))
+        self._oracles.poison(plan, self._deaths)
         self._oracles.hung(self.loop.nodes, STEP_LIMIT_S + LEAVE_S + _HUNG_S)
         for shopper in shoppers.values():
             shopper.judge()
