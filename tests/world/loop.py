@@ -60,11 +60,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.network = Network(self)
         self.world = Node(self, "world")
         self.nodes = [self.world]
-        self.handled = 0
         self.spins: dict[str, int] = {}
         self._look_s = 0.0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._made = 0
+        self._awake: list[Node] = []  # have something to run
 
     # --- processes
 
@@ -77,6 +77,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def start(self, node: Node, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Run a coroutine as a process's own."""
         return self.create_task(work, name=node.name, context=node.context.copy())
+
+    @property
+    def handled(self) -> int:
+        """Return how many callbacks have run."""
+        return sum(node.handled for node in self.nodes)
 
     def lag_s(self) -> float:
         """Return how long a message is under way."""
@@ -168,6 +173,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _put(self, handle: asyncio.Handle) -> None:
         node = handle._context.get(NODE, self.world)  # type: ignore[attr-defined]
         if node.alive:
+            if not node.ready:
+                self._awake.append(node)
             node.ready.append(handle)
 
     def _run_once(self) -> None:
@@ -175,18 +182,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if timers and timers[0][0] <= self.now:
             self._ring()
         now = self.now
-        ready = [node for node in self.nodes if node.ready and node.frozen_until_s <= now]
-        if ready:
-            self._run_node(ready[0] if len(ready) == 1 else ready[int(self.chance.random() * len(ready))])
-        else:
+        able = [node for node in self._awake if node.frozen_until_s <= now]
+        if not able:
             self._pass_time()
+            return
+        node = able[0] if len(able) == 1 else able[int(self.chance.random() * len(able))]
+        self._run_node(node)
+        if not node.ready:
+            self._awake.remove(node)
 
     def _pass_time(self) -> None:
         """Jump to the next timer, or to where a frozen process goes on."""
         timers = self._timers
         while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)
-        moments = [node.frozen_until_s for node in self.nodes if node.ready]
+        moments = [node.frozen_until_s for node in self._awake]
         if timers:
             moments.append(timers[0][0])
         if not moments:
@@ -208,11 +218,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         ready = node.ready
         for _ in range(len(ready)):
             if not ready or node.frozen_until_s > self.now:
-                return
+                break
             handle = ready.popleft()
             if not handle._cancelled:
                 node.handled += 1
-                self.handled += 1
                 self.now += _COST_S
                 handle._run()
 
@@ -222,8 +231,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if node.handled - node.looked_at > _SPIN:
                 self.spins[node.name] = self.spins.get(node.name, 0) + 1
             node.looked_at = node.handled
-        if self.handled > _MOST:
-            raise DeadlockError(f"{self.handled} callbacks within {self.now - START_S:.3f} s: {self.spins}")
+        if (handled := self.handled) > _MOST:
+            raise DeadlockError(f"{handled} callbacks within {self.now - START_S:.3f} s: {self.spins}")
 
 
 def _settle(settle: Callable[[Any], None], future: "asyncio.Future[Any]", value: Any) -> None:

@@ -31,7 +31,7 @@ from tests.world.redis import Redis
 _DEADLY: Final = ("kill-", "stop-", "hang-", "redis-")
 _FAR_MS: Final = 500
 _HOLDS_UP: Final = ("freeze-worker", "hang-", "clock")
-_HIDES_CANCELS: Final = ("slow-", "broker-", "move-", "stale-", "kill-", "stop-", "join-")
+_HIDES_CANCELS: Final = ("slow-", "broker-", "move-", "stale-")
 _ENDS_WORKERS: Final = ("kill-worker", "hang-worker", "freeze-worker")
 _LATE_MS: Final = 300
 _HEARD_MS: Final = 1_500

@@ -79,15 +79,14 @@ class World:
     def boot(self) -> None:
         """Start every process and wait until all are ready."""
         self.loop.run_until_complete(self.loop.start(self.loop.world, self._boot()))
-        gc.collect()
-        gc.freeze()
+        gc.disable()  # each fork ends soon; and what is collected would run to its `finally`
 
     def run(self, plan: Plan) -> Outcome:
         """Have a plan happen; the seed decides all that is not in it."""
         for name, owner in (("loop", self.loop), ("kafka", self._kafka), ("redis", self._redis)):
             owner.chance.seed(f"{plan.seed}/{name}")
         self._entropy.reseed(plan.seed)
-        self.loop.trace, self.loop.handled, self._plan = self._trace, 0, plan
+        self.loop.trace, self._plan = self._trace, plan
         self._kafka.calls = self._redis.calls = self._strikes.calls
         crashed = ""
         try:
