@@ -98,7 +98,7 @@ class Shopper(Customer):
                 self._check_erased(message.response_id, message.delta)
             case ResponseDone():
                 self._check_erased(message.response.id, message.response.output_text)
-            case ErrorEvent() if message.error.code == "rate_limited":
+            case ErrorEvent() if "messages a minute" in message.error.message:
                 self._flooded = None
             case HandoffCreated():
                 self._oracles.handed(message.handoff_id)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.world.loop import VirtualLoop
     from tests.world.network import Pipe
 
+_THAWED_S: Final = 1.0
 NODE: Final[ContextVar["Node"]] = ContextVar("node")
 
 
@@ -28,6 +29,7 @@ class Node:
         self.refetched_s = float("-inf")
         self.handled = self.looked_at = 0
         self.hangs_since_s: float | None = None  # its engine
+        self.timed_out = False
         self.ready: deque[asyncio.Handle] = deque()
         self.tasks: list[asyncio.Task[Any]] = []
         self.pipes: dict[Pipe, None] = {}
@@ -86,7 +88,15 @@ class Node:
 
     def _exit_after(self, seconds: float) -> None:
         self._exit_never()
-        self._exit = self.loop.after(seconds, self.kill)
+        self._exit = self.loop.after(seconds, self._time_out)
+
+    def _time_out(self) -> None:
+        """End it by the timer that needs neither its loop nor its threads; while it is frozen, that is too."""
+        if self.frozen_until_s > self.loop.now:
+            self._exit_after(self.frozen_until_s - self.loop.now + _THAWED_S)
+        else:
+            self.timed_out = True
+            self.kill()
 
     def _exit_never(self) -> None:
         if self._exit is not None:

@@ -5,11 +5,11 @@ clock of whoever reads it needs none, for its gateway has cut it. CRASHED: no pr
 where workers only come and go, no answer ends by a deadline that is far. DEAD: what is no request is passed only when
 its dead letter is acknowledged. ERASED: nothing is told after the confirmed erasure of its conversation. FORGOTTEN:
 nor does Redis hold a turn of it. HANDED: whoever was told that a person comes stands in the topic that people read.
-HUNG: a worker whose engine hangs ends. POISON: a record ends four processes at most, and no other is called poison.
-RATE: a flood is refused. SERVED: each request of a service is answered. SOFT: whoever is there is shown something by
-the soft deadline. SPIN: no process computes without end. UNHANDLED: none has an exception that nobody hears.
-UNREMEMBERED: where Redis was well and no process ended, each whole answer is a turn of its conversation. WASTED:
-nothing late or cancelled is computed on.
+HUNG: a worker whose engine hangs ends by itself. POISON: a record ends four processes at most, and no other is called
+poison. RATE: a flood is refused. SERVED: each request of a service is answered. SOFT: whoever is there is shown
+something by the soft deadline. SPIN: no process computes without end. UNHANDLED: none has an exception that nobody
+hears. UNREMEMBERED: where Redis was well and no process ended, each whole answer is a turn of its conversation.
+WASTED: nothing late or cancelled is computed on.
 """
 
 from collections import defaultdict
@@ -24,14 +24,13 @@ from shared.wire.topics import DEAD_ORIGIN, DEAD_REASON
 from tests.chaos.ledger.requests import Ledger, Page
 from tests.chaos.ledger.verdict import GRACE_S
 from tests.world.kafka.broker import Kafka
-from tests.world.node import Node
 from tests.world.plan import Plan
 from tests.world.redis import Redis
 
 _DEADLY: Final = ("kill-", "stop-", "hang-", "redis-")
 _FAR_MS: Final = 500
 _HOLDS_UP: Final = ("freeze-worker", "hang-", "clock")
-_HIDES_CANCELS: Final = ("slow-", "broker-", "move-", "stale-")
+_KAFKA_AILS: Final = ("slow-", "broker-", "move-", "stale-")
 _ENDS_WORKERS: Final = ("kill-worker", "hang-worker", "freeze-worker")
 _LATE_MS: Final = 300
 _HEARD_MS: Final = 1_500
@@ -47,8 +46,23 @@ class Oracles:
         self._kafka, self._redis = kafka, redis
         self._read: dict[tuple[str, int], int] = {}
         self._ended: set[str] = set()
+        self._deaths = 0
         self.clock_off_ms = 0.0
         self.found: dict[str, list[str]] = defaultdict(list)
+
+    def judge(self, plan: Plan, ledger: Ledger, request_ids: list[str]) -> None:
+        """Judge what is left in the end; `request_ids` are those of the services."""
+        self._schedule(plan)
+        self._poison(plan)
+        self._memory(plan, ledger)
+        self._soft(ledger)
+        self._cuts(plan, ledger)
+        for request_id in self.unserved(request_ids):
+            self.breach("SERVED", f"{request_id}: no answer")
+
+    def died(self) -> None:
+        """Note that poison has ended a process."""
+        self._deaths += 1
 
     def breach(self, name: str, what: str) -> None:
         """Note what must not be."""
@@ -85,11 +99,11 @@ class Oracles:
         headers = [dict(record.headers) for record in records]
         return {each[DEAD_ORIGIN].decode(): each[DEAD_REASON].decode() for each in headers}
 
-    def poison(self, plan: Plan, deaths: int) -> None:
+    def _poison(self, plan: Plan) -> None:
         """Judge how many processes poison has ended, and who was taken for it where nothing else ended any."""
         num_poisons = sum(ask.what == "poison" for ask in plan.asks)
-        if deaths > MOST * num_poisons:
-            self.breach("POISON", f"{deaths} processes died of {num_poisons} records")
+        if self._deaths > MOST * num_poisons:
+            self.breach("POISON", f"{self._deaths} processes died of {num_poisons} records")
         called = [origin for origin, reason in self._letters().items() if reason == "poison"]
         if len(called) > num_poisons and not _any(plan, _ENDS_WORKERS):
             self.breach("POISON", f"{called} are called so, and {num_poisons} are")
@@ -101,12 +115,6 @@ class Oracles:
             if any((page.response_id or page.question.event_id).encode() in turn for turn in turns):
                 self.breach("FORGOTTEN", f"{page.question.event_id}: a turn of its conversation after the erasure")
 
-    def hung(self, nodes: list[Node], limit_s: float) -> None:
-        """Judge who stays though its engine hangs."""
-        for node in nodes:
-            if node.alive and node.hangs_since_s is not None and self._kafka.loop.now - node.hangs_since_s > limit_s:
-                self.breach("HUNG", f"{node.name}: for {limit_s:.0f} s")
-
     def answered(self, plan: Plan, said: dict[str, Any]) -> None:
         """Judge a worker's line of an answer: nobody computes for long what is late or cancelled."""
         if said.get("event") != "answered" or said.get("reason") not in _WHOLE or _any(plan, _HOLDS_UP):
@@ -114,12 +122,12 @@ class Oracles:
         if said["slack_ms"] < -_LATE_MS:
             self.breach("WASTED", f"{said['request_id']}: computed on until {-said['slack_ms']} ms after its deadline")
         since_ms = self._kafka.loop.world.wall_s() * 1_000 - _HEARD_MS
-        for log in () if _any(plan, _HIDES_CANCELS) else self._kafka.log("chat.cancels"):
+        for log in () if _any(plan, _KAFKA_AILS) else self._kafka.log("chat.cancels"):
             for record in log.records(0, log.high):
                 if (record.key or b"").decode() == said["request_id"] and record.timestamp < since_ms:
                     self.breach("WASTED", f"{said['request_id']}: computed on after it was cancelled")
 
-    def soft(self, plan: Plan, ledger: Ledger) -> None:
+    def _soft(self, ledger: Ledger) -> None:
         """Judge when each who was there was shown something first."""
         for page in ledger.pages.values():
             away = ledger.absences.get(page.question.session, ())
@@ -146,7 +154,7 @@ class Oracles:
                     self._ended.add(reply.request_id)
             self._read[key] = log.high
 
-    def served(self, request_ids: list[str]) -> list[str]:
+    def unserved(self, request_ids: list[str]) -> list[str]:
         """Return which of the services' records have no answer."""
         self._read_ends()
         return [each for each in request_ids if each not in self._ended]
@@ -157,13 +165,17 @@ class Oracles:
         if not any(handoff_id.encode() in record.value for record in records):
             self.breach("HANDED", f"{handoff_id}: told, and in no acknowledged record")
 
-    def schedule(self, spins: dict[str, int]) -> None:
-        """Judge who computed without end."""
-        for name, times in spins.items():
+    def _schedule(self, plan: Plan) -> None:
+        """Judge who computed without end, and who stayed though its engine hung."""
+        loop = self._kafka.loop
+        for name, times in loop.spins.items():
             if times >= _SPINS:
                 self.breach("SPIN", f"{name} for {times / 10:.1f} s")
+        for node in loop.nodes:
+            if node.timed_out and not _any(plan, _KAFKA_AILS):
+                self.breach("HUNG", f"{node.name}: did not end by itself though its engine hung")
 
-    def memory(self, plan: Plan, ledger: Ledger) -> None:
+    def _memory(self, plan: Plan, ledger: Ledger) -> None:
         """Judge what the conversations' turns hold."""
         if any(fault.kind.startswith(_DEADLY) for fault in plan.faults) or any(
             act.what == "erase" for act in plan.acts
@@ -174,7 +186,7 @@ class Oracles:
             if not any((page.response_id or "").encode() in turn for turn in turns):
                 self.breach("UNREMEMBERED", f"{page.question.event_id} of {page.question.session}")
 
-    def cuts(self, plan: Plan, ledger: Ledger) -> None:
+    def _cuts(self, plan: Plan, ledger: Ledger) -> None:
         """Judge who was cut."""
         if not all(fault.kind in ("join-worker", "stop-worker") for fault in plan.faults):
             return

@@ -8,14 +8,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from shared.kafka import Outgoing, Producer
-from shared.wire.codec import msgpack_encode
-from shared.wire.messages import ChatRequest
-from shared.wire.topics import TopicNames, session_key
+from shared.wire.topics import TopicNames
 from tests.chaos.ledger.requests import Breach, Ledger, Line, Question
 from tests.chaos.ledger.rights import Oracle
 from tests.chaos.ledger.story import story
-from tests.chaos.ledger.verdict import Rights, Verdict, judge
+from tests.chaos.ledger.verdict import Verdict, judge
 from tests.world.customers import Shopper
 from tests.world.kafka.broker import Kafka
 from tests.world.loop import START_S, DeadlockError, VirtualLoop
@@ -23,8 +20,9 @@ from tests.world.machine import POISON, install
 from tests.world.node import NODE
 from tests.world.oracles import Oracles
 from tests.world.plan import Act, Ask, Fault, Plan
-from tests.world.processes import STEP_LIMIT_S, Kind, Process, port_of, settings_of
+from tests.world.processes import STEP_LIMIT_S, Kind, Process, port_of
 from tests.world.redis import Redis
+from tests.world.services import Services
 from tests.world.strikes import Strikes
 from workers.serving.watchdog import LEAVE_S
 
@@ -33,10 +31,11 @@ WORKERS: Final = 2
 _BOOT_S: Final = 60.0
 _READY: Final = ("gateway_ready", "worker_ready")
 _LOOK_S: Final = 0.25
-_AFTER_S: Final = 12.0
+_AFTER_S: Final = 22.0
 _SETTLE_S: Final = 0.5
 _LEFT_OUT: Final = ("level", "trace_id")  # of a line of a log
-_HUNG_S: Final = 1.0
+_LEFT_S: Final = 1.0  # who hangs has by then
+_LAST_LINES: Final = 60
 _MUTE: Final = ("never retrieved", "Unclosed")
 
 
@@ -65,7 +64,7 @@ class World:
         self._oracles = Oracles(self._kafka, self._redis)
         self._kafka.groups.committed = self._oracles.committed
         self._logs: list[Line] = []
-        self._ready = self._deaths = 0
+        self._ready = 0
         self._plan: Plan | None = None
         self._digest = hashlib.blake2b(digest_size=16)
         self._entropy = install(loop, self._kafka, self._redis, self._hear)
@@ -74,7 +73,7 @@ class World:
         self._strikes = Strikes(loop, self._kafka, self._redis, self._process, WORKERS)
         self._rights = Oracle()
         self._customers = loop.node("customers")
-        self._services = loop.node("services")
+        self._services = Services(loop)
 
     def boot(self) -> None:
         """Start every process and wait until all are ready."""
@@ -88,12 +87,10 @@ class World:
         self._entropy.reseed(plan.seed)
         self.loop.trace, self._plan = self._trace, plan
         self._kafka.calls = self._redis.calls = self._strikes.calls
-        crashed = ""
         try:
             self.loop.run_until_complete(self.loop.start(self.loop.world, self._run(plan)))
         except DeadlockError as error:
-            crashed = str(error)
-            self._oracles.breach("DEADLOCK", crashed)
+            self._oracles.breach("DEADLOCK", str(error))
         return self._judge(plan)
 
     # --- boot
@@ -103,8 +100,7 @@ class World:
             self._process("gateway", number).start()
         for number in range(WORKERS):
             self._process("worker", number).start()
-        self._producer = Producer(settings_of("gateway", 0).kafka, client_id="services")
-        await self.loop.start(self._services, self._producer.start())
+        await self._services.start()
         groups = self._kafka.groups.by_name
         until_s = self.loop.now + _BOOT_S
         while self._ready < GATEWAYS + WORKERS or len(groups) < 2 or any(g.state != "Stable" for g in groups.values()):
@@ -119,12 +115,9 @@ class World:
         key = (kind, number if (kind, number) == ("worker", WORKERS) else number % count)
         if key not in self._processes:
             self._processes[key] = Process(
-                self.loop, *key, lambda why: self._oracles.breach("CRASHED", why), self._died
+                self.loop, *key, lambda why: self._oracles.breach("CRASHED", why), self._oracles.died
             )
         return self._processes[key]
-
-    def _died(self) -> None:
-        self._deaths += 1
 
     # --- a plan
 
@@ -141,21 +134,11 @@ class World:
         await self.loop.start(self._customers, self._shop(plan, shoppers))
         self._strikes.plan(plan.faults)
         self._oracles.clock_off_ms = max((abs(f.for_s) * 1e3 for f in plan.faults if f.kind == "clock"), default=0.0)
-        self._service_ids = [f"srv_{number:024x}" for number, row in enumerate(plan.records) if row.what == "question"]
-        for number, record in enumerate(plan.records):
-            request_id = f"srv_{number:024x}"
-            self.loop.after(record.at_s, self._produce, request_id, record, node=self._services)
+        self._services.plan(plan.records)
         await self._until_settled(plan)
-        self._oracles.schedule(self.loop.spins)
-        self._oracles.memory(plan, self._ledger)
-        self._oracles.soft(plan, self._ledger)
-        self._oracles.poison(plan, self._deaths)
-        self._oracles.hung(self.loop.nodes, STEP_LIMIT_S + LEAVE_S + _HUNG_S)
         for shopper in shoppers.values():
             shopper.judge()
-        self._oracles.cuts(plan, self._ledger)
-        for request_id in self._oracles.served(self._service_ids):
-            self._oracles.breach("SERVED", f"{request_id}: no answer, and no dead letter")
+        self._oracles.judge(plan, self._ledger, self._services.request_ids)
 
     async def _shop(self, plan: Plan, shoppers: dict[int, Shopper]) -> None:
         """Have all customers come in, and do what they will."""
@@ -172,63 +155,42 @@ class World:
         for act in plan.acts:
             self.loop.call_at(base_s + act.at_s, shoppers[act.session].act, act.what)
 
-    def _produce(self, request_id: str, record: Ask) -> None:
-        """Write a record to the inbox, as another service does."""
-        now = int(self.loop.world.wall_s() * 1_000)
-        request = ChatRequest(
-            id=request_id,
-            session_id=f"service-{record.session}",
-            input=_question(request_id, record).text,
-            tenant="demo",
-            max_output_tokens=record.tokens,
-            created_unix_ms=now,
-            deadline_unix_ms=now + record.hard_ms,
-            reply_topic="chat.replies.external",
-        )
-        key = session_key("demo", request.session_id)
-        garbage = record.what == "garbage"
-        topic = "chat.requests.short" if garbage and record.tokens % 2 else "chat.requests"
-        value = b"garbage" if garbage else msgpack_encode(request)
-        self.loop.create_task(self._produced(Outgoing(topic, value, key=key)))
-
-    async def _produced(self, record: Outgoing) -> None:
-        await self._producer.publish(record)
-
     async def _until_settled(self, plan: Plan) -> None:
         """Wait until each has what it came for, or nobody can hope for it any more."""
         rows: tuple[Ask | Act | Fault, ...] = (*plan.asks, *plan.acts, *plan.faults, *plan.records)
         quiet_s = self.loop.now + max((row.at_s for row in rows), default=0.0)
         if any(fault.kind.startswith("hang-") for fault in plan.faults):
-            quiet_s += STEP_LIMIT_S + LEAVE_S + 2 * _HUNG_S
-        last_s = (
-            self.loop.now + _AFTER_S + max((a.at_s + a.hard_ms / 1e3 for a in (*plan.asks, *plan.records)), default=0.0)
-        )
+            quiet_s += STEP_LIMIT_S + LEAVE_S + _LEFT_S
+        last_s = quiet_s + _AFTER_S
         while self.loop.now < last_s:
             await asyncio.sleep(_LOOK_S)
-            if self.loop.now > quiet_s and not self._ledger.num_open and not self._oracles.served(self._service_ids):
+            if (
+                self.loop.now > quiet_s
+                and not self._ledger.num_open
+                and not self._oracles.unserved(self._services.request_ids)
+            ):
                 break
         await asyncio.sleep(_SETTLE_S)
 
     # --- what is found
 
     def _judge(self, plan: Plan) -> Outcome:
-        verdict = judge(self._ledger, self._right)
+        verdict = judge(self._ledger, self._rights)
         broken = Counter({name: len(found) for name, found in self._oracles.found.items()})
         broken.update({breach.name: verdict.count(breach) for breach in Breach if verdict.count(breach)})
         for page in self._ledger.pages.values():
             for line in page.lines:
                 self._digest.update(f"{line.at_s:.9f} {line.what}".encode())
-        facts = {"callbacks": self.loop.handled, "rebalances": self._kafka.groups.num_rebalances}
-        facts |= {
-            "virtual_ms": int((self.loop.now - START_S) * 1_000),
+        if plan.asks and not verdict.accepted:
+            broken["NOTHING"] = 1  # was accepted, so nothing was shown
+        facts = {
+            "callbacks": self.loop.handled,
+            "rebalances": self._kafka.groups.num_rebalances,
             "lost": sum(log.num_lost for log in self._kafka.logs.values()),
+            **verdict.endings,
         }
-        facts |= verdict.endings
         told = self._tell(plan, verdict) if broken else ""
         return Outcome(plan, dict(broken), told, self._digest.hexdigest(), facts)
-
-    def _right(self, question: Question) -> Rights:
-        return self._rights(question)
 
     def _tell(self, plan: Plan, verdict: Verdict) -> str:
         """Return a page about what is broken."""
@@ -236,21 +198,16 @@ class World:
         system = [*self._logs, *(Line(at_s, what) for at_s, what in self._strikes.told)]
         pages = [story(self._ledger, page, system, START_S) for page in verdict.guilty[:3]]
         if not pages:
-            pages = [
-                f"  {line.at_s - START_S:9.3f}  {line.what}" for line in sorted(system, key=lambda each: each.at_s)
-            ][-60:]
+            system.sort(key=lambda line: line.at_s)
+            pages = [f"  {line.at_s - START_S:9.3f}  {line.what}" for line in system[-_LAST_LINES:]]
         return "\n".join([*lines, "the plan:", str(plan), "what happened:", *pages])
 
     def _hear(self, process: str, said: dict[str, Any]) -> None:
         self._ready += said.get("event") in _READY
         if self._plan is not None and process.startswith("worker"):
             self._oracles.answered(self._plan, said)
-        at_s = self.loop.now
-        self._logs.append(
-            Line(
-                at_s, f"{process}: {' '.join(f'{key}={value}' for key, value in said.items() if key not in _LEFT_OUT)}"
-            )
-        )
+        words = [f"{key}={value}" for key, value in said.items() if key not in _LEFT_OUT]
+        self._logs.append(Line(self.loop.now, f"{process}: {' '.join(words)}"))
 
     def _trace(self, *what: Any) -> None:
         self._digest.update(f"{self.loop.now:.9f} {what}".encode())

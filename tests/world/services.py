@@ -1,0 +1,56 @@
+"""Other services: they write requests to the inbox, and now and then what is none."""
+
+from collections.abc import Sequence
+
+from shared.kafka import Outgoing, Producer
+from shared.wire.codec import msgpack_encode
+from shared.wire.messages import ChatRequest
+from shared.wire.topics import TopicNames, session_key
+from tests.world.loop import VirtualLoop
+from tests.world.plan import Ask
+from tests.world.processes import settings_of
+
+_TENANT = "demo"
+_TOPICS = TopicNames()
+
+
+class Services:
+    """A producer of their own."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop, self._node = loop, loop.node("services")
+        self.request_ids: list[str] = []
+        """Of what is a request."""
+
+    async def start(self) -> None:
+        """Connect."""
+        self._producer = Producer(settings_of("gateway", 0).kafka, client_id="services")
+        await self._loop.start(self._node, self._producer.start())
+
+    def plan(self, records: Sequence[Ask]) -> None:
+        """Have each written at its time from now."""
+        for number, record in enumerate(records):
+            request_id = f"srv_{number:024x}"
+            if record.what == "question":
+                self.request_ids.append(request_id)
+            self._loop.after(record.at_s, self._produce, request_id, record, node=self._node)
+
+    def _produce(self, request_id: str, record: Ask) -> None:
+        now = int(self._loop.world.wall_s() * 1_000)
+        request = ChatRequest(
+            id=request_id,
+            session_id=f"service-{record.session}",
+            input=f"Where is my parcel? ({request_id})",
+            tenant=_TENANT,
+            max_output_tokens=record.tokens,
+            created_unix_ms=now,
+            deadline_unix_ms=now + record.hard_ms,
+            reply_topic=_TOPICS.external_replies,
+        )
+        topic, value, key = _TOPICS.inbox, msgpack_encode(request), session_key(_TENANT, request.session_id)
+        if record.what == "garbage":
+            topic, value = (_TOPICS.requests("short") if record.tokens % 2 else topic), b"garbage"
+        self._loop.create_task(self._published(Outgoing(topic, value, key=key)))
+
+    async def _published(self, record: Outgoing) -> None:
+        await self._producer.publish(record)
