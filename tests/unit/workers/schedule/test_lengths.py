@@ -126,6 +126,7 @@ def test_predictions_stay_within_the_limit_and_rise_with_the_quantile_and_what_i
     assert 1 <= lengths.predict("short", limit, low) <= limit
     remaining = lengths.remaining("short", generated, limit, low)
     assert (1 <= remaining <= limit - generated) if generated < limit else remaining == 0
+    assert lengths.remaining("short", limit, limit, low) == 0
     assert remaining <= lengths.remaining("short", generated, limit, high)
     ends = [written + lengths.remaining("short", written, 8_192, low) for written in range(generated, generated + 20)]
     assert ends == sorted(ends)
