@@ -34,7 +34,7 @@ def for_so_long(begun_s: float, seconds: float, problem: str) -> Callable[[], st
 async def test_a_model_may_load_longer_than_a_process_may_take_and_that_is_said_once(
     child: Child, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    configure_logs(load_settings(log={"format": "json"}).log, process="up")
+    configure_logs(load_settings().log, process="up")
     port, begun_s = free_port(), time.monotonic()
     readiness = Readiness({"engine": for_so_long(begun_s, 4 * START_S, "the model is loading")})
     async with await serve_status("127.0.0.1", port, readiness):
