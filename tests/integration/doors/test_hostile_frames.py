@@ -221,7 +221,8 @@ async def test_who_reads_no_pongs_is_not_read_from(gateway: Service, deaf: socke
 class Faulty:
     """A gateway with a fault of its own: it stumbles over any message."""
 
-    def opened(self, connection: Connection) -> None: ...
+    def opened(self, connection: Connection) -> bool:
+        return True
 
     def closed(self, connection: Connection) -> None: ...
 
