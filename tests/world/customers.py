@@ -100,6 +100,8 @@ class Shopper(Customer):
                 self._check_erased(message.response.id, message.response.output_text)
             case ErrorEvent() if "messages a minute" in message.error.message:
                 self._flooded = None
+                if message.event_id not in self._ledger.pages:  # a hand-off, which the ledger knows nothing of
+                    return
             case HandoffCreated():
                 self._oracles.handed(message.handoff_id)
         super()._hear(message, now_s)

@@ -20,7 +20,7 @@ NODE: Final[ContextVar["Node"]] = ContextVar("node")
 
 class Node:
     """`wall_off_s` is how far its wall clock is from the truth; `ready` holds what its loop is to run;
-    `refetched_s` is when it last came to want other records of Kafka."""
+    `refetched_s` is when it last came to want other records of Kafka; `serves` whether it has said that it is ready."""
 
     def __init__(self, loop: "VirtualLoop", name: str) -> None:
         self.loop, self.name, self.alive = loop, name, True
@@ -29,7 +29,7 @@ class Node:
         self.refetched_s = float("-inf")
         self.handled = self.looked_at = 0
         self.hangs_since_s: float | None = None  # its engine
-        self.timed_out = False
+        self.serves = self.timed_out = False
         self.ready: deque[asyncio.Handle] = deque()
         self.tasks: list[asyncio.Task[Any]] = []
         self.pipes: dict[Pipe, None] = {}

@@ -5,10 +5,10 @@ clock of whoever reads it needs none, for its gateway has cut it. CRASHED: no pr
 where workers only come and go, no answer ends by a deadline that is far. DEAD: what is no request is passed only when
 its dead letter is acknowledged. ERASED: nothing is told after the confirmed erasure of its conversation. FORGOTTEN:
 nor does Redis hold a turn of it. HANDED: whoever was told that a person comes stands in the topic that people read.
-HUNG: a worker whose engine hangs ends by itself. POISON: a record ends four processes at most, and no other is called
-poison. RATE: a flood is refused. SERVED: each request of a service is answered. SOFT: whoever is there is shown
-something by the soft deadline. SPIN: no process computes without end. UNHANDLED: none has an exception that nobody
-hears. UNREMEMBERED: where Redis was well and no process ended, each whole answer is a turn of its conversation.
+HUNG: a worker whose engine hangs while it serves ends by itself. POISON: a record ends four processes at most, and no
+other is called poison. RATE: a flood is refused. SERVED: each request of a service is answered. SOFT: whoever is there
+is shown something by the soft deadline. SPIN: no process computes without end. UNHANDLED: none has an exception that
+nobody hears. UNREMEMBERED: where Redis was well and no process ended, each whole answer is a turn of its conversation.
 WASTED: nothing late or cancelled is computed on.
 """
 
@@ -122,7 +122,7 @@ class Oracles:
         if said["slack_ms"] < -_LATE_MS:
             self.breach("WASTED", f"{said['request_id']}: computed on until {-said['slack_ms']} ms after its deadline")
         since_ms = self._kafka.loop.world.wall_s() * 1_000 - _HEARD_MS
-        for log in () if _any(plan, _KAFKA_AILS) else self._kafka.log("chat.cancels"):
+        for log in () if kafka_ails(plan) else self._kafka.log("chat.cancels"):
             for record in log.records(0, log.high):
                 if (record.key or b"").decode() == said["request_id"] and record.timestamp < since_ms:
                     self.breach("WASTED", f"{said['request_id']}: computed on after it was cancelled")
@@ -172,7 +172,7 @@ class Oracles:
             if times >= _SPINS:
                 self.breach("SPIN", f"{name} for {times / 10:.1f} s")
         for node in loop.nodes:
-            if node.timed_out and not _any(plan, _KAFKA_AILS):
+            if node.timed_out and node.serves and not kafka_ails(plan):
                 self.breach("HUNG", f"{node.name}: did not end by itself though its engine hung")
 
     def _memory(self, plan: Plan, ledger: Ledger) -> None:
@@ -188,7 +188,7 @@ class Oracles:
 
     def _cuts(self, plan: Plan, ledger: Ledger) -> None:
         """Judge who was cut."""
-        if not all(fault.kind in ("join-worker", "stop-worker") for fault in plan.faults):
+        if self._deaths or not all(fault.kind in ("join-worker", "stop-worker") for fault in plan.faults):
             return
         for page in ledger.pages.values():
             end = page.ends[0][1] if page.ends else None
@@ -204,6 +204,11 @@ class Oracles:
 def _whole(ledger: Ledger) -> list[Page]:
     ended = [page for page in ledger.pages.values() if page.ends]
     return [page for page in ended if page.ends[0][1].reason in _WHOLE and page.ends[0][1].source == "model"]
+
+
+def kafka_ails(plan: Plan) -> bool:
+    """Return whether anything is to strike the brokers."""
+    return _any(plan, _KAFKA_AILS)
 
 
 def _any(plan: Plan, kinds: tuple[str, ...]) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from shared.errors import ProtocolError
 from shared.wire.codec import decode_request, msgpack_encode
 from shared.wire.messages import ReplyDone, Timings, Usage
 from tests.world.customers import Shopper
@@ -113,9 +114,10 @@ class Strikes:
     def _forge(self) -> None:
         """Write an end of another's conversation under the id of a request that is open."""
         records = [record for log in self._kafka.log("chat.requests.short") for record in log.records(0, log.high)]
-        if not records:
-            return
-        request = decode_request(max(records, key=lambda record: record.timestamp).value)
+        try:
+            request = decode_request(max(records, key=lambda record: record.timestamp).value)
+        except (ValueError, ProtocolError):
+            return  # there is none, or it is none
         forged = ReplyDone(
             request_id=request.id,
             session_id="another",

@@ -12,8 +12,8 @@ from tests.world.shrinking import shrink
 
 ROOT = Path(__file__).parents[3]
 SEEDS = 60
-LONG_SEEDS = 200
-LIMIT_S = 570.0
+LONG_SEEDS = 150
+LIMIT_S = 1_200.0
 
 
 def world(*arguments: str, hash_seed: str = "0") -> str:
