@@ -21,7 +21,7 @@ from shared.settings import Settings
 from shared.wire.messages import ErrorEvent, Response, ResponseCreate, ResponseDone
 
 _DEADLINE_MS: Final = 600_000
-"""What is judged is what is said, not when: a gateway that allows less time applies its own limit."""
+"""What is judged is what is said, not when."""
 
 Ask = Callable[[Question], Awaitable[Given]]
 # Puts a question's history into its conversation before it is asked.
@@ -59,11 +59,13 @@ async def ask_all(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
     """One that runs. An earlier turn is put into the conversation's history by `remember`, word for word as the
-    question has it; where that is None the earlier question is asked first, and its answer is whatever it is."""
+    question has it; where that is None the earlier question is asked first, and its answer is whatever it is.
+    `deadline_ms` is of each question; where it is None the gateway's own promise is."""
 
     url: str
     token: str | None = None
     remember: Remember | None = None
+    deadline_ms: int | None = None
 
     async def ask(self, question: Question) -> Given:
         """Raises `ConnectFailed`."""
@@ -73,13 +75,13 @@ class Gateway:
         async with ChatClient(self.url, token=self.token, session_id=session_id) as chat:
             if self.remember is None:
                 for turn in question.history:
-                    await _ask(chat, turn.user)
-            return await _ask(chat, question.question)
+                    await _ask(chat, turn.user, self.deadline_ms)
+            return await _ask(chat, question.question, self.deadline_ms)
 
 
-async def _ask(chat: ChatClient, text: str) -> Given:
+async def _ask(chat: ChatClient, text: str, deadline_ms: int | None) -> Given:
     request = ResponseCreate(
-        event_id=new_event_id(), input=text, temperature=0.0, deadline_ms=_DEADLINE_MS, first_token_ms=_DEADLINE_MS
+        event_id=new_event_id(), input=text, temperature=0.0, deadline_ms=deadline_ms, first_token_ms=deadline_ms
     )
     async for event in chat.ask(request):
         if isinstance(event, ErrorEvent):
@@ -109,7 +111,7 @@ async def own_system(settings: Settings, options: EvaluationOptions, entries: Se
                 await history.append(settings.tenant, session_id, turn)
 
         try:
-            yield Gateway(url=url, remember=remember).ask
+            yield Gateway(url=url, remember=remember, deadline_ms=_DEADLINE_MS).ask
         finally:
             await history.close()
 

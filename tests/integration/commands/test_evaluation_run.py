@@ -6,10 +6,15 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from ops.evaluation.asking import Gateway
 from ops.evaluation.commands import EvaluationOptions
+from ops.evaluation.judging.questions import Question
 from ops.evaluation.program import BoundMissed, evaluate
 from shared.faq import FaqIndex
 from shared.settings import Settings
+from tests.support.system import Service
+
+pytestmark = pytest.mark.system(workers=1)
 
 SIZE = next(
     entry for entry in FaqIndex.load().entries if (entry.id, entry.language) == ("product-size-ax-3391-b", "en")
@@ -67,3 +72,10 @@ async def test_a_run_asks_a_system_of_its_own_and_writes_what_it_said(
     assert (result["hedged"], result["en_right_unhedged"]) == (1.0, 0.0)
     assert (result["unanswerable_right"], result["zh_right"]) == (1.0, None)
     assert {answer["question"] for answer in result["answers"]} == {question["question"] for question in QUESTIONS}
+
+
+async def test_a_gateway_that_runs_answers_by_its_own_promise(gateway: Service) -> None:
+    """It allows no question more time than that."""
+    question = Question(id="asks", language="en", kind="paraphrase", split="dev", question="And when?")
+    given = await Gateway(url=gateway.ws).ask(question)
+    assert (given.source, given.error) == ("model", None)
