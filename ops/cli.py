@@ -326,7 +326,7 @@ def profile_(
     model: Annotated[Path | None, typer.Option(help="its folder (none: REPLYLINE_MODEL__DIR)")] = None,
     trace: Annotated[Path, typer.Option(metavar="FILE", help="the Chrome trace to write")] = Path("profile.json"),
 ) -> None:
-    """Where an engine call's time goes, as a Chrome trace of the runtime's own profiler."""
+    """Show where an engine call's time goes, as a Chrome trace of the runtime's own profiler."""
     from ops.model.profile import ProfileOptions, profile
 
     options = ProfileOptions(batch=batch, prompt_tokens=prompt_tokens, prefills=prefills, steps=steps, trace=trace)

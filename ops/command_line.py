@@ -1,4 +1,5 @@
-"""What the commands share: options that are declared once, settings, and what is wrong with a line, in one line."""
+"""Code that the commands share: options that are declared once, settings, and what is wrong with a line, in one
+line."""
 
 import inspect
 import math

@@ -55,7 +55,7 @@ class Screen:
     is_begun: bool = False
 
     def show(self, event: AnswerEvent) -> None:
-        """Of anything but text nothing."""
+        """Show an event's text; anything else has none."""
         if isinstance(event, ResponseDelta):
             self.console.print(event.delta, end="", markup=False)
             self.is_begun = True
@@ -116,7 +116,7 @@ async def converse(url: str, *, token: str | None, session_id: str | None, conse
 
 
 async def _forget(client: ChatClient, console: Console) -> bool:
-    """Whether it is."""
+    """Return whether the conversation is forgotten."""
     refused = await client.forget()
     if refused is not None:
         told = f"the history could not be erased: {refused.error.code}: {refused.error.message}"
@@ -170,7 +170,7 @@ def _print_caption(response: Response, console: Console) -> None:
 
 
 def _replaced(response: Response) -> list[str]:
-    """Where the model's words gave way, a line each."""
+    """Return a line for each place where other words replaced the model's."""
     text = response.output_text
     return [
         f"from the help pages: “{text[each.offset : each.offset + each.length].strip()}”"
@@ -181,7 +181,7 @@ def _replaced(response: Response) -> list[str]:
 
 
 def _caption(response: Response) -> str:
-    """Who answered, on what grounds, how quickly."""
+    """Return who answered, on what grounds, how quickly."""
     parts = [_SOURCES[response.source]]
     if response.status != "completed":
         parts.append(f"{response.status}: {response.reason}")

@@ -30,7 +30,7 @@ Progress = Callable[[int], None]
 
 @dataclass(slots=True)
 class _Line:
-    """What is asked over the same connections: a session's one, or all that serve whoever has none. `waiting` are
+    """Questions that share connections: a session's one, or all that serve whoever has none. `waiting` are
     places in the plan, `left` is how many have not been settled."""
 
     name: str
@@ -199,7 +199,7 @@ class Load:
         line.connections.clear()
 
     async def _until_settled(self, progress: Progress) -> None:
-        """Until every request is settled, or nothing has been for as long as the longest deadline and a little."""
+        """Wait until every request is settled, or nothing has been for as long as the longest deadline and a little."""
         patience_s = max(outcome.deadline_ms for outcome in self._outcomes) / 1_000 + _GRACE_S
         self._last_settled_s = time.monotonic()
         while self._num_settled < len(self._outcomes):

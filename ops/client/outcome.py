@@ -1,4 +1,4 @@
-"""What became of one request, as its client saw it. Times are seconds of one monotonic clock. Pure."""
+"""The outcome of one request, as its client saw it. Times are seconds of one monotonic clock. Pure."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a load is to ask, and when. Pure."""
+"""The plan of a load: its questions and their times. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ _READ_BYTES: Final = 65_536
 
 
 class Prompt:
-    """What comes from a file descriptor, by the line. `ask` shows that one is waited for: from then on Ctrl-C is
+    """Lines read from a file descriptor. `ask` shows that one is waited for: from then on Ctrl-C is
     heard."""
 
     def __init__(self, descriptor: int, ask: Callable[[], None] = lambda: None, *, encoding: str = "utf-8") -> None:

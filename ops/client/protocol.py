@@ -78,7 +78,7 @@ class _Question:
 
 @dataclass(slots=True)
 class _Told:
-    """What is not answered by an answer."""
+    """A message from the server that is no part of an answer."""
 
     message: HandoffRequest | Feedback | SessionDelete
     answer: asyncio.Future[CareEvent] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -212,8 +212,8 @@ class ChatClient:
             self._waiting.pop(request.event_id, None)
 
     async def _ask(self, question: _Question) -> None:
-        """Where the connection is lost, whoever reads from it asks again or gives up; a gateway that goes away is not
-        asked but left."""
+        """Send a question. Where the connection is lost, whoever reads from it asks again or gives up; a gateway that
+        goes away is not asked but left."""
         if self._reading is None or self._reading.done():
             question.events.put_nowait(None)
             return
@@ -275,7 +275,7 @@ class ChatClient:
         return ConnectFailed(f"the connection to {self._url} has ended: {self._lost_because}")
 
     async def _read(self) -> None:
-        """Until the connection is lost for good; then whoever waits hears of it."""
+        """Read until the connection is lost for good; then whoever waits hears of it."""
         try:
             await self._read_socket()
             while await self._came_back():
@@ -288,7 +288,7 @@ class ChatClient:
                     told.answer.set_exception(self._lost())
 
     async def _read_socket(self) -> None:
-        """Until it is closed, or nothing was heard for two heartbeats and a little."""
+        """Read until the socket is closed, or nothing was heard for two heartbeats and a little."""
         assert self._socket is not None, "read before connect"
         assert self.session is not None, "read before session.created"
         silence_s = 2 * self.session.heartbeat_s + _SLACK_S
@@ -306,7 +306,7 @@ class ChatClient:
         self._hang_up()
 
     async def _came_back(self) -> bool:
-        """Whether there is a connection again; what it does not go on with by itself is asked again."""
+        """Return whether there is a connection again; what it does not go on with by itself is asked again."""
         assert self._socket is not None
         if self._socket.close_code in _TERMINAL:
             return False
@@ -333,7 +333,7 @@ class ChatClient:
         return False
 
     async def _stay_away(self, told_s: float) -> None:
-        """As long as the gateway said, or until there is something to ask."""
+        """Wait as long as the gateway said, or until there is something to ask."""
         self._asked.clear()
         if not (self._waiting or self._told):
             with suppress(TimeoutError):

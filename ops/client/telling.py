@@ -20,8 +20,8 @@ class Telling:
     shown: str = ""
 
     def take(self, event: AnswerEvent) -> list[AnswerEvent]:
-        """What is new of it. One `ResponseCreated` comes first; another says that the text is another from its
-        beginning, and that what was handed out before is void."""
+        """Return the events that a message adds. One `ResponseCreated` comes first; another says that the text is
+        another from its beginning, and that what was handed out before is void."""
         match event:
             case ResponseCreated():
                 return self._begin(event)
@@ -48,7 +48,7 @@ class Telling:
         return [*begun, msgspec.structs.replace(event, offset=offset, delta=self.told[offset:])]
 
     def _shorten(self, event: ResponseDone) -> list[AnswerEvent]:
-        """Where it ends before it has come to all that was shown."""
+        """Return the events of an answer that ends before it has reached all that was shown."""
         if self.told == self.shown or self.created is None:
             return []
         self.shown = self.told

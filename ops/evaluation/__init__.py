@@ -1,1 +1,2 @@
-"""Whether answers are right: questions with the facts that belong in their answers, asked of a system and judged."""
+"""Judge whether answers are right: questions with the facts that belong in their answers, asked of a system and
+judged."""

@@ -99,7 +99,7 @@ def _given(response: Response) -> Given:
 
 @asynccontextmanager
 async def own_system(settings: Settings, options: EvaluationOptions, entries: Sequence[FaqEntry]) -> AsyncIterator[Ask]:
-    """What it is asked by. Raises `ServiceError`."""
+    """Start a system of our own and give the function that asks it. Raises `ServiceError`."""
     with System(settings=settings, broker="embedded", env=env_of(settings, options)) as system:
         await system.start_services()
         _, url = await system.start_gateway()

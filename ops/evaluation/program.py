@@ -1,4 +1,4 @@
-"""What `replyline eval` does: reads the questions, asks them, judges, shows and writes."""
+"""`replyline eval`: read the questions, ask them, judge, show and write."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -85,20 +85,20 @@ def show_fit(settings: Settings, options: EvaluationOptions, console: Console) -
 
 
 def fit_on_dev(questions: Sequence[Question], index: FaqIndex, embed: Embed | None = None) -> Fit | None:
-    """None where there is no dev question."""
+    """Return the thresholds fitted on the dev questions; None where there is none."""
     dev = [question for question in questions if question.split == "dev"]
     return fit(dev, index, embed) if dev else None
 
 
 def thresholds_of(settings: Settings) -> Thresholds:
-    """Those in use."""
+    """Return the thresholds in use."""
     return AnswerPolicy.of(
         settings.answers, languages=None, most=settings.worker.grounding_entries, handoff=True
     ).thresholds
 
 
 def chosen(questions: Sequence[Question], options: EvaluationOptions) -> list[Question]:
-    """Those that are asked. Raises `SettingsError` where there is none."""
+    """Return the questions to ask. Raises `SettingsError` where there is none."""
     some = [
         question
         for question in questions
@@ -115,7 +115,7 @@ def chosen(questions: Sequence[Question], options: EvaluationOptions) -> list[Qu
 async def _judged(
     subject: _Subject, questions: Sequence[Question], options: EvaluationOptions, progress: Callable[[int], None]
 ) -> list[Judged]:
-    """Of a system of its own, or of what stands at the address."""
+    """Return the judged answers of a system of our own, or of what stands at the address."""
     if options.url is not None:
         ask: Ask = Gateway(url=options.url, token=options.token).ask
         given = await ask_all(questions, ask, clients=options.clients, progress=progress)

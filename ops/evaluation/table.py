@@ -11,7 +11,7 @@ from ops.evaluation.judging.result import LANGUAGES, Count, Figures, Judged, cel
 
 
 def print_run(console: Console, judged: Sequence[Judged], figures: Figures) -> None:
-    """By kind and language; retrieval; the shares."""
+    """Print the figures by kind and language, the retrieval and the shares."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("kind")
     table.add_column("language")
@@ -33,7 +33,7 @@ def print_run(console: Console, judged: Sequence[Judged], figures: Figures) -> N
 
 
 def print_fit(console: Console, fitted: Fit) -> None:
-    """What stands for and against each threshold."""
+    """Print what speaks for and against each threshold."""
     for title, rows in (("confident", fitted.confident_rows), ("weak", fitted.weak_rows)):
         table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
         for name in rows[0].__struct_fields__:

@@ -47,7 +47,7 @@ Mix = Annotated[
 
 
 class LoadOptions(Struct, frozen=True, kw_only=True):
-    """What `replyline bench` by itself takes."""
+    """The options of `replyline bench` by itself."""
 
     url: UrlOrOwn = None
     broker: OwnBroker = "embedded"
@@ -90,7 +90,7 @@ def load(context: typer.Context, options: LoadOptions) -> None:
 
 
 class TrafficOptions(Struct, frozen=True, kw_only=True):
-    """What `replyline bench traffic` takes."""
+    """The options of `replyline bench traffic`."""
 
     name: Annotated[str, typer.Argument(help="sessions, promotion, surge, spread, … of docs/simulation.md")]
     rate: Annotated[float, typer.Option(min=0.001, max=1e5, help="requests a second where the traffic is at 1.0")]
@@ -120,7 +120,7 @@ def traffic(options: TrafficOptions) -> None:
 
 
 class KneeOptions(Struct, frozen=True, kw_only=True):
-    """What `replyline bench knee` takes."""
+    """The options of `replyline bench knee`."""
 
     ttft_p99_ms: Annotated[
         float | None, typer.Option(min=0.001, help="the model's TTFT p99 at most (default: any)")
@@ -156,7 +156,7 @@ def knee(options: KneeOptions) -> None:
 
 
 class CompareOptions(Struct, frozen=True, kw_only=True):
-    """What `replyline bench compare` takes."""
+    """The options of `replyline bench compare`."""
 
     first: Annotated[Path, typer.Argument(metavar="A.json", help="of bench, bench traffic or replay")]
     second: Annotated[Path, typer.Argument(metavar="B.json", help="the one that may be worse")]

@@ -1,4 +1,4 @@
-"""Whether one of two samples is larger, and by how much, with the confidence that the samples allow. Pure.
+"""Decide whether one of two samples is larger, and by how much, with the confidence that the samples allow. Pure.
 
 Latencies of neighbouring requests depend on each other, so that independent draws would be too sure of themselves:
 blocks of neighbours are drawn (circular block bootstrap; Politis and Romano, 1992).
@@ -50,7 +50,8 @@ def mean_of(rows: Floats) -> Floats:
 
 
 def ratio(a: Sequence[float], b: Sequence[float], statistic: Statistic, *, seed: int = 0) -> Ratio | None:
-    """None where one of them is empty, or `a`'s statistic is 0. The samples are in the order of their requests."""
+    """Return the ratio of the two samples' statistics; None where one of them is empty, or `a`'s statistic is 0. The
+    samples are in the order of their requests."""
     if not a or not b:
         return None
     before, after = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)

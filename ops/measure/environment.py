@@ -1,4 +1,4 @@
-"""What was measured on: every result carries it."""
+"""The machine that was measured on; every result carries it."""
 
 import os
 import platform

@@ -44,7 +44,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
-    """Where everything stands; a tick, level or mark is (place, name)."""
+    """The places of everything in a plot; a tick, level or mark is (place, name)."""
 
     lines: Sequence[Line]
     x_ticks: Sequence[Place]
@@ -126,5 +126,5 @@ def _round_steps() -> Sequence[float]:
 
 
 def _named(ticks: Sequence[float], place: Callable[[float], float]) -> list[Place]:
-    """As short as it is exact: 0.5, 20, 1,000."""
+    """Return the ticks with names as short as exact ones can be: 0.5, 20, 1,000."""
     return [(place(tick), f"{tick:,.0f}" if abs(tick) >= 1_000 else f"{tick:.6g}") for tick in ticks]  # noqa: PLR2004

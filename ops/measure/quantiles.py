@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class Quantiles(Struct, frozen=True, kw_only=True):
-    """Of one quantity; None where nothing was measured."""
+    """Quantiles of one quantity; None where nothing was measured."""
 
     p50: float | None = None
     p95: float | None = None

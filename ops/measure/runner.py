@@ -1,4 +1,4 @@
-"""How a bench runs and ends: on uvloop, its processes ended also by Ctrl-C, its result shown and written."""
+"""Run and end a bench: on uvloop, its processes ended also by Ctrl-C, its result shown and written."""
 
 import asyncio
 import os

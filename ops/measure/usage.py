@@ -1,4 +1,4 @@
-"""What another process uses, and where it runs: from /proc, so Linux only."""
+"""Read what another process uses, and where it runs: from /proc, so Linux only."""
 
 import os
 import resource
@@ -26,7 +26,7 @@ def peak_rss_bytes(pid: int) -> int:
 
 @contextmanager
 def running_on(some: Sequence[int] | None) -> Iterator[None]:
-    """What is started inside runs on these cores from its first thread on; this process does so meanwhile."""
+    """Run what is started inside on these cores from its first thread on; this process does so meanwhile."""
     before = os.sched_getaffinity(0)
     if some is not None:
         os.sched_setaffinity(0, some)
@@ -37,7 +37,8 @@ def running_on(some: Sequence[int] | None) -> Iterator[None]:
 
 
 def raise_file_limit(wanted: int) -> None:
-    """As many open files as asked for, for this process and its children. Raises `SettingsError` with the remedy."""
+    """Allow as many open files as asked for, for this process and its children. Raises `SettingsError` with the
+    remedy."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted:
         return

@@ -64,7 +64,7 @@ def prepare_embeddings(target_dir: Path) -> Path:
 
 
 def is_installed() -> bool:
-    """Of whatever version."""
+    """Return whether some version is installed."""
     try:
         importlib.metadata.distribution(_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -94,7 +94,7 @@ def searched_by(settings: Settings) -> str:
 
 
 def _is_prepared(folder: Path) -> bool:
-    """Of the files that are pinned here, by this writer."""
+    """Return whether the folder was made from the files pinned here, by this writer."""
     try:
         return (folder / _RECIPE_FILE).read_text(encoding="ascii") == _RECIPE
     except (OSError, ValueError):

@@ -206,13 +206,14 @@ def _write(source: ModelSource, about: Manifest, folder: Path, report: Progress)
 
 
 def _evened(source: ModelSource, progress: Callable[[float], None]) -> Evened:
-    """What the CPU's 8 bits in blocks are written from."""
+    """Return the weights that the CPU's 8 bits in blocks are written from."""
     template = chat_template(Tokenizer(source.tokenizer), source.chat_template)
     return even(source.checkpoint, calibration_texts(template, _EVENED_ENTRIES), progress)
 
 
 def workshop_of(target: Path) -> OwnedDirectory:
-    """Where `target` is written before `put_in_place`: beside it. What was left of others, which were killed, goes."""
+    """Return the folder beside `target` that is written before `put_in_place`. What was left of others, which were
+    killed, goes."""
     return OwnedDirectory(f".{target.name}-", parent=target.parent)
 
 

@@ -57,14 +57,14 @@ def ensure_model(directory: Path, console: Console) -> None:
 
 
 def adapter_of(option: str | None, source: Path | None) -> Path | None:
-    """What `--adapter` means: the demo's is merged where neither it nor a source is given."""
+    """Return the adapter that `--adapter` names: the demo's is merged where neither it nor a source is given."""
     if option is None:
         return DEMO_ADAPTER if source is None else None
     return None if option == "none" else Path(option)
 
 
 def languages_of(option: str | None) -> tuple[Language, ...] | None:
-    """What `--languages` means. Raises `SettingsError` for a language that the FAQ cannot have."""
+    """Return the languages that `--languages` names. Raises `SettingsError` for a language that the FAQ cannot have."""
     if option is None:
         return None
     wanted = [part.strip() for part in option.split(",")]

@@ -100,7 +100,7 @@ def _references(kinds: Iterable[type[Message]]) -> Document:
 
 
 def _operations(client: Iterable[type[Message]], server: Iterable[type[Message]]) -> Document:
-    """From the gateway's side of the socket, and from a service's side of the topics."""
+    """Return the operations from the gateway's side of the socket and from a service's side of the topics."""
     names = TopicNames()
     return {
         "receiveFromClient": _operation("receive", "websocket", client),

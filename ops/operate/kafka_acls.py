@@ -1,4 +1,4 @@
-"""What each process has to be allowed at the brokers, and no more: `replyline topics acls`, docs/security.md.
+"""The rights that each process needs at the brokers, and no more: `replyline topics acls`, docs/security.md.
 
 Who may read or write a topic may describe it, too. That producers are idempotent needs no right of its own: whoever
 may write to any topic is given a producer id (KIP-679).
@@ -34,8 +34,8 @@ class Right:
 
 
 def rights(settings: Settings) -> list[Right]:
-    """Of all roles, by what gateways, workers and `replyline topics`, `diagnose`, `dlq`, `handoffs` and `record`
-    do. Raises `SettingsError` for a pattern of reply topics that ACLs have no word for."""
+    """Return the rights of all roles, by what gateways, workers and `replyline topics`, `diagnose`, `dlq`, `handoffs`
+    and `record` do. Raises `SettingsError` for a pattern of reply topics that ACLs have no word for."""
     return [*_of_gateways(settings), *_of_workers(settings), *_of_operators(settings), *_of_recorders(settings)]
 
 

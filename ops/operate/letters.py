@@ -87,7 +87,8 @@ class Letter:
 
     @property
     def number(self) -> str:
-        """What `show` and `replay` call it: the offset, with its partition before it where the topic has several."""
+        """Return the letter's name for `show` and `replay`: the offset, with its partition before it where the topic
+        has several."""
         return f"{self.partition}/{self.offset}" if self.partition else str(self.offset)
 
 
@@ -236,7 +237,7 @@ def _kind(value: Any) -> str:
 
 
 def _bounded(value: Any, depth: int) -> Any:
-    """What JSON can say of it, as deep as anyone reads."""
+    """Return the part of a value that JSON can say, as deep as anyone reads."""
     if isinstance(value, dict | list) and depth == 0:
         return "…"
     if isinstance(value, dict):

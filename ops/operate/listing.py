@@ -1,4 +1,5 @@
-"""What the commands that list something share: how far back, the table, and what cannot be done with a row of it."""
+"""Code that the commands that list something share: how far back, the table, and what cannot be done with a row of
+it."""
 
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -15,7 +16,7 @@ _PIPED_WIDTH: Final = 500
 
 
 def duration_ms(since: str) -> int:
-    """Of `--since`. Raises `typer.BadParameter`."""
+    """Return the duration that `--since` names. Raises `typer.BadParameter`."""
     duration = parse_duration_ms(since)
     if duration is None:
         raise typer.BadParameter(f"--since {since!r}: write 30s, 15m, 2h or 7d")

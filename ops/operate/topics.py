@@ -22,8 +22,8 @@ class Told:
 
 
 async def create(kafka: KafkaSettings, wanted: Mapping[str, int], *, max_deadline_ms: int = 0) -> Told:
-    """What is missing; topic → partitions. What is there stays as it is. Questions and answers are kept until nobody
-    can want them any more. Raises `BrokerUnavailable`."""
+    """Create the topics that are missing; topic → partitions. What is there stays as it is. Questions and answers are
+    kept until nobody can want them any more. Raises `BrokerUnavailable`."""
     outcomes = await create_topics(kafka, wanted, kept_ms=max(KEPT_MS, max_deadline_ms + _AFTER_MS))
     seen = await describe_topics(kafka) if "exists" in outcomes.values() else {}
     found = {name: wanted[name] if outcome == "created" else seen.get(name) for name, outcome in outcomes.items()}
@@ -43,7 +43,7 @@ async def describe(kafka: KafkaSettings, wanted: Mapping[str, int]) -> Told:
 
 
 def _remedies(kafka: KafkaSettings, found: Mapping[str, int | None], wanted: Mapping[str, int]) -> list[str]:
-    """None: this user may not see how many."""
+    """Return what to type; `None`: this user may not see how many partitions there are."""
     seen = {name: has for name, has in found.items() if has is not None}
     odd = misfit(kafka.topics, seen)
     few = [

@@ -57,8 +57,8 @@ class Addresses:
         return gateway, worker
 
     def environment(self) -> dict[str, str]:
-        """What a command needs that is to work with these or to look at them, whatever else is set of Kafka and
-        Redis."""
+        """Return the environment of a command that is to work with these or to look at them, whatever else is set of
+        Kafka and Redis."""
         return {
             **{PREFIX + name: value for name, value in OWN_SERVICES.items()},
             f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS": self.kafka,
@@ -148,7 +148,7 @@ class EmbeddedSystem:
         self.stop()
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Until `stop`. Raises `ServiceError` when a part ends by itself."""
+        """Watch the parts until `stop`. Raises `ServiceError` when a part ends by itself."""
         while not stop.is_set():
             for name, child in (("gateway", self.gateway), ("worker", self.worker)):
                 if child is not None and not child.running:
@@ -200,7 +200,8 @@ async def up(settings: Settings, stop: asyncio.Event) -> None:
 
 
 def _env_file(files: ExitStack, addresses: Addresses) -> str | None:
-    """None where it cannot be written: that is said, and the demo serves all the same."""
+    """Write the file of variables and return its name; None where it cannot be written: that is said, and the demo
+    serves all the same."""
     try:
         path = files.enter_context(demo_env(demo_env_path(RUN_DIR, addresses.port), addresses.environment()))
     except OSError as error:
@@ -210,8 +211,8 @@ def _env_file(files: ExitStack, addresses: Addresses) -> str | None:
 
 
 async def wait_ready(child: Child, url: str, name: str) -> None:
-    """Until `/ready` misses nothing; one that is degraded is waited for. A model has all the time it needs to load: a
-    TensorRT plan is built for minutes.
+    """Wait until `/ready` misses nothing; one that is degraded is waited for. A model has all the time it needs to
+    load: a TensorRT plan is built for minutes.
 
     Raises `ServiceError` where the child ends, or is not ready a minute after its model.
     """

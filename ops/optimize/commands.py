@@ -15,7 +15,7 @@ optimize_app = typer.Typer(help="Make a model smaller or faster, and measure wha
 
 
 class QuantizeOptions(Struct, frozen=True, kw_only=True):
-    """What `replyline optimize quantize` takes."""
+    """The options of `replyline optimize quantize`."""
 
     out: Annotated[Path, typer.Option(help="the model's folder to write, for the tensorrt engine")]
     calibration: Annotated[
@@ -49,7 +49,7 @@ def quantize(options: QuantizeOptions) -> None:
 
 
 class DistillOptions(Struct, frozen=True, kw_only=True):
-    """What `replyline optimize distill` takes."""
+    """The options of `replyline optimize distill`."""
 
     out: Annotated[Path, typer.Option(help="the adapter's folder to write; loss.jsonl is put there too")]
     student: Annotated[

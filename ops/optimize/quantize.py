@@ -108,7 +108,7 @@ def _original(options: QuantizeOptions) -> Original:
 
 
 def _sets(options: QuantizeOptions, original: Original, texts: Sequence[CalibrationText]) -> CalibrationSet:
-    """Of those texts that a slot can hold with an answer."""
+    """Return the sets of those texts that a slot can hold with an answer."""
     return calibration_set(
         [text for text in texts if len(_question(original, text)) + _ANSWER_TOKENS <= options.max_length],
         Tokenizer.load(original.folder.path).count,
@@ -125,8 +125,8 @@ def _question(original: Original, text: CalibrationText) -> tuple[int, ...]:
 
 
 def agreement(original: Original, held_out: Sequence[CalibrationText], rounded: Rounded) -> dict[str, float]:
-    """By kind of text, the share of places in the original's own greedy answers where the likeliest token is the same,
-    given the same tokens before it."""
+    """Return, by kind of text, the share of places in the original's own greedy answers where the likeliest token is
+    the same, given the same tokens before it."""
     asked = [text for text in held_out if text.role == "user"]
     prompts = [_question(original, text) for text in asked]
     answers = greedy_answers(original.folder, prompts, num_tokens=_ANSWER_TOKENS)

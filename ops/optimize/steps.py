@@ -31,7 +31,7 @@ def mlp_matrices(architecture: Architecture) -> list[str]:
 
 
 def left_by(names: Sequence[str], exclude: Sequence[str]) -> list[str]:
-    """Those that match none of the patterns. Raises `SettingsError` for a pattern that matches nothing."""
+    """Return the linears that match none of the patterns. Raises `SettingsError` for a pattern that matches nothing."""
     for pattern in exclude:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise SettingsError(f"--exclude {pattern}: matches none of the MLP's matrices, as {names[0]} is one")
@@ -74,7 +74,7 @@ def activation_steps(
 
 
 def steps_of(model: Any, names: Sequence[str]) -> dict[str, float]:
-    """Those of the `QuantizeLinear` and `DequantizeLinear` before each product."""
+    """Return the steps of the `QuantizeLinear` and `DequantizeLinear` before each product."""
     values = {tensor.name: tensor for tensor in model.graph.initializer}
     dequantized = {node.output[0]: node for node in model.graph.node if node.op_type == "DequantizeLinear"}
     products = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "MatMul"}

@@ -1,1 +1,1 @@
-"""How many workers, partitions, gateways, brokers and how much Redis a forecast needs: `replyline plan`."""
+"""Plan how many workers, partitions, gateways, brokers and how much Redis a forecast needs: `replyline plan`."""

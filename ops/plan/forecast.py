@@ -1,4 +1,4 @@
-"""From a forecast to a plan. Pure but for the model's manifest, which says what a conversation's KV takes."""
+"""Turn a forecast into a plan. Pure but for the model's manifest, which says what a conversation's KV takes."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What queueing theory says of the same question, beside the simulation. Pure.
+"""Queueing theory's answers to the same question, beside the simulation. Pure.
 
 Little: J. D. C. Little, 1961. Response time law of closed systems: Denning and Buzen, 1978. Waiting in M/G/k: Erlang C
 with the correction of Lee and Longton, 1959.
@@ -32,7 +32,7 @@ def erlang_c(servers: int, offered: float) -> float:
 
 
 def wait_s(servers: int, per_s: float, service_s: float, variation: float, share: float) -> float:
-    """What `share` of all arrivals wait at most, in M/G/k; infinite where more comes than can be served.
+    """Return what `share` of all arrivals wait at most, in M/G/k; infinite where more comes than can be served.
 
     `variation` is the standard deviation of a service's time as a share of its mean.
     """

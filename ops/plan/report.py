@@ -28,7 +28,7 @@ class Formulas(Struct, frozen=True, kw_only=True):
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """What `--json` writes."""
+    """The result as `--json` writes it."""
 
     demand: Demand
     worker: Point

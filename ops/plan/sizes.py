@@ -1,4 +1,4 @@
-"""What a rate of questions needs of each part. Pure; what is measured says where."""
+"""Compute what a rate of questions needs of each part. Pure; a measured number names its source."""
 
 import math
 from typing import Final

@@ -1,4 +1,5 @@
-"""What one worker carries: found by simulating it, with the scheduler and the gateway's admission that serve. Pure."""
+"""Find the rate that one worker carries: by simulating it, with the scheduler and the gateway's admission that serve.
+Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class Point(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """What a request is like on average. `service_s`: from its first step to its end where the slots are full, and
+    """The average request. `service_s`: from its first step to its end where the slots are full, and
     `variation` of it as a share; `alone_s`: on a worker that has nothing else to do."""
 
     prompt_tokens: float

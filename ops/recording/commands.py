@@ -28,7 +28,7 @@ def record(options: RecordOptions) -> None:
 
 
 class ReplayOptions(Struct, frozen=True, kw_only=True):
-    """What `replyline replay` takes."""
+    """The options of `replyline replay`."""
 
     path: Annotated[Path, typer.Argument(metavar="FILE", help="of `replyline record`")]
     url: UrlOfGateway = DEFAULT_URL

@@ -28,7 +28,7 @@ _KEY_BYTES: Final = 32
 
 
 async def record(options: RecordOptions, settings: Settings, stop: asyncio.Event, console: Console) -> None:
-    """Until a limit is reached or `stop` is set. Raises `BrokerUnavailable`, `ModelError`, `RecordingFailed`,
+    """Record until a limit is reached or `stop` is set. Raises `BrokerUnavailable`, `ModelError`, `RecordingFailed`,
     `SettingsError`."""
     tokenizer, name = _tokenizer(settings)
     requests = {settings.kafka.topics.requests(bucket): bucket for bucket in BUCKETS}

@@ -1,4 +1,4 @@
-"""What is kept of each request that passes by. Pure."""
+"""Keep of each request that passes by what a replay needs. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ _DEFAULT_LOAD: Final = 1.5
 
 
 class SimulateOptions(Struct, frozen=True, kw_only=True):
-    """What `replyline simulate` takes."""
+    """The options of `replyline simulate`."""
 
     traces: Annotated[
         list[str] | None,

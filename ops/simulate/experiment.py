@@ -36,7 +36,7 @@ _EARLIER_SEED: Final = 1_000_003
 
 
 class Experiment(Struct, frozen=True, kw_only=True):
-    """What is to be simulated. `loads` may hold None: a recorded trace as it was recorded.
+    """An experiment to simulate. `loads` may hold None: a recorded trace as it was recorded.
 
     `noise` is the standard deviation of each call's time, as a share; the scheduler's cost model then learns from the
     calls, else it knows the table. `admission`: the gateway's admission code stands before our policy.
@@ -100,7 +100,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
         return row_of(subject, run, real_s=real_s)
 
     def simulator(self, trace: Trace, policy: str) -> Simulator:
-        """Of one trace under one policy; ours has a window where the settings say so."""
+        """Return the simulator of one trace under one policy; ours has a window where the settings say so."""
         model = CostModel.from_state(self.costs.table)
         limits = self._limits
         random = Random(f"engine/{self.seed}")  # noqa: S311 - a load, not a secret
@@ -121,7 +121,8 @@ class Experiment(Struct, frozen=True, kw_only=True):
         )
 
     def _history(self, name: str) -> OutputLengths:
-        """What a worker that has run for a while knows of lengths: those of another, earlier trace of the kind."""
+        """Return what a worker that has run for a while knows of lengths: those of another, earlier trace of the
+        kind."""
         lengths = OutputLengths()
         if name in KINDS:
             earlier = make_trace(

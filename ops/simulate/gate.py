@@ -64,7 +64,7 @@ class Gate:
         self.admission.ended(request_id)
 
     def report(self, scheduler: Scheduler, now_ms: float) -> None:
-        """What the worker tells between two steps: when it is due, or much has changed."""
+        """Take the worker's report between two steps: when it is due, or much has changed."""
         if now_ms - self._polled_ms < _POLL_MS:
             return
         self._polled_ms = now_ms

@@ -1,4 +1,5 @@
-"""How much work a machine that may interrupt it can place in windows of time: greedily, in a given order. Pure."""
+"""Compute how much work a machine that may interrupt it can place in windows of time: greedily, in a given order.
+Pure."""
 
 import math
 from dataclasses import dataclass

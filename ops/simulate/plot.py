@@ -1,4 +1,4 @@
-"""What became of each row's requests: bars in one SVG file that needs nothing else. Pure."""
+"""Draw what became of each row's requests: bars in one SVG file that needs nothing else. Pure."""
 
 from collections.abc import Sequence
 from html import escape

@@ -51,7 +51,7 @@ def _rival(name: str, limits: SchedulerLimits, costs: Costs) -> Policy:
 
 
 class _Rival:
-    """What no policy here does: it neither looks ahead, nor waits, nor learns how a sequence ended."""
+    """A policy of others: it neither looks ahead, nor waits, nor learns how a sequence ended."""
 
     def ended(self, sequence: Sequence, *, missed: bool) -> None:
         pass
@@ -184,7 +184,7 @@ class Hopeless:
         heapq.heappush(self._heap, (latest_start_alone(sequence, self._costs), next(self._order), sequence))
 
     def now(self, now_unix_ms: float) -> list[Sequence]:
-        """Those still waiting whose latest start has passed; each is named once."""
+        """Return the items still waiting whose latest start has passed; each is named once."""
         found: list[Sequence] = []
         while self._heap and self._heap[0][0] < now_unix_ms:
             _, _, sequence = heapq.heappop(self._heap)

@@ -1,4 +1,4 @@
-"""What a run comes to: a row for each trace, load and policy, with the keys that `--json` writes. Pure."""
+"""The result of a run: a row for each trace, load and policy, with the keys that `--json` writes. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,8 +13,9 @@ from ops.traces.trace import Trace
 
 
 class ClassRow(Struct, frozen=True, kw_only=True):
-    """Of one bucket. `work_share`: its part of the machine time of all answers in time (by least work, as the bound
-    counts it). `floor_ratio`: that work against the class's floor, half its share of capacity; from 1 on it is kept.
+    """The figures of one bucket. `work_share`: its part of the machine time of all answers in time (by least work, as
+    the bound counts it). `floor_ratio`: that work against the class's floor, half its share of capacity; from 1 on it
+    is kept.
     """
 
     requests: int
@@ -55,7 +56,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Subject(Struct, frozen=True, kw_only=True):
-    """What a row is about."""
+    """The subject of a row."""
 
     trace: Trace
     policy: str

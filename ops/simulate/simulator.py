@@ -31,7 +31,7 @@ class Learns(Protocol):
 
 
 class Outcome(Enum):
-    """What became of a request. `LATE`: a model's answer that was cut at, or ended after, one of its deadlines."""
+    """The outcome of a request. `LATE`: a model's answer that was cut at, or ended after, one of its deadlines."""
 
     IN_DEADLINE = auto()
     LATE = auto()
@@ -84,7 +84,7 @@ class Simulator:
     _busy_ms: float = 0.0
 
     def run(self) -> Run:
-        """Until every request has ended."""
+        """Run until every request has ended."""
         self._endings = [None] * len(self.trace.requests)
         self._take_arrivals()
         idle_steps = 0
@@ -104,7 +104,8 @@ class Simulator:
         return self._result()
 
     def _take_arrivals(self) -> None:
-        """What has arrived by now: the gateway decides at each one's arrival; what it accepts lies in the mailbox."""
+        """Take the requests that have arrived by now: the gateway decides at each one's arrival; what it accepts lies
+        in the mailbox."""
         requests = self.trace.requests
         while self._offered < len(requests) and requests[self._offered].arrival_ms <= self._now_ms:
             index, request = self._offered, requests[self._offered]

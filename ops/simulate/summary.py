@@ -18,7 +18,8 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def ratio_to_ours(row: Row, rows: Sequence[Row]) -> float | None:
-    """How many times this row's answers in time our policy gives; None where it was not run or this gives none."""
+    """Return how many times this row's answers in time our policy gives; None where it was not run or this gives
+    none."""
     ours = next((one for one in rows if one.policy == _OURS and _same(one, row)), None)
     return ours.model_in_deadline / row.model_in_deadline if ours is not None and row.model_in_deadline else None
 

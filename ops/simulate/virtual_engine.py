@@ -26,7 +26,7 @@ class SimulatedSequence(Sequence):
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What a step sampled, and how long each of its calls took."""
+    """The tokens that a step sampled, and the time of each of its calls."""
 
     prefill_tokens: list[int | None]
     decode_tokens: list[int]

@@ -48,7 +48,7 @@ def find_librdkafka() -> Path | None:
 
 
 def kafka_remedy(platform: str) -> str:
-    """What to type where there is none; `platform` is Python's name of the system."""
+    """Return what to type where no Kafka is installed; `platform` is Python's name of the system."""
     return INSTALL_COMMAND if platform == "linux" else "docker compose up (the embedded Kafka runs on Linux)"
 
 
@@ -193,7 +193,7 @@ class EmbeddedRedis:
         return "\n".join(lines).encode()
 
     def _answers(self, port: int) -> bool:
-        """Whether it is our own server there: another one does not know the password."""
+        """Return whether it is our own server there: another one does not know the password."""
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
                 connection.sendall(f"AUTH {self._password}\r\n".encode())

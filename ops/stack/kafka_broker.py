@@ -35,7 +35,7 @@ def find_java() -> str | None:
 
 
 def libs_dir() -> Path:
-    """Where the jars belong. Named by the pom's content: a changed pom never meets old jars."""
+    """Return the folder of the jars. Named by the pom's content: a changed pom never meets old jars."""
     return CACHE / hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
 
 
@@ -97,7 +97,7 @@ class KafkaBroker:
 
     @property
     def pid(self) -> int:
-        """Of the node's process, once it is started."""
+        """The id of the node's process, once it is started."""
         assert self._child is not None, "asked before start"
         return self._child.process.pid
 

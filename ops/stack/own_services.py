@@ -1,4 +1,4 @@
-"""What is set of Kafka and Redis where a command starts them itself: on this machine, and asking nobody who it is."""
+"""The settings of Kafka and Redis where a command starts them itself: on this machine, and asking nobody who it is."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""Who has the port that a gateway listens to: nobody, a Replyline, or somebody else."""
+"""Find out who has the port that a gateway listens to: nobody, a Replyline, or somebody else."""
 
 import errno
 import socket

@@ -1,4 +1,4 @@
-"""Which texts the steps of 8-bit activations are fitted on, and which are kept apart to measure by. Pure.
+"""Choose the texts that the steps of 8-bit activations are fitted on and those kept apart to measure by. Pure.
 
 A file of texts is JSON, one object a line (JSONL):
 
@@ -124,7 +124,7 @@ def shares(texts: Sequence[CalibrationText]) -> dict[Kind, float]:
 
 
 def _usable(texts: Iterable[CalibrationText]) -> list[CalibrationText]:
-    """Those that may be used and are not empty, each text once."""
+    """Return the texts that may be used and are not empty, each text once."""
     return list({text.text: text for text in texts if text.usable and text.text.strip()}.values())
 
 
@@ -133,7 +133,7 @@ def _of(texts: Sequence[CalibrationText], kind: Kind) -> list[CalibrationText]:
 
 
 def _most_with_shares(texts: Sequence[CalibrationText]) -> int:
-    """How many may be taken of `texts` before a special kind falls below its least share."""
+    """Return how many may be taken of `texts` before a special kind falls below its least share."""
     return min(int(len(_of(texts, kind)) / least) for kind, least in LEAST_SHARES.items())
 
 

@@ -1,4 +1,4 @@
-"""What a step costs the virtual engine: tables measured on a CPU, given for a GPU, or a worker's own file. Pure."""
+"""The costs of a virtual engine's step: tables measured on a CPU, given for a GPU, or a worker's own file. Pure."""
 
 from pathlib import Path
 from typing import Final, Literal

@@ -80,7 +80,7 @@ def diurnal(span_ms: float) -> Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a trace is made: its arrivals and its requests, given the product's deadlines on this machine. In
+    """The making of a trace: its arrivals and its requests, given the product's deadlines on this machine. In
     `conversations` it is these that come steadily, each with several requests."""
 
     pattern: Callable[[float], Pattern]

@@ -1,4 +1,4 @@
-"""Who asks: classes of requests with their shares, lengths and deadlines. Pure; randomness is a parameter."""
+"""Mixes of requests: classes with their shares, lengths and deadlines. Pure; randomness is a parameter."""
 
 import math
 from collections.abc import Callable, Iterable

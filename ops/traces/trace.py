@@ -1,4 +1,4 @@
-"""What is offered to the simulator: requests with the lengths that nobody knows beforehand. Pure."""
+"""The load offered to the simulator: requests with the lengths that nobody knows beforehand. Pure."""
 
 from typing import Annotated
 
@@ -50,5 +50,5 @@ class Trace(Struct, frozen=True, kw_only=True):
 
     @property
     def span_ms(self) -> float:
-        """From the start to the last arrival."""
+        """Return the time from the start to the last arrival."""
         return self.requests[-1].arrival_ms if self.requests else 0.0

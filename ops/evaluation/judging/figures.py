@@ -1,4 +1,5 @@
-"""What an answer says that can be checked to the letter: amounts, periods, dates, measures, SKUs, links, addresses.
+"""Find what an answer says that can be checked to the letter: amounts, periods, dates, measures, SKUs, links,
+addresses.
 
 Pure. It is no part of the fact guard, so that the guard does not mark its own work.
 """
@@ -81,7 +82,7 @@ def foreign(answer: str, sources: Iterable[str]) -> list[Figure]:
 
 
 def _figures(text: str) -> list[Figure]:
-    """Of a normal text."""
+    """Return the figures of a normalised text."""
     found: list[Figure] = []
 
     def take(value: str, shown: str) -> str:

@@ -1,4 +1,4 @@
-"""From which score of an entry on it answers: chosen on the dev questions, with the FAQ's own words for answers. Pure.
+"""Choose the score from which on an entry answers: on the dev questions, with the FAQ's own words for answers. Pure.
 
 Two thresholds (shared/faq/answer_policy.py). `confident`: the lowest sureness from which the best entry is the right
 one for 95 of 100 questions, those without an answer among them, and of those without an answer at most one in ten has
@@ -25,8 +25,8 @@ _STEPS: Final = tuple(round(0.05 * step, 2) for step in range(1, 18))
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """From `score` on (of `confident_rows` the sureness) there are `n` questions with such an entry; to `right` of them
-    it is the answer, and `misled` of them have none."""
+    """A row of the table: from `score` on (of `confident_rows` the sureness) there are `n` questions with such an
+    entry; to `right` of them it is the answer, and `misled` of them have none."""
 
     score: float
     n: int
@@ -44,7 +44,7 @@ class Fit(Struct, frozen=True, kw_only=True):
 
     @property
     def thresholds(self) -> Thresholds:
-        """As the policy takes them."""
+        """Return the thresholds as the policy takes them."""
         return Thresholds(confident=self.confident, weak=self.weak)
 
 

@@ -1,4 +1,4 @@
-"""Whether an answer is right, and why not. Pure.
+"""Judge whether an answer is right, and say why not. Pure.
 
 Right is an answer that holds every fact its question asks for and none that is forbidden, and names no figure that
 neither its FAQ entries nor the conversation bear out. Where the FAQ has no answer, right is to say so or to offer a
@@ -36,7 +36,7 @@ _DENIED: Final = re.compile(
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """What a system answered; `error` is the code of a refusal or the reason of an answer that is not whole."""
+    """A system's answer; `error` is the code of a refusal or the reason of an answer that is not whole."""
 
     source: Source | None = None
     text: str = ""
@@ -120,8 +120,8 @@ def _claims(answer: str, spelling: str) -> bool:
 
 
 def retrieved(question: Question, found: Sequence[str], k: int) -> bool:
-    """Whether the best `k` entries found, by their ids, are what the question needs: of a `double` all its entries,
-    where there is room for them."""
+    """Return whether the best `k` entries found, by their ids, are what the question needs: of a `double` all its
+    entries, where there is room for them."""
     best = found[:k]
     if question.kind == "double" and k >= len(question.entries):
         return all(entry in best for entry in question.entries)

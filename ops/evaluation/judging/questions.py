@@ -50,7 +50,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def answerable(self) -> bool:
-        """Whether the FAQ has its answer."""
+        """Return whether the FAQ has its answer."""
         return bool(self.entries)
 
 

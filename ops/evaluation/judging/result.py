@@ -1,4 +1,4 @@
-"""What a run comes to: every question with its answer and verdict, and the shares that are held to a bound. Pure."""
+"""The result of a run: every question with its answer and verdict, and the shares that are held to a bound. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -91,13 +91,13 @@ def figures_of(judged: Sequence[Judged]) -> Figures:
 
 
 def recall_of(judged: Sequence[Judged], language: Language | None = None) -> Recall:
-    """Of one language, or of all."""
+    """Return the recall of one language, or of all."""
     some = [one for one in judged if language in {None, one.question.language}]
     return recall([one.question for one in some], [one.found for one in some])
 
 
 def cells_of(judged: Sequence[Judged]) -> list[Cell]:
-    """By kind and language, those that occur."""
+    """Return a cell for each kind and language that occurs."""
     return [
         Cell(kind=kind, language=language, count=count_of(some))
         for kind in KINDS

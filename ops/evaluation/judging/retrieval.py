@@ -1,4 +1,4 @@
-"""What the FAQ's index finds for the questions, by itself: recall, and how surely each best entry was found."""
+"""Judge what the FAQ's index finds for the questions, by itself: recall, and how surely each best entry was found."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -19,7 +19,8 @@ class Hit(Struct, frozen=True):
 
 
 class Recall(Struct, frozen=True, kw_only=True):
-    """Of the questions that the FAQ answers: the share whose entries are the best hit, and among the best three."""
+    """Recall over the questions that the FAQ answers: the share whose entries are the best hit, and among the best
+    three."""
 
     n: int
     at_1: float | None
@@ -47,7 +48,7 @@ def hits_of(question: Question, index: FaqIndex, embed: Embed | None, *, k: int)
 
 
 def recall(questions: Sequence[Question], found: Sequence[Sequence[Hit]]) -> Recall:
-    """Of those that the FAQ answers; the shares are None where there is none."""
+    """Return the recall over the questions that the FAQ answers; the shares are None where there is none."""
     pairs = [
         (question, [hit.id for hit in hits])
         for question, hits in zip(questions, found, strict=True)

@@ -86,12 +86,12 @@ def normal(text: str, *, words: bool = True) -> str:
 
 
 def says(answer: str, spelling: str) -> bool:
-    """Whether a normal text holds a normal fact, whole: "30 day" is not in "130 day", nor "l" in "large"."""
+    """Return whether a normal text holds a normal fact, whole: "30 day" is not in "130 day", nor "l" in "large"."""
     return bool(occurrences(answer, spelling))
 
 
 def occurrences(answer: str, spelling: str) -> list[int]:
-    """Where a normal fact begins in a normal text, whole each time."""
+    """Return where a normal fact begins in a normal text, whole each time."""
     is_clock = ":" in spelling  # the end of a range is a time too
     before = (
         (r"(?<![\d.])" if is_clock else r"(?<![\d.\-])")

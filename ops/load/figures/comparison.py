@@ -19,7 +19,7 @@ class Machine(Struct, frozen=True, kw_only=True):
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """As much of a result as is compared."""
+    """The part of a result that is compared."""
 
     samples: Samples
     environment: Machine
@@ -72,7 +72,7 @@ def worst(rows: Sequence[Compared]) -> Verdict:
 
 
 def differences(before: Machine, after: Machine) -> list[str]:
-    """What the two were not alike in."""
+    """Return the conditions in which the two runs differ."""
     pairs = [(name, getattr(before, name), getattr(after, name)) for name in Machine.__struct_fields__]
     return [f"{name} {one}, then {other}" for name, one, other in pairs if one != other]
 

@@ -20,7 +20,7 @@ _HEADER = ("requests", *_COLUMNS, "errors", "in time", "TTFT p50/p99 ms", "end t
 
 
 def reports(groups: Mapping[str, Sequence[Outcome]]) -> dict[str, LoadReport]:
-    """Of those groups that have any."""
+    """Return a report for each group that has outcomes."""
     return {name: summarise(outcomes) for name, outcomes in groups.items() if outcomes}
 
 

@@ -53,7 +53,7 @@ class LoadReport(Struct, frozen=True, kw_only=True):
 
 
 class Samples(Struct, frozen=True, kw_only=True):
-    """What each request came to, in the order of sending, to be compared with another run's: TTFT and end to end of
+    """Each request's figures in the order of sending, to be compared with another run's: TTFT and end to end of
     those that the model answered, `in_time` (0 or 1) of all; evenly thinned out to 20,000 requests."""
 
     ttft_ms: list[float]
@@ -62,7 +62,7 @@ class Samples(Struct, frozen=True, kw_only=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """How the load was made. Without `max_output_tokens` or `deadline_ms` each request had its own."""
+    """The load's parameters. Without `max_output_tokens` or `deadline_ms` each request had its own."""
 
     command: str
     loop: str

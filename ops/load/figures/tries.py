@@ -11,15 +11,15 @@ from ops.measure.runner import Cell, show
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """Of the model's answers; None bounds nothing. `goodput` is the least share of all requests that the model answers
-    in time."""
+    """Bounds on the model's answers; None bounds nothing. `goodput` is the least share of all requests that the model
+    answers in time."""
 
     ttft_p99_ms: float | None
     e2e_p99_ms: float | None
     goodput: float
 
     def broken_by(self, report: LoadReport) -> list[str]:
-        """Which bounds a load has broken; none where it has passed."""
+        """Return which bounds a load has broken; none where it has passed."""
         broken = [
             f"{name} p99 {show(of.p99)} ms"
             for name, of, most in (
@@ -46,7 +46,7 @@ class Try(Struct, frozen=True, kw_only=True):
 
 
 def decided(passes: Sequence[bool], tries: int) -> bool | None:
-    """What most of so many tries will say; None while it is open."""
+    """Return the verdict that most of so many tries will give; None while it is open."""
     most = tries // 2 + 1
     if sum(passes) >= most:
         return True

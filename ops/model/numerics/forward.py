@@ -28,7 +28,7 @@ class Products(Protocol):
 
 
 class PlainProducts:
-    """As the checkpoint has them."""
+    """Products as the checkpoint has them."""
 
     def multiply(self, name: str, value: Float32Array, matrix: Float32Array) -> Float32Array:  # noqa: ARG002
         return value @ matrix.T
@@ -36,7 +36,8 @@ class PlainProducts:
 
 @dataclass(frozen=True, slots=True)
 class RoundedProducts:
-    """What `QdqMatrices` computes: those named in `linears` in 8 bits, the others as the checkpoint has them."""
+    """Products as `QdqMatrices` computes them: those named in `linears` in 8 bits, the others as the checkpoint has
+    them."""
 
     linears: Mapping[str, RoundedLinear]
 
@@ -51,8 +52,8 @@ class RoundedProducts:
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """Of each place but the texts' first: `top` the likeliest token given all before it, `log_probability` the natural
-    logarithm of the probability of the token that is there. Both `[places]`, text after text."""
+    """Predictions for each place but the texts' first: `top` the likeliest token given all before it, `log_probability`
+    the natural logarithm of the probability of the token that is there. Both `[places]`, text after text."""
 
     top: IntArray
     log_probability: Float32Array

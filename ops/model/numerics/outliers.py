@@ -128,7 +128,8 @@ def outlier_factors(sizes: Float32Array) -> Float32Array:
 
 
 def calibration_texts(template: ChatTemplate, count: int) -> list[tuple[int, ...]]:
-    """What the model reads: `count` questions of the packaged FAQ and their answers, as a conversation has them."""
+    """Return the texts that the model reads: `count` questions of the packaged FAQ and their answers, as a conversation
+    has them."""
     entries = read_entries(PACKAGED_PATH)
     picked = [entries[at] for at in np.linspace(0, len(entries) - 1, count).astype(int)]
     return [

@@ -1,1 +1,2 @@
-"""What slows a running system down: read from its numbers, named with the evidence, and what to do (docs/runbooks)."""
+"""Find what slows a running system down: read from its numbers, named with the evidence, and what to do
+(docs/runbooks)."""

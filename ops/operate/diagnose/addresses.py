@@ -1,4 +1,4 @@
-"""Whether what an operator typed can be an address at all. Pure."""
+"""Check that what an operator typed can be an address at all. Pure."""
 
 from typing import Final
 from urllib.parse import urlsplit

@@ -93,7 +93,7 @@ def _named(gateways: Sequence[str], workers: Sequence[str]) -> list[tuple[Role, 
 
 
 def looked_at(system: System, way_in: str) -> str:
-    """What the verdict rests on, in a line."""
+    """Return a line that says which processes the verdict rests on."""
     answering, asked = len(system.all_windows), len(system.processes)
     lag = f"; the group's lag: not told, {system.lag}" if isinstance(system.lag, str) else ""
     return f"{answering} of {asked} processes answered; the customers' way in: {way_in or 'none is known'}{lag}"

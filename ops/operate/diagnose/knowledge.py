@@ -1,4 +1,4 @@
-"""What can hold the system up, why, and what to do: `causes.yml`, which is for people to read and to add to."""
+"""The causes that can hold the system up, and what to do: `causes.yml`, which is for people to read and to add to."""
 
 from collections.abc import Mapping
 from functools import cache

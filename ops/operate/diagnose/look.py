@@ -106,7 +106,7 @@ def _read(url: str) -> bytes:
 
 
 def _ask(prometheus: str) -> bytes:
-    """By the environment's proxy, where it names one: it may stand anywhere."""
+    """Ask through the environment's proxy, where it names one: it may stand anywhere."""
     with urllib.request.urlopen(prometheus, timeout=_PATIENCE_S) as page:  # noqa: S310 - an operator names it
         body: bytes = page.read()
         return body

@@ -1,4 +1,4 @@
-"""What a process says of itself on `/metrics`, at one moment and over a while. Pure."""
+"""The figures that a process gives on `/metrics`, at one moment and over a while. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class Page:
     series: Mapping[str, Mapping[Labels, float]]
 
     def values(self, name: str, **labels: str) -> list[float]:
-        """Of the series that bear these labels."""
+        """Return the values of the series that bear these labels."""
         wanted = labels.items()
         return [value for found, value in self.series.get(name, _NO_SERIES).items() if wanted <= set(found)]
 
@@ -29,7 +29,7 @@ class Page:
 
 
 def parse_page(text: str) -> Page:
-    """Of Prometheus' text format. Raises `ValueError`."""
+    """Read a page in Prometheus' text format. Raises `ValueError`."""
     series: dict[str, dict[Labels, float]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -49,7 +49,7 @@ class Window:
         return self.after.total(name, **labels)
 
     def lowest(self, name: str, **labels: str) -> float | None:
-        """None where no series bears these labels."""
+        """Return the lowest value; None where no series bears these labels."""
         return min(self.after.values(name, **labels), default=None)
 
     def gain(self, name: str, **labels: str) -> float:
@@ -61,7 +61,7 @@ class Window:
         return self.gain(name, **labels) / self.seconds
 
     def mean(self, histogram: str, **labels: str) -> float | None:
-        """Of what a histogram observed meanwhile; None where that is nothing."""
+        """Return the mean of what a histogram observed meanwhile; None where that is nothing."""
         count = self.gain(f"{histogram}_count", **labels)
         return self.gain(f"{histogram}_sum", **labels) / count if count else None
 

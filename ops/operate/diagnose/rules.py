@@ -1,5 +1,5 @@
-"""Which part holds the system up. Each rule looks at one part and says what speaks against it, a line each; nothing:
-it is not at fault. Pure.
+"""Decide which part holds the system up. Each rule looks at one part and says what speaks against it, a line each;
+nothing: it is not at fault. Pure.
 
 They are asked in the order of the request's way backwards: what stands earlier explains what stands later. A broker
 that is slow fills queues, a machine that is full makes every number late.
@@ -150,7 +150,8 @@ def kv(system: System) -> Iterator[str]:
 
 
 def model(system: System) -> Iterator[str]:
-    """Of those that serve side by side, one that is worse than the rest by more than chance (`CanaryWorse`)."""
+    """Find a model that is worse than those that serve beside it, worse than the rest by more than chance
+    (`CanaryWorse`)."""
     counted: dict[str, tuple[float, float]] = {}
     for _, window in system.workers:
         name, bad, answers = _model_of(window), *_bad_of_all(window)
@@ -176,7 +177,7 @@ def _bad_of_all(window: Window) -> tuple[float, float]:
 
 
 def worse(bad: float, answers: float, other_bad: float, other_answers: float) -> bool:
-    """Whether a share of bad answers is higher than another's by over `_WORSE` and four standard errors of the
+    """Return whether a share of bad answers is higher than another's by over `_WORSE` and four standard errors of the
     difference (the two-proportion z-test, pooled), of enough answers each."""
     if min(answers, other_answers) < _FEWEST_ANSWERS:
         return False
@@ -215,7 +216,7 @@ def _saturated(system: System, kind: Literal["prefill", "decode"], of_what: str)
 
 
 def queue(system: System) -> Iterator[str]:
-    """What waits though no engine is full: nobody reads it, or too few do."""
+    """Find requests that wait though no engine is full: nobody reads it, or too few do."""
     slots = sum(window.now("replyline_worker_load", what="slots") for _, window in system.workers)
     lag = {} if system.lag is None or isinstance(system.lag, str) else system.lag
     for bucket, records in sorted(lag.items()):
@@ -249,5 +250,5 @@ RULES: Final[Mapping[str, Rule]] = {
 
 
 def found_in(system: System) -> dict[str, list[str]]:
-    """What speaks against each part, the one that explains the others first; empty: nothing is at its limit."""
+    """Return what speaks against each part, the one that explains the others first; empty: nothing is at its limit."""
     return {cause: evidence for cause, rule in RULES.items() if (evidence := list(rule(system)))}

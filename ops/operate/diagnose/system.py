@@ -1,4 +1,4 @@
-"""What was seen of a running system: its processes' numbers, and what a few questions of our own took. Pure."""
+"""The observations of a running system: its processes' numbers, and what a few questions of our own took. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a question of ours took at the median, in seconds."""
+    """The times that a question of ours took at the median, in seconds."""
 
     seconds: float
 
@@ -45,7 +45,7 @@ class System:
     lag: Mapping[str, int] | str | None = None
 
     def windows(self, role: Role) -> list[tuple[str, Window]]:
-        """Those processes that answer, by their addresses."""
+        """Return the windows of the processes that answer, by their addresses."""
         return [
             (process.url, process.seen)
             for process in self.processes

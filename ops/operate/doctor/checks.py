@@ -97,7 +97,7 @@ def gather(settings: Settings) -> Facts:
 
 
 async def _copies(settings: Settings) -> list[TopicCopies]:
-    """Of the topics that hold customers' words; none where Kafka does not tell."""
+    """Return the copies of the topics that hold customers' words; none where Kafka does not tell."""
     names = settings.kafka.topics
     producer, found = Producer(settings.kafka, client_id="replyline-doctor"), list[TopicCopies]()
     try:
@@ -132,12 +132,12 @@ def _java_version() -> int | None:
 
 
 def _cores() -> int:
-    """Those this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory_gb() -> float:
-    """Of the machine, or of the container where that is less."""
+    """Return the memory of the machine, or of the container where that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = Path("/sys/fs/cgroup/memory.max")
     if limit.is_file() and (text := limit.read_text().strip()).isdigit():
@@ -162,7 +162,7 @@ def _redis_name(settings: RedisAddress) -> str:
 
 
 def _answers(address: tuple[str, int] | str) -> bool:
-    """Whether something accepts connections at a host's port or at a unix socket's path."""
+    """Return whether something accepts connections at a host's port or at a unix socket's path."""
     try:
         if isinstance(address, str):
             with socket.socket(socket.AF_UNIX) as connection:

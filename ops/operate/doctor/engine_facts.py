@@ -1,4 +1,4 @@
-"""What the configured engine will take of memory, and the GPU that it asks for. For `replyline doctor`."""
+"""Find out what the configured engine will take of memory, and the GPU that it asks for. For `replyline doctor`."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -92,7 +92,7 @@ def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGRO
 
 
 def _number(path: Path) -> int | None:
-    """None where there is no such file, or no limit in it."""
+    """Return the number in a file; None where there is no such file, or no limit in it."""
     try:
         text = path.read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""What keeping conversations' KV takes, and how much room Redis has for it. For `replyline doctor`."""
+"""Find out what keeping conversations' KV takes, and how much room Redis has for it. For `replyline doctor`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ SESSION_TOKENS: Final = 1_000  # what a session is reckoned at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvFacts:
-    """What keeping the KV of `SESSION_TOKENS` takes in Redis, by precision, in bytes."""
+    """The size of the KV of `SESSION_TOKENS` in Redis, by precision, in bytes."""
 
     precision: str
     session_bytes: Mapping[str, int]
@@ -30,14 +30,14 @@ class KvFacts:
 
 @dataclass(frozen=True, slots=True)
 class RedisMemory:
-    """As its INFO tells. `max_bytes` 0: no limit."""
+    """Redis' memory as its INFO tells. `max_bytes` 0: no limit."""
 
     max_bytes: int
     policy: str
 
 
 def kv_facts(model_dir: Path, kv: KvSettings) -> KvFacts | None:
-    """By the manifest of the prepared model; None where there is none."""
+    """Return the facts by the prepared model's manifest; None where there is none."""
     try:
         manifest = ModelFolder.open(model_dir).manifest
     except ModelError:
@@ -59,7 +59,7 @@ def kv_facts(model_dir: Path, kv: KvSettings) -> KvFacts | None:
 
 
 def redis_memory(settings: RedisAddress, *, timeout_s: float) -> RedisMemory | None:
-    """None where Redis does not answer, or does not tell this user."""
+    """Return Redis' memory; None where Redis does not answer, or does not tell this user."""
     client = blocking_redis(settings, timeout_ms=timeout_s * 1_000)
     try:
         info = client.info("memory")

@@ -1,4 +1,4 @@
-"""What the doctor makes of what was found: a row each, and a last line. Pure.
+"""The doctor's verdict on what was found: a row each, and a last line. Pure.
 
 `demo` is judged by what `make demo` needs; `production` by what a gateway and a worker need that are given a Kafka and
 a Redis. What only one of the two needs is a warning there: nobody has said which of them runs on this machine.
@@ -47,8 +47,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What was found. Addresses map to whether something listens there; `platform` is Python's name of the system.
-    `has_kv_redis`: KV is kept in another Redis than the history."""
+    """The facts that were found. Addresses map to whether something listens there; `platform` is Python's name of the
+    system. `has_kv_redis`: KV is kept in another Redis than the history."""
 
     platform: str
     python: tuple[int, int, int]
@@ -226,7 +226,7 @@ def _services(facts: Facts, otherwise: Status) -> list[Row]:
 
 
 def _for_topics(facts: Facts) -> list[Row]:
-    """What is acknowledged has to survive a broker, and not much else."""
+    """Judge the topics: what is acknowledged has to survive a broker, and not much else."""
     if not facts.copies:
         return []
     weak = next(filter(None, (weakness(each, facts.told_replicas) for each in facts.copies)), None)
@@ -294,7 +294,7 @@ def _for_engine(facts: Facts) -> list[Row]:
 
 
 def _for_history(facts: Facts, purpose: Purpose) -> list[Row]:
-    """What must not be lost is where nothing is evicted; a demo may lose it."""
+    """Judge the history: what must not be lost is where nothing is evicted; a demo may lose it."""
     memory = facts.history_memory
     if memory is None or purpose == "demo":
         return []
@@ -312,7 +312,7 @@ def _limit(memory: RedisMemory) -> str:
 
 
 def _for_kv(facts: Facts) -> list[Row]:
-    """How many sessions' KV fits where; nothing where no model is prepared or none is kept."""
+    """Return how many sessions' KV fits where; nothing where no model is prepared or none is kept."""
     if facts.kv is None:
         return []
     session_bytes = facts.kv.session_bytes[facts.kv.precision]
