@@ -1,4 +1,4 @@
-"""Which generation a conversation is in: pure.
+"""Track which generation a conversation is in: pure.
 
 A conversation begins in generation 0, and each erasure begins another: the moment of the erasure in Unix milliseconds,
 or one more than the generation before where a clock says less. A request belongs to the generation that its gateway
@@ -37,5 +37,5 @@ class Erasures:
         return generation if now_unix_ms - added_unix_ms <= ERASED_FOR_S * 1_000 else 0
 
     def erased(self, session: SessionKey, generation: int, now_unix_ms: float) -> bool:
-        """Whether what belongs to that generation was erased."""
+        """Return whether what belongs to that generation was erased."""
         return self.generation(session, now_unix_ms) > generation

@@ -1,4 +1,4 @@
-"""Which hand-offs are open, in Redis: one of a conversation, until it is resolved or its time has passed.
+"""Keep the open hand-offs in Redis: one of a conversation, until it is resolved or its time has passed.
 
 A cache, as all that is kept there: without it a customer may be handed over twice, and nothing else happens.
 """

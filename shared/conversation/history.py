@@ -1,4 +1,4 @@
-"""What was said, in Redis: the last turns of each conversation.
+"""Keep what was said in Redis: the last turns of each conversation.
 
 A cache: every call is bounded by a timeout, and after a failure Redis is left alone for a while, so a Redis that is
 gone or hangs costs one timeout now and then and never an answer. A turn that it did not take is tried again for a
@@ -77,11 +77,11 @@ class History:
 
     @property
     def seen(self) -> bool:
-        """Whether Redis has ever answered this process."""
+        """Return whether Redis has ever answered this process."""
         return self._calls.seen
 
     def missing(self) -> str | None:
-        """What keeps Redis from having answered this process; None once it has."""
+        """Return what keeps Redis from having answered this process; None once it has."""
         return None if self.seen else f"no Redis at {self._settings.shown_url}: {self._calls.problem}"
 
     async def turns(
@@ -143,7 +143,7 @@ class History:
             await self._look()
 
     async def _look(self) -> None:
-        """How full Redis is, now and then."""
+        """Look now and then how full Redis is."""
         now_s = monotonic_s()
         if now_s >= self._looked_s + _LOOK_S:
             self._looked_s = now_s
@@ -151,8 +151,8 @@ class History:
                 self._shares.used = await self._calls.bounded(self._redis.memory_used())
 
     async def _append_at_last(self, tenant: str, session_id: str, turn: Turn) -> bool:
-        """Whether Redis has decided about it in time. Those that it did not take are tried again one by one: all at
-        once would be too many for it."""
+        """Append a turn; return whether Redis has decided about it in time. Those that it did not take are tried again
+        one by one: all at once would be too many for it."""
         if await self.append(tenant, session_id, turn) is not None:
             return True
         if self._num_waiting >= _MOST_WAITING:

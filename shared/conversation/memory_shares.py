@@ -1,4 +1,4 @@
-"""Who of the tenants has too much of the memory that conversations are kept in: pure.
+"""Decide which tenant has too much of the memory that conversations are kept in: pure.
 
 A tenant may hold so many times what is still free (Choudhury and Hahne, "Dynamic queue length thresholds", 1998). So
 one that asks alone has nearly all of it, one that floods leaves room for the others, and whoever holds little is always

@@ -1,4 +1,4 @@
-"""What Redis' keys are called. All keys of a session hold it in a hash tag, so that a Redis Cluster keeps them together
+"""The names of Redis' keys. All keys of a session hold it in a hash tag, so that a Redis Cluster keeps them together
 and one transaction or script may touch them; what a tenant's sessions share has the tenant's tag.
 """
 
@@ -29,7 +29,8 @@ def shared_key(tenant: str, name: bytes) -> str:
 
 
 def owned_session_id(subject: str, session_id: str) -> str:
-    """What a subject's session is called everywhere behind the gateway: an id that no other subject's name and session
-    give, and that no client may name (docs/decisions/0013). 224 bits of SHA-256; a session's id holds no slash."""
+    """Return the id of a subject's session everywhere behind the gateway: an id that no other subject's name and
+    session give, and that no client may name (docs/decisions/0013). 224 bits of SHA-256; a session's id holds no
+    slash."""
     digest = hashlib.sha256(f"{session_id}/{subject}".encode()).hexdigest()
     return OWNED_PREFIX + digest[: MAX_ID_CHARS - len(OWNED_PREFIX)]

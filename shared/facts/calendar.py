@@ -61,7 +61,7 @@ TIME_STARTS: Final = "上早凌中下傍晚"
 
 
 def read_date(match: re.Match[str]) -> Iterator[Fact]:
-    """What a pattern of a date has found; nothing where it is no date after all."""
+    """Give the date that a pattern has found; nothing where it is no date after all."""
     found = match.groupdict()
     for short in ("iso", "num", "uk", "us", "han"):
         if found[f"{short}_month"]:
@@ -80,7 +80,7 @@ def read_date(match: re.Match[str]) -> Iterator[Fact]:
 
 
 def read_time(match: re.Match[str]) -> Iterator[Fact]:
-    """What a pattern of `TIMES` has found; nothing where it is no time after all (一点: a bit)."""
+    """Give the time that a pattern of `TIMES` has found; nothing where it is no time after all (一点: a bit)."""
     found = match.groupdict()
     if found["hour"]:
         yield _clock(match, int(found["hour"]), int(found["minute"]), found["half"])

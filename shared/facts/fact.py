@@ -1,4 +1,4 @@
-"""What a fact is."""
+"""A fact: its kind and its normal value."""
 
 from dataclasses import dataclass
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Which facts a text states, English or Chinese. Pure; linear in the text's length, whatever stands in it."""
+"""Find the facts that a text states, English or Chinese. Pure; linear in the text's length, whatever stands in it."""
 
 import re
 import unicodedata

@@ -1,4 +1,4 @@
-"""What a set of texts bears out. Pure."""
+"""Collect the facts that a set of texts bears out. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -68,7 +68,7 @@ class Known:
             self._codes.update((f"{letters}{digits}", f"{letters}{digits}{letter}"))
 
     def _also(self, fact: Fact, text: str) -> None:
-        """What follows from a fact."""
+        """Add what follows from a fact."""
         value = fact.value
         if isinstance(value, Decimal):
             if fact.kind == "clock":

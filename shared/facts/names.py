@@ -61,7 +61,7 @@ def read_phone(match: re.Match[str]) -> Iterator[Fact]:
 
 
 def read_code(match: re.Match[str], original: str) -> Iterator[Fact]:
-    """Nothing where it is a word before a number: "mid-2026", "over 9000"."""
+    """Give the code found; nothing where it is a word before a number: "mid-2026", "over 9000"."""
     written = original[match.start() : match.end()]
     if _PLAIN_WORD.fullmatch(written) or (" " in written and not written.isupper()):
         return

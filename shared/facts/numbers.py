@@ -38,7 +38,7 @@ _GROUP: Final = 3
 
 
 def read_digits(written: str) -> list[Decimal]:
-    """What `DIGITS` has found; more than one where it is a list: 1,2,3."""
+    """Return the numbers that `DIGITS` has found; more than one where it is a list: 1,2,3."""
     marks = _SEPARATOR.findall(written)
     if not marks:
         return [Decimal(written)]
@@ -53,13 +53,13 @@ def read_digits(written: str) -> list[Decimal]:
 
 
 def _grouped(parts: list[str]) -> bool:
-    """Whether these are the groups of one number's thousands."""
+    """Return whether these are the groups of one number's thousands."""
     first, *others = parts
     return len(first) <= _GROUP and first[0] != "0" and all(len(part) == _GROUP for part in others)
 
 
 def read_english(written: str) -> Decimal:
-    """What `ENGLISH` has found."""
+    """Return the number that `ENGLISH` has found."""
     total = part = 0
     for word in re.split(r"[ -]", written):
         if word in ("thousand", "million"):
@@ -95,7 +95,7 @@ def read_han(run: str) -> list[Decimal]:
 
 
 def scale_of(written: str) -> Decimal:
-    """What a word or character after digits multiplies them by: 3万, 2 million, 5k."""
+    """Return what a word or character after digits multiplies them by: 3万, 2 million, 5k."""
     if written in ("k", "thousand"):
         return Decimal(1_000)
     if written in _SCALES:

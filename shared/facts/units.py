@@ -1,4 +1,4 @@
-"""What a number is of: the units that stand behind it, and the currencies that may stand before it. Pure."""
+"""The units of numbers: those that stand behind it, and the currencies that may stand before it. Pure."""
 
 import re
 from decimal import Decimal

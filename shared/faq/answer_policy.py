@@ -1,4 +1,4 @@
-"""Who answers a question, by what the FAQ has of it: pure.
+"""Decide who answers a question, by what the FAQ has of it: pure.
 
     small talk                                     → one fixed line
     an entry fits surely, in the model's language  → the model, from that entry
@@ -26,7 +26,8 @@ from shared.wire.messages import Grounding
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From the sureness `confident` on the best entry fits (`sureness_of`), from the score `weak`, 0..1, it may."""
+    """Thresholds of the search: from the sureness `confident` on the best entry fits (`sureness_of`), from the score
+    `weak`, 0..1, it may."""
 
     confident: float
     weak: float
@@ -75,7 +76,7 @@ class Courtesy:
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """Nothing is known; perhaps one of `entries` helps."""
+    """The verdict that nothing is known; perhaps one of `entries` helps."""
 
     language: Language
     entries: tuple[FaqEntry, ...] = ()
@@ -156,8 +157,8 @@ class AnswerPolicy:
 
 
 def sureness_of(hits: Sequence[FaqHit]) -> float:
-    """How surely the best of `hits`, which stand best first, is the right entry: its score, and its lead as far as that
-    counts. 0 without a hit; `hits` are two at least where two entries fit."""
+    """Return how surely the best of `hits`, which stand best first, is the right entry: its score, and its lead as far
+    as that counts. 0 without a hit; `hits` are two at least where two entries fit."""
     if not hits:
         return 0.0
     best, second = hits[0].score, hits[1].score if len(hits) > 1 else 0.0
@@ -170,7 +171,7 @@ def near(hits: Sequence[FaqHit], most: int, *, share: float = _NEAR) -> list[Faq
 
 
 def offered(hits: Sequence[FaqHit]) -> tuple[FaqEntry, ...]:
-    """What is shown where the best hit only may fit."""
+    """Return the entries to show where the best hit only may fit."""
     return tuple(near(hits, SHOWN, share=_NEAR_IN_DOUBT))
 
 

@@ -93,7 +93,8 @@ class Embedder:
 
     @classmethod
     def named_by(cls, settings: FaqSettings) -> Self | None:
-        """None where no model is named: then the search is by terms alone. Raises as the constructor."""
+        """Return the embedder of the folder named; None where no model is named: then the search is by terms alone.
+        Raises as the constructor."""
         return None if settings.embeddings_dir is None else cls(settings.embeddings_dir)
 
     def __call__(self, texts: Sequence[str], language: Language) -> NDArray[np.float32] | None:
@@ -116,7 +117,7 @@ def _model_in(folder: Path) -> Path | None:
 
 
 def _pooling_of(folder: Path) -> Pooling:
-    """As the folder says; the mean where it says nothing."""
+    """Return the pooling that the folder names; the mean where it names none."""
     path = folder / POOLING_FILE
     if not path.is_file():
         return "mean"

@@ -1,4 +1,4 @@
-"""What is answered where no model does: an FAQ entry, or "busy, please try again" where it comes too late. Pure."""
+"""Answer where no model does: by an FAQ entry, or "busy, please try again" where it comes too late. Pure."""
 
 from collections.abc import Sequence
 from typing import Final, Literal

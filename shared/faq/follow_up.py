@@ -1,4 +1,4 @@
-"""Whether a question leans on the one before it: "And how long does that take?", "那运费呢？". Pure.
+"""Decide whether a question leans on the one before it: "And how long does that take?", "那运费呢？". Pure.
 
 Judged by how it is worded and by how well it does alone. A question that says enough to be found by itself is a new
 one, however it begins: it is never drawn back to what was talked of before.
@@ -51,8 +51,8 @@ class Lean(Enum):
 
 
 def lean_of(question: str, weights: Mapping[str, float], score: float) -> Lean:
-    """How a question leans on the one before. `weights` are its own terms', `score` the share, in 0..1, of them that
-    the best entry covers."""
+    """Return how a question leans on the one before. `weights` are its own terms', `score` the share, in 0..1, of them
+    that the best entry covers."""
     words = content_words(weights)
     pointers = (_OPENER.search(question) is not None) + (_REFERENCE.search(question) is not None)
     if words >= _FEW_WORDS and score >= (_FOUND_THOUGH_IT_REFERS if pointers > 1 else _FOUND_ALONE):
@@ -64,7 +64,7 @@ def lean_of(question: str, weights: Mapping[str, float], score: float) -> Lean:
 
 
 def content_words(weights: Mapping[str, float]) -> float:
-    """How many words say what is asked. Two Chinese characters make one."""
+    """Return how many words say what is asked. Two Chinese characters make one."""
     latin = sum(term.isascii() and not term.startswith("=") for term in weights)
     return latin + sum(len(term) == 1 and not term.isascii() for term in weights) / 2
 

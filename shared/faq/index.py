@@ -39,7 +39,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What was talked of before: the terms of the question, and those of the entries that answered it."""
+    """The talk before: the terms of the question, and those of the entries that answered it."""
 
     question: Mapping[str, float]
     grounding: Mapping[str, float]

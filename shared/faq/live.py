@@ -76,7 +76,7 @@ class LiveFaq:
 
 
 def fingerprint(path: Path) -> Fingerprint:
-    """Of a file, or of a folder's `*.json`; empty where there is none."""
+    """Return the fingerprint of a file, or of a folder's `*.json`; empty where there is none."""
     try:
         files = sorted(path.glob("*.json")) if path.is_dir() else [path]
         stats = [(file.name, file.stat()) for file in files]

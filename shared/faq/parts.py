@@ -51,8 +51,8 @@ def parts_of(text: str) -> list[str]:
 
 
 def _pieces(sentence: str) -> list[tuple[str, bool]]:
-    """What a sentence joins, each with whether it was joined on; a first piece that asks nothing alone, too, where
-    something was joined to it."""
+    """Return what a sentence joins, each with whether it was joined on; a first piece that asks nothing alone, too,
+    where something was joined to it."""
     sentence = _COMMAS.sub(r"\1 ", " ".join(sentence.split()))
     pieces = [piece for piece in _JOINED.split(sentence) if piece.strip()]
     if len(pieces) > 1:

@@ -50,7 +50,7 @@ class Ranking:
 
     @classmethod
     def of(cls, entries: Sequence[FaqEntry], terms_of: TermExtractor) -> Self | None:
-        """None where no entry has any term."""
+        """Return the ranking; None where no entry has any term."""
         ids: dict[str, int] = {}
         asked, answered = list[list[int]](), list[list[int]]()
         asked_as: dict[str, int] = {}
@@ -97,7 +97,7 @@ class Ranking:
         return np.bincount(rows, scores, minlength=len(self.entries)) / attainable
 
     def best_of(self, scores: NDArray[np.floating[Any]], k: int) -> tuple[FaqHit, ...]:
-        """Of one score an entry the `k` highest above 0, best first; the first of equals first."""
+        """Return, of one score an entry, the `k` highest above 0, best first; the first of equals first."""
         least = np.partition(scores, -k)[-k] if k < len(scores) else 0.0
         at = np.flatnonzero((scores >= least) & (scores > 0))
         places = at[np.argsort(-scores[at], kind="stable")][:k]

@@ -79,7 +79,7 @@ _KINDS: Final[dict[Language, dict[Kind, re.Pattern[str]]]] = {
 
 
 def small_talk(text: str) -> Kind | None:
-    """What a text is where it is nothing but small talk; None where anything is asked."""
+    """Return the kind of a text that is nothing but small talk; None where anything is asked."""
     if len(text) > MAX_CHARS:
         return None
     folded = unicodedata.normalize("NFKC", text).casefold().replace("'", "").replace("’", "")
@@ -93,7 +93,7 @@ def small_talk(text: str) -> Kind | None:
 
 
 def _is_pieces_only(words: str, piece: re.Pattern[str]) -> bool:
-    """Whether pieces stand there one behind the other, and nothing else. Each place is begun once: a pattern of
+    """Return whether a text is pieces, one behind the other, and nothing else. Each place is begun once: a pattern of
     repeated pieces would try all the ways in which 哈哈哈哈 or 好的好的 can be cut, twice as many for each one more."""
     reached = {0}
     for start in range(len(words)):
@@ -103,5 +103,5 @@ def _is_pieces_only(words: str, piece: re.Pattern[str]) -> bool:
 
 
 def courtesy(kind: Kind, language: Language) -> str:
-    """What is said in return."""
+    """Return the reply to small talk."""
     return _SAID[kind][language]

@@ -1,4 +1,4 @@
-"""What customers of a shop call the same thing.
+"""The words by which customers of a shop call the same thing.
 
 A row of `synonyms.json`: its words, and the name before them, all stand for that name; a word may stand in several
 rows. The table is the vocabulary of shops in general and holds no phrasing of any FAQ: it is applied to entries and to

@@ -63,7 +63,8 @@ _CHINESE_STOP_WORDS: Final = frozenset(_CHINESE_STOP_TEXT.split())
 
 
 def ends_of(text: str) -> str:
-    """What counts of a long text: its two ends, about `MAX_CHARS` characters together. Any other text as it is."""
+    """Return the part of a long text that counts: its two ends, about `MAX_CHARS` characters together. Any other text
+    as it is."""
     if len(text) <= MAX_CHARS:
         return text
     half = MAX_CHARS // 2
@@ -111,7 +112,7 @@ class TermExtractor:
         return self._names.get(term, ())
 
     def weights(self, text: str) -> dict[str, float]:
-        """What each of a question's terms counts, in (0, 1], in their order."""
+        """Return the weight of each of a question's terms, in (0, 1], in their order."""
         weights: dict[str, float] = {}
         for term, weight in self._weighted(text):
             weights[term] = max(weight, weights.get(term, 0.0))
@@ -196,7 +197,7 @@ def _add_chinese(run: str, terms: list[tuple[str, float]]) -> None:
 
 
 def _add_stretch(words: Sequence[str], terms: list[tuple[str, float]]) -> None:
-    """Of words that stand beside each other."""
+    """Add the terms of words that stand beside each other."""
     joined = "".join(words)
     loose: set[int] = set()
     start = 0

@@ -1,4 +1,4 @@
-"""Whether a text is fit to stand in the FAQ: it is shown to customers as it is, and put into prompts. Pure.
+"""Check that a text is fit to stand in the FAQ: it is shown to customers as it is, and put into prompts. Pure.
 
 HTML is refused rather than rendered. The widget and every other client show an answer as plain text; what a renderer
 would drop (a link's address, a list's order, a table) is what the customer needed, so the shop has to write it out.
@@ -27,7 +27,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e
 
 
 def fault_of(text: str, most_chars: int) -> str | None:
-    """What is wrong with a text, and the remedy, in some words of one line; None where nothing is."""
+    """Return what is wrong with a text, and the remedy, in some words of one line; None where nothing is."""
     if not text.strip():
         return "an empty text"
     if len(text) > most_chars:

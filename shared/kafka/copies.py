@@ -1,4 +1,4 @@
-"""Whether what Kafka acknowledges survives a broker: how often each record is kept, and how many copies count."""
+"""Watch whether what Kafka acknowledges survives a broker: how often each record is kept, and how many copies count."""
 
 import asyncio
 from typing import Final
@@ -14,7 +14,8 @@ _LOOK_S: Final = 30.0
 
 
 class Copies:
-    """For `/ready`: `weak` says what is too weak and what to type, None where nothing is or nobody knows yet."""
+    """The state of the copies for `/ready`: `weak` says what is too weak and what to type, None where nothing is or
+    nobody knows yet."""
 
     def __init__(self, producer: Producer, settings: KafkaSettings) -> None:
         self._producer = producer
@@ -23,7 +24,7 @@ class Copies:
         self.weak: str | None = None
 
     async def watch(self) -> None:
-        """Until cancelled."""
+        """Look until cancelled."""
         while True:
             try:
                 found = [weakness(await self._producer.copies(topic), self._told) for topic in self._topics]

@@ -1,4 +1,4 @@
-"""What a consumer group has committed, as an operator asks."""
+"""Read what a consumer group has committed, as an operator asks."""
 
 from collections.abc import Iterable, Sequence
 from typing import Self
@@ -31,7 +31,8 @@ class GroupWatcher:
         await self._admin.close()
 
     async def committed(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Of these (topic, partition): the next offset to read, where one is committed. Raises `BrokerUnavailable`."""
+        """Return, of these (topic, partition), the next offset to read, where one is committed. Raises
+        `BrokerUnavailable`."""
         asked = [TopicPartition(*partition) for partition in partitions]
         try:
             # All that there are, by None, the demo's broker does not tell.
@@ -45,8 +46,8 @@ class GroupWatcher:
 
 
 async def group_lag(settings: KafkaSettings, group: str, topics: Sequence[str]) -> dict[str, int]:
-    """By topic: the records of all its partitions that the group has not committed; where it never has, all that there
-    are. Raises `BrokerUnavailable`."""
+    """Return, by topic, the records of all its partitions that the group has not committed; where it never has, all
+    that there are. Raises `BrokerUnavailable`."""
     consumer = AIOKafkaConsumer(
         *topics,
         **connection_options(settings),

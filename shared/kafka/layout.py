@@ -1,4 +1,4 @@
-"""Whether the topics that are there fit together, before anything rests on it."""
+"""Check that the topics that are there fit together, before anything rests on it."""
 
 from shared.errors import BrokerUnavailable
 from shared.kafka.broker.connection import until_connected

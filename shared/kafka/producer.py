@@ -64,7 +64,7 @@ class Producer:
 
     @property
     def connected(self) -> bool:
-        """Whether the broker has been there: an idle producer lets its connection go."""
+        """Return whether the broker has been there: an idle producer lets its connection go."""
         return self._producer is not None
 
     async def start(self) -> None:
@@ -85,7 +85,7 @@ class Producer:
         return producer
 
     async def num_partitions(self, topic: str) -> int:
-        """That the topic has now; 0 where there is none. Raises `BrokerUnavailable`."""
+        """Return how many partitions the topic has now; 0 where there is none. Raises `BrokerUnavailable`."""
         if self._producer is None:
             raise BrokerUnavailable("Kafka is not connected yet")
         try:
@@ -97,7 +97,7 @@ class Producer:
             raise BrokerUnavailable(f"nobody tells how many partitions {topic} has: {error!r}") from error
 
     async def copies(self, topic: str, *, whole: bool = False) -> TopicCopies:
-        """How often what the topic holds is kept; `whole`: and for how long. Raises `BrokerUnavailable`."""
+        """Return how often the topic's records are kept; `whole`: and for how long. Raises `BrokerUnavailable`."""
         if not await self.num_partitions(topic) or (producer := self._producer) is None:
             raise BrokerUnavailable(f"there is no topic {topic}")
         cluster = producer.client.cluster
@@ -108,8 +108,8 @@ class Producer:
         return TopicCopies(topic, len(cluster.brokers()), replicas, in_sync, least, kept_ms)
 
     def partition_of(self, topic: str, key: bytes) -> int | None:
-        """Where a record with that key goes; None as long as nobody has told how many partitions the topic has. Of all
-        partitions aiokafka makes a set at each question, so its own list is looked at."""
+        """Return where a record with that key goes; None as long as nobody has told how many partitions the topic has.
+        Of all partitions aiokafka makes a set at each question, so its own list is looked at."""
         partitions = None if self._producer is None else self._producer.client.cluster._partitions.get(topic)  # noqa: SLF001
         return partition_of(key, len(partitions)) if partitions else None
 
@@ -143,8 +143,8 @@ class Producer:
         return future
 
     def verdict(self, topic: str, error: BaseException) -> ReplylineError:
-        """What it means that a record was not queued or not acknowledged: `ProtocolError` where it never will be, else
-        `BrokerUnavailable`."""
+        """Return the error of a record that was not queued or not acknowledged: `ProtocolError` where it never will be,
+        else `BrokerUnavailable`."""
         match error:
             case ReplylineError():
                 return error
@@ -177,8 +177,8 @@ class Producer:
             self._renewal = asyncio.create_task(self._renew(producer), name="renew the producer")
 
     async def _renew(self, broken: AIOKafkaProducer) -> None:
-        """Until the new one is there, other partitions' records are in good hands with the broken one, if it has a
-        broker to speak to."""
+        """Make a new producer. Until it is there, other partitions' records are in good hands with the broken one, if
+        it has a broker to speak to."""
         try:
             await asyncio.sleep(self._renewed_s + _RENEWED_AFTER_S - monotonic_s())
             self._renewed_s = monotonic_s()
@@ -241,8 +241,8 @@ class Producer:
 
 
 async def _asked(producer: AIOKafkaProducer, topic: str) -> list[int | None]:
-    """What the topic's settings say of its copies and how long it keeps them; None where this user may not ask. Raises
-    `BrokerUnavailable`."""
+    """Return the settings of the topic's copies and how long it keeps them; None where this user may not ask.
+    Raises `BrokerUnavailable`."""
     asked = DescribeConfigsRequest([(ConfigResourceType.TOPIC.value, topic, list(_ASKED))])
     try:
         response = await producer.client.send(producer.client.get_random_node(), asked)

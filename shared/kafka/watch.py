@@ -1,4 +1,4 @@
-"""Whether Kafka is there, and why not: for the log and for `/ready`."""
+"""Watch whether Kafka is there, and why not: for the log and for `/ready`."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,11 +26,11 @@ class KafkaWatch:
         """What is wrong while it is away."""
 
     def first_connected(self) -> None:
-        """From now on the log is told when it goes; until now those told who try to make the first connection."""
+        """Have the log told from now on when it goes; until now those told who try to make the first connection."""
         self._was_connected = True
 
     async def run(self) -> None:
-        """Until cancelled: one line in the log when the broker goes, one when it is back."""
+        """Watch until cancelled: one line in the log when the broker goes, one when it is back."""
         polls = 0
         while True:
             await asyncio.sleep(_POLL_S)

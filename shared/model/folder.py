@@ -90,7 +90,7 @@ class Architecture(Struct, frozen=True, kw_only=True):
 
 
 class ChatTemplate(Struct, frozen=True, kw_only=True):
-    """How turns are framed; the marks are special tokens.
+    """The frame of turns; the marks are special tokens.
 
     ChatML: `{turn_start}role\\ntext{turn_end}\\n`. Llama 3, after one `{prompt_start}`:
     `{turn_start}role{header_end}\\n\\ntext{turn_end}`.
@@ -126,7 +126,7 @@ class FileEntry(Struct, frozen=True, kw_only=True):
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """What the folder was made from: a name for people and the sha256 of its bytes."""
+    """The source of the folder: a name for people and the sha256 of its bytes."""
 
     name: str
     sha256: str

@@ -62,7 +62,7 @@ def now_unix_ms() -> float:
 
 
 def correction_ms() -> int:
-    """What moments on the wire are ahead of this process's time."""
+    """Return how far moments on the wire are ahead of this process's time."""
     return CLOCKS.get().process.correction_ms
 
 

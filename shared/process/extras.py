@@ -1,6 +1,7 @@
-"""What to type where an optional part of Replyline is not installed."""
+"""The command to type where an optional part of Replyline is not installed."""
 
 
 def install_command(extra: str) -> str:
-    """Of one of the extras in pyproject.toml, typed in the checkout that Replyline runs from."""
+    """Return the command that installs one of the extras in pyproject.toml, typed in the checkout that Replyline runs
+    from."""
     return f".venv/bin/pip install -e '.[{extra}]'"

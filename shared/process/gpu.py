@@ -1,4 +1,5 @@
-"""What NVIDIA's management library says of the GPUs, where its package `nvidia-ml-py` is installed and there is one.
+"""Read what NVIDIA's management library says of the GPUs, where its package `nvidia-ml-py` is installed and there is
+one.
 
 NVML's calls: https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 """
@@ -41,7 +42,7 @@ class Gpus:
         return cls(nvml, handles) if handles else "NVML finds no GPU"
 
     def read(self) -> list[Gpu]:
-        """Those that answer. Takes milliseconds, at times hundreds of them."""
+        """Return the GPUs that answer. Takes milliseconds, at times hundreds of them."""
         found: list[Gpu] = []
         lost = None
         for index, handle in enumerate(self.handles):

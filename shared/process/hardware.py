@@ -1,4 +1,4 @@
-"""What the machine says of its processors and memory: read from /proc as `proc(5)` describes it."""
+"""Figures of the machine's processors and memory: read from /proc as `proc(5)` describes it."""
 
 import os
 from dataclasses import dataclass
@@ -32,7 +32,8 @@ class Machine:
 
 
 def parse_machine(stat: str, meminfo: str, *, ticks_per_s: int) -> Machine:
-    """From the text of /proc/stat and /proc/meminfo. Raises `ValueError` where they are not as described."""
+    """Return the figures in the text of /proc/stat and /proc/meminfo. Raises `ValueError` where they are not as
+    described."""
     label, *ticks = stat.partition("\n")[0].split() or [""]
     if label != "cpu" or len(ticks) < len(_MODES):
         raise ValueError(f"/proc/stat begins with {label!r} and {len(ticks)} numbers")
@@ -48,7 +49,7 @@ def parse_machine(stat: str, meminfo: str, *, ticks_per_s: int) -> Machine:
 
 
 def read_machine() -> Machine | None:
-    """None on a system that has no such files, or others by that name."""
+    """Return the machine's figures; None on a system that has no such files, or others by that name."""
     try:
         return parse_machine(_STAT.read_text(), _MEMINFO.read_text(), ticks_per_s=os.sysconf("SC_CLK_TCK"))
     except (OSError, ValueError):

@@ -2,5 +2,5 @@
 
 
 def host_port(host: str, port: int) -> str:
-    """As a URL has it: an IPv6 address stands in brackets."""
+    """Return the host and port as a URL has them: an IPv6 address stands in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""How a process begins and ends: signals, uvloop, exit status."""
+"""Begin and end a process: signals, uvloop, exit status."""
 
 import asyncio
 import gc
@@ -58,8 +58,8 @@ _GC_THRESHOLDS = (50_000, 20, 50)
 
 
 def settle_heap() -> None:
-    """What a process holds once it is ready it holds for good: keep it out of the garbage collector's full rounds, and
-    these rare: they stop the event loop for tens of milliseconds."""
+    """Keep what a process holds once it is ready out of the garbage collector's full rounds, and these rare: they stop
+    the event loop for tens of milliseconds."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)

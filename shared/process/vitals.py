@@ -29,12 +29,12 @@ class Vitals:
     _counted_cpu_s: dict[str, float] = field(default_factory=dict)
 
     def missing(self) -> str | None:
-        """What `/ready` says of the hardware."""
+        """Return what `/ready` says of the hardware."""
         return self.gpus.lost if self.gpus is not None else None
 
     async def watch(self) -> None:
-        """Until cancelled: the loop and the clock twice a second, the hardware every ten. What hangs in a GPU's driver
-        holds up neither those nor the process's end."""
+        """Watch until cancelled: the loop and the clock twice a second, the hardware every ten. What hangs in a GPU's
+        driver holds up neither those nor the process's end."""
         await asyncio.gather(self._watch_process(), self._watch_gpus())
 
     async def _watch_process(self) -> None:
@@ -80,7 +80,7 @@ class Vitals:
 
 
 def _in_a_thread(read: Callable[[], list[Gpu]]) -> "asyncio.Future[list[Gpu]]":
-    """Of its own, which may outlive the loop: the loop's own threads hold up its end."""
+    """Read the GPUs in a thread of its own, which may outlive the loop: the loop's own threads hold up its end."""
     loop = asyncio.get_running_loop()
     reading: asyncio.Future[list[Gpu]] = loop.create_future()
 

@@ -31,7 +31,7 @@ class Commits:
         reader.parting = self.part
 
     async def run(self) -> None:
-        """Until cancelled. A turn that could commit nothing of what waits is followed by a rest."""
+        """Commit until cancelled. A turn that could commit nothing of what waits is followed by a rest."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(INTERVAL_S):
@@ -86,7 +86,8 @@ class Commits:
         await self._committed(positions, notes)
 
     def _notes(self, suspects: Collection[tuple[Partition, int]] | None) -> dict[Partition, Note]:
-        """None: no partition is left. Only of those whose earlier note is known: it would be overwritten."""
+        """Return the notes of the partitions; None: no partition is left. Only of those whose earlier note is known: it
+        would be overwritten."""
         notes: dict[Partition, Note] = {}
         for partition, position in self._offsets.positions.items():
             if not self._deliveries.knows(partition):
@@ -117,7 +118,8 @@ class Commits:
         return sum(self._deliveries.knows(each) for each in self._offsets.positions)
 
     async def _learn(self) -> bool:
-        """What stands beside the offsets of partitions that have come; whether that of all is known now."""
+        """Learn the notes beside the offsets of partitions that have come; return whether those of all are known
+        now."""
         new = {each: self._offsets.tenure(each) for each in self._offsets.positions if not self._deliveries.knows(each)}
         if not new:
             return True

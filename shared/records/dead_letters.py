@@ -1,4 +1,4 @@
-"""What could not be decoded or served, kept with its reason and where it came from.
+"""Dead letters: records that could not be decoded or served, kept with the reason and where they came from.
 
 A dead letter is the record as it came: its key, its bytes, its headers, and beside them `dead-letter-reason` (a code),
 `dead-letter-detail` (one line) and `dead-letter-origin` (`topic/partition/offset`). One that is too large to be kept
@@ -60,7 +60,7 @@ class DeadLetters:
 
 
 def own_fault(error: Exception) -> ProtocolError:
-    """What is said where the fault is ours: the error's kind alone, for its text may quote the record."""
+    """Return the error to tell where the fault is ours: the error's kind alone, for its text may quote the record."""
     return ProtocolError(
         "internal",
         f"{type(error).__name__}, a fault of Replyline's own; the log has it",
@@ -70,7 +70,7 @@ def own_fault(error: Exception) -> ProtocolError:
 
 
 def poison() -> ProtocolError:
-    """Of a record that was delivered as often as it may be."""
+    """Return the error of a record that was delivered as often as it may be."""
     return ProtocolError(
         "poison",
         f"{MOST} processes in a row ended while they worked on it, the last on it alone; see the ends of their logs",

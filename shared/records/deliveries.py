@@ -1,4 +1,4 @@
-"""How often each record was given to a process that did not live to see its end: pure.
+"""Count how often each record was given to a process that did not live to see its end: pure.
 
 A record that ends whoever works on it would end one process after another. So its deliveries are counted, and the count
 outlives the process: it stands beside the partition's committed offset, as a note in Kafka's own metadata of the commit
@@ -43,7 +43,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What stands beside a partition's committed offset. `held`: a reader works on it. Records that `counts` does not
+    """The note beside a partition's committed offset. `held`: a reader works on it. Records that `counts` does not
     tell of were delivered once, with a fatal end, below the offset `floor`, and never from there on."""
 
     held: bool = False
@@ -51,7 +51,7 @@ class Note:
     counts: Mapping[int, Count] = field(default_factory=dict)
 
     def encode(self) -> str:
-        """Nothing where there is nothing to be said."""
+        """Return the note as text; nothing where there is nothing to be said."""
         if self == Note():
             return ""
         counts = ",".join(
@@ -76,7 +76,7 @@ class Note:
         return self.counts.get(offset) or (Count(1, fatal=True) if offset < self.floor else Count())
 
     def after_a_death(self, end: int) -> "Note":
-        """What its next reader knows: whatever stood in the log was delivered. Of what it was noted for at each
+        """Return what its next reader knows: whatever stood in the log was delivered. Of what it was noted for at each
         delivery the count is right; it was not of what no process had ended by yet."""
         counts = {
             offset: count if count.fatal else Count(count.deliveries + 1, fatal=True)
@@ -120,7 +120,8 @@ class _Tenure:
 
 
 class Deliveries:
-    """Of one reader. A record is to be begun (`begin`), and worked on once its delivery is noted (`is_noted`)."""
+    """The deliveries of one reader. A record is to be begun (`begin`), and worked on once its delivery is noted
+    (`is_noted`)."""
 
     def __init__(self) -> None:
         self._tenures: dict[Partition, _Tenure] = {}
@@ -137,11 +138,11 @@ class Deliveries:
         return partition in self._tenures
 
     def number(self, partition: Partition, offset: int) -> int:
-        """Which delivery of the record this one is, from 1 on."""
+        """Return which delivery of the record this one is, from 1 on."""
         return self._tenures[partition].before.count(offset).next
 
     def begin(self, partition: Partition, offset: int) -> bool:
-        """Whether this delivery goes on from now; else it has to wait for others to end."""
+        """Return whether this delivery goes on from now; else it has to wait for others to end."""
         tenure, number = self._tenures[partition], self.number(partition, offset)
         if offset in tenure.begun:
             return True
@@ -158,13 +159,13 @@ class Deliveries:
         return True
 
     def _has_room(self, tenure: _Tenure, number: int, offset: int) -> bool:
-        """For one more that has ended a process."""
+        """Return whether there is room for one more record that has ended a process."""
         if number == _FEW_NUMBER:
             return sum(each.num_few for each in self._tenures.values()) < _FEW
         return number == 1 or offset in tenure.before.counts or tenure.num_noted < _MOST_BEGUN
 
     def is_noted(self, partition: Partition, offset: int) -> bool:
-        """Whether a reader that finds the partition after this one has died would count this delivery."""
+        """Return whether a reader that finds the partition after this one has died would count this delivery."""
         standing, number = self._tenures[partition].standing, self.number(partition, offset)
         return standing.held and (number == 1 or standing.count(offset).deliveries >= number)
 
@@ -177,7 +178,8 @@ class Deliveries:
             tenure.harmless.discard(offset)
 
     def survived(self, partition: Partition, offset: int) -> None:
-        """What may end a process is behind a record, though it is not done: others may begin where it was alone."""
+        """Note that what may end a process is behind a record, though it is not done: others may begin where it was
+        alone."""
         if (tenure := self._tenures.get(partition)) is not None:
             tenure.harmless.add(offset)
         if self._alone == (partition, offset):
@@ -193,16 +195,16 @@ class Deliveries:
     # --- what is written
 
     def note(self, partition: Partition, position: int) -> Note:
-        """What is to stand beside that offset while this reader works on. What no process has ended by is not told: of
-        a reader that died it is taken for granted."""
+        """Return the note to stand beside that offset while this reader works on. What no process has ended by is not
+        told: of a reader that died it is taken for granted."""
         tenure = self._tenures[partition]
         counts = {offset: tenure.before.count(offset) for offset in tenure.begun}
         begun = {offset: Count(count.deliveries + 1, fatal=True) for offset, count in counts.items() if count.fatal}
         return tenure.note(position, begun, held=tenure.held)
 
     def parting_note(self, partition: Partition, position: int, suspects: Collection[int] = ()) -> Note:
-        """What is to stand there when this reader goes and lives. By a delivery of one of the `suspects` it has to
-        end."""
+        """Return the note to stand there when this reader goes and lives. By a delivery of one of the `suspects` it has
+        to end."""
         tenure = self._tenures[partition]
         counts = {offset: tenure.before.count(offset) for offset in tenure.begun}
         begun = {

@@ -1,4 +1,4 @@
-"""Which offsets may be committed: up to the first record whose terminal event is not acknowledged."""
+"""Track which offsets may be committed: up to the first record whose terminal event is not acknowledged."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -32,8 +32,8 @@ class OffsetTracker:
         self._committed: dict[Partition, int] = {}
 
     def begin(self, partition: Partition, offset: int) -> bool:
-        """Whether the record is to be taken on. One that is read again, after a rebalance, keeps its place; it is not
-        where it was done, or somebody here is at it."""
+        """Return whether the record is to be taken on. One that is read again, after a rebalance, keeps its place; it
+        is not where it was done, or somebody here is at it."""
         window = self._window(partition, offset)
         if offset >= window.end:
             window.open[offset] = False
@@ -61,7 +61,7 @@ class OffsetTracker:
             self.deliveries.done(partition, offset)
 
     def is_open(self, partition: Partition, offset: int) -> bool:
-        """Whether the record was begun here and is not done."""
+        """Return whether the record was begun here and is not done."""
         window = self._windows.get(partition)
         return window is not None and offset in window.open
 

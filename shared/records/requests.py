@@ -32,7 +32,7 @@ _CE_TYPE = b"chat.request"
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What the settings say of requests that do not say it themselves."""
+    """The settings' values for requests that do not say theirs."""
 
     tenant: str
     output_tokens: int
@@ -238,8 +238,9 @@ def _created(request: ChatRequest, now_unix_ms: float) -> int:
 
 
 def _deadline(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Deadline:
-    """What was created in the future shows a clock ahead of ours by at least so much: the promise keeps its length and
-    runs from now. A clock behind ours cannot be told from a request that has waited: its deadline stands."""
+    """Return the deadline. A request created in the future shows a clock ahead of ours by at least so much: the promise
+    keeps its length and runs from now. A clock behind ours cannot be told from a request that has waited: its deadline
+    stands."""
     created, now = _created(request, now_unix_ms), int(now_unix_ms)
     ahead = max(0, created - now)
 

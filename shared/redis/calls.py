@@ -22,7 +22,8 @@ _GIVEN_BACK: Final = 3
 
 
 class RedisCalls:
-    """For one client on one event loop. `tells`: log when Redis goes and comes; one of a process's says it for all."""
+    """Calls of one client on one event loop. `tells`: log when Redis goes and comes; one of a process's says it for
+    all."""
 
     def __init__(self, settings: RedisSettings, *, tells: bool) -> None:
         self._settings = settings

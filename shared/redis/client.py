@@ -1,4 +1,4 @@
-"""How a client of Redis is made, for the event loop or for a thread of its own, without a retry: of one server, of the
+"""Make a client of Redis, for the event loop or for a thread of its own, without a retry: of one server, of the
 master that sentinels name at that moment, or of a cluster. The client is redis-py's own.
 
 The user stands in the URL, the password behind it or in a file (`rediss://user@host:6380/0`, `redis.password_file`).
@@ -153,8 +153,8 @@ def blocking_redis(settings: RedisAddress, *, timeout_ms: float) -> Redis:
 
 
 def blocking_cluster(settings: RedisAddress, *, timeout_ms: float) -> RedisCluster:
-    """As `blocking_redis`, with a connection to each node. It asks for the cluster's slots at once: raises `RedisError`
-    where no node tells them."""
+    """Return a client as `blocking_redis`, with a connection to each node. It asks for the cluster's slots at once:
+    raises `RedisError` where no node tells them."""
     try:
         return RedisCluster.from_url(
             _url(settings),
@@ -179,7 +179,8 @@ def _socket_limits(timeout_ms: float) -> dict[str, Any]:
 
 
 def _server_options(options: dict[str, Any], settings: RedisAddress) -> dict[str, Any]:
-    """Of the servers that sentinels name: of their URL all but the place, and what the settings say besides."""
+    """Return the options of the servers that sentinels name: of their URL all but the place, and what the settings say
+    besides."""
     tls = settings.url.startswith("rediss")
     login = () if settings.password_file is None else ("username", "password")
     kept = {name: value for name, value in options.items() if name not in {"host", "connection_class", *login}}
@@ -206,13 +207,14 @@ def cause_of(error: Exception) -> str:
 
 
 def is_full(error: Exception) -> bool:
-    """Whether the server takes no writes for want of memory. Redis 6 says it of a script in the middle of a line."""
+    """Return whether the server takes no writes for want of memory. Redis 6 says it of a script in the middle of a
+    line."""
     return isinstance(error, OutOfMemoryError) or "-OOM" in str(error)
 
 
 def is_demoted(error: Exception) -> bool:
-    """Whether the server has become a replica: behind an address that stays another is the master, for whoever connects
-    anew. Redis 6 says it of a script in the middle of a line."""
+    """Return whether the server has become a replica: behind an address that stays another is the master, for whoever
+    connects anew. Redis 6 says it of a script in the middle of a line."""
     return isinstance(error, ReadOnlyError | MasterDownError) or "-READONLY" in str(error)
 
 
@@ -234,7 +236,7 @@ def _url(settings: RedisAddress) -> str:
 
 
 def addresses_of(settings: RedisAddress) -> tuple[tuple[str, int], ...]:
-    """What the URL names: a server, a node of a cluster or its sentinels; of a unix socket the host is empty."""
+    """Return what the URL names: a server, a node of a cluster or its sentinels; of a unix socket the host is empty."""
     if (sentinels := settings.sentinels) is not None:
         return sentinels.hosts
     parts = urlsplit(settings.url)
@@ -242,7 +244,7 @@ def addresses_of(settings: RedisAddress) -> tuple[tuple[str, int], ...]:
 
 
 class _FileCredentials(CredentialProvider):
-    """Who logs in: the URL's user, with the password that the file holds at that moment."""
+    """The login: the URL's user, with the password that the file holds at that moment."""
 
     def __init__(self, settings: RedisAddress) -> None:
         self._settings = settings
@@ -274,7 +276,7 @@ class _AsyncMaster(AsyncRedis):
 
 
 class _Master(Redis):
-    """As `_AsyncMaster`."""
+    """The master that sentinels name, as `_AsyncMaster`."""
 
     def close(self) -> None:
         super().close()

@@ -43,7 +43,7 @@ SYSTEM_PROMPT = (
 
 
 class KvSettings(Group):
-    """What the model has computed of a conversation, kept for its next turn: in host memory and in Redis."""
+    """The KV that the model has computed of a conversation, kept for its next turn: in host memory and in Redis."""
 
     enabled: bool = Field(True, description="keep it; without it every prompt is computed whole")
     precision: Literal["fp16", "exact", "int8"] = Field("fp16", description="of what is kept (exact: the engine's)")
@@ -99,7 +99,7 @@ class PromiseSettings(Group):
 
 
 class LimitSettings(Group):
-    """What a request may ask for."""
+    """The bounds of what a request may ask for."""
 
     max_input_tokens: int = Field(1_024, ge=1, le=1_000_000, description="a longer input is refused")
     max_output_tokens: int = Field(512, ge=1, le=1_000_000, description="the most that a request may ask for")
@@ -216,12 +216,12 @@ class Settings(BaseSettings):
 
     @property
     def redis_of_kv(self) -> RedisAddress:
-        """Where conversations' KV is kept."""
+        """Return where conversations' KV is kept."""
         return self.kv_redis if self.kv_redis.url else self.redis
 
     @property
     def step_limit_s(self) -> float:
-        """From when on an engine step hangs."""
+        """Return the time after which an engine step hangs."""
         return self.worker.step_limit_s or max(_LEAST_STEP_LIMIT_S, 2 * self.promise.deadline_ms / 1_000)
 
     @classmethod

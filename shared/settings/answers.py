@@ -1,4 +1,4 @@
-"""What an answer may stand on, and how its words are watched (docs/answers.md)."""
+"""The grounds of answers, and how their words are watched (docs/answers.md)."""
 
 from typing import Literal, Self
 
@@ -10,7 +10,7 @@ AnswerPolicy = Literal["grounded", "model"]
 
 
 class AnswerSettings(Group):
-    """Who answers, by what the FAQ has of a question; and what of it goes into a prompt."""
+    """The choice of who answers a question, by what the FAQ has of it, and of what goes into the prompt."""
 
     policy: AnswerPolicy = Field(
         "grounded",

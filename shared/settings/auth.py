@@ -16,7 +16,7 @@ MIN_SECRET_BYTES: Final = 32  # RFC 7518, 3.2: no shorter than the hash
 
 
 class AuthSettings(Group):
-    """Who may ask. Tokens are JSON Web Tokens with `iss`, `aud`, `exp`, `sub` and `tenant`."""
+    """The access of clients. Tokens are JSON Web Tokens with `iss`, `aud`, `exp`, `sub` and `tenant`."""
 
     mode: Literal["anonymous", "token"] | None = Field(
         None, description="anonymous: anyone, as `tenant`; token: by secret_file or jwks (none: by these)"
@@ -78,7 +78,7 @@ def check_secret(secret: bytes) -> None:
 
 
 def read_secret(path: Path) -> bytes:
-    """What the file holds; its last line end does not belong. Raises `ValueError`."""
+    """Return what the file holds; its last line end does not belong. Raises `ValueError`."""
     try:
         return path.read_bytes().rstrip(b"\r\n")
     except OSError as error:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 
 
 def read_password(path: Path) -> str:
-    """What the file holds; its last line end does not belong. Raises `ValueError`."""
+    """Return the file's content; its last line end does not belong. Raises `ValueError`."""
     try:
         password = path.read_bytes().rstrip(b"\r\n").decode()
     except OSError as error:
@@ -44,8 +44,8 @@ AuthorityFile = Annotated[Path, AfterValidator(_holds_authorities)]
 
 
 def tls_context(authorities: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """Of a client that checks the server's name and certificate (without `authorities`: by the system's), and shows its
-    own where it has one. Raises `OSError`."""
+    """Return the TLS context of a client that checks the server's name and certificate (without `authorities`: by the
+    system's), and shows its own where it has one. Raises `OSError`."""
     context = ssl.create_default_context(cafile=authorities)
     if certificate is not None:
         context.load_cert_chain(certificate, key, password="")  # else OpenSSL asks the terminal for an encrypted key's

@@ -79,7 +79,7 @@ class GatewaySettings(Group):
     @field_validator("allowed_origins")
     @classmethod
     def _origins_are_as_browsers_write_them(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
-        """What a browser never sends would never match."""
+        """Refuse an origin that no browser sends: it would never match."""
         for origin in origins:
             if not is_serialized_origin(origin):
                 raise ValueError(
@@ -97,7 +97,7 @@ class GatewaySettings(Group):
         return self
 
     def cursor_secret_bytes(self) -> bytes | None:
-        """What the gateways' cursors are signed with, None where each makes its own."""
+        """Return the secret that the gateways sign cursors with, None where each makes its own."""
         return read_secret(self.cursor_secret_file) if self.cursor_secret_file is not None else None
 
 
@@ -123,6 +123,6 @@ class HandoffSettings(Group):
 
 
 class AdmissionSettings(Group):
-    """What the gateway sends to the workers, and what it has the fallback answer at once."""
+    """The bounds of what the gateway sends to the workers; the fallback answers the rest at once."""
 
     enabled: bool = Field(True, description="false: every request goes to the workers, whatever they report")

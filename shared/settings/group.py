@@ -1,4 +1,4 @@
-"""What every group of settings has in common."""
+"""The base of every group of settings."""
 
 from typing import Any, get_origin
 

@@ -121,7 +121,7 @@ class KafkaSettings(Group):
         return self.security.endswith("ssl")
 
     def read_password(self) -> str | None:
-        """As the file holds it now. Raises `ValueError` where it no longer does."""
+        """Return the password that the file holds now. Raises `ValueError` where it no longer does."""
         return None if self.password_file is None else read_password(self.password_file)
 
     @property

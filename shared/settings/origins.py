@@ -12,7 +12,7 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 def is_serialized_origin(text: str) -> bool:
-    """Whether a browser could send this: scheme, host and port in lower case, the scheme's own port left out.
+    """Return whether a browser could send this: scheme, host and port in lower case, the scheme's own port left out.
 
     `null`, which every sandboxed frame and local file sends, is none: it names nobody.
     """

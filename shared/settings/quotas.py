@@ -6,7 +6,7 @@ from shared.settings.group import Group
 
 
 class QuotaSettings(Group):
-    """What a client may use up a minute, in units: each kind of message that costs has its own."""
+    """The units that a client may use up a minute: each kind of message that costs has its own."""
 
     subject_per_minute: int = Field(120, ge=0, description="units of one token's subject, at all gateways (0: any)")
     tenant_per_minute: int = Field(0, ge=0, description="units of all who ask one tenant, at all gateways (0: any)")

@@ -17,7 +17,8 @@ _SENTINEL_PORT: Final = 26_379
 
 
 class Sentinels(NamedTuple):
-    """Where to ask for a master, and how to get in there: `server_url` has its scheme, login, database and options."""
+    """The sentinels to ask for a master, and how to get in there: `server_url` has its scheme, login, database and
+    options."""
 
     hosts: tuple[tuple[str, int], ...]
     master: str
@@ -25,7 +26,7 @@ class Sentinels(NamedTuple):
 
 
 class RedisAddress(Group):
-    """Where a Redis is, and how to get in."""
+    """The address of a Redis, and how to get in."""
 
     group: ClassVar[str]
 
@@ -89,7 +90,7 @@ class RedisAddress(Group):
 
     @property
     def sentinels(self) -> Sentinels | None:
-        """None where the URL is of the server itself."""
+        """Return the sentinels; None where the URL is of the server itself."""
         parts = urlsplit(self.url)
         path = _SENTINEL_PATH.fullmatch(parts.path)
         if parts.scheme not in _SENTINEL_SCHEMES or path is None:
@@ -106,13 +107,14 @@ class RedisAddress(Group):
         )
 
     def read_password(self) -> str | None:
-        """Of the file; None where the URL has it, or nobody. Raises `ValueError` where the file is gone."""
+        """Return the password of the file; None where the URL has it, or nobody. Raises `ValueError` where the file is
+        gone."""
         return None if self.password_file is None else read_password(self.password_file)
 
 
 class RedisSettings(RedisAddress):
-    """What is kept of conversations but their KV: history, what was erased, hand-offs, what clients have used up. It is
-    to evict nothing. Without it answers come all the same, without what was said before."""
+    """The Redis for all that is kept of conversations but their KV: history, what was erased, hand-offs, what clients
+    have used up. It is to evict nothing. Without it answers come all the same, without what was said before."""
 
     group = "redis"
 

@@ -34,7 +34,7 @@ class TraceContext:
         return cls(int.from_bytes(data[:_TRACE_BYTES], "big"), int.from_bytes(data[_TRACE_BYTES:], "big"))
 
     def traceparent(self, number: int, *, sampled: bool = True) -> str:
-        """What whoever works under that span is told. `sampled`: somebody records this trace."""
+        """Return the header for whoever works under that span. `sampled`: somebody records this trace."""
         return f"00-{self.trace_id:032x}-{self.child_id(number):016x}-{_SAMPLED if sampled else 0:02x}"
 
 
@@ -55,5 +55,5 @@ def trace_id(traceparent: str) -> str:
 
 
 def is_sampled(traceparent: str | None) -> bool:
-    """Whether whoever sent it records its trace."""
+    """Return whether whoever sent it records its trace."""
     return traceparent is not None and bool(int(traceparent[-2:], 16) & _SAMPLED)

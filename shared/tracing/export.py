@@ -68,7 +68,7 @@ class TraceExporter(Generic[Facts]):
         self._thread.start()
 
     def put(self, facts: Facts) -> None:
-        """From any thread; never waits."""
+        """Put a trace into the queue, from any thread; never wait."""
         if len(self._facts) >= MOST_WAITING:
             metrics.traces_dropped.labels("full").inc()
             return
@@ -84,7 +84,7 @@ class TraceExporter(Generic[Facts]):
         self.send_all()
 
     def send_all(self) -> None:
-        """What waits, in batches."""
+        """Send all that waits, in batches."""
         while self._facts:
             batch = [self._facts.popleft() for _ in range(min(_BATCH, len(self._facts)))]
             try:

@@ -1,4 +1,4 @@
-"""Which traces are kept: decided when a request has ended and everything is known of it. Pure."""
+"""Decide which traces are kept: when a request has ended and everything is known of it. Pure."""
 
 from dataclasses import dataclass
 from typing import Final, Literal

@@ -36,7 +36,7 @@ class OtlpSender:
         self._resources: dict[Process, Resource] = {}
 
     def __call__(self, traces: Sequence[Trace]) -> bool:
-        """Whether the store took them. Tries again within the time allowed where that may help."""
+        """Send spans; return whether the store took them. Tries again within the time allowed where that may help."""
         spans = [self._readable(trace.trace_id, span) for trace in traces for span in trace.spans]
         return self._exporter.export(spans) is SpanExportResult.SUCCESS
 

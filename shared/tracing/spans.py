@@ -13,7 +13,7 @@ Kind = Literal["internal", "server", "producer", "consumer"]
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Who did it: a gateway or a worker, and which of them."""
+    """The process of a span: a gateway or a worker, and which of them."""
 
     role: Literal["gateway", "worker"]
     instance_id: str
@@ -71,7 +71,7 @@ class SpanTree:
         links: Sequence[int] = (),
         error: str = "",
     ) -> Span:
-        """Of the numbers that `TraceContext.child_id` takes a span has its place in the order."""
+        """Add a span; its place in the order is the number that `TraceContext.child_id` takes."""
         start, end = start_unix_ms, max(start_unix_ms, end_unix_ms)
         if parent is not None:
             start, end = _within(parent, start), _within(parent, end)
@@ -92,7 +92,7 @@ class SpanTree:
         return span
 
     def trace(self, *, clock_ms: int = 0) -> Trace:
-        """By a clock that is so far ahead of the spans' times."""
+        """Return the trace by a clock that is so far ahead of the spans' times."""
         spans = [_later(span, clock_ms) for span in self.spans] if clock_ms else self.spans
         return Trace(self.context.trace_id, spans)
 

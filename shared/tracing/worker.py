@@ -1,4 +1,4 @@
-"""What a worker did for a request, as spans. Pure."""
+"""Turn what a worker did for a request into spans. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class WorkerHalf:
 
     @classmethod
     def of(cls, done: ReplyDone, heard_unix_ms: float, *, clock_ms: int = 0) -> "WorkerHalf | None":
-        """None where the worker kept no times: nobody had asked it to. The wire's time, which they are in, is
-        `clock_ms` ahead of the hearer's."""
+        """Return the worker's half; None where the worker kept no times: nobody had asked it to. The wire's time, which
+        they are in, is `clock_ms` ahead of the hearer's."""
         if done.times is None:
             return None
         return cls(
@@ -40,8 +40,8 @@ class WorkerHalf:
 
 
 def clock_shift_ms(times: WorkerTimes, earliest_unix_ms: float, latest_unix_ms: float) -> float:
-    """By how much a worker's times are to be moved to lie where they must: after its request was sent and before its
-    end was heard. 0 where they do, or where nothing helps."""
+    """Return by how much a worker's times are to be moved to lie where they must: after its request was sent and before
+    its end was heard. 0 where they do, or where nothing helps."""
     too_early = earliest_unix_ms - times.arrived_unix_ms
     too_late = times.ended_unix_ms - latest_unix_ms
     if too_early > 0:
@@ -152,7 +152,7 @@ def _inference_attributes(half: WorkerHalf) -> dict[str, Attribute]:
 
 
 def topic_attributes(topic: str, place: tuple[int, int] | None) -> dict[str, Attribute]:
-    """Of a record in Kafka; `place` is its partition and offset, None where it is not known."""
+    """Return the attributes of a record in Kafka; `place` is its partition and offset, None where it is not known."""
     attributes: dict[str, Attribute] = {names.MESSAGING_SYSTEM: "kafka", names.MESSAGING_DESTINATION_NAME: topic}
     if place is not None:
         attributes[names.MESSAGING_DESTINATION_PARTITION_ID] = str(place[0])

@@ -1,4 +1,4 @@
-"""Which member of a consumer group reads which partitions: pure.
+"""Decide which member of a consumer group reads which partitions: pure.
 
 Partitions of one number stay together: a key chooses the same number in every topic that has as many partitions, so
 what one conversation asks is read by one member, whichever of its topics it is written to. Each member keeps what it
@@ -25,8 +25,8 @@ class Member:
 
 
 def assign(num_partitions: Mapping[str, int], members: Mapping[str, Member]) -> dict[str, dict[str, list[int]]]:
-    """By member and topic, the partitions. Topics whose number of partitions is not known are left out, and those that
-    nobody reads."""
+    """Return the partitions by member and topic. Topics whose number of partitions is not known are left out, and those
+    that nobody reads."""
     assigned: dict[str, dict[str, list[int]]] = {name: {} for name in members}
     loads: Counter[str] = Counter()
     last = _last_readers(members)
@@ -40,7 +40,7 @@ def assign(num_partitions: Mapping[str, int], members: Mapping[str, Member]) -> 
 
 
 def _last_readers(members: Mapping[str, Member]) -> dict[tuple[str, int], str]:
-    """Who read a partition last."""
+    """Return who read a partition last."""
     last: dict[tuple[str, int], str] = {}
     for name, member in sorted(members.items(), key=lambda item: (item[1].round, item[0])):
         for topic, numbers in member.held.items():
@@ -68,8 +68,8 @@ def _most_common(readers: Iterable[str | None]) -> str | None:
 
 
 def _share_out(before: Sequence[str | None], loads: Mapping[str, int], weight: int) -> list[str]:
-    """Who reads each number from now on, by who read it `before` and what each has already; each number is `weight`
-    partitions."""
+    """Return who reads each number from now on, by who read it `before` and what each has already; each number is
+    `weight` partitions."""
     held = Counter(name for name in before if name is not None)
     left = _even_shares(len(before), held, loads, weight)
     kept: dict[int, str] = {}
@@ -82,8 +82,8 @@ def _share_out(before: Sequence[str | None], loads: Mapping[str, int], weight: i
 
 
 def _even_shares(num: int, held: Counter[str], loads: Mapping[str, int], weight: int) -> Counter[str]:
-    """How many numbers each gets: so that the least have the most they can, and where two may have one more, the one
-    that need not give it up."""
+    """Return how many numbers each gets: so that the least have the most they can, and where two may have one more, the
+    one that need not give it up."""
     shares: Counter[str] = Counter()
     heap = [(load, not held[name], name) for name, load in loads.items()]
     heapq.heapify(heap)

@@ -33,7 +33,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 class _Head(Struct):
-    """As much of a client's message as an error can be pinned to."""
+    """The part of a client's message that an error can be pinned to."""
 
     type: Any = None
     event_id: Any = None
@@ -95,7 +95,7 @@ def _short(value: object) -> str:
 
 
 def _cut(text: str, limit: int) -> str:
-    """What a client sent may stand in what it is told, but not all of it."""
+    """Return a client's text cut short: it may stand in what the client is told, but not all of it."""
     return text if len(text) <= limit else text[:limit] + "…"
 
 

@@ -32,13 +32,13 @@ class Deadline:
         return Deadline(first_token_unix_ms=self.first_token_unix_ms + ms, deadline_unix_ms=self.deadline_unix_ms + ms)
 
     def expired(self, now_unix_ms: float, *, started: bool) -> bool:
-        """Whether an answer that has (`started`) or has not yet a first token is now too late."""
+        """Return whether an answer that has (`started`) or has not yet a first token is now too late."""
         return now_unix_ms >= (self.deadline_unix_ms if started else self.first_token_unix_ms)
 
 
 def reads_as_seconds(unix_ms: int) -> bool:
-    """Whether what should be Unix milliseconds is plainly Unix seconds: ten digits, as every time in seconds has them
-    from 2001 to 2286."""
+    """Return whether what should be Unix milliseconds is plainly Unix seconds: ten digits, as every time in seconds has
+    them from 2001 to 2286."""
     return _FIRST_SECONDS <= unix_ms <= _LAST_SECONDS
 
 

@@ -39,7 +39,7 @@ def failed_end(
 
 
 def detail_of(error: ProtocolError) -> ErrorDetail:
-    """What was wrong with a message, as it is told to whoever sent it."""
+    """Return what was wrong with a message, as its sender is told."""
     return ErrorDetail(
         type=error.kind,
         code=error.code,

@@ -56,7 +56,8 @@ class Usage(Message, frozen=True):
 
 
 class Timings(Message, frozen=True):
-    """Where the time went, in milliseconds. `ttft_ms` and `total_ms` run from the gateway's receipt of the request."""
+    """The times of an answer in milliseconds. `ttft_ms` and `total_ms` run from the gateway's receipt of the
+    request."""
 
     admission_ms: float | None = None
     queue_ms: float | None = None
@@ -140,7 +141,7 @@ class ClientInfo(Message, frozen=True):
 
 
 class Consent(Message, frozen=True):
-    """What the customer has agreed to beyond being answered; nothing, unless it stands here. `training`: that the words
+    """The customer's consent to more than being answered; nothing, unless it stands here. `training`: that the words
     of this session's requests may be recorded, and models be calibrated on them."""
 
     training: bool = False
@@ -199,7 +200,7 @@ class _Rated(Message, frozen=True):
 
 
 class Feedback(_Rated, frozen=True, tag="feedback"):
-    """What the customer thinks of an answer: a rating, whether it settled the matter, or both. The last one counts."""
+    """The customer's opinion of an answer: a rating, whether it settled the matter, or both. The last one counts."""
 
 
 class Pong(Message, frozen=True, tag="pong"):
@@ -283,7 +284,7 @@ class HandoffCreated(Message, frozen=True, tag="handoff.created"):
 
 
 class FeedbackRecorded(_Rated, frozen=True, tag="feedback.recorded"):
-    """What counts of an answer from now on."""
+    """The feedback of an answer that counts from now on."""
 
 
 class ErrorEvent(Message, frozen=True, tag="error"):
@@ -372,7 +373,7 @@ class ReplyDone(Message, frozen=True, tag="chat.done"):
 
 
 class Cancel(Message, frozen=True, tag="chat.cancel"):
-    """Nobody waits for an answer any more; with `reply_partition`, nobody to whom it goes there; with
+    """A notice that nobody waits for an answer any more; with `reply_partition`, nobody to whom it goes there; with
     `created_unix_ms`, nobody who asked for it by that request: whoever asks again under the same id does."""
 
     request_id: Identifier
@@ -399,7 +400,8 @@ class Erase(Message, frozen=True, tag="chat.erase"):
 
 
 class WorkerReport(Message, frozen=True, tag="chat.worker"):
-    """What a worker can still take on; its newest report counts, and a record without a value says that it leaves.
+    """A worker's report of what it can still take on; its newest report counts, and a record without a value says that
+    it leaves.
 
     `partitions` are those that it reads of each bucket's topic; none while its group shares them out anew. By bucket
     served: `first_token_ms`, predicted from the arrival of a request now to the first text that is shown of it, and

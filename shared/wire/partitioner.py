@@ -10,12 +10,14 @@ _POSITIVE: Final = 0x7FFFFFFF
 
 
 def partition_of(key: bytes, num_partitions: int) -> int:
-    """As org.apache.kafka.clients.producer.internals.BuiltInPartitioner.partitionForKey."""
+    """Return a key's partition, as org.apache.kafka.clients.producer.internals.BuiltInPartitioner.partitionForKey
+    does."""
     return (murmur2(key) & _POSITIVE) % num_partitions
 
 
 def murmur2(data: bytes) -> int:
-    """As org.apache.kafka.common.utils.Utils.murmur2, of 32 bits without a sign (A. Appleby's MurmurHash2)."""
+    """Return the hash of org.apache.kafka.common.utils.Utils.murmur2, of 32 bits without a sign (A. Appleby's
+    MurmurHash2)."""
     words, rest = divmod(len(data), 4)
     hash_ = _SEED ^ len(data)
     for word in struct.unpack_from(f"<{words}I", data):

@@ -1,4 +1,4 @@
-"""How the partitions of the topics fit together, and how often what they hold is kept: pure.
+"""Fit the partitions of the topics together, and decide and how often what they hold is kept: pure.
 
 A cancel is written with the key of its request. Where the partitions of `chat.cancels` divide those of the request
 topics, what is cancelled of request partition p stands in partition p mod n: whoever reads the one reads the other.
@@ -28,7 +28,7 @@ class TopicCopies:
 
 
 def wanted_replicas(told: int | None, brokers: int) -> int:
-    """What the settings want, else as many copies as there are brokers for."""
+    """Return the number of copies that the settings want, else as many copies as there are brokers for."""
     return told or min(_COPIES, max(1, brokers))
 
 
@@ -58,7 +58,7 @@ def weakness(found: TopicCopies, told: int | None) -> str | None:
 
 
 def cancel_partitions(request_partitions: Iterable[int], num_cancel_partitions: int) -> set[int]:
-    """Where the cancels of these request partitions are."""
+    """Return the partitions that hold the cancels of these request partitions."""
     return {number % num_cancel_partitions for number in request_partitions}
 
 

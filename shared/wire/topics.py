@@ -49,7 +49,7 @@ class TopicNames:
 
     @property
     def inbox(self) -> str:
-        """For producers that do not count tokens; the gateways' router forwards to a bucket."""
+        """Return the topic for producers that do not count tokens; the gateways' router forwards to a bucket."""
         return f"{self.prefix}chat.requests"
 
     def requests(self, bucket: Bucket) -> str:
@@ -61,12 +61,12 @@ class TopicNames:
 
     @property
     def external_replies(self) -> str:
-        """Where answers go for producers that name no reply topic."""
+        """Return the topic of answers for producers that name no reply topic."""
         return f"{self.prefix}chat.replies.external"
 
     @property
     def cancels(self) -> str:
-        """What nobody waits for any more; the key is the request's."""
+        """Return the topic of what nobody waits for any more; the key is the request's."""
         return f"{self.prefix}chat.cancels"
 
     @property
@@ -76,7 +76,7 @@ class TopicNames:
 
     @property
     def workers(self) -> str:
-        """What each worker can still take on; the key is the worker's id."""
+        """Return the topic of what each worker can still take on; the key is the worker's id."""
         return f"{self.prefix}chat.workers"
 
     @property
@@ -103,10 +103,11 @@ class TopicNames:
         }
 
     def config(self, topic: str, *, min_in_sync: int = 1, kept_ms: int = KEPT_MS) -> dict[str, str]:
-        """What a topic is created with beside the broker's defaults. Questions and answers are kept for `kept_ms`:
-        Kafka erases no record early. The broker unpacks what a producer has compressed: readers need no codec, and what
-        unpacks to more than a record may have is refused to its producer. Of a worker only the newest report is kept,
-        and that of one that died without a word for an hour; an open segment is not compacted, so each is short."""
+        """Return the settings that a topic is created with beside the broker's defaults. Questions and answers are kept
+        for `kept_ms`: Kafka erases no record early. The broker unpacks what a producer has compressed: readers need no
+        codec, and what unpacks to more than a record may have is refused to its producer. Of a worker only the newest
+        report is kept, and that of one that died without a word for an hour; an open segment is not compacted, so each
+        is short."""
         config = {"compression.type": "uncompressed", "min.insync.replicas": str(min_in_sync)}
         if topic in {self.inbox, self.replies, self.external_replies} or self.bucket_of(topic) is not None:
             config |= {"retention.ms": str(kept_ms), "segment.ms": str(kept_ms // 3)}
@@ -144,6 +145,6 @@ def session_key(tenant: str, session_id: str) -> bytes:
 
 
 def reply_topic_allowed(topic: str, patterns: Sequence[str]) -> bool:
-    """Whether a producer may have its answers sent to this topic (shell patterns; no pattern allows none). What Kafka
-    takes as no topic's name is never allowed."""
+    """Return whether a producer may have its answers sent to this topic (shell patterns; no pattern allows none). What
+    Kafka takes as no topic's name is never allowed."""
     return _LEGAL.fullmatch(topic) is not None and any(fnmatchcase(topic, pattern) for pattern in patterns)

@@ -48,7 +48,8 @@ async def describe_topics(settings: KafkaSettings) -> dict[str, int]:
 
 
 def more_partitions_command(settings: KafkaSettings, topic: str, partitions: int) -> str:
-    """Of Kafka's own tools: partitions are given to a topic by hand, for keys change their partition with it."""
+    """Return the command of Kafka's own tools: partitions are given to a topic by hand, for keys change their partition
+    with it."""
     brokers = f"--bootstrap-server {shlex.quote(settings.bootstrap_servers)}"
     return f"kafka-topics.sh {brokers} --alter --topic {topic} --partitions {partitions}"
 

@@ -1,4 +1,4 @@
-"""What aiokafka does not know of uvloop: writing to a transport that has closed raises `RuntimeError` there.
+"""Tell aiokafka what it does not know of uvloop: writing to a transport that has closed raises `RuntimeError` there.
 
 aiokafka takes an `OSError` for the end of a connection and connects anew; by any other error its fetcher, its sender
 and its coordinator end for good, and the process with them (aio-libs/aiokafka#1038). It happens where the broker
@@ -16,7 +16,8 @@ _WRITERS: Final = ("send", "_send_sasl_token")
 
 
 def take_for_broken() -> None:
-    """From now on a connection whose transport has closed is a broken one: `KafkaConnectionError`. Once a process."""
+    """Take a connection whose transport has closed for a broken one from now on: `KafkaConnectionError`. Once a
+    process."""
     for name in _WRITERS:
         setattr(AIOKafkaConnection, name, _or_broken(getattr(AIOKafkaConnection, name)))
 

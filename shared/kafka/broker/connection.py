@@ -1,4 +1,4 @@
-"""How clients of aiokafka are started, watched and stopped: what its public names leave out."""
+"""Start, watch and stop clients of aiokafka: what its public names leave out."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -39,8 +39,8 @@ async def until_connected(what: str, connect: Callable[[], Awaitable[T]]) -> T:
 
 
 def has_connection(client: "AIOKafkaConsumer | AIOKafkaProducer | None") -> bool:
-    """Whether it has a connection to a broker: a consumer fetches or sends heartbeats all the time. aiokafka has no
-    public name for it."""
+    """Return whether a client has a connection to a broker: a consumer fetches or sends heartbeats all the time.
+    aiokafka has no public name for it."""
     if client is None:
         return False
     inner = client._client if isinstance(client, AIOKafkaConsumer) else client.client  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""What every client of aiokafka is given to reach the brokers, and to be let in."""
+"""The options by which every client of aiokafka reaches the brokers and logs in."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from shared.settings.kafka import KafkaSettings
 
 
 def connection_options(settings: KafkaSettings) -> dict[str, Any]:
-    """For its constructor. The files are read each time: a password or a certificate that was renewed counts from the
-    next client on. Raises `BrokerUnavailable` where one of them is no longer to be used."""
+    """Return the options of a client's constructor. The files are read each time: a password or a certificate that was
+    renewed counts from the next client on. Raises `BrokerUnavailable` where one of them is no longer to be used."""
     options = security_options(settings)
     return {"bootstrap_servers": settings.bootstrap_servers, **options}
 

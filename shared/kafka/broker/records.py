@@ -35,8 +35,8 @@ class Outgoing:
 
 
 def record_of(item: Any) -> Record:
-    """What aiokafka read. Of headers with one name the last counts, as by Kafka's own `lastHeader`; one without a value
-    counts as none."""
+    """Return the record that aiokafka read. Of headers with one name the last counts, as by Kafka's own `lastHeader`;
+    one without a value counts as none."""
     return Record(
         item.topic,
         item.partition,

@@ -59,7 +59,7 @@ async def _look_in(settings: KafkaSettings, host: str, port: int) -> None:
 
 
 def refusal(error: Exception, settings: KafkaSettings, address: str) -> str | None:
-    """What a broker that is there has refused, and what to check; None where nobody is there."""
+    """Return what a broker that is there has refused, and what to check; None where nobody is there."""
     security = f"kafka.security={settings.security}"
     match error:
         case SaslAuthenticationFailed():

@@ -13,7 +13,7 @@ _VERSION: Final = 0
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """What a member tells whoever shares out: what it has, and since which round."""
+    """A member's message to whoever shares out: what it has, and since which round."""
 
     round: int
     partitions: dict[str, tuple[int, ...]]
@@ -34,7 +34,7 @@ class StickyAssignor:
     def assign(
         self, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
-        """By the group's leader, for all."""
+        """Share out the partitions, as the group's leader does for all."""
         held = {name: _held(member.user_data) for name, member in members.items()}
         known = {
             name: Member(frozenset(member.subscription), held[name].partitions, held[name].round)
@@ -63,7 +63,7 @@ def _in_tuples(partitions: Mapping[str, Iterable[int]]) -> dict[str, tuple[int, 
 
 
 def _held(user_data: Any) -> _Held:
-    """Nothing, of a member that tells it in another way."""
+    """Return what a member holds; nothing, of a member that tells it in another way."""
     try:
         return msgspec.msgpack.decode(user_data or b"", type=_Held)
     except msgspec.DecodeError:

@@ -57,14 +57,14 @@ class LogReader:
         return int(ends[self._place])
 
     async def next_offset(self) -> int:
-        """Of the record to be read next."""
+        """Return the offset of the record to be read next."""
         return int(await self._started.position(self._place))
 
     async def read(
         self, *, timeout_ms: int, max_records: int, keys: Container[bytes | None] | None = None
     ) -> list[Record]:
-        """What has arrived, or nothing after the timeout; with `keys` only what bears one of them: to pass over a
-        record costs half of what it takes to hand it out."""
+        """Return the records that have arrived, or nothing after the timeout; with `keys` only what bears one of them:
+        to pass over a record costs half of what it takes to hand it out."""
         try:
             return await self._handed.read(
                 self._started,

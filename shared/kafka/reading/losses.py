@@ -1,4 +1,4 @@
-"""Which partitions a member of a group has lost."""
+"""Find the partitions that a member of a group has lost."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,19 +11,19 @@ from shared.telemetry import metrics
 
 
 class Membership(NamedTuple):
-    """Which member of its group a consumer is, and since which of the group's assignments, counted."""
+    """A consumer's membership of its group: which member it is, and since which assignment."""
 
     member_id: str
     generation: int
 
     @property
     def dropped(self) -> bool:
-        """Whether the group has gone on without it. Of such a one Kafka takes a commit all the same while the group is
-        empty, and another may have committed more."""
+        """Return whether the group has gone on without this member. Of such a one Kafka takes a commit all the same
+        while the group is empty, and another may have committed more."""
         return self.generation < 0
 
     def follows(self, earlier: "Membership") -> bool:
-        """Whether the group has had no other assignment between the two."""
+        """Return whether the group has had no other assignment between the two."""
         return self == (earlier.member_id, earlier.generation + 1)
 
 

@@ -1,4 +1,4 @@
-"""Where in a log a moment is."""
+"""Find the place of a moment in a log."""
 
 from collections.abc import Collection
 
@@ -8,8 +8,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 async def offsets_since(
     consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition], since_unix_ms: int
 ) -> dict[TopicPartition, int]:
-    """By partition, the first record that was written then or later by the topic's clock, or its end where none was.
-    librdkafka's broker knows no times: there it is the beginning. Raises `KafkaError`."""
+    """Return, by partition, the offset of the first record that was written then or later by the topic's clock, or its
+    end where none was. librdkafka's broker knows no times: there it is the beginning. Raises `KafkaError`."""
     if not partitions:
         return {}
     ends = await consumer.end_offsets(partitions)

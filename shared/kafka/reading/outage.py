@@ -1,4 +1,4 @@
-"""What a reader says while it cannot read: it tries again five times a second, and nobody reads so many lines."""
+"""Log rarely while a reader cannot read: it tries again five times a second, and nobody reads so many lines."""
 
 from dataclasses import dataclass
 from typing import Final

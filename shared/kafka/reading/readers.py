@@ -56,7 +56,7 @@ class PartitionReader:
 
     @property
     def connected(self) -> bool:
-        """Whether the broker is there now."""
+        """Return whether the broker is there now."""
         return has_connection(self._consumer)
 
     async def start(self) -> None:
@@ -97,7 +97,7 @@ class PartitionReader:
 
     @property
     def num_partitions(self) -> int:
-        """That the topic has, as far as this reader has heard."""
+        """Return how many partitions the topic has, as far as this reader has heard."""
         assert self._consumer is not None, "asked before start"
         return len(self._consumer.partitions_for_topic(self._topic) or ())
 
@@ -124,7 +124,7 @@ class PartitionReader:
             consumer.seek(partition, self._handed.next_offset(partition))
 
     async def read(self, *, timeout_ms: int = 500, max_records: int | None = None) -> list[Record]:
-        """What has arrived, or nothing after the timeout."""
+        """Return the records that have arrived, or nothing after the timeout."""
         assert self._consumer is not None, "read before start"
         if not self._consumer.assignment():
             await asyncio.sleep(timeout_ms / 1_000)
@@ -135,7 +135,7 @@ class PartitionReader:
             raise BrokerUnavailable(f"cannot read {self._topic}: {error!r}") from error
 
     def next_offset(self, partition: int) -> int | None:
-        """Of the record to be read next; None before `start`."""
+        """Return the offset of the record to be read next; None before `start`."""
         return self._handed.next_offset(TopicPartition(self._topic, partition))
 
     async def stop(self) -> None:
@@ -194,12 +194,12 @@ class GroupReader:
 
     @property
     def connected(self) -> bool:
-        """Whether the broker is there now."""
+        """Return whether the broker is there now."""
         return has_connection(self._consumer)
 
     @property
     def is_moving(self) -> bool:
-        """Whether a rebalance goes on: nobody knows yet which partitions are whose."""
+        """Return whether a rebalance goes on: nobody knows yet which partitions are whose."""
         return self._losses.held is None
 
     async def start(self) -> None:
@@ -219,8 +219,9 @@ class GroupReader:
         return consumer
 
     async def read(self, *, timeout_ms: int, max_records: int) -> list[Record]:
-        """What has arrived, or nothing after the timeout. Whoever keeps something by partition calls `take_lost` before
-        anything else runs: from now on a commit of what was lost until now is taken to be of what is read anew."""
+        """Return the records that have arrived, or nothing after the timeout. Whoever keeps something by partition
+        calls `take_lost` before anything else runs: from now on a commit of what was lost until now is taken to be of
+        what is read anew."""
         assert self._consumer is not None, "read before start"
         try:
             records = await _read(self._consumer, self._handed, self._settings, timeout_ms, max_records)
@@ -231,11 +232,11 @@ class GroupReader:
 
     @property
     def partitions(self) -> frozenset[tuple[str, int]] | None:
-        """Those that this member has; None while a rebalance goes on, and nobody knows."""
+        """Return the partitions of this member; None while a rebalance goes on, and nobody knows."""
         return self._losses.held
 
     def _membership(self) -> Membership | None:
-        """As the coordinator last said it. aiokafka has no public name for it."""
+        """Return the membership that the coordinator last told. aiokafka has no public name for it."""
         if self._consumer is None:
             return None
         coordinator = self._consumer._coordinator  # noqa: SLF001
@@ -266,8 +267,8 @@ class GroupReader:
             self._consumer.resume(*(paused - wanted))
 
     async def notes(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[str, int]]:
-        """What stands beside the committed offset of each, and where its log ends; of those that are this member's, and
-        nothing while a rebalance goes on. Raises `BrokerUnavailable`."""
+        """Return the note beside each committed offset, and where its log ends; of those that are this
+        member's, and nothing while a rebalance goes on. Raises `BrokerUnavailable`."""
         consumer, since = self._consumer, self._losses.since
         if consumer is None or self.is_moving:
             return {}
@@ -329,8 +330,8 @@ class GroupReader:
         return True
 
     async def lag(self) -> dict[str, int]:
-        """By topic: records of this member's partitions that are not committed yet. The broker is asked: partitions
-        that rest are not fetched, and hear of no end. Raises `BrokerUnavailable`."""
+        """Return, by topic, the number of records of this member's partitions that are not committed yet. The broker is
+        asked: partitions that rest are not fetched, and hear of no end. Raises `BrokerUnavailable`."""
         lag = dict.fromkeys(self.topics, 0)
         consumer = self._consumer
         if consumer is None:
@@ -354,7 +355,8 @@ class GroupReader:
 
 
 def _heartbeat_ms(session_timeout_ms: int) -> int:
-    """By its heartbeat a member hears that another joins or leaves, and all read on when the last has heard."""
+    """Return the time between heartbeats: by its heartbeat a member hears that another joins or leaves, and all read on
+    when the last has heard."""
     return min(session_timeout_ms // 4, max(_LEAST_HEARTBEAT_MS, session_timeout_ms // _HEARTBEATS))
 
 

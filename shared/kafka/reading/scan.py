@@ -1,4 +1,4 @@
-"""What a topic holds now: read from its beginning, or a moment, to its end as it stands, outside any group. And what is
+"""Read what a topic holds now: from its beginning, or a moment, to its end as it stands, outside any group. And what is
 written to it from now on."""
 
 import asyncio
@@ -94,8 +94,8 @@ async def read_at(settings: KafkaSettings, topic: str, partition: int, offset: i
 async def _next(
     consumer: AIOKafkaConsumer, place: TopicPartition, settings: KafkaSettings, *, max_records: int
 ) -> tuple[list[Any], int]:
-    """What stands next in a log that goes on, and where it goes on: nothing where there is a gap. aiokafka tells nobody
-    of a connection that is lost: raises `BrokerUnavailable` where two requests' time brings neither."""
+    """Return the next records of a log that goes on, and where it goes on: nothing where there is a gap. aiokafka tells
+    nobody of a connection that is lost: raises `BrokerUnavailable` where two requests' time brings neither."""
     limit_s = 2 * settings.request_timeout_ms / 1_000
     try:
         async with asyncio.timeout(limit_s):

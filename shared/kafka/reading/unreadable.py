@@ -29,7 +29,7 @@ class HandedOver:
         self._next[partition] = offset
 
     def next_offset(self, partition: TopicPartition) -> int | None:
-        """None before it begins."""
+        """Return the offset of the next record; None before the reader begins."""
         return self._next.get(partition)
 
     def forget(self, partition: TopicPartition) -> None:
@@ -45,9 +45,9 @@ class HandedOver:
         limit_ms: int,
         keys: Container[bytes | None] | None = None,
     ) -> list[Record]:
-        """What has arrived, or nothing after the timeout; with `keys` only what bears one of them. `limit_ms`: the
-        broker's time for a record before one that cannot be decoded. Raises `KafkaError`; then the next call goes on
-        from what this one was to hand over."""
+        """Return the records that have arrived, or nothing after the timeout; with `keys` only what bears one of them.
+        `limit_ms`: the broker's time for a record before one that cannot be decoded. Raises `KafkaError`; then the next
+        call goes on from what this one was to hand over."""
         if self._rewind_owed:
             await self._rewind(consumer)
         try:
@@ -60,8 +60,8 @@ class HandedOver:
         return [record_of(item) for batch in batches.values() for item in batch if keys is None or item.key in keys]
 
     async def _step_over(self, consumer: AIOKafkaConsumer, *, limit_ms: int) -> list[Record]:
-        """Those before the unreadable one that were not handed over, and a stand-in for it: a record without key,
-        value and headers that says why in `unreadable`. All of them, or none and a rewind owed."""
+        """Return the records before the unreadable one that were not handed over, and a stand-in for it: a record
+        without key, value and headers that says why in `unreadable`. All of them, or none and a rewind owed."""
         partition, _ = _unreadable(consumer)
         await self._rewind(consumer)
         self._rewind_owed = True
@@ -93,14 +93,14 @@ class HandedOver:
 
 
 async def _beginning(consumer: AIOKafkaConsumer, partition: TopicPartition) -> int:
-    """Where it was committed, or the first that Kafka keeps of it."""
+    """Return the committed offset, or the first that Kafka keeps."""
     committed = await consumer.committed(partition)
     return int(committed or (await consumer.beginning_offsets([partition]))[partition])
 
 
 def _unreadable(consumer: AIOKafkaConsumer) -> tuple[TopicPartition, int]:
-    """Where it is: aiokafka's generator of that partition's records has ended by the exception. There is no public
-    name for it."""
+    """Return the place of the unreadable record: aiokafka's generator of that partition's records has ended by the
+    exception. There is no public name for it."""
     for partition, fetched in consumer._fetcher._records.items():  # noqa: SLF001
         records: Any = getattr(fetched, "_partition_records", None)
         iterator = getattr(records, "_records_iterator", None)
