@@ -291,7 +291,7 @@ class GatewayProcess:
 
 
 def _token_gate(auth: AuthSettings) -> TokenGate | None:
-    """None where anyone may ask."""
+    """Return the gate that checks tokens; None where anyone may ask."""
     if auth.decided_mode != "token":
         return None
     rules = TokenRules(issuer=auth.issuer, audience=auth.audience)
@@ -344,7 +344,7 @@ def _check_who_may_ask(settings: Settings) -> None:
 
 
 def _check_files(max_connections: int) -> None:
-    """Where a process may have fewer files than clients, those above are not even refused."""
+    """Warn where a process may have fewer files than clients: those above are not even refused."""
     wanted = max_connections + _SPARE_FILES
     allowed = raise_file_limit(wanted)
     if allowed < wanted:

@@ -1,4 +1,4 @@
-"""From the inbox `chat.requests`, for producers that do not count tokens, to the buckets.
+"""Route requests from the inbox `chat.requests`, for producers that do not count tokens, to the buckets.
 
 A record is committed after its copy in a bucket (or in the dead letters) is acknowledged: it may be forwarded twice,
 never lost. One that ends the gateways that work on it is set aside after the third.
@@ -87,7 +87,8 @@ class Router:
             await asyncio.gather(*pending, return_exceptions=True)
 
     async def _serve(self, record: Record) -> None:
-        """Until it is in a bucket or in the dead letters; or left to the gateway that has its partition by now."""
+        """Serve a record until it is in a bucket or in the dead letters, or left to the gateway that has its partition
+        by now."""
         partition = (record.topic, record.partition)
         try:
             number = await self.commits.begin(partition, record.offset)
@@ -102,7 +103,8 @@ class Router:
         self.offsets.done(partition, record.offset)
 
     async def _served(self, record: Record, number: int) -> bool:
-        """Whether it is in a bucket or in the dead letters. Whatever is wrong with it, the others are forwarded."""
+        """Serve a record; return whether it is in a bucket or in the dead letters. Whatever is wrong with it, the
+        others are forwarded."""
         request: ChatRequest | None = None
         try:
             if number <= MOST + 1:  # once more, to see whom to tell; if that ends a process too, never again

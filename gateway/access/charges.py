@@ -1,4 +1,4 @@
-"""What clients are charged for what they do, and whom it is charged to: pure."""
+"""The charges for what clients do, and whom they fall on: pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ COSTS_UNITS: Final[Mapping[Kind, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a message. `subject` is empty where no tokens are checked, `address` where there is none."""
+    """The sender of a message. `subject` is empty where no tokens are checked, `address` where there is none."""
 
     tenant: str
     session_id: str
@@ -52,7 +52,8 @@ class Tariff:
     costs_units: Mapping[Kind, int] = field(default_factory=lambda: COSTS_UNITS)
 
     def here(self, kind: Kind, caller: Caller) -> list[Charge]:
-        """What this gateway counts by itself: who has many addresses or sessions is not looked up for that."""
+        """Return the charges that this gateway counts by itself: who has many addresses or sessions is not looked up
+        for that."""
         charges = [self._units("address", caller.address, kind, self.quotas.address_per_minute)]
         if kind == "handoff":
             name = f"{caller.tenant}/{caller.session_id}"
@@ -60,7 +61,7 @@ class Tariff:
         return _due(charges)
 
     def shared(self, kind: Kind, caller: Caller) -> list[Charge]:
-        """What all gateways count together, of one tenant."""
+        """Return the charges that all gateways count together, of one tenant."""
         subject = f"subject/{caller.subject}" if caller.subject else ""
         return _due(
             [
@@ -81,10 +82,10 @@ class Tariff:
         return charges
 
     def _units(self, payer: Payer, name: str, kind: Kind, per_minute: int) -> Charge:
-        """Nothing costs more than a minute's worth, else it could never be had."""
+        """Return the units, no more than a minute's worth: else it could never be had."""
         return Charge(payer, name, min(self.costs_units[kind], per_minute), per_minute)
 
 
 def _due(charges: list[Charge]) -> list[Charge]:
-    """Those of somebody, and of something: 0 is no limit, or free."""
+    """Return the charges that fall on somebody and cost something: 0 is no limit, or free."""
     return [charge for charge in charges if charge.name and charge.units]

@@ -101,7 +101,7 @@ def verify(token: str, keys: KeySet, rules: TokenRules, now_unix_ms: float) -> I
 
 
 def lacks_key(token: str, keys: KeySet, rules: TokenRules) -> bool:
-    """Whether a newer set of public keys may let this token in that the present one does not know."""
+    """Return whether a newer set of public keys may let this token in that the present one does not know."""
     try:
         header = _header(token, rules)
         algorithm = _algorithm(header)

@@ -49,7 +49,7 @@ class Jwks:
     _thread: asyncio.Task[tuple[TokenKey, ...]] | None = None
 
     def missing(self) -> str | None:
-        """For `/ready`: what is missing, None once keys have been read."""
+        """Return what is missing, for `/ready`; None once keys have been read."""
         return None if self._read_unix_ms is not None else f"no JWKS at {self.source}"
 
     async def start(self) -> None:

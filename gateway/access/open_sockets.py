@@ -1,4 +1,4 @@
-"""How many sockets clients hold open here, all of them and each one: pure.
+"""Count the sockets that clients hold open here, all of them and each one: pure.
 
 An open socket costs its client nothing, so one address or one token's subject may hold only a part of them. Whoever
 has no quota (0) may hold as many as there are; so may a trusted proxy that does not say whom it speaks for.
@@ -40,7 +40,7 @@ class OpenSockets:
         self._hold(connection_id, keys)
 
     def begin(self, connection_id: str, tenant: str, subject: str) -> None:
-        """Its session is that subject's. Raises `ProtocolError` where it has too many."""
+        """Note that the socket's session is that subject's. Raises `ProtocolError` where it has too many."""
         if subject and self.quotas.subject_per_minute and connection_id in self._keys:
             self._hold(connection_id, [self._free(f"subject/{tenant}/{subject}", self.most // _SUBJECT_PART)])
 
@@ -52,7 +52,7 @@ class OpenSockets:
                 del self._held[key]
 
     def missing(self) -> str | None:
-        """What `/ready` says of it."""
+        """Return what `/ready` says of too many sockets."""
         return f"{self.most} connections are open: nobody new is let in" if len(self._keys) >= self.most else None
 
     def _is_proxy(self, address: str) -> bool:

@@ -1,4 +1,5 @@
-"""How much clients may use up a minute, whatever they do: by address at this gateway, by subject and tenant at all.
+"""Bound how much clients may use up a minute, whatever they do: by address at this gateway, by subject and tenant at
+all.
 
 The shared counts are in Redis, one call for all that a message is charged. While it is away each gateway counts by
 itself, and no message fails by it: one waits for `redis.timeout_ms`, the others for nothing.
@@ -46,11 +47,11 @@ class Quotas:
         self._take = self._redis.script(_TAKE)
 
     def take_here(self, kind: Kind, caller: Caller) -> None:
-        """What this gateway counts by itself."""
+        """Take the charges that this gateway counts by itself."""
         _check(self._local.take(self._tariff.here(kind, caller), _now_ms()))
 
     async def take_shared(self, kind: Kind, caller: Caller) -> None:
-        """What all gateways count together."""
+        """Take the charges that all gateways count together."""
         _check(await self._take_shared(caller.tenant, self._tariff.shared(kind, caller)))
 
     async def take(self, kind: Kind, caller: Caller) -> None:

@@ -30,8 +30,9 @@ class BreakerState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerPolicy:
-    """Of fewer than `fewest_words` there is no P99. It opens where more than `late_per_hundred` are late. Once open,
-    only the fallback answers for `open_ms`; then `num_probes` close it, if all are in time."""
+    """The bounds of a breaker. Of fewer than `fewest_words` there is no P99. It opens where more than
+    `late_per_hundred` are late. Once open, only the fallback answers for `open_ms`; then `num_probes` close it, if all
+    are in time."""
 
     window_ms: float = 30_000.0
     fewest_words: int = 20
@@ -65,7 +66,7 @@ class Breaker:
         self._probes_good = 0
 
     def allows(self, now_unix_ms: float) -> bool:
-        """Whether a request may be sent now. An open breaker half-opens by this when its time is over."""
+        """Return whether a request may be sent now. An open breaker half-opens by this when its time is over."""
         if self.state is BreakerState.CLOSED:
             return True
         if self.state is BreakerState.OPEN:

@@ -1,4 +1,4 @@
-"""Whether a request is taken, and whether the workers get it: pure.
+"""Decide whether a request is taken, and whether the workers get it: pure.
 
 What cannot be taken is refused at once, with the reason and when to come back. What is taken and the workers cannot
 meet goes the light path: the fallback answers at once, and Kafka never sees it.
@@ -180,8 +180,8 @@ class Admission:
         received_unix_ms: float,
         now_unix_ms: float,
     ) -> Decision:
-        """Whether the workers get a request now; one that they get is in the books from here on. `partition`: of the
-        bucket's topic; None where that is not known."""
+        """Return whether the workers get a request now; one that they get is in the books from here on. `partition`: of
+        the bucket's topic; None where that is not known."""
         self._give_up_waiting(now_unix_ms)
         self.withdrawn(request_id)  # where it was erased and is asked again
         self._shares.asks(tenant, now_unix_ms)

@@ -53,7 +53,7 @@ class KnownWorker:
         self._count(bucket)
 
     def eta_ms(self, bucket: Bucket, now_unix_ms: float) -> float | None:
-        """From now to the first token of a request sent now; None where the worker does not say."""
+        """Return the time from now to the first token of a request sent now; None where the worker does not say."""
         if bucket not in self.report.first_token_ms:
             return None
         report = self.report
@@ -65,7 +65,8 @@ class KnownWorker:
         return max(first_token_ms - queue_ms, first_token_ms + ahead_ms - since_ms)
 
     def may_try(self, bucket: Bucket, now_unix_ms: float, *, interval_ms: float) -> bool:
-        """Whether one may go to it against its prediction: now and then, else a wrong one would never be found out."""
+        """Return whether a request may go to a worker against its prediction: now and then, else a wrong one would
+        never be found out."""
         last = self._tried_unix_ms.get(bucket)
         if last is not None and abs(now_unix_ms - last) < interval_ms:
             return False
@@ -135,7 +136,7 @@ class Fleet:
         return self._owners.get((bucket, partition)) if partition is not None else None
 
     def shut(self) -> dict[str, Breaker]:
-        """By worker, the breakers that are not closed."""
+        """Return, by worker, the breakers that are not closed."""
         owners = (*self._owners.values(), *self._known.values())
         return {each.report.worker_id: each.breaker for each in owners if each.breaker.state is not BreakerState.CLOSED}
 
@@ -158,11 +159,13 @@ class Fleet:
         reader.sent(bucket, now_unix_ms)
 
     def _fresh(self, known: KnownWorker, now_unix_ms: float) -> bool:
-        """By this gateway's own clock; should that be set back, a report from the time to come is not fresh either."""
+        """Return whether a report is fresh by this gateway's own clock; should that be set back, a report from the time
+        to come is not fresh either."""
         return abs(now_unix_ms - known.received_unix_ms) <= self._ttl_ms
 
     def _hand_over(self, known: KnownWorker, before: _Partitions, now: _Partitions) -> None:
-        """What it says anew is its own; of what it says no more, all that nobody else has said since."""
+        """Hand partitions over: what a worker reports anew is its own; of what it reports no more, all that nobody else
+        has reported since."""
         if before == now:
             return
         was, is_ = _places(before), _places(now)

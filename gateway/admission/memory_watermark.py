@@ -1,4 +1,4 @@
-"""How near a process is to its memory budget, and what that calls for: pure.
+"""Judge how near a process is to its memory budget, and what that calls for: pure.
 
 The marks are those that Envoy's documentation gives for its overload manager and the heap
 (https://www.envoyproxy.io/docs/envoy/latest/configuration/operations/overload_manager/overload_manager).

@@ -1,4 +1,4 @@
-"""What the tenants hold of the workers at once, and who of them has too much of it: pure.
+"""Track what the tenants hold of the workers at once, and which of them has too much: pure.
 
 Nobody is held back while slots are free, nor where one tenant asks alone. When the slots are taken it is whoever holds
 the most that gets no more, if that is much over an even share: the longest queue is the one that is cut (Suter,
@@ -80,8 +80,8 @@ class TenantShares:
             self._num_silent += more * (tenant not in self._asked_unix_ms)
 
     def has_too_much(self, tenant: str, slots: int) -> bool:
-        """Whether one more of this tenant's would be at the cost of others. `slots` is what the workers can decode
-        together; 0 where that is not known, and nobody has too much."""
+        """Return whether one more of this tenant's would be at the cost of others. `slots` is what the workers can
+        decode together; 0 where that is not known, and nobody has too much."""
         if not slots or len(self) < slots - slots // _SPARE:
             return False
         held = self._held[tenant]
@@ -90,7 +90,7 @@ class TenantShares:
         return self._asks_much(tenant) or held * 2 >= slots
 
     def is_owed(self, tenant: str) -> bool:
-        """Whether this tenant would have no more than an even share, and it is another that has much more."""
+        """Return whether this tenant would have no more than an even share, and it is another that has much more."""
         if not self._held or (self._held[tenant] + 1) * self._num_tenants > len(self) + 1:
             return False
         return self._is_much(self._most)

@@ -1,4 +1,4 @@
-"""Which address a client is charged by: pure.
+"""Find the address that a client is charged by: pure.
 
 A proxy that is trusted says in `X-Forwarded-For` whom it speaks for. Proxies append to what came with the request, so
 the last address that is no trusted proxy's is the client's, and what stands before it the client may have written.

@@ -21,8 +21,8 @@ Respond = Callable[[ServerConnection, Request], Response | None]
 
 
 class BoundedConnection(ServerConnection):
-    """Who does not read what comes of its own frames (a pong for every ping) is not read from either: over
-    `write_limit`, until it has taken most of it."""
+    """A connection that bounds what waits: a client that does not read what its own frames call for (a pong for every
+    ping) is not read from either: over `write_limit`, until it has taken most of it."""
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -70,7 +70,8 @@ def send_frames(socket: ServerConnection, payloads: Iterable[bytes], *, text: bo
 
 
 def _select_subprotocol(socket: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
-    """None offered is JSON; of several the first that is known; only unknown ones are refused (HTTP 400)."""
+    """Return the subprotocol: none offered is JSON; of several the first that is known; only unknown ones are refused
+    (HTTP 400)."""
     del socket
     if not offered:
         return None

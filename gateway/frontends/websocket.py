@@ -97,7 +97,7 @@ class WebSocketConnection:
 
     @property
     def buffered_bytes(self) -> int:
-        """What the client has not taken yet: in the transport and, merged, before it."""
+        """Return how many bytes the client has not taken yet: in the transport and, merged, before it."""
         waiting = self._outbox.size_chars + _MESSAGE_BYTES * len(self._outbox)
         return self._socket.transport.get_write_buffer_size() + waiting
 
@@ -141,7 +141,7 @@ class WebSocketConnection:
             self._closing = asyncio.create_task(self._close(code, reason))
 
     async def _close(self, code: int, reason: str) -> None:
-        """What is kept for the client goes with it."""
+        """Close the connection, and drop what is kept for the client."""
         try:
             async with asyncio.timeout(_CLOSE_S):
                 await self._socket.close(code, reason)
@@ -219,7 +219,7 @@ class WebSocketFrontend:
                 self.gateway.closed(connection)
 
     def _address_of(self, socket: ServerConnection) -> str:
-        """What the client is charged by."""
+        """Return the address that the client is charged by."""
         peer = str((socket.remote_address or ("",))[0])
         forwarded = socket.request.headers.get_all("X-Forwarded-For") if socket.request is not None else []
         trusted = self.settings.trusted_proxies
@@ -242,7 +242,7 @@ class WebSocketFrontend:
             await self._until_taken(connection, socket)
 
     async def _until_taken(self, connection: WebSocketConnection, socket: ServerConnection) -> None:
-        """Who does not take its answers is not asked for more questions."""
+        """Wait until the client has taken its answers: till then no more questions are read."""
         most = self.settings.buffer_close_bytes
         while connection.buffered_bytes > most and socket.protocol.state is State.OPEN:  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(_RELIEVE_S)

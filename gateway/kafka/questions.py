@@ -38,8 +38,8 @@ class Questions:
     _stopped: bool = False
 
     def ask(self, response_id: str, bucket: Bucket, place: Place) -> "asyncio.Future[str]":
-        """What was asked there; nothing where it cannot be had; cancelled by `stop`. While it is being read whoever
-        asks again gets the same future: cancel none, but `shield` it."""
+        """Read what was asked there; nothing where it cannot be had; cancelled by `stop`. While it is being read
+        whoever asks again gets the same future: cancel none, but `shield` it."""
         future = self._asked.get(response_id)
         if future is not None:
             return future
@@ -64,7 +64,7 @@ class Questions:
         return future
 
     async def stop(self) -> None:
-        """Nobody who waits is told that there was no question."""
+        """Stop reading; nobody who waits is told that there was no question."""
         self._stopped = True
         for future in self._asked.values():
             future.cancel()
@@ -73,7 +73,7 @@ class Questions:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _read(self, bucket: Bucket, number: int) -> None:
-        """Until nobody waits for this partition."""
+        """Read until nobody waits for this partition."""
         reader = self.open_reader(bucket, number)
         wanted: dict[int, str] = {}
         try:
@@ -97,8 +97,8 @@ class Questions:
             await reader.stop()
 
     async def _go_through(self, reader: LogReader, wanted: dict[int, str], partition: tuple[Bucket, int]) -> None:
-        """From the first that is wanted to the last, or to where the log ends by now. Who comes meanwhile and stands
-        ahead is taken along."""
+        """Read from the first record that is wanted to the last, or to where the log ends by now. Who comes meanwhile
+        and stands ahead is taken along."""
         end = await reader.end()
         reader.seek(min(wanted))
         while wanted and (at := await reader.next_offset()) < end and at <= max(wanted):
@@ -126,7 +126,7 @@ class Questions:
 
 
 def _question_of(record: Record, response_id: str) -> str:
-    """Nothing where another request stands there, or none."""
+    """Return the question in a record; nothing where another request stands there, or none."""
     try:
         request = open_request(record.value, record.headers, unreadable=record.unreadable)
     except ProtocolError as error:

@@ -21,7 +21,7 @@ async def consume_replies(reader: PartitionReader, replied: Callable[[list[Reply
 
 
 def decode_replies(records: Iterable[Record]) -> list[Reply]:
-    """What is not a reply is counted and left out."""
+    """Return the replies in the records; what is not a reply is counted and left out."""
     replies: list[Reply] = []
     for record in records:
         with contained("record", offset=record.offset):

@@ -32,7 +32,8 @@ class RequestPublisher:
     away: Callable[[], bool]
 
     def partition_of(self, entry: Entry) -> int | None:
-        """Of its bucket's topic, where it goes; None where Kafka has not said yet how many there are."""
+        """Return the partition of its bucket's topic that it goes to; None where Kafka has not said yet how many there
+        are."""
         topic = self.topics.requests(entry.bucket)
         return self.producer.partition_of(topic, session_key(entry.tenant, entry.session_id))
 
@@ -75,7 +76,7 @@ class RequestPublisher:
         )
 
     async def delivered(self, entry: Entry, delivery: "asyncio.Future[object]") -> Place:
-        """Where the request stands in its topic, when Kafka has acknowledged it. Raises `BrokerUnavailable`,
+        """Return the request's place in its topic, when Kafka has acknowledged it. Raises `BrokerUnavailable`,
         `ProtocolError`."""
         start = monotonic_s()
         written = await self.producer.delivered(self.topics.requests(entry.bucket), delivery)
@@ -144,6 +145,6 @@ class RequestPublisher:
         await self.producer.publish(record)
 
     def _check_there(self) -> None:
-        """Nothing waits for a Kafka that is known to be gone. Raises `BrokerUnavailable`."""
+        """Check that Kafka is not known to be gone: nothing waits for it then. Raises `BrokerUnavailable`."""
         if self.away():
             raise BrokerUnavailable("Kafka is away")

@@ -1,4 +1,4 @@
-"""What a customer has of people: the hand-offs that are asked for or due, and what is thought of the answers."""
+"""The part that people have in answers: the hand-offs that are asked for or due, and customers' ratings."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -60,7 +60,7 @@ class Care:
     _beside: Background = field(default_factory=Background)
 
     def __len__(self) -> int:
-        """What goes on beside."""
+        """Return how many tasks go on beside."""
         return len(self._beside)
 
     def received(self, connection: Connection, message: HandoffRequest | Feedback) -> None:
@@ -85,7 +85,7 @@ class Care:
     # --- a person is asked for
 
     def _requested(self, connection: Connection, request: HandoffRequest) -> None:
-        """By the client's own message. Raises `ProtocolError`."""
+        """Hand over at the client's own message. Raises `ProtocolError`."""
         if not self.settings.enabled:
             raise ProtocolError("handoff_not_offered", "nobody is there to take over; ask your question here")
         self._beside.start(self._request(connection, request))
@@ -133,7 +133,7 @@ class Care:
             self._beside.start(self._after_fallbacks(entry, connection))
 
     async def _after_fallbacks(self, entry: Entry, connection: Connection | None) -> None:
-        """Nobody has asked for it: where it does not come about, nothing is said of it."""
+        """Hand over after fallbacks. Nobody has asked for it: where it does not come about, nothing is said of it."""
         caller = Caller(entry.tenant, entry.session_id) if connection is None else connection.session.caller
         with suppress(ProtocolError):
             outcome = await self._open(caller, "fallbacks", detect_language(entry.input))

@@ -1,4 +1,4 @@
-"""Whether a customer plainly asks for a person, in English or Chinese: pure.
+"""Decide whether a customer plainly asks for a person, in English or Chinese: pure.
 
 Told by a list of phrasings, a clause at a time: who would only like to know whether a person packed the parcel, or does
 not want one, goes on to the model. A wish that is missed costs one more question, and there is a button; one that is
@@ -84,7 +84,7 @@ _ZH_ASKS: Final = re.compile(r"(?:能|可|可以)不$|能不能.{0,4}$|可不可
 
 
 def wants_person(text: str) -> bool:
-    """Whether somebody is to take over, said in so many words."""
+    """Return whether a text says in so many words that a person is to take over."""
     if len(text) > MAX_CHARS:
         return False
     folded = unicodedata.normalize("NFKC", text).casefold().replace("’", "'").translate(_SIMPLIFIED)

@@ -32,7 +32,7 @@ class Outcome:
 
 @dataclass(slots=True, kw_only=True)
 class Handoffs:
-    """Which are open is known to all gateways by Redis; without it each goes by what it opened itself."""
+    """The open hand-offs, known to all gateways by Redis; without it each goes by what it opened itself."""
 
     producer: Producer
     topic: str
@@ -47,8 +47,8 @@ class Handoffs:
     async def open(
         self, caller: Caller, reason: HandoffReason, language: Language, response_ids: tuple[str, ...]
     ) -> Outcome:
-        """Who asks again while it is open, or on its way to Kafka, has the same. Raises `ProtocolError` where the
-        caller or the tenant has had too many."""
+        """Open a hand-off, or return the one that is open or on its way to Kafka. Raises `ProtocolError` where
+        the caller or the tenant has had too many."""
         key = (caller.tenant, caller.session_id)
         task = self._opening.get(key)
         if task is None:

@@ -1,4 +1,4 @@
-"""What each session was answered lately, and what its customer thought of it: pure, and bounded.
+"""Keep what each session was answered lately, and what its customer thought of it: pure, and bounded.
 
 It tells whether somebody may rate an answer, how often in a row nothing helped, and which answers a person who takes
 over should know.
@@ -40,8 +40,8 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """What counts of an answer now, and what counted before; None where nobody had rated it. `reason` is set where it
-    is another than before."""
+    """The rating of an answer that counts now, and the one before; None where nobody had rated it. `reason` is set
+    where it is another than before."""
 
     source: Source
     verdict: Verdict
@@ -50,7 +50,7 @@ class Rated:
 
 
 def verdict_of(feedback: Feedback) -> Verdict | None:
-    """Whether the answer settled the matter: as its customer says it, else as the rating does."""
+    """Return whether the answer settled the matter, as its customer says it, else as the rating does."""
     if feedback.resolved is not None:
         return "resolved" if feedback.resolved else "unresolved"
     if feedback.rating is not None:

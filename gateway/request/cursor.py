@@ -1,4 +1,4 @@
-"""Where a client stands, signed: pure. Any gateway that knows the key goes on from it.
+"""A client's place in its answers, signed: pure. Any gateway that knows the key goes on from it.
 
 A cursor is base64url of MessagePack and a keyed BLAKE2b (16 bytes) of tenant, session and content. It lists the answers
 that are open, as the client knows them, and where Kafka holds what is to come of them
@@ -29,7 +29,7 @@ _ID_PREFIX: Final = "resp_"
 
 
 class Place(Struct, frozen=True, array_like=True):
-    """Of a record in its topic."""
+    """The place of a record in its topic."""
 
     partition: Count
     offset: Count
@@ -65,12 +65,12 @@ class Told(Struct, array_like=True):
         return _ID_PREFIX + self.digest.hex()
 
     def resumable(self, now_unix_ms: float) -> bool:
-        """Until two minutes after its deadline."""
+        """Return whether an answer may be resumed: until two minutes after its deadline."""
         return now_unix_ms <= self.received_unix_ms + self.deadline_ms + RESUMABLE_MS
 
     def elapsed_ms(self, wire_unix_ms: float, age_ms: int | None) -> int:
-        """How long ago it was received: by the client, whose cursor came `age_ms` ago; where it does not tell, by the
-        clocks, and no less than when the cursor was written."""
+        """Return how long ago it was received: by the client, whose cursor came `age_ms` ago; where it does not tell,
+        by the clocks, and no less than when the cursor was written."""
         if age_ms is not None:
             return self.age_ms + age_ms
         return max(self.age_ms, int(wire_unix_ms - self.received_unix_ms))
@@ -132,8 +132,8 @@ class CursorKey:
 
 
 def response_digest(tenant: str, session_id: str, event_id: str, text: str, generation: int = 0) -> bytes:
-    """Of a request's id: the same at every gateway, and another for another question under the same event's name, or in
-    another generation of the conversation."""
+    """Return the digest of a request's id: the same at every gateway, and another for another question under the same
+    event's name, or in another generation of the conversation."""
     named = f"{tenant}\0{session_id}\0{event_id}\0{text}".encode()
     salt = generation.to_bytes(8)
     return hashlib.blake2b(named, digest_size=_ID_BYTES, person=b"replyline-id", salt=salt).digest()

@@ -104,17 +104,17 @@ class Entry:
 
     @property
     def heard(self) -> bool:
-        """Whether a worker has said a word of it here."""
+        """Return whether a worker's reply has come here."""
         return self.attempt >= 0
 
     @property
     def created(self) -> bool:
-        """Whether the client has been told that its answer is assured."""
+        """Return whether the client has been told that its answer is assured."""
         return self.state in {State.WAITING, State.STREAMING, State.DONE}
 
     @property
     def started(self) -> bool:
-        """Whether its client has text."""
+        """Return whether the client has text of it."""
         return self.created and bool(self.chars or self.seen)
 
     def opened(self) -> Opened:
@@ -131,7 +131,7 @@ class Entry:
         )
 
     def turn(self, answer: Fallback) -> Turn:
-        """How the conversation remembers what was answered in the model's stead."""
+        """Return the turn by which the conversation remembers what was answered in the model's stead."""
         return Turn(
             request_id=self.response_id,
             user=self.input,

@@ -72,7 +72,7 @@ class InflightTable:
         return entry if entry is not None and (entry.tenant, entry.session_id) == (tenant, session_id) else None
 
     def erased(self, session: SessionKey, generation: int) -> list[Entry]:
-        """Those without their end that an erasure has reached: the conversation is in this generation now."""
+        """Return the open answers that an erasure has reached: the conversation is in this generation now."""
         return [entry for entry in self._entries.values() if entry.session == session and entry.generation < generation]
 
     def why_dropped(self, reply: Reply) -> Literal["session", "erased", "unknown"]:
@@ -145,7 +145,7 @@ class InflightTable:
         return entry
 
     def recalled(self, entry: Entry) -> None:
-        """What the log holds of an adopted answer has been read: from now on its own deadlines count."""
+        """Note that the log's part of an adopted answer has been read: from now on its own deadlines count."""
         if entry.promised is None or entry.done:
             return
         entry.deadline, entry.promised = entry.promised, None
@@ -284,7 +284,7 @@ class InflightTable:
         return [*_told_anew(entry), entry.response]
 
     def _remember(self, entry: Entry) -> None:
-        """For a while, a repeated event finds its answer."""
+        """Remember the answer for a while: a repeated event finds it."""
         self._done[entry.response_id] = entry
         oldest_ms = entry.done_unix_ms - _REMEMBERED_MS
         while self._done:
@@ -352,7 +352,7 @@ def _drop_unseen(entry: Entry) -> None:
 
 
 def _opened_at_last(entry: Entry) -> list[Item]:
-    """Nothing where its client knows of it already."""
+    """Tell the client that its answer is assured; nothing where it knows already."""
     if entry.created:
         return []
     _drop_unseen(entry)
@@ -368,7 +368,8 @@ def _told_whole(entry: Entry) -> list[Item]:
 
 
 def _unseen(entry: Entry) -> list[Item]:
-    """What the client has not seen, once the text here has reached what it has; all of it where that is another."""
+    """Return the text that the client has not seen, once the text here has reached what it has; all of it where that is
+    another."""
     if entry.chars < entry.seen:
         return []
     text, seen = entry.text, entry.seen
@@ -379,7 +380,7 @@ def _unseen(entry: Entry) -> list[Item]:
 
 
 def _told_anew(entry: Entry) -> list[Item]:
-    """From the beginning, where the client has seen a text that is not this one's beginning."""
+    """Tell the text from the beginning where the client has seen one that is not its beginning."""
     if not entry.seen:
         return []
     entry.seen = 0

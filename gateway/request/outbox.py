@@ -1,4 +1,4 @@
-"""What waits to be written to one client: pure, in order, and no bigger for a slow client.
+"""Hold what waits to be written to one client: pure, in order, and no bigger for a slow client.
 
 Deltas of one answer that are not yet written are merged into one, so what waits is bounded by the text of the answers
 in flight. `seq` is given when a delta leaves, so it has no gap however deltas were merged; it starts at 0 with each

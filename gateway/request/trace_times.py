@@ -1,4 +1,4 @@
-"""What is noted of a request for its trace while it runs. Pure."""
+"""The times noted of a request for its trace while it runs. Pure."""
 
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ class RequestTrace:
 
     @property
     def begun(self) -> TraceContext:
-        """Where the trace began: here, or at the gateway that the answer was adopted from."""
+        """Return where the trace began: here, or at the gateway that the answer was adopted from."""
         return self.context if self.adopted is None else self.adopted.begun
 
     @property
@@ -45,5 +45,5 @@ class RequestTrace:
 
     @property
     def told(self) -> bytes | None:
-        """What another gateway has to know to go on with the trace; None where nobody records it."""
+        """Return the times that another gateway needs to go on with the trace; None where nobody records it."""
         return self.begun.packed() if self.recorded else None

@@ -1,4 +1,4 @@
-"""How answers reach their clients and end: what is new is shown, the books are settled, the log and the worker told."""
+"""Bring answers to their clients and end them: show what is new, settle the books, tell the log and the worker."""
 
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
@@ -113,7 +113,7 @@ class Endings:
             raise
 
     async def for_one(self, entry: Entry, work: Coroutine[object, object, None]) -> None:
-        """What is done beside for one answer; a fault in it ends that one."""
+        """Run what is done beside for one answer; a fault in it ends that one."""
         opened = entry.created
         with contained("answer", request_id=entry.response_id) as working:
             await work
@@ -121,12 +121,12 @@ class Endings:
             self.fail(entry, torn=entry.created and not opened)
 
     def cancel(self, entry: Entry) -> None:
-        """Nobody wants it any more."""
+        """Cancel an answer that nobody wants any more."""
         self.end(entry, self.inflight.cancel(entry, now_unix_ms()))
         self.spare_worker(entry)
 
     def spare_worker(self, entry: Entry) -> None:
-        """What has ended here need not be written on."""
+        """Tell the worker that an answer has ended here and need not be written on."""
         if entry.done and entry.published:
             self.beside.start(self.publisher.cancel(entry))
 

@@ -92,7 +92,7 @@ class Gatekeeper:
             log.warning("clocks_differ", worker=worker_id, behind_ms=round(behind_ms), action="set both by NTP")
 
     async def watch(self) -> None:
-        """Until cancelled: workers that fall silent, or are switched off."""
+        """Watch until cancelled for workers that fall silent or are switched off."""
         while True:
             await asyncio.sleep(_WATCH_S)
             self.forget_silent(now_unix_ms())

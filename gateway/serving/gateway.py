@@ -93,7 +93,7 @@ class Gateway:
     # --- clients
 
     def opened(self, connection: Connection) -> bool:
-        """Whether there is room for it; else it is closed."""
+        """Return whether there is room for a connection; else it is closed."""
         let_in = self.metering.lets_in(connection)
         if let_in:
             self.connections.add(connection)
@@ -144,7 +144,8 @@ class Gateway:
     # --- a client comes, or comes back
 
     async def _begin(self, connection: Connection, begin: Begin) -> None:
-        """What it missed follows at once where it is held here; what another gateway began is read from the log."""
+        """Begin a session. What the client missed follows at once where it is held here; what another gateway began is
+        read from the log."""
         session, resume, now = connection.session, begin.resume, now_unix_ms()
         generation = (await self._generations.of(session))[0] if resume is not None else 0
         seal = self.resumption.seal(session)
@@ -181,7 +182,7 @@ class Gateway:
         return entry
 
     def _tell_erased(self, connection: Connection, told: Told, now: float) -> None:
-        """That the answer was cancelled, and nothing of it."""
+        """Tell the client that the answer was cancelled, and nothing of it."""
         entry = self._adopt(connection, told, now)
         self._endings.cancel(entry)
         self.inflight.forget(entry)
@@ -255,8 +256,8 @@ class Gateway:
         self._endings.show(entry, self.inflight.acknowledge(entry))
 
     async def _send(self, entry: Entry, asked: ResponseCreate, session: Session) -> "asyncio.Future[object] | None":
-        """Its delivery to Kafka; None where the workers do not get it. Raises `BrokerUnavailable`, `ProtocolError`
-        where Kafka does not take it."""
+        """Send a request; return its delivery to Kafka, None where the workers do not get it. Raises
+        `BrokerUnavailable`, `ProtocolError` where Kafka does not take it."""
         if entry.response is not None:  # while it stood in line
             return None
         try:
@@ -290,7 +291,7 @@ class Gateway:
     # --- an answer's way out
 
     def replied(self, replies: Sequence[Reply]) -> None:
-        """What the workers say, a batch at a time: each client touched is written to once."""
+        """Take the workers' replies, a batch at a time: each client touched is written to once."""
         now = now_unix_ms()
         touched: dict[str, Connection] = {}
         for reply in replies:
@@ -333,7 +334,7 @@ class Gateway:
     # --- the deadline, and the client's own will
 
     def _set_timer(self) -> None:
-        """What keeps it from being set is tried again: every deadline hangs on it."""
+        """Set the timer of the next deadline. What fails is tried again: every deadline hangs on it."""
         with contained("task") as setting:
             self._alarm.set(self.inflight.next_due_unix_ms())
         if setting.error is not None:

@@ -39,14 +39,14 @@ class MemoryWatch:
         return self.level >= MemoryLevel.REFUSING
 
     def missing(self) -> str | None:
-        """What `/ready` says of it."""
+        """Return what `/ready` says of the memory."""
         if not self.refuses:
             return None
         used, budget = self._resident_bytes / MIB, self.budget_bytes / MIB
         return f"{used:.0f} of {budget:.0f} MiB are in use: nobody new is let in"
 
     def measured(self, resident_bytes: int) -> None:
-        """So much of the process is in memory now."""
+        """Note how much of the process is in memory now."""
         self._resident_bytes = resident_bytes
         level = memory_level(resident_bytes, self.budget_bytes, self.level)
         if level is not self.level:
@@ -55,7 +55,8 @@ class MemoryWatch:
             metrics.guards.labels("memory").set(level)
 
     async def watch(self) -> None:
-        """Until cancelled; no longer than it takes to say so where there is no budget, or nothing to read it from."""
+        """Watch until cancelled; no longer than it takes to say so where there is no budget, or nothing to read it
+        from."""
         if not self.budget_bytes:
             return
         try:
@@ -78,5 +79,5 @@ class MemoryWatch:
 
 
 def _resident_bytes(statm: int) -> int:
-    """By the open `/proc/self/statm`."""
+    """Return the process's resident memory by the open `/proc/self/statm`."""
     return int(os.pread(statm, _STATM_BYTES, 0).split()[1]) * _PAGE_BYTES

@@ -50,7 +50,7 @@ def write(connection: Connection) -> None:
 
 
 def send_away(connection: Connection) -> None:
-    """Its client comes back, and is told anew."""
+    """Close a connection whose client comes back and is told anew."""
     connection.close(CloseCode.INTERNAL, "internal error")
 
 

@@ -1,4 +1,4 @@
-"""Who is connected, and who of them waits for which answer."""
+"""Keep who is connected, and which of them waits for which answer."""
 
 from gateway.request.entry import Entry
 from gateway.session.connection import Connection
@@ -16,17 +16,17 @@ class Connections:
         metrics.connections.set(len(self._open))
 
     def remove(self, connection: Connection) -> bool:
-        """Whether it was among them."""
+        """Return whether it was among them."""
         known = self._open.pop(connection.session.connection_id, None) is not None
         metrics.connections.set(len(self._open))
         return known
 
     def of(self, entry: Entry) -> Connection | None:
-        """That which hears of it; None after that was lost."""
+        """Return the connection that hears of an answer; None after that was lost."""
         return self._open.get(entry.connection_id) if entry.connection_id is not None else None
 
     def take_over(self, connection: Connection, entry: Entry) -> None:
-        """From now on it is this connection that waits for the answer."""
+        """Have this connection wait for the answer from now on."""
         if self.waits_elsewhere(connection, entry):
             former = self.of(entry)
             if former is not None:
@@ -36,11 +36,11 @@ class Connections:
 
     @staticmethod
     def waits_elsewhere(connection: Connection, entry: Entry) -> bool:
-        """Whether the answer is open, and not this connection's."""
+        """Return whether the answer is open, and not this connection's."""
         return not entry.done and entry.connection_id != connection.session.connection_id
 
     def count_out(self, entry: Entry) -> None:
-        """Nobody waits for it any more."""
+        """Count an answer out that nobody waits for any more."""
         connection = self.of(entry)
         if connection is not None:
             connection.num_inflight -= 1

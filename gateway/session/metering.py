@@ -23,7 +23,7 @@ class Metering:
     sockets: OpenSockets = field(default_factory=OpenSockets)
 
     def lets_in(self, connection: Connection) -> bool:
-        """Whether there is room for one that has just come; else it is told, and closed."""
+        """Return whether there is room for a connection that has just come; else it is told, and closed."""
         session = connection.session
         try:
             self.sockets.come(session.connection_id, session.caller.address)
@@ -34,7 +34,7 @@ class Metering:
         return True
 
     async def admits(self, connection: Connection, message: ClientMessage) -> bool:
-        """Whether a message may be received. Of one with a token the keys to check it with are here then."""
+        """Return whether a message may be received. Of one with a token the keys to check it with are here then."""
         if not isinstance(message, SessionStart | SessionRefresh) or message.token is None:
             return True
         session = connection.session
@@ -51,13 +51,13 @@ class Metering:
         return True
 
     async def passing(self, connection: Connection, effects: Iterable[Effect]) -> AsyncIterator[Effect]:
-        """What may be carried out of what a message means; of all else the client is told."""
+        """Give the effects of a message that may be carried out; of all else the client is told."""
         for effect in effects:
             if await self._passes(connection, effect):
                 yield effect
 
     async def _passes(self, connection: Connection, effect: Effect) -> bool:
-        """Of a question the shared part is taken later, within its own deadline."""
+        """Return whether an effect may pass. Of a question the shared part is taken later, within its own deadline."""
         kind, caller = _kind_of(effect), connection.session.caller
         try:
             if isinstance(effect, Begin):
@@ -76,7 +76,8 @@ class Metering:
 
 
 def _kind_of(effect: Effect) -> Kind | None:
-    """None for what costs nothing, or no more than the connection's own rate allows."""
+    """Return what a message is charged as; None for what costs nothing, or no more than the connection's own rate
+    allows."""
     match effect:
         case Ask():
             return "ask"

@@ -186,7 +186,8 @@ class Session:
         self._hello_came = True
 
     def receive(self, message: ClientMessage, now_unix_ms: float) -> list[Effect]:
-        """What a decoded message means. Raises `ProtocolError` where the client is to be told, and stays open."""
+        """Return the effects of a decoded message. Raises `ProtocolError` where the client is to be told, and stays
+        open."""
         self._hello_came = False
         if self.state is State.CLOSED:  # what was on its way when the close was decided
             return []
@@ -241,12 +242,12 @@ class Session:
 
     @property
     def caller(self) -> Caller:
-        """Who is charged for what is done in it."""
+        """Return who is charged for what is done in the session."""
         subject = "" if self.identity is None else self.identity.subject
         return Caller(self.tenant, self.conversation_id, subject, self._address)
 
     def created(self, *, recovered: bool, replayed: int) -> SessionCreated:
-        """What an open session tells its client first."""
+        """Return the first message of an open session to its client."""
         return SessionCreated(
             session_id=self.session_id,
             connection_id=self.connection_id,

@@ -1,4 +1,4 @@
-"""What it takes to go on with what a client was told, here or elsewhere: seals, the place in the log, other logs."""
+"""Go on with what a client was told, here or elsewhere: seals, the place in the log, other logs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Whether an answer kept the promise. Pure."""
+"""Judge whether an answer kept the promise. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +20,8 @@ class Attainment:
 
 
 def attainment(response: Response, promise: Deadline, received_unix_ms: float, *, stood_in: bool) -> Attainment | None:
-    """None where nothing can be said: the client let go, asked for a person, or nothing was timed."""
+    """Return how the promise was kept; None where nothing can be said: the client let go, asked for a person, or
+    nothing was timed."""
     timings = response.timings
     if response.status == "cancelled" or response.source == "handoff" or timings.total_ms is None:
         return None
@@ -33,6 +34,6 @@ def attainment(response: Response, promise: Deadline, received_unix_ms: float, *
 
 
 def is_late(response: Response, promise: Deadline, received_unix_ms: float) -> bool:
-    """Whether its end came later than was promised of all answers, whoever gives them."""
+    """Return whether its end came later than was promised of all answers, whoever gives them."""
     total_ms = response.timings.total_ms
     return total_ms is not None and received_unix_ms + total_ms > promise.deadline_unix_ms + GRACE_MS

@@ -39,12 +39,13 @@ class Ended:
 
     @property
     def awaits_worker(self) -> bool:
-        """Whether a worker may have the request and has not told yet how it ended there."""
+        """Return whether a worker may have the request and has not told yet how it ended there."""
         return self.trace.sent_unix_ms is not None and self.trace.heard_unix_ms is None
 
 
 def why_kept(entry: Entry, response: Response, rules: KeepRules) -> Why | None:
-    """None where the trace is not kept, or nobody told of it. When an adopted answer's first text came is not known."""
+    """Return why a trace is kept; None where it is not kept, or nobody told of it. When an adopted answer's first text
+    came is not known."""
     if entry.trace is None:
         return None
     received, deadline = entry.received_unix_ms, entry.deadline

@@ -89,13 +89,13 @@ class Tracer:
             self._give_up_oldest(self.exporter)
 
     async def watch(self) -> None:
-        """Until cancelled: no trace waits for a worker's word for long."""
+        """Watch until cancelled: no trace waits for a worker's word for long."""
         while True:
             await asyncio.sleep(_SWEEP_S)
             self.give_up(now_unix_ms() - _WAIT_MS)
 
     def give_up(self, ended_before_unix_ms: float) -> None:
-        """What ended before then goes out without its worker's half."""
+        """Send what ended before then without its worker's half."""
         while self.exporter is not None and self._waiting:
             if next(iter(self._waiting.values())).done_unix_ms >= ended_before_unix_ms:
                 return
