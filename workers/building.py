@@ -1,4 +1,4 @@
-"""What is built of the settings alike wherever answers are made: in a worker's process, and where an evaluation asks
+"""Build from the settings what is alike wherever answers are made: in a worker's process, and where an evaluation asks
 the engine alone."""
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ _ENTRY_TOKENS: Final = 256  # of an FAQ entry in a prompt, at most
 
 
 def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel) -> Scheduler:
-    """Of the engine's slots, by the policy and the window that are set."""
+    """Return the scheduler of the engine's slots, by the policy and the window that are set."""
     worker = settings.worker
     limits = SchedulerLimits(
         num_slots=info.num_slots,
@@ -44,8 +44,8 @@ def make_scheduler(settings: Settings, info: EngineInfo, costs: CostModel) -> Sc
 
 
 def open_embedder(settings: FaqSettings) -> Embedder | None:
-    """What the FAQ is searched by beside its terms. Raises `SettingsError` where the folder that is named holds no such
-    model, or is not there and `embeddings_missing` is `refuse`."""
+    """Return the embedder that the FAQ is searched by beside its terms. Raises `SettingsError` where the folder that is
+    named holds no such model, or is not there and `embeddings_missing` is `refuse`."""
     folder = settings.embeddings_dir
     if folder is not None and settings.embeddings_missing == "terms" and not folder.exists():
         get_logger().warning(
@@ -58,7 +58,7 @@ def open_embedder(settings: FaqSettings) -> Embedder | None:
 
 
 def open_gpus(info: EngineInfo) -> Gpus | None:
-    """What is read of the GPUs, for an engine that computes on one. Where they cannot be read the log says why."""
+    """Return the reader of the GPUs, for an engine that computes on one. Where they cannot be read the log says why."""
     if info.device != "gpu":
         return None
     found = find_gpus()
@@ -79,7 +79,7 @@ def make_preparer(
     kv: KvCache | None,
     standing: Callable[[SessionKey], Sequence[int]],
 ) -> Preparer:
-    """What makes a request a job: the FAQ, who answers, the prompt, the guard."""
+    """Return the preparer that makes a request a job: the FAQ, who answers, the prompt, the guard."""
     worker, answers = settings.worker, settings.answers
     return Preparer(
         settings=worker,

@@ -1,4 +1,4 @@
-"""Which engine the settings ask for, and the tokenizer that goes with it."""
+"""Load the engine that the settings ask for, and the tokenizer that goes with it."""
 
 import os
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ def load_model(settings: Settings) -> LoadedModel:
 
 
 def _load_where_usable(settings: Settings) -> LoadedModel:
-    """By TensorRT or torch; by `worker.fallback_engine` where it cannot be used on this machine."""
+    """Load the model by TensorRT or torch; by `worker.fallback_engine` where it cannot be used on this machine."""
     from workers.engine.tensorrt.loading import load_tensorrt
     from workers.engine.tensorrt.probe import Unusable
     from workers.engine.torch.loading import load_torch

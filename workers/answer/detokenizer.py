@@ -20,7 +20,8 @@ class Detokenizer:
         return self._release(self._decode(self._token_bytes(token_id)))
 
     def finish(self) -> str:
-        """What was held back as a stop string's beginning. A character that was cut in its middle is left out."""
+        """Return the text that was held back as a stop string's beginning. A character that was cut in its middle is
+        left out."""
         text, self._held = self._held, ""
         return text
 
@@ -43,5 +44,5 @@ def shown_text(data: bytes) -> str:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of `text` begin `stop`."""
+    """Return how many characters at the end of `text` begin `stop`."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

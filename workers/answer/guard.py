@@ -1,4 +1,4 @@
-"""What a model writes is shown a sentence at a time, and only if its facts stand in what it was told. Pure.
+"""Show what a model writes a sentence at a time, and only if its facts stand in what it was told. Pure.
 
 Amounts, periods, dates, codes, links and the like (shared/facts) must stand in the answer's grounding, in the question
 or in what was said before. A sentence with another one is replaced by the FAQ's own words, or left out; a model that
@@ -52,17 +52,17 @@ class FactGuard:
 
     @property
     def replaced(self) -> tuple[Replaced, ...]:
-        """Where in the shown text something stands in the place of the model's words. They do not overlap."""
+        """Return the places of the shown text where other words stand for the model's. They do not overlap."""
         return tuple(self._replaced)
 
     @property
     def held_chars(self) -> int:
-        """How much is waiting for the end of its sentence, or for the one behind it."""
+        """Return how much is waiting for the end of its sentence, or for the one behind it."""
         return len(self._reply) + len(self._held)
 
     @property
     def is_models(self) -> bool:
-        """Whether anything that is shown is the model's."""
+        """Return whether any shown text is the model's."""
         return self._models_chars > 0
 
     def feed(self, text: str) -> str:
@@ -121,7 +121,8 @@ class FactGuard:
         self._skipping = not cut.whole
 
     def _foreign(self, part: str, *, opens: bool) -> bool:
-        """Whether a fact of it stands nowhere. What was said before is read once needed: mostly the FAQ will do."""
+        """Return whether a fact of a sentence stands nowhere. What was said before is read once needed: mostly the FAQ
+        will do."""
         if not self._known.foreign(part, opens=opens):
             return False
         heard, self._heard = self._heard, ()

@@ -52,7 +52,7 @@ class Quotes:
         self._quoted: set[str] = set()
 
     def instead_of(self, sentence: str, shown: str) -> Quote | None:
-        """What stands in the place of a sentence; None where nothing fits that has not been said.
+        """Return the quote that stands in the place of a sentence; None where nothing fits that has not been said.
 
         Of the entry that fits best, the sentence that does: by unit and by shared words. Where nothing is `shown` yet,
         the entry's sentences before that one, too, and its first if none fits.
@@ -78,7 +78,7 @@ class Quotes:
         return "".join(part.text for part in left)
 
     def has_said(self, sentence: str) -> bool:
-        """Whether that very sentence was quoted."""
+        """Return whether that very sentence was quoted."""
         return bool(self._quoted) and wording(sentence) in self._quoted
 
     def _read_entries(self) -> list[_Entry]:

@@ -1,4 +1,4 @@
-"""Whether a model goes round in circles: the same sentence again, or a few words over and over. Pure."""
+"""Decide whether a model goes round in circles: the same sentence again, or a few words over and over. Pure."""
 
 import re
 from collections import Counter
@@ -24,7 +24,7 @@ class Repetition:
         self._times: Counter[str] = Counter()
 
     def again(self, sentence: str) -> bool:
-        """Whether that sentence was there before; a short one ("Yes.") may be, once."""
+        """Return whether that sentence was there before; a short one ("Yes.") may be, once."""
         said = wording(sentence)
         if not said:
             return False
@@ -33,7 +33,8 @@ class Repetition:
 
 
 def goes_round(text: str) -> bool:
-    """Whether a few words come three times in a row or more. A single word may be said more often ("no, no, no")."""
+    """Return whether a few words come three times in a row or more. A single word may be said more often ("no, no,
+    no")."""
     words = _WORD.findall(text.lower())
     if len(words) - len(set(words)) < 2:  # noqa: PLR2004 - two more rounds of one word, at the least
         return False

@@ -1,4 +1,4 @@
-"""Where a sentence ends, while it is still being written: pure.
+"""Find where a sentence ends while it is still being written: pure.
 
 What is decided does not depend on the pieces in which a text comes: an end counts only when what follows it shows that
 it is one (14.00, "No. 5", AX-3391-B, a link), and nothing that comes later changes it.
@@ -38,8 +38,8 @@ class Cut(NamedTuple):
 
 
 def next_cut(text: str) -> Cut | None:
-    """Where the first sentence of a text that still grows ends; None where that cannot be said yet. Space before a
-    sentence belongs to it."""
+    """Return where the first sentence of a text that still grows ends; None where that cannot be said yet. Space before
+    a sentence belongs to it."""
     window = text[: MAX_CHARS + LOOKAHEAD_CHARS]
     leading = _LEADING.match(window)
     assert leading is not None, "it matches nothing, too"
@@ -57,7 +57,7 @@ def next_cut(text: str) -> Cut | None:
 
 
 def may_end(text: str) -> bool:
-    """Whether there is a mark in it that may end a sentence: without one, `next_cut` need not be asked before
+    """Return whether there is a mark in it that may end a sentence: without one, `next_cut` need not be asked before
     `MAX_CHARS`."""
     return _MARK.search(text) is not None
 
@@ -72,7 +72,7 @@ def sentences(text: str) -> list[str]:
 
 
 def _ends_at_point(window: str, at: int, start: int) -> bool | None:
-    """Whether the point at `at` ends a sentence; None where it depends on what is not there yet."""
+    """Return whether the point at `at` ends a sentence; None where it depends on what is not there yet."""
     before = _WORD_BEFORE.search(window, max(start, at - 12), at)
     if before is None:
         return True

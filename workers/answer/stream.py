@@ -47,17 +47,17 @@ class Answer:
 
     @property
     def stopped(self) -> bool:
-        """Whether the sequence is to end: a stop string was found, or the guard has cut the answer."""
+        """Return whether the sequence is to end: a stop string was found, or the guard has cut the answer."""
         return self._detokenizer.stopped or (self._guard is not None and self._guard.cut)
 
     @property
     def begins(self) -> bool:
-        """Whether its first text waits to be handed out."""
+        """Return whether the answer's first text waits to be handed out."""
         return self._seq == 0 and bool(self._pending)
 
     @property
     def withheld(self) -> bool:
-        """Whether the guard has left out all of it."""
+        """Return whether the guard has left out all of the answer."""
         return self._guard is not None and bool(self._guard.replaced) and not self._text
 
     @property

@@ -1,4 +1,4 @@
-"""What an inference engine is to the worker.
+"""An inference engine, as the worker sees it.
 
 An engine owns `num_slots` slots. A slot holds the keys and values (KV) of one sequence, at most `max_length`
 tokens. The worker decides which slot does what; the engine only computes. Two conventions keep every engine fast:
@@ -70,7 +70,7 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How the next token is picked. `temperature == 0` is greedy; then `top_p` and `seed` play no part."""
+    """The way the next token is picked. `temperature == 0` is greedy; then `top_p` and `seed` play no part."""
 
     temperature: float = 0.0
     top_p: float = 1.0

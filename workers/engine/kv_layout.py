@@ -1,4 +1,4 @@
-"""How an engine lays out the KV of its tokens: pure.
+"""The layout of an engine's KV: pure.
 
 An array of KV is `[layers, parts, heads, tokens, dim]` in the engine's own numbers; `parts` are key and value.
 """

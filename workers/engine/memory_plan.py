@@ -1,4 +1,4 @@
-"""What an engine will take of its device's memory, before it takes any: pure.
+"""Plan what an engine will take of its device's memory, before it takes any: pure.
 
 Weights, the KV of all slots at their full length and the workspace of the largest step are taken once, at the start,
 and nothing after it: a long request finds what it needs. A reserve is to stay free beside them, a fifth of KV and
@@ -62,11 +62,11 @@ class MemoryPlan:
 
     @property
     def remedy(self) -> str:
-        """What to lower so that it fits; empty where it does."""
+        """Return what to lower so that it fits; empty where it does."""
         return "" if self.fits else _fewer(self.slots_that_fit)
 
     def short_reserve(self, free_bytes: int) -> "ShortReserve | None":
-        """None where so much is free, once the engine has taken its own, that the reserve is."""
+        """Return the shortage; None where so much is free, once the engine has taken its own, that the reserve is."""
         lacking = self.reserve_bytes - free_bytes
         if lacking <= 0:
             return None
@@ -77,7 +77,7 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True)
 class ShortReserve:
-    """What loading has left free is less than the plan's reserve."""
+    """A shortage: loading has left less free than the plan's reserve."""
 
     free_bytes: int
     reserve_bytes: int
@@ -97,7 +97,8 @@ def plan_memory(
     kv_itemsize: int,
     available_bytes: int,
 ) -> MemoryPlan:
-    """For a prepared model. `slot_tokens` are those a slot has room for, `step_tokens` those computed in one step."""
+    """Plan the memory for a prepared model. `slot_tokens` are those a slot has room for, `step_tokens` those computed
+    in one step."""
     a = manifest.architecture
     return MemoryPlan(
         weights_bytes=sum(entry.size for entry in manifest.files if entry.name == GRAPH_DATA),

@@ -103,5 +103,5 @@ class Decoder:
 
 
 def cache_names(side: str, num_layers: int) -> list[str]:
-    """What every dialect calls the KV of one side, `past` or `present`, in the order of the layers."""
+    """Return the names of the KV of one side, `past` or `present`, in the order of the layers."""
     return [f"{side}_{part}.{layer}" for layer in range(num_layers) for part in ("key", "value")]

@@ -23,7 +23,8 @@ _FLOAT32: Final = np.dtype(np.float32)
 
 @dataclass(frozen=True, slots=True)
 class TensorrtDialect:
-    """What another dialect for TensorRT says in its own way is in `_look`, `_attended`, `_rotated` and `_rms_norm`."""
+    """TensorRT's dialect; what another dialect for it says in its own way is in `_look`, `_attended`, `_rotated` and
+    `_rms_norm`."""
 
     architecture: Architecture
     graph: GraphBuilder
@@ -88,7 +89,7 @@ class TensorrtDialect:
         self._greedy()
 
     def _greedy(self) -> None:
-        """Of equal logits the smallest id: which of them `ArgMax` takes is left to TensorRT's kernel.
+        """Find, of equal logits, the smallest id: which of them `ArgMax` takes is left to TensorRT's kernel.
 
         Ids pass through float32, which holds every one of them exactly.
         """

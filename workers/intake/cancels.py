@@ -1,5 +1,5 @@
-"""What is said of requests after they were asked, from `chat.cancels`: of those that this worker may have, and of no
-others."""
+"""Read what is said of requests after they were asked, from `chat.cancels`: of those that this worker may have, and of
+no others."""
 
 from collections.abc import Callable, Collection
 from typing import Final
@@ -53,7 +53,7 @@ async def read_cancels(
 
 
 def _notice(record: Record) -> Notice | None:
-    """None for what is no such thing: it is counted."""
+    """Return the notice in a record; None for what is none: it is counted."""
     try:
         return decode_notice(record.value)
     except ProtocolError:

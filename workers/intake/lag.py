@@ -1,4 +1,4 @@
-"""How far behind its topics a worker is."""
+"""Measure how far behind its topics a worker is."""
 
 import asyncio
 from typing import Final
@@ -13,7 +13,7 @@ _INTERVAL_S: Final = 5.0
 
 
 async def watch_lag(reader: GroupReader, topics: TopicNames) -> None:
-    """Until cancelled. While the broker is away the last number stands."""
+    """Watch until cancelled. While the broker is away the last number stands."""
     buckets: dict[str, Bucket] = {topics.requests(bucket): bucket for bucket in BUCKETS}
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Which requests of those read are begun, and which topics rest meanwhile: pure.
+"""Decide which of the requests read are begun, and which topics rest meanwhile: pure.
 
 What is read is parked, and begun (prepared, then waiting for a slot) while fewer than `max_waiting` are. A bucket's
 reserve is its own; the rest of the room is lent to whoever has need of it. The bucket with the fewest waiting comes

@@ -1,4 +1,4 @@
-"""From a request to a job: what was said before, which FAQ entries fit, who answers, the prompt, the sequence."""
+"""Turn a request into a job: what was said before, which FAQ entries fit, who answers, the prompt, the sequence."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -119,8 +119,8 @@ class Preparer:
 
     @staticmethod
     def _guard(question: str, prompt: Prompt, turns: Sequence[Turn]) -> FactGuard:
-        """What the answer may name: what stands in its entries, which are quoted, or in earlier ones and what was said
-        until now, which are not."""
+        """Return the guard of what the answer may name: what stands in its entries, which are quoted, or in earlier
+        ones and what was said until now, which are not."""
         earlier = [text for turn in turns for entry in turn.grounding for text in (entry.question, entry.answer)]
         said = [text for turn in turns for text in (turn.user, *_shops_words(turn))]
         return FactGuard(prompt.grounding, (question, *earlier, *said))
@@ -154,7 +154,7 @@ class Preparer:
 
 
 def _without_the_model(decision: Decision, question: str) -> Quote | Courtesy | Unsure:
-    """What is left to say where the model is not asked, or says nothing that can be shown."""
+    """Return what is left to say where the model is not asked, or says nothing that can be shown."""
     if not isinstance(decision, Ground):
         return decision
     language = detect_language(question)
@@ -169,7 +169,7 @@ def _said_before(turns: Sequence[Turn], order: Order, *, limit: int) -> list[Tur
 
 
 def _shops_words(turn: Turn) -> tuple[str, ...]:
-    """What the shop has said in a turn, not the model."""
+    """Return the words of a turn that are the shop's, not the model's."""
     return () if turn.source in BY_MODEL else (turn.assistant,)
 
 

@@ -1,4 +1,4 @@
-"""From topics to jobs: reads ahead a bounded number of requests.
+"""Turn records into jobs; read ahead a bounded number of requests.
 
 A record that cannot be decoded or served goes to the dead letters, with its reason; whoever asked is told so, where it
 can be made out who that is; the next one is served. One whose deadline has passed by its headers alone is answered, or
@@ -104,7 +104,7 @@ class Intake:
         metrics.partitions_paused.set(bool(resting))
 
     def _forget_revoked(self) -> None:
-        """What a rebalance took is read again from what was committed, here or elsewhere."""
+        """Forget what a rebalance took: it is read again from what was committed, here or elsewhere."""
         revoked = set(self.reader.take_revoked())
         if revoked:
             self._lookahead.drop(lambda record: (record.topic, record.partition) in revoked)
@@ -125,7 +125,7 @@ class Intake:
             log.info("expired_skipped", records=skipped)
 
     def _sort_one(self, record: Record, now: float) -> bool:
-        """Whether it is passed over."""
+        """Sort a record; return whether it is passed over."""
         fate = self._triage.fate(record.headers, record.key, now)
         partition = (record.topic, record.partition)
         if fate is Fate.SKIP:
@@ -174,7 +174,7 @@ class Intake:
                 self._begin(record, self._fail(record, error))
 
     def _begin_one(self, record: Record) -> bool:
-        """Whether it is served; by now it may be too late for it."""
+        """Begin a request; return whether it is served: by now it may be too late for it."""
         origin = ((record.topic, record.partition), record.offset)
         fate = self._triage.fate(record.headers, record.key, wire_unix_ms())
         if fate is Fate.SKIP:
@@ -199,7 +199,8 @@ class Intake:
             caught("record", error, origin=task.get_name())
 
     def _waiting(self) -> dict[Bucket, int]:
-        """By bucket: requests being prepared, and those without a slot; the engine's thread gives them one."""
+        """Return, by bucket, the requests being prepared and those without a slot; the engine's thread gives them
+        one."""
         waiting = dict.fromkeys(self._lookahead.buckets, 0)
         for bucket in self._preparing.values():
             waiting[bucket] += 1
@@ -250,7 +251,7 @@ class Intake:
         self.offsets.done((record.topic, record.partition), record.offset)
 
     def _refuse(self, request: ChatRequest, error: ProtocolError) -> "asyncio.Future[None] | None":
-        """None where nobody can be told."""
+        """Refuse a request and tell who asked; None where nobody can be told."""
         asker = asker_of(request, self.defaults)
         if asker is None:
             return None
@@ -286,8 +287,8 @@ class Intake:
         self.preparer.prompts.encoded_turns.forget(session)
 
     async def _repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
-        """Whether it is answered together with the same request asked before. An answer that has nothing for it is let
-        out first, within the time that this one has: without Kafka it does not leave. Raises `ProtocolError`."""
+        """Return whether it is answered together with the same request asked before. An answer that has nothing for it
+        is let out first, within the time that this one has: without Kafka it does not leave. Raises `ProtocolError`."""
         while self.worker.leaving(order.request.id, origin):
             if order.deadline.expired(now_unix_ms(), started=False):
                 break

@@ -1,4 +1,4 @@
-"""What becomes of a record whose deadline has passed, by its headers alone: pure.
+"""Decide what becomes of a record whose deadline has passed, by its headers alone: pure.
 
 A gateway that asked has answered by itself: its timer stands behind every request it holds, and gives the FAQ's answer
 or cuts the model's at the deadline, whatever the workers do. If it died its clients lost their sockets, and whoever
@@ -72,8 +72,8 @@ class Triage:
 
 
 def _cut(request_id: str, key: bytes | None, *, attempt: int) -> ReplyDone:
-    """Nothing was written: the input, which the FAQ could have answered, stands in the value. A key of another form
-    than `tenant/session` names no session."""
+    """Return the end of a request of which nothing was written: the input, which the FAQ could have answered, stands in
+    the value. A key of another form than `tenant/session` names no session."""
     session_id = key.decode(errors="replace").partition("/")[2] if key else ""
     return ReplyDone(
         request_id=request_id,

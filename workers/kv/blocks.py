@@ -1,4 +1,4 @@
-"""What blocks of KV are called: a hash chain over tenant, layout and tokens. Pure.
+"""Name blocks of KV: a hash chain over tenant, layout and tokens. Pure.
 
 A name says all that the KV under it depends on: `root = H(salt, layout, block_tokens, tenant)`,
 `name_i = H(name_{i-1}, tokens_i)`, as in vLLM's prefix caching. From the first block on that holds anything but the
@@ -119,7 +119,7 @@ class BlockChain:
         return tuple(block for block in self.blocks if block.name not in held)
 
     def stale(self, held: Iterable[bytes]) -> tuple[bytes, ...]:
-        """Of the names that the conversation holds, those which are no longer of this chain: what there is to drop."""
+        """Return the names that the conversation holds and that are no longer of this chain: those to drop."""
         names = set(self.names)
         return tuple(name for name in held if name not in names)
 
@@ -133,12 +133,12 @@ class BlockChain:
         return ()
 
     def _parent(self, blocks: Sequence[Block]) -> bytes:
-        """What the name of the private block after these is made from."""
+        """Return the name that the private block after these is made from."""
         return blocks[-1].name if blocks and not blocks[-1].shared else self._session
 
 
 def unbroken(blocks: Iterable[Block]) -> tuple[Block, ...]:
-    """Those that follow each other from the first token on."""
+    """Return the blocks that follow each other from the first token on."""
     following: list[Block] = []
     stop = 0
     for block in blocks:

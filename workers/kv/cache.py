@@ -1,4 +1,4 @@
-"""What was computed of a conversation, for its next turn: found before it waits, kept after it has ended.
+"""Keep what was computed of a conversation for its next turn: found before it waits, kept after it has ended.
 
     prompt → names → host memory → ask Redis → is it worth loading? → load → check → the sequence's `kv`
     the slot's KV, exported at the end → names → encode → host memory → ask Redis → write what is not there
@@ -180,7 +180,7 @@ class KvCache:
                     await asyncio.shield(asyncio.wrap_future(coming))
 
     def _worthwhile(self, sequence: TokenSequence) -> bool:
-        """Whether computing the prompt takes longer than looking for it."""
+        """Return whether computing the prompt takes longer than looking for it."""
         return self._costs.prefill_ms(len(sequence.prompt_ids)) > _WORTH_MS
 
     # --- on the fetching thread
@@ -294,7 +294,7 @@ class KvCache:
             return
 
     def _in_full_blocks(self, blocks: Sequence[Block]) -> int:
-        """How many tokens; a tail's are exported again, with those that fill its block."""
+        """Return how many tokens; a tail's are exported again, with those that fill its block."""
         return sum(block.stop - block.start for block in blocks if block.stop - block.start == self._block_tokens)
 
     def _recompute_ms(self, start: int, stop: int) -> float:
@@ -349,7 +349,7 @@ class KvCache:
         )
 
     def _come(self, session: SessionKey, coming: "Future[None]") -> None:
-        """What was to be kept is in host memory, or will not be."""
+        """Note that what was to be kept is in host memory, or will not be."""
         with self._lock:
             if self._coming.get(session) is coming:
                 del self._coming[session]
@@ -359,7 +359,7 @@ class KvCache:
     # --- the host memory
 
     def _is_erased(self, tokens: _Tokens) -> bool:
-        """Whether their generation of the conversation was."""
+        """Return whether their generation of the conversation was erased."""
         return self._erasures.erased(tokens.session, tokens.generation, now_unix_ms())
 
     def _have(self, name: bytes) -> bool:

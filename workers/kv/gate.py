@@ -1,4 +1,4 @@
-"""Whether stored blocks are worth loading: what a load is going to take against what it saves. Pure.
+"""Decide whether stored blocks are worth loading: what a load is going to take against what it saves. Pure.
 
 A load takes `rtt_ms + bytes / bandwidth`, learned from the last loads. Of the tokens to be computed instead, each
 attends to all before it and so costs no less than the last. What is gained by loading the first n blocks is therefore
@@ -60,16 +60,16 @@ class LoadGate:
         self._last_unix_ms = -math.inf  # of what was learned or is being tried
 
     def load_ms(self, num_bytes: int) -> float:
-        """What a load of so many bytes is predicted to take."""
+        """Return the predicted time of a load of so many bytes."""
         return self._rtt_ms + self._ms_per_byte * num_bytes
 
     def worth_asking(self, recompute_ms: float, now_unix_ms: float) -> bool:
-        """Whether any load could be sooner than computing all there is to compute, or a probe is due."""
+        """Return whether any load could be sooner than computing all there is to compute, or a probe is due."""
         return self._rtt_ms < recompute_ms or self._probe_is_due(now_unix_ms)
 
     def decide(self, block_bytes: Sequence[int], recompute_ms: float, now_unix_ms: float) -> Decision:
-        """How many of these blocks, from the first on, to load. `recompute_ms`: what computing all of them would add
-        to the prefill that the rest of the prompt needs anyhow."""
+        """Return how many of these blocks, from the first on, to load. `recompute_ms`: what computing all of them would
+        add to the prefill that the rest of the prompt needs anyhow."""
         load_ms = self.load_ms(sum(block_bytes))
         if not block_bytes:
             return Decision(0, load_ms, recompute_ms)

@@ -1,4 +1,4 @@
-"""What was fetched for prompts and is not in a slot yet: each is counted for as long as somebody holds it."""
+"""Track what was fetched for prompts and is not in a slot yet: each is counted for as long as somebody holds it."""
 
 from weakref import ref
 
@@ -17,6 +17,6 @@ class HandedOut:
         self._held.append((ref(pieces), pieces.num_bytes))
 
     def num_bytes(self) -> int:
-        """Of those that are held still. What several are views of counts once for each."""
+        """Return the bytes that are still held. What several are views of counts once for each."""
         self._held = [(held, size) for held, size in self._held if held() is not None]
         return sum([size for _, size in self._held])

@@ -42,7 +42,7 @@ class HostCache:
         return self._max_bytes
 
     def __contains__(self, name: object) -> bool:
-        """Whether a value is there, or was until it expired. It is no use of it."""
+        """Return whether a value is there, or was until it expired. It is no use of it."""
         return name in self._entries
 
     def get(self, name: bytes, now_unix_ms: float) -> bytes | None:

@@ -29,7 +29,7 @@ class Lane:
         self._thread.start()
 
     def submit(self, work: Callable[[], T]) -> "Future[T]":
-        """From any thread. The future may be cancelled until its turn comes."""
+        """Submit a call from any thread. The future may be cancelled until its turn comes."""
         future: Future[T] = Future()
 
         def run() -> None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Outage:
-    """Whether something has failed, and when to try it again. Says what is the first, so that it is logged once."""
+    """An outage: whether something has failed, and when to try it again. It tells which failure is the first, so that
+    it is logged once."""
 
     retry_after_ms: float
     begun: bool = False

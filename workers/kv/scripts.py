@@ -1,4 +1,4 @@
-"""What Redis decides by itself for `workers/kv/store.py`: Lua that touches the keys of one hash tag, and no value.
+"""Scripts that Redis runs for `workers/kv/store.py`: Lua that touches the keys of one hash tag, and no value.
 
 ARGV of both that ask: TTL in seconds, the longest value, the longest name, the most names.
 """

@@ -86,7 +86,7 @@ class KvStore:
 
     @property
     def available(self) -> bool:
-        """Whether a call would reach Redis. Any thread may ask, and so spare itself a call that raises."""
+        """Return whether a call would reach Redis. Any thread may ask, and so spare itself a call that raises."""
         return self._available
 
     def probe_due_in_ms(self) -> float | None:
@@ -112,7 +112,8 @@ class KvStore:
         return self._available
 
     def ask(self, session: SessionKey, shared_names: Sequence[bytes]) -> Held:
-        """What is there, in one round trip; all of it lives `kv.ttl_s` from now. What cannot be ours is deleted."""
+        """Return what is there, in one round trip; all of it lives `kv.ttl_s` from now. What cannot be ours is
+        deleted."""
         batch = self._batch()
         self._ask(batch, session, [shared_key(session.tenant, name) for name in shared_names])
         own, *rest = self._execute(batch)
@@ -236,8 +237,8 @@ class KvStore:
         batch.add(key, "EXEC")
 
     def _stays(self, session: SessionKey, blocks: Mapping[bytes, bytes], generation: int) -> bool:
-        """Whether what was written may be kept: no later generation of its session has begun. Else, or where nobody can
-        tell, it is taken back."""
+        """Return whether what was written may be kept: no later generation of its session has begun. Else, or where
+        nobody can tell, it is taken back."""
         if not blocks:
             return True
         marks, key = Batch(self._marks), session.of("erased")

@@ -46,7 +46,7 @@ class BadBlock(Exception):  # noqa: N818 - an expected outcome: the block is dro
 
 
 def value_bytes(layout: KvLayout, codec: Codec, num_tokens: int) -> int:
-    """How long an encoded block of that many tokens is."""
+    """Return how long an encoded block of that many tokens is."""
     return _START + num_tokens * _payload_bytes_per_token(layout, _effective(codec, layout.numpy_dtype))
 
 
@@ -104,7 +104,7 @@ def decode(
 
 
 def _payload(data: bytes, head: bytes, length: int) -> memoryview:
-    """What stands after the header, which must be this one; the value must be so long."""
+    """Return what stands after the header, which must be this one; the value must be so long."""
     if len(data) < _START:
         raise BadBlock("truncated")
     view = memoryview(data)
@@ -162,7 +162,7 @@ def _quantized(array: NDArray[Any]) -> list[NDArray[Any]]:
 
 
 def _scales_fit(scales: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Whether 127 times each is a number of that dtype; what is not a number is not."""
+    """Return whether 127 times each is a number of that dtype; what is not a number is not."""
     limit = float(np.finfo(np.promote_types(dtype, _HALF) if dtype.itemsize <= _SCALE.itemsize else _SCALE).max)
     return scales.size == 0 or (float(scales.min()) >= 0 and float(scales.max()) <= limit / (_INT8_MAX + 1))
 

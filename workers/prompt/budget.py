@@ -1,4 +1,4 @@
-"""How much of a text goes into a prompt. Pure."""
+"""Decide how much of a text goes into a prompt. Pure."""
 
 import re
 from collections.abc import Callable

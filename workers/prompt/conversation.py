@@ -156,17 +156,16 @@ class PromptBuilder:
                 )
 
     def _affords(self, parts: Sequence[Ids]) -> bool:
-        """Whether the turns, and the entries between them, keep to their budget."""
+        """Return whether the turns, and the entries between them, keep to their budget."""
         most = self._budget.history_tokens
         return most is None or sum(map(len, parts[1:-2])) <= most
 
     def _before(
         self, turns: Sequence[Turn], entries: Entries, *, recalled: bool, encode_turn: TurnEncoder
     ) -> list[Ids]:
-        """What stands before the question; the opening first. An entry stands where the model first needed it, once;
-        those of earlier questions only where they are `recalled`: a prompt that does not begin as the last one did is
-        shorter without them. One that was an answer itself stands there already.
-        """
+        """Return the messages before the question; the opening first. An entry stands where the model first needed it,
+        once; those of earlier questions only where they are `recalled`: a prompt that does not begin as the last one
+        did is shorter without them. One that was an answer itself stands there already."""
         standing = set[Grounding]()
         parts: list[Ids] = []
         opening = self._system
@@ -206,12 +205,12 @@ def _begun(turns: Sequence[Turn]) -> int | None:
 
 
 def _new(entries: Entries, standing: set[Grounding]) -> Entries:
-    """Those that do not stand there yet; from now on they do."""
+    """Return the entries that do not stand there yet; from now on they do."""
     new = tuple([entry for entry in entries if entry not in standing])
     standing.update(new)
     return new
 
 
 def _begins_character(raw: bytes, at: int) -> bool:
-    """Whether a UTF-8 character begins at `at`, or the text ends there."""
+    """Return whether a UTF-8 character begins at `at`, or the text ends there."""
     return at == len(raw) or raw[at] not in _CONTINUATION_BYTES

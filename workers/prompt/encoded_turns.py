@@ -18,7 +18,8 @@ _TURNS: Final = 64  # more than a prompt has
 
 
 class EncodedTurns:
-    """Of the last so many conversations; in memory only. Owned by one thread; an encoder may be used on another."""
+    """Encoded turns of the last so many conversations; in memory only. Owned by one thread; an encoder may be used on
+    another."""
 
     def __init__(self, encode: TurnEncoder, *, conversations: int = _CONVERSATIONS) -> None:
         self._encode = encode

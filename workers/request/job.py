@@ -58,7 +58,7 @@ class Job:
         return self.prompt.grounding
 
     def answers(self, order: Order) -> bool:
-        """Whether that is the same request, and not another one under its id."""
+        """Return whether that is the same request, and not another one under its id."""
         mine = self.order
         return (mine.tenant, mine.request.session_id, mine.request.input) == (
             order.tenant,
@@ -68,20 +68,20 @@ class Job:
 
     @property
     def leaving(self) -> bool:
-        """Whether nothing of it is for somebody who asks for the same from now on."""
+        """Return whether nothing of it is for somebody who asks for the same from now on."""
         if self.done is None:
             return self.withdrawn or self.erased
         return self.erased or not worth_telling(self.done.status, self.done.output_text)
 
     def asked_again(self, cancel: Cancel) -> bool:
-        """Whether the cancel is of an older request than the last that asked for it there."""
+        """Return whether the cancel is of an older request than the last that asked for it there."""
         there = cancel.reply_partition
         asked = [created for (_, partition), created in self.targets.items() if there in {None, partition}]
         return cancel.created_unix_ms is not None and bool(asked) and cancel.created_unix_ms not in asked
 
     def let_go(self, reply_partition: int | None) -> bool:
-        """Nobody waits there any more (None: anywhere); whether that was the last one. Who is not written for has
-        nothing to take back."""
+        """Note that nobody waits there any more (None: anywhere); return whether that was the last one. Who is not
+        written for has nothing to take back."""
         left = {target: created for target, created in self.targets.items() if target[1] != reply_partition}
         if reply_partition is None or not left:
             return True
@@ -97,7 +97,7 @@ class Job:
         )
 
     def timings(self) -> Timings:
-        """What the worker can know; the gateway adds its own."""
+        """Return the times that the worker can know; the gateway adds its own."""
         sequence = self.sequence
         started, first = sequence.first_step_unix_ms, sequence.first_token_unix_ms
         return Timings(

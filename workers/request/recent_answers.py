@@ -1,4 +1,4 @@
-"""What was answered a short while ago, for a request that comes again: pure.
+"""Keep what was answered a short while ago, for a request that comes again: pure.
 
 A gateway's client that lost its socket asks another gateway for the same; the request has the same id there.
 """
@@ -89,12 +89,14 @@ def answered_by(turn: Turn, order: Order, now_unix_ms: float) -> ReplyDone | Non
 
 
 def is_of(turn: Turn, order: Order) -> bool:
-    """Whether a turn of the request's conversation is of this very request, and not of another one under its id."""
+    """Return whether a turn of the request's conversation is of this very request, and not of another one under its
+    id."""
     return (turn.request_id, turn.user) == (order.request.id, order.request.input)
 
 
 def worth_telling(status: Status, text: str) -> bool:
-    """What failed, was cancelled or has no text is worth another try."""
+    """Return whether an answer is worth telling again: one that failed, was cancelled or has no text is worth another
+    try."""
     return status in ("completed", "incomplete") and bool(text)
 
 

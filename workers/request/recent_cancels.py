@@ -32,7 +32,7 @@ class RecentCancels:
         return self._size
 
     def add(self, cancel: Cancel, now_unix_ms: float) -> int:
-        """How many had to be forgotten before their time."""
+        """Add a cancel; return how many had to be forgotten before their time."""
         self._expire(now_unix_ms)
         forgotten = self._drop_oldest() if self._size >= self._capacity else 0
         if not self._slices or abs(now_unix_ms - self._slices[-1][0]) >= _SLICE_MS:
@@ -44,7 +44,7 @@ class RecentCancels:
         return forgotten
 
     def take(self, request: ChatRequest, now_unix_ms: float) -> bool:
-        """Whether the request was cancelled lately; whatever cancelled it is forgotten."""
+        """Return whether the request was cancelled lately; whatever cancelled it is forgotten."""
         self._expire(now_unix_ms)
         if not self._size:
             return False

@@ -31,7 +31,7 @@ Settled = Callable[[Target, ReplyDone], None]
 
 @dataclass(slots=True)
 class _Entry:
-    """What one answer has to say in the next round."""
+    """One answer's part of the next round."""
 
     delta: ReplyDelta | None = None
     done: ReplyDone | None = None
@@ -75,7 +75,7 @@ class _Lane:
             entry.delta = None
 
     async def run(self) -> None:
-        """Until nothing has been said for a while."""
+        """Publish until nothing has been said for a while."""
         while await self._woken():
             self._wake.clear()
             batch, self._pending = self._pending, {}
@@ -202,8 +202,8 @@ class ReplyPublisher:
         self._lane(target).put(done.request_id, done=done)
 
     def forget(self, target: Target, request_id: str) -> None:
-        """Nobody reads this answer there any more: no terminal event is to come. If it is told there again, that is
-        from its beginning."""
+        """Forget a place where nobody reads this answer any more: no terminal event is to come. If it is told there
+        again, that is from its beginning."""
         lane = self._lanes.get(target)
         if lane is not None:
             lane.forget(request_id)

@@ -1,4 +1,5 @@
-"""What an engine call takes, in milliseconds: a law measured once, times how fast the machine is at present. Pure.
+"""Predict what an engine call takes, in milliseconds: a law measured once, times how fast the machine is at present.
+Pure.
 
 The law of a decode step is `a + b rows + c context`; that of a prefill call `a + b tokens + c past + d pairs`, where
 `pairs` counts the tokens that each new token attends to: `tokens (past + tokens / (2 rows))`. On the CPU engine both
@@ -30,7 +31,7 @@ _Error = Annotated[float, Meta(ge=0, le=1)]
 
 
 class CostsKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a table of costs was measured on. A table of another key says nothing about this one."""
+    """The conditions that a table of costs was measured under. A table of another key says nothing about this one."""
 
     engine: str
     model: str
@@ -91,7 +92,8 @@ class CostModel:
 
     @classmethod
     def prior(cls) -> Self:
-        """Nothing is measured: SmolLM2-135M in 8 bits on two cores, at the pace that the first calls show."""
+        """Return costs that nobody has measured: SmolLM2-135M in 8 bits on two cores, at the pace that the first calls
+        show."""
         return cls(decode=PRIOR_DECODE, prefill=PRIOR_PREFILL)
 
     @classmethod
@@ -147,12 +149,13 @@ class CostModel:
 
     @property
     def error_decode(self) -> float:
-        """How far off predictions lately were: |actual - predicted| / the larger of both, a moving mean (0 to 1)."""
+        """Return how far off predictions lately were: |actual - predicted| / the larger of both, a moving mean (0 to
+        1)."""
         return self._decode_pace.error
 
     @property
     def error_prefill(self) -> float:
-        """As `error_decode`."""
+        """Return the error of prefill calls, as `error_decode`."""
         return self._prefill_pace.error
 
 

@@ -1,4 +1,4 @@
-"""How many tokens an answer will have: learned from those of its class that have ended. Pure.
+"""Predict how many tokens an answer will have: learned from those of its class that have ended. Pure.
 
 An answer that was cut (deadline, cancel, the limit it asked for) says only that it would have been at least so long.
 Leaving such answers out, or taking them for whole, would predict too little, so the lengths' law is estimated by the
@@ -86,7 +86,7 @@ class OutputLengths:
             _rescale(known)
 
     def knows(self, key: str) -> bool:
-        """Whether enough answers of the class have ended; else predictions are the prior's."""
+        """Return whether enough answers of the class have ended; else predictions are the prior's."""
         known = self._classes.get(key)
         return known is not None and known.num_answers >= MIN_OBSERVED
 
@@ -95,7 +95,8 @@ class OutputLengths:
         return self.remaining(key, 0, max_output_tokens, quantile)
 
     def remaining(self, key: str, generated: int, max_output_tokens: int, quantile: float) -> int:
-        """How many tokens are still to come at that quantile, given that `generated` were written and more follow.
+        """Return how many tokens are still to come at that quantile, given that `generated` were written and more
+        follow.
 
         1 to `max_output_tokens - generated`, and 0 only where the limit is reached.
         """

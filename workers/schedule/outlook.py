@@ -1,4 +1,4 @@
-"""What a worker expects of its near future: pure. The scheduler gives it, the gateways admit by it."""
+"""A worker's outlook on its near future: pure. The scheduler gives it, the gateways admit by it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,15 +26,15 @@ class Outlook:
     service_ms: dict[Bucket, float]
 
     def differs_much(self, other: "Outlook") -> bool:
-        """Whether the gateways should hear of the change before the next report is due."""
+        """Return whether the gateways should hear of the change before the next report is due."""
         mine, theirs = self.first_token_ms, other.first_token_ms
         if mine.keys() != theirs.keys():
             return True
         return any(abs(mine[bucket] - theirs[bucket]) > max(_LEAST_MS, _SHARE * theirs[bucket]) for bucket in mine)
 
     def report(self, worker_id: str, partitions: Mapping[Bucket, Sequence[int]], now_unix_ms: float) -> WorkerReport:
-        """As it goes on the wire; `partitions` that are read, by bucket served. What is no number, or beyond what is
-        allowed there, is told as the most that is."""
+        """Return the report as it goes on the wire; `partitions` that are read, by bucket served. What is no number, or
+        beyond what is allowed there, is told as the most that is."""
         return WorkerReport(
             worker_id=worker_id,
             unix_ms=int(now_unix_ms),

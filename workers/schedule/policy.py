@@ -13,7 +13,7 @@ from workers.schedule.sequence import Sequence
 
 
 class Costs(Protocol):
-    """What a step takes, in milliseconds. `context` is the number of tokens that the rows hold together."""
+    """The cost of a step, in milliseconds. `context` is the number of tokens that the rows hold together."""
 
     def prefill_ms(self, tokens: int, *, past: int = 0, rows: int = 1) -> float: ...
 
@@ -21,7 +21,7 @@ class Costs(Protocol):
 
 
 class Lengths(Protocol):
-    """How long answers get. `key` is the class of the request."""
+    """The lengths that answers get. `key` is the class of the request."""
 
     def knows(self, key: str) -> bool: ...
 
@@ -34,7 +34,7 @@ class Lengths(Protocol):
 
 @dataclass(slots=True)
 class Load:
-    """What runs, as a policy sees it. The scheduler keeps it up to date."""
+    """The load that runs, as a policy sees it. The scheduler keeps it up to date."""
 
     num_slots: int
     running: Collection[Sequence] = ()
@@ -56,7 +56,8 @@ class Policy(Protocol):
         """A running sequence has left. `missed`: it was begun in vain, its deadline could not be met."""
 
     def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
-        """Those, waiting or running, that cannot be met any more or are not worth it. The scheduler discards them."""
+        """Return the items, waiting or running, that cannot be met any more or are not worth it. The scheduler discards
+        them."""
 
     def take(self, now_unix_ms: float, load: Load) -> Sequence | None:
         """The next to get a slot, no longer waiting from now on. None: nobody, for now."""
@@ -65,7 +66,7 @@ class Policy(Protocol):
         """When `take` may give somebody though nothing has happened since it gave nobody."""
 
     def outlook(self, now_unix_ms: float, load: Load) -> Outlook | None:
-        """What a request that came now could expect; None of a policy that does not look ahead."""
+        """Return what a request that came now could expect; None of a policy that does not look ahead."""
 
     def urgency(self, sequence: Sequence) -> float:
         """The order of prompts being computed: least first; of equal ones the one that got its slot first."""

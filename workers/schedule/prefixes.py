@@ -1,4 +1,4 @@
-"""What the slots still hold: KV of earlier sequences, and of running ones, that a prompt may begin with. Pure.
+"""Track what the slots still hold: KV of earlier sequences, and of running ones, that a prompt may begin with. Pure.
 
 Within a conversation any common beginning serves. Between conversations of a tenant only the shop's own words do
 (`shared_tokens`), and between tenants nothing: else the time to the first token would tell what others wrote.
@@ -45,7 +45,7 @@ class SlotPrefixes:
         self._left.pop(slot, None)
 
     def clear(self) -> None:
-        """What stands in the slots is not to be trusted."""
+        """Forget what stands in the slots: it is not to be trusted."""
         self._left.clear()
 
     def forget(self, session: SessionKey) -> None:
@@ -79,7 +79,7 @@ class SlotPrefixes:
         return best if best is not None and best.length else None
 
     def in_place(self, sequence: Sequence, slot: int) -> int:
-        """How many of a prompt's first tokens stand in `slot` itself."""
+        """Return how many of a prompt's first tokens stand in `slot` itself."""
         left = self._left.get(slot)
         return _usable(sequence, left.sequence, left.token_ids) if left is not None else 0
 
@@ -94,7 +94,7 @@ def _usable(sequence: Sequence, other: Sequence, token_ids: Tokens[int]) -> int:
 
 
 def common_length(ids: Tokens[int], others: Tokens[int]) -> int:
-    """How many tokens two sequences have in common from the start."""
+    """Return how many tokens two sequences have in common from the start."""
     most = min(len(ids), len(others))
     if ids[:most] == others[:most]:
         return most

@@ -1,4 +1,4 @@
-"""What the engine does next: pure, one owner, `now` a parameter.
+"""Decide what the engine does next: pure, one owner, `now` a parameter.
 
 Continuous batching over fixed slots: a sequence joins and leaves at any step. A step decodes one token of every
 decoding row and prefills a chunk of prompt small enough that decoding stalls no longer than its budget (chunked
@@ -91,7 +91,7 @@ class Scheduler:
         return len(self._running)
 
     def slot_of(self, sequence: Sequence) -> int:
-        """Where a running sequence stands."""
+        """Return the slot of a running sequence."""
         return self._slots.slot_of(sequence)
 
     def __contains__(self, request_id: str) -> bool:
@@ -188,7 +188,7 @@ class Scheduler:
         return events
 
     def outlook(self, now_unix_ms: float) -> Outlook | None:
-        """What a request that came now could expect; None where the policy does not look ahead."""
+        """Return what a request that came now could expect; None where the policy does not look ahead."""
         return self._policy.outlook(now_unix_ms, self._load)
 
     def finish_running(self) -> list[Sequence]:
@@ -356,7 +356,7 @@ class Scheduler:
         return tuple([self._chunk(row, budget) for row in rows]), tuple(rows)
 
     def _budget(self, past: int) -> int:
-        """How many prompt tokens may be computed in this step."""
+        """Return how many prompt tokens may be computed in this step."""
         limits = self._limits
         if not limits.decode_stall_ms or not self._slots.decoding:
             return limits.prefill_chunk_tokens

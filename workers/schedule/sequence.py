@@ -74,7 +74,7 @@ class Sequence:
 
     @property
     def begun(self) -> bool:
-        """Whether anything of the prompt was computed for it."""
+        """Return whether anything of the prompt was computed for it."""
         return self.computed > self.restored
 
     def enter(self, phase: Phase) -> None:
@@ -84,16 +84,16 @@ class Sequence:
         self.phase = phase
 
     def erase(self) -> None:
-        """Its conversation was erased before it got a slot: it begins with nothing."""
+        """Note that its conversation was erased before it got a slot: it begins with nothing."""
         self.erased, self.kv, self.computed = True, None, 0
 
     def begin_anew(self) -> None:
-        """What was to stand in its slot does not: all of its prompt is computed."""
+        """Begin anew: what was to stand in its slot does not, so all of its prompt is computed."""
         self.computed = self.restored = self.imported = self.loaded = self.kept = 0
 
     @property
     def due_unix_ms(self) -> int:
-        """What the schedule is made by: the first text's deadline until it is shown, then the answer's."""
+        """Return what the schedule is made by: the first text's deadline until it is shown, then the answer's."""
         return self.deadline.first_token_unix_ms if self.shown_unix_ms is None else self.deadline.deadline_unix_ms
 
     def expired(self, now_unix_ms: float) -> bool:
@@ -109,7 +109,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def unmet(self) -> bool:
-        """Whether its deadlines ended it."""
+        """Return whether its deadlines ended it."""
         return self.reason in ("deadline", "infeasible")
 
 

@@ -1,4 +1,5 @@
-"""How long the first of the waiting is held so that others can share its prefill call: pure, `now` a parameter."""
+"""Decide how long the first of the waiting is held so that others can share its prefill call: pure, `now` a
+parameter."""
 
 import math
 from dataclasses import dataclass

@@ -67,7 +67,7 @@ class _Decode:
 
     @property
     def features(self) -> tuple[float, ...]:
-        """What the coefficients of the decode law are multiplied by."""
+        """Return what the coefficients of the decode law are multiplied by."""
         return 1, self.rows, self.rows * self.past
 
 
@@ -87,7 +87,7 @@ class _Prefill:
 
     @property
     def features(self) -> tuple[float, ...]:
-        """What the coefficients of the prefill law are multiplied by."""
+        """Return what the coefficients of the prefill law are multiplied by."""
         tokens = self.rows * self.tokens
         return 1, tokens, self.past, tokens * (self.past + self.tokens / 2)
 
@@ -173,7 +173,7 @@ def save(path: Path, table: msgspec.Struct) -> None:
 
 
 def _probes(info: EngineInfo, times_ms: Mapping[_Decode | _Prefill, Sequence[float]]) -> Iterator[_Decode | _Prefill]:
-    """What to time next, by the times so far: once each kind of call that fits the engine, then those in doubt.
+    """Give what to time next, by the times so far: once each kind of call that fits the engine, then those in doubt.
 
     Decode steps come first: they are the cheapest, and most of what an engine does.
     """
@@ -194,7 +194,7 @@ def _probes(info: EngineInfo, times_ms: Mapping[_Decode | _Prefill, Sequence[flo
 
 
 def _in_doubt(times_ms: Sequence[float]) -> bool:
-    """Whether the shortest call may have been held up as well: none was nearly as short."""
+    """Return whether the shortest call may have been held up as well: none was nearly as short."""
     shortest = sorted(times_ms)[:2]
     return len(shortest) < 2 or shortest[1] > _AGREE * shortest[0]  # noqa: PLR2004 - two
 
@@ -267,7 +267,7 @@ def _load(path: Path, key: CostsKey) -> tuple[CostTable | None, str]:
 
 
 def _misfit(table: CostTable) -> str | None:
-    """How far the laws are off, where that is too far to be believed again."""
+    """Return how far the laws are off, where that is too far to be believed."""
     errors = {"decode": table.error_decode, "prefill": table.error_prefill}
     worst = max(errors, key=errors.__getitem__)
     return f"{worst} law is off by {errors[worst]:.0%} on average" if errors[worst] > _MOST_ERROR else None

@@ -1,4 +1,4 @@
-"""What this worker can still take on, to the gateways: every `interval_s`, and soon after it has changed much."""
+"""Report what this worker can still take on to the gateways: every `interval_s`, and soon after it has changed much."""
 
 import asyncio
 import os

@@ -127,12 +127,12 @@ class EngineLoop:
 
     @property
     def outlook(self) -> Outlook | None:
-        """What a request that came now could expect, as of a moment ago; None while a step is overdue: there is no
-        saying."""
+        """Return what a request that came now could expect, as of a moment ago; None while a step is overdue: there is
+        no saying."""
         return None if self._passed_s >= self.step_limit_s * _OVERDUE else self._outlook
 
     def stuck(self) -> str | None:
-        """What to say of an engine whose step does not end; None while steps end."""
+        """Return what to say of an engine whose step does not end; None while steps end."""
         passed_s = self._passed_s
         if passed_s < self.step_limit_s:
             return None
@@ -147,8 +147,8 @@ class EngineLoop:
     # --- on the engine's thread
 
     def run(self) -> None:
-        """Until `stop`. Raises `EngineError` when the engine keeps failing, without an answer in between, and whatever
-        else does."""
+        """Run until `stop`. Raises `EngineError` when the engine keeps failing, without an answer in between, and
+        whatever else does."""
         while not self._stopped:
             if not self.turn():
                 self._wake.wait(self._wait_s())
@@ -214,12 +214,13 @@ class EngineLoop:
             self.scheduler.cancel(mail)
 
     def _wait_s(self) -> float | None:
-        """Until the scheduler may have a step though nothing comes; None: for as long as nothing comes."""
+        """Return the time until the scheduler may have a step though nothing comes; None: for as long as nothing
+        comes."""
         wake_unix_ms = self.scheduler.wake_unix_ms()
         return None if wake_unix_ms is None else max(0.0, (wake_unix_ms - now_unix_ms()) / 1_000)
 
     def take_in(self, step: Step, result: StepResult) -> None:
-        """What the engine sampled becomes text; what is due is told."""
+        """Turn what the engine sampled into text, and tell what is due."""
         _count(step, result)
         with contained("task"):
             self._learn(step, result)
@@ -255,7 +256,7 @@ class EngineLoop:
         self._end(Finished(job.sequence, "completed", "stop") if job.answer.stopped else event)
 
     def _learn(self, step: Step, result: StepResult) -> None:
-        """What the calls took, against what was predicted."""
+        """Learn from what the calls took, against what was predicted."""
         if step.decode:
             ms = result.decode_s * 1_000
             predicted_ms = self.costs.observe_decode(

@@ -20,8 +20,8 @@ Keep = Callable[[Sequence, int, NDArray[Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What the engine sampled, and how long each part of the step took. In the `spoiled` slots KV that was to be there
-    is not: nothing was computed of their prompts."""
+    """The tokens that the engine sampled, and the time of each part of the step. In the `spoiled` slots KV that was to
+    be there is not: nothing was computed of their prompts."""
 
     prefill_tokens: list[int | None]
     decode_tokens: list[int]

@@ -26,7 +26,7 @@ class EngineThread:
         await asyncio.wrap_future(self._ended)
 
     async def wait(self, limit_s: float) -> None:
-        """Until the thread is gone, however it ended, but no longer."""
+        """Wait until the thread is gone, however it ended, but no longer."""
         await asyncio.to_thread(self._thread.join, limit_s)
 
     def _compute(self) -> None:
@@ -39,6 +39,6 @@ class EngineThread:
 
 
 def left_behind() -> bool:
-    """Whether an engine's thread of this process still runs: its engine can be neither used nor closed, and what the
-    process does at its end, the runtimes' own clean-up for one, may wait for it for ever."""
+    """Return whether an engine's thread of this process still runs: its engine can be neither used nor closed, and what
+    the process does at its end, the runtimes' own clean-up for one, may wait for it for ever."""
     return _NAME in MACHINERY.get().names()

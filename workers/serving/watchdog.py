@@ -28,8 +28,8 @@ class Watchdog:
     limit_s: float
 
     async def watch(self) -> None:
-        """Until cancelled. Raises `EngineError` once the engine stands still; from then on the process has `LEAVE_S`
-        left, whatever keeps it."""
+        """Watch until cancelled. Raises `EngineError` once the engine stands still; from then on the process has
+        `LEAVE_S` left, whatever keeps it."""
         try:
             while (why := self.stuck()) is None:
                 end_within(self.limit_s + LEAVE_S)

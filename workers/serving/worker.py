@@ -134,9 +134,9 @@ class Worker:
         self._unread.setdefault((done.request_id, target), []).append(settle)
 
     def repeated(self, order: Order, origin: tuple[Partition, int]) -> bool:
-        """Whether a request is being answered already, or was lately: then it is not computed again. Its record is done
-        when that answer is; who asked for it this time gets all of it. Raises `ProtocolError` where another request
-        under its id is being answered."""
+        """Return whether a request is being answered already, or was lately: then it is not computed again. Its record
+        is done when that answer is; who asked for it this time gets all of it. Raises `ProtocolError` where another
+        request under its id is being answered."""
         job = self._jobs.get(order.request.id)
         if job is not None:
             if not job.answers(order):
@@ -151,8 +151,8 @@ class Worker:
         return done is not None
 
     def leaving(self, request_id: str, origin: tuple[Partition, int]) -> bool:
-        """Whether the answer under that id was cancelled or erased, or has ended with nothing worth telling, and its
-        end is not acknowledged yet. One of its own records that is read again has that end all the same."""
+        """Return whether the answer under that id was cancelled or erased, or has ended with nothing worth telling, and
+        its end is not acknowledged yet. One of its own records that is read again has that end all the same."""
         job = self._jobs.get(request_id)
         return job is not None and job.leaving and origin not in job.origins
 
@@ -229,14 +229,16 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody is owed anything; of an engine that is gone or hangs no more answers are to be expected."""
+        """Return whether nobody is owed anything; of an engine that is gone or hangs no more answers are to be
+        expected."""
         gone = self._engine_gone or self.engine_loop.stuck() is not None
         jobs = [job for job in self._jobs.values() if job.done is not None] if gone else self._jobs
         return not jobs and not self._unread
 
     @property
     def partitions(self) -> set[Partition]:
-        """Those of the requests that are being answered: one that has gone to another worker since is among them."""
+        """Return the partitions of the requests that are being answered: one that has gone to another worker since is
+        among them."""
         return {partition for job in self._jobs.values() for partition, _ in job.origins}
 
     # --- the engine's thread

@@ -1,4 +1,4 @@
-"""What is counted and logged of an answer that has ended."""
+"""Count and log an answer that has ended."""
 
 from typing import Final, get_args
 

@@ -1,4 +1,4 @@
-"""What came of a request at this worker, as who set it up wants to know: pure.
+"""Name what came of a request at this worker, as its operator wants to know: pure.
 
 How an answer ended says who ended it. A gateway that has given the fallback at the deadline cancels at the worker; by
 the worker's own books the customer went away. Here the deadline decides.

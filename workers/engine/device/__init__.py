@@ -32,7 +32,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much of a block is copied: bytes of each row, rows of each slice, slices."""
+    """The extent of a block that is copied: bytes of each row, rows of each slice, slices."""
 
     width: int
     rows: int
@@ -49,7 +49,7 @@ class Execution(Protocol):
 class Program(Protocol):
     @property
     def workspace_bytes(self) -> int:
-        """What one execution needs beside its weights, inputs and outputs."""
+        """Return the memory that one execution needs beside its weights, inputs and outputs."""
 
     def open(self, profile: int, workspace: int, *, one_shape: bool) -> Execution:
         """An execution by an optimisation profile, which will see `one_shape` only, or any.
@@ -77,7 +77,7 @@ class Stream(Protocol):
         """Enqueue all that was recorded, as one piece of work."""
 
     def wait_for(self, other: "Stream") -> None:
-        """What is enqueued from now on waits for what has been enqueued on `other`."""
+        """Have what is enqueued from now on wait for what has been enqueued on `other`."""
 
     def synchronize(self) -> None:
         """Wait until all work here has ended."""

@@ -1,4 +1,4 @@
-"""Whether a GPU has the reserve left that its memory plan keeps, once an engine has taken its own."""
+"""Check that a GPU has the reserve left that its memory plan keeps, once an engine has taken its own."""
 
 from typing import Final
 

@@ -27,12 +27,12 @@ _LOWEST_TEMPERATURE: Final = 1e-2
 
 
 def from_a_part(sampling: Sampling) -> bool:
-    """Whether a row that samples may be settled by a part of it."""
+    """Return whether a row that samples may be settled by a part of it."""
     return sampling.temperature >= _LOWEST_TEMPERATURE
 
 
 def from_a_nucleus(sampling: Sampling) -> bool:
-    """Whether that part are its candidates, or else one of its blocks."""
+    """Return whether that part are its candidates, or else one of its blocks."""
     return sampling.top_p < 1.0
 
 
@@ -86,7 +86,8 @@ def draw_from_block(
 
 
 def _weights(logits: NDArray[np.float32], peak: float, sampling: Sampling) -> NDArray[np.float64]:
-    """As `workers.engine.sampling` computes them: the same numbers, in the same order, give the same sums."""
+    """Return the weights as `workers.engine.sampling` computes them: the same numbers, in the same order, give the same
+    sums."""
     with np.errstate(under="ignore"):
         weights: NDArray[np.float64] = np.exp((logits - np.float64(peak)) / sampling.temperature)
     return weights

@@ -1,4 +1,4 @@
-"""Where the KV of a slot lies on the device, and how many rows a decode step has there: pure.
+"""Lay out the KV of the slots on the device, and the rows of a decode step there: pure.
 
 All slots are one array `[layers, 2, slots, kv heads, capacity, head dim]`, laid out once and never moved. A layer's
 keys (or values) of consecutive slots are contiguous, so the first n slots, or those from slot s on, are what a program
@@ -57,7 +57,7 @@ class SlotLayout:
 
     @classmethod
     def of(cls, layout: KvLayout, *, slots: int, capacity: int) -> Self:
-        """So many slots for a model whose KV is laid out so."""
+        """Return the layout of so many slots for a model's KV."""
         return cls(
             layers=layout.layers,
             slots=slots,
@@ -69,12 +69,12 @@ class SlotLayout:
 
     @property
     def token_bytes(self) -> int:
-        """Of one token in one head of one layer's keys."""
+        """Return the bytes of one token in one head of one layer's keys."""
         return self.dim * self.itemsize
 
     @property
     def slot_bytes(self) -> int:
-        """Of one slot in one layer's keys."""
+        """Return the bytes of one slot in one layer's keys."""
         return self.heads * self.capacity * self.token_bytes
 
     @property
@@ -82,7 +82,7 @@ class SlotLayout:
         return 2 * self.layers * self.slots * self.slot_bytes
 
     def shape(self, rows: int) -> tuple[int, int, int, int]:
-        """Of one layer's keys of `rows` slots."""
+        """Return the shape of one layer's keys of `rows` slots."""
         return (rows, self.heads, self.capacity, self.dim)
 
     def caches(self, base: int, first_slot: int) -> Iterator[tuple[str, str, int]]:
@@ -118,12 +118,12 @@ class StepLayout:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Of one cache."""
+        """Return the shape of one cache."""
         return (self.rows, self.slots.heads, self.width, self.slots.dim)
 
     @property
     def cache_bytes(self) -> int:
-        """From one cache to the next."""
+        """Return the bytes from one cache to the next."""
         return self._rows_of_tokens * self.width * self.slots.token_bytes
 
     @property
@@ -131,7 +131,7 @@ class StepLayout:
         return 2 * self.slots.layers * self.cache_bytes
 
     def block(self, address: int, row: int) -> Block:
-        """Those of one sequence: a row a head, a slice a layer's keys or values."""
+        """Return the block of one sequence: a row a head, a slice a layer's keys or values."""
         pitch = self.width * self.slots.token_bytes
         return Block(address + row * self.slots.heads * pitch, pitch=pitch, rows=self._rows_of_tokens)
 

@@ -1,4 +1,4 @@
-"""From a step's logits on the device to its tokens on the host, with as little crossing as each row allows.
+"""Turn a step's logits on the device into its tokens on the host, with as little crossing as each row allows.
 
 Of every row its greedy token and its largest logit cross, which the decoder's own graph finds. Where rows sample, the
 sampler's graph is run over the logits, and of these rows the sums of their blocks cross, with the candidates of those

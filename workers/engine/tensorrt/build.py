@@ -44,7 +44,7 @@ def import_library(name: str) -> Any:
 
 
 def keeps_kv_in_place(library: Any) -> bool:
-    """Whether the library takes the dialect `tensorrt`, or `tensorrt-primitive` alone."""
+    """Return whether the library takes the dialect `tensorrt`, or `tensorrt-primitive` alone."""
     return hasattr(library, _KV_IN_PLACE)
 
 
@@ -111,7 +111,7 @@ def make_log(library: Any) -> Any:
 
 
 class BuildPhases:
-    """How far a build is, from TensorRT's nested phases: of the outermost one its name and the fraction done.
+    """The progress of a build, from TensorRT's nested phases: of the outermost one its name and the fraction done.
 
     TensorRT reports from several threads, of which each finds this consistent.
     """

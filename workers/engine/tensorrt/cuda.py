@@ -19,7 +19,8 @@ from workers.engine.tensorrt.build import make_log
 
 
 def checked(result: tuple[Any, ...]) -> Any:
-    """What a call of CUDA's runtime returned besides its status. Raises `EngineError` where that is no success."""
+    """Return what a call of CUDA's runtime returned besides its status. Raises `EngineError` where that is no
+    success."""
     status, *values = result
     if status != cuda.cudaError_t.cudaSuccess:
         _, name = cuda.cudaGetErrorName(status)
@@ -203,7 +204,7 @@ class CudaDevice:
         return stream
 
     def free_bytes(self) -> int:
-        """What anybody may still take of its memory."""
+        """Return how much of the GPU's memory is free."""
         free_bytes, _ = checked(cuda.cudaMemGetInfo())
         return int(free_bytes)
 

@@ -1,4 +1,4 @@
-"""From settings and a model's folder to a TensorRT engine: probe, memory plan, plans (kept or built), device."""
+"""Load a TensorRT engine from settings and a model's folder: probe, memory plan, plans (kept or built), device."""
 
 import hashlib
 from collections.abc import Callable

@@ -25,7 +25,7 @@ _MAX_HEADER_BYTES: Final = 65_536
 
 
 class PlanShapes(Struct, frozen=True, kw_only=True):
-    """What a plan has room for: slots of `capacity` tokens each, of which the last is for padding.
+    """The shapes that a plan has room for: slots of `capacity` tokens each, of which the last is for padding.
 
     `prefill_rows` sequences are prefilled at once, `prefill_tokens` of each at most.
     """

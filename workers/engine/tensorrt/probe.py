@@ -1,4 +1,4 @@
-"""Whether TensorRT can work on this machine: looked at in a process of its own, for its libraries may end theirs.
+"""Find out whether TensorRT can work on this machine, in a process of its own, for its libraries may end theirs.
 
     python -m workers.engine.tensorrt.probe LIBRARY [PLAN]
 
@@ -66,7 +66,7 @@ def probe(
 
 
 def look(library_name: str, plan: Path | None) -> DeviceFacts | Unusable:
-    """What `probe` asks, in this very process: from what is needed first to what needs the rest."""
+    """Answer what `probe` asks, in this very process: from what is needed first to what needs the rest."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:

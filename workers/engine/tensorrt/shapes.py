@@ -1,4 +1,4 @@
-"""What settings and a model's folder ask of TensorRT's plans, and of the GPU's memory."""
+"""Compute what settings and a model's folder ask of TensorRT's plans and of the GPU's memory."""
 
 from dataclasses import replace
 from typing import Final
@@ -17,8 +17,8 @@ _PREPARE: Final = "replyline model prepare --precision fp16"
 
 
 def plan_shapes(worker: WorkerSettings, folder: ModelFolder) -> PlanShapes:
-    """What plans are built for. Raises `SettingsError` where the folder's graph is not TensorRT's, or its slots are too
-    short."""
+    """Return the shapes that plans are built for. Raises `SettingsError` where the folder's graph is not TensorRT's, or
+    its slots are too short."""
     capacity = folder.manifest.max_length
     if folder.manifest.dialect == "cpu" or capacity is None:
         raise SettingsError(f"{PREFIX}MODEL__DIR={folder.path}: its graph is not for TensorRT; run: {_PREPARE}")
@@ -50,7 +50,8 @@ def unmet(manifest: Manifest, version: str, *, kv_in_place: bool, sm: str | None
 
 
 def device_memory_plan(folder: ModelFolder, shapes: PlanShapes, available_bytes: int) -> MemoryPlan:
-    """For the engine of either dialect: the primitive one has a step's KV and scores beside the slots."""
+    """Return the memory plan for the engine of either dialect: the primitive one has a step's KV and scores beside the
+    slots."""
     rows, tokens = shapes.prefill_rows, shapes.prefill_tokens
     plan = plan_memory(
         folder.manifest,

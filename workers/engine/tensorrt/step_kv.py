@@ -1,4 +1,4 @@
-"""Where a step's own keys and values go: the graph writes them into the slots, or they are copied there behind it."""
+"""Keep a step's own keys and values: the graph writes them into the slots, or they are copied there behind it."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -19,7 +19,7 @@ class StepKv(Protocol):
 
 
 class InPlace:
-    """Of a graph whose present caches are the slots themselves."""
+    """Keys and values of a graph whose present caches are the slots themselves."""
 
     def __init__(self, slots: SlotLayout, base: int) -> None:
         self._slots = slots
@@ -32,11 +32,12 @@ class InPlace:
             execution.bind(present, address, shape)
 
     def keep(self, first_slot: int, rows: int, width: int, spans: Spans) -> None:
-        """Nothing: padding is in the slots too, behind every sequence."""
+        """Do nothing: padding is in the slots too, behind every sequence."""
 
 
 class Beside:
-    """Of a graph that puts out the new tokens alone: a copy a row brings them to where its slot's tokens end.
+    """Keys and values of a graph that puts out the new tokens alone: a copy a row brings them to where its slot's
+    tokens end.
 
     That place differs with every step, so the copies are no part of what is recorded. Padding stays behind.
     """

@@ -135,7 +135,7 @@ class TorchDevice:
         return TorchStream(self, make(self.device) if self.is_cuda else None)
 
     def free_bytes(self) -> int:
-        """What anybody may still take of the GPU's memory."""
+        """Return how much of the GPU's memory is free."""
         free_bytes, _ = torch.cuda.mem_get_info(self.device)
         return int(free_bytes)
 

@@ -230,7 +230,7 @@ def _put(logits: torch.Tensor, tensors: Tensors) -> None:
 
 
 def _find_parts(tensors: Tensors) -> None:
-    """What `workers/graph/sampler.py` has a graph find: the largest logits, and the mass of each block of ids."""
+    """Find what `workers/graph/sampler.py` has a graph find: the largest logits, and the mass of each block of ids."""
     logits = tensors["logits"]
     candidates = tensors["candidate_logits"]
     largest, token_ids = logits.topk(candidates.shape[1], dim=1)

@@ -1,4 +1,4 @@
-"""From settings and a model's folder to an engine of torch: the device looked for, its memory planned, the engine made.
+"""Load an engine of torch from settings and a model's folder: find the device, plan its memory, make the engine.
 
 torch is imported here only where it is asked for, and not at all where it is not installed.
 """

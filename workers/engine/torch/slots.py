@@ -1,4 +1,4 @@
-"""How long torch's slots are, and how much of them a decode step reads: pure."""
+"""Decide how long torch's slots are, and how much of them a decode step reads: pure."""
 
 from typing import Final
 

@@ -65,7 +65,7 @@ AnyLinear = Linear | RoundedLinear
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWeights:
-    """Of one layer; query, key and value are one matrix, and so are gate and up. Norms are float32."""
+    """The weights of one layer; query, key and value are one matrix, and so are gate and up. Norms are float32."""
 
     input_norm: Tensor
     qkv: AnyLinear
@@ -156,7 +156,8 @@ class _Reader:
         return RoundedLinear(turned, bias, scales, self._step(name))
 
     def _step(self, name: str) -> float | None:
-        """That of what linear `name` multiplies, which it may share with another; None where that is not rounded."""
+        """Return the step of what linear `name` multiplies, which it may share with another; None where that is not
+        rounded."""
         step = self.tensors.get(self.multiplied.get(f"{name}.out", "").removesuffix(".in") + ".step")
         return None if step is None else float(onnx.numpy_helper.to_array(step))
 

@@ -20,7 +20,7 @@ _CONTRIB: Final = "com.microsoft"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a tensor's bytes lie in the data file."""
+    """The place of a tensor's bytes in the data file."""
 
     offset: int
     length: int

@@ -37,7 +37,7 @@ class Matrices(Protocol):
 
 @dataclass(slots=True)
 class PlainMatrices:
-    """Nothing is rounded but to `dtype`, in which the products are computed too."""
+    """Matrices that are rounded to `dtype` alone, in which the products are computed too."""
 
     graph: GraphBuilder
     dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32))

@@ -57,7 +57,7 @@ _UNSUPPORTED: Final[Mapping[str, tuple[object, ...]]] = {
 
 
 class _Config(Struct, frozen=True, kw_only=True):
-    """Of `adapter_config.json` what is computed with; the rest is looked at in `_UNSUPPORTED` alone."""
+    """The part of `adapter_config.json` that is computed with; the rest is looked at in `_UNSUPPORTED` alone."""
 
     peft_type: str
     r: int
@@ -67,7 +67,7 @@ class _Config(Struct, frozen=True, kw_only=True):
 
 
 class AdapterManifest(Struct, frozen=True, kw_only=True):
-    """What an adapter of `replyline optimize distill` was made from, and the sha256 of its files by name.
+    """The sources of an adapter of `replyline optimize distill`, and the sha256 of its files by name.
 
     `base_sha256` is `source_sha256` of the student. `made_by` are the command's options, `data_sha256` is of the
     examples, `steps` and `seed` say the rest.
@@ -183,7 +183,8 @@ def _read_config(path: Path) -> _Config:
 
 
 def _read_manifest(path: Path) -> AdapterManifest | None:
-    """None where there is none. Raises `ModelError` where it is damaged or a file is not the one that it names."""
+    """Read the manifest; None where there is none. Raises `ModelError` where it is damaged or a file is not the one
+    that it names."""
     file = path / MANIFEST
     if not file.is_file():
         return None

@@ -64,7 +64,8 @@ def read_config(folder: Path) -> ModelConfig:
 
 
 def architecture_of(config: ModelConfig) -> Architecture:
-    """What `config` describes. Raises `ModelError` with the field and its value where that is not supported."""
+    """Return the architecture that `config` describes. Raises `ModelError` with the field and its value where that is
+    not supported."""
     _refuse_unsupported(config)
     family = config.architectures[0]
     rope = config.rope_parameters or config.rope_scaling or {}

@@ -1,4 +1,4 @@
-"""Whether a GGUF file's header can be true, before anything is made of it.
+"""Check that a GGUF file's header can be true, before anything is made of it.
 
 `gguf` believes the header: an array of 2^60 bytes that the file does not have would be read, empty, 2^60 times. Here
 every length is held against the bytes that are left, and whatever is counted takes some of them. The form: ggml's

@@ -1,4 +1,4 @@
-"""What a model is made from: a GGUF file or a Hugging Face folder, opened and checked."""
+"""Open and check what a model is made from: a GGUF file or a Hugging Face folder."""
 
 import hashlib
 from contextlib import suppress
@@ -36,7 +36,7 @@ class _Vocabulary(Struct, frozen=True, kw_only=True):
 
 
 class _Definition(Struct, frozen=True, kw_only=True):
-    """Of a `tokenizer.json` what tells byte-level BPE from SentencePiece's kinds."""
+    """The part of a `tokenizer.json` that tells byte-level BPE from SentencePiece's kinds."""
 
     model: _Vocabulary
 

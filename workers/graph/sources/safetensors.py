@@ -32,7 +32,7 @@ _COMPUTED: Final = "rotary_emb.inv_freq"
 
 
 class _Index(Struct, frozen=True, kw_only=True):
-    """Which file each tensor is in."""
+    """The index: which file each tensor is in."""
 
     weight_map: dict[str, str]
 

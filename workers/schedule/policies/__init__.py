@@ -15,5 +15,5 @@ def build_scheduler(
 
 
 def make_window(kind: WindowKind, limits: SchedulerLimits) -> Window | None:
-    """None: nobody is ever held."""
+    """Return the window that is set; None: nobody is ever held."""
     return Window(limits.max_prefill_rows, limits.prefill_chunk_tokens) if kind == "adaptive" else None

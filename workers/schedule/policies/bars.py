@@ -1,4 +1,5 @@
-"""How dear a request may be while not all can be served: the dearer ones are not kept waiting for what others need.
+"""Decide how dear a request may be while not all can be served: the dearer ones are not kept waiting for what others
+need.
 
 A plan knows those who wait, not those who will come. What came lately tells: where only a share of the work offered can
 be served it had better be the cheapest of it, and the cost up to which the cheapest make up that share is the bar. A
@@ -31,8 +32,8 @@ class Bars:
             lately.append((item.dearness, item.cost_ms))
 
     def over(self, items: Iterable[Item], served_share: float, floors: set[str]) -> list[Item]:
-        """Those of `items` that are above the bar, where a share of the work is served; `floors`: the classes that
-        have less than theirs."""
+        """Return the `items` that are above the bar, where a share of the work is served; `floors`: the classes
+        that have less than theirs."""
         share = _HEADROOM * served_share
         most = _bar(self._all, share)
         bars = {bucket: max(most, _bar(self._classes[bucket], share)) for bucket in floors & self._classes.keys()}

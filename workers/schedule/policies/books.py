@@ -1,4 +1,4 @@
-"""What classes and tenants were offered, keep and were served, and what giving up one of theirs is worth by it.
+"""Keep what classes and tenants were offered, keep and were served, and price what giving up one of theirs is worth.
 
 Two floors bend value for cost: a class keeps at least half of its share of what is offered, and a tenant pays more for
 what exceeds its fair share.
@@ -35,12 +35,12 @@ class Books:
         self._tenants.serve(item.sequence.tenant, item.cost_ms)
 
     def mean_cost_ms(self, bucket: str) -> float | None:
-        """Of a request of the class, lately."""
+        """Return the mean cost of a request of the class, lately."""
         return self._classes.mean_cost(bucket)
 
     @property
     def served_share(self) -> float:
-        """How much was served lately of what was offered and does not wait."""
+        """Return how much was served lately of what was offered and does not wait."""
         return self._classes.served_share
 
     def at_floor(self, now_unix_ms: float) -> set[str]:
@@ -52,7 +52,7 @@ class Books:
 
 
 class Prices:
-    """Of one moment: each item dropped changes the books, and with them the prices."""
+    """The prices of one moment: each item dropped changes the books, and with them the prices."""
 
     __slots__ = ("_excess", "_floors")
 
@@ -61,6 +61,7 @@ class Prices:
         self._excess = excess
 
     def of(self, bucket: str, tenant: str, cost: float) -> float:
-        """Of what costs so much for its value: more for a tenant with too much, next to nothing at a class's floor."""
+        """Return the price of what costs so much for its value: more for a tenant with too much, next to nothing at a
+        class's floor."""
         price = cost * self._excess.get(tenant, 1.0)
         return price * _AT_FLOOR if bucket in self._floors else price

@@ -1,4 +1,4 @@
-"""Those that a plan may give up: the dearest for its value is found without looking at all of them."""
+"""Candidates that a plan may give up: the dearest for its value is found without looking at all of them."""
 
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush

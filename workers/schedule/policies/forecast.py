@@ -1,4 +1,4 @@
-"""What sequences will take, by the cost model, the lengths of answers lately, and what runs."""
+"""Forecast what sequences will take, by the cost model, the lengths of answers lately, and what runs."""
 
 from heapq import heapify, heappop
 from typing import Final
@@ -62,7 +62,7 @@ class Forecast:
         )
 
     def prefill_ms(self, sequence: Sequence) -> float:
-        """What is still to be computed of a sequence's prompt."""
+        """Return the time of what is still to be computed of a sequence's prompt."""
         past = sequence.computed
         return self._costs.prefill_ms(len(sequence.prompt_ids) - past, past=past)
 
@@ -80,7 +80,8 @@ class Forecast:
         return self._lengths.remaining(SHOWN + row.bucket, len(row.output_ids), row.max_output_tokens, quantile)
 
     def step_ms(self, rows: int) -> float:
-        """From one token of a row to its next among `rows`: a decode step, and the prompts that come between.
+        """Return the time from one token of a row to its next among `rows`: a decode step, and the prompts that come
+        between.
 
         A row that writes `n` tokens is followed by another whose prompt is computed meanwhile, so each decode step of
         `rows` is joined by `rows / n` prompts.
@@ -132,7 +133,7 @@ class Forecast:
         self._num_prompt += new * (len(item.sequence.prompt_ids) - self._num_prompt)
 
     def num_held(self, bucket: str, quantile: float) -> int:
-        """How many tokens of an answer come before the one that its first text is shown with."""
+        """Return how many tokens of an answer come before the one that its first text is shown with."""
         key = SHOWN + bucket
         if not self._lengths.knows(key):
             return 0
@@ -140,7 +141,7 @@ class Forecast:
 
     @property
     def mean_prefill_ms(self) -> float:
-        """Of a prompt lately; 0 before the first."""
+        """Return the mean time of a prompt lately; 0 before the first."""
         return self._prefill_ms
 
     @property

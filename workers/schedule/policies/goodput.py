@@ -120,7 +120,7 @@ class Goodput:
         return 0.0 if self._calm else float(sequence.due_unix_ms)
 
     def _held(self, window: Window, now_unix_ms: float, load: Load) -> bool:
-        """Whether the waiting are held so that others can join them. Slack is less the margin and a step."""
+        """Return whether the waiting are held so that others can join them. Slack is less the margin and a step."""
         queue = self._queue
         if not queue or window.closes_unix_ms is None:
             return False
@@ -141,11 +141,11 @@ class Goodput:
         )
 
     def _batch(self, load: Load) -> Load:
-        """What runs, as if there were no more slots than are to be used."""
+        """Return the batch that runs, as if there were no more slots than are to be used."""
         return Load(min(self._num_rows, load.num_slots), load.running)
 
     def _spare(self, load: Load) -> bool:
-        """Whether those who wait take nobody's place, and most of the machine is idle."""
+        """Return whether those who wait take nobody's place, and most of the machine is idle."""
         return len(self._queue) <= load.free and 2 * len(load.running) < self._most_rows
 
     def _first_come(self) -> int:
@@ -179,7 +179,8 @@ class Goodput:
         return waiting + self._lost(now_unix_ms, load)
 
     def _turn_away(self, now_unix_ms: float, load: Load) -> None:
-        """Of those that came since the last plan, the too dear; nobody while a quarter of the slots stands idle."""
+        """Turn away, of those that came since the last plan, the too dear; nobody while a quarter of the slots stands
+        idle."""
         new = [item for item in self._new if self._items.get(item.sequence.request_id) is item]
         self._new.clear()
         if len(self._queue) <= load.free and 4 * load.free > load.num_slots:

@@ -37,15 +37,15 @@ class Item:
         return self.cost_ms / self.sequence.weight
 
     def slack_ms(self, now_unix_ms: float, step_ms: float) -> float:
-        """How much later than now it could start, if steps took so long."""
+        """Return how much later than now it could start, if steps took so long."""
         shown_ms = self.prefill_ms + self.num_held * step_ms
         whole_ms = self.prefill_ms + self.num_output * step_ms
         return min(self.first_token_unix_ms - shown_ms, self.deadline_unix_ms - whole_ms) - now_unix_ms
 
     def late(self, start_unix_ms: float, step_ms: float, margin: float, *, spare: bool) -> bool:
-        """Whether an answer that starts then ends too late, with all that it takes `margin` times as long as predicted.
-        Where slots are to spare, only if even a short one does whose first token is shown: trying costs nobody
-        anything, and is how lengths are learned."""
+        """Return whether an answer that starts then ends too late, with all that it takes `margin` times as long as
+        predicted. Where slots are to spare, only if even a short one does whose first token is shown: trying costs
+        nobody anything, and is how lengths are learned."""
         num_held, num_output = (0, self.least_output) if spare else (self.num_held, self.num_output)
         first, slow_ms = start_unix_ms + self.prefill_ms * margin, step_ms * margin
         return (

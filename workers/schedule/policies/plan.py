@@ -1,4 +1,5 @@
-"""Which of the waiting are kept: Moore's and Hodgson's rule (J. M. Moore, Management Science 15, 1968) over slots.
+"""Decide which of the waiting are kept: Moore's and Hodgson's rule (J. M. Moore, Management Science 15, 1968) over
+slots.
 
 In the order of their latest starts the waiting are planned over the slots as they will become free. Where one would
 start too late, whichever of those up to it cost the most for their value are given up until it would not. On one

@@ -1,4 +1,4 @@
-"""How many rows run together: no more than let the answers of every class end in time.
+"""Decide how many rows run together: no more than let the answers of every class end in time.
 
 A step takes longer the more rows it has. Where a class's long answers would take longer than their deadline in a full
 batch, whether one of them is met would be luck. So under load not all slots are used, as far as that costs little of
@@ -49,7 +49,8 @@ class Rows:
         return self._rows(most_ms, _LEAST_THROUGHPUT * self._num_slots / self._forecast.step_ms(self._num_slots))
 
     def shown(self) -> tuple[int, float]:
-        """As many as show the most first texts in time, and the share of the answers that they are planned for."""
+        """Return the number of rows that show the most first texts in time, and the share of the answers that they are
+        planned for."""
         classes = [bucket for bucket in self._shown_ms if self._shares[bucket] > _RARE]
         best, most = (self._num_slots, HELD[-1]), 0.0
         for quantile in HELD if classes else ():

@@ -1,4 +1,5 @@
-"""Who was offered, is kept and was served how much machine time lately: what floors and fairness are measured by."""
+"""Track who was offered, keeps and was served how much machine time lately: what floors and fairness are measured
+by."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -51,7 +52,7 @@ class Shares:
 
     @property
     def served_share(self) -> float:
-        """Of what was offered and does not wait, 0 to 1; 1 where nothing is settled yet."""
+        """Return the served share of what was offered and does not wait, 0 to 1; 1 where nothing is settled yet."""
         groups = self._groups.values()
         settled_ms = sum([books.offered_ms - books.kept_ms for books in groups])
         served_ms = sum([books.served_ms for books in groups])
@@ -71,7 +72,7 @@ class Shares:
         }
 
     def excess(self, now_unix_ms: float) -> dict[str, float]:
-        """How many times its fair share each group has that has more: equal shares, of those who ask."""
+        """Return how many times its fair share each group has that has more: equal shares, of those who ask."""
         if len(self._groups) <= 1:
             return {}
         self._decay(now_unix_ms)
