@@ -335,7 +335,7 @@ def _session_limits(settings: Settings) -> SessionLimits:
 
 
 def _check_who_may_ask(settings: Settings) -> None:
-    """Raises `SettingsError`: nobody is let in because something was forgotten."""
+    """Check who may ask. Raises `SettingsError`: nobody is let in because something was forgotten."""
     if settings.auth.decided_mode is None:
         raise SettingsError(
             f"it is not said who may ask: set {PREFIX}AUTH__SECRET_FILE or {PREFIX}AUTH__JWKS to check tokens, or "

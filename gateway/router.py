@@ -130,14 +130,14 @@ class Router:
         await self._set_aside(record, own_fault(error), request)
 
     async def _set_aside(self, record: Record, error: ProtocolError, request: ChatRequest | None) -> None:
-        """Returns when whoever asked has been told, where it can be made out who that is, and the dead letter
-        stands."""
+        """Set a record aside; return when whoever asked has been told, where it can be made out who that is, and the
+        dead letter stands."""
         self.offsets.deliveries.survived((record.topic, record.partition), record.offset)
         telling = [] if request is None else [self._refuse(request, error)]
         await asyncio.gather(*telling, self.letters.put(record, error))
 
     async def _refuse(self, request: ChatRequest, error: ProtocolError) -> None:
-        """Raises nothing: who cannot be told has a dead letter all the same."""
+        """Refuse a record. Raises nothing: who cannot be told has a dead letter all the same."""
         with contained("record", request_id=request.id):
             await self._tell(request, error)
 
@@ -164,7 +164,7 @@ class Router:
             return
 
     async def _forward(self, request: ChatRequest, record: Record) -> None:
-        """Raises `BrokerUnavailable`, `ProtocolError`."""
+        """Forward a record to its bucket. Raises `BrokerUnavailable`, `ProtocolError`."""
         order = settle(request, self.defaults, wire_unix_ms())
         key = session_key(order.tenant, order.request.session_id)
         async with self._lines.turn(key):
@@ -189,7 +189,7 @@ class Router:
 
 
 def _complete(order: Order) -> msgspec.Struct:
-    """The request with its clock started: the deadline runs from the moment the inbox was read."""
+    """Return the request with its clock started: the deadline runs from the moment the inbox was read."""
     return msgspec.structs.replace(
         order.request,
         tenant=order.tenant,

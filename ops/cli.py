@@ -59,7 +59,8 @@ app.command()(by_options(replay))
 
 
 def _harness(name: str) -> ModuleType | None:
-    """The commands of a maintainers' harness: in a checkout they stand under tests/, elsewhere nobody has them."""
+    """Return the commands of a maintainers' harness: in a checkout they stand under tests/, elsewhere nobody has
+    them."""
     try:
         return import_module(f"tests.{name}.commands")
     except ModuleNotFoundError as error:

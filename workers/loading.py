@@ -109,7 +109,7 @@ def _load_fake(settings: Settings) -> LoadedModel:
 
 
 def chat_template(tokenizer: Tokenizer, names: TemplateNames) -> ChatTemplate:
-    """The template in the ids of one vocabulary. Raises `ModelError` where it lacks one of the marks."""
+    """Return the template in the ids of one vocabulary. Raises `ModelError` where it lacks one of the marks."""
     return ChatTemplate(
         start_id=tokenizer.special_id(names.turn_start),
         end_id=tokenizer.special_id(names.turn_end),

@@ -71,7 +71,8 @@ class Tariff:
         )
 
     def opened(self, reason: HandoffReason, caller: Caller) -> list[Charge]:
-        """A hand-off that is made, whoever has paid for asking: of the tenant's each customer has a fair share."""
+        """Return a hand-off that is made, whoever has paid for asking: of the tenant's each customer has a fair
+        share."""
         name, most = "fallbacks" if reason == "fallbacks" else "requested", self.handoff.per_minute
         if not most:
             return []

@@ -68,7 +68,7 @@ class TokenGate:
     correction_ms: Callable[[], float] = lambda: 0.0
 
     def identify(self, token: str, now_unix_ms: float) -> Identity:
-        """Raises `ProtocolError` (see `verify`)."""
+        """Return whom a token names. Raises `ProtocolError` (see `verify`)."""
         return verify(token, self.keys, self.rules, now_unix_ms + self.correction_ms())
 
     def expired(self, identity: Identity, now_unix_ms: float) -> bool:
@@ -90,8 +90,8 @@ class _Claims(msgspec.Struct):
 
 
 def verify(token: str, keys: KeySet, rules: TokenRules, now_unix_ms: float) -> Identity:
-    """Raises `ProtocolError`: `token_expired`; `keys_unavailable` (retriable) where its key may be among those that
-    could not be read; `unauthorized` for all else."""
+    """Check a token. Raises `ProtocolError`: `token_expired`; `keys_unavailable` (retriable) where its key may be among
+    those that could not be read; `unauthorized` for all else."""
     header = _header(token, rules)
     algorithm = _algorithm(header)
     key = keys.find(algorithm, header.kid)

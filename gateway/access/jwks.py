@@ -100,8 +100,8 @@ class Jwks:
             self._reading = None
 
     async def _read_in_time(self, timeout_s: float) -> tuple[TokenKey, ...]:
-        """Raises `KeysUnreadable`. No socket's timeout covers a slow name server, or headers that drip: the thread goes
-        on then, and the next read waits for it rather than for a second one."""
+        """Read the keys within the time. Raises `KeysUnreadable`. No socket's timeout covers a slow name server, or
+        headers that drip: the thread goes on then, and the next read waits for it rather than for a second one."""
         thread = self._thread
         if thread is None or thread.done():
             thread = asyncio.create_task(asyncio.to_thread(read_keys, self.source, timeout_s))
@@ -140,7 +140,7 @@ def _read_file(path: Path) -> bytes:
 
 
 def _fetch(url: str, timeout_s: float) -> bytes:
-    """The body, whole within the time: a server that drips is no better than one that is silent."""
+    """Return the body, whole within the time: a server that drips is no better than one that is silent."""
     until = monotonic_s() + timeout_s
     request = urllib.request.Request(url, headers={"Accept": "application/json", "User-Agent": "replyline"})  # noqa: S310 - http(s) by the settings
     with urllib.request.build_opener(_NoRedirect).open(request, timeout=timeout_s) as response:

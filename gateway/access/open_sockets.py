@@ -31,7 +31,7 @@ class OpenSockets:
     _held: Counter[str] = field(default_factory=Counter)
 
     def come(self, connection_id: str, address: str) -> None:
-        """Raises `ProtocolError` where there are too many, here or of that address."""
+        """Count a socket in. Raises `ProtocolError` where there are too many, here or of that address."""
         if len(self._keys) >= self.most:
             raise _too_many(f"{self.most} connections are open here")
         keys: list[str] = []

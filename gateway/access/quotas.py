@@ -59,7 +59,7 @@ class Quotas:
         await self.take_shared(kind, caller)
 
     async def take_handoff(self, reason: HandoffReason, caller: Caller) -> None:
-        """A hand-off that is about to be made."""
+        """Charge a hand-off that is about to be made."""
         _check(await self._take_shared(caller.tenant, self._tariff.opened(reason, caller)))
 
     async def close(self) -> None:
@@ -79,7 +79,7 @@ class Quotas:
 
 
 def _check(overdrawn: Overdrawn | None) -> None:
-    """Raises `ProtocolError`."""
+    """Check what a charge's bucket has left. Raises `ProtocolError`."""
     if overdrawn is None:
         return
     charge, wait_ms = overdrawn.charge, int(overdrawn.wait_ms) + 1
@@ -93,7 +93,7 @@ def _check(overdrawn: Overdrawn | None) -> None:
 
 
 def _key(tenant: str, name: str) -> str:
-    """A tenant's keys are in one slot of a cluster, and name nobody."""
+    """Return a bucket's key. A tenant's keys are in one slot of a cluster, and name nobody."""
     return f"replyline:quota:{{{_digest(tenant)}}}:{_digest(name)}"
 
 

@@ -40,8 +40,8 @@ class KeySet:
     complete: bool = True
 
     def find(self, algorithm: Algorithm, kid: str | None) -> TokenKey | None:
-        """The key that a token names. One that names none is checked by the only key of its algorithm; the secret's
-        has no name, so a name is not asked for."""
+        """Return the key that a token names. One that names none is checked by the only key of its algorithm; the
+        secret's has no name, so a name is not asked for."""
         fitting = [key for key in self.keys if key.algorithm == algorithm]
         if kid is not None and algorithm != "HS256":
             return next((key for key in fitting if key.kid == kid), None)
@@ -67,7 +67,7 @@ def secret_key(secret: bytes) -> TokenKey:
 
 
 def parse_jwks(data: bytes) -> tuple[TokenKey, ...]:
-    """The set's public signature keys (RFC 7517). Others, secrets and private keys among them, are passed over.
+    """Return the set's public signature keys (RFC 7517). Others, secrets and private keys among them, are passed over.
 
     Raises `ValueError` where none is left: a set that lets nobody in is taken for a fault.
     """

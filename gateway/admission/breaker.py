@@ -78,7 +78,7 @@ class Breaker:
         return self._probes_out + self._probes_good < self._policy.num_probes
 
     def sent(self) -> int | None:
-        """A request is sent, as `allows` allowed it. Where it is a probe: which half-opening's."""
+        """Note that a request is sent, as `allows` allowed it; return, of a probe, which half-opening's it is."""
         if self.state is BreakerState.CLOSED:
             return None
         if self.state is BreakerState.OPEN:
@@ -87,12 +87,12 @@ class Breaker:
         return self._episode
 
     def withdrawn(self, probe: int | None) -> None:
-        """A request did not reach the workers after all."""
+        """Note that a request did not reach the workers after all."""
         if self._counts(probe):
             self._probes_out -= 1
 
     def measured(self, *, took_ms: float, threshold_ms: float, probe: int | None, now_unix_ms: float) -> None:
-        """A request's first word came after so long, or has not come for longer than the threshold."""
+        """Note that a request's first word came after so long, or has not come for longer than the threshold."""
         if self._counts(probe):
             self._probes_out -= 1
             self._judge_probe(took_ms <= threshold_ms * self._policy.close_ratio, now_unix_ms)

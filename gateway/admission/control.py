@@ -47,7 +47,7 @@ class AdmissionLimits:
 
 
 def check_inflight(limits: AdmissionLimits, *, inflight: int, of_connection: int, draining: bool) -> None:
-    """Raises `ProtocolError` where one more unanswered request is one too many."""
+    """Raise `ProtocolError` where one more unanswered request is one too many."""
     if draining:
         raise ProtocolError(
             "shutting_down",
@@ -68,7 +68,7 @@ def check_inflight(limits: AdmissionLimits, *, inflight: int, of_connection: int
 
 
 def check_connection(limits: AdmissionLimits, of_connection: int) -> None:
-    """Raises `ProtocolError` where a connection may not wait for one more answer: each stands in its every cursor."""
+    """Raise `ProtocolError` where a connection may not wait for one more answer: each stands in its every cursor."""
     if of_connection >= limits.max_inflight_per_connection:
         raise ProtocolError(
             "too_many_inflight",
@@ -80,7 +80,7 @@ def check_connection(limits: AdmissionLimits, of_connection: int) -> None:
 
 
 def check_memory(*, refuses: bool) -> None:
-    """Raises `ProtocolError` where there is no memory for one more request."""
+    """Raise `ProtocolError` where there is no memory for one more request."""
     if refuses:
         raise ProtocolError(
             "memory_full",
@@ -92,7 +92,7 @@ def check_memory(*, refuses: bool) -> None:
 
 
 def check_length(limits: AdmissionLimits, num_tokens: int) -> None:
-    """Raises `ProtocolError` where the input is too long."""
+    """Raise `ProtocolError` where the input is too long."""
     if num_tokens > limits.max_input_tokens:
         raise ProtocolError(
             "input_too_long",
@@ -102,7 +102,8 @@ def check_length(limits: AdmissionLimits, num_tokens: int) -> None:
 
 
 def promise(request: ResponseCreate, limits: AdmissionLimits, now_unix_ms: float) -> Deadline:
-    """The absolute deadline of a request received now. Raises `ProtocolError` for one beyond the longest allowed."""
+    """Return the absolute deadline of a request received now. Raises `ProtocolError` for one beyond the longest
+    allowed."""
     whole_ms = request.deadline_ms if request.deadline_ms is not None else limits.deadline_ms
     if whole_ms > limits.max_deadline_ms:
         raise ProtocolError(
@@ -212,8 +213,8 @@ class Admission:
         return Decision(None, eta_ms)
 
     def heard(self, request_id: str, now_unix_ms: float) -> float | None:
-        """A worker said something of a request, be it that it gives up. The time since its receipt for a first word,
-        None for any other."""
+        """Note that a worker said something of a request, be it that it gives up. The time since its receipt for a
+        first word, None for any other."""
         sent = self._silent.pop(request_id, None)
         if sent is None:
             return None
@@ -222,7 +223,7 @@ class Admission:
         return took_ms
 
     def ended(self, request_id: str) -> None:
-        """The client has its whole answer, whoever gave it."""
+        """Note that the client has its whole answer, whoever gave it."""
         self._shares.ended(request_id)
 
     def withdrawn(self, request_id: str) -> None:
@@ -253,7 +254,7 @@ class Admission:
         return not reader.may_try(bucket, now_unix_ms, interval_ms=self._policy.probe_interval_ms)
 
     def _give_up_waiting(self, now_unix_ms: float) -> None:
-        """Requests without a word for so long that they count as late."""
+        """Count requests as late that have been without a word for so long."""
         while self._overdue and self._overdue[0][0] < now_unix_ms:
             overdue_unix_ms, request_id = heapq.heappop(self._overdue)
             sent = self._silent.get(request_id)

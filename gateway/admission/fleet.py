@@ -39,7 +39,7 @@ class KnownWorker:
     _tried_unix_ms: dict[Bucket, float] = field(default_factory=dict)
 
     def observe(self, report: WorkerReport, now_unix_ms: float) -> None:
-        """A newer report, which tells all but the last that was sent."""
+        """Take a newer report, which tells all but the last that was sent."""
         self.report, self.received_unix_ms = report, now_unix_ms
         self._num_sent, self._work_ms = 0, 0.0
         self._forget_older(now_unix_ms)
@@ -47,7 +47,7 @@ class KnownWorker:
             self._count(bucket)
 
     def sent(self, bucket: Bucket, now_unix_ms: float) -> None:
-        """This gateway has published a request that this worker will get."""
+        """Count a request that this gateway has published and this worker will get."""
         self._forget_older(now_unix_ms)
         self._recent.append((now_unix_ms, bucket))
         self._count(bucket)
@@ -116,7 +116,7 @@ class Fleet:
             known.observe(report, now_unix_ms)
 
     def forget(self, worker_id: str) -> bool:
-        """The worker leaves; False where it was not known."""
+        """Forget a worker that leaves; False where it was not known."""
         known = self._known.pop(worker_id, None)
         if known is None:
             return False
@@ -132,7 +132,7 @@ class Fleet:
         return silent
 
     def owner(self, bucket: Bucket, partition: int | None) -> KnownWorker | None:
-        """The worker that reads the partition, or was the last to; None where nobody ever said so."""
+        """Return the worker that reads the partition, or was the last to; None where nobody ever said so."""
         return self._owners.get((bucket, partition)) if partition is not None else None
 
     def shut(self) -> dict[str, Breaker]:
@@ -141,8 +141,8 @@ class Fleet:
         return {each.report.worker_id: each.breaker for each in owners if each.breaker.state is not BreakerState.CLOSED}
 
     def reader(self, bucket: Bucket, partition: int | None, now_unix_ms: float) -> KnownWorker | None:
-        """The worker that will get a request of that partition. Where nobody says that it reads it, as in a rebalance,
-        the soonest of those that serve the bucket; None where no such worker is known."""
+        """Return the worker that will get a request of that partition. Where nobody says that it reads it, as in a
+        rebalance, the soonest of those that serve the bucket; None where no such worker is known."""
         reader = self._readers.get((bucket, partition)) if partition is not None else None
         if reader is not None and self._fresh(reader, now_unix_ms):
             return reader
@@ -155,7 +155,7 @@ class Fleet:
         return self._known[min(soonest)[1]] if soonest else None
 
     def sent(self, reader: KnownWorker, bucket: Bucket, now_unix_ms: float) -> None:
-        """This gateway has published a request that this worker will get."""
+        """Count a request that this gateway has published and this worker will get."""
         reader.sent(bucket, now_unix_ms)
 
     def _fresh(self, known: KnownWorker, now_unix_ms: float) -> bool:

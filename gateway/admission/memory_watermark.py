@@ -25,7 +25,7 @@ _MARKS: Final = ((MemoryLevel.REFUSING, REFUSE_AT), (MemoryLevel.SHEDDING, SHED_
 
 
 def memory_level(resident_bytes: int, budget_bytes: int, was: MemoryLevel) -> MemoryLevel:
-    """A level begins at its mark and ends a little below it."""
+    """Return the level, which begins at its mark and ends a little below it."""
     for level, mark in _MARKS:
         if resident_bytes >= budget_bytes * (mark if was < level else mark - _HYSTERESIS):
             return level

@@ -35,7 +35,7 @@ class TenantShares:
         self._num_questions = 0
 
     def __len__(self) -> int:
-        """Requests that the workers have."""
+        """Return how many requests the workers have."""
         return len(self._tenants)
 
     def asks(self, tenant: str, now_unix_ms: float) -> None:

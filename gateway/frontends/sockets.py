@@ -58,7 +58,7 @@ async def serve_sockets(handle: Handle, settings: GatewaySettings, respond: Resp
 
 
 def send_frames(socket: ServerConnection, payloads: Iterable[bytes], *, text: bool) -> None:
-    """A frame each, and one write for all of them; the socket must be open.
+    """Send a frame each, and all of them in one write; the socket must be open.
 
     It goes through the connection's sans-I/O protocol straight into its transport, as websockets' own `broadcast` does:
     no task, lock or await a message. How much the transport holds tells a slow client.

@@ -168,11 +168,11 @@ class WebSocketFrontend:
     _disbelieved: bool = False
 
     async def listen(self) -> Server:
-        """Raises `OSError` when the address cannot be bound."""
+        """Listen. Raises `OSError` when the address cannot be bound."""
         return await serve_sockets(self._handle, self.settings, self._respond)
 
     def _respond(self, socket: ServerConnection, request: Request) -> Response | None:
-        """A page, or None to go on with the handshake at `/ws`."""
+        """Return a page, or None to go on with the handshake at `/ws`."""
         path = request.path.partition("?")[0]
         if path == "/ws":
             if not origin_may_connect(request.headers.get_all("Origin"), self.settings.allowed_origins):
@@ -249,7 +249,7 @@ class WebSocketFrontend:
 
     @staticmethod
     def _decode(connection: WebSocketConnection, codec: Codec[ClientMessage], data: str | bytes) -> ClientMessage:
-        """Raises `ProtocolError`; what cannot be decoded counts against the rate too."""
+        """Decode a message. Raises `ProtocolError`; what cannot be decoded counts against the rate too."""
         if isinstance(data, str) is not codec.is_text:
             connection.session.spend(now_unix_ms())
             frame = "text" if codec.is_text else "binary"

@@ -68,7 +68,7 @@ class LogFollower:
         return told
 
     def leave(self, partition: int, response_id: str) -> None:
-        """It has ended; where it never joined nothing happens."""
+        """Let an answer go that has ended; where it never joined nothing happens."""
         followed = self._followed.get(partition)
         if followed is not None and (key := followed.keys.pop(response_id, None)) is not None:
             followed.wanted[key] -= 1
@@ -126,7 +126,7 @@ class LogFollower:
         return end
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A fault of our own: the deadlines answer the adopted."""
+        """Log a fault of our own: the deadlines answer the adopted."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             caught("task", error, task=task.get_name())

@@ -119,7 +119,7 @@ class Questions:
             future.set_result(question)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A fault of our own: the FAQ has nothing to look up."""
+        """Log a fault of our own: the FAQ has nothing to look up."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             caught("task", error, task=task.get_name())

@@ -64,7 +64,7 @@ class Care:
         return len(self._beside)
 
     def received(self, connection: Connection, message: HandoffRequest | Feedback) -> None:
-        """Raises `ProtocolError` where it is not taken."""
+        """Take a client's message. Raises `ProtocolError` where it is not taken."""
         if isinstance(message, Feedback):
             self._rated(connection, message)
         else:
@@ -73,7 +73,7 @@ class Care:
     # --- a client comes back
 
     def came_back(self, connection: Connection) -> None:
-        """It is told what it may not have heard: that a person has been asked."""
+        """Tell a client that came back what it may not have heard: that a person has been asked."""
         if self.settings.enabled:
             self._beside.start(self._tell_open(connection))
 
@@ -124,7 +124,7 @@ class Care:
     # --- or is due
 
     def ended(self, entry: Entry, response: Response, connection: Connection | None) -> None:
-        """An answer has ended; after so many that did not help somebody takes over."""
+        """Note that an answer has ended; after so many that did not help somebody takes over."""
         known = self.answers.answered(entry.tenant, entry.session_id, response, stood_in=entry.stood_in)
         if known.first:
             metrics.conversations.inc()
@@ -141,7 +141,7 @@ class Care:
                 _tell(connection, outcome.handoff)
 
     async def _open(self, caller: Caller, reason: HandoffReason, language: Language) -> Outcome:
-        """Raises `ProtocolError` where there have been too many of the caller or the tenant."""
+        """Open a hand-off. Raises `ProtocolError` where there have been too many of the caller or the tenant."""
         response_ids = self.answers.response_ids(caller.tenant, caller.session_id)
         outcome = Outcome(None)
         try:
@@ -160,7 +160,7 @@ class Care:
     # --- what is thought of an answer
 
     def _rated(self, connection: Connection, feedback: Feedback) -> None:
-        """Counted once an answer, as it was rated last. Raises `ProtocolError`."""
+        """Count a rating, once an answer, as it was rated last. Raises `ProtocolError`."""
         session = connection.session
         rated = self.answers.rate(session.tenant, session.conversation_id, feedback)
         if rated.verdict != rated.before:
@@ -181,7 +181,7 @@ class Care:
         )
 
     def forget(self, tenant: str, session_id: str) -> None:
-        """The conversation is erased."""
+        """Forget a conversation that is erased."""
         self.answers.forget(tenant, session_id)
         self.handoffs.forget(tenant, session_id)
 

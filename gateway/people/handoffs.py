@@ -60,7 +60,7 @@ class Handoffs:
         return Outcome(outcome.handoff, was_open=outcome.handoff is not None)
 
     async def find(self, tenant: str, session_id: str) -> Handoff | None:
-        """The one that is open. One that Redis had and has no more is resolved."""
+        """Return the hand-off that is open. One that Redis had and has no more is resolved."""
         own, stored = self._own.get((tenant, session_id), (None, False))
         if own is not None and wire_unix_ms() >= own.created_unix_ms + self.open_s * 1_000:
             own = None
@@ -70,7 +70,7 @@ class Handoffs:
             return own
 
     def forget(self, tenant: str, session_id: str) -> None:
-        """The conversation is erased. What Kafka has stays until its time has passed."""
+        """Forget a conversation that is erased. What Kafka has stays until its time has passed."""
         self._own.pop((tenant, session_id), None)
 
     async def _open(

@@ -73,8 +73,8 @@ class SessionAnswers:
         return self._num_answers
 
     def answered(self, tenant: str, session_id: str, response: Response, *, stood_in: bool = False) -> Known:
-        """An answer has ended; `stood_in`: it was given since no worker gave one in time. One that its customer
-        stopped, that failed, that returns a greeting or says what may help tells nothing."""
+        """Note that an answer has ended; `stood_in`: it was given since no worker gave one in time. One that its
+        customer stopped, that failed, that returns a greeting or says what may help tells nothing."""
         key = (tenant, session_id)
         first = key not in self._sessions
         session = self._sessions.setdefault(key, _Session())
@@ -90,19 +90,19 @@ class SessionAnswers:
         return Known(session.fallbacks, first)
 
     def handed_over(self, tenant: str, session_id: str) -> None:
-        """A person was asked: the fallbacks until now have had their consequence."""
+        """Note that a person was asked: the fallbacks until now have had their consequence."""
         session = self._sessions.get((tenant, session_id))
         if session is not None:
             session.fallbacks = 0
 
     def response_ids(self, tenant: str, session_id: str) -> tuple[str, ...]:
-        """The last ones, oldest first."""
+        """Return the ids of the last answers, oldest first."""
         session = self._sessions.get((tenant, session_id))
         return () if session is None else tuple(session.answers)
 
     def rate(self, tenant: str, session_id: str, feedback: Feedback) -> Rated:
-        """The last rating of an answer counts. Raises `ProtocolError` for an answer that is none of the session's, or
-        that is not remembered here, and for feedback that says nothing."""
+        """Rate an answer; the last rating counts. Raises `ProtocolError` for an answer that is none of the session's,
+        or that is not remembered here, and for feedback that says nothing."""
         verdict = verdict_of(feedback)
         if verdict is None:
             raise ProtocolError("invalid_field", "feedback has a rating (up, down), or resolved", param="rating")
@@ -122,7 +122,7 @@ class SessionAnswers:
         return rated
 
     def forget(self, tenant: str, session_id: str) -> None:
-        """The conversation is erased."""
+        """Forget a conversation that is erased."""
         session = self._sessions.pop((tenant, session_id), None)
         if session is not None:
             self._num_answers -= len(session.answers)

@@ -98,7 +98,7 @@ class Seal:
         return urlsafe_b64encode(body + mac.digest()).decode()
 
     def read(self, cursor: str) -> list[Told] | None:
-        """The open answers; None where this session's gateways have not written it."""
+        """Return the open answers; None where this session's gateways have not written it."""
         if len(cursor) > _MAX_CHARS:
             return None
         try:

@@ -159,8 +159,8 @@ class Entry:
 
 
 def adopted(told: Told, session: SessionKey, connection_id: str, now_unix_ms: int) -> Entry:
-    """An answer that another gateway began, as its client tells of it, of its age by now. Until it is recalled, or for
-    a while, the log may still say how it went on, and its deadlines wait for that."""
+    """Return the entry of an answer that another gateway began, as its client tells of it, of its age by now. Until it
+    is recalled, or for a while, the log may still say how it went on, and its deadlines wait for that."""
     now = now_unix_ms
     start = now - told.age_ms
     hard = start + told.deadline_ms

@@ -61,11 +61,12 @@ class InflightTable:
         return self._entries.get(response_id) or self._done.get(response_id)
 
     def find(self, tenant: str, session_id: str, event_id: str) -> Entry | None:
-        """The request that this event asked for: unanswered, or answered a short while ago."""
+        """Return the request that this event asked for: unanswered, or answered a short while ago."""
         return self._by_event.get((f"{tenant}/{session_id}", event_id))
 
     def named(self, tenant: str, session_id: str, response_id: str | None, event_id: str | None) -> Entry | None:
-        """The session's request of that id, else that of the event: unanswered, or answered a short while ago."""
+        """Return the session's request of that id, else that of the event: unanswered, or answered a short while
+        ago."""
         entry = self.get_any(response_id) if response_id else None
         if entry is None and event_id:
             entry = self.find(tenant, session_id, event_id)
@@ -96,13 +97,13 @@ class InflightTable:
         heapq.heappush(self._due, (entry.deadline.deadline_unix_ms, entry.response_id))
 
     def refuse(self, entry: Entry) -> None:
-        """It was never accepted after all: the client gets an error instead of an answer."""
+        """Refuse a request that was never accepted after all: the client gets an error instead of an answer."""
         entry.state = State.DONE
         self._entries.pop(entry.response_id, None)
         self._unname(entry)
 
     def admit(self, entry: Entry, bucket: Bucket, now_unix_ms: float) -> None:
-        """Counted and on its way to Kafka."""
+        """Admit a request: it is counted and on its way to Kafka."""
         if entry.state is State.COUNTING:
             entry.state = State.PUBLISHING
             entry.bucket = bucket
@@ -117,7 +118,7 @@ class InflightTable:
         return _told_whole(entry)
 
     def reattach(self, entry: Entry, connection_id: str) -> list[Item]:
-        """The client asks again, on this or another connection: all so far, never a second computation."""
+        """Answer a client that asks again, on this or another connection: all so far, never a second computation."""
         entry.connection_id = connection_id
         if entry.seen:
             self._watch(entry)  # it may have no text any more, and its soft deadline have been passed over
@@ -127,7 +128,7 @@ class InflightTable:
         return [*_told_whole(entry), *([entry.response] if entry.response is not None else [])]
 
     def resume(self, entry: Entry, connection_id: str, told: Told) -> list[Item]:
-        """The client comes back and has been told so much: the rest, as far as it is known here."""
+        """Return the rest for a client that comes back and has been told so much, as far as it is known here."""
         entry.connection_id = connection_id
         if not entry.created:
             return []  # it was asked again here meanwhile, and will be told from its beginning
@@ -139,7 +140,7 @@ class InflightTable:
         return [*(_unseen(entry) or _told_anew(entry)), entry.response]
 
     def adopt(self, told: Told, session: SessionKey, connection_id: str, now_unix_ms: float) -> Entry:
-        """The client comes back with an answer that another gateway began, of its age by now."""
+        """Adopt an answer that another gateway began and that its client comes back with, of its age by now."""
         entry = adopted(told, session, connection_id, int(now_unix_ms))
         self.accept(entry)
         return entry
@@ -152,7 +153,7 @@ class InflightTable:
         self._watch(entry)
 
     def detach(self, connection_id: str) -> None:
-        """A connection is gone; its requests go on (a dropped socket is not a cancel)."""
+        """Detach a connection that is gone; its requests go on (a dropped socket is not a cancel)."""
         for entry in self._entries.values():
             if entry.connection_id == connection_id:
                 entry.connection_id = None
@@ -160,7 +161,7 @@ class InflightTable:
     # --- replies come
 
     def delta(self, reply: ReplyDelta, now_unix_ms: float) -> list[Item]:
-        """The text that is new, to be shown now; nothing for what is late, repeated, or behind a gap."""
+        """Return the text that is new, to be shown now; nothing for what is late, repeated, or behind a gap."""
         entry = self._entries.get(reply.request_id)
         if entry is None or reply.attempt < entry.attempt or entry.diverged:
             return []
@@ -192,10 +193,10 @@ class InflightTable:
         return _unseen(entry) if entry.seen else [shown]
 
     def finish(self, entry: Entry, reply: ReplyDone, now_unix_ms: float) -> list[Item]:
-        """The terminal event of a worker, or of another gateway that holds this answer too. Where a worker's text does
-        not continue what was shown, the answer has failed: two texts are never spliced. A cut that came a little sooner
-        contradicts nothing, and a gateway's word stands: it is told anew. A worker that took over a partition and did
-        not begin ends nothing while text of another flows: the deadline stands behind that."""
+        """End an answer by the terminal event of a worker, or of another gateway that holds this answer too. Where a
+        worker's text does not continue what was shown, the answer has failed: two texts are never spliced. A cut that
+        came a little sooner contradicts nothing, and a gateway's word stands: it is told anew. A worker that took over
+        a partition and did not begin ends nothing while text of another flows: the deadline stands behind that."""
         items: list[Item] = []
         if reply.origin == "worker" and not reply.output_text and _flows(entry, reply.attempt, now_unix_ms):
             return items
@@ -219,7 +220,7 @@ class InflightTable:
     # --- the gateway itself ends it
 
     def fall_back(self, entry: Entry, fallback: Fallback, now_unix_ms: float) -> list[Item]:
-        """The FAQ answers. Only where nothing of the model's text was shown."""
+        """End an answer by the FAQ's, only where nothing of the model's text was shown."""
         if entry.chars and entry.created:
             raise AssertionError(f"{entry.response_id} has text already")
         items: list[Item] = [] if entry.created else [entry.opened()]
@@ -238,16 +239,16 @@ class InflightTable:
         return [*items, *shown, *ended]
 
     def cut(self, entry: Entry, now_unix_ms: float) -> list[Item]:
-        """The deadline: what is written stands, the rest is cut."""
+        """Cut an answer at its deadline: what is written stands."""
         return self._end(entry, now_unix_ms, status="incomplete", reason="deadline", source="model")
 
     def cancel(self, entry: Entry, now_unix_ms: float) -> list[Item]:
-        """The client does not want it any more."""
+        """Cancel an answer that its client does not want any more."""
         items = _opened_at_last(entry)
         return [*items, *self._end(entry, now_unix_ms, status="cancelled", reason="client", source="model")]
 
     def fail(self, entry: Entry, error: ErrorDetail, now_unix_ms: float) -> list[Item]:
-        """A fault of our own: what is written stands."""
+        """End an answer by a fault of our own: what is written stands."""
         items = _opened_at_last(entry)
         end = self._end(entry, now_unix_ms, status="failed", reason="internal", source="model", error=error)
         return [*items, *end]
@@ -321,8 +322,8 @@ class InflightTable:
         return self._due[0][0] if self._due else None
 
     def late(self, now_unix_ms: float) -> list[Entry]:
-        """Requests that missed a deadline: without text the first token's, else the answer's. Each is to be ended now,
-        by `fall_back` where nothing was shown, else by `cut`."""
+        """Return the requests that missed a deadline: without text the first token's, else the answer's. Each is to be
+        ended now, by `fall_back` where nothing was shown, else by `cut`."""
         late: dict[str, Entry] = {}
         while (due := self.next_due_unix_ms()) is not None and due <= now_unix_ms:
             _, response_id = heapq.heappop(self._due)
@@ -388,7 +389,7 @@ def _told_anew(entry: Entry) -> list[Item]:
 
 
 def _timings(entry: Entry, worker: Timings, now_unix_ms: float) -> Timings:
-    """The worker's timings and the gateway's own."""
+    """Return the worker's timings and the gateway's own."""
     start = entry.received_unix_ms
     return msgspec.structs.replace(
         worker,

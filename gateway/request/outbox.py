@@ -64,7 +64,8 @@ class Outbox:
         return len(self._items)
 
     def begin(self, seal: Seal, told: Iterable[Told], now_unix_ms: float) -> None:
-        """The session's name is known; its client comes back with these answers open, each of its age by now."""
+        """Begin a session whose name is known; its client comes back with these answers open, each of its age by
+        now."""
         self._seal = seal
         self._told = {each.response_id: each for each in told}
         self._received_unix_ms = {name: now_unix_ms - each.age_ms for name, each in self._told.items()}
@@ -125,7 +126,7 @@ class Outbox:
 
 
 def _answer_of(item: _Item) -> str | None:
-    """The id of the answer that an item belongs to; None where it belongs to none."""
+    """Return the id of the answer that an item belongs to; None where it belongs to none."""
     match item:
         case _Growing():
             return item.response_id
@@ -137,7 +138,7 @@ def _answer_of(item: _Item) -> str | None:
 
 
 def _size(item: _Item) -> int:
-    """The characters of text in an item."""
+    """Return the characters of text in an item."""
     if isinstance(item, _Growing):
         return sum(map(len, item.parts))
     return len(item.output_text) if isinstance(item, Response) else 0

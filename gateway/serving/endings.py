@@ -66,14 +66,14 @@ class Endings:
         metrics.inflight.set(len(self.inflight))
 
     def end(self, entry: Entry, items: Iterable[Item]) -> None:
-        """This gateway ends an answer itself: its client hears of it, and so does the log."""
+        """End an answer by this gateway itself: its client hears of it, and so does the log."""
         self.show(entry, items)
         with contained("answer", request_id=entry.response_id):
             if entry.fallback != "broker":
                 self.beside.start(self.publisher.ended(entry))
 
     def refuse(self, entry: Entry, error: ProtocolError) -> None:
-        """It was never accepted after all."""
+        """Refuse a request that was never accepted after all."""
         if entry.done:
             return
         self.connections.count_out(entry)
@@ -105,7 +105,7 @@ class Endings:
 
     @contextmanager
     def beginning(self, entry: Entry) -> Iterator[None]:
-        """An answer that a fault keeps from being begun is not known: its client is sent away, and asks anew."""
+        """Forget an answer that a fault keeps from being begun: its client is sent away, and asks anew."""
         try:
             yield
         except Exception:

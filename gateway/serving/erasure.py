@@ -34,14 +34,14 @@ class Generations:
     _known: Erasures = field(default_factory=Erasures)
 
     async def of(self, session: Session) -> tuple[int, bool]:
-        """The conversation's generation, and whether it is sure. While Redis is away, it is that of the last erasure
-        that was heard of here."""
+        """Return the conversation's generation, and whether it is sure. While Redis is away, it is that of the last
+        erasure that was heard of here."""
         told = await self.history.generation(session.tenant, session.conversation_id)
         self._learn(session.key, told or 0)
         return self._known.generation(session.key, now_unix_ms()), told is not None
 
     def heard(self, erase: Erase) -> None:
-        """A gateway has erased a conversation, be it this one."""
+        """Take in that a gateway has erased a conversation, be it this one."""
         self._learn(SessionKey(erase.tenant, erase.session_id), erase.generation)
 
     async def begin(self, session: Session) -> int:

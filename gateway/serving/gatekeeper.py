@@ -32,7 +32,7 @@ class Gatekeeper:
     # --- requests
 
     def check_room(self, limits: AdmissionLimits, *, inflight: int, of_connection: int, draining: bool) -> None:
-        """Raises `ProtocolError` where one more unanswered request is one too many."""
+        """Raise `ProtocolError` where one more unanswered request is one too many."""
         check_inflight(limits, inflight=inflight, of_connection=of_connection, draining=draining)
         check_memory(refuses=self.memory.refuses)
 
@@ -71,7 +71,7 @@ class Gatekeeper:
     # --- workers
 
     def reported(self, worker_id: str, report: WorkerReport | None) -> None:
-        """A worker's newest report; None: it leaves."""
+        """Take a worker's newest report; None: it leaves."""
         fleet, now = self.admission.fleet, now_unix_ms()
         if report is None:
             self._skewed.discard(worker_id)

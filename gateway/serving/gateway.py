@@ -100,13 +100,13 @@ class Gateway:
         return let_in
 
     def closed(self, connection: Connection) -> None:
-        """The socket is gone; its requests go on, and their answers into the history."""
+        """Let a socket go that is gone; its requests go on, and their answers into the history."""
         self.metering.sockets.leave(connection.session.connection_id)
         if self.connections.remove(connection) and connection.num_inflight:
             self.inflight.detach(connection.session.connection_id)
 
     async def received(self, connection: Connection, message: ClientMessage) -> None:
-        """A decoded message, the connection's next: it waits for Redis, and a token for its key. Errors go to the
+        """Take a decoded message, the connection's next: it waits for Redis, and a token for its key. Errors go to the
         client; the connection stays."""
         event_id = getattr(message, "event_id", None)
         try:
@@ -196,7 +196,7 @@ class Gateway:
     # --- a request's way in
 
     async def _ask(self, connection: Connection, asked: ResponseCreate) -> None:
-        """Raises `ProtocolError` where it is not taken."""
+        """Take a question. Raises `ProtocolError` where it is not taken."""
         session, now = connection.session, now_unix_ms()
         generation, sure = await self._generations.of(session)
         known = self.inflight.find(session.tenant, session.conversation_id, asked.event_id)
@@ -358,7 +358,7 @@ class Gateway:
         self._endings.spare_worker(entry)
 
     def _fall_back(self, entry: Entry, why: FallbackReason) -> None:
-        """The FAQ answers in the model's stead; of an adopted request the question is read first."""
+        """Have the FAQ answer in the model's stead; of an adopted request the question is read first."""
         if entry.fallback is not None:
             return  # at the soft deadline, and its question is still being read
         entry.fallback = why
@@ -386,7 +386,7 @@ class Gateway:
         self._give(entry, choose_fallback(entry.input, hits, min_score=self.min_score))
 
     def _give(self, entry: Entry, answer: Fallback) -> None:
-        """The conversation remembers it, if it says something."""
+        """Give an answer; the conversation remembers it, if it says something."""
         self._endings.end(entry, self.inflight.fall_back(entry, answer, now_unix_ms()))
         with contained("history", request_id=entry.response_id):
             if answer.source != "busy":
@@ -413,7 +413,7 @@ class Gateway:
             self._beside.start(self._generations.tell(connection, generation))
 
     def erased(self, erase: Erase) -> None:
-        """A gateway has erased a conversation."""
+        """Take in that a gateway has erased a conversation."""
         self._generations.heard(erase)
 
     # --- bookkeeping

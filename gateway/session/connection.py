@@ -33,7 +33,8 @@ class Connection(Protocol):
 
 
 def put_all(connection: Connection, items: Iterable[Item]) -> None:
-    """Raises nothing: a client that a fault of our own keeps from being told is sent away."""
+    """Put items into the outbox. Raises nothing: a client that a fault of our own keeps from being told is sent
+    away."""
     with contained("connection", connection=connection.session.connection_id) as putting:
         for item in items:
             connection.put(item)

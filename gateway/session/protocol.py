@@ -236,7 +236,7 @@ class Session:
         return [Begin(message.resume, returns=message.session_id is not None)]
 
     def turn_away(self, error: ProtocolError) -> Close:
-        """It is not begun, or goes no further, for that reason."""
+        """Close a session that is not begun, or goes no further, for that reason."""
         self.state = State.CLOSED
         return Close(_code_of(error), error.code)
 
@@ -260,7 +260,7 @@ class Session:
         )
 
     def _identify(self, token: str | None, now_unix_ms: float) -> Identity | None:
-        """Raises `ProtocolError`; None where no tokens are checked."""
+        """Return whom the token names; None where no tokens are checked. Raises `ProtocolError`."""
         if self._gate is None:
             if token is not None:
                 raise ProtocolError(
@@ -280,7 +280,8 @@ class Session:
         return self._gate.identify(token, now_unix_ms)
 
     def _name_session(self, asked: str | None) -> None:
-        """A session belongs to its subject: another's of the same name is another. Raises `ProtocolError`."""
+        """Name the session. It belongs to its subject: another's of the same name is another. Raises
+        `ProtocolError`."""
         if self.identity is None:
             if asked is not None and asked.startswith(OWNED_PREFIX):
                 raise ProtocolError(
@@ -293,8 +294,8 @@ class Session:
         self.conversation_id = owned_session_id(self.identity.subject, self.session_id)
 
     def _refresh(self, token: str, now_unix_ms: float) -> list[Effect]:
-        """A newer token of the same subject lets the session go on, and never shortens it. Raises `ProtocolError`: the
-        session goes on as it was."""
+        """Take a newer token of the same subject: it lets the session go on, and never shortens it. Raises
+        `ProtocolError`: the session goes on as it was."""
         newer = self._identify(token, now_unix_ms)
         assert newer is not None  # without a gate a token is refused
         assert self.identity is not None  # with a gate an open session has one
@@ -356,12 +357,13 @@ class Session:
 
 
 def error_event(error: ProtocolError, event_id: str | None = None) -> ErrorEvent:
-    """The protocol's `error` for what was wrong with a message."""
+    """Return the protocol's `error` for what was wrong with a message."""
     return ErrorEvent(error=detail_of(error), event_id=event_id)
 
 
 def _code_of(error: ProtocolError) -> CloseCode:
-    """A token that will be good another time, or the next one, is worth coming back with; so is a place."""
+    """Return the close code: a token that will be good another time, or the next one, is worth coming back with; so is
+    a place."""
     if error.code == "token_expired":
         return CloseCode.TOKEN_EXPIRED
     if error.code == "too_many_connections":

@@ -38,13 +38,13 @@ class Resumption:
         return self.key.seal(session.tenant, session.conversation_id)
 
     def log_place(self) -> Place | None:
-        """Replies to a request that is published from now on stand behind it."""
+        """Return the place in the log that replies to a request published from now on stand behind."""
         offset = self.next_offset()
         return None if offset is None else Place(self.partition, offset)
 
     def resumable(self, seal: Seal, resume: Resume, wire_unix_ms: float, inflight: InflightTable) -> list[Told] | None:
-        """The open answers of a client that comes back, each of its age by now; None where not every one of them can be
-        gone on with."""
+        """Return the open answers of a client that comes back, each of its age by now; None where not every one of them
+        can be gone on with."""
         told = seal.read(resume.cursor)
         if told is None:
             return None
@@ -70,7 +70,7 @@ class Resumption:
             self._look_ahead(entry)
 
     def let_go(self, entry: Entry) -> None:
-        """An answer has ended; one that was not adopted is followed nowhere."""
+        """Let an answer go that has ended; one that was not adopted is followed nowhere."""
         if entry.adopted and entry.log is not None:
             self.follower.leave(entry.log.partition, entry.response_id)
 
@@ -81,7 +81,7 @@ class Resumption:
             self.questions.ask(entry.response_id, entry.bucket, entry.request).add_done_callback(partial(_note, entry))
 
     async def question(self, entry: Entry, now_unix_ms: float) -> str:
-        """The input of an adopted request; nothing where it cannot be had in time."""
+        """Return the input of an adopted request; nothing where it cannot be had in time."""
         limit_s = min(max(0.0, entry.latest_unix_ms - now_unix_ms) / 1_000, _QUESTION_S)
         if entry.request is None:
             return entry.input

@@ -46,8 +46,8 @@ class Tracer:
         return RequestTrace(context=context, traceparent=traceparent, recorded=recorded)
 
     def adopt(self, told: bytes | None, now_unix_ms: float) -> RequestTrace | None:
-        """An answer that another gateway began: its trace is gone on with, under that gateway's span. None where nobody
-        records it."""
+        """Adopt an answer that another gateway began: its trace goes on under that gateway's span. None where
+        nobody records it."""
         if self.exporter is None or told is None:
             return None
         begun = TraceContext.unpacked(told)
@@ -55,7 +55,7 @@ class Tracer:
         return RequestTrace(context=context, recorded=True, adopted=Adopted(begun, now_unix_ms))
 
     def heard(self, entry: Entry | None, done: ReplyDone, now: float) -> None:
-        """A worker has told an end: of a request that runs (`entry`), or of one that this gateway has ended before."""
+        """Take a worker's end of a request that runs (`entry`), or of one that this gateway has ended before."""
         if self.exporter is None or done.origin != "worker":
             return
         waiting = None if entry is not None else self._waiting.pop(done.request_id, None)

@@ -88,7 +88,7 @@ async def ask_once(
 
 
 async def converse(url: str, *, token: str | None, session_id: str | None, consent_training: bool = False) -> int:
-    """A conversation until /quit, the end of input, or Ctrl-C at the prompt. Raises `ConnectFailed`."""
+    """Talk until /quit, the end of input, or Ctrl-C at the prompt. Raises `ConnectFailed`."""
     console = Console(highlight=False, soft_wrap=True)
     prompt = Prompt(sys.stdin.fileno(), lambda: console.print("\n› ", end=""), encoding=sys.stdin.encoding)
     console.print(_HELP)
@@ -137,7 +137,7 @@ async def _tell(client: ChatClient, message: HandoffRequest | Feedback, console:
 
 
 async def _answer(client: ChatClient, question: str, console: Console) -> str | None:
-    """The response's id."""
+    """Show an answer as it comes; return the response's id."""
     request = ResponseCreate(event_id=new_event_id(), input=question)
     loop = asyncio.get_running_loop()
     stopping: list[asyncio.Task[None]] = []

@@ -34,7 +34,7 @@ class ChatConnection:
         return self._dialogue.lost
 
     async def open(self, url: str, start: SessionStart = SessionStart()) -> SessionCreated:  # noqa: B008 - immutable
-        """Raises `ConnectFailed`."""
+        """Open the connection. Raises `ConnectFailed`."""
         return await self._dialogue.open(url, start)
 
     def ask(self, request: ResponseCreate, outcome: Outcome, now: float) -> None:

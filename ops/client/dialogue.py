@@ -28,7 +28,7 @@ class Dialogue:
         self.opened_s: float | None = None
 
     async def open(self, url: str, start: SessionStart = SessionStart()) -> SessionCreated:  # noqa: B008 - immutable
-        """Raises `ConnectFailed`."""
+        """Open the session. Raises `ConnectFailed`."""
         self._wire = await Wire.connect(url, subprotocol=SUBPROTOCOL, on_frame=self._on_frame, on_lost=self._on_lost)
         self.send(start)
         try:

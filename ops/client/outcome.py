@@ -29,7 +29,7 @@ class Outcome:
     error: str | None = None
 
     def wrote(self, now_s: float) -> None:
-        """Some text of it has come."""
+        """Note that some text of the answer has come."""
         self.last_s = now_s
         if self.first_s is None:
             self.first_s = now_s

@@ -27,7 +27,8 @@ class Prompt:
         self._unread = b""
 
     async def line(self) -> str | None:
-        """The next one, stripped; None at the end of the input and at Ctrl-C. After that no other can be asked for."""
+        """Return the next line, stripped; None at the end of the input and at Ctrl-C. After that no other can be asked
+        for."""
         loop = asyncio.get_running_loop()
         line: asyncio.Future[str | None] = loop.create_future()
 

@@ -118,14 +118,14 @@ class ChatClient:
         self.handoff: HandoffCreated | None = None
 
     async def __aenter__(self) -> Self:
-        """Raises `ConnectFailed`, and `SettingsError` for an address that is none."""
+        """Connect. Raises `ConnectFailed`, and `SettingsError` for an address that is none."""
         address_of(self._url)
         await self._open()
         self._reading = asyncio.create_task(self._read())
         return self
 
     async def _open(self) -> None:
-        """Raises `ConnectFailed`; the socket of a try that fails is closed."""
+        """Open the socket; that of a try that fails is closed. Raises `ConnectFailed`."""
         with ExitStack() as failing:
             try:
                 async with asyncio.timeout(_OPEN_S):
@@ -168,7 +168,7 @@ class ChatClient:
         self._cursor, self._cursor_s = cursor, time.monotonic()
 
     def _session_of(self, first: bytes | str) -> SessionCreated:
-        """Raises `ConnectFailed` for any other first message."""
+        """Read the first message, `session.created`. Raises `ConnectFailed` for any other."""
         with suppress(msgspec.DecodeError):
             message = self._codec.decode(first)
             if isinstance(message, ErrorEvent):
@@ -193,8 +193,8 @@ class ChatClient:
         await self._socket.send(self._codec.encode(message), text=self._codec.is_text)
 
     async def ask(self, request: ResponseCreate) -> AsyncIterator[AnswerEvent]:
-        """The events of one answer, until its `response.done` or the error that refuses it. A second `ResponseCreated`
-        says that the text comes otherwise, from its beginning.
+        """Yield the events of one answer, until its `response.done` or the error that refuses it. A second
+        `ResponseCreated` says that the text comes otherwise, from its beginning.
 
         Raises `ConnectFailed` when the connection ends first, and for good.
         """
@@ -381,7 +381,7 @@ class ChatClient:
 
 
 def address_of(url: str) -> WebSocketURI:
-    """Raises `SettingsError` where it is no WebSocket address."""
+    """Return the parts of a WebSocket address. Raises `SettingsError` where it is none."""
     try:
         return parse_uri(url)
     except (InvalidURI, ValueError) as error:  # ValueError: a port that is no number, or too large

@@ -28,7 +28,7 @@ _CONNECT_S: Final = 10.0
 
 
 def reset_on_close(transport: asyncio.BaseTransport) -> None:
-    """A TCP connection that ends by RST, not by FIN."""
+    """Have a TCP connection end by RST, not by FIN."""
     connection = transport.get_extra_info("socket")
     if connection is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -49,7 +49,8 @@ class Wire(asyncio.Protocol):
 
     @classmethod
     async def connect(cls, url: str, *, subprotocol: str, on_frame: OnFrame, on_lost: Callable[[str], None]) -> "Wire":
-        """Returns after the handshake. Raises `ConnectFailed`, and `SettingsError` for an address that is none."""
+        """Connect; return after the handshake. Raises `ConnectFailed`, and `SettingsError` for an address that is
+        none."""
         uri = address_of(url)
         loop = asyncio.get_running_loop()
         try:
@@ -106,7 +107,8 @@ class Wire(asyncio.Protocol):
             self._on_lost(reason)
 
     def _shake_hands(self, data: bytes) -> bytes:
-        """Returns what follows the server's head; the whole, to be offered again, while that has not come."""
+        """Shake hands; return what follows the server's head: the whole, to be offered again, while that has not
+        come."""
         end = data.find(b"\r\n\r\n") + 4
         if end < len(b"\r\n\r\n"):
             self._buffer = data

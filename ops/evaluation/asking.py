@@ -31,7 +31,7 @@ Remember = Callable[[str, Question], Awaitable[None]]
 async def ask_all(
     questions: Sequence[Question], ask: Ask, *, clients: int, progress: Callable[[int], None] = lambda _: None
 ) -> list[Given]:
-    """The answers, in the questions' order; `clients` at a time.
+    """Return the answers, in the questions' order; `clients` at a time.
 
     A question whose connection ends has an error for its answer; raises `ConnectFailed` where none can be asked.
     """
@@ -68,7 +68,7 @@ class Gateway:
     deadline_ms: int | None = None
 
     async def ask(self, question: Question) -> Given:
-        """Raises `ConnectFailed`."""
+        """Ask a question. Raises `ConnectFailed`."""
         session_id = f"eval-{question.id}-{secrets.token_hex(4)}"
         if self.remember is not None:
             await self.remember(session_id, question)

@@ -41,7 +41,7 @@ class _Subject:
 
     @classmethod
     def read(cls, settings: Settings, options: EvaluationOptions) -> "_Subject":
-        """Raises `SettingsError`."""
+        """Read what is to be evaluated. Raises `SettingsError`."""
         settings = with_prepared_embeddings(settings)
         embed = Embedder.named_by(settings.faq)
         index = FaqIndex.load(options.faq or settings.faq.path, embed=embed)
@@ -49,7 +49,8 @@ class _Subject:
 
 
 async def evaluate(settings: Settings, options: EvaluationOptions, command: str, console: Console) -> None:
-    """Raises `SettingsError` for bad input, `ServiceError`, `ConnectFailed`, and `BoundMissed` at last."""
+    """Evaluate a system. Raises `SettingsError` for bad input, `ServiceError`, `ConnectFailed`, and `BoundMissed` at
+    last."""
     bounds = [parse_bound(text) for text in options.require or ()]
     if options.url is not None and (options.model_dir, options.policy, options.guard) != (None, None, None):
         raise SettingsError(
@@ -71,7 +72,7 @@ async def evaluate(settings: Settings, options: EvaluationOptions, command: str,
 
 
 def show_fit(settings: Settings, options: EvaluationOptions, console: Console) -> None:
-    """The thresholds by the dev questions, and those in use. Raises `SettingsError`."""
+    """Show the thresholds by the dev questions and those in use. Raises `SettingsError`."""
     subject = _Subject.read(settings, options)
     fitted = fit_on_dev(subject.questions, subject.index, subject.embed)
     if fitted is None:

@@ -65,7 +65,7 @@ def open_files(connections: int) -> None:
 
 
 async def bench_load(options: LoadOptions, settings: Settings, command: str, console: Console) -> None:
-    """Raises `SettingsError`, `ConnectFailed`, `ServiceError`."""
+    """Bench one load. Raises `SettingsError`, `ConnectFailed`, `ServiceError`."""
     count = options.warmup + options.requests
     async with target(options.url, options.broker, settings, console) as (url, facts):
         limits = await Load(url).look()
@@ -117,7 +117,7 @@ def _run_of(options: LoadOptions, command: str, clients: int | None, connections
 async def target(
     url: str | None, broker: Broker, settings: Settings, console: Console
 ) -> AsyncIterator[tuple[str, Environment]]:
-    """The address of what is measured, and what it runs on; without an address, a system of its own."""
+    """Yield the address of what is measured, and what it runs on; without an address, a system of its own."""
     if url is not None:
         yield url, environment(engine=UNKNOWN, broker="unknown")
         return

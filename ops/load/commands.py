@@ -111,7 +111,7 @@ class TrafficOptions(Struct, frozen=True, kw_only=True):
 
 
 def traffic(options: TrafficOptions) -> None:
-    """Customers as they come: conversations with time to think, a promotion's crowd, +800 %, all lengths."""
+    """Send customers as they come: conversations with time to think, a promotion's crowd, +800 %, all lengths."""
     from ops.load.traffic import bench_traffic, check
 
     check(options)
@@ -146,7 +146,7 @@ class KneeOptions(Struct, frozen=True, kw_only=True):
 
 
 def knee(options: KneeOptions) -> None:
-    """The largest rate that is still answered as it should be: up until one fails, then between."""
+    """Find the largest rate that is still answered as it should be: up until one fails, then between."""
     from ops.load.knee import bench_knee
 
     if options.limit < options.start:

@@ -16,7 +16,7 @@ REGRESSION_STATUS: Final = 1
 
 
 def read_result(path: Path) -> Result:
-    """Raises `SettingsError`, one line."""
+    """Read a result. Raises `SettingsError`, one line."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Result)
     except OSError as error:

@@ -30,7 +30,7 @@ _SPARE_ARRIVALS: Final = 50
 
 
 async def bench_knee(options: KneeOptions, settings: Settings, command: str, console: Console) -> None:
-    """Raises `SettingsError`, `ConnectFailed`, `ServiceError`."""
+    """Find the knee. Raises `SettingsError`, `ConnectFailed`, `ServiceError`."""
     bounds = Bounds(ttft_p99_ms=options.ttft_p99_ms, e2e_p99_ms=options.e2e_p99_ms, goodput=options.goodput)
     faq = faq_questions(settings.faq.path)
     async with target(options.url, options.broker, settings, console) as (url, facts):

@@ -55,7 +55,7 @@ class System:
     _pages: dict[int, str] = field(default_factory=dict)
 
     async def start_services(self) -> None:
-        """The broker with its topics, and Redis. Raises `ServiceError` with the command to type."""
+        """Start the broker with its topics, and Redis. Raises `ServiceError` with the command to type."""
         self._logs = Path(tempfile.mkdtemp(prefix="replyline-bench-"))
         with running_on(self.service_cores):
             if not self.redis_url:
@@ -111,7 +111,7 @@ class System:
         raise ServiceError(f"{module} did not start: {self._log_tail(name or module)}")
 
     def metrics_of(self, child: Child) -> str:
-        """The address of a gateway's or worker's metrics."""
+        """Return the address of a gateway's or worker's metrics."""
         return f"{self._pages[child.process.pid]}/metrics"
 
     def end(self, child: Child) -> None:
@@ -154,7 +154,7 @@ class System:
         return " | ".join(lines[-_LOG_LINES:]) or "it said nothing"
 
     def stop(self) -> None:
-        """Processes first, the last started first; then what they stood on. May be called again."""
+        """Stop the processes first, the last started first; then what they stood on. May be called again."""
         while self._children:
             self._children.pop().stop(timeout_s=15)
         self._services.close()

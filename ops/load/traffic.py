@@ -39,7 +39,7 @@ _OF_LENGTHS: Final = frozenset({"bimodal", "heavy", "spread"})
 
 
 def check(options: TrafficOptions) -> None:
-    """Raises `SettingsError`, one line."""
+    """Check the options. Raises `SettingsError`, one line."""
     if options.name not in KINDS:
         raise SettingsError(f"{options.name}: no traffic is called so; there are {', '.join(KINDS)}")
     if options.rate * options.seconds * KINDS[options.name].pattern(options.seconds * 1e3).peak > _MOST_REQUESTS:
@@ -48,7 +48,7 @@ def check(options: TrafficOptions) -> None:
 
 
 async def bench_traffic(options: TrafficOptions, settings: Settings, command: str, console: Console) -> None:
-    """Raises `SettingsError`, `ConnectFailed`, `ServiceError`."""
+    """Bench traffic. Raises `SettingsError`, `ConnectFailed`, `ServiceError`."""
     made_up = options.name in _OF_LENGTHS if options.made_up is None else options.made_up
     faq = [] if made_up else faq_questions(settings.faq.path)
     async with target(options.url, options.broker, settings, console) as (url, facts):

@@ -34,7 +34,8 @@ class Ratio:
     high: float
 
     def verdict(self, *, more_is_better: bool, tolerance: float) -> Verdict:
-        """A difference is one that is larger than `tolerance` (0.05: five percent) and is none of chance's."""
+        """Return the verdict. A difference is one that is larger than `tolerance` (0.05: five percent) and is none of
+        chance's."""
         if abs(self.value - 1) <= tolerance or self.low <= 1 <= self.high:
             return "no difference"
         return "improvement" if (self.value > 1) == more_is_better else "regression"
@@ -68,7 +69,7 @@ def ratio(a: Sequence[float], b: Sequence[float], statistic: Statistic, *, seed:
 
 
 def _drawn(sample: Floats, statistic: Statistic, random: np.random.Generator) -> Floats:
-    """The statistic of each of a thousand samples drawn from this one."""
+    """Return the statistic of each of a thousand samples drawn from this one."""
     length = max(1, round(len(sample) ** (1 / 3)))
     blocks = math.ceil(len(sample) / length)
     at_once = max(1, _DRAWN_AT_ONCE // len(sample))

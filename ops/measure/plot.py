@@ -77,7 +77,7 @@ class Plot:
     spans: Sequence[tuple[float, float]] = ()
 
     def geometry(self) -> Geometry:
-        """Raises ValueError where no line has a point."""
+        """Compute the places. Raises ValueError where no line has a point."""
         points = [point for line in self.lines for point in line.points]
         x_axis = self._axis([x for x, _ in points] + list(self.marks.values()), log=self.log_x)
         y_axis = self._axis([y for _, y in points] + list(self.levels.values()), log=self.log_y)

@@ -15,7 +15,8 @@ class Quantiles(Struct, frozen=True, kw_only=True):
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The smallest measured value that at least `share` of all are not above (nearest rank). `ordered` ascends."""
+    """Return the smallest measured value that at least `share` of all are not above (nearest rank). `ordered`
+    ascends."""
     rank = max(1, math.ceil(share * len(ordered)))
     return ordered[rank - 1]
 

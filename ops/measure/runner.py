@@ -46,7 +46,7 @@ def progress_bar(console: Console, title: str, total: int) -> Iterator[Callable[
 
 
 def check_writable(path: Path | None, option: str = "--json") -> None:
-    """Raises `SettingsError` before an hour's measurement is lost for want of a directory."""
+    """Raise `SettingsError` before an hour's measurement is lost for want of a directory."""
     if path is None:
         return
     if not path.parent.is_dir():
@@ -58,7 +58,7 @@ def check_writable(path: Path | None, option: str = "--json") -> None:
 
 
 def write_json(path: Path | None, result: object) -> None:
-    """A file that was there is replaced whole or stays as it was."""
+    """Write a file; one that was there is replaced whole or stays as it was."""
     if path is None:
         return
     data = msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
@@ -75,7 +75,7 @@ def write_json(path: Path | None, result: object) -> None:
 
 
 def _replaceable(path: Path) -> bool:
-    """A file, or none yet. A link, a terminal or a pipe is written through."""
+    """Return whether it is a file, or none yet. A link, a terminal or a pipe is written through."""
     return not path.is_symlink() and (path.is_file() or not path.exists())
 
 
@@ -86,14 +86,14 @@ def write_html(path: Path, page: str, console: Console) -> None:
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """A table for docs/measured.md."""
+    """Return a table for docs/measured.md."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += ["| " + " | ".join(show(cell) for cell in row) + " |" for row in rows]
     return "\n".join(lines)
 
 
 def show(cell: Cell) -> str:
-    """A number as people read it; – for what was not measured."""
+    """Return a number as people read it; – for what was not measured."""
     if cell is None:
         return "–"
     if isinstance(cell, float):
@@ -102,7 +102,8 @@ def show(cell: Cell) -> str:
 
 
 def verdict(value: float | None, target: float, *, at_least: bool = False, failed: int = 0) -> str:
-    """The target beside what was measured; missed where requests failed, whose times are not among the measured."""
+    """Return the target beside what was measured; missed where requests failed, whose times are not among the
+    measured."""
     sign = "≥" if at_least else "≤"
     if failed:
         return f"{sign} {show(target)} missed: {failed:,} failed"

@@ -20,14 +20,14 @@ class StepSearch:
         return self._asked if self._asked > self.best else None
 
     def passed(self, *, passed: bool) -> None:
-        """The load that `next_load` gave has passed or failed."""
+        """Note whether the load that `next_load` gave has passed."""
         if passed:
             self.best = self._asked
         else:
             self.lowest_failed = self._asked
 
     def _choose(self) -> int:
-        """The next load worth trying; `best` itself when there is none."""
+        """Return the next load worth trying; `best` itself when there is none."""
         if self.lowest_failed is None:
             grown = max(self.best + 1, int(self.best * self.growth)) if self.best else self.start
             return min(grown, self.limit)

@@ -18,7 +18,7 @@ def rss_bytes(pid: int) -> int:
 
 
 def peak_rss_bytes(pid: int) -> int:
-    """The most that was ever resident."""
+    """Return the most memory that was ever resident."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     peak = next(line for line in lines if line.startswith("VmHWM:"))
     return int(peak.split()[1]) * 1_024

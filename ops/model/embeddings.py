@@ -82,7 +82,7 @@ def with_prepared_embeddings(settings: Settings) -> Settings:
 
 
 def embeddings_env(settings: Settings) -> dict[str, str]:
-    """The setting for a process that is started, by its name without the prefix; empty where none is set."""
+    """Return the setting for a process that is started, by its name without the prefix; empty where none is set."""
     folder = settings.faq.embeddings_dir
     return {} if folder is None else {"FAQ__EMBEDDINGS_DIR": str(folder)}
 

@@ -44,7 +44,7 @@ def build_engine(settings: Settings, console: Console) -> None:
 
 
 def _sm(library: str) -> str:
-    """The kind of GPU that a plan is built for. TensorRT's libraries end the process where there is none."""
+    """Return the kind of GPU that a plan is built for. TensorRT's libraries end the process where there is none."""
     if library == "tensorrt-rtx":
         return ANY_SM
     found = probe(library)

@@ -141,7 +141,8 @@ def prepare_model(
 
 
 def default_source() -> Path:
-    """The GGUF file of the installed distribution. Raises `ModelError` where it is missing or not the pinned one."""
+    """Return the GGUF file of the installed distribution. Raises `ModelError` where it is missing or not the pinned
+    one."""
     try:
         files = importlib.metadata.files(_DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:

@@ -65,7 +65,7 @@ def run(engine: Engine, options: ProfileOptions) -> None:
 
 
 def open_profiled(settings: Settings, trace: Path, scratch: Path) -> Profiled:
-    """The engine that the settings name. Raises `SettingsError`, `ModelError`."""
+    """Return the engine that the settings name. Raises `SettingsError`, `ModelError`."""
     opened = {"onnx": _onnx, "torch": _torch, "tensorrt": _tensorrt, "tensorrt-rtx": _tensorrt}
     engine = settings.worker.engine
     if engine not in opened:

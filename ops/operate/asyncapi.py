@@ -38,7 +38,7 @@ _KAFKA_MESSAGES: tuple[type[Message], ...] = (
 
 
 def asyncapi() -> Document:
-    """The document, as plain JSON values in a stable order."""
+    """Return the document, as plain JSON values in a stable order."""
     client, server = get_args(ClientMessage), get_args(ServerMessage)
     kinds = (*client, *server, *_KAFKA_MESSAGES)
     _, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")

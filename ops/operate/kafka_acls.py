@@ -78,7 +78,7 @@ def _to_see_copies(settings: Settings, role: Role) -> Iterator[Right]:
 
 
 def _to_reply_topics(settings: Settings, role: Role, why: str) -> Iterator[Right]:
-    """Raises `SettingsError`."""
+    """Give the rights on reply topics. Raises `SettingsError`."""
     for pattern in settings.kafka.reply_topics:
         name = settings.kafka.topic_prefix + pattern.removesuffix("*")
         if _WILDCARDS & set(name):

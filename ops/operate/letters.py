@@ -144,7 +144,7 @@ def refusal(letter: Letter, request_topics: Collection[str], now_unix_ms: float,
 
 
 def put_back(letter: Letter, origin: Origin) -> Outgoing:
-    """The record as it came, marked by how often it has been put back."""
+    """Return the record as it came, marked by how often it has been put back."""
     headers = {**letter.headers, DEAD_REPLAYS: str(letter.tries).encode()}
     return Outgoing(origin.topic, letter.value, key=letter.key, partition=origin.partition, headers=headers)
 
@@ -177,7 +177,7 @@ def page(letter: Letter, *, text: bool) -> dict[str, Any]:
 
 
 def shown_key(key: bytes | None) -> str | None:
-    """A key of the form `tenant/session`; of any other only its length: it may hold anything."""
+    """Return a key of the form `tenant/session`; of any other only its length: it may hold anything."""
     if key is None:
         return None
     told = key.decode(errors="replace")
@@ -261,7 +261,7 @@ def _shown_header(name: str, value: bytes, *, text: bool) -> tuple[str, str]:
 
 
 def _named(text: str) -> str:
-    """A name as it is; of anything else its length."""
+    """Return a name as it is, and of anything else its length."""
     return text if _NAME.fullmatch(text) else f"<{len(text)} characters>"
 
 

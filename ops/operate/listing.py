@@ -24,7 +24,8 @@ def duration_ms(since: str) -> int:
 
 
 def show_table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, folds: Collection[str]) -> None:
-    """The columns that `folds` names give way where a terminal is narrow. Where none shows it a row is a line."""
+    """Show a table. The columns that `folds` names give way where a terminal is narrow. Where none shows it a row is a
+    line."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
         table.add_column(title, overflow="fold", no_wrap=title not in folds)

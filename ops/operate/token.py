@@ -31,8 +31,9 @@ def mint_token(
     private_key: Path | None = None,
     kid: str | None = None,
 ) -> str:
-    """A token that a gateway with these settings takes: signed with the secret, or with a private key in PEM whose
-    public half is in its JWKS. Raises `SettingsError` where there is no key, or the gateway would refuse the token."""
+    """Return a token that a gateway with these settings takes: signed with the secret, or with a private key in PEM
+    whose public half is in its JWKS. Raises `SettingsError` where there is no key, or the gateway would refuse the
+    token."""
     key, public = _signing_key(auth, private_key)
     now_unix_s = int(now_unix_ms / 1_000)
     claims = {
@@ -53,7 +54,7 @@ def mint_token(
 
 
 def _signing_key(auth: AuthSettings, private_key: Path | None) -> tuple[Any, TokenKey]:
-    """(what signs, what checks)."""
+    """Return the key that signs and the one that checks."""
     if private_key is None:
         secret = auth.secret_bytes()
         if secret is None:

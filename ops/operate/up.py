@@ -86,7 +86,8 @@ class EmbeddedSystem:
         self.worker: Child | None = None
 
     async def start(self) -> Addresses:
-        """Raises `ServiceError` where a part cannot be started; what was started is ended by `stop`."""
+        """Start all parts. Raises `ServiceError` where a part cannot be started; what was started is ended by
+        `stop`."""
         gateway = self._settings.gateway
         port = gateway.port or free_port()
         _check_port(gateway.host, port)
@@ -130,8 +131,8 @@ class EmbeddedSystem:
         return Child.start([sys.executable, "-m", module], env=env, share_output=self._share_output)
 
     def stop(self) -> None:
-        """The edge first, so that nothing new comes; then the worker; then what they stood on. Each is given its own
-        time to drain, and a request's for what it has begun with Kafka."""
+        """Stop the edge first, so that nothing new comes; then the worker; then what they stood on. Each is given its
+        own time to drain, and a request's for what it has begun with Kafka."""
         beyond_s = self._settings.kafka.request_timeout_ms / 1_000 + _MARGIN_S
         for child, drain_s in (
             (self.gateway, self._settings.gateway.drain_s),
@@ -163,7 +164,7 @@ class EmbeddedSystem:
 
 
 def _check_port(host: str, port: int) -> None:
-    """Raises `ServiceError`."""
+    """Raise `ServiceError` where it cannot be done."""
     problem = listen_problem(host, port)
     if problem is None:
         return
@@ -177,7 +178,7 @@ def _check_port(host: str, port: int) -> None:
 
 
 async def up(settings: Settings, stop: asyncio.Event) -> None:
-    """Raises `ServiceError`."""
+    """Raise `ServiceError` where it cannot be done."""
     with EmbeddedSystem(settings) as system:
         starting = asyncio.create_task(system.start())
         stopping = asyncio.create_task(stop.wait())
@@ -237,7 +238,7 @@ class _Page(msgspec.Struct):
 
 
 def _missing(url: str) -> Collection[str] | None:
-    """The names of what `/ready` says is missing; None where nobody answers."""
+    """Return the names of what `/ready` says is missing; None where nobody answers."""
     try:
         with open_page(url, timeout_s=1) as page:
             return _named(page)

@@ -107,7 +107,7 @@ def _model(path: Path, dtype: Literal["bf16", "fp32"]) -> Any:
 
 
 def _teacher(path: Path, student: Tokenizer, dtype: Literal["bf16", "fp32"]) -> Any:
-    """Raises `ModelError` where the teacher's tokens are not the student's."""
+    """Load the teacher. Raises `ModelError` where the teacher's tokens are not the student's."""
     tokenizer = Tokenizer(open_source(path).tokenizer)
     sizes = {student.vocab_size, tokenizer.vocab_size}
     if len(sizes) > 1 or any(student.token_bytes(at) != tokenizer.token_bytes(at) for at in range(sizes.pop())):

@@ -57,7 +57,7 @@ class Encoder:
         self._prompts = PromptBuilder(template, system=SYSTEM_PROMPT, most_turns=_MOST_TURNS)
 
     def prompt(self, example: Example, *, max_tokens: int) -> list[int]:
-        """Raises `ProtocolError` where the question alone is longer."""
+        """Return the prompt's tokens. Raises `ProtocolError` where the question alone is longer."""
         turns = [
             Turn(request_id=str(at), user=one.user, assistant=one.assistant, source="model", grounding=one.grounding)
             for at, one in enumerate(example.turns)

@@ -46,7 +46,7 @@ class Original:
 
 
 def quantize(options: QuantizeOptions, console: Console) -> int:
-    """Returns the exit status: 1, and nothing published, where a kind's agreement is below the bound.
+    """Quantize; return the exit status: 1, and nothing published, where a kind's agreement is below the bound.
 
     Raises `SettingsError` for texts or an option that will not do, `ModelError` for a source."""
     texts = _texts(options.calibration)

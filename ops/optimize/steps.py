@@ -41,8 +41,8 @@ def left_by(names: Sequence[str], exclude: Sequence[str]) -> list[str]:
 def activation_steps(
     checkpoint: Checkpoint, texts: Sequence[Sequence[int]], names: Sequence[str], mlp: GridName
 ) -> dict[str, float]:
-    """The step of what each linear in `names` multiplies, over `texts`. modelopt leaves out products of one row: the
-    last layer's, of which the graph computes a text's last token alone.
+    """Return the step of what each linear in `names` multiplies, over `texts`. modelopt leaves out products of one row:
+    the last layer's, of which the graph computes a text's last token alone.
 
     Raises `SettingsError` where modelopt is not installed."""
     if not names:

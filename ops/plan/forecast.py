@@ -21,7 +21,7 @@ _WAITING_SHARE = 0.95
 def make_plan(
     forecast: PlanOptions, experiment: Experiment, settings: Settings, tell: Callable[[int], None]
 ) -> tuple[Result, Mix]:
-    """Raises `SettingsError` where the goal cannot be reached at any rate."""
+    """Make a plan. Raises `SettingsError` where the goal cannot be reached at any rate."""
     mix = mix_of(forecast.mix, experiment)
     worker, points = largest_rate(forecast.mix, mix, experiment, forecast.attainment, tell)
     demand = _demand(forecast, mix, settings)

@@ -22,7 +22,7 @@ def in_system(per_s: float, residence_s: float) -> float:
 
 
 def erlang_c(servers: int, offered: float) -> float:
-    """The share of arrivals that wait, of `offered` = λ·S erlangs (< `servers`) at so many servers."""
+    """Return the share of arrivals that wait, of `offered` = λ·S erlangs (< `servers`) at so many servers."""
     if offered >= servers:
         return 1.0
     blocked = 1.0
@@ -47,7 +47,7 @@ def wait_s(servers: int, per_s: float, service_s: float, variation: float, share
 
 
 def fewest_servers(per_s: float, service_s: float, variation: float, *, within_s: float, share: float) -> int:
-    """The fewest servers at which `share` of all arrivals wait no longer than `within_s`."""
+    """Return the fewest servers at which `share` of all arrivals wait no longer than `within_s`."""
     least = math.floor(per_s * service_s) + 1
     most = least
     while wait_s(most, per_s, service_s, variation, share) > within_s:

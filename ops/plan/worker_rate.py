@@ -75,8 +75,8 @@ def point_at(kind: str, load: float, experiment: Experiment, capacity: float) ->
 def largest_rate(
     kind: str, mix: Mix, experiment: Experiment, goal: float, tell: Callable[[int], None]
 ) -> tuple[Point, list[Point]]:
-    """The largest rate at which `goal` of all requests are answered in time, within 2 % of capacity, and every point
-    that was looked at. Raises `SettingsError` where no rate is small enough."""
+    """Return the largest rate at which `goal` of all requests are answered in time, within 2 % of capacity, and every
+    point that was looked at. Raises `SettingsError` where no rate is small enough."""
     seen: list[Point] = []
 
     def look(load: float) -> Point:

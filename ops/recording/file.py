@@ -157,7 +157,7 @@ class Recording:
 
 
 def read_recording(path: Path) -> Recording:
-    """Raises `SettingsError`, one line."""
+    """Read a recording. Raises `SettingsError`, one line."""
     try:
         data = path.read_bytes()
     except OSError as error:

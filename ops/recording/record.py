@@ -102,14 +102,14 @@ def _end(options: RecordOptions, recorder: Recorder, writer: RecordingWriter, to
 
 
 def _tokenizer(settings: Settings) -> tuple[Tokenizer, str]:
-    """The one that gateway and worker count with. Raises `ModelError`."""
+    """Return the tokenizer that gateway and worker count with. Raises `ModelError`."""
     if settings.worker.engine == "fake":
         return Tokenizer.byte_level(), BYTES
     return Tokenizer.load(settings.model.dir), settings.model.dir.name
 
 
 async def _check_topics(kafka: KafkaSettings, wanted: list[str]) -> None:
-    """Raises `BrokerUnavailable`, one line."""
+    """Check that the topics are there. Raises `BrokerUnavailable`, one line."""
     refused = await why_unreachable(kafka)
     if refused is not None:
         raise BrokerUnavailable(refused)

@@ -22,7 +22,7 @@ from shared.wire.topics import BUCKETS
 
 
 async def replay(options: ReplayOptions, command: str, console: Console) -> None:
-    """Raises `SettingsError`, `ConnectFailed`."""
+    """Replay a recording. Raises `SettingsError`, `ConnectFailed`."""
     recording = read_recording(options.path)
     if recording.broken_off:
         console.print(recording.broken_off, soft_wrap=True, highlight=False)
@@ -50,7 +50,7 @@ async def replay(options: ReplayOptions, command: str, console: Console) -> None
 
 
 def planned(recording: Recording, *, speed: float) -> list[Planned]:
-    """The requests with their spacing divided by `speed`; their deadlines are as they were. Where a text was not
+    """Return the requests with their spacing divided by `speed`; their deadlines are as they were. Where a text was not
     consented to, another one of its length stands for it. Raises `SettingsError` for none."""
     if not recording.asked:
         raise SettingsError(f"{recording.name}: holds no request; record while somebody asks")

@@ -57,7 +57,7 @@ class Jobs:
 
 
 def upper_bound(trace: Trace, least: LeastWork) -> Bound:
-    """The bound for a trace on one engine."""
+    """Return the bound for a trace on one engine."""
     jobs = _jobs(trace.requests, least)
     if not jobs.work_ms.size:
         return Bound(answers=0, without_floors=0, usable_ms=0.0, floor_ms={})
@@ -112,7 +112,7 @@ def _relaxations(requests: Sequence[Request], least: LeastWork) -> Iterator[Rela
 
 
 def _optimum(relaxation: Relaxation, value: Floats) -> tuple[float, Floats]:
-    """The most value of fractions of jobs, and these fractions: greedily by value for what is charged."""
+    """Return the most value of fractions of jobs, and these fractions: greedily by value for what is charged."""
     order = np.argsort(-value / relaxation.charged_ms, kind="stable")
     taken = fill(relaxation.windows, relaxation.charged_ms, order[value[order] > 0])
     fractions: Floats = taken / relaxation.charged_ms
@@ -120,12 +120,12 @@ def _optimum(relaxation: Relaxation, value: Floats) -> tuple[float, Floats]:
 
 
 def _most_work(jobs: Jobs, tightest: Relaxation, work_ms: Floats) -> float:
-    """The most machine time that answers in time can take."""
+    """Return the most machine time that answers in time can take."""
     return min(_optimum(relaxation, work_ms)[0] for relaxation in (jobs.relaxations[0], tightest))
 
 
 def _priced(jobs: Jobs, relaxation: Relaxation, prices: Floats, floors: Floats) -> tuple[float, Floats]:
-    """The optimum with the floors at `prices` (answers a ms), and the work that each class gets in it."""
+    """Return the optimum with the floors at `prices` (answers a ms), and the work that each class gets in it."""
     value, fractions = _optimum(relaxation, 1.0 + prices[jobs.bucket] * jobs.work_ms)
     by_bucket: Floats = np.bincount(jobs.bucket, fractions * jobs.work_ms, floors.size).astype(np.float64)
     return value - float((prices * floors).sum()), by_bucket

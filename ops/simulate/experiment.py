@@ -64,7 +64,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
         return len(self.traces) * len(self.loads) * len(self.policies)
 
     def run(self, tell: Callable[[int], None]) -> list[Row]:
-        """The rows by trace, load and policy; `tell` hears how many there are after each."""
+        """Return the rows by trace, load and policy; `tell` hears how many there are after each."""
         rows: list[Row] = []
         for name in self.traces:
             for load in self.loads:

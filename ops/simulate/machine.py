@@ -42,7 +42,7 @@ class Windows:
 
 
 def fill(windows: Windows, work_ms: Floats, order: Ints) -> Floats:
-    """The work taken of each job when each in `order` gets as much of its own as still fits.
+    """Return the work taken of each job when each in `order` gets as much of its own as still fits.
 
     `slack[a, b]` is what interval `[a, b]` can still take. A job gets the least slack of all intervals around its
     window. Once an interval is full, so is every window in it: `full_until[a]` is the furthest end of a full interval

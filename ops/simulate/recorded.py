@@ -16,7 +16,7 @@ _MAX_REQUESTS: Final = 5_000_000
 
 
 def read_trace(path: Path, *, load: float | None, seed: int, least: LeastWork) -> Trace:
-    """The file's requests by arrival, the first at 0; sped up or slowed down to `load`, None as recorded.
+    """Return the file's requests by arrival, the first at 0; sped up or slowed down to `load`, None as recorded.
 
     Raises `SettingsError`, which names the file, the line and what is wrong with it.
     """

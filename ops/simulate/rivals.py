@@ -137,7 +137,7 @@ class ByRank(_Rival):
             self._hopeless.add(sequence)
 
     def discard(self, sequence: Sequence) -> None:
-        """It is passed over when its turn comes."""
+        """Discard an item: it is passed over when its turn comes."""
 
     def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
         return [] if self._hopeless is None else self._hopeless.now(now_unix_ms)
@@ -162,7 +162,7 @@ def by_deadline(sequence: Sequence) -> float:
 
 
 def by_cost(costs: Costs, num_slots: int) -> Rank:
-    """The machine time that a sequence takes in a full batch."""
+    """Return the machine time that a sequence takes in a full batch."""
 
     def rank(sequence: Sequence) -> float:
         num_prompt = len(sequence.prompt_ids)

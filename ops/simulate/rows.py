@@ -100,7 +100,7 @@ def row_of(subject: Subject, run: Run, *, real_s: float | None = None) -> Row:
 
 
 def bound_row(subject: Subject) -> Row:
-    """The bound's own row: what it does not answer in time gets its fallback."""
+    """Return the bound's own row: what it does not answer in time gets its fallback."""
     trace, bound = subject.trace, subject.bound
     assert bound is not None
     return Row(

@@ -167,7 +167,7 @@ class Simulator:
             self.engine.ended(finished.sequence, last=not self.scheduler.num_running)
 
     def _show(self, step: Step) -> None:
-        """The first texts that come with this step's tokens."""
+        """Show the first texts that come with this step's tokens."""
         for sequence in (*step.decoded, *step.prefilled):
             if sequence.shown_unix_ms is None and sequence.output_ids:
                 assert isinstance(sequence, SimulatedSequence)
@@ -190,7 +190,7 @@ class Simulator:
         )
 
     def _wake_ms(self) -> float | None:
-        """The next arrival, or the time that the scheduler wants to be asked again; None: nothing is left."""
+        """Return the next arrival, or the time that the scheduler wants to be asked again; None: nothing is left."""
         requests = self.trace.requests
         arrival_ms = requests[self._offered].arrival_ms if self._offered < len(requests) else None
         window_ms = self.scheduler.wake_unix_ms()

@@ -81,7 +81,7 @@ class VirtualEngine:
 
 
 def _next(sequence: Sequence) -> int:
-    """The stop token after the answer's last."""
+    """Return the stop token after the answer's last."""
     assert isinstance(sequence, SimulatedSequence)
     sampled = len(sequence.output_ids) + 1
     return _WORD if sampled < sequence.num_sampled or sampled == sequence.max_output_tokens else STOP

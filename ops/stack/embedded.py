@@ -39,7 +39,7 @@ _REDIS_STARTS: Final = 5
 
 
 def find_librdkafka() -> Path | None:
-    """The shared library inside confluent-kafka's wheel for Linux."""
+    """Return the shared library inside confluent-kafka's wheel for Linux."""
     spec = importlib.util.find_spec("confluent_kafka")
     if spec is None or spec.origin is None:
         return None

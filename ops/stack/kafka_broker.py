@@ -29,7 +29,7 @@ INSTALL_COMMAND: Final = "apt-get install openjdk-17-jre-headless maven"
 
 
 def find_java() -> str | None:
-    """The `java` of JAVA_HOME, else of PATH."""
+    """Return the `java` of JAVA_HOME, else of PATH."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which("java", path=f"{home}/bin" if home else None) or shutil.which("java")
 
@@ -111,7 +111,7 @@ class KafkaBroker:
         return self
 
     def launch(self) -> Child:
-        """The same without the wait: one node of several answers only when it has found the others."""
+        """Start a broker without the wait: one node of several answers only when it has found the others."""
         java, libs = find_java(), install()
         if java is None:
             raise ServiceError(f"Java is missing, and Apache Kafka runs on it. Type: {INSTALL_COMMAND}")
@@ -168,7 +168,7 @@ class KafkaBroker:
         }
 
     def log_tail(self, *, lines: int = 5) -> str:
-        """The end of what the broker logged, for an error message."""
+        """Return the end of what the broker logged, for an error message."""
         log = None if self._data is None else self._data.path / "broker.log"
         if log is None or not log.exists():
             return "it logged nothing"
@@ -184,7 +184,7 @@ class KafkaBroker:
             self._child = None
 
     def restart(self, *, kill: bool = False) -> Self:
-        """The same ports and the same data, a new process. After `halt()` it is the end of the outage."""
+        """Start a new process with the same ports and the same data. After `halt()` it is the end of the outage."""
         self.halt(kill=kill)
         return self.start()
 

@@ -7,5 +7,6 @@ _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def open_page(url: str | urllib.request.Request, *, timeout_s: float) -> Any:
-    """The answer, to be read and closed. Raises what `urllib.request.urlopen` raises: `OSError`, `HTTPException`."""
+    """Return the answer, to be read and closed. Raises what `urllib.request.urlopen` raises: `OSError`,
+    `HTTPException`."""
     return _DIRECT.open(url, timeout=timeout_s)

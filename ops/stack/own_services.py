@@ -24,5 +24,5 @@ OWN_SERVICES: Final[Mapping[str, str]] = {
 
 
 def own_kafka(settings: KafkaSettings, bootstrap_servers: str) -> KafkaSettings:
-    """The same topics there."""
+    """Return the settings of Kafka with the same topics there."""
     return settings.model_copy(update={"bootstrap_servers": bootstrap_servers, "security": "plaintext"})

@@ -60,7 +60,7 @@ class OwnedDirectory:
 
 
 def _locked(path: Path) -> int | None:
-    """A new file, open and locked; None, and no file, where the file system has no locks. Raises `OSError`."""
+    """Return a new file, open and locked; None, and no file, where the file system has no locks. Raises `OSError`."""
     file = os.open(path, os.O_CREAT | os.O_RDWR)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -54,7 +54,7 @@ def _is_replyline(host: str, port: int) -> bool:
 
 
 def _get(host: str, port: int, path: str) -> bytes | None:
-    """The body; None where there is no answer of HTTP in time."""
+    """Return the page's body; None where there is no answer of HTTP in time."""
     connection = HTTPConnection(host, port, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", path)

@@ -42,8 +42,9 @@ _given: Final = set[int]()
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that nobody listens on at this moment, another one each time. Somebody else may take it: callers that
-    can, try again. No outgoing connection does, as long as there is one below those that systems give to these."""
+    """Return a TCP port that nobody listens on at this moment, another one each time. Somebody else may take it:
+    callers that can, try again. No outgoing connection does, as long as there is one below those that systems give to
+    these."""
     for port in _CHANCE.sample(_PORTS, _PORT_TRIES):
         if port in _given:
             continue
@@ -110,7 +111,7 @@ class Child:
         return self.process.poll() is None
 
     def wait_until(self, ready: Callable[[], bool], *, timeout_s: float, poll_s: float = 0.02) -> bool:
-        """True once `ready()`; False when the process ends or the time is up first."""
+        """Return True once `ready()`, False when the process ends or the time is up first."""
         until = time.monotonic() + timeout_s
         while self.running and time.monotonic() < until:
             if ready():

@@ -74,7 +74,7 @@ class CalibrationSet:
 
 
 def read_texts(data: bytes, name: str) -> list[CalibrationText]:
-    """The lines of a JSONL file but for empty ones. Raises `SettingsError` with `name` and the line."""
+    """Return the lines of a JSONL file but for empty ones. Raises `SettingsError` with `name` and the line."""
     texts = []
     for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
@@ -142,8 +142,8 @@ def _group(text: CalibrationText) -> str:
 
 
 def _kept_apart(texts: Sequence[CalibrationText], seed: int) -> set[str]:
-    """A fifth of the groups, as they are drawn, and further ones where a kind is too rare among those; never more than
-    half of a kind."""
+    """Return a fifth of the groups, as they are drawn, and further ones where a kind is too rare among those; never
+    more than half of a kind."""
     kinds: dict[str, Counter[Kind]] = {}
     for text in texts:
         kinds.setdefault(_group(text), Counter())[text.kind] += 1
@@ -163,7 +163,7 @@ def _kept_apart(texts: Sequence[CalibrationText], seed: int) -> set[str]:
 def _by_length(
     texts: Sequence[CalibrationText], count_tokens: Callable[[str], int], count: int, seed: int
 ) -> list[CalibrationText]:
-    """The first `count` in a drawn order, the lengths taking turns."""
+    """Return the first `count` texts in a drawn order, the lengths taking turns."""
     strata: list[list[CalibrationText]] = [[] for _ in range(len(_LENGTH_EDGES) + 1)]
     for text in sorted(texts, key=lambda text: _digest(seed, text.text)):
         tokens = count_tokens(text.text)

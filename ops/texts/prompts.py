@@ -44,7 +44,7 @@ def parse_mix(text: str) -> dict[str, float]:
 
 
 def mixed_lengths(mix: Mapping[str, float], count: int, seed: int) -> list[int]:
-    """The number of tokens of each of `count` questions, drawn by the mix's shares."""
+    """Return the number of tokens of each of `count` questions, drawn by the mix's shares."""
     draw = random.Random(seed)  # noqa: S311 - a load, not a secret
     names = draw.choices(list(mix), weights=list(mix.values()), k=count)
     return [LENGTHS[name] for name in names]

@@ -74,7 +74,7 @@ def promotion(span_ms: float) -> Pattern:
 
 
 def diurnal(span_ms: float) -> Pattern:
-    """A day in the trace's length: 0.2 of the load at night, 1.8 at noon."""
+    """Return the share of the load at a time of a day in the trace's length: 0.2 of the load at night, 1.8 at noon."""
     return Pattern(rate=lambda t: 1.0 - 0.8 * math.cos(2 * math.pi * t / span_ms), peak=1.8)
 
 
@@ -102,14 +102,14 @@ KINDS: Final = {
 
 
 def make_trace(name: str, *, load: float, seconds: float, seed: int, least: LeastWork) -> Trace:
-    """A trace of `KINDS`: the same for the same arguments."""
+    """Return a trace of `KINDS`: the same for the same arguments."""
     promise = PROFILES[least.costs.profile]
     per_s = load * capacity_per_s(KINDS[name].mix(promise), least)
     return msgspec.structs.replace(traffic(name, per_s=per_s, seconds=seconds, seed=seed, promise=promise), load=load)
 
 
 def traffic(name: str, *, per_s: float, seconds: float, seed: int, promise: Promise) -> Trace:
-    """The same trace where 1.0 of capacity is so many requests a second, whatever a machine can do."""
+    """Return the same trace where 1.0 of capacity is so many requests a second, whatever a machine can do."""
     kind, span_ms = KINDS[name], seconds * 1_000
     draw, pattern = kind.mix(promise), kind.pattern(span_ms)
     random = Random(f"{name}/{seed}")  # noqa: S311 - a load, not a secret
@@ -136,13 +136,14 @@ def _requests(
 
 
 def capacity_per_s(draw: Draw, least: LeastWork) -> float:
-    """Requests a second that the machine can serve at the very best, by a sample that is the same for every seed."""
+    """Return the requests a second that the machine can serve at the very best, by a sample that is the same for every
+    seed."""
     random = Random("capacity")  # noqa: S311 - a load, not a secret
     return 1_000 * _SAMPLE / math.fsum(least.ms(draw(random, 0.0)) for _ in range(_SAMPLE))
 
 
 def _arrivals(random: Random, pattern: Pattern, per_ms: float, span_ms: float) -> Iterator[float]:
-    """A Poisson process of varying rate, by thinning one at the peak (Lewis and Shedler, 1979)."""
+    """Yield a Poisson process of varying rate, by thinning one at the peak (Lewis and Shedler, 1979)."""
     t = 0.0
     while (t := t + random.expovariate(per_ms * pattern.peak)) < span_ms:
         if pattern.peak * random.random() < pattern.rate(t):

@@ -31,12 +31,13 @@ class LeastWork(Struct, frozen=True, kw_only=True):
         return self._steps_ms(request, shared_ms)
 
     def alone_ms(self, request: Request) -> float:
-        """The least time from its start to its end: even with the machine to itself its steps come one by one."""
+        """Return the least time from its start to its end: even with the machine to itself its steps come one by
+        one."""
         whole_ms = self.costs.table.decode_ms + self.costs.step_overhead_ms
         return self.prefill_ms(request) + self._steps_ms(request, whole_ms)
 
     def _steps_ms(self, request: Request, call_ms: float) -> float:
-        """A row holds the prompt at its first step, and one token more at each."""
+        """Return the time of the steps: a row holds the prompt at its first step, and one token more at each."""
         table, steps = self.costs.table, request.num_decodes
         context = steps * request.prompt_tokens + steps * (steps - 1) // 2
         return steps * (table.decode_ms_per_row + call_ms) + table.decode_ms_per_context_token * context

@@ -125,8 +125,8 @@ def spread(promise: Promise) -> Draw:
 
 
 def held(requests: Iterable[Request], random: Random) -> tuple[Request, ...]:
-    """The requests with the token that each one's first text is shown with, where it is not known. The guard shows
-    whole sentences: after 24, 38 and 44 tokens in the median, of 95 and of 99 in a hundred answers of a shop."""
+    """Return the requests with the token that each one's first text is shown with, where it is not known. The guard
+    shows whole sentences: after 24, 38 and 44 tokens in the median, of 95 and of 99 in a hundred answers of a shop."""
     return tuple(
         request
         if request.shown_tokens is not None
@@ -138,7 +138,8 @@ def held(requests: Iterable[Request], random: Random) -> tuple[Request, ...]:
 
 
 def log_normal(random: Random, mean: float, variation: float, limit: int) -> int:
-    """A whole number of that mean, from 1 to `limit`; `variation` is the standard deviation as a share of the mean."""
+    """Return a whole number of that mean, from 1 to `limit`; `variation` is the standard deviation as a share of the
+    mean."""
     variance = math.log1p(variation**2)
     drawn = random.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance))
     return max(1, min(limit, round(drawn)))

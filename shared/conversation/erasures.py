@@ -23,7 +23,7 @@ class Erasures:
         self._known: OrderedDict[SessionKey, tuple[int, float]] = OrderedDict()
 
     def add(self, session: SessionKey, generation: int, now_unix_ms: float) -> None:
-        """An erasure has begun this generation; an earlier one than is known changes nothing."""
+        """Note that an erasure has begun this generation; an earlier one than is known changes nothing."""
         if generation <= self.generation(session, now_unix_ms):
             return
         self._known[session] = generation, now_unix_ms
@@ -32,7 +32,7 @@ class Erasures:
             self._known.popitem(last=False)
 
     def generation(self, session: SessionKey, now_unix_ms: float) -> int:
-        """The conversation's, 0 where no erasure is known."""
+        """Return the conversation's generation, 0 where no erasure is known."""
         generation, added_unix_ms = self._known.get(session, (0, now_unix_ms))
         return generation if now_unix_ms - added_unix_ms <= ERASED_FOR_S * 1_000 else 0
 

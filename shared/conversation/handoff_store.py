@@ -37,12 +37,12 @@ class HandoffStore:
         self._remove = self._redis.script(_REMOVE)
 
     async def find(self, tenant: str, session_id: str) -> Handoff | None:
-        """The one that is open; None also for what another version wrote."""
+        """Return the hand-off that is open; None also for what another version wrote."""
         value = await self._value(tenant, session_id)
         return None if value is None else _read(value)
 
     async def generation(self, tenant: str, session_id: str) -> int:
-        """The conversation's, 0 where it was not erased lately."""
+        """Return the conversation's generation, 0 where it was not erased lately."""
         key = _key(tenant, session_id, "erased")
         return int(await self._calls.bounded(self._redis.call(lambda redis: redis.get(key))) or 0)
 
@@ -53,7 +53,7 @@ class HandoffStore:
         return bool(await self._calls.bounded(self._put(keys, values)))
 
     async def remove(self, handoff: Handoff) -> bool:
-        """It is resolved. Whether it was open; another of its conversation stays."""
+        """Remove a hand-off that is resolved; return whether it was open: another of its conversation stays."""
         value = await self._value(handoff.tenant, handoff.session_id)
         if value is None or (kept := _read(value)) is None or kept.id != handoff.id:
             return False

@@ -42,7 +42,7 @@ def encode_handoff(handoff: Handoff) -> bytes:
 
 
 def decode_handoff(value: bytes | None) -> Handoff:
-    """A record's, or Redis'. Raises `ProtocolError` for anything else."""
+    """Return the hand-off in a record or in Redis. Raises `ProtocolError` for anything else."""
     try:
         return _decode(value or b"")
     except _UNREADABLE as error:

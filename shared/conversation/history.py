@@ -94,9 +94,9 @@ class History:
         request_id: str | None = None,
         generation: int = 0,
     ) -> list[Turn]:
-        """The last `limit` turns asked before that moment, oldest first; among them, and beyond the limit, the one of
-        `request_id`, whenever it was asked, if it is one of the conversation's last. None where Redis is away. Of a
-        turn written twice the first counts, unless it was cancelled and asked again. What was asked later may be
+        """Return the last `limit` turns asked before that moment, oldest first; among them, and beyond the limit, the
+        one of `request_id`, whenever it was asked, if it is one of the conversation's last. None where Redis is away.
+        Of a turn written twice the first counts, unless it was cancelled and asked again. What was asked later may be
         answered sooner: an answer begun anew after a crash must not see it, but for its own. None is of an earlier
         `generation`: that was erased."""
         num_looked_at = 2 * limit if request_id is None else max(2 * limit, _LOOK_BACK_TURNS)
@@ -211,7 +211,7 @@ class History:
         return begun
 
     async def generation(self, tenant: str, session_id: str) -> int | None:
-        """The conversation's, 0 where it was not erased lately; None where Redis is away."""
+        """Return the conversation's generation, 0 where it was not erased lately; None where Redis is away."""
         try:
             key = _key(tenant, session_id, "erased")
             generation = await self._calls.bounded(self._redis.call(lambda redis: redis.get(key)))

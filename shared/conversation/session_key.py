@@ -19,12 +19,12 @@ class SessionKey:
     session_id: str
 
     def of(self, what: str) -> str:
-        """The key of the session's `turns`, `erased`, `kv` or `handoff`."""
+        """Return the name of the session's `turns`, `erased`, `kv` or `handoff`."""
         return f"replyline:{{{self.tenant}/{self.session_id}}}:{what}"
 
 
 def shared_key(tenant: str, name: bytes) -> str:
-    """The key of a block that the tenant's sessions share. In hex: people and ACL patterns read keys."""
+    """Return the key of a block that the tenant's sessions share. In hex: people and ACL patterns read keys."""
     return f"replyline:{{{tenant}}}:kv:{name.hex()}"
 
 

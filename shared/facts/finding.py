@@ -54,7 +54,8 @@ _Found = Fact | _Number
 
 
 def facts_in(text: str, *, opens: bool = True) -> tuple[Fact, ...]:
-    """The facts that a text states, in their order. `opens`: the text is one's beginning, where "1." may number a line.
+    """Return the facts that a text states, in their order. `opens`: the text is one's beginning, where "1." may number
+    a line.
 
     Not facts are ordinals ("first", 第一次), line numbers, "one" and 一 without a unit, vague amounts ("a few", 几天).
     A numeric date is read with the day first, a year first where it has four digits.
@@ -163,7 +164,7 @@ class _Scan:
             yield number
 
     def _numbers(self, values: list[Decimal], match: re.Match[str], at: int | None = None) -> Iterator[_Number]:
-        """The values with what stands behind the last: a multiplier, a unit."""
+        """Yield the values with what stands behind the last: a multiplier, a unit."""
         if not values:
             return
         *first, value = values
@@ -222,7 +223,8 @@ _MONEY: Final = frozenset(PREFIXES.values())
 
 
 def _share_units(found: list[_Found], text: str) -> None:
-    """The first number of "3–5 days" has the unit of the second; the second of "€10 to 250" that of the first."""
+    """Share units: the first number of "3–5 days" has the unit of the second; the second of "€10 to 250" that of the
+    first."""
     for left, right in zip(reversed(found[:-1]), reversed(found[1:]), strict=True):
         if isinstance(left, _Number) and isinstance(right, _Number) and left.unit is None and right.unit is not None:
             joined = CONNECTOR.fullmatch(text, left.stop, right.start)

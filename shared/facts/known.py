@@ -37,12 +37,12 @@ class Known:
             self._take(text, _lasting_facts(text))
 
     def add(self, texts: Iterable[str]) -> None:
-        """Customers' texts, too: nothing of them is remembered elsewhere."""
+        """Add a text's facts. Customers' texts come, too: nothing of them is remembered elsewhere."""
         for text in texts:
             self._take(text, facts_in(text))
 
     def foreign(self, text: str, *, opens: bool = True) -> list[Fact]:
-        """The facts of a text that nothing bears out. `opens` as in `facts_in`."""
+        """Return the facts of a text that nothing bears out. `opens` as in `facts_in`."""
         return [fact for fact in facts_in(text, opens=opens) if not self.bears_out(fact)]
 
     def bears_out(self, fact: Fact) -> bool:

@@ -72,7 +72,7 @@ def read_english(written: str) -> Decimal:
 
 
 def read_han(run: str) -> list[Decimal]:
-    """A run of characters of `HAN`; two values for 三四, none where it is no number (千万, 万一)."""
+    """Return a run of characters of `HAN`; two values for 三四, none where it is no number (千万, 万一)."""
     if all(char in _HAN_DIGITS for char in run):
         values = [_HAN_DIGITS[char] for char in run]
         two = len(values) == 2 and 0 not in values  # noqa: PLR2004 - 三四天: three or four

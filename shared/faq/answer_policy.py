@@ -166,7 +166,7 @@ def sureness_of(hits: Sequence[FaqHit]) -> float:
 
 
 def near(hits: Sequence[FaqHit], most: int, *, share: float = _NEAR) -> list[FaqEntry]:
-    """The best hit's entry, and those that fit nearly as well: to that share of its score."""
+    """Return the best hit's entry, and those that fit nearly as well: to that share of its score."""
     return [hit.entry for hit in hits[:most] if hit.score >= share * hits[0].score]
 
 
@@ -176,7 +176,7 @@ def offered(hits: Sequence[FaqHit]) -> tuple[FaqEntry, ...]:
 
 
 def _of_each_part(parts: Sequence[Sequence[FaqHit]], confident: float) -> list[FaqEntry]:
-    """The entry that answers each part, without repetition; none where a part has no sure one."""
+    """Return the entry that answers each part, without repetition; none where a part has no sure one."""
     if not all(hits and sureness_of(hits) >= confident for hits in parts):
         return []
     return list({hits[0].entry.id: hits[0].entry for hits in parts}.values())
@@ -205,7 +205,7 @@ _ELSEWHERE: Final[dict[Language, str]] = {
 
 
 def said(decision: Quote | Courtesy | Unsure, *, handoff: bool) -> Fallback:
-    """The answer, where no model writes it. A person is offered where one can be asked for (`handoff`)."""
+    """Return the answer, where no model writes it. A person is offered where one can be asked for (`handoff`)."""
     match decision:
         case Courtesy(kind, language):
             return Fallback(source="courtesy", text=courtesy(kind, language), language=language)

@@ -34,7 +34,8 @@ class Encoder:
     """One model: texts to unit vectors, by the CPU. May be called from any thread."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises SettingsError, one line, if the folder does not hold such a model or onnxruntime is missing."""
+        """Open the folder. Raises SettingsError, one line, if the folder does not hold such a model or onnxruntime is
+        missing."""
         model, tokenizer = _model_in(folder), folder / "tokenizer.json"
         if model is None or not tokenizer.is_file():
             missing = "model.onnx" if model is None else "tokenizer.json"
@@ -83,7 +84,8 @@ class Embedder:
     """Texts to unit vectors, by the one model or by the language's own. May be called from any thread."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises SettingsError as `Encoder`. A folder that is for languages may lack one: that is searched by terms."""
+        """Open the folders. Raises SettingsError as `Encoder`. A folder that is for languages may lack one: that is
+        searched by terms."""
         own = [language for language in LANGUAGES if (folder / language).is_dir()]
         self._encoders: Mapping[Language, Encoder]
         if own and _model_in(folder) is None:

@@ -36,7 +36,7 @@ class FaqEntry(msgspec.Struct, frozen=True, kw_only=True):
         return (self.question, *self.alternatives, *self.also)
 
     def as_grounding(self) -> Grounding:
-        """The entry as answers cite it."""
+        """Return the entry as answers cite it."""
         return Grounding(id=self.id, question=self.question, answer=self.answer)
 
 

@@ -30,7 +30,7 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose_fallback(question: str, hits: Sequence[FaqHit], *, min_score: float = DEFAULT_MIN_SCORE) -> Fallback:
-    """The best hit's answer if its score is at least `min_score`; else "busy" in the question's own language."""
+    """Return the best hit's answer if its score is at least `min_score`; else "busy" in the question's own language."""
     best = max(hits, key=lambda hit: hit.score, default=None)
     if best is None or best.score < min_score:
         language = detect_language(question)

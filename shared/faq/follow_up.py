@@ -72,8 +72,8 @@ def content_words(weights: Mapping[str, float]) -> float:
 def with_previous(
     weights: Mapping[str, float], previous: Mapping[str, float], grounding: Mapping[str, float]
 ) -> dict[str, float]:
-    """The terms of a question that leans, with those of the question before and of the entry that answered it. A term
-    counts as where it counts most."""
+    """Return the terms of a question that leans, with those of the question before and of the entry that answered it. A
+    term counts as where it counts most."""
     joined = dict(weights)
     for terms, share in ((previous, PREVIOUS_WEIGHT), (grounding, GROUNDING_WEIGHT)):
         for term, weight in terms.items():

@@ -76,7 +76,7 @@ class FaqIndex:
         previous: Sequence[Turn] = (),
         vector: NDArray[np.float32] | None = None,
     ) -> list[FaqHit]:
-        """The at most `k` entries that match best, best first: see `find`."""
+        """Return the at most `k` entries that match best, best first: see `find`."""
         return list(self.find(text, k=k, language=language, previous=previous, vector=vector).hits)
 
     def find(
@@ -88,8 +88,8 @@ class FaqIndex:
         previous: Sequence[Turn] = (),
         vector: NDArray[np.float32] | None = None,
     ) -> Found:
-        """The at most `k` entries that match best, and those of each question in it, in `language` (by default the
-        text's own).
+        """Return the at most `k` entries that match best, and those of each question in it, in `language` (by default
+        the text's own).
 
         A hit's score is the share, in 0..1, of what an entry that has every term of the question would score; so
         scores of long and short questions compare. Without a term in common there is no hit. A question that leans on
@@ -146,8 +146,8 @@ class FaqIndex:
         return own if similarities is None else ranking.best_of(shares + SIMILARITY_WEIGHT * similarities, k)
 
     def _before(self, turns: Sequence[Turn]) -> _Before | None:
-        """The last turn; where its question leaned on another, the entry that answered it says on what. Of an answer
-        without one it is the entry that is found now."""
+        """Return the last turn; where its question leaned on another, the entry that answered it says on what. Of an
+        answer without one it is the entry that is found now."""
         if not turns:
             return None
         last = turns[-1]
@@ -159,13 +159,13 @@ class FaqIndex:
         return _Before(self._terms_of.weights(last.user), self._terms_of.weights(question))
 
     def _asked(self, text: str) -> _Before:
-        """The question before, in the same message."""
+        """Return the question before, in the same message."""
         return _Before(self._terms_of.weights(text), {})
 
 
 def _merged(lists: Sequence[Sequence[FaqHit]], rest: Sequence[FaqHit], k: int) -> tuple[FaqHit, ...]:
-    """The first of each list, then the second of each, and so on; then the rest. No entry twice, no score above the one
-    before."""
+    """Merge the lists: the first of each, then the second of each, and so on; then the rest. No entry twice, no score
+    above the one before."""
     merged: dict[FaqEntry, float] = {}
     least = 1.0
     for hit in (*(hit for place in zip_longest(*lists) for hit in place if hit is not None), *rest):

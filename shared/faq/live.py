@@ -31,7 +31,7 @@ class LiveFaq:
     """`index` is replaced, never changed: whoever answers takes it anew for each question."""
 
     def __init__(self, settings: FaqSettings, *, embed: Embed | None = None) -> None:
-        """Raises SettingsError if the file is bad: a process does not start without an FAQ."""
+        """Read the file. Raises SettingsError if it is bad: a process does not start without an FAQ."""
         self._path = PACKAGED_PATH if settings.path is None else settings.path
         self._embed = embed
         # Taken before the file is read: what changes meanwhile is read again.
@@ -62,7 +62,7 @@ class LiveFaq:
         get_logger().info("faq_reloaded", path=str(self._path), entries=len(index.entries))
 
     async def vector_of(self, text: str) -> NDArray[np.float32] | None:
-        """The text's embedding, for `FaqIndex.find`; computed on a thread. None where there are none."""
+        """Return the text's embedding, for `FaqIndex.find`; computed on a thread. None where there are none."""
         if self._embed is None:
             return None
         vectors = await asyncio.to_thread(self._embed, [text], detect_language(text))

@@ -35,7 +35,8 @@ _CHINESE_COMMA: Final = re.compile(r"(?<=[\u3400-\u9fff])[，,]")
 
 
 def parts_of(text: str) -> list[str]:
-    """The message's questions in their order; the message alone where it asks one thing, or more than `MOST_PARTS`."""
+    """Return the message's questions in their order; the message alone where it asks one thing, or more than
+    `MOST_PARTS`."""
     parts: list[str] = []
     story = ""
     for sentence in _SENTENCE_END.split(ends_of(text)):

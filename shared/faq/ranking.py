@@ -81,8 +81,8 @@ class Ranking:
         )
 
     def shares(self, weights: Mapping[str, float]) -> NDArray[np.float64]:
-        """[number of entries]: each entry's score, in 0..1, as a share of what an imagined entry would score that has
-        every term of the question at its best."""
+        """Return, `[number of entries]`, each entry's score, in 0..1, as a share of what an imagined entry would score
+        that has every term of the question at its best."""
         matched, unknown = self._matched(weights)
         if not matched:
             return np.zeros(len(self.entries))
@@ -104,7 +104,7 @@ class Ranking:
         return tuple(FaqHit(self.entries[place], min(float(scores[place]), 1.0)) for place in places.tolist())
 
     def _matched(self, weights: Mapping[str, float]) -> tuple[dict[str, float], float]:
-        """The index's own terms that a question's are, with what each counts; and what those that it lacks count
+        """Return the index's own terms that a question's are, with what each counts; and what those that it lacks count
         together. A word that is mended brings its other names. An SKU that is lacking counts by its parts alone,
         another name of a word not at all."""
         matched: dict[str, float] = {}

@@ -72,7 +72,7 @@ def ends_of(text: str) -> str:
 
 
 def detect_language(text: str) -> Language:
-    """The FAQ's language for a text, judged by its script alone: Chinese, or English for everything else.
+    """Return the FAQ's language for a text, judged by its script alone: Chinese, or English for everything else.
 
     A Latin word counts as much as a Chinese character, so that a brand or an SKU within a Chinese sentence leaves it
     Chinese. Kana and Hangul mean Japanese and Korean, which the FAQ does not speak.
@@ -86,7 +86,7 @@ def detect_language(text: str) -> Language:
 
 
 def wording(text: str) -> str:
-    """A text without case, width, accents, spaces and punctuation: equal for two texts that are typed alike."""
+    """Return a text without case, width, accents, spaces and punctuation: equal for two texts that are typed alike."""
     return "".join(filter(str.isalnum, _fold(ends_of(text))))
 
 
@@ -104,11 +104,11 @@ class TermExtractor:
         self._pair_ends = {end for _, end in self._pair_names}
 
     def __call__(self, text: str) -> list[str]:
-        """The terms of a text in their order, with repetitions. Only the ends of a long text count."""
+        """Return the terms of a text in their order, with repetitions. Only the ends of a long text count."""
         return [term for term, _ in self._weighted(text)]
 
     def names_of(self, term: str) -> Sequence[str]:
-        """The other names of a Latin word, given its stem."""
+        """Return the other names of a Latin word, given its stem."""
         return self._names.get(term, ())
 
     def weights(self, text: str) -> dict[str, float]:
@@ -175,7 +175,8 @@ def _sku_parts(match: re.Match[str]) -> str:
 
 @cache
 def _cutter() -> Callable[[str, bool], list[str]]:
-    """The dictionary's, with the words of ours that it lacks. It takes 0.1 s and 33 MB: an English FAQ does without."""
+    """Return the dictionary's cutter, with the words of ours that it lacks. It takes 0.1 s and 33 MB: an English FAQ
+    does without."""
     import rjieba
 
     for word in CHINESE_NAMES:

@@ -36,7 +36,7 @@ def fault_of(text: str, most_chars: int) -> str | None:
 
 
 def shown(text: str) -> str:
-    """A text in quotes, on one line, its beginning where it is long."""
+    """Return a text in quotes, on one line, its beginning where it is long."""
     cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
     return json.dumps(cut, ensure_ascii=_CONTROL.search(cut) is not None)
 

@@ -50,7 +50,7 @@ class EntryVectors:
 
 
 def _nearest_strangers(vectors: NDArray[np.float32], owners: NDArray[np.int64]) -> float:
-    """The median, over phrasings, of the cosine to the nearest phrasing of another entry; below 1."""
+    """Return the median, over phrasings, of the cosine to the nearest phrasing of another entry; below 1."""
     sample = np.unique(np.linspace(0, len(vectors) - 1, min(_SAMPLED, len(vectors))).astype(np.int64))
     cosines = vectors[sample] @ vectors.T
     cosines[owners[sample][:, None] == owners[None, :]] = -1.0

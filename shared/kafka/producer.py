@@ -156,8 +156,8 @@ class Producer:
                 return BrokerUnavailable(f"cannot write to {topic}: {error!r}")
 
     def _unauthorized(self, topic: str, error: KafkaError) -> ReplylineError:
-        """A topic of our own its operator will let us write to: nothing is given up meanwhile. To another's nobody can
-        be answered."""
+        """Return the error of a topic that we may not write to. A topic of our own its operator will let us write to:
+        nothing is given up meanwhile. To another's nobody can be answered."""
         told = unauthorized(error, self._settings, "write to")
         if topic not in self._own_topics:
             return ProtocolError("topic_not_authorized", told)

@@ -181,7 +181,7 @@ class ModelFolder:
         return folder
 
     def read(self, name: str) -> bytes:
-        """A file of the manifest, whole: the very bytes whose sha256 was compared. Raises `ModelError`."""
+        """Return a file of the manifest, whole: the very bytes whose sha256 was compared. Raises `ModelError`."""
         entry = next(entry for entry in self.manifest.files if entry.name == name)
         data = (self.path / name).read_bytes()
         if hashlib.sha256(data).hexdigest() != entry.sha256:
@@ -238,7 +238,7 @@ def _read_manifest(path: Path) -> Manifest:
 
 
 def impossible(architecture: Architecture) -> str | None:
-    """The first number that no decoder has, by which memory would be reserved or layers counted; else None."""
+    """Return the first number that no decoder has, by which memory would be reserved or layers counted; else None."""
     for name, most in _MOST.items():
         value = getattr(architecture, name)
         if not 1 <= value <= most:

@@ -45,7 +45,7 @@ class Tokenizer:
 
     @classmethod
     def byte_level(cls) -> Self:
-        """A vocabulary that needs no model: the ChatML specials, then one token for each byte."""
+        """Return a vocabulary that needs no model: the ChatML specials, then one token for each byte."""
         return cls(byte_level_definition())
 
     @property
@@ -58,7 +58,7 @@ class Tokenizer:
         return ids
 
     def count(self, text: str) -> int:
-        """Number of tokens of `text` as plain text."""
+        """Return the number of tokens of `text` as plain text."""
         return len(self.encode_text(text))
 
     def special_id(self, name: str) -> int:
@@ -78,7 +78,8 @@ class Tokenizer:
 
 
 def byte_level_definition() -> bytes:
-    """The `tokenizer.json` of `Tokenizer.byte_level`: ids 0-2 are `BYTE_LEVEL_SPECIALS`, byte `b` is id `3 + b`."""
+    """Return the `tokenizer.json` of `Tokenizer.byte_level`: ids 0-2 are `BYTE_LEVEL_SPECIALS`, byte `b` is id `3 +
+    b`."""
     alphabet = _byte_alphabet()
     tokens = [*BYTE_LEVEL_SPECIALS, *(alphabet[byte] for byte in range(256))]
     return bpe_definition(tokens, merges=[], special_ids=range(len(BYTE_LEVEL_SPECIALS)), split_digits=False)
@@ -92,7 +93,7 @@ def bpe_definition(
     added_ids: Iterable[int] = (),
     split_digits: bool,
 ) -> bytes:
-    """A `tokenizer.json` of byte-level BPE.
+    """Return a `tokenizer.json` of byte-level BPE.
 
     `tokens[i]` is the token of id `i` in GPT-2's printable alphabet; `merges` are in order of rank. `special_ids` are
     control tokens, `added_ids` whole words of text. `split_digits` makes each digit a token of its own.

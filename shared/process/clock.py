@@ -56,7 +56,8 @@ def monotonic_s() -> float:
 
 
 def now_unix_ms() -> float:
-    """This process's time in Unix milliseconds, which no clock that is set moves: what deadlines are compared with."""
+    """Return this process's time in Unix milliseconds, which no clock that is set moves: what deadlines are compared
+    with."""
     clocks = CLOCKS.get()
     return clocks.process.now(clocks.monotonic_s() * 1_000.0)
 

@@ -54,7 +54,7 @@ class Gpus:
         return found
 
     def hangs(self, seconds: float) -> None:
-        """A reading has not ended in so long."""
+        """Note that a reading has not ended in so long."""
         self._lose(f"NVML has not answered for {seconds:.0f} s")
 
     def _lose(self, why: str | None) -> None:

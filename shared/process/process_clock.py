@@ -22,7 +22,7 @@ class ProcessClock:
     _since_ms: float | None = field(default=None, init=False)  # monotonic; None where the wall clock is followed
 
     def now(self, monotonic_ms: float) -> float:
-        """The process's time, in Unix milliseconds."""
+        """Return the process's time, in Unix milliseconds."""
         return self.start_unix_ms + monotonic_ms
 
     def observe(self, wall_ms: float, monotonic_ms: float) -> float:

@@ -60,7 +60,7 @@ class Vitals:
             self._count(machine)
 
     async def _watch_gpus(self) -> None:
-        """A call that hangs is waited for; no other is made meanwhile."""
+        """Watch the GPUs. A call that hangs is waited for; no other is made meanwhile."""
         while self.gpus is not None:
             reading = _in_a_thread(self.gpus.read)
             done, _ = await asyncio.wait([reading], timeout=_HARDWARE_S)

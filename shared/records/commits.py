@@ -78,8 +78,8 @@ class Commits:
         return done and (bool(positions) or self._num_known() > known or not self._wanted.is_set())
 
     async def part(self, suspects: Collection[tuple[Partition, int]] = ()) -> None:
-        """The partitions go to others and this process lives: what goes on here is no reason to count a delivery, but
-        for the `suspects`."""
+        """Part with partitions that go to others while this process lives: what goes on here is no reason to count a
+        delivery, but for the `suspects`."""
         await self._learn()
         notes = self._notes(suspects)
         positions = {each: position for each, position in self._offsets.positions.items() if each in notes}

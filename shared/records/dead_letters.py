@@ -34,8 +34,8 @@ class DeadLetters:
     _outage: Outage = field(default_factory=lambda: Outage("kafka dead letters"))
 
     async def put(self, record: Record, error: ProtocolError) -> None:
-        """Returns when the letter stands. What keeps it from being written is said once a minute; the tries come at
-        first 0.2 s and in the end 5 s apart."""
+        """Write a letter; return when it stands. What keeps it from being written is said once a minute; the tries come
+        at first 0.2 s and in the end 5 s apart."""
         pause_s = _FIRST_PAUSE_S
         with metrics.dead_letters_waiting.track_inprogress():
             while not await self._written(record, error):
@@ -83,7 +83,7 @@ def origin_of(record: Record) -> str:
 
 
 def letter_of(topics: TopicNames, record: Record, error: ProtocolError, *, whole: bool = True) -> Outgoing:
-    """The record as a dead letter; not `whole`: without what may be too large."""
+    """Return the record as a dead letter; not `whole`: without what may be too large."""
     told = {
         DEAD_REASON: error.code.encode(),
         DEAD_DETAIL: str(error)[:_DETAIL_CHARS].encode(errors="backslashreplace"),

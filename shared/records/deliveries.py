@@ -129,7 +129,7 @@ class Deliveries:
         """What is worked on alone, or will be once all that was begun before has ended."""
 
     def take_over(self, partition: Partition, note: str, end: int) -> None:
-        """A partition came with this note; its log ends there by now."""
+        """Take over a partition that came with this note; its log ends there by now."""
         found = Note.decode(note)
         before = found.after_a_death(end) if found.held else found
         self._tenures[partition] = _Tenure(before)
@@ -170,7 +170,8 @@ class Deliveries:
         return standing.held and (number == 1 or standing.count(offset).deliveries >= number)
 
     def done(self, partition: Partition, offset: int) -> None:
-        """This delivery has harmed nobody; what is known of earlier ones stays until the commit has passed it."""
+        """Note that this delivery has harmed nobody; what is known of earlier ones stays until the commit has passed
+        it."""
         tenure = self._tenures.get(partition)
         if tenure is not None:
             self.survived(partition, offset)

@@ -54,7 +54,7 @@ class OffsetTracker:
             del window.open[offset]
 
     def done(self, partition: Partition, offset: int) -> None:
-        """The record's terminal event is acknowledged. Unknown where the partition was lost meanwhile."""
+        """Note that the record's terminal event is acknowledged. Unknown where the partition was lost meanwhile."""
         window = self._windows.get(partition)
         if window is not None:
             window.open.pop(offset, None)
@@ -66,7 +66,8 @@ class OffsetTracker:
         return window is not None and offset in window.open
 
     def tenure(self, partition: Partition) -> object | None:
-        """The same for as long as the partition is here without a break; None where it is not."""
+        """Return a number that stays the same for as long as the partition is here without a break; None where it is
+        not."""
         return self._windows.get(partition)
 
     @property
@@ -98,8 +99,8 @@ class OffsetTracker:
         return sum([len(window.open) for window in self._windows.values()])
 
     def _window(self, partition: Partition, offset: int) -> _Window:
-        """A log that is read from before what was committed of it is another one: its topic was deleted and created
-        anew, and the window begins anew with it."""
+        """Return the partition's window. A log that is read from before what was committed of it is another one: its
+        topic was deleted and created anew, and the window begins anew with it."""
         window = self._windows.get(partition)
         if window is not None and offset < self._committed.get(partition, window.start):
             self.lose([partition])

@@ -79,8 +79,8 @@ class Order:
     clock_ms: int = 0
 
     def by_a_clock_behind(self, clock_ms: int) -> "Order":
-        """The same with its deadline by a process's own time, which the wire's is so far ahead of; its creation stays
-        as it was written."""
+        """Return the request with its deadline by a process's own time, which the wire's is so far ahead of; its
+        creation stays as it was written."""
         return replace(self, deadline=self.deadline.later(-clock_ms), clock_ms=clock_ms)
 
 
@@ -124,8 +124,8 @@ def settle(request: ChatRequest, defaults: Defaults, now_unix_ms: float) -> Orde
 
 
 def asker_of(request: ChatRequest, defaults: Defaults) -> tuple[str, int | None] | None:
-    """The reply topic and partition at which a request that is refused is told so; None where it names none that it
-    may have."""
+    """Return the reply topic and partition at which a request that is refused is told so; None where it names none that
+    it may have."""
     topic, partition = request.reply_topic or defaults.reply_topic, request.reply_partition
     if not reply_topic_allowed(topic, defaults.reply_topics) or (partition or 0) > _MAX_PARTITION:
         return None
@@ -151,7 +151,8 @@ def request_headers(order: Order, *, source: str) -> dict[str, bytes]:
 
 
 def open_request(value: bytes | None, headers: Mapping[str, bytes], *, unreadable: str = "") -> ChatRequest:
-    """A record's request, as its value and its headers say it together. `unreadable`: why it could not even be read.
+    """Return a record's request, as its value and its headers say it together. `unreadable`: why it could not even be
+    read.
 
     Raises `ProtocolError` for what is no `ChatRequest`, and where a header and the value contradict each other.
     """
@@ -162,9 +163,9 @@ def open_request(value: bytes | None, headers: Mapping[str, bytes], *, unreadabl
 
 
 def heed_headers(request: ChatRequest, headers: Mapping[str, bytes]) -> ChatRequest:
-    """The request with what its headers say of it. Whoever read no more than the headers has already gone by them: so
-    of two deadlines the earlier counts, a reply topic or partition that only the header names is the request's, and
-    another id, type, reply topic or partition than the value's is refused.
+    """Return the request with what its headers say of it. Whoever read no more than the headers has already gone by
+    them: so of two deadlines the earlier counts, a reply topic or partition that only the header names is the
+    request's, and another id, type, reply topic or partition than the value's is refused.
 
     Raises `ProtocolError`: `header_mismatch`, or `invalid_field` for a header that is no time or no number.
     """

@@ -61,13 +61,13 @@ class RedisClient:
     """
 
     def __init__(self, settings: RedisAddress, *, timeout_ms: float) -> None:
-        """Raises `SettingsError` where the URL is none."""
+        """Make the client. Raises `SettingsError` where the URL is none."""
         self._client = async_redis(settings, timeout_ms=timeout_ms)
         self._free = asyncio.Semaphore(MAX_CONNECTIONS)
         self._any_node = {"target_nodes": AsyncRedisCluster.DEFAULT_NODE} if settings.cluster else {}
 
     async def call(self, command: Command[T]) -> T:
-        """Raises `RedisError`, `OSError`."""
+        """Call Redis. Raises `RedisError`, `OSError`."""
         async with self._free:
             try:
                 return await command(self._client)
@@ -79,7 +79,7 @@ class RedisClient:
                 raise
 
     def script(self, text: str) -> Callable[[Sequence[str], Sequence[Any]], Awaitable[Any]]:
-        """A Lua script: to be called with its keys, all of one hash tag, and its arguments."""
+        """Return a Lua script: to be called with its keys, all of one hash tag, and its arguments."""
         script = AsyncScript(self._client, text)
         return lambda keys, args: self.call(lambda redis: script(keys, args, redis))
 
@@ -88,8 +88,8 @@ class RedisClient:
         await self.call(lambda redis: redis.ping(**self._any_node))
 
     async def memory_used(self) -> float:
-        """The part of its memory that is taken, of a cluster's fullest master; 0 where it has no limit, or does not
-        tell this user. Raises `RedisError`, `OSError`."""
+        """Return the part of its memory that is taken, of a cluster's fullest master; 0 where it has no limit, or does
+        not tell this user. Raises `RedisError`, `OSError`."""
         masters = {"target_nodes": AsyncRedisCluster.PRIMARIES} if self._any_node else {}
         try:
             told = await self.call(lambda redis: redis.info("memory", **masters))
@@ -103,9 +103,9 @@ class RedisClient:
 
 
 def async_redis(settings: RedisAddress, *, timeout_ms: float) -> AsyncRedis:
-    """A client for the event loop; `aclose` closes its connections. `timeout_ms` is how long its caller waits for a
-    call: sentinels and a cluster's nodes that do not answer are given up within it. Raises `SettingsError` where the
-    URL is none."""
+    """Return a client for the event loop; `aclose` closes its connections. `timeout_ms` is how long its caller waits
+    for a call: sentinels and a cluster's nodes that do not answer are given up within it. Raises `SettingsError` where
+    the URL is none."""
     limits: dict[str, Any] = {"retry": AsyncRetry(NoBackoff(), 0), "max_connections": MAX_CONNECTIONS}
     try:
         if (sentinels := settings.sentinels) is not None:
@@ -130,8 +130,8 @@ def async_redis(settings: RedisAddress, *, timeout_ms: float) -> AsyncRedis:
 
 
 def blocking_redis(settings: RedisAddress, *, timeout_ms: float) -> Redis:
-    """A client of one server, or of the sentinels' master, for one thread: one connection, each of whose reads and
-    writes takes at most `timeout_ms`.
+    """Return a client of one server, or of the sentinels' master, for one thread: one connection, each of whose reads
+    and writes takes at most `timeout_ms`.
 
     A large value goes out in pieces, each with that limit: Python counts a socket's timeout over all of a write.
     RESP2, since servers may send over RESP3 that they are about to move and have redis-py wait longer meanwhile.

@@ -248,7 +248,7 @@ class Settings(BaseSettings):
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """The settings of this process. Raises `SettingsError`: one line a wrong setting, naming its variable."""
+    """Return the settings of this process. Raises `SettingsError`: one line a wrong setting, naming its variable."""
     named = os.environ.get(PREFIX + "CONFIG")
     if named and not Path(named).is_file():
         raise SettingsError(f"{PREFIX}CONFIG={named}: no such file; name a TOML file or unset it")

@@ -65,12 +65,12 @@ class AuthSettings(Group):
         return "token" if self.has_keys else self.mode
 
     def secret_bytes(self) -> bytes | None:
-        """The HS256 secret, None where there is none."""
+        """Return the HS256 secret, None where there is none."""
         return read_secret(self.secret_file) if self.secret_file is not None else None
 
 
 def check_secret(secret: bytes) -> None:
-    """Raises `ValueError` for one that is easily guessed."""
+    """Raise `ValueError` for a secret that is easily guessed."""
     if len(secret) < MIN_SECRET_BYTES:
         raise ValueError(
             f"{len(secret)} bytes are too few for a secret: {MIN_SECRET_BYTES} at least (openssl rand -base64 48)"

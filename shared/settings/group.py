@@ -11,7 +11,7 @@ class Group(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _split_lists(cls, value: Any, info: ValidationInfo) -> Any:
-        """A list in the environment is comma-separated."""
+        """Split lists: in the environment they are comma-separated."""
         field = cls.model_fields[info.field_name or ""]
         if value == "" and field.default is None:
             return None

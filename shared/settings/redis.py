@@ -47,7 +47,7 @@ class RedisAddress(Group):
     @field_validator("url")
     @classmethod
     def _can_be_taken_apart(cls, url: str) -> str:
-        """The libraries' own words would hold a part of a password."""
+        """Refuse a URL that cannot be taken apart; the libraries' own words would hold a part of a password."""
         try:
             parts = urlsplit(url)
             hosts = parts.netloc.rpartition("@")[2].split(",") if parts.scheme in _SENTINEL_SCHEMES else [parts.netloc]
@@ -135,12 +135,12 @@ class KvRedisSettings(RedisAddress):
 
 
 def refused_value(text: str) -> str:
-    """A setting as it may be shown where something is wrong with it: of a URL its very scheme may be missing."""
+    """Return a setting as it may be shown where something is wrong with it: of a URL its very scheme may be missing."""
     return without_password(text) if _SCHEME.match(text) else without_password(f"://{text}").removeprefix("://")
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown, whatever stands in it; a text that is no URL stays as it is."""
+    """Return the URL as it may be shown, whatever stands in it; a text that is no URL stays as it is."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return url

@@ -100,7 +100,8 @@ def _leave_quotes_out_of(trace: Trace) -> None:
 
 
 def log_unhandled(loop: AbstractEventLoop, context: dict[str, Any]) -> None:
-    """An event loop's exception handler. asyncio's own writes down a callback's arguments, and these hold replies."""
+    """Log as an event loop's exception handler. asyncio's own writes down a callback's arguments, and these hold
+    replies."""
     del loop
     error = context.get("exception")
     what = {"exc_info": error} if error is not None else {"cause": context["message"]}

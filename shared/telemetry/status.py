@@ -47,7 +47,7 @@ def http_response(status: HTTPStatus, content_type: str, body: bytes, extra: dic
 
 
 def status_page(path: str, readiness: Readiness) -> Response | None:
-    """The answer to one of the four paths, None for any other."""
+    """Return the answer to one of the four paths, None for any other."""
     match path:
         case "/health":
             return _json(HTTPStatus.OK, {"status": "ok"})
@@ -70,7 +70,7 @@ def _exposition(readiness: Readiness) -> Response:
 
 
 async def serve_status(host: str, port: int, readiness: Readiness) -> Server:
-    """An HTTP server with just these pages. Raises `OSError` when it cannot bind."""
+    """Return an HTTP server with just these pages. Raises `OSError` when it cannot bind."""
 
     def process_request(_: ServerConnection, request: Request) -> Response:
         page = status_page(request.path.partition("?")[0], readiness)

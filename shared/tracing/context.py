@@ -22,7 +22,7 @@ class TraceContext:
     parent_id: int | None = None
 
     def child_id(self, number: int) -> int:
-        """The id of one of the spans under it: the same each time, another for each number. 0 is its own."""
+        """Return the id of one of the spans under it: the same each time, another for each number. 0 is its own."""
         return (self.span_id - 1 + number * _APART) % _SPAN_IDS + 1
 
     def packed(self) -> bytes:
@@ -39,7 +39,7 @@ class TraceContext:
 
 
 def begin_trace(traceparent: str | None, randomness: int) -> TraceContext:
-    """The client's trace, or one of 192 random bits where it names none or what W3C calls invalid."""
+    """Return the client's trace, or one of 192 random bits where it names none or what W3C calls invalid."""
     trace_id, span_id = (randomness >> 64) % 2**128 or 1, randomness % 2**64 or 1
     if traceparent is None:
         return TraceContext(trace_id, span_id)

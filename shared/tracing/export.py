@@ -32,8 +32,8 @@ Send = Callable[[Sequence[Trace]], bool]
 
 
 def open_exporter(settings: TracingSettings, spans_of: Callable[[Facts], Trace]) -> "TraceExporter[Facts] | None":
-    """Started. None where no store is named, and where the packages that speak to one are missing: that is said, and
-    requests are served."""
+    """Return the exporter, started. None where no store is named, and where the packages that speak to one are missing:
+    that is said, and requests are served."""
     if not settings.endpoint:
         return None
     try:

@@ -54,7 +54,7 @@ class Codec(Generic[T]):
 
 
 def client_decoder(*, text: bool) -> Callable[[bytes | str], ClientMessage]:
-    """A decoder of client messages that raises `ProtocolError` with `event_id` where the client gave one."""
+    """Return a decoder of client messages that raises `ProtocolError` with `event_id` where the client gave one."""
     decode: Callable[[Any], ClientMessage] = (
         msgspec.json.Decoder(ClientMessage).decode if text else msgspec.msgpack.Decoder(ClientMessage).decode
     )
@@ -100,7 +100,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def event_id_of(data: bytes | str, *, text: bool) -> str | None:
-    """The `event_id` of a message that could not be decoded, so that its error finds its sender's request."""
+    """Return the `event_id` of a message that could not be decoded, so that its error finds its sender's request."""
     if isinstance(data, str) and not text:
         return None  # a text frame where MessagePack is spoken
     try:
@@ -129,7 +129,7 @@ _request_decoders: Final[dict[str, Callable[[bytes], ChatRequest]]] = {
 
 
 def decode_request(value: bytes | None, content_type: str = MSGPACK) -> ChatRequest:
-    """A record's `ChatRequest`, by its content type. Raises `ProtocolError` for anything else."""
+    """Return a record's `ChatRequest`, by its content type. Raises `ProtocolError` for anything else."""
     if value is None:
         raise ProtocolError("invalid_record", "the record has no value; write a chat.request")
     decode = _request_decoders.get(content_type.partition(";")[0].strip().lower())
@@ -142,7 +142,7 @@ def decode_request(value: bytes | None, content_type: str = MSGPACK) -> ChatRequ
 
 
 def _or_refuse(decode: Callable[[bytes], T], what: str) -> Callable[[bytes | None], T]:
-    """A decoder of records that raises `ProtocolError` for anything else."""
+    """Return a decoder of records that raises `ProtocolError` for anything else."""
 
     def decode_record(value: bytes | None) -> T:
         try:

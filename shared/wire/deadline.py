@@ -23,12 +23,12 @@ class Deadline:
 
     @classmethod
     def after(cls, now_unix_ms: float, *, first_token_ms: int, whole_ms: int) -> "Deadline":
-        """The deadline of a request received now. A soft deadline beyond the hard one is brought back to it."""
+        """Return the deadline of a request received now. A soft deadline beyond the hard one is brought back to it."""
         hard = int(now_unix_ms) + whole_ms
         return cls(first_token_unix_ms=min(int(now_unix_ms) + first_token_ms, hard), deadline_unix_ms=hard)
 
     def later(self, ms: int) -> "Deadline":
-        """The same by a clock that is so far ahead."""
+        """Return the deadline by a clock that is so far ahead."""
         return Deadline(first_token_unix_ms=self.first_token_unix_ms + ms, deadline_unix_ms=self.deadline_unix_ms + ms)
 
     def expired(self, now_unix_ms: float, *, started: bool) -> bool:
@@ -43,5 +43,5 @@ def reads_as_seconds(unix_ms: int) -> bool:
 
 
 def parse_unix_ms(text: bytes) -> int | None:
-    """A time as a header has it: up to sixteen digits. None for anything else."""
+    """Return a time as a header has it: up to sixteen digits. None for anything else."""
     return int(text) if text.isdigit() and len(text) <= _MAX_DIGITS else None

@@ -140,7 +140,7 @@ def surely_short(text: str) -> bool:
 
 
 def session_key(tenant: str, session_id: str) -> bytes:
-    """The record key: one conversation's requests stay in order, and on one worker while the group is stable."""
+    """Return the record key: one conversation's requests stay in order, and on one worker while the group is stable."""
     return f"{tenant}/{session_id}".encode()
 
 

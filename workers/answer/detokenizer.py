@@ -16,7 +16,7 @@ class Detokenizer:
         self.stopped = False
 
     def feed(self, token_id: int) -> str:
-        """The text that this token releases. Nothing after a stop string was found (`stopped`)."""
+        """Feed a token; return the text that it releases. Nothing after a stop string was found (`stopped`)."""
         return self._release(self._decode(self._token_bytes(token_id)))
 
     def finish(self) -> str:
@@ -39,7 +39,8 @@ class Detokenizer:
 
 
 def shown_text(data: bytes) -> str:
-    """An answer's bytes as they were shown: what is no character replaced, one cut in two at the end left out."""
+    """Return an answer's bytes as they were shown: what is no character replaced, one cut in two at the end left
+    out."""
     return codecs.getincrementaldecoder("utf-8")("replace").decode(data)
 
 

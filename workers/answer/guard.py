@@ -80,7 +80,7 @@ class FactGuard:
         return self._shown[before:]
 
     def finish(self, *, whole: bool = True) -> str:
-        """The text has ended; not `whole`: it was cut off. Returns what is shown of what was held back."""
+        """End the text; not `whole`: it was cut off. Returns what is shown of what was held back."""
         before = len(self._shown)
         if not self.cut:
             if not whole:

@@ -71,7 +71,7 @@ class Quotes:
         return Quote(entry.id, "".join(part.text for part in chosen).strip())
 
     def rest_of(self, entry_id: str, shown: str) -> str:
-        """An entry's sentences that have not been said, with the space before each."""
+        """Return an entry's sentences that have not been said, with the space before each."""
         entry = next(each for each in self._read_entries() if each.id == entry_id)
         left = [part for part in entry.sentences if self._unsaid(part, shown)]
         self._quoted.update(part.wording for part in left)

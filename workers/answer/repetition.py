@@ -13,7 +13,7 @@ _MAX_PERIOD: Final = 16
 
 
 def wording(sentence: str) -> str:
-    """A sentence by its letters and digits alone."""
+    """Return a sentence by its letters and digits alone."""
     return "".join(_WORD.findall(sentence.lower()))
 
 

@@ -63,7 +63,7 @@ def may_end(text: str) -> bool:
 
 
 def sentences(text: str) -> list[str]:
-    """A whole text's sentences, each with the space before it; together they are the text."""
+    """Return a whole text's sentences, each with the space before it; together they are the text."""
     parts: list[str] = []
     while (cut := next_cut(text)) is not None:
         parts.append(text[: cut.length])

@@ -69,13 +69,13 @@ class Answer:
         self._grow(text if self._guard is None else self._guard.feed(text))
 
     def finish(self, *, whole: bool = True) -> None:
-        """The sequence has ended: what was held back is text after all. Not `whole`: it was cut off, and what stands at
+        """End the sequence: what was held back is text after all. Not `whole`: it was cut off, and what stands at
         its end may be half of something."""
         text = self._detokenizer.finish()
         self._grow(text if self._guard is None else self._guard.feed(text) + self._guard.finish(whole=whole))
 
     def take_delta(self) -> ReplyDelta | None:
-        """The text since the last delta; None where there is none."""
+        """Take the text since the last delta; None where there is none."""
         if not self._pending:
             return None
         delta = "".join(self._pending)

@@ -44,7 +44,7 @@ def check_range(info: EngineInfo, slot: int, start: int, stop: int) -> None:
 
 
 def check_import(info: EngineInfo, slot: int, start: int, values: NDArray[Any]) -> int:
-    """The number of tokens that `values` are the KV of, which fit `slot` from `start`. Floats may come in half
+    """Return the number of tokens that `values` are the KV of, which fit `slot` from `start`. Floats may come in half
     precision, as they were kept."""
     layout = info.kv_layout
     num_tokens = values.shape[3] if values.ndim == len(layout.shape(0)) else 0

@@ -61,7 +61,7 @@ class KvLayout:
 
 
 def kv_dtype(manifest: Manifest) -> np.dtype[Any]:
-    """The numbers in which every engine keeps the KV of this model.
+    """Return the numbers in which every engine keeps the KV of this model.
 
     numpy has no bfloat16: its bits are carried, unread, as whole numbers.
     """

@@ -22,7 +22,7 @@ class KvPieces:
         return sum(array.nbytes for array in self.arrays)
 
     def between(self, start: int, stop: int) -> list[tuple[int, NDArray[Any]]]:
-        """The KV of tokens `start .. stop-1`: each piece of it with its first token."""
+        """Return the KV of tokens `start .. stop-1`: each piece of it with its first token."""
         found: list[tuple[int, NDArray[Any]]] = []
         at = 0
         for array in self.arrays:

@@ -110,8 +110,8 @@ def plan_memory(
 
 
 def _workspace_bytes(a: Architecture, step_tokens: int, step_rows: int, itemsize: int) -> int:
-    """An estimate of what the largest step keeps at once: of each token the residual stream in float32, twice, and what
-    lives at the widest point of a layer; of each row its logits in float32."""
+    """Return an estimate of what the largest step keeps at once: of each token the residual stream in float32, twice,
+    and what lives at the widest point of a layer; of each row its logits in float32."""
     heads = (a.num_heads + 2 * a.num_kv_heads) * a.head_dim
     widest = max(3 * a.intermediate_size, 2 * heads + a.hidden_size)
     return step_tokens * (2 * a.hidden_size * _FLOAT32 + widest * itemsize) + step_rows * a.vocab_size * _FLOAT32

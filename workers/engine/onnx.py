@@ -110,7 +110,8 @@ class OnnxEngine:
         self._kv[:, :, slot, :, start : start + num_tokens] = values
 
     def end_profile(self) -> Path:
-        """The file of all runs so far, in Chrome's trace format; `profile` began its name. Later runs are not in it."""
+        """Return the file of all runs so far, in Chrome's trace format; `profile` began its name. Later runs are not in
+        it."""
         return Path(self._session.end_profiling())
 
     def close(self) -> None:

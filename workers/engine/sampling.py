@@ -36,7 +36,8 @@ def sample(logits: NDArray[np.float32], samplings: Sequence[Sampling], positions
 
 
 def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1) that depends on nothing else. SplitMix64's finaliser (Steele et al., OOPSLA 2014), twice."""
+    """Return a number in [0, 1) that depends on nothing else. SplitMix64's finaliser (Steele et al., OOPSLA 2014),
+    twice."""
     return (split_mix(split_mix(seed) ^ position) >> 11) * 2.0**-53
 
 
@@ -60,7 +61,8 @@ def _draw(logits: NDArray[np.float32], peak: float, sampling: Sampling, draw: fl
 
 
 def _nucleus(weights: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
-    """The fewest tokens that hold `top_p` of the mass, likeliest first; equal ones by id (Holtzman et al., 2020).
+    """Return the fewest tokens that hold `top_p` of the mass, likeliest first; equal ones by id (Holtzman et al.,
+    2020).
 
     Sorting the whole vocabulary is not needed: tokens below `(1 - top_p) / n` of the mass hold less than `1 - top_p`
     of it together, so the nucleus lies within the rest.
@@ -74,7 +76,7 @@ def _nucleus(weights: NDArray[np.float64], top_p: float) -> NDArray[np.int64]:
 
 
 def invert(weights: NDArray[np.float64], draw: float) -> int:
-    """The place in `weights` at which their cumulative sum passes `draw` (in [0, 1)) of the whole."""
+    """Return the place in `weights` at which their cumulative sum passes `draw` (in [0, 1)) of the whole."""
     cumulative = np.cumsum(weights)
     index = int(np.searchsorted(cumulative, draw * cumulative[-1], side="right"))
     # Rounding can put `draw * total` on the total itself: then the last token that has any weight is meant.

@@ -149,7 +149,7 @@ class CpuDialect:
 
 
 def _interface(architecture: Architecture) -> tuple[list[Any], list[Any]]:
-    """The graph's inputs and outputs, as the module's docstring has them."""
+    """Return the graph's inputs and outputs, as the module's docstring has them."""
     tensor = helper.make_tensor_value_info
     integer, short, real = onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.FLOAT
     cache_shape: list[str | int] = ["batch", architecture.num_kv_heads, "capacity", architecture.head_dim]

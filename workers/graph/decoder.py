@@ -22,7 +22,7 @@ class Dialect(Protocol):
         """Add what every layer's attention reads."""
 
     def embed(self, table: Float32Array) -> str:
-        """The rows `[B, T, hidden]` of the embedding, which `logits` may use again."""
+        """Return the rows `[B, T, hidden]` of the embedding, which `logits` may use again."""
 
     def norm(self, name: str, scale: Float32Array, hidden: str, branch: str | None) -> tuple[str, str]:
         """Add `branch` to the residual stream `hidden`; return the stream and its RMS-normed value."""

@@ -22,7 +22,7 @@ _IR_VERSION = 9
 
 
 def sampler_graph(vocab_size: int, num_candidates: int, block_tokens: int) -> bytes:
-    """The serialised model."""
+    """Return the sampler's graph as a serialised model."""
     num_blocks = -(-vocab_size // block_tokens)
     tensor, real, integer = helper.make_tensor_value_info, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
     candidates: list[str | int] = ["batch", num_candidates]

@@ -77,7 +77,8 @@ def write_tensorrt_decoder(
 def _interface(
     architecture: Architecture, max_length: int, told: str | int, dtype: np.dtype[Any]
 ) -> tuple[list[Any], list[Any]]:
-    """Inputs and outputs, as the module's docstring has them; `told` is how many tokens the present caches have."""
+    """Return the inputs and outputs, as the module's docstring has them; `told` is how many tokens the present caches
+    have."""
     tensor = helper.make_tensor_value_info
     integer, real = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
     cache_type = helper.np_dtype_to_tensor_dtype(dtype)

@@ -36,7 +36,7 @@ class Lookahead(Generic[T]):
         self._parked[bucket].append(request)
 
     def next(self, waiting: Mapping[Bucket, int]) -> tuple[Bucket, T] | None:
-        """The request to be begun now, where one may be; `waiting` counts those begun and without a slot."""
+        """Return the request to be begun now, where one may be; `waiting` counts those begun and without a slot."""
         ready = [bucket for bucket, parked in self._parked.items() if parked and self._may_begin(bucket, waiting)]
         if not ready:
             return None
@@ -48,7 +48,7 @@ class Lookahead(Generic[T]):
         return sum(waiting.values()) + kept_for_others < self.max_waiting
 
     def resting(self) -> frozenset[Bucket]:
-        """The buckets that nothing more is read of: from `max_waiting` parked until half of that is."""
+        """Return the buckets that nothing more is read of: from `max_waiting` parked until half of that is."""
         for bucket, parked in self._parked.items():
             if len(parked) >= self.max_waiting:
                 self._resting.add(bucket)

@@ -48,7 +48,8 @@ class Preparer:
     standing: Callable[[SessionKey], Sequence[int]]
 
     async def prepare(self, order: Order, now_unix_ms: float) -> Job | ReplyDone:
-        """The answer itself where the history has it. Raises `ProtocolError` for a request that cannot be served."""
+        """Return the answer itself where the history has it. Raises `ProtocolError` for a request that cannot be
+        served."""
         request = order.request
         session = SessionKey(order.tenant, request.session_id)
         # Before the turns are read: they may be erased until they are encoded.
@@ -128,7 +129,7 @@ class Preparer:
     def _compose(
         self, order: Order, decision: Decision, turns: Sequence[Turn], encode_turn: TurnEncoder
     ) -> tuple[Bucket, Prompt | None]:
-        """The bucket that the input belongs to; and the prompt, none where the model is not asked."""
+        """Return the bucket that the input belongs to; and the prompt, none where the model is not asked."""
         question = order.request.input
         if len(question) > self.max_length * _MAX_CHARS_PER_TOKEN:
             raise ProtocolError("input_too_long", f"an input of {len(question)} characters does not fit", param="input")
@@ -162,8 +163,8 @@ def _without_the_model(decision: Decision, question: str) -> Quote | Courtesy | 
 
 
 def _said_before(turns: Sequence[Turn], order: Order, *, limit: int) -> list[Turn]:
-    """The last turns before this question. Under its id there may be one that is no answer: its own, that was cancelled
-    and does not stand in its own prompt; or another question's, that does where it was asked before."""
+    """Return the last turns before this question. Under its id there may be one that is no answer: its own, that was
+    cancelled and does not stand in its own prompt; or another question's, that does where it was asked before."""
     before = [turn for turn in turns if turn.asked_unix_ms < order.created_unix_ms and not is_of(turn, order)]
     return before[max(0, len(before) - limit) :]
 
@@ -174,7 +175,7 @@ def _shops_words(turn: Turn) -> tuple[str, ...]:
 
 
 def _chars_to_encode(turn: Turn) -> int:
-    """An answer whose tokens are known is only looked up."""
+    """Return how many characters are to be encoded: an answer whose tokens are known is only looked up."""
     return len(turn.user) + (0 if turn.output_ids else len(turn.assistant))
 
 

@@ -145,7 +145,8 @@ class Intake:
             metrics.outcomes.labels("missed").inc()
 
     def _check_clock(self, record: Record, created_unix_ms: int, now: float) -> None:
-        """A record cannot come before it was written: the clock of its producer is ahead of ours by at least this."""
+        """Check the clock. A record cannot come before it was written: the clock of its producer is ahead of ours by at
+        least this."""
         ahead_ms = created_unix_ms - now
         if ahead_ms <= _TOLERATED_MS:
             return
@@ -259,7 +260,7 @@ class Intake:
         return self.worker.refuse(asker, end)
 
     async def _accept(self, request: ChatRequest, record: Record, origin: tuple[Partition, int]) -> None:
-        """Raises `ProtocolError`."""
+        """Accept a request. Raises `ProtocolError`."""
         now, clock_ms = now_unix_ms(), correction_ms()
         order = settle(request, self.defaults, now + clock_ms).by_a_clock_behind(clock_ms)
         if await self._repeated(order, origin):
@@ -281,7 +282,7 @@ class Intake:
         self.worker.accept(job, cancelled=self.cancelled.take(request, now_unix_ms()))
 
     def erase(self, erase: Erase) -> None:
-        """A conversation was erased: nothing that this process holds of its earlier generations is used again."""
+        """Erase a conversation: nothing that this process holds of its earlier generations is used again."""
         session = SessionKey(erase.tenant, erase.session_id)
         self.worker.erase(session, erase.generation)
         self.preparer.prompts.encoded_turns.forget(session)

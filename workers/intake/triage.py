@@ -40,7 +40,8 @@ class Late:
 
 
 def deadline_in(headers: Mapping[str, bytes]) -> int | None:
-    """The hard deadline by the headers, in Unix milliseconds; None where they do not say one that can be gone by."""
+    """Return the hard deadline by the headers, in Unix milliseconds; None where they do not say one that can be gone
+    by."""
     told = headers.get(DEADLINE)
     deadline = parse_unix_ms(told) if told else None
     return None if deadline is None or reads_as_seconds(deadline) else deadline

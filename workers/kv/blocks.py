@@ -87,8 +87,8 @@ class BlockChain:
         return len(self._data) // _TOKEN_BYTES
 
     def extended(self, token_ids: Sequence[int]) -> "BlockChain":
-        """The chain with more (private) tokens at its end: what naming all of them at once would give. Full blocks
-        are not named again."""
+        """Return the chain with more (private) tokens at its end: what naming all of them at once would give. Full
+        blocks are not named again."""
         size = self._block_tokens
         data = self._data + _packed(token_ids)
         full = [block for block in self.blocks[-1:] if block.stop - block.start == size]
@@ -102,8 +102,8 @@ class BlockChain:
         return BlockChain(blocks, data, session=self._session, block_tokens=size)
 
     def longest_run(self, held: Container[bytes]) -> Run:
-        """The longest beginning whose blocks are all in `held` (a set, for speed). Where a full block is not, or the
-        tail, the longest beginning of it that was kept as a tail counts too."""
+        """Return the longest beginning whose blocks are all in `held` (a set, for speed). Where a full block is not, or
+        the tail, the longest beginning of it that was kept as a tail counts too."""
         count = 0
         for name in self.names:
             if name not in held:
@@ -115,7 +115,7 @@ class BlockChain:
         return Run(blocks, blocks[-1].stop if blocks else 0)
 
     def missing(self, held: Container[bytes]) -> tuple[Block, ...]:
-        """The blocks that are not in `held`: what there is to write."""
+        """Return the blocks that are not in `held`: what there is to write."""
         return tuple(block for block in self.blocks if block.name not in held)
 
     def stale(self, held: Iterable[bytes]) -> tuple[bytes, ...]:
@@ -150,7 +150,7 @@ def unbroken(blocks: Iterable[Block]) -> tuple[Block, ...]:
 
 
 def _named(parent: bytes, data: bytes, block_tokens: int) -> list[bytes]:
-    """The names of consecutive blocks; the last may be shorter than the others."""
+    """Return the names of consecutive blocks; the last may be shorter than the others."""
     size = block_tokens * _TOKEN_BYTES
     names: list[bytes] = []
     for at in range(0, len(data), size):

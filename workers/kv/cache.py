@@ -173,7 +173,8 @@ class KvCache:
         self._saving.close()
 
     async def _last_turn_is_here(self, session: SessionKey) -> None:
-        """A question that follows at once is sooner here than the last answer's KV is encoded."""
+        """Wait until the last turn is here: a question that follows at once is sooner here than the last answer's KV is
+        encoded."""
         if (coming := self._coming.get(session)) is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_WAIT_S):
@@ -262,7 +263,7 @@ class KvCache:
         values: dict[bytes, bytes],
         here: frozenset[bytes],
     ) -> KvPieces:
-        """The blocks' tensors, up to the first that is not what its name says."""
+        """Return the blocks' tensors, up to the first that is not what its name says."""
         arrays: list[NDArray[Any]] = []
         for block in blocks:
             value = values[block.name]

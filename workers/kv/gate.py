@@ -81,8 +81,8 @@ class LoadGate:
         return Decision(min(next(self._probe_sizes), len(block_bytes)), load_ms, recompute_ms, probe=True)
 
     def observe(self, num_bytes: int, ms: float, now_unix_ms: float) -> None:
-        """A load of so many bytes took `ms`; one that was given up counts with the time until then. A time that is no
-        time is not learned."""
+        """Learn that a load of so many bytes took `ms`; one that was given up counts with the time until then. A time
+        that is no time is not learned."""
         if num_bytes <= 0 or not 0 <= ms < math.inf:
             return
         # What came much sooner than predicted calls for the next probe at once: fast again within a few requests.

@@ -46,7 +46,7 @@ class HostCache:
         return name in self._entries
 
     def get(self, name: bytes, now_unix_ms: float) -> bytes | None:
-        """The value, which is now the most recently used; None where there is none."""
+        """Return the value, which is now the most recently used; None where there is none."""
         entry = self._entries.get(name)
         if entry is None:
             return None

@@ -20,7 +20,7 @@ class KvNodes:
         self._client = blocking_redis(settings, timeout_ms=timeout_ms)
 
     def client_of(self, key: str) -> Redis:
-        """Raises `RedisError`."""
+        """Return the client of a node. Raises `RedisError`."""
         if not self._settings.cluster:
             return self._client
         if self._cluster is None:
@@ -63,8 +63,8 @@ class Batch:
         self._commands.append((key, command))
 
     def execute(self) -> list[Any]:
-        """The replies in the order of the commands, errors among them. Sent again, once, where a slot has moved: each
-        batch may be. Raises `RedisError`, `OSError`."""
+        """Execute commands; return the replies in their order, errors among them. Sent again, once, where a slot has
+        moved: each batch may be. Raises `RedisError`, `OSError`."""
         replies = self._sent()
         if any(isinstance(reply, MovedError) for reply in replies):
             self._nodes.learn()

@@ -17,7 +17,7 @@ _PROBE_INTERVAL_MS: Final = 1_000.0
 
 
 def open_cache(settings: Settings, info: EngineInfo, costs: Costs) -> KvCache:
-    """Connects when it is started. Raises `SettingsError` for a Redis that cannot be meant."""
+    """Return the cache; it connects when it is started. Raises `SettingsError` for a Redis that cannot be meant."""
     kv, layout = settings.kv, info.kv_layout
     longest = value_bytes(layout, kv.precision, BLOCK_TOKENS)
     # All that a value depends on besides its tokens.

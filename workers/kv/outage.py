@@ -13,13 +13,13 @@ class Outage:
     retry_at_ms: float = 0.0
 
     def fail(self, now_ms: float) -> bool:
-        """True for the first of several failures."""
+        """Note a failure; return True for the first of several."""
         first, self.begun = not self.begun, True
         self.retry_at_ms = now_ms + self.retry_after_ms
         return first
 
     def succeed(self) -> bool:
-        """True for the first success after failures."""
+        """Note a success; return True for the first after failures."""
         ended, self.begun, self.retry_at_ms = self.begun, False, 0.0
         return ended
 

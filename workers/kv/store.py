@@ -128,9 +128,9 @@ class KvStore:
     def load(
         self, session: SessionKey, names: Sequence[bytes], shared_names: Sequence[bytes] = ()
     ) -> dict[bytes, bytes]:
-        """The values of names that `ask` gave; those gone meanwhile are left out. Redis says nothing until it has put a
-        whole reply together, so each is of a few MiB: one round trip, or as many as that takes. What has come when
-        Redis fails is given all the same."""
+        """Return the values of names that `ask` gave; those gone meanwhile are left out. Redis says nothing until it
+        has put a whole reply together, so each is of a few MiB: one round trip, or as many as that takes. What has come
+        when Redis fails is given all the same."""
         most = max(_REPLY_BYTES // self._max_value_bytes, 1)
         values = self._load(session, names[:most], shared_names)
         for first in range(most, len(names), most):
@@ -227,7 +227,7 @@ class KvStore:
     def _write(
         self, batch: Batch, session: SessionKey, blocks: Mapping[bytes, bytes], *, drop: Iterable[bytes]
     ) -> None:
-        """A transaction of its own within the batch: nothing is written without the time that it lives."""
+        """Write in a transaction of its own within the batch: nothing is written without the time that it lives."""
         key = session.of("kv")
         batch.add(key, "MULTI")
         batch.add(key, "EVAL", OPEN, 1, key, *drop)
@@ -264,7 +264,8 @@ class KvStore:
         return Batch(self._nodes)
 
     def _execute(self, batch: Batch, *, writing: bool = False) -> list[Any]:
-        """The replies. A wrong type is the caller's to see, in place of the reply; every other error ends the call."""
+        """Execute commands; return the replies. A wrong type is the caller's to see, in place of the reply; every other
+        error ends the call."""
         try:
             replies = batch.execute()
         except (RedisError, OSError, ValueError) as error:  # ValueError: what speaks there is no Redis

@@ -51,7 +51,7 @@ def value_bytes(layout: KvLayout, codec: Codec, num_tokens: int) -> int:
 
 
 def encode(array: NDArray[Any], codec: Codec, *, name: bytes) -> bytes:
-    """The value of block `name`; `array` is `[layers, parts, heads, tokens, dim]`, of any strides.
+    """Return the value of block `name`; `array` is `[layers, parts, heads, tokens, dim]`, of any strides.
 
     Raises `ValueError` where a number is not finite, or too large for the codec: such a block must not be kept.
     """
@@ -78,9 +78,9 @@ def encode(array: NDArray[Any], codec: Codec, *, name: bytes) -> bytes:
 def decode(
     data: bytes, layout: KvLayout, codec: Codec, num_tokens: int, *, name: bytes, checked: bool = False
 ) -> NDArray[Any]:
-    """The array of block `name`, `layout.shape(num_tokens)`, for the engine to import: of `exact` and `fp16` a view of
-    `data`, in the numbers that it was kept in. `checked`: this process encoded the value itself or has decoded it
-    before, so it is only compared in its header and length.
+    """Return the array of block `name`, `layout.shape(num_tokens)`, for the engine to import: of `exact` and `fp16` a
+    view of `data`, in the numbers that it was kept in. `checked`: this process encoded the value itself or has decoded
+    it before, so it is only compared in its header and length.
 
     Raises `BadBlock` where the value is anything but what is expected.
     """
@@ -134,7 +134,8 @@ def _crc(head: bytes, name: bytes, *pieces: memoryview) -> int:
 
 
 def _effective(codec: Codec, dtype: np.dtype[Any]) -> Codec:
-    """A codec that would not make the numbers smaller, or cannot hold them, keeps them as they are."""
+    """Return the codec in effect: one that would not make the numbers smaller, or cannot hold them, keeps them as they
+    are."""
     if dtype.kind != "f" or (codec == "fp16" and dtype.itemsize <= _HALF.itemsize):
         return "exact"
     return codec

@@ -21,7 +21,7 @@ _MAX_CHARS_PER_TOKEN: Final = 64
 
 
 def whole_sentences(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """The first sentences of a text, as many as fit; where not even one does, as many of its words.
+    """Return the first sentences of a text, as many as fit; where not even one does, as many of its words.
 
     Never a part of a word: of "100 days" half a figure would be a wrong one.
     """
@@ -35,7 +35,8 @@ def whole_sentences(text: str, max_tokens: int, count: Callable[[str], int]) -> 
 
 
 def _longest(text: str, ends: list[int], max_tokens: int, count: Callable[[str], int]) -> str:
-    """The longest beginning that ends at one of these places and fits; by halves, for counting takes its time."""
+    """Return the longest beginning that ends at one of these places and fits; by halves, for counting takes its
+    time."""
     low, high = 0, len(ends)
     while low < high:
         middle = (low + high) // 2

@@ -53,7 +53,7 @@ class ChatTemplate:
         """The beginning of the message that the model is to write."""
 
     def begun(self, role: str, text: str) -> Ids:
-        """A message without its end: what goes on after it is encoded by itself."""
+        """Return a message without its end: what goes on after it is encoded by itself."""
         if self._header_end_id is None:
             return (self._start_id, *self.encode(f"{role}\n{text}"))
         return (self._start_id, *self.encode(role), self._header_end_id, *self.encode(f"\n\n{text}"))
@@ -62,8 +62,8 @@ class ChatTemplate:
         return (*self.begun(role, text), *self.end)
 
     def answered(self, text: str, output_ids: Ids) -> Ids:
-        """The model's message: its own tokens as far as they spell `text`, for the text alone may be encoded otherwise
-        than the model decoded it; then what they do not spell."""
+        """Return the model's message: its own tokens as far as they spell `text`, for the text alone may be encoded
+        otherwise than the model decoded it; then what they do not spell."""
         return (*self.answer, *self._spelling(text, output_ids), *self.end)
 
     def _spelling(self, text: str, output_ids: Ids) -> Ids:
@@ -179,7 +179,7 @@ class PromptBuilder:
         return parts
 
     def _shops_words(self, opening: Ids, entries: Entries) -> Ids:
-        """A system message; nothing where there is nothing to say."""
+        """Return the shop's words as a system message; nothing where there is nothing to say."""
         message = list(opening)
         for entry in entries:
             message += self._entry(entry, bool(message))

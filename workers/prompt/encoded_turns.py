@@ -27,8 +27,8 @@ class EncodedTurns:
         self._encoders: OrderedDict[SessionKey, TurnEncoder] = OrderedDict()
 
     def of(self, session: SessionKey) -> TurnEncoder:
-        """The one that remembers a conversation's turns, until it is forgotten. Who holds it from before its turns are
-        read leaves nothing of them in a later one."""
+        """Return the encoder that remembers a conversation's turns, until it is forgotten. Who holds it from before its
+        turns are read leaves nothing of them in a later one."""
         encoder = self._encoders.get(session)
         if encoder is None:
             encoder = self._encoders[session] = lru_cache(_TURNS)(self._encode)
@@ -38,5 +38,5 @@ class EncodedTurns:
         return encoder
 
     def forget(self, session: SessionKey) -> None:
-        """A conversation was erased."""
+        """Forget a conversation that was erased."""
         self._encoders.pop(session, None)

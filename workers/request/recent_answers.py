@@ -45,7 +45,7 @@ class RecentAnswers:
             self._answered.popitem(last=False)
 
     def find(self, order: Order, now_unix_ms: float) -> ReplyDone | None:
-        """The answer to the same question of the same conversation under the same id."""
+        """Return the answer to the same question of the same conversation under the same id."""
         done = self.named(order.request.id, now_unix_ms)
         if done is None:
             return None
@@ -54,12 +54,12 @@ class RecentAnswers:
         return done if same else None
 
     def named(self, request_id: str, now_unix_ms: float) -> ReplyDone | None:
-        """The answer under that id, for whoever knows that it was asked for."""
+        """Return the answer under that id, for whoever knows that it was asked for."""
         found = self._answered.get(request_id)
         return None if found is None or found.unix_ms < now_unix_ms - _KEPT_MS else found.done
 
     def forget(self, session: SessionKey) -> None:
-        """A conversation was erased."""
+        """Forget a conversation that was erased."""
         for request_id in [name for name, found in self._answered.items() if found.session == session]:
             del self._answered[request_id]
 
@@ -68,7 +68,7 @@ class RecentAnswers:
 
 
 def answered_by(turn: Turn, order: Order, now_unix_ms: float) -> ReplyDone | None:
-    """The terminal event that a turn of the history tells of, where it is the answer to this very request."""
+    """Return the terminal event that a turn of the history tells of, where it is the answer to this very request."""
     if not is_of(turn, order) or turn.asked_unix_ms < now_unix_ms - _TURN_KEPT_MS:
         return None
     if not worth_telling(turn.status, turn.assistant):

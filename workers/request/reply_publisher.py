@@ -68,7 +68,7 @@ class _Lane:
         self._wake.set()
 
     def forget(self, request_id: str) -> None:
-        """An end that waits leaves all the same: its record is done when that is acknowledged."""
+        """Forget an answer; an end that waits leaves all the same: its record is done when that is acknowledged."""
         self._next_seq.pop(request_id, None)
         entry = self._pending.get(request_id)
         if entry is not None:
@@ -131,7 +131,7 @@ class _Lane:
                 self._settled(self._target, done)
 
     def _numbered(self, request_id: str, entry: _Entry) -> ReplyDelta | None:
-        """The entry's delta with the `seq` that it leaves with: merged deltas count as one."""
+        """Return the entry's delta with the `seq` that it leaves with: merged deltas count as one."""
         delta = entry.delta
         if delta is not None:
             delta = msgspec.structs.replace(delta, seq=self._next_seq.get(request_id, delta.seq))
@@ -141,7 +141,8 @@ class _Lane:
         return delta
 
     async def _enqueue(self, message: ReplyDelta | ReplyDone) -> asyncio.Future[object]:
-        """A message that cannot be encoded is a fault of our own: in the place of an end it is said that it failed."""
+        """Queue a message. One that cannot be encoded is a fault of our own: in the place of an end it is said that it
+        failed."""
         try:
             record = self._record(message)
         except Exception as error:  # noqa: BLE001 - counted and logged; the round's other messages leave
@@ -191,7 +192,7 @@ class ReplyPublisher:
         self.failed = asyncio.Event()
 
     async def watch(self) -> None:
-        """Returns never; raises when a lane has failed for a reason of our own."""
+        """Watch for ever; raise when a lane has failed for a reason of our own."""
         await self.failed.wait()
         raise AssertionError("a reply lane failed; its reason is in the log")
 
@@ -231,7 +232,7 @@ class ReplyPublisher:
         del self._lanes[target]
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A lane retires when it is idle; one that failed takes the process with it, or its partition would hang."""
+        """Retire a lane that is idle; one that failed takes the process with it, or its partition would hang."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             caught("task", error, task=task.get_name())

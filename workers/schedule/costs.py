@@ -108,7 +108,7 @@ class CostModel:
         return cls(decode=Law(decode, table.error_decode), prefill=Law(prefill, table.error_prefill))
 
     def state(self, key: CostsKey) -> CostTable:
-        """The laws, as they were given. The pace is the moment's, not the machine's, and is not kept."""
+        """Return the laws, as they were given. The pace is the moment's, not the machine's, and is not kept."""
         decode, by_row, by_context = self._decode.coefficients
         prefill, by_token, by_past, by_pair = self._prefill.coefficients
         return CostTable(
@@ -136,13 +136,13 @@ class CostModel:
         return self._prefill_pace.factor * law_ms
 
     def observe_decode(self, ms: float, *, rows: int, context: int) -> float:
-        """A decode step took `ms`. Returns the milliseconds that had been predicted."""
+        """Learn that a decode step took `ms`; return the milliseconds that had been predicted."""
         predicted_ms = self.decode_ms(rows, context)
         self._decode_pace.observe(ms, predicted_ms)
         return predicted_ms
 
     def observe_prefill(self, ms: float, *, tokens: int, past: int, rows: int) -> float:
-        """A prefill call took `ms`. Returns the milliseconds that had been predicted."""
+        """Learn that a prefill call took `ms`; return the milliseconds that had been predicted."""
         predicted_ms = self.prefill_ms(tokens, past=past, rows=rows)
         self._prefill_pace.observe(ms, predicted_ms)
         return predicted_ms
@@ -175,7 +175,7 @@ class _Pace:
         self._median_error = max(error, _SMALLEST_MEDIAN)
 
     def observe(self, ms: float, predicted_ms: float) -> None:
-        """A time that is no time is not learned."""
+        """Learn a call's time. One that is no time is not learned."""
         if not 0.0 < ms < math.inf:
             return
         # By the larger of both: a call twice as long and one half as long are equally far off, and none more than 1.

@@ -66,7 +66,7 @@ class OutputLengths:
         self._classes: dict[str, _Class] = {}
 
     def observe(self, key: str, output_tokens: int, ended_by_itself: bool) -> None:
-        """An answer is over after `output_tokens`; not `ended_by_itself`: it was cut there."""
+        """Learn that an answer is over after `output_tokens`; not `ended_by_itself`: it was cut there."""
         known = self._classes.pop(key, None)
         if known is None:
             if len(self._classes) == _MAX_CLASSES:
@@ -91,7 +91,7 @@ class OutputLengths:
         return known is not None and known.num_answers >= MIN_OBSERVED
 
     def predict(self, key: str, max_output_tokens: int, quantile: float) -> int:
-        """The length that a share of `quantile` of such answers does not exceed: 1 to `max_output_tokens`."""
+        """Return the length that a share of `quantile` of such answers does not exceed: 1 to `max_output_tokens`."""
         return self.remaining(key, 0, max_output_tokens, quantile)
 
     def remaining(self, key: str, generated: int, max_output_tokens: int, quantile: float) -> int:
@@ -117,7 +117,7 @@ class OutputLengths:
         return length - generated if length > generated else 1
 
     def _length_at(self, hazard: list[float], generated: int, quantile: float) -> int | None:
-        """The shortest length by which a share `quantile` of those that got beyond `generated` has ended."""
+        """Return the shortest length by which a share `quantile` of those that got beyond `generated` has ended."""
         assert 0 < quantile < 1, _QUANTILE
         firsts = self._first_of_bin
         if generated + 1 > self._longest:
@@ -156,7 +156,7 @@ class OutputLengths:
 
 
 def _bins(longest: int) -> list[int]:
-    """The first length of each bin, and one past the last."""
+    """Return the first length of each bin, and one past the last."""
     firsts = [1]
     while firsts[-1] <= longest:
         firsts.append(firsts[-1] + max(1, firsts[-1] // (_EXACT_LENGTHS // 2)))

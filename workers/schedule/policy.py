@@ -53,14 +53,14 @@ class Policy(Protocol):
         """One without a slot has left, taken or not: cancelled, too late, its worker failed."""
 
     def ended(self, sequence: Sequence, *, missed: bool) -> None:
-        """A running sequence has left. `missed`: it was begun in vain, its deadline could not be met."""
+        """Note that a running sequence has left. `missed`: it was begun in vain, its deadline could not be met."""
 
     def give_up(self, now_unix_ms: float, load: Load) -> list[Sequence]:
         """Return the items, waiting or running, that cannot be met any more or are not worth it. The scheduler discards
         them."""
 
     def take(self, now_unix_ms: float, load: Load) -> Sequence | None:
-        """The next to get a slot, no longer waiting from now on. None: nobody, for now."""
+        """Take the next to get a slot, no longer waiting from now on. None: nobody, for now."""
 
     def wake_unix_ms(self) -> float | None:
         """When `take` may give somebody though nothing has happened since it gave nobody."""
@@ -69,4 +69,4 @@ class Policy(Protocol):
         """Return what a request that came now could expect; None of a policy that does not look ahead."""
 
     def urgency(self, sequence: Sequence) -> float:
-        """The order of prompts being computed: least first; of equal ones the one that got its slot first."""
+        """Return the order of prompts being computed: least first; of equal ones the one that got its slot first."""

@@ -37,7 +37,7 @@ class SlotPrefixes:
         self._left: dict[int, _Left] = {}
 
     def leave(self, slot: int, sequence: Sequence) -> None:
-        """A sequence ended in `slot`; what is computed of it stands there until somebody else's does."""
+        """Note that a sequence ended in `slot`; what is computed of it stands there until somebody else's does."""
         token_ids = [*sequence.prompt_ids, *sequence.output_ids][: sequence.computed]
         self._left[slot] = _Left(sequence, token_ids)
 
@@ -49,17 +49,18 @@ class SlotPrefixes:
         self._left.clear()
 
     def forget(self, session: SessionKey) -> None:
-        """A conversation was erased."""
+        """Forget a conversation that was erased."""
         for slot, left in list(self._left.items()):
             if left.session == session:
                 del self._left[slot]
 
     def standing(self) -> dict[SessionKey, Tokens[int]]:
-        """The tokens of the conversations that nobody has overwritten."""
+        """Return the tokens of the conversations that nobody has overwritten."""
         return {left.session: left.token_ids for left in self._left.values()}
 
     def longest(self, sequence: Sequence, slot: int, running: Iterable[Sequence]) -> Prefix | None:
-        """The longest beginning of a prompt that stands somewhere; of equal ones that in `slot`, where it is to be.
+        """Return the longest beginning of a prompt that stands somewhere; of equal ones that in `slot`, where it is to
+        be.
 
         `running` are the rows of slots 0, 1, … in order.
         """

@@ -116,7 +116,7 @@ class Scheduler:
         return True
 
     def shown(self, sequence: Sequence, now_unix_ms: float) -> None:
-        """The first text of a running sequence that holds it back is shown with its newest token."""
+        """Note that the first text of a running sequence that holds it back is shown with its newest token."""
         sequence.shown_unix_ms = now_unix_ms
         if sequence.phase is not Phase.FINISHED:  # else its end has told
             self._lengths.observe(SHOWN + sequence.bucket, max(len(sequence.output_ids), 1), ended_by_itself=True)
@@ -137,7 +137,7 @@ class Scheduler:
         return out
 
     def next_step(self, now_unix_ms: float) -> Step | None:
-        """The next engine step, or None when there is nothing to compute."""
+        """Return the next engine step, or None when there is nothing to compute."""
         self._admit(now_unix_ms)
         chunks, prefilled = self._plan_prefill()
         for chunk in chunks:  # a row with nothing computed may have closed a gap without a move
@@ -192,7 +192,7 @@ class Scheduler:
         return self._policy.outlook(now_unix_ms, self._load)
 
     def finish_running(self) -> list[Sequence]:
-        """The engine failed: what stands in its slots is not to be trusted, so every sequence there ends."""
+        """End every running sequence: the engine failed, and what stands in its slots is not to be trusted."""
         running = list(self._running.values())
         for sequence in running:
             self._remove(sequence, failed=True)
@@ -201,16 +201,16 @@ class Scheduler:
         return running
 
     def drop(self, sequence: Sequence) -> None:
-        """A sequence ends by a fault in its answer; one that has ended by itself already stays so."""
+        """Drop a sequence by a fault in its answer; one that has ended by itself already stays so."""
         if sequence.phase is not Phase.FINISHED and sequence.request_id in self:
             self._remove(sequence, failed=True)
 
     def rows_in(self, slots: Collection[int]) -> list[Sequence]:
-        """The sequences in these slots, as they stand until `complete`."""
+        """Return the sequences in these slots, as they stand until `complete`."""
         return [self._slots.rows[slot] for slot in slots if slot < self._slots.used]
 
     def forget(self, session: SessionKey) -> None:
-        """A conversation was erased: no prompt begins with what was computed of it, here or elsewhere."""
+        """Forget a conversation that was erased: no prompt begins with what was computed of it, here or elsewhere."""
         self._prefixes.forget(session)
         for row in self._running.values():
             row.erased = row.erased or SessionKey(row.tenant, row.session_id) == session
@@ -219,11 +219,11 @@ class Scheduler:
                 sequence.erase()
 
     def standing(self) -> dict[SessionKey, Tokens[int]]:
-        """The tokens of conversations whose KV a slot still holds, for their next prompts."""
+        """Return the tokens of conversations whose KV a slot still holds, for their next prompts."""
         return self._prefixes.standing()
 
     def finish(self, sequence: Sequence) -> None:
-        """A sequence ends for a reason that tokens do not show: a stop string."""
+        """Finish a sequence for a reason that tokens do not show: a stop string."""
         self._remove(sequence, ended_by_itself=True)
 
     # --- who leaves
@@ -340,7 +340,7 @@ class Scheduler:
     # --- what is computed of the prompts
 
     def _plan_prefill(self) -> tuple[tuple[PrefillChunk, ...], tuple[Sequence, ...]]:
-        """The most urgent prompt's next chunk; when it is a whole prompt, its neighbours' too while they fit."""
+        """Return the most urgent prompt's next chunk; when it is a whole prompt, its neighbours' too while they fit."""
         prefilling = self._slots.prefilling
         if not prefilling:
             return (), ()

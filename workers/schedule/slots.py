@@ -82,7 +82,7 @@ class SlotTable:
         return len(self._rows) - 1
 
     def promote(self, sequence: Sequence) -> list[Move]:
-        """The sequence's prompt is computed: put it among the decoding rows.
+        """Put a sequence whose prompt is computed among the decoding rows.
 
         A row that overtook an older prefilling row changes places with it: by one move where that has nothing computed
         yet, else by way of a free slot; `may_overtake` says whether it can.

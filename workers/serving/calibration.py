@@ -100,7 +100,7 @@ def load_or_calibrate(
     budget_s: float = BUDGET_S,
     clock_s: Callable[[], float] = monotonic_s,
 ) -> tuple[CostModel, str]:
-    """The model, and how it was come by: "loaded" or "calibrated: " and why. Raises `EngineError`.
+    """Return the model, and how it was come by: "loaded" or "calibrated: " and why. Raises `EngineError`.
 
     What is measured is written to `path`; where that fails, or its laws do not fit it, the text says so. No path:
     nothing is read or kept.
@@ -146,7 +146,7 @@ def calibrate(
 
 
 def costs_key(info: EngineInfo, *, threads: int) -> CostsKey:
-    """The key of this engine on this machine."""
+    """Return the key of this engine on this machine."""
     return CostsKey(
         engine=info.name,
         model=info.model,
@@ -209,7 +209,7 @@ def _row_counts(num_slots: int) -> Iterator[int]:
 
 
 def _fit(times_ms: dict[tuple[float, ...], list[float]], prior: Law) -> Law:
-    """The law of calls with these features and times. Where nothing was measured, the prior.
+    """Return the law of calls with these features and times. Where nothing was measured, the prior.
 
     The least of a call's times says how calls compare: they are held up at times, never hurried. How fast they are
     is the median's to say, of those that were not held up for long.
@@ -249,7 +249,7 @@ def _non_negative_least_squares(matrix: NDArray[np.float64], wanted: NDArray[np.
 
 
 def _load(path: Path, key: CostsKey) -> tuple[CostTable | None, str]:
-    """The table at `path` if it is this key's, else None and why."""
+    """Return the table at `path` if it is this key's, else None and why."""
     try:
         table = msgspec.json.decode(path.read_bytes(), type=CostTable)
     except FileNotFoundError:

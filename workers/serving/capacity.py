@@ -31,7 +31,8 @@ log = get_logger()
 
 
 def worker_name(instance_id: str = "") -> str:
-    """The static member's name, else one that no other worker has now: in containers every process has the same id."""
+    """Return the static member's name, else one that no other worker has now: in containers every process has the same
+    id."""
     name = f"w-{instance_id or f'{os.getpid()}-{socket.gethostname()}'}"
     return re.sub(r"[^A-Za-z0-9_.:-]", "-", name)[:MAX_ID_CHARS]
 
@@ -90,7 +91,7 @@ class CapacityPublisher:
             pass
 
     async def _publish(self, value: bytes | None) -> None:
-        """A report that is not taken is not sent again: the next one says more."""
+        """Publish a report. One that is not taken is not sent again: the next one says more."""
         try:
             key, partition = self.worker_id.encode(), BROADCAST_PARTITION
             await self.producer.publish(Outgoing(self.topics.workers, value, key=key, partition=partition))

@@ -107,12 +107,13 @@ class EngineLoop:
         self._wake.set()
 
     def forget(self, session: SessionKey) -> None:
-        """A conversation was erased: nothing that a slot holds of it is used again."""
+        """Forget a conversation that was erased: nothing that a slot holds of it is used again."""
         self._mail.append(session)
         self._wake.set()
 
     def standing(self, session: SessionKey) -> Tokens[int]:
-        """The tokens of a conversation that a slot still holds, while nothing else is under way that may take it."""
+        """Return the tokens of a conversation that a slot still holds, while nothing else is under way that may take
+        it."""
         return () if self._mail else self._standing.get(session, ())
 
     def stop(self) -> None:
@@ -282,7 +283,7 @@ class EngineLoop:
         self._news.append(Ended(job, finished))
 
     def _give_up(self, request_id: str, error: Exception) -> None:
-        """A fault of our own in one answer: it ends as failed, with the text that it has."""
+        """Give up an answer by a fault of our own: it ends as failed, with the text that it has."""
         caught("answer", error, request_id=request_id)
         job = self._jobs.pop(request_id, None)
         if job is None:
@@ -294,8 +295,8 @@ class EngineLoop:
         self._news.append(Ended(job, Finished(job.sequence, "failed", "internal")))
 
     def _fail(self, error: Exception) -> None:
-        """The device failed, or what goes by all sequences: what stands in the slots ends, what waits gets its turn.
-        Raises what has failed too often."""
+        """Fail what the device holds: it failed, or what goes by all sequences: what stands in the slots ends, what
+        waits gets its turn. Raises what has failed too often."""
         self._failures += 1
         told = isinstance(error, EngineError)
         if not told:

@@ -112,8 +112,8 @@ class Worker:
             self._fail(job)
 
     def answer_unread(self, target: Target, done: ReplyDone, origin: tuple[Partition, int]) -> bool:
-        """The terminal event of a record that never became a job; one that did, and is read again, has its own: then
-        False."""
+        """Publish the terminal event of a record that never became a job; one that did, and is read again, has its own:
+        then False."""
         job = self._jobs.get(done.request_id)
         if job is not None and origin in job.origins:
             return False
@@ -121,8 +121,8 @@ class Worker:
         return True
 
     def refuse(self, target: Target, done: ReplyDone) -> "asyncio.Future[None] | None":
-        """The end of a request that is not served; the future is done when it is acknowledged. None where another
-        request under its id is being answered: a reader would take the end for that one's."""
+        """Publish the end of a request that is not served; the future is done when it is acknowledged. None where
+        another request under its id is being answered: a reader would take the end for that one's."""
         if done.request_id in self._jobs:
             return None
         told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -215,7 +215,8 @@ class Worker:
         )
 
     def settled(self, target: Target, done: ReplyDone) -> None:
-        """A terminal event is acknowledged there; where all of its targets have it, its records may be committed."""
+        """Note that a terminal event is acknowledged there; where all of its targets have it, its records may be
+        committed."""
         settles = self._unread.pop((done.request_id, target), [])
         job = self._jobs.get(done.request_id)
         if job is not None and job.done is not None:  # else: a late record with the id of an answer being written

@@ -61,7 +61,7 @@ def figures(text: str) -> list[Figure]:
 
 
 def foreign(answer: str, sources: Iterable[str]) -> list[Figure]:
-    """The answer's figures that stand in none of the sources.
+    """Return the answer's figures that stand in none of the sources.
 
     A period in days is borne out by one in working days, hours by days and months by years; a figure with a unit also
     by its number alone, and a bare number by any figure with that number.

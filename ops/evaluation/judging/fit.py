@@ -100,7 +100,7 @@ def _net(row: Row) -> int:
 
 
 def _lowest(rows: Sequence[Row], without: int, *, otherwise: float) -> float:
-    """The lowest score from which on enough are right and not too many of the `without` an answer are misled; of rows
-    without a question none counts."""
+    """Return the lowest score from which on enough are right and not too many of the `without` an answer are misled; of
+    rows without a question none counts."""
     sure = [row for row in rows if row.n and row.right >= SURELY * row.n and row.misled <= MISLED * without]
     return min((row.score for row in sure), default=otherwise)

@@ -57,7 +57,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(question: Question, given: Given) -> Verdict:
-    """The verdict on one answer."""
+    """Return the verdict on one answer."""
     if given.error is not None or given.source is None:
         return Verdict(right=False, why=(f"no answer: {given.error}",))
     invented = _invented(question, given) if given.by_model else ()

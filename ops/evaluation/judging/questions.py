@@ -55,8 +55,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def turns_of(question: Question, entries: Sequence[FaqEntry], *, name: str, asked_unix_ms: float) -> list[Turn]:
-    """The turns before the question, the oldest first; `name` makes their ids. One whose answer is an FAQ entry's word
-    for word came from that entry."""
+    """Return the turns before the question, the oldest first; `name` makes their ids. One whose answer is an FAQ
+    entry's word for word came from that entry."""
     quoted = {entry.answer: entry.as_grounding() for entry in entries}
     return [
         Turn(
@@ -72,7 +72,7 @@ def turns_of(question: Question, entries: Sequence[FaqEntry], *, name: str, aske
 
 
 def read_questions(path: Path, faq: Sequence[FaqEntry]) -> list[Question]:
-    """The file's questions, in its order.
+    """Return the file's questions, in its order.
 
     Raises `SettingsError`, a line for each question that is wrong: not UTF-8, not JSON of that shape, an id twice, an
     entry that `faq` does not have in the question's language, a split that is not its entries', facts without entries

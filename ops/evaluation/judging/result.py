@@ -70,7 +70,7 @@ class Figures(Struct, frozen=True, kw_only=True):
 
 
 def figures_of(judged: Sequence[Judged]) -> Figures:
-    """The shares of a run."""
+    """Return the shares of a run."""
     found = recall_of(judged)
     return Figures(
         en_right=_right(judged, lambda one: _asked(one, "en")),

@@ -28,7 +28,7 @@ class Recall(Struct, frozen=True, kw_only=True):
 
 
 def find(questions: Sequence[Question], index: FaqIndex, embed: Embed | None = None) -> list[tuple[Hit, ...]]:
-    """The best three entries of each."""
+    """Return the best three entries of each."""
     return [
         tuple(Hit(hit.entry.id, round(hit.score, 3)) for hit in hits_of(question, index, embed, k=FIRST))
         for question in questions
@@ -36,7 +36,8 @@ def find(questions: Sequence[Question], index: FaqIndex, embed: Embed | None = N
 
 
 def hits_of(question: Question, index: FaqIndex, embed: Embed | None, *, k: int) -> tuple[FaqHit, ...]:
-    """The best `k`, as a worker finds them: the turns before the question are known. `embed` is the index's own."""
+    """Return the best `k`, as a worker finds them: the turns before the question are known. `embed` is the index's
+    own."""
     text = question.question
     vectors = None if embed is None else embed([text], detect_language(text))
     return index.find(

@@ -66,8 +66,8 @@ _MAX_SPELLED: Final = 999_999
 
 
 def normal(text: str, *, words: bool = True) -> str:
-    """The text in the one spelling. Two texts that differ only in how they are written have the same. Without `words`
-    numbers that are spelled out stay so."""
+    """Return the text in the one spelling. Two texts that differ only in how they are written have the same. Without
+    `words` numbers that are spelled out stay so."""
     text = unicodedata.normalize("NFKC", text).casefold()
     for rule, replacement in _RULES[:3]:
         text = rule.sub(replacement, text)

@@ -64,7 +64,7 @@ def compared(before: Samples, after: Samples, *, tolerance: float) -> list[Compa
 
 
 def worst(rows: Sequence[Compared]) -> Verdict:
-    """A regression anywhere is one of the whole."""
+    """Return the worst verdict: a regression anywhere is one of the whole."""
     verdicts = [row.verdict for row in rows]
     if "regression" in verdicts:
         return "regression"

@@ -78,7 +78,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 def summarise(outcomes: Sequence[Outcome]) -> LoadReport:
-    """The measured requests, without the warm-up's. Raises ValueError for none."""
+    """Return the measured requests, without the warm-up's. Raises ValueError for none."""
     if not outcomes:
         raise ValueError("no outcome to summarise")
     answered = [outcome for outcome in outcomes if outcome.done_s is not None]
@@ -108,7 +108,8 @@ def summarise(outcomes: Sequence[Outcome]) -> LoadReport:
 
 
 def as_json(report: LoadReport, run: Run, environment: Environment, outcomes: Sequence[Outcome]) -> dict[str, object]:
-    """The report's keys at the top, as promised to scripts, with `run`, `environment` and `samples` beside them."""
+    """Return the report's keys at the top, as promised to scripts, with `run`, `environment` and `samples` beside
+    them."""
     keys: dict[str, object] = {name: getattr(report, name) for name in report.__struct_fields__}
     return {**keys, "run": run, "environment": environment, "samples": samples(outcomes)}
 

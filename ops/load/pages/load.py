@@ -133,7 +133,7 @@ def _over_time(facts: LoadFacts) -> list[Plot]:
 
 
 def _rates(outcomes: Sequence[Outcome], surges: Sequence[tuple[float, float]]) -> Plot:
-    """Requests offered and answered a second, by when each was due or ended."""
+    """Plot the requests offered and answered a second, by when each was due or ended."""
     start_s = _start_s(outcomes)
     ended = [(one.done_s - start_s, one.good) for one in outcomes if one.done_s is not None]
     due = [one.scheduled_s - start_s for one in outcomes]

@@ -29,7 +29,8 @@ def greedy_answers(folder: ModelFolder, prompts: Sequence[Sequence[int]], *, num
 
 
 def answer_greedily(engine: Engine, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[list[int]]:
-    """The likeliest `num_tokens` tokens after each prompt, all decoded together, past the model's own ends too."""
+    """Return the likeliest `num_tokens` tokens after each prompt, all decoded together, past the model's own ends
+    too."""
     chunks = [PrefillChunk(slot=s, past=0, token_ids=ids, sampling=_GREEDY) for s, ids in enumerate(prompts)]
     answers = [[token] for token in engine.prefill(chunks) if token is not None]
     for done in range(num_tokens - 1):

@@ -44,7 +44,7 @@ class Evened:
     centre: Float32Array
 
     def named(self, recipe: str) -> str:
-        """The sha256, in hex, of `recipe`, the factors and the centre."""
+        """Return the sha256, in hex, of `recipe`, the factors and the centre."""
         digest = hashlib.sha256(recipe.encode())
         for name, values in (*sorted(self.factors.items()), ("centre", self.centre)):
             digest.update(name.encode())
@@ -99,16 +99,16 @@ def even(
 
 
 def channel_sizes(values: Float32Array) -> Float32Array:
-    """The quadratic mean `[channels]` of each channel of `values` `[tokens, channels]`, every token counted by its
-    share: the first of a text may be a thousand times larger than all the others."""
+    """Return the quadratic mean `[channels]` of each channel of `values` `[tokens, channels]`, every token counted by
+    its share: the first of a text may be a thousand times larger than all the others."""
     lengths = np.sqrt(np.square(values).sum(axis=1, keepdims=True)) + np.finfo(np.float32).tiny
     sizes: Float32Array = np.sqrt(np.mean(np.square(values / lengths), axis=0))
     return sizes
 
 
 def usual_value(values: Float32Array) -> Float32Array:
-    """The mean `[channels]` of `values` `[tokens, channels]` in quarters: so coarse that no CPU's order of adding
-    decides it. Zeros where a value is not finite."""
+    """Return the mean `[channels]` of `values` `[tokens, channels]` in quarters: so coarse that no CPU's order of
+    adding decides it. Zeros where a value is not finite."""
     mean = values.mean(axis=0)
     if not np.isfinite(mean).all():
         return np.zeros_like(mean)

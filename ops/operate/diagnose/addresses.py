@@ -20,7 +20,7 @@ def check_process(option: str, address: str) -> None:
 
 
 def check_way_in(option: str, url: str) -> None:
-    """Raises `SettingsError`."""
+    """Check the address of a way in. Raises `SettingsError`."""
     try:
         parts = urlsplit(url)
         right = parts.scheme in _WAYS_IN and bool(parts.hostname) and parts.port != 0

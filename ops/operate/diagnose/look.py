@@ -42,7 +42,7 @@ class _TargetsAnswer(Struct):
 
 
 async def targets_of(prometheus: str) -> list[tuple[Role, str]]:
-    """The gateways and workers that it scrapes, by its jobs' names. Raises `SettingsError`."""
+    """Return the gateways and workers that it scrapes, by its jobs' names. Raises `SettingsError`."""
     try:
         body = await asyncio.to_thread(_ask, f"{prometheus.rstrip('/')}/api/v1/targets?state=active")
         found = msgspec.json.decode(body, type=_TargetsAnswer).data.active
@@ -113,7 +113,7 @@ def _ask(prometheus: str) -> bytes:
 
 
 async def _timed(ask: Callable[[], Awaitable[object]], times: int) -> Probe:
-    """The median of so many."""
+    """Time a question so many times; return the median."""
     took: list[float] = []
     try:
         async with asyncio.timeout(_PATIENCE_S):

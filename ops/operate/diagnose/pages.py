@@ -24,7 +24,7 @@ class Page:
         return [value for found, value in self.series.get(name, _NO_SERIES).items() if wanted <= set(found)]
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum of these series; 0 where there is none."""
+        """Return the sum of these series; 0 where there is none."""
         return sum(self.values(name, **labels))
 
 
@@ -57,7 +57,7 @@ class Window:
         return after - before if after >= before else after
 
     def rate(self, name: str, **labels: str) -> float:
-        """A second."""
+        """Return the growth of these series a second."""
         return self.gain(name, **labels) / self.seconds
 
     def mean(self, histogram: str, **labels: str) -> float | None:
@@ -66,7 +66,7 @@ class Window:
         return self.gain(f"{histogram}_sum", **labels) / count if count else None
 
     def quantile(self, histogram: str, q: float, **labels: str) -> float | None:
-        """The upper bound of the bucket that `q` of the observations reach: never less than the quantile itself.
+        """Return the upper bound of the bucket that `q` of the observations reach: never less than the quantile itself.
         Beyond the last bound it is infinite; None where nothing was observed."""
         count = self.gain(f"{histogram}_count", **labels)
         if not count:

@@ -146,12 +146,13 @@ def _memory_gb() -> float:
 
 
 def _existing(path: Path) -> Path:
-    """The nearest folder that is there."""
+    """Return the nearest folder that is there."""
     return next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.is_dir())
 
 
 def _redis_addresses(settings: RedisAddress) -> list[tuple[str, int] | str]:
-    """The server's, or those of a cluster's node or of the sentinels that the URL names; of a unix socket its path."""
+    """Return the addresses of the server, or those of a cluster's node or of the sentinels that the URL names; of a
+    unix socket its path."""
     return [address if address[0] else urlsplit(settings.url).path for address in addresses_of(settings)]
 
 

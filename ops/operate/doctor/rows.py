@@ -82,7 +82,7 @@ class Facts:
 
 
 def judge(facts: Facts, purpose: Purpose) -> list[Row]:
-    """The rows, those that count first."""
+    """Return the rows, those that count first."""
     if purpose == "demo":
         rows = [*_for_the_demo(facts), *_for_the_tests(facts), *_services(facts, Status.WARN)]
     else:
@@ -95,7 +95,7 @@ def nothing_is_missing(rows: Sequence[Row]) -> bool:
 
 
 def verdict(rows: Sequence[Row], facts: Facts, purpose: Purpose) -> str:
-    """The last line."""
+    """Return the last line."""
     complete = nothing_is_missing(rows)
     if purpose == "production":
         return f"{_for_production(rows)} (The demo is judged by: replyline doctor --for demo)"
@@ -198,7 +198,7 @@ def _for_the_tests(facts: Facts) -> list[Row]:
 
 
 def _services(facts: Facts, otherwise: Status) -> list[Row]:
-    """The demo brings its own. Of several brokers one is enough to begin with."""
+    """Judge the services; the demo brings its own. Of several brokers one is enough to begin with."""
     own = " (make demo brings its own)" if otherwise is Status.WARN else ""
     remedy = f"start it, or set {{}}{own}"
     one_answers = any(facts.kafka.values())
@@ -258,7 +258,7 @@ def _kept_ms(copies: TopicCopies) -> float:
 
 
 def _for_the_door(facts: Facts) -> list[Row]:
-    """A gateway's; a worker needs neither."""
+    """Judge a gateway's door; a worker needs none."""
     return [
         _row(
             "origins",
@@ -278,7 +278,7 @@ def _for_the_door(facts: Facts) -> list[Row]:
 
 
 def _for_engine(facts: Facts) -> list[Row]:
-    """The GPU where one is asked for, and what the engine will take of its memory before it takes any."""
+    """Judge the GPU where one is asked for, and what the engine will take of its memory before it takes any."""
     rows: list[Row] = []
     if facts.engine is None:
         return rows

@@ -50,8 +50,8 @@ def has_connection(client: "AIOKafkaConsumer | AIOKafkaProducer | None") -> bool
 async def start_or_stop(
     client: "AIOKafkaProducer | AIOKafkaConsumer | AIOKafkaAdminClient", settings: KafkaSettings
 ) -> None:
-    """A client that did not start still holds sockets: close them. Raises `BrokerUnavailable` with what to check where
-    no broker lets it in, else `KafkaError`."""
+    """Start a client, or close the sockets that one that did not start still holds. Raises `BrokerUnavailable` with
+    what to check where no broker lets it in, else `KafkaError`."""
     try:
         await client.start()
     except BaseException as error:

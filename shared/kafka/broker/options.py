@@ -15,7 +15,7 @@ def connection_options(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def security_options(settings: KafkaSettings) -> dict[str, Any]:
-    """The same without the addresses. Raises `BrokerUnavailable`."""
+    """Return the connection's options without the addresses. Raises `BrokerUnavailable`."""
     options: dict[str, Any] = {"security_protocol": settings.security.upper()}
     if settings.uses_tls:
         try:

@@ -90,7 +90,7 @@ def refusal(error: Exception, settings: KafkaSettings, address: str) -> str | No
 
 
 def unauthorized(error: KafkaError, settings: KafkaSettings, what: str) -> str:
-    """`what` the broker's ACLs do not let this user do."""
+    """Return the error of `what` the broker's ACLs do not let this user do."""
     kind = "topic" if isinstance(error, TopicAuthorizationFailedError) else "group"
     named = f" {error.args[0]}" if error.args else ""
     who = f"user {settings.username!r}" if settings.username else "this client"

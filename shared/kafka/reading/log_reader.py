@@ -49,7 +49,7 @@ class LogReader:
         self._handed.begin(self._place, offset)
 
     async def end(self) -> int:
-        """The offset that the next record to be written will have."""
+        """Return the offset that the next record to be written will have."""
         try:
             ends = await self._started.end_offsets([self._place])
         except KafkaError as error:

@@ -381,7 +381,7 @@ async def _read(
     timeout_ms: int,
     max_records: int | None,
 ) -> list[Record]:
-    """Raises `KafkaError`, `BrokerUnavailable`."""
+    """Read. Raises `KafkaError`, `BrokerUnavailable`."""
     try:
         return await handed.read(
             consumer, timeout_ms=timeout_ms, max_records=max_records, limit_ms=settings.request_timeout_ms

@@ -76,7 +76,7 @@ async def tail(settings: KafkaSettings, topic: str) -> AsyncIterator[Kept]:
 
 
 async def read_at(settings: KafkaSettings, topic: str, partition: int, offset: int) -> Kept | None:
-    """The record at that place; None where there is none. Raises `BrokerUnavailable` as `scan` does."""
+    """Return the record at that place; None where there is none. Raises `BrokerUnavailable` as `scan` does."""
     async with _consumer(settings, topic) as consumer:
         place = TopicPartition(topic, partition)
         if place not in consumer.assignment():

@@ -52,7 +52,7 @@ class Program(Protocol):
         """Return the memory that one execution needs beside its weights, inputs and outputs."""
 
     def open(self, profile: int, workspace: int, *, one_shape: bool) -> Execution:
-        """An execution by an optimisation profile, which will see `one_shape` only, or any.
+        """Return an execution by an optimisation profile, which will see `one_shape` only, or any.
 
         `workspace` is the address of `workspace_bytes`; executions that never run at once may share it.
         """
@@ -96,7 +96,7 @@ class BareDevice(Protocol):
     kind: DeviceKind
 
     def allocate(self, num_bytes: int) -> int:
-        """The address of memory of the device, zeroed; a multiple of `ALIGNMENT`. Freed by `close`."""
+        """Return the address of memory of the device, zeroed; a multiple of `ALIGNMENT`. Freed by `close`."""
 
     def allocate_pinned(self, num_bytes: int) -> NDArray[np.uint8]:
         """Memory of the host that the device copies from and to while the host goes on. Freed by `close`."""

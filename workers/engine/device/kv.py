@@ -82,7 +82,7 @@ class DeviceKv:
         self._importing.add(slot)
 
     def _free_stage(self) -> NDArray[np.uint8]:
-        """A pinned buffer that no copy reads any more."""
+        """Return a pinned buffer that no copy reads any more."""
         if self._num_staged == len(self._import_stages):
             self._copies.synchronize()
             self._num_staged = 0
@@ -90,7 +90,7 @@ class DeviceKv:
         return self._import_stages[self._num_staged - 1]
 
     def _staged(self, stage: NDArray[np.uint8], num_tokens: int) -> NDArray[Any]:
-        """The part of a pinned buffer that `num_tokens` take, as numbers."""
+        """Return the part of a pinned buffer that `num_tokens` take, as numbers."""
         used = stage[: num_tokens * self._layout.bytes_per_token]
         return used.view(self._layout.numpy_dtype).reshape(self._layout.shape(num_tokens))
 

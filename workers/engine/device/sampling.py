@@ -43,7 +43,7 @@ def draw_from_candidates(
     sampling: Sampling,
     position: int,
 ) -> int | None:
-    """The token at `position` of a sequence, or None where the candidates do not settle it.
+    """Return the token at `position` of a sequence, or None where the candidates do not settle it.
 
     `logits` `[candidates]` are the row's largest, in any order, with their `token_ids`.
     """
@@ -61,7 +61,7 @@ def draw_from_candidates(
 
 
 def find_block(block_mass: NDArray[np.float32], sampling: Sampling, position: int) -> int | None:
-    """The block in which a draw from all tokens ends, or None where the sums do not settle it."""
+    """Return the block in which a draw from all tokens ends, or None where the sums do not settle it."""
     held = np.cumsum(block_mass, dtype=np.float64)
     return _only(held, held[-1], sampling, position)
 
@@ -75,7 +75,7 @@ def draw_from_block(
     block: int,
     peak: float,
 ) -> int | None:
-    """The token at `position`, or None where the block that `find_block` found does not settle it.
+    """Return the token at `position`, or None where the block that `find_block` found does not settle it.
 
     `logits` are the block's own, `peak` is the largest of the whole row.
     """
@@ -94,7 +94,8 @@ def _weights(logits: NDArray[np.float32], peak: float, sampling: Sampling) -> ND
 
 
 def _only(held: NDArray[np.float64], total: float, sampling: Sampling, position: int) -> int | None:
-    """The one place at which cumulative sums pass the draw, whatever `total` and they are within the tolerance."""
+    """Return the one place at which cumulative sums pass the draw, whatever `total` and they are within the
+    tolerance."""
     target = uniform(sampling.seed, position) * total
     margin = _TOLERANCE * total
     first, last = np.searchsorted(held, (target - margin, target + margin), side="right")

@@ -36,7 +36,7 @@ def decode_buckets(num_slots: int) -> tuple[int, ...]:
 
 
 def bucket_of(num_rows: int, buckets: tuple[int, ...]) -> int:
-    """The smallest bucket that holds `num_rows`."""
+    """Return the smallest bucket that holds `num_rows`."""
     return next(bucket for bucket in buckets if bucket >= num_rows)
 
 
@@ -92,12 +92,12 @@ class SlotLayout:
             yield past, present, base + (place * self.slots + first_slot) * self.slot_bytes
 
     def block(self, base: int, slot: int, start: int) -> Block:
-        """The KV of `slot` from token `start` on: a row a head, a slice a layer's keys or values."""
+        """Return the KV of `slot` from token `start` on: a row a head, a slice a layer's keys or values."""
         address = base + slot * self.slot_bytes + start * self.token_bytes
         return Block(address, pitch=self.capacity * self.token_bytes, rows=self.slots * self.heads)
 
     def dense_block(self, address: int, num_tokens: int) -> Block:
-        """The same numbers lying together, `[layers, 2, heads, tokens, dim]`."""
+        """Return the same numbers lying together, `[layers, 2, heads, tokens, dim]`."""
         return Block(address, pitch=num_tokens * self.token_bytes, rows=self.heads)
 
     def extent(self, num_tokens: int) -> Extent:

@@ -63,7 +63,7 @@ class TokenReader:
         self._found.fetch(self._compute)
 
     def tokens(self, samplings: Sequence[Sampling | None], positions: Sequence[int]) -> list[int | None]:
-        """The token of each row that has a sampling, after what `fetch` enqueued has ended.
+        """Return the token of each row that has a sampling, after what `fetch` enqueued has ended.
 
         `positions[i]` is the place that row i's token will have in its sequence. Raises `EngineError` where a wanted
         row has no finite maximum.
@@ -127,7 +127,7 @@ class TokenReader:
         self._compute.synchronize()
 
     def _fetch_blocks(self, blocks: Mapping[int, int]) -> dict[int, NDArray[np.float32]]:
-        """The logits of one block of each row."""
+        """Return the logits of one block of each row."""
         fetched = {}
         for row, block in blocks.items():
             first = block * BLOCK_TOKENS
@@ -148,7 +148,7 @@ class TokenReader:
 
 
 def sampler_for(vocab_size: int) -> bytes:
-    """The graph that a reader's sampler has to be built of."""
+    """Return the graph that a reader's sampler has to be built of."""
     return sampler_graph(vocab_size, _num_candidates(vocab_size), BLOCK_TOKENS)
 
 

@@ -29,7 +29,7 @@ Progress = Callable[[str, float], None]
 
 
 def import_library(name: str) -> Any:
-    """The module of TensorRT, or of TensorRT for RTX. Raises `ModelError` where it is missing or too old."""
+    """Return the module of TensorRT, or of TensorRT for RTX. Raises `ModelError` where it is missing or too old."""
     causes = []
     for module in _MODULES[name]:
         try:
@@ -49,7 +49,7 @@ def keeps_kv_in_place(library: Any) -> bool:
 
 
 def build_decoder(library: Any, graph: Path, shapes: PlanShapes, progress: Progress) -> bytes:
-    """A plan of a decoder's graph with two profiles: `PREFILL`, of any size within `shapes`, and `DECODE`.
+    """Return a plan of a decoder's graph with two profiles: `PREFILL`, of any size within `shapes`, and `DECODE`.
 
     `progress` is told what is done and the fraction of it, from other threads. Raises `ModelError` with what TensorRT
     says where it takes the graph no further.
@@ -60,7 +60,7 @@ def build_decoder(library: Any, graph: Path, shapes: PlanShapes, progress: Progr
 
 
 def build_sampler(library: Any, graph: bytes, shapes: PlanShapes, progress: Progress) -> bytes:
-    """A plan of the sampler's graph, for up to all slots. Raises `ModelError`."""
+    """Return a plan of the sampler's graph, for up to all slots. Raises `ModelError`."""
     return _build(library, graph, [[(1, 1), (shapes.num_slots, 1), (shapes.num_slots, 1)]], progress)
 
 
@@ -96,7 +96,7 @@ def _shape(tensor: Any, rows: int, tokens: int) -> Shape:
 
 
 def make_log(library: Any) -> Any:
-    """A logger for TensorRT that prints nothing and keeps the last error: TensorRT returns none of its own."""
+    """Return a logger for TensorRT that prints nothing and keeps the last error: TensorRT returns none of its own."""
 
     class Log(library.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:

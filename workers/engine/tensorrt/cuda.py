@@ -153,7 +153,7 @@ class CudaStream:
         checked(cuda.cudaStreamWaitEvent(self._stream, other.record(), 0))
 
     def record(self) -> Any:
-        """An event that has come when all that is enqueued here so far has ended."""
+        """Return an event that has come when all that is enqueued here so far has ended."""
         checked(cuda.cudaEventRecord(self._event, self._stream))
         return self._event
 

@@ -193,7 +193,7 @@ def _inputs(rows: int, tokens: int) -> dict[str, tuple[tuple[int, ...], Any]]:
 
 
 def _pieces(chunk: PrefillChunk, num_tokens: int) -> Iterator[PrefillChunk]:
-    """A chunk in parts of at most `num_tokens`, of which the last one samples."""
+    """Yield a chunk in parts of at most `num_tokens`, of which the last one samples."""
     for start in range(0, len(chunk.token_ids), num_tokens):
         token_ids = chunk.token_ids[start : start + num_tokens]
         last = start + len(token_ids) == len(chunk.token_ids)

@@ -46,13 +46,13 @@ class Planner:
         return self._key("sampler", hashlib.sha256(self._sampler_graph()).hexdigest(), "fp32")
 
     def decoder(self, progress: Progress, *, again: bool = False) -> tuple[bytes, bool]:
-        """The decoder's plan, and whether it was built just now; built `again`, whatever is there."""
+        """Return the decoder's plan, and whether it was built just now; built `again`, whatever is there."""
         graph = self.folder.graph_path
         build = lambda: build_decoder(self.library, graph, self.shapes, progress)  # noqa: E731
         return self._get(self.decoder_key, build, again=again)
 
     def sampler(self, progress: Progress, *, again: bool = False) -> tuple[bytes, bool]:
-        """The sampler's plan, likewise."""
+        """Return the sampler's plan, built as the decoder's."""
         build = lambda: build_sampler(self.library, self._sampler_graph(), self.shapes, progress)  # noqa: E731
         return self._get(self.sampler_key, build, again=again)
 
@@ -87,7 +87,7 @@ class Planner:
 def load_tensorrt(
     settings: Settings, folder: ModelFolder, layer_time: Callable[[str, float], None] | None = None
 ) -> Engine | Unusable:
-    """An engine on the first GPU, or why there can be none. `layer_time` is as `CudaDevice` has it.
+    """Return an engine on the first GPU, or why there can be none. `layer_time` is as `CudaDevice` has it.
 
     Building its plan takes minutes at the first start (`replyline engine build` does it before). Raises `SettingsError`
     where the model or the memory does not fit, `ModelError` where TensorRT does not take the graph, `EngineError` where
@@ -136,7 +136,8 @@ def load_tensorrt(
 
 
 def _decoder(planner: Planner, facts: DeviceFacts) -> bytes | Unusable:
-    """A plan that another process has loaded without harm; one that was kept and does not load is built again."""
+    """Return a plan that another process has loaded without harm; one that was kept and does not load is built
+    again."""
     get_logger().info("plan_wanted", device=facts.device, path=str(planner.cache.path(planner.decoder_key)))
     plan, built = planner.decoder(_ignored)
     tried = _tried(planner)
@@ -153,4 +154,4 @@ def _tried(planner: Planner) -> DeviceFacts | Unusable:
 
 
 def _ignored(_step: str, _fraction: float) -> None:
-    """A worker has no progress bar."""
+    """Ignore the progress: a worker has no progress bar."""

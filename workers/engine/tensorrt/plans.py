@@ -78,7 +78,7 @@ class PlanCache:
         return self.directory / f"{model}-{key.digest[:16]}.plan"
 
     def load(self, key: PlanKey) -> bytes | Rejected | None:
-        """The plan of `key`; None where there is none, `Rejected` where the file is damaged or another's."""
+        """Return the plan of `key`; None where there is none, `Rejected` where the file is damaged or another's."""
         path = self.path(key)
         try:
             with path.open("rb") as file:
@@ -115,7 +115,7 @@ class _DamagedError(Exception):
 
 
 def read_plan(path: Path) -> bytes:
-    """The plan in a file that `PlanCache.load` has found whole."""
+    """Return the plan in a file that `PlanCache.load` has found whole."""
     with path.open("rb") as file:
         file.read(len(_MAGIC))
         file.readline(_MAX_HEADER_BYTES)

@@ -79,8 +79,8 @@ class TorchStream:
             execution.enqueue()
 
     def capture(self, work: Callable[[], None]) -> Any:
-        """A CUDA graph of what `work` enqueues here. All graphs share one pool of memory, for none runs beside another;
-        the largest is best recorded first."""
+        """Return a CUDA graph of what `work` enqueues here. All graphs share one pool of memory, for none runs beside
+        another; the largest is best recorded first."""
         if self._stream is None:
             return None
         graph = torch.cuda.CUDAGraph()
@@ -140,7 +140,7 @@ class TorchDevice:
         return int(free_bytes)
 
     def tensor(self, address: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """The memory from `address` on as a tensor."""
+        """Return the memory from `address` on as a tensor."""
         count = int(np.prod(shape)) * dtype.itemsize
         return self.bytes_at(address, count).view(dtype).view(shape)
 

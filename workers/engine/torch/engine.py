@@ -179,7 +179,7 @@ class TorchEngine:
         self._decode_inputs = Staging(device, {"input_ids": ((rows,), np.int64), "past_lengths": ((rows,), np.int64)})
 
     def _record(self, rows: int, span: int) -> tuple[TorchExecution, Any]:
-        """A bucket's step, bound for good, and its recording where the device can."""
+        """Return a bucket's step, bound for good, and its recording where the device can."""
 
         def work(tensors: Tensors) -> None:
             logits = self._decoder.decode(self._slots_kv, tensors["input_ids"], tensors["past_lengths"], span)

@@ -21,7 +21,7 @@ _INSTALL = f"run: {install_command('torch')}"
 
 
 def find_gpu(wanted: Literal["auto", "cuda", "cpu"]) -> DeviceFacts | Unusable | None:
-    """The first GPU, None where the CPU is wanted or all there is, or why torch cannot be had as it is wanted.
+    """Return the first GPU, None where the CPU is wanted or all there is, or why torch cannot be had as it is wanted.
 
     Takes the seconds that importing torch takes.
     """
@@ -48,7 +48,7 @@ def find_gpu(wanted: Literal["auto", "cuda", "cpu"]) -> DeviceFacts | Unusable |
 
 
 def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
-    """An engine on the device of `worker.torch_device`, or why there can be none.
+    """Return an engine on the device of `worker.torch_device`, or why there can be none.
 
     Raises `SettingsError` where the folder's precision or the memory does not do, `ModelError` where its weights cannot
     be read, `EngineError` where the device fails.
@@ -87,7 +87,7 @@ def load_torch(settings: Settings, folder: ModelFolder) -> Engine | Unusable:
 
 
 def torch_memory_plan(worker: WorkerSettings, folder: ModelFolder, available_bytes: int) -> MemoryPlan:
-    """Raises `SettingsError` where torch does not compute the folder's precision."""
+    """Plan torch's memory. Raises `SettingsError` where torch does not compute the folder's precision."""
     _refuse_other_precisions(folder)
     return plan_memory(
         folder.manifest,
@@ -100,7 +100,7 @@ def torch_memory_plan(worker: WorkerSettings, folder: ModelFolder, available_byt
 
 
 def _fitting_plan(worker: WorkerSettings, folder: ModelFolder, gpu: DeviceFacts) -> MemoryPlan:
-    """Raises `SettingsError` where the GPU has too little."""
+    """Return the plan that fits. Raises `SettingsError` where the GPU has too little."""
     memory = torch_memory_plan(worker, folder, gpu.free_bytes)
     if not memory.fits:
         raise SettingsError(f"{PREFIX}WORKER__SLOTS={worker.slots}: {gpu.device} {memory.describe()}; {memory.remedy}")

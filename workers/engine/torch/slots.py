@@ -19,7 +19,7 @@ def capacity_for(max_length: int) -> int:
 
 
 def spans_for(capacity: int) -> tuple[int, ...]:
-    """The numbers of places of which a decode step reads one: 256, 512, 1,024, …, and whole slots.
+    """Return the numbers of places of which a decode step reads one: 256, 512, 1,024, …, and whole slots.
 
     Attention reads keys and values as far as the longest row of a step, rounded up to one of these, and masks what
     lies behind each row's end: at most twice what is needed, with few enough shapes to record each as a graph.
@@ -33,5 +33,5 @@ def spans_for(capacity: int) -> tuple[int, ...]:
 
 
 def span_of(length: int, spans: tuple[int, ...]) -> int:
-    """The smallest span that `length` places fit."""
+    """Return the smallest span that `length` places fit."""
     return next(span for span in spans if span >= length)

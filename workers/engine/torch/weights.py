@@ -56,7 +56,7 @@ class RoundedLinear:
     step: float | None
 
     def unrounded(self, dtype: torch.dtype) -> Linear:
-        """The same numbers as a matrix of `dtype`."""
+        """Return the same numbers as a matrix of `dtype`."""
         return Linear((self.matrix.float() * self.scales.unsqueeze(1)).to(dtype), self.bias)
 
 

@@ -66,7 +66,7 @@ class GraphBuilder:
         self.initializers.append(proto)
 
     def constant(self, name: str, values: NDArray[Any]) -> str:
-        """A small tensor inside the graph itself, stored at its first use."""
+        """Return a small tensor inside the graph itself, stored at its first use."""
         if name not in self._constants:
             self._constants.add(name)
             self.initializers.append(numpy_helper.from_array(values, name))

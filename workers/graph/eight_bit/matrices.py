@@ -143,5 +143,5 @@ class Int8Matrices:
 
 
 def matrices(graph: GraphBuilder, precision: Precision, centre: Float32Array | None = None) -> Matrices:
-    """The products that `precision` asks for; `centre` is for those in 8 bits."""
+    """Return the products that `precision` asks for; `centre` is for those in 8 bits."""
     return Int8Matrices(graph, centre) if precision == "int8" else PlainMatrices(graph)

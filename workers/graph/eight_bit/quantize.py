@@ -34,7 +34,7 @@ class RoundedMatrix:
     scales: NDArray[np.float32]
 
     def dequantized(self) -> NDArray[np.float32]:
-        """The float32 matrix that products are computed by."""
+        """Return the float32 matrix that products are computed by."""
         return self.levels.astype(np.float32) * self.scales[:, np.newaxis]
 
 
@@ -62,7 +62,8 @@ def quantize(weight: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np
 
 
 def _peak_levels(blocks: NDArray[np.float32], peaks: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The level at which the largest weight of each block `[n, blocks, 32]` stands best: `[n, blocks]`, 64 to 127."""
+    """Return the level at which the largest weight of each block `[n, blocks, 32]` stands best: `[n, blocks]`, 64 to
+    127."""
     levels = np.full(peaks.shape, _LARGEST, np.float32)
     for start in range(0, len(blocks), rows := max(1, _SEARCHED_WEIGHTS // max(1, blocks[0].size))):
         part = slice(start, start + rows)
@@ -88,7 +89,8 @@ def _search_levels(blocks: NDArray[np.float32], peaks: NDArray[np.float32], leve
 
 
 def row_scales(weight: NDArray[np.float32], grid: Grid) -> NDArray[np.float32]:
-    """The step `[out]` by which each row of a matrix `[out, in]` has its largest weight at the grid's largest level.
+    """Return the step `[out]` by which each row of a matrix `[out, in]` has its largest weight at the grid's largest
+    level.
 
     Raises `ModelError` where a weight is not finite.
     """
@@ -96,7 +98,8 @@ def row_scales(weight: NDArray[np.float32], grid: Grid) -> NDArray[np.float32]:
 
 
 def half_scale(scale: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Steps as float16 holds them, rounded up, never subnormal: the largest level is not exceeded by rounding."""
+    """Return steps as float16 holds them, rounded up, never subnormal: the largest level is not exceeded by
+    rounding."""
     within = np.clip(scale, _SMALLEST_HALF, _LARGEST_HALF).astype(np.float32)
     half = within.astype(np.float16)
     lower = half.astype(np.float32) < within
@@ -111,7 +114,7 @@ def quantize_rows(weight: NDArray[np.float32], grid: Grid) -> RoundedMatrix:
 
 
 def _peaks(weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The largest magnitude along the last axis."""
+    """Return the largest magnitude along the last axis."""
     peaks: NDArray[np.float32] = np.maximum(weights.max(axis=-1), -weights.min(axis=-1))
     if not np.isfinite(peaks).all():
         raise ModelError("the checkpoint holds weights that are not finite; fetch it again")

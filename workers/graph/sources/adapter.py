@@ -125,7 +125,7 @@ class Adapter:
         )
 
     def merged(self, checkpoint: Checkpoint) -> Checkpoint:
-        """The checkpoint with the adapter in it, matrix by matrix as they are read.
+        """Return the checkpoint with the adapter in it, matrix by matrix as they are read.
 
         Raises `ModelError` where a matrix that it changes is not there or is of another shape.
         """

@@ -86,7 +86,7 @@ class GgufSource:
         )
 
     def checkpoint(self) -> Checkpoint:
-        """The weights under their canonical names. Raises `ModelError` as `Checkpoint` does."""
+        """Return the weights under their canonical names. Raises `ModelError` as `Checkpoint` does."""
         architecture = self.architecture
         heads = {"self_attn.q_proj": architecture.num_heads, "self_attn.k_proj": architecture.num_kv_heads}
         weights = {}
@@ -100,7 +100,7 @@ class GgufSource:
         return Checkpoint(architecture=architecture, weights=weights)
 
     def field(self, key: str, kind: type[_T]) -> _T:
-        """The metadata value `key`. Raises `ModelError` where it is missing or of another type."""
+        """Return the metadata value `key`. Raises `ModelError` where it is missing or of another type."""
         value = self.metadata.get(key)
         if not isinstance(value, kind):
             raise ModelError(f"{self.path.name} has no {kind.__name__} {key!r}; use another GGUF file")

@@ -23,7 +23,7 @@ _SCALAR_BYTES: Final = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 1
 
 
 def check_header(path: Path) -> None:
-    """Raises `ValueError` with what is wrong, `OSError`."""
+    """Raise `ValueError` with what is wrong, `OSError`."""
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
             raise ValueError("it does not begin as GGUF does")

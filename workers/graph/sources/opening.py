@@ -61,7 +61,7 @@ def _open(path: Path) -> ModelSource:
 
 
 def source_sha256(path: Path) -> str:
-    """The sha256 of a GGUF file, or of the sha256s of the files of a folder that decide what is computed."""
+    """Return the sha256 of a GGUF file, or of the sha256s of the files of a folder that decide what is computed."""
     if not path.is_dir():
         if not path.is_file():
             raise ModelError(f"{path} does not exist; give a GGUF file or a model's folder")
@@ -102,7 +102,7 @@ def _checked(checkpoint: Checkpoint, definition: bytes, ends: list[int]) -> Mode
 
 
 def _template(tokenizer: Tokenizer) -> ChatTemplate:
-    """The one whose marks the vocabulary has: a model without them could not be told who speaks."""
+    """Return the template whose marks the vocabulary has: a model without them could not be told who speaks."""
     for template in (CHATML, LLAMA3):
         with suppress(ModelError):
             for mark in template.marks:

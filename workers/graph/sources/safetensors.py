@@ -64,7 +64,7 @@ class SafetensorsSource:
         return architecture_of(self.config)
 
     def files(self) -> list[Path]:
-        """The weight files, in order of name."""
+        """Return the weight files, in order of name."""
         index = self.path / _INDEX
         found = self._indexed(index) if index.is_file() else sorted(self.path.glob("*.safetensors"))
         if not found:
@@ -72,7 +72,7 @@ class SafetensorsSource:
         return found
 
     def checkpoint(self) -> Checkpoint:
-        """The weights under their canonical names. Raises `ModelError` as `Checkpoint` does."""
+        """Return the weights under their canonical names. Raises `ModelError` as `Checkpoint` does."""
         architecture = self.architecture
         weights = {_canonical(name): weight for file in self.files() for name, weight in tensors_of(file).items()}
         weights = {name: weight for name, weight in weights.items() if not name.endswith(_COMPUTED)}
@@ -114,7 +114,7 @@ def tensors_of(path: Path) -> dict[str, Weight]:
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """The header and where the data begins. Raises `ValueError`, `RecursionError`, `OSError`."""
+    """Return the header and where the data begins. Raises `ValueError`, `RecursionError`, `OSError`."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)

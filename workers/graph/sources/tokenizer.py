@@ -16,7 +16,7 @@ _SPLIT_DIGITS: Final = {"smollm": True, "gpt-2": False}
 
 
 def tokenizer_definition(source: GgufSource) -> bytes:
-    """The content of `tokenizer.json`. Raises `ModelError` for a vocabulary that is not byte-level BPE."""
+    """Return the content of `tokenizer.json`. Raises `ModelError` for a vocabulary that is not byte-level BPE."""
     model = source.field("tokenizer.ggml.model", str)
     splitting = source.field("tokenizer.ggml.pre", str)
     if model != "gpt2" or splitting not in _SPLIT_DIGITS:

@@ -41,7 +41,7 @@ class Bars:
 
 
 def _bar(lately: _Lately, share: float) -> float:
-    """The cost for value up to which the cheapest make up a share of the work."""
+    """Return the cost for value up to which the cheapest make up a share of the work."""
     if share >= 1 or len(lately) < _MEMORY:
         return float("inf")
     left_ms = share * sum([cost_ms for _, cost_ms in lately])

@@ -44,7 +44,7 @@ class Books:
         return self._classes.served_share
 
     def at_floor(self, now_unix_ms: float) -> set[str]:
-        """The classes that have less than their floor."""
+        """Return the classes that have less than their floor."""
         return self._classes.at_floor(_CLASS_FLOOR, now_unix_ms)
 
     def prices(self, now_unix_ms: float) -> "Prices":

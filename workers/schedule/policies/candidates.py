@@ -23,7 +23,8 @@ class Candidates:
         heappush(self._heap_of(item), (-item.dearness, item))
 
     def pop_dearer(self, item: Item, prices: Prices) -> Item | None:
-        """The dearest, if it is no cheaper than `item`, which follows them all; of equal ones the first in order."""
+        """Take out the dearest, if it is no cheaper than `item`, which follows them all; of equal ones the first in
+        order."""
         most = prices.of(item.sequence.bucket, item.sequence.tenant, item.dearness)
         dearest: _Heap | None = None
         for (bucket, tenant), heap in self._heaps.items():

@@ -91,7 +91,7 @@ class Forecast:
         return decode_ms + (rows * self._prefill_ms / self._num_output if self._num_output else 0.0)
 
     def bare_step_ms(self, rows: int) -> float:
-        """A decode step of rows that hold nothing, without prompts between: it takes no less."""
+        """Return a decode step of rows that hold nothing, without prompts between: it takes no less."""
         return self._costs.decode_ms(rows, 0)
 
     def releases(self, now_unix_ms: float, load: Load, step_ms: float, *, num_starts: int) -> tuple[list[float], float]:
@@ -122,7 +122,7 @@ class Forecast:
         return free, prompts
 
     def taken(self, item: Item) -> None:
-        """A sequence got a slot."""
+        """Note that a sequence got a slot."""
         if not self._num_output:
             self._prefill_ms, self._num_output = item.prefill_ms, float(item.likely_output)
             self._num_prompt = float(len(item.sequence.prompt_ids))

@@ -87,8 +87,8 @@ class Goodput:
         self._margin = min(max(margin, _LEAST_MARGIN), _MOST_MARGIN)
 
     def take(self, now_unix_ms: float, load: Load) -> Sequence | None:
-        """The earliest latest start; one that has missed its own is given up with the next sweep. None while held, and
-        while enough run."""
+        """Take the item with the earliest latest start; one that has missed its own is given up with the next sweep.
+        None while held, and while enough run."""
         load = self._batch(load)
         if not load.free:
             return None
@@ -205,7 +205,8 @@ class Goodput:
         self._queue = plan.kept
 
     def _lost(self, now_unix_ms: float, load: Load) -> list[Sequence]:
-        """Running ones whose deadline is out of reach even for a short end and without another prompt between.
+        """Return the running sequences whose deadline is out of reach even for a short end and without another prompt
+        between.
 
         While nobody waits for their slots they go on, and what they can write by their deadline is read.
         """
@@ -230,7 +231,7 @@ class Goodput:
     # --- what is expected
 
     def outlook(self, now_unix_ms: float, load: Load) -> Outlook:
-        """A request that came now: behind those that it would not displace."""
+        """Return the outlook of a request that came now, behind those that it would not displace."""
         forecast, queue, free_slots = self._forecast, self._queue, load.free
         load = self._batch(load)
         floors = self._books.at_floor(now_unix_ms)

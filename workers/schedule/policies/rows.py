@@ -63,7 +63,7 @@ class Rows:
         return best
 
     def _rows(self, most_ms: float, least: float) -> int:
-        """The most rows whose steps take no longer, and no fewer than have at least that throughput."""
+        """Return the most rows whose steps take no longer, and no fewer than have at least that throughput."""
         step_ms, low, high = self._forecast.step_ms, 1, self._num_slots
         while low < high:
             rows = (low + high + 1) // 2

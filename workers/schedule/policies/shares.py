@@ -28,7 +28,7 @@ class Shares:
     _decayed_unix_ms: float = float("-inf")
 
     def offer(self, group: str, cost_ms: float, now_unix_ms: float) -> None:
-        """A request came, and waits until `release`."""
+        """Note that a request came and waits until `release`."""
         self._decay(now_unix_ms)
         books = self._groups.setdefault(group, _Group())
         books.offered_ms += cost_ms
@@ -37,7 +37,7 @@ class Shares:
         books.waiting += 1
 
     def release(self, group: str, cost_ms: float) -> None:
-        """A request of those that cost so much waits no longer."""
+        """Note that a request of those that cost so much waits no longer."""
         books = self._groups[group]
         books.waiting -= 1
         books.kept_ms = books.kept_ms - cost_ms if books.waiting else 0.0  # sums of floats leave something over
@@ -59,7 +59,7 @@ class Shares:
         return served_ms / settled_ms if settled_ms > served_ms else 1.0
 
     def at_floor(self, floor: float, now_unix_ms: float) -> set[str]:
-        """Groups that were served less than `floor` of their share of what was offered."""
+        """Return the groups that were served less than `floor` of their share of what was offered."""
         self._decay(now_unix_ms)
         offered = sum([books.offered_ms for books in self._groups.values()])
         served = sum([books.served_ms for books in self._groups.values()])
