@@ -1,0 +1,135 @@
+"""The figures that the benches print: of what is divided by what, and what counts as failed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.client.outcome import Outcome
+from ops.stack.processes import ServiceError
+from shared.wire.messages import Reason, Status
+from tests.bench.bare_engine import generate
+from tests.bench.cell import Measured, Target, report
+from tests.bench.engines.llama import measured, parse
+from tests.bench.engines.timing import Sizes, Timing
+from tests.bench.gateway.paced import delta_text, lateness_ms
+from tests.bench.kv.client import Answered, Conversed
+from tests.bench.stream import figures_of, steady_tokens_per_s, tokens_between
+from workers.engine import DecodeRow
+from workers.engine.fake import FakeEngine
+
+SIZES = Sizes(prompt_tokens=64, new_tokens=64)
+NEW_TOKENS = 12
+
+
+def cell(name: str, *rounds: dict[str, float | None], bases: tuple[str, ...] = ()) -> Measured:
+    return Measured(name=name, bases=bases, rounds=list(rounds))
+
+
+def test_ratios_are_of_figures_of_the_same_round() -> None:
+    """A machine that is twice as slow in one round is so for both: the ratio stays."""
+    ours = cell("ours", {"s": 3.0, "x": None}, {"s": 6.0, "x": 1.0}, {"s": 3.0, "x": 1.0})
+    base = cell("base", {"s": 2.0, "x": 1.0}, {"s": 4.0, "x": 0.0}, {"s": 2.0, "x": 4.0})
+    assert ours.ratios(base) == {"s": 1.5, "x": 0.25}
+    assert ours.medians() == {"s": 3.0, "x": 1.0}
+
+
+def test_a_target_is_met_missed_or_not_measured_and_a_failure_misses_it() -> None:
+    cells = [
+        cell("base", {"tok_s": 100.0}),
+        cell("fast", {"tok_s": 95.0, "failed": 0}, bases=("base",)),
+        cell("torn", {"tok_s": 95.0, "failed": 2}, bases=("base",)),
+    ]
+    targets = [Target(cell=name, figure="tok_s", base="base", value=0.9, at_least=True) for name in ("fast", "torn")]
+    targets += [Target(cell="fast", figure="p50_ms", value=2.0), Target(cell="absent", figure="p50_ms", value=2.0)]
+    said = report(cells, targets).splitlines()
+    assert said[-3:] == [
+        "fast of base, tok_s: 0.95 (≥ 0.9 met)",
+        "torn of base, tok_s: 0.95 (≥ 0.9 missed: 2 failed)",
+        "fast, p50_ms: – (≤ 2.00 not measured)",
+    ]
+    assert "| tok_s | 0.95 | 0.95 |" in said
+
+
+def test_an_engines_figures_are_of_all_rows_of_a_batch_as_are_llama_cpps() -> None:
+    """1.9 of 2.0 s in the runtime: a twentieth is Python's. llama-batched-bench prints its rows among its chatter."""
+    timing = Timing(batch=4, prefill_s=0.5, decode_s=2.0, decode_steps=63, rss_mib=100.04, runtime_s=1.9)
+    assert timing.figures(SIZES) == {
+        "decode_tok_s @4": 126.0,
+        "prefill_tok_s @4": 512.0,
+        "rss_mib @4": 100.0,
+        "python @4": 0.05,
+    }
+    row = {"n_kv_max": 2048, "n_batch": 2048, "pp": 64, "tg": 64, "pl": 4, "n_kv": 512, "t_pp": 0.5, "t_tg": 2.0}
+    rows = parse([b"load: printing all EOG tokens:", json.dumps(row).encode(), b"", b"{broken", b"llama_perf: 1 ms"])
+    found = measured(rows, "tiny", Path("Q4_0.gguf"), runtime="llama.cpp", rss_mib=50.0)
+    assert found.figures(SIZES) == {"decode_tok_s @4": 128.0, "prefill_tok_s @4": 512.0, "rss_mib @4": 50.0}
+    with pytest.raises(ServiceError, match="error: invalid parameter"):
+        parse([b"error: invalid parameter for argument: -npp"])
+
+
+def test_only_whole_answers_of_the_model_count_as_answered() -> None:
+    """A fallback, a refusal and an answer that was cut are failed; their prompts were computed all the same."""
+    whole = Answered(ttft_ms=200.0, prompt_tokens=300, cached_tokens=200, by_model=True)
+    cut = Answered(ttft_ms=100.0, prompt_tokens=300, cached_tokens=200)
+    assert Conversed(elapsed_s=2.0, answers=[whole, whole, cut, Answered()]).figures() == {
+        "answers_per_s": 1.0,
+        "ttft_p50_ms": 200.0,
+        "prompt_tokens": 900,
+        "computed_tokens": 300,
+        "failed": 2,
+    }
+
+
+@given(dues_s=st.lists(st.floats(0, 1e8), max_size=5), later_s=st.floats(0, 10))
+def test_joined_deltas_are_each_late_by_their_own_time(dues_s: list[float], later_s: float) -> None:
+    """A gateway that merges deltas does not hide how late the first of them is."""
+    now_s = max(dues_s, default=0.0) + later_s
+    late = lateness_ms("".join(map(delta_text, dues_s)), now_s)
+    assert late == pytest.approx([(now_s - due_s) * 1_000 for due_s in dues_s], abs=0.01)
+
+
+class CountingEngine(FakeEngine):
+    """Its answers end after some two tokens, if anybody heeds that."""
+
+    def __init__(self) -> None:
+        super().__init__(num_slots=4, max_length=512, mean_answer_tokens=2)
+        self.decoded: list[int] = []
+
+    def decode(self, rows: list[DecodeRow]) -> list[int]:
+        self.decoded.append(len(rows))
+        return super().decode(rows)
+
+
+def test_the_engine_alone_has_every_row_full_in_every_step_to_the_last_token() -> None:
+    """Who counts only what stands before a stop token divides by less than the engine can do."""
+    engine = CountingEngine()
+    outputs = generate(engine, [[5, 6, 7]] * 4, NEW_TOKENS).rows
+    assert [len(row) for row in outputs] == [NEW_TOKENS] * 4
+    assert engine.decoded == [4] * (NEW_TOKENS - 1)
+
+
+def outcome(
+    at_s: float, *, tokens: int = NEW_TOKENS, status: Status = "incomplete", reason: Reason = "max_output_tokens"
+) -> Outcome:
+    ended = {"source": "model", "status": status, "reason": reason, "output_tokens": tokens, "text": "text"}
+    times = {"scheduled_s": at_s, "first_s": at_s + 0.2, "last_s": at_s + 0.9, "done_s": at_s + 1.0}
+    return Outcome(deadline_ms=60_000, **times, **ended)  # type: ignore[arg-type]
+
+
+def test_an_answer_of_another_length_has_failed() -> None:
+    """It took another time: as many tokens a second say another thing."""
+    whole = [outcome(at) for at in range(4)]
+    ended = outcome(4, tokens=3, status="completed", reason="stop")
+    found = figures_of([*whole, ended], warmup=1, new_tokens=NEW_TOKENS, expected=["text", "text", "other"])
+    assert (found["failed"], found["same_text"]) == (1, pytest.approx(2 / 3))
+
+
+@given(cut_s=st.floats(0, 1))
+def test_tokens_of_a_window_add_up_and_the_steady_rate_leaves_out_start_and_end(cut_s: float) -> None:
+    """Wherever a window is cut in two, no token is lost and none counted twice."""
+    one = outcome(0.0)
+    assert tokens_between([one], -1, cut_s) + tokens_between([one], cut_s, 2) == pytest.approx(NEW_TOKENS)
+    assert steady_tokens_per_s([outcome(float(at)) for at in range(10)], warmup=2) == pytest.approx(NEW_TOKENS)
