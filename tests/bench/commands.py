@@ -70,20 +70,6 @@ def gateway(
     run(lambda: bench_gateway(settings, bench, options, Console(stderr=True)))
 
 
-@bench_app.command("produce")
-def produce(
-    records: Annotated[int, typer.Option(min=1, help="that each producer writes in each round")] = 20_000,
-    rounds: Rounds = 5,
-    json_path: JsonPath = None,
-) -> None:
-    """Request records a second by our producer, beside a bare one with the same options; Apache Kafka."""
-    from tests.bench.produce import bench_produce
-
-    bench = Bench(rounds=rounds, json_path=json_path, engine="none", broker="kafka")
-    settings = settings_of("bench")
-    run(lambda: bench_produce(settings, bench, records, Console(stderr=True)))
-
-
 @bench_app.command("kv")
 def kv(
     conversations: Annotated[int, typer.Option(min=1, help="whole ones in all rounds; languages in turn")] = 24,

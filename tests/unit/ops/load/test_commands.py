@@ -27,7 +27,6 @@ from tests.bench.path import Asking, parse_rates
         (["path", "--seconds", "0"], "--seconds 0: "),
         (["stream", "--clients", "0"], "--clients 0: "),
         (["gateway", "--start", "9", "--limit", "8"], "--start 9"),
-        (["produce", "--records", "0"], "--records 0: "),
         (["traffic", "sessions", "--rate", "0"], "--rate 0: "),
         (["traffic", "surge", "--rate", "nan"], "--rate nan"),
         (["traffic", "surge", "--rate", "1", "--seconds", "0"], "--seconds 0: "),
