@@ -17,18 +17,18 @@ from gateway.frontends.static import StaticFiles
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.kafka.fleet_reader import read_reports
 from gateway.kafka.log_follower import LogFollower
-from gateway.kafka.questions import Questions
+from gateway.kafka.question_reader import QuestionReader
 from gateway.kafka.reply_consumer import consume_replies
 from gateway.kafka.request_publisher import RequestPublisher
-from gateway.people.care import Care
 from gateway.people.handoffs import Handoffs
+from gateway.people.people import People
 from gateway.request.cursor import CursorKey
 from gateway.router import Router
-from gateway.serving.gatekeeper import Gatekeeper
+from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.gateway import Gateway
 from gateway.serving.memory_watch import MIB, MemoryWatch
-from gateway.session.metering import Metering
 from gateway.session.protocol import SessionLimits
+from gateway.session.rate_limits import RateLimits
 from gateway.session.resumption import Resumption
 from gateway.telemetry.trace_spans import spans_of
 from gateway.telemetry.tracer import Tracer
@@ -106,11 +106,13 @@ class GatewayProcess:
             source=source,
         )
         self._memory = MemoryWatch(settings.gateway.memory_budget_mib * MIB)
-        self._gatekeeper = Gatekeeper(Admission(AdmissionPolicy(enabled=settings.admission.enabled)), self._memory)
+        self._admission_gate = AdmissionGate(
+            Admission(AdmissionPolicy(enabled=settings.admission.enabled)), self._memory
+        )
         self._follower = LogFollower(
             lambda number: LogReader(kafka, client_id=source, topic=topics.replies, partition=number)
         )
-        self._questions = Questions(
+        self._question_reader = QuestionReader(
             lambda bucket, number: LogReader(kafka, client_id=source, topic=topics.requests(bucket), partition=number)
         )
         self._quotas = Quotas(Tariff(settings.quotas, settings.handoff), settings.redis)
@@ -139,18 +141,18 @@ class GatewayProcess:
             proxies=settings.gateway.trusted_proxies,
         )
         self._gateway = Gateway(
-            metering=Metering(quotas=self._quotas, jwks=self._jwks, sockets=sockets),
-            gatekeeper=self._gatekeeper,
+            rate_limits=RateLimits(quotas=self._quotas, jwks=self._jwks, sockets=sockets),
+            admission_gate=self._admission_gate,
             resumption=Resumption(
                 key=CursorKey(_cursor_secret(settings.gateway)),
                 adopt=publisher.adopt,
                 follower=self._follower,
-                questions=self._questions,
+                question_reader=self._question_reader,
                 partition=partition,
                 next_offset=lambda: self._replies.next_offset(partition),
                 max_inflight=settings.gateway.max_inflight,
             ),
-            care=Care(
+            people=People(
                 settings=settings.handoff,
                 handoffs=Handoffs(
                     producer=self._handoff_producer,
@@ -224,7 +226,7 @@ class GatewayProcess:
         if self._jwks is not None:
             self._tasks.start("jwks", self._jwks.watch())
         self._tasks.start("vitals", Vitals().watch())
-        self._tasks.start("gatekeeper", self._gatekeeper.watch())
+        self._tasks.start("admission_gate", self._admission_gate.watch())
         self._tasks.start("memory", self._memory.watch())
         self._tasks.start("traces", self._tracer.watch())
         self._tasks.start("sweep", self._frontend.sweep())
@@ -243,7 +245,7 @@ class GatewayProcess:
         await self._replies.start()
         self._kafka.first_connected()
         self._tasks.start("replies", consume_replies(self._replies, self._gateway.replied))
-        self._tasks.start("reports", read_reports(self._reports, self._gatekeeper.reported))
+        self._tasks.start("reports", read_reports(self._reports, self._admission_gate.reported))
         await self._erasures.start()
         self._tasks.start("erasures", read_erasures(self._erasures, self._gateway.erased))
         await self._producer.start()
@@ -276,7 +278,7 @@ class GatewayProcess:
         await self._frontend.close_all()
         await self._tasks.cancel()
         await self._follower.stop()
-        await self._questions.stop()
+        await self._question_reader.stop()
         await self._replies.stop()
         await self._reports.stop()
         await self._erasures.stop()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from gateway.session.lines import Lines
+from gateway.session.keyed_locks import KeyedLocks
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, Outgoing, Producer, Record, read_on
 from shared.model.tokenizer import Tokenizer
@@ -47,7 +47,7 @@ class Router:
     source: str
     offsets: OffsetTracker
     commits: Commits
-    _lines: Lines = field(default_factory=Lines)
+    _locks: KeyedLocks = field(default_factory=KeyedLocks)
     _open: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def run(self) -> None:
@@ -167,7 +167,7 @@ class Router:
         """Forward a record to its bucket. Raises `BrokerUnavailable`, `ProtocolError`."""
         order = settle(request, self.defaults, wire_unix_ms())
         key = session_key(order.tenant, order.request.session_id)
-        async with self._lines.turn(key):
+        async with self._locks.hold(key):
             bucket = bucket_of_length(await self._count(order.request.input))
             topic, headers = self.topics.requests(bucket), request_headers(order, source=self.source)
             copy = Outgoing(topic, msgpack_encode(_complete(order)), key=key, headers={**record.headers, **headers})

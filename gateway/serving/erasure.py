@@ -8,9 +8,9 @@ from Redis, which is asked before anything is told again or asked anew."""
 from dataclasses import dataclass, field
 
 from gateway.kafka.request_publisher import RequestPublisher
-from gateway.people.care import Care
+from gateway.people.people import People
 from gateway.request.inflight import InflightTable
-from gateway.serving.endings import Endings
+from gateway.serving.answering import Answering
 from gateway.session.connection import Connection, refuse
 from gateway.session.protocol import Session
 from shared.conversation.erasures import Erasures
@@ -29,8 +29,8 @@ class Generations:
     history: History
     publisher: RequestPublisher
     inflight: InflightTable
-    endings: Endings
-    care: Care
+    answering: Answering
+    people: People
     _known: Erasures = field(default_factory=Erasures)
 
     async def of(self, session: Session) -> tuple[int, bool]:
@@ -73,13 +73,13 @@ class Generations:
         self._known.add(session, generation, now)
         for entry in self.inflight.erased(session, generation):
             with contained("answer", request_id=entry.response_id) as cancelling:
-                self.endings.cancel(entry)
+                self.answering.cancel(entry)
             if cancelling.error is not None:
-                self.endings.fail(entry)
+                self.answering.fail(entry)
         contain_each(
             "record",
             lambda: self.inflight.forget_session(session, generation),
-            lambda: self.care.forget(session.tenant, session.session_id),
+            lambda: self.people.forget(session.tenant, session.session_id),
         )
 
 

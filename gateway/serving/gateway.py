@@ -1,6 +1,6 @@
 """The gateway's heart, and the only file that touches every step of a request at the edge.
 
-    session → inflight → gatekeeper (admission) → request_publisher ⇒ Kafka
+    session → inflight → admission_gate (admission) → request_publisher ⇒ Kafka
     Kafka ⇒ reply_consumer → inflight → outbox → socket
 
 One event loop owns all state. What waits (counting tokens, Kafka's acknowledgement, Redis) runs in a task of its own;
@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 
 from gateway.admission.control import AdmissionLimits, FallbackReason, check_connection, check_length, promise
 from gateway.kafka.request_publisher import RequestPublisher
-from gateway.people.care import Care
+from gateway.people.people import People
 from gateway.request.cursor import Told, response_id
 from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
-from gateway.serving.alarm import Alarm
-from gateway.serving.endings import Endings
+from gateway.serving.admission_gate import AdmissionGate
+from gateway.serving.answering import Answering
+from gateway.serving.deadline_timer import DeadlineTimer
 from gateway.serving.erasure import Generations, not_erased
-from gateway.serving.gatekeeper import Gatekeeper
 from gateway.session.connection import Connection, put_all, refuse, write
 from gateway.session.connections import Connections
-from gateway.session.lines import Lines
-from gateway.session.metering import Metering
+from gateway.session.keyed_locks import KeyedLocks
 from gateway.session.protocol import Ask, Begin, CancelAsked, Close, Effect, ForCare, Forget, Refuse, Send, Session
+from gateway.session.rate_limits import RateLimits
 from gateway.session.resumption import Resumption
 from gateway.telemetry.tracer import Tracer
 from shared.conversation.history import History
@@ -56,29 +56,29 @@ class Gateway:
     min_score: float
     history: History
     publisher: RequestPublisher
-    gatekeeper: Gatekeeper
-    metering: Metering
+    admission_gate: AdmissionGate
+    rate_limits: RateLimits
     resumption: Resumption
-    care: Care
+    people: People
     tracer: Tracer = field(default_factory=Tracer)
     inflight: InflightTable = field(default_factory=InflightTable)
     connections: Connections = field(default_factory=Connections)
     draining: bool = False
-    _alarm: Alarm = field(init=False)
-    _endings: Endings = field(init=False)
+    _deadline_timer: DeadlineTimer = field(init=False)
+    _answering: Answering = field(init=False)
     _generations: Generations = field(init=False)
     _beside: Background = field(default_factory=Background)
-    _lines: Lines = field(default_factory=Lines)
+    _locks: KeyedLocks = field(default_factory=KeyedLocks)
 
     def __post_init__(self) -> None:
-        self._alarm = Alarm(self._deadline_came)
-        self._endings = Endings(
+        self._deadline_timer = DeadlineTimer(self._deadline_came)
+        self._answering = Answering(
             inflight=self.inflight,
             connections=self.connections,
             publisher=self.publisher,
-            gatekeeper=self.gatekeeper,
+            admission_gate=self.admission_gate,
             resumption=self.resumption,
-            care=self.care,
+            people=self.people,
             tracer=self.tracer,
             beside=self._beside,
         )
@@ -86,22 +86,22 @@ class Gateway:
             history=self.history,
             publisher=self.publisher,
             inflight=self.inflight,
-            endings=self._endings,
-            care=self.care,
+            answering=self._answering,
+            people=self.people,
         )
 
     # --- clients
 
     def opened(self, connection: Connection) -> bool:
         """Return whether there is room for a connection; else it is closed."""
-        let_in = self.metering.lets_in(connection)
+        let_in = self.rate_limits.lets_in(connection)
         if let_in:
             self.connections.add(connection)
         return let_in
 
     def closed(self, connection: Connection) -> None:
         """Let a socket go that is gone; its requests go on, and their answers into the history."""
-        self.metering.sockets.leave(connection.session.connection_id)
+        self.rate_limits.sockets.leave(connection.session.connection_id)
         if self.connections.remove(connection) and connection.num_inflight:
             self.inflight.detach(connection.session.connection_id)
 
@@ -110,7 +110,7 @@ class Gateway:
         client; the connection stays."""
         event_id = getattr(message, "event_id", None)
         try:
-            if await self.metering.admits(connection, message):
+            if await self.rate_limits.admits(connection, message):
                 await self._carry_out(connection, connection.session.receive(message, now_unix_ms()))
         except ProtocolError as error:
             refuse(connection, error, event_id)
@@ -122,7 +122,7 @@ class Gateway:
         connection.flush()
 
     async def _carry_out(self, connection: Connection, effects: Iterable[Effect]) -> None:
-        async for effect in self.metering.passing(connection, effects):
+        async for effect in self.rate_limits.passing(connection, effects):
             match effect:
                 case Send(message):
                     connection.put(message)
@@ -135,7 +135,7 @@ class Gateway:
                 case CancelAsked():
                     self._cancel(connection, effect)
                 case ForCare(message):
-                    self.care.received(connection, message)
+                    self.people.received(connection, message)
                 case Forget():
                     await self._forget(connection)
                 case Close(code, reason):
@@ -159,7 +159,7 @@ class Gateway:
             self._tell_erased(connection, each, now)
         self._set_timer()
         if begin.returns:
-            self.care.came_back(connection)
+            self.people.came_back(connection)
 
     def _resume(self, connection: Connection, told: Told, now: float) -> list[Item]:
         session = connection.session
@@ -168,15 +168,15 @@ class Gateway:
             self.connections.take_over(connection, entry)
             return self.inflight.resume(entry, session.connection_id, told)
         entry = self._adopt(connection, told, now)
-        with self._endings.beginning(entry):
-            self._beside.start(self._endings.for_one(entry, self._recall(entry)))
+        with self._answering.beginning(entry):
+            self._beside.start(self._answering.for_one(entry, self._recall(entry)))
         return []
 
     def _adopt(self, connection: Connection, told: Told, now: float) -> Entry:
         session = connection.session
         entry = self.inflight.adopt(told, session.key, session.connection_id, now)
         connection.num_inflight += 1
-        with self._endings.beginning(entry):
+        with self._answering.beginning(entry):
             entry.trace = self.tracer.adopt(told.trace, now)
         metrics.inflight.set(len(self.inflight))
         return entry
@@ -184,7 +184,7 @@ class Gateway:
     def _tell_erased(self, connection: Connection, told: Told, now: float) -> None:
         """Tell the client that the answer was cancelled, and nothing of it."""
         entry = self._adopt(connection, told, now)
-        self._endings.cancel(entry)
+        self._answering.cancel(entry)
         self.inflight.forget(entry)
 
     async def _recall(self, entry: Entry) -> None:
@@ -208,7 +208,7 @@ class Gateway:
             put_all(connection, self.inflight.reattach(known, session.connection_id))
             self._set_timer()
             return
-        self.gatekeeper.check_room(
+        self.admission_gate.check_room(
             self.limits, inflight=len(self.inflight), of_connection=connection.num_inflight, draining=self.draining
         )
         entry = Entry(
@@ -228,24 +228,24 @@ class Gateway:
             trace=self.tracer.begin(asked.traceparent),
         )
         connection.num_inflight += 1
-        with self._endings.beginning(entry):
+        with self._answering.beginning(entry):
             self.inflight.accept(entry)
             self._set_timer()
-            self._beside.start(self._endings.for_one(entry, self._admit(entry, asked, session)))
+            self._beside.start(self._answering.for_one(entry, self._admit(entry, asked, session)))
         metrics.inflight.set(len(self.inflight))
 
     async def _admit(self, entry: Entry, asked: ResponseCreate, session: Session) -> None:
         """Count, decide, publish; a session's questions one after the other. Whatever Kafka does, the deadline's timer
         stands behind."""
         try:
-            async with self._lines.turn((entry.tenant, entry.session_id)):
+            async with self._locks.hold((entry.tenant, entry.session_id)):
                 delivery = await self._send(entry, asked, session)
             if delivery is None:
                 return
             entry.request = await self.publisher.delivered(entry, delivery)
         except (BrokerUnavailable, ProtocolError) as error:
             log.warning("publish_failed", request_id=entry.response_id, cause=str(error))
-            self.gatekeeper.withdrawn(entry)
+            self.admission_gate.withdrawn(entry)
             if entry.response is None:
                 self._fall_back(entry, "broker")
             return
@@ -253,7 +253,7 @@ class Gateway:
             if not entry.published:  # cancelled or answered by the FAQ meanwhile: the worker need not start
                 await self.publisher.cancel(entry)
             return
-        self._endings.show(entry, self.inflight.acknowledge(entry))
+        self._answering.show(entry, self.inflight.acknowledge(entry))
 
     async def _send(self, entry: Entry, asked: ResponseCreate, session: Session) -> "asyncio.Future[object] | None":
         """Send a request; return its delivery to Kafka, None where the workers do not get it. Raises
@@ -261,12 +261,12 @@ class Gateway:
         if entry.response is not None:  # while it stood in line
             return None
         try:
-            await self.metering.quotas.take_shared("ask", session.caller)
+            await self.rate_limits.quotas.take_shared("ask", session.caller)
             num_tokens = await self._count(entry.input)
             check_length(self.limits, num_tokens)
-            stand_in = await self.care.wished(entry, self.connections.of(entry), session.caller)
+            stand_in = await self.people.wished(entry, self.connections.of(entry), session.caller)
         except ProtocolError as error:
-            self._endings.refuse(entry, error)
+            self._answering.refuse(entry, error)
             return None
         if entry.done:
             return None
@@ -276,7 +276,7 @@ class Gateway:
         if stand_in is not None:
             self._give(entry, stand_in)
             return None
-        light = self.gatekeeper.light_path(entry, now_unix_ms())
+        light = self.admission_gate.light_path(entry, now_unix_ms())
         if light is not None:
             self._fall_back(entry, light)
             return None
@@ -298,12 +298,12 @@ class Gateway:
             with contained("answer", request_id=reply.request_id) as hearing:
                 self._hear(reply, touched, now)
             if hearing.error is not None:
-                self._endings.fail(self.inflight.get_any(reply.request_id), torn=True)
+                self._answering.fail(self.inflight.get_any(reply.request_id), torn=True)
         for connection in touched.values():
             write(connection)
         for reply in replies:
             with contained("answer", request_id=reply.request_id):
-                self.gatekeeper.heard(reply, now)
+                self.admission_gate.heard(reply, now)
 
     def _hear(self, reply: Reply, touched: dict[str, Connection], now: float) -> None:
         entry = self.inflight.get(reply.request_id)
@@ -329,14 +329,14 @@ class Gateway:
         if reply.origin == "worker" and not (entry.created and entry.chars) and not reply.output_text:
             self._fall_back(entry, "worker")  # the model had nothing to say, or the worker gave up
             return
-        self._endings.show(entry, self.inflight.finish(entry, reply, now))
+        self._answering.show(entry, self.inflight.finish(entry, reply, now))
 
     # --- the deadline, and the client's own will
 
     def _set_timer(self) -> None:
         """Set the timer of the next deadline. What fails is tried again: every deadline hangs on it."""
         with contained("task") as setting:
-            self._alarm.set(self.inflight.next_due_unix_ms())
+            self._deadline_timer.set(self.inflight.next_due_unix_ms())
         if setting.error is not None:
             asyncio.get_running_loop().call_later(_TIMER_AGAIN_S, self._set_timer)
 
@@ -347,15 +347,15 @@ class Gateway:
                 with contained("answer", request_id=entry.response_id) as ending:
                     self._expire(entry, now)
                 if ending.error is not None:
-                    self._endings.fail(entry)
+                    self._answering.fail(entry)
         self._set_timer()
 
     def _expire(self, entry: Entry, now: float) -> None:
         if entry.created and entry.chars:
-            self._endings.end(entry, self.inflight.cut(entry, now))
+            self._answering.end(entry, self.inflight.cut(entry, now))
         else:
             self._fall_back(entry, "deadline")
-        self._endings.spare_worker(entry)
+        self._answering.spare_worker(entry)
 
     def _fall_back(self, entry: Entry, why: FallbackReason) -> None:
         """Have the FAQ answer in the model's stead; of an adopted request the question is read first."""
@@ -365,19 +365,19 @@ class Gateway:
         if entry.input:
             self._answer_from_faq(entry, why)
         else:
-            self._beside.start(self._endings.for_one(entry, self._read_and_answer(entry, why)))
+            self._beside.start(self._answering.for_one(entry, self._read_and_answer(entry, why)))
 
     async def _read_and_answer(self, entry: Entry, why: FallbackReason) -> None:
         entry.input = await self.resumption.question(entry, now_unix_ms())
         if not entry.done:
             self._answer_from_faq(entry, why)
-            self._endings.spare_worker(entry)
+            self._answering.spare_worker(entry)
 
     def _answer_from_faq(self, entry: Entry, why: FallbackReason) -> None:
         if entry.created and entry.chars:  # the log had text after all
             entry.fallback = None
             if entry.deadline.expired(now_unix_ms(), started=True):
-                self._endings.end(entry, self.inflight.cut(entry, now_unix_ms()))
+                self._answering.end(entry, self.inflight.cut(entry, now_unix_ms()))
             return
         metrics.fallbacks.labels(why).inc()
         hits: Sequence[FaqHit] = ()
@@ -387,7 +387,7 @@ class Gateway:
 
     def _give(self, entry: Entry, answer: Fallback) -> None:
         """Give an answer; the conversation remembers it, if it says something."""
-        self._endings.end(entry, self.inflight.fall_back(entry, answer, now_unix_ms()))
+        self._answering.end(entry, self.inflight.fall_back(entry, answer, now_unix_ms()))
         with contained("history", request_id=entry.response_id):
             if answer.source != "busy":
                 self.history.remember(entry.tenant, entry.session_id, entry.turn(answer))
@@ -401,7 +401,7 @@ class Gateway:
             error = ProtocolError("unknown_response", f"no answer {name!r} is in flight in this session")
             refuse(connection, error, cancel.event_id)
         elif not entry.done:
-            self._endings.cancel(entry)
+            self._answering.cancel(entry)
 
     async def _forget(self, connection: Connection) -> None:
         """`session.delete`. What the client asks next is of the conversation that begins."""
@@ -420,5 +420,5 @@ class Gateway:
 
     async def idle(self) -> None:
         """Wait until no request is in flight."""
-        while len(self.inflight) or len(self._beside) or len(self.care):  # noqa: ASYNC110 - asked once in a process's life
+        while len(self.inflight) or len(self._beside) or len(self.people):  # noqa: ASYNC110 - asked once in a process's life
             await asyncio.sleep(_IDLE_POLL_S)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from gateway.kafka.log_follower import LogFollower
-from gateway.kafka.questions import Questions
+from gateway.kafka.question_reader import QuestionReader
 from gateway.request.cursor import CursorKey, Place, Seal, Told
 from gateway.request.entry import Entry
 from gateway.request.inflight import InflightTable
@@ -28,7 +28,7 @@ class Resumption:
     key: CursorKey
     adopt: Callable[[Entry], Awaitable[None]]
     follower: LogFollower
-    questions: Questions
+    question_reader: QuestionReader
     partition: int
     next_offset: Callable[[], int | None]
     max_inflight: int
@@ -78,7 +78,9 @@ class Resumption:
         """Have the question of an adopted request read: the FAQ may have to answer it, and reading may take longer than
         the deadline leaves."""
         if entry.request is not None and not (entry.done or entry.chars or entry.input):
-            self.questions.ask(entry.response_id, entry.bucket, entry.request).add_done_callback(partial(_note, entry))
+            self.question_reader.ask(entry.response_id, entry.bucket, entry.request).add_done_callback(
+                partial(_note, entry)
+            )
 
     async def question(self, entry: Entry, now_unix_ms: float) -> str:
         """Return the input of an adopted request; nothing where it cannot be had in time."""
@@ -88,7 +90,7 @@ class Resumption:
         found = ""
         try:
             async with asyncio.timeout(limit_s):
-                found = await asyncio.shield(self.questions.ask(entry.response_id, entry.bucket, entry.request))
+                found = await asyncio.shield(self.question_reader.ask(entry.response_id, entry.bucket, entry.request))
         except TimeoutError:
             log.warning(
                 "question_unread", request_id=entry.response_id, cause=f"it did not come within {limit_s:.1f} s"

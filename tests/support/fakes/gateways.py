@@ -12,17 +12,17 @@ from msgspec import msgpack
 from gateway.access.charges import Caller, Kind
 from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy
 from gateway.kafka.request_publisher import RequestPublisher
-from gateway.people.care import Care
 from gateway.people.handoffs import Outcome
+from gateway.people.people import People
 from gateway.request.cursor import CursorKey, Place, Seal, Told
 from gateway.request.entry import Item
 from gateway.request.inflight import InflightTable
 from gateway.request.outbox import Outbox
-from gateway.serving.gatekeeper import Gatekeeper
+from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.gateway import Gateway
 from gateway.session.connections import Connections
-from gateway.session.metering import Metering
 from gateway.session.protocol import Session
+from gateway.session.rate_limits import RateLimits
 from gateway.session.resumption import Resumption
 from gateway.telemetry.tracer import Tracer
 from shared.conversation.session_key import SessionKey
@@ -290,7 +290,7 @@ class Edge:
         settings = Settings()
         before = self.saboteur.before
         quotas: Any = before(self.quotas)
-        fakes: dict[str, Any] = {"history": before(self.history), "metering": Metering(quotas=quotas)}
+        fakes: dict[str, Any] = {"history": before(self.history), "rate_limits": RateLimits(quotas=quotas)}
         producer: Any = self.producer
         questions: Any = self.questions
         nobody: Any = FakeHandoffs()
@@ -317,20 +317,22 @@ class Edge:
             faq=before(shipped_faq(), within=("index",)),
             min_score=DEFAULT_MIN_SCORE,
             publisher=publisher,
-            gatekeeper=before(Gatekeeper(Admission(AdmissionPolicy(enabled=self.admits))), within=("admission",)),
+            admission_gate=before(
+                AdmissionGate(Admission(AdmissionPolicy(enabled=self.admits))), within=("admission",)
+            ),
             resumption=before(
                 Resumption(
                     key=CursorKey(b"secret"),
                     adopt=publisher.adopt,
                     word_s=self.word_s,
                     follower=self.follower,
-                    questions=questions,
+                    question_reader=questions,
                     partition=self.partition,
                     next_offset=self.next_offset,
                     max_inflight=100,
                 )
             ),
-            care=before(Care(settings=HandoffSettings(enabled=self.people), handoffs=nobody, quotas=quotas)),
+            people=before(People(settings=HandoffSettings(enabled=self.people), handoffs=nobody, quotas=quotas)),
             tracer=before(Tracer()),
             inflight=before(InflightTable()),
             connections=before(Connections()),

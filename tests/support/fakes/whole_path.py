@@ -10,18 +10,18 @@ from websockets.protocol import State
 from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy
 from gateway.frontends.websocket import WebSocketFrontend
 from gateway.kafka.log_follower import LogFollower
-from gateway.kafka.questions import Questions
+from gateway.kafka.question_reader import QuestionReader
 from gateway.kafka.reply_consumer import consume_replies
 from gateway.kafka.request_publisher import RequestPublisher
-from gateway.people.care import Care
 from gateway.people.handoffs import Handoffs
+from gateway.people.people import People
 from gateway.request.cursor import CursorKey
 from gateway.router import Router
-from gateway.serving.gatekeeper import Gatekeeper
+from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.gateway import Gateway
 from gateway.serving.memory_watch import MemoryWatch
-from gateway.session.metering import Metering
 from gateway.session.protocol import SessionLimits
+from gateway.session.rate_limits import RateLimits
 from gateway.session.resumption import Resumption
 from shared.conversation.erasure_reader import read_erasures
 from shared.faq import FaqEntry, FaqIndex
@@ -185,7 +185,7 @@ class Shop:
         log: Any = lambda number: BrokerLog(self.broker, (TOPICS.replies, number))  # noqa: E731
         question: Any = lambda bucket, number: BrokerLog(self.broker, (TOPICS.requests(bucket), number))  # noqa: E731
         quotas: Any = FakeQuotas()
-        edges: dict[str, Any] = {"history": self.redis, "metering": Metering(quotas=quotas)}
+        edges: dict[str, Any] = {"history": self.redis, "rate_limits": RateLimits(quotas=quotas)}
         stores: dict[str, Any] = {"store": HandoffRedis()}
         follower = LogFollower(log)
         publisher = RequestPublisher(
@@ -209,17 +209,17 @@ class Shop:
             faq=self.faq,
             min_score=0.25,
             publisher=publisher,
-            gatekeeper=Gatekeeper(Admission(AdmissionPolicy(enabled=False))),
+            admission_gate=AdmissionGate(Admission(AdmissionPolicy(enabled=False))),
             resumption=Resumption(
                 key=CursorKey(b"secret"),
                 adopt=publisher.adopt,
                 follower=follower,
-                questions=Questions(question),
+                question_reader=QuestionReader(question),
                 partition=partition,
                 next_offset=lambda: replies.at,
                 max_inflight=100,
             ),
-            care=Care(
+            people=People(
                 settings=HandoffSettings(enabled=True),
                 handoffs=Handoffs(
                     producer=producer,

@@ -13,7 +13,7 @@ import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
 from gateway.admission.control import Admission, AdmissionPolicy
-from gateway.serving.gatekeeper import Gatekeeper
+from gateway.serving.admission_gate import AdmissionGate
 from gateway.telemetry.answer_metrics import count_answer
 from ops.operate.diagnose import rules
 from shared.telemetry import metrics
@@ -69,7 +69,7 @@ def test_every_metric_has_a_reader() -> None:
 
 def test_many_tenants_sessions_and_models_make_no_more_series_than_a_few() -> None:
     """300 of each at a gateway, and 300 requests at a worker."""
-    keeper = Gatekeeper(Admission(AdmissionPolicy()))
+    keeper = AdmissionGate(Admission(AdmissionPolicy()))
     worker = Bench()
     for number in range(300):
         entry = make_entry(number)

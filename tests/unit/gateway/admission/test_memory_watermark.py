@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.admission.control import Admission, AdmissionLimits, AdmissionPolicy
 from gateway.admission.memory_watermark import REFUSE_AT, SHED_AT, MemoryLevel, memory_level
 from gateway.serving import memory_watch
-from gateway.serving.gatekeeper import Gatekeeper
+from gateway.serving.admission_gate import AdmissionGate
 from gateway.serving.memory_watch import MIB, MemoryWatch
 from shared.errors import ProtocolError
 from shared.settings import Settings
@@ -82,8 +82,8 @@ def memory(percent: int) -> MemoryWatch:
     return watch
 
 
-def keeper(percent: int) -> Gatekeeper:
-    return Gatekeeper(Admission(AdmissionPolicy()), memory(percent))
+def keeper(percent: int) -> AdmissionGate:
+    return AdmissionGate(Admission(AdmissionPolicy()), memory(percent))
 
 
 @pytest.mark.parametrize(("percent", "light"), [(91, None), (92, "memory"), (96, "memory")])

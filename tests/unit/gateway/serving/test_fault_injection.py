@@ -5,12 +5,12 @@ from typing import Any, Final
 import pytest
 from structlog.testing import capture_logs
 
-import gateway.kafka.questions
+import gateway.kafka.question_reader
 import gateway.kafka.reply_consumer
 import gateway.kafka.request_publisher
-import gateway.people.care
+import gateway.people.people
 import gateway.router
-import gateway.serving.endings
+import gateway.serving.answering
 import gateway.serving.erasure
 import gateway.serving.gateway
 import shared.records.dead_letters
@@ -23,17 +23,17 @@ import workers.serving.worker
 from gateway.admission.control import Admission
 from gateway.frontends.websocket import WebSocketConnection
 from gateway.kafka.log_follower import LogFollower
-from gateway.kafka.questions import Questions
+from gateway.kafka.question_reader import QuestionReader
 from gateway.kafka.request_publisher import RequestPublisher
-from gateway.people.care import Care
 from gateway.people.handoffs import Handoffs
+from gateway.people.people import People
 from gateway.people.session_answers import SessionAnswers
 from gateway.request.cursor import CursorKey, Seal
 from gateway.request.inflight import InflightTable
 from gateway.request.outbox import Outbox
-from gateway.serving.alarm import Alarm
-from gateway.serving.endings import Endings
-from gateway.serving.gatekeeper import Gatekeeper
+from gateway.serving.admission_gate import AdmissionGate
+from gateway.serving.answering import Answering
+from gateway.serving.deadline_timer import DeadlineTimer
 from gateway.serving.gateway import Gateway
 from gateway.session.connections import Connections
 from gateway.session.protocol import Session
@@ -76,8 +76,19 @@ from workers.serving.worker import Worker
 from workers.telemetry.tracer import Tracer as WorkersTracer
 
 GATEWAYS: Final = (
-    *(Admission, Alarm, Background, Care, Connections, CursorKey, Endings, Gatekeeper, Gateway, Handoffs),
-    *(InflightTable, LogFollower, Outbox, Questions, RequestPublisher, Resumption, Seal, Session, SessionAnswers),
+    *(
+        Admission,
+        DeadlineTimer,
+        Background,
+        People,
+        Connections,
+        CursorKey,
+        Answering,
+        AdmissionGate,
+        Gateway,
+        Handoffs,
+    ),
+    *(InflightTable, LogFollower, Outbox, QuestionReader, RequestPublisher, Resumption, Seal, Session, SessionAnswers),
     *(Tracer, WebSocketConnection),
 )
 WORKERS: Final = (
@@ -87,11 +98,11 @@ WORKERS: Final = (
 BOTH: Final = (AnswerPolicy, Commits, DeadLetters, FaqIndex, OffsetTracker)
 EDGES: Final = (BrokerProducer, FakeQuotas, Faq, HandoffRedis, KvMemory, Redis)
 FUNCTIONS: Final = (
-    *((gateway.people.care, name) for name in ("wants_person", "detect_language")),
-    *((gateway.serving.endings, name) for name in ("count_answer",)),
+    *((gateway.people.people, name) for name in ("wants_person", "detect_language")),
+    *((gateway.serving.answering, name) for name in ("count_answer",)),
     *((gateway.serving.erasure, name) for name in ("refuse",)),
     *((gateway.serving.gateway, name) for name in ("check_length", "choose_fallback", "promise", "response_id")),
-    (gateway.kafka.questions, "open_request"),
+    (gateway.kafka.question_reader, "open_request"),
     (gateway.kafka.reply_consumer, "decode_reply"),
     *((gateway.kafka.request_publisher, name) for name in ("msgpack_encode", "request_headers", "settle")),
     *((gateway.router, name) for name in ("asker_of", "failed_end", "msgpack_encode", "open_request", "settle")),
@@ -105,8 +116,8 @@ FUNCTIONS: Final = (
 )
 # Handlers themselves, and what raises nothing by its contract: what they call is thrown at.
 HANDLERS: Final = (
-    *("Endings.end", "Endings.show", "Gateway.replied", "Worker.hear", "Worker.settled"),
-    *("DeadLetters.put", "Endings.beginning", "Endings.for_one", "_Lane.run"),
+    *("Answering.end", "Answering.show", "Gateway.replied", "Worker.hear", "Worker.settled"),
+    *("DeadLetters.put", "Answering.beginning", "Answering.for_one", "_Lane.run"),
 )
 # A process's own books, kept for no single item: without them it ends, and another goes on with what it had.
 BOOKS: Final = ("Lookahead.next", "Lookahead.resting", "OffsetTracker")
@@ -153,7 +164,7 @@ def test_without_a_fault_each_ends_as_it_should(injector: Injector) -> None:
     assert [line for line in lines if line["log_level"] == "error"] == []
     assert not any(shopper.heard(ErrorEvent) for shopper in day.shoppers.values())
     called = {call.callee for call in injector.calls()}
-    assert {"FakeEngine.import_kv", "FakeEngine.move", "FakeEngine.export_kv", "Questions.ask"} <= called
+    assert {"FakeEngine.import_kv", "FakeEngine.move", "FakeEngine.export_kv", "QuestionReader.ask"} <= called
 
 
 def wrongs(day: Day) -> list[str]:

@@ -191,10 +191,10 @@ def day(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], Day]:
             alarms.append(VirtualAlarm(rings))
             return saboteur.before(alarms[0])
 
-        monkeypatch.setattr("gateway.serving.gateway.Alarm", make)
+        monkeypatch.setattr("gateway.serving.gateway.DeadlineTimer", make)
         made = Day(Edge(saboteur=saboteur), alarms[0] if alarms else VirtualAlarm(lambda: None))
         made.alarm = alarms[0]
-        for module in ("gateway", "endings", "erasure"):
+        for module in ("gateway", "answering", "erasure"):
             for clock in ("now_unix_ms", "wire_unix_ms"):
                 monkeypatch.setattr(f"gateway.serving.{module}.{clock}", lambda: made.now_unix_ms, raising=False)
         return made

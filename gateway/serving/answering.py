@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gateway.kafka.request_publisher import RequestPublisher
-from gateway.people.care import Care
+from gateway.people.people import People
 from gateway.request.entry import Entry, Item
 from gateway.request.inflight import InflightTable
-from gateway.serving.gatekeeper import Gatekeeper
+from gateway.serving.admission_gate import AdmissionGate
 from gateway.session.connection import put_all, refuse, send_away, write
 from gateway.session.connections import Connections
 from gateway.session.resumption import Resumption
@@ -23,15 +23,15 @@ from shared.wire.failed_ends import OWN_FAULT
 
 
 @dataclass(slots=True, kw_only=True)
-class Endings:
+class Answering:
     """Owned by the gateway's event loop."""
 
     inflight: InflightTable
     connections: Connections
     publisher: RequestPublisher
-    gatekeeper: Gatekeeper
+    admission_gate: AdmissionGate
     resumption: Resumption
-    care: Care
+    people: People
     tracer: Tracer
     beside: Background
 
@@ -56,10 +56,10 @@ class Endings:
         entry.settled = True
         contain_each(
             "answer",
-            lambda: self.gatekeeper.ended(entry),
+            lambda: self.admission_gate.ended(entry),
             lambda: self.resumption.let_go(entry),
             lambda: count_answer(entry, response),
-            lambda: self.care.ended(entry, response, self.connections.of(entry)),
+            lambda: self.people.ended(entry, response, self.connections.of(entry)),
             lambda: self.tracer.ended(entry, response),
             request_id=entry.response_id,
         )

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gateway.kafka import questions
-from gateway.kafka.questions import Questions
+from gateway.kafka import question_reader
+from gateway.kafka.question_reader import QuestionReader
 from gateway.request.cursor import Place
 from shared.errors import BrokerRefuses
 from shared.kafka import Record
@@ -22,8 +22,8 @@ def record(offset: int, request_id: str = "") -> Record:
     return Record("chat.requests.short", P, offset, b"s", msgpack_encode(request))
 
 
-def asking(log: FakeLog) -> Questions:
-    return Questions(log.reader)  # type: ignore[arg-type]
+def asking(log: FakeLog) -> QuestionReader:
+    return QuestionReader(log.reader)  # type: ignore[arg-type]
 
 
 async def test_all_who_come_together_are_served_by_one_way_through() -> None:
@@ -98,7 +98,7 @@ async def test_a_topic_that_may_not_be_read_is_left_alone_for_a_while(monkeypatc
     assert await asked.ask("r0", "short", Place(P, 0)) == ""
     assert log.seeks == [0]
     assert await asked.ask("r0", "medium", Place(P, 0)) == "question 0", "another topic's rights are its own"
-    now_s += questions._BARRED_S
+    now_s += question_reader._BARRED_S
     assert await asked.ask("r0", "short", Place(P, 0)) == "question 0"
     await asked.stop()
 
@@ -106,7 +106,7 @@ async def test_a_topic_that_may_not_be_read_is_left_alone_for_a_while(monkeypatc
 async def test_a_log_that_stands_still_is_left_and_tried_again_by_who_came_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(questions, "_ONE_WAY_S", 0.1)
+    monkeypatch.setattr(question_reader, "_ONE_WAY_S", 0.1)
     log = FakeLog([record(1), record(1)])
     asked = asking(log)
     late: list[asyncio.Future[str]] = []

@@ -26,7 +26,7 @@ log = get_logger()
 
 
 @dataclass(slots=True)
-class Questions:
+class QuestionReader:
     """`open_reader` makes a reader of a bucket's partition. A bucket whose topic may not be read is left alone for a
     while."""
 

@@ -8,7 +8,7 @@ from shared.process.clock import now_unix_ms
 
 
 @dataclass(slots=True)
-class Alarm:
+class DeadlineTimer:
     """`rings` is called once, at or after the earliest moment that was set since."""
 
     rings: Callable[[], None]

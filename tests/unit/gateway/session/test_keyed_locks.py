@@ -2,15 +2,15 @@
 
 import asyncio
 
-from gateway.session.lines import Lines
+from gateway.session.keyed_locks import KeyedLocks
 from tests.support.fakes.gateways import quiet
 
 
 async def test_each_line_goes_on_by_itself_and_in_its_order() -> None:
-    lines, let, done = Lines(), {name: asyncio.Event() for name in ("a1", "a2", "b1")}, list[str]()
+    locks, let, done = KeyedLocks(), {name: asyncio.Event() for name in ("a1", "a2", "b1")}, list[str]()
 
     async def stand(name: str) -> None:
-        async with lines.turn(name[0]):
+        async with locks.hold(name[0]):
             await let[name].wait()
             done.append(name)
 
@@ -19,18 +19,18 @@ async def test_each_line_goes_on_by_itself_and_in_its_order() -> None:
     let["b1"].set()
     await quiet()
     assert done == ["b1"]
-    assert len(lines) == 1
+    assert len(locks) == 1
     let["a1"].set()
     await asyncio.gather(*standing)
     assert done == ["b1", "a1", "a2"]
-    assert len(lines) == 0
+    assert len(locks) == 0
 
 
 async def test_who_gives_up_or_fails_holds_up_nobody() -> None:
-    lines, never = Lines(), asyncio.Event()
+    locks, never = KeyedLocks(), asyncio.Event()
 
     async def stand(event: asyncio.Event) -> str:
-        async with lines.turn("a"):
+        async with locks.hold("a"):
             await event.wait()
             raise KeyError
 
@@ -44,4 +44,4 @@ async def test_who_gives_up_or_fails_holds_up_nobody() -> None:
     third.cancel()
     ended = await asyncio.gather(first, second, third, return_exceptions=True)
     assert all(isinstance(each, asyncio.CancelledError) for each in ended)
-    assert len(lines) == 0
+    assert len(locks) == 0

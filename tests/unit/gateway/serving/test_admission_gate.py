@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.admission.control import Admission, AdmissionPolicy
-from gateway.serving.gatekeeper import Gatekeeper
+from gateway.serving.admission_gate import AdmissionGate
 from shared.process.clock import now_unix_ms
 from shared.wire.deadline import Deadline
 from shared.wire.messages import WorkerReport
@@ -11,9 +11,9 @@ from tests.support.builders import gateway as builders
 from tests.support.builders.gateway import R1, delta, done
 
 
-def gatekeeper() -> Gatekeeper:
+def admission_gate() -> AdmissionGate:
     """It has sent one request to the workers, at 0 ms."""
-    keeper = Gatekeeper(Admission(AdmissionPolicy()))
+    keeper = AdmissionGate(Admission(AdmissionPolicy()))
     deadline = Deadline(first_token_unix_ms=200, deadline_unix_ms=1_000)
     decision = keeper.admission.decide(R1, "demo", "short", deadline, partition=0, received_unix_ms=0, now_unix_ms=0)
     assert decision.light is None
@@ -22,7 +22,7 @@ def gatekeeper() -> Gatekeeper:
 
 def test_a_workers_first_word_is_measured_and_a_gateways_own_end_in_the_log_says_nothing() -> None:
     """Else a fallback would pass for the word of a worker that hangs."""
-    keeper, words = gatekeeper(), list[int]()
+    keeper, words = admission_gate(), list[int]()
     for reply in (done("Within 5 days.", origin="gateway"), delta("Hi"), done("Hi")):
         keeper.heard(reply, 50)
         words.append(keeper.admission.breaker.words)
@@ -35,7 +35,7 @@ def report(name: str, *, behind_ms: float = 0.0) -> WorkerReport:
 
 def test_a_worker_is_told_of_when_it_comes_and_when_it_leaves(capsys: pytest.CaptureFixture[str]) -> None:
     """Once each, however often it reports."""
-    keeper = gatekeeper()
+    keeper = admission_gate()
     for said in (report("w1"), report("w1"), report("w1"), None, None):
         keeper.reported("w1", said)
     told = capsys.readouterr().out
@@ -43,7 +43,7 @@ def test_a_worker_is_told_of_when_it_comes_and_when_it_leaves(capsys: pytest.Cap
 
 
 def test_who_falls_silent_is_told_of_though_others_report_on(capsys: pytest.CaptureFixture[str]) -> None:
-    keeper = gatekeeper()
+    keeper = admission_gate()
     keeper.reported("w1", report("w1"))
     later = now_unix_ms() + 10_000
     keeper.admission.fleet.observe(report("w2"), later)
@@ -54,7 +54,7 @@ def test_who_falls_silent_is_told_of_though_others_report_on(capsys: pytest.Capt
 
 
 def test_a_worker_that_left_and_came_back_is_told_of_its_clock_again(capsys: pytest.CaptureFixture[str]) -> None:
-    keeper = gatekeeper()
+    keeper = admission_gate()
     for _ in range(2):
         keeper.reported("w1", report("w1", behind_ms=60_000))
     assert capsys.readouterr().out.count("clocks_differ") == 1

@@ -22,7 +22,7 @@ _SKEW_MS: Final = 1_000.0
 
 
 @dataclass(slots=True)
-class Gatekeeper:
+class AdmissionGate:
     admission: Admission
     memory: MemoryWatch = field(default_factory=MemoryWatch)
     _breaker: BreakerState = BreakerState.CLOSED

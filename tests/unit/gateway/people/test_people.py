@@ -5,7 +5,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from gateway.access.charges import Caller
-from gateway.people.care import Care
+from gateway.people.people import People
 from shared.settings import Settings
 from shared.settings.gateway import HandoffSettings
 from shared.wire.messages import ErrorEvent, HandoffRequest, SessionStart
@@ -14,16 +14,16 @@ from tests.support.fakes.gateways import Edge, FakeQuotas, quiet
 from tests.unit.gateway.people.test_handoffs import Broker, Store, made
 
 
-async def answered_from_the_faq(care: Care, session_id: str, *, times: int = 2) -> None:
+async def answered_from_the_faq(people: People, session_id: str, *, times: int = 2) -> None:
     for number in range(times):
         entry = make_entry(number, session_id=session_id, stood_in=True)
-        care.ended(entry, answer(f"{session_id}{number}", source="faq"), None)
+        people.ended(entry, answer(f"{session_id}{number}", source="faq"), None)
         await quiet()
 
 
-def caring(broker: Broker, quotas: FakeQuotas, **settings: Any) -> Care:
+def caring(broker: Broker, quotas: FakeQuotas, **settings: Any) -> People:
     counts: Any = quotas
-    return Care(
+    return People(
         settings=HandoffSettings(enabled=True, **settings), handoffs=made(broker, Store(), quotas=quotas), quotas=counts
     )
 
@@ -31,9 +31,9 @@ def caring(broker: Broker, quotas: FakeQuotas, **settings: Any) -> Care:
 async def test_people_are_asked_because_of_fallbacks_so_often_a_minute() -> None:
     """Nobody is told of one too many: nobody has asked for it."""
     broker, quotas = Broker(), FakeQuotas(handoffs_left=2)
-    care = caring(broker, quotas)
+    people = caring(broker, quotas)
     for session_id in ("a", "b", "c"):
-        await answered_from_the_faq(care, session_id)
+        await answered_from_the_faq(people, session_id)
     assert quotas.handoffs == [("t", "fallbacks")] * 2
     assert [record.key for record in broker.records] == [b"t/a", b"t/b"]
 
@@ -41,10 +41,10 @@ async def test_people_are_asked_because_of_fallbacks_so_often_a_minute() -> None
 async def test_where_a_person_has_been_asked_already_that_is_not_counted() -> None:
     """Else sessions with an open hand-off would use up what the others need."""
     broker, quotas = Broker(), FakeQuotas()
-    care = caring(broker, quotas)
-    await care.handoffs.open(Caller("t", "a"), "requested", "en", ())
-    await answered_from_the_faq(care, "a", times=6)
-    await answered_from_the_faq(care, "b")
+    people = caring(broker, quotas)
+    await people.handoffs.open(Caller("t", "a"), "requested", "en", ())
+    await answered_from_the_faq(people, "a", times=6)
+    await answered_from_the_faq(people, "b")
     assert quotas.handoffs == [("t", "requested"), ("t", "fallbacks")]
     assert [record.key for record in broker.records] == [b"t/a", b"t/b"]
 
@@ -58,11 +58,11 @@ async def test_a_hand_off_that_meets_a_fault_of_ours_is_said_to_have_failed() ->
 
     handoffs: Any = Faulty()
     quotas: Any = FakeQuotas()
-    care = Care(settings=HandoffSettings(enabled=True), handoffs=handoffs, quotas=quotas)
+    people = People(settings=HandoffSettings(enabled=True), handoffs=handoffs, quotas=quotas)
     edge = Edge()
     client = await edge.connect().say(SessionStart(session_id="s"))
     with capture_logs():
-        care.received(client, HandoffRequest(event_id="h"))
+        people.received(client, HandoffRequest(event_id="h"))
         await quiet()
     assert [message.error.code for message in client.heard if isinstance(message, ErrorEvent)] == ["handoff_failed"]
 
@@ -71,8 +71,8 @@ async def test_nobody_is_promised_a_person_until_somebody_can_answer() -> None:
     """As it is shipped: the words are a question as any other, and no hand-off is made of them or of fallbacks."""
     assert not Settings().handoff.enabled
     broker = Broker()
-    care = Care(settings=Settings().handoff, handoffs=made(broker, Store()), quotas=FakeQuotas())  # type: ignore[arg-type]
-    await answered_from_the_faq(care, "a", times=3)
+    people = People(settings=Settings().handoff, handoffs=made(broker, Store()), quotas=FakeQuotas())  # type: ignore[arg-type]
+    await answered_from_the_faq(people, "a", times=3)
     asked = make_entry(input="Can I talk to a human?")
-    assert await care.wished(asked, None, Caller("t", "a")) is None
+    assert await people.wished(asked, None, Caller("t", "a")) is None
     assert broker.records == []

@@ -50,7 +50,7 @@ _SAID: Final[dict[Literal["created", "open", "failed"], dict[Language, str]]] = 
 
 
 @dataclass(slots=True, kw_only=True)
-class Care:
+class People:
     """Owned by the gateway's event loop."""
 
     settings: HandoffSettings

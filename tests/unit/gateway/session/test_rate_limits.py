@@ -6,8 +6,8 @@ import pytest
 
 from gateway.access.charges import Caller, Kind
 from gateway.access.open_sockets import OpenSockets
-from gateway.session.metering import Metering
 from gateway.session.protocol import CloseCode, State
+from gateway.session.rate_limits import RateLimits
 from shared.wire.messages import (
     ClientMessage,
     ErrorEvent,
@@ -122,7 +122,7 @@ async def test_a_question_that_asks_for_a_person_too_often_is_answered_as_any_ot
     if whose == "the caller's units":
         edge.quotas.used_up = {"handoff"}
     else:
-        edge.gateway.care.handoffs = made(Broker(), Store(), quotas=FakeQuotas(handoffs_left=0))
+        edge.gateway.people.handoffs = made(Broker(), Store(), quotas=FakeQuotas(handoffs_left=0))
     client = await edge.connect().say(START, ResponseCreate(event_id="e", input="Can I talk to a human?"))
     await quiet()
     assert not [each for each in client.heard if isinstance(each, ErrorEvent)]
@@ -142,7 +142,7 @@ class Keys:
 @pytest.fixture
 def keys(edge: Edge) -> Keys:
     made: Any = Keys()
-    edge.gateway.metering = Metering(quotas=edge.gateway.metering.quotas, jwks=made)
+    edge.gateway.rate_limits = RateLimits(quotas=edge.gateway.rate_limits.quotas, jwks=made)
     keys: Keys = made
     return keys
 
@@ -196,7 +196,7 @@ async def test_who_has_a_token_and_is_let_in_is_told_so(edge: Edge, keys: Keys) 
 
 
 async def test_one_socket_too_many_is_told_when_to_come_again(edge: Edge) -> None:
-    edge.gateway.metering.sockets = OpenSockets(most=1)
+    edge.gateway.rate_limits.sockets = OpenSockets(most=1)
     first, second = edge.connect(), edge.connect()
     assert errors(second) == [(None, "too_many_connections")]
     assert (first.closed_with, second.closed_with) == (None, CloseCode.CONNECTION_LIMIT)
@@ -205,7 +205,7 @@ async def test_one_socket_too_many_is_told_when_to_come_again(edge: Edge) -> Non
 
 
 async def test_one_session_too_many_of_a_subject_is_told_when_to_come_again(edge: Edge, keys: Keys) -> None:
-    edge.gateway.metering.sockets = OpenSockets(most=1_000)
+    edge.gateway.rate_limits.sockets = OpenSockets(most=1_000)
     clients = [await checked(edge).say(SessionStart(token=token(exp=2**33))) for _ in range(11)]
     assert errors(clients[-1]) == [(None, "too_many_connections")]
     assert [client.closed_with for client in clients] == [None] * 10 + [CloseCode.CONNECTION_LIMIT]

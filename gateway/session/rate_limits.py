@@ -15,7 +15,7 @@ from shared.wire.messages import ClientMessage, HandoffRequest, SessionRefresh, 
 
 
 @dataclass(slots=True, kw_only=True)
-class Metering:
+class RateLimits:
     """`jwks` is None where no public keys are read."""
 
     quotas: Quotas

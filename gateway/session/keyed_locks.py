@@ -1,0 +1,35 @@
+"""One lock a key: whoever comes waits for those before, and keys wait for nobody but themselves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class _Lock:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # it lets in who came first
+    users: int = 0
+
+
+@dataclass(slots=True)
+class KeyedLocks:
+    """A lock is there while somebody holds it or waits for it."""
+
+    _locks: dict[Hashable, _Lock] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._locks)
+
+    @asynccontextmanager
+    async def hold(self, key: Hashable) -> AsyncIterator[None]:
+        """Wait for the key's lock, and hold it until the block is left."""
+        kept = self._locks.setdefault(key, _Lock())
+        kept.users += 1
+        try:
+            async with kept.lock:
+                yield
+        finally:
+            kept.users -= 1
+            if not kept.users:
+                del self._locks[key]
