@@ -109,20 +109,22 @@ def _of_recorders(settings: Settings) -> Iterator[Right]:
 
 
 def commands(found: Sequence[Right], users: Mapping[Role, str], bootstrap_servers: str) -> list[str]:
-    """Lines of `kafka-acls.sh` that grant them: one for all names that a user may do the same with. Roles without a
-    user are left out."""
+    """Return lines of `kafka-acls.sh` that grant them: one for all names that a user may do the same with, after a
+    comment that says what each is for. Roles without a user are left out."""
     brokers = f"--bootstrap-server {shlex.quote(bootstrap_servers)} --command-config admin.properties"
     lines: list[str] = []
     for role in ROLES:
         if role not in users:
             continue
         ours = sorted((right for right in found if right.role == role), key=_alike)
-        for (operation, kind, prefixed), group in groupby(ours, _alike):
+        for (operation, kind, prefixed), alike in groupby(ours, _alike):
+            group = list(alike)
             names = " ".join(f"--{kind} {shlex.quote(right.name)}" for right in group)
             pattern = "prefixed" if prefixed else "literal"
             who = f"--allow-principal {shlex.quote(f'User:{users[role]}')}"
             what = f"--operation {operation} {names} --resource-pattern-type {pattern}"
-            lines.append(f"kafka-acls.sh {brokers} --add {who} {what}")
+            whys = "; ".join(dict.fromkeys(right.why for right in group))
+            lines += [f"# {role}, {operation}: {whys}", f"kafka-acls.sh {brokers} --add {who} {what}"]
     return lines
 
 
