@@ -58,8 +58,7 @@ class World:
         loop.set_exception_handler(self._unhandled)
         names = TopicNames()
         topics = names.all(request_partitions=4, reply_partitions=8)
-        dated = {name for name in topics if "message.timestamp.type" in names.config(name)}
-        self._kafka = Kafka(loop, topics, dated)
+        self._kafka = Kafka(loop, topics, {name: names.config(name, min_in_sync=2) for name in topics})
         self._redis = Redis(loop)
         self._oracles = Oracles(self._kafka, self._redis)
         self._kafka.groups.committed = self._oracles.committed

@@ -200,7 +200,7 @@ def main() -> None:
 
     seeds = [int(each) for each in sys.argv[1:]]
     loop = VirtualLoop(random.Random(0))
-    kafka = Kafka(loop, {topic_of(seed): PARTITIONS for seed in seeds}, ())
+    kafka = Kafka(loop, {topic_of(seed): PARTITIONS for seed in seeds}, {})
     install(loop, kafka, Redis(loop), lambda *_: None)
     for seed in seeds:
         node = loop.node(f"program-{seed}")

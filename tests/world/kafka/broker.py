@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,22 +49,25 @@ Layout = dict[str, list[tuple[int, int | None]]]
 
 
 class Kafka:
-    """`topics` says how many partitions each has; in those of `append_time` the broker dates the records.
-    `calls(process, call)` is told of each request that arrives."""
+    """`topics` says how many partitions each has, `configs` what it was created with. `calls(process, call)` is told of
+    each request that arrives, `retaining()` before records are deleted."""
 
-    def __init__(self, loop: "VirtualLoop", topics: Mapping[str, int], append_time: Collection[str]) -> None:
+    def __init__(
+        self, loop: "VirtualLoop", topics: Mapping[str, int], configs: Mapping[str, Mapping[str, str]]
+    ) -> None:
         self.loop = loop
         self.chance = random.Random(0)
         self.up = dict.fromkeys(range(BROKERS), True)
         self.logs: dict[tuple[str, int], Log] = {}
-        self.groups = Groups(loop)
+        self.groups = Groups(loop, self.logs)
         self.connections: dict[Connection, None] = {}
         self.slow_until_s = dict.fromkeys(range(BROKERS), 0.0)
         self.acks_slow_until_s = 0.0
-        self._append_time = append_time
+        self._configs = configs
         self._coordinator = 0
         self._last_producer = 1_000
         self.calls: Callable[[Node, str], None] = lambda *_: None
+        self.retaining: Callable[[], None] = lambda: None
         self._stale: tuple[float, Layout] = 0.0, {}
         for topic, count in topics.items():
             self.grow(topic, count)
@@ -127,8 +130,9 @@ class Kafka:
 
     def grow(self, topic: str, count: int) -> None:
         """Give a topic more partitions."""
+        append_time = self._configs.get(topic, {}).get("message.timestamp.type") == "LogAppendTime"
         for number in range(len(self.log(topic)), count):
-            self.logs[topic, number] = Log(topic, number, len(self.logs) % BROKERS, topic in self._append_time)
+            self.logs[topic, number] = Log(topic, number, len(self.logs) % BROKERS, append_time)
 
     def write(self, topic: str, number: int, value: bytes) -> None:
         """Append a record that no process of the world has produced."""
@@ -139,9 +143,15 @@ class Kafka:
         log.replicated(batch, log.epoch)
 
     def retain(self, age_s: float) -> None:
-        """Delete the records that are older."""
+        """Delete the records that are older, of topics that keep theirs for a while; of compacted ones those that a
+        later record of the same key replaces."""
+        self.retaining()
         for log in self.logs.values():
-            log.delete_before(self._now_ms() - int(age_s * 1_000))
+            config = self._configs.get(log.topic, {})
+            if "compact" in config.get("cleanup.policy", ""):
+                log.compact()
+            elif "retention.ms" in config:
+                log.delete_before(self._now_ms() - int(age_s * 1_000))
 
     def _now_ms(self) -> int:
         return int(self.loop.world.wall_s() * 1_000)
@@ -218,8 +228,13 @@ class Kafka:
         answer([(broker, "kafka", self.port(broker), "rack") for broker in self._living()], self._coordinator, told)
 
     def _describe_configs(self, _: Connection, request: Any, answer: Answer) -> None:
-        entries: list[Any] = [("min.insync.replicas", "2", False, 5, False, [])]
-        answer(0, [(0, None, kind, name, entries) for kind, name, _ in request.resources])
+        told = []
+        for kind, topic, wanted in request.resources:
+            known = {"min.insync.replicas": "2", **self._configs.get(topic, {})}
+            entries: list[Any] = [(name, known[name], False, 1, False, []) for name in wanted or known if name in known]
+            error = 0 if self.log(topic) else UNKNOWN_TOPIC
+            told.append((error, None, kind, topic, [] if error else entries))
+        answer(0, told)
 
     def _find_coordinator(self, _: Connection, __: Any, answer: Answer) -> None:
         if self.up[self._coordinator]:
@@ -249,7 +264,7 @@ class Kafka:
                     rows.append((number, 0, -1, log.high if timestamp_ms == -1 else log.start))
                 else:
                     found = log.since(timestamp_ms)
-                    rows.append((number, 0, found.timestamp_ms, found.base) if found else (number, 0, -1, -1))
+                    rows.append((number, 0, found.timestamp, found.offset) if found else (number, 0, -1, -1))
             told.append((topic, rows))
         answer(told)
 
@@ -267,7 +282,10 @@ class Kafka:
                     slow = self.chance.random() * _SLOW_ACKS_S if self.loop.now < self.acks_slow_until_s else 0.0
                     delay_s = self.chance.uniform(*_REPLICATION_S) + slow
                     self.loop.after(delay_s, log.replicated, appended, log.epoch)
-                produce.watch(log, appended)
+                if request.required_acks == -1:
+                    produce.watch(log, appended)
+                else:
+                    produce.results[topic, number] = 0, appended.base
         produce.tell()
 
     def _fetch(self, connection: Connection, request: Any, answer: Answer) -> None:

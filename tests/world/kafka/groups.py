@@ -1,26 +1,27 @@
 """Consumer groups: members, generations, rebalances, sessions, commits."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tests.world.loop import VirtualLoop
 
-NOT_COORDINATOR: Final = 16
-ILLEGAL_GENERATION: Final = 22
-UNKNOWN_MEMBER: Final = 25
-REBALANCING: Final = 27
+UNKNOWN_TOPIC, LONG_METADATA, NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER = 3, 12, 16, 22, 25
+REBALANCING, ID_REQUIRED, FENCED = 27, 79, 82
 _GATHER_S: Final = 0.005
+_AGAIN_S: Final = 0.5
+_MOST_METADATA: Final = 4_096
 Answer = Callable[..., None]
 
 
 @dataclass(eq=False)
 class Member:
-    """`join` and `sync` answer the request of that kind that waits."""
+    """`join` and `sync` answer the request of that kind that waits; `instance` names a static member."""
 
     id: str
+    instance: str | None
     session_s: float = 0.0
     rebalance_s: float = 0.0
     protocols: list[tuple[str, bytes]] = field(default_factory=list)
@@ -31,22 +32,39 @@ class Member:
 
 @dataclass(eq=False)
 class Group:
-    """`state` is one of Empty, Preparing, Syncing, Stable."""
+    """`state` is one of Empty, Preparing, Syncing, Stable; `pending` have an id and are no members yet."""
 
     state: str = "Empty"
     generation: int = 0
     members: dict[str, Member] = field(default_factory=dict)
+    pending: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
     leader: str = ""
+    protocol: str = ""
     assignment: dict[str, bytes] = field(default_factory=dict)
     offsets: dict[tuple[str, int], tuple[int, str]] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
+
+    def of_instance(self, instance: str | None) -> Member | None:
+        """Return the static member of that name."""
+        if instance is None:
+            return None
+        return next((member for member in self.members.values() if member.instance == instance), None)
+
+    def refuses(self, member_id: str, instance: str | None = None, generation: int | None = None) -> int:
+        """Return why it takes nothing from this member: an error's code, or 0."""
+        holder = self.of_instance(instance)
+        if holder is not None and holder.id != member_id:
+            return FENCED
+        if member_id not in self.members:
+            return UNKNOWN_MEMBER
+        return 0 if generation in (None, self.generation) else ILLEGAL_GENERATION
 
 
 class Groups:
     """All groups. `committed(topic, partition, before, offset)` is called before a commit counts."""
 
-    def __init__(self, loop: "VirtualLoop") -> None:
-        self._loop = loop
+    def __init__(self, loop: "VirtualLoop", partitions: Container[tuple[str, int]]) -> None:
+        self._loop, self._partitions = loop, partitions
         self._last_member = 0
         self.by_name: dict[str, Group] = {}
         self.num_rebalances = 0
@@ -57,25 +75,38 @@ class Groups:
         return self.by_name.setdefault(name, Group())
 
     def join(self, request: Any, answer: Answer) -> None:
-        """Take a member in, and begin a rebalance."""
-        group = self.of(request.group)
-        if request.member_id and request.member_id not in group.members:
-            answer(0, UNKNOWN_MEMBER, -1, "", "", "", [])
-            return
-        if not request.member_id:
+        """Take a member in, and begin a rebalance where there is reason for one."""
+        group, name, instance = self.of(request.group), request.member_id, request.group_instance_id
+        error = group.refuses(name, instance) if name and name not in group.pending else 0
+        if not name:
             self._last_member += 1
-        name = request.member_id or f"member-{self._last_member}"
-        member = group.members.setdefault(name, Member(name))
+            name = f"{instance or 'member'}-{self._last_member}"
+            if instance is None:
+                error = ID_REQUIRED
+                group.pending[name] = self._loop.after(request.session_timeout / 1_000, self._forget, group, name)
+        if error:
+            answer(0, error, -1, "", "", name, [])
+            return
+        _stop(group.pending.pop(name, None))
+        leader, old = group.leader, group.of_instance(instance)
+        replaces = old is not None and old.id != name
+        if old is not None and replaces:
+            self._replace(group, old, name)
+        member = group.members.setdefault(name, Member(name, instance))
+        same = member.protocols == list(request.group_protocols)
         member.session_s, member.rebalance_s = request.session_timeout / 1_000, request.rebalance_timeout / 1_000
         member.protocols, member.join = list(request.group_protocols), answer
         _stop(member.expiry)
-        self._prepare(group)
-        self._complete_if_all(group)
+        stays = group.state == "Stable" and (replaces or (same and name != leader))
+        if stays or (same and group.state == "Syncing"):
+            self._joined(group, member, leader)
+        else:
+            self._prepare(group)
 
     def sync(self, request: Any, answer: Answer) -> None:
         """Hand out the leader's assignment."""
         group = self.of(request.group)
-        error = self._error(group, request.member_id, request.generation_id)
+        error = group.refuses(request.member_id, request.group_instance_id, request.generation_id)
         if error or group.state == "Preparing":
             answer(0, error or REBALANCING, b"")
             return
@@ -86,14 +117,12 @@ class Groups:
         member.sync = answer
         if group.state == "Stable":
             for each in group.members.values():
-                if each.sync is not None:
-                    told, each.sync = each.sync, None
-                    told(0, 0, group.assignment.get(each.id, b""))
+                _tell_sync(each, 0, group.assignment.get(each.id, b""))
 
     def heartbeat(self, request: Any, answer: Answer) -> None:
         """Keep a member's session, and say whether it is to join anew."""
         group = self.of(request.group)
-        error = self._error(group, request.member_id, request.generation_id)
+        error = group.refuses(request.member_id, None, request.generation_id)
         if not error:
             self._alive(group, group.members[request.member_id])
             error = REBALANCING if group.state == "Preparing" else 0
@@ -101,28 +130,35 @@ class Groups:
 
     def leave(self, request: Any, answer: Answer) -> None:
         """Let a member go."""
-        group = self.of(request.group)
-        error = 0 if request.member_id in group.members else UNKNOWN_MEMBER
-        self._remove(group, request.member_id)
+        group, name = self.of(request.group), request.member_id
+        error = 0 if name in group.pending else group.refuses(name)
+        self._forget(group, name)
+        self._remove(group, name)
         answer(0, error)
 
     def commit(self, request: Any, answer: Answer) -> None:
-        """Take offsets from a member of this generation."""
-        group = self.of(request.consumer_group)
+        """Take offsets from a member of this generation, or from anybody where there is no member."""
+        group, name = self.of(request.consumer_group), request.consumer_id
         error, generation = 0, request.consumer_group_generation_id
         if generation >= 0 or group.members:
             known = group.members or group.generation
-            error = self._error(group, request.consumer_id, generation) if known else ILLEGAL_GENERATION
-        if not error and group.state == "Syncing":
-            error = REBALANCING
-        told = []
-        for topic, parts in request.topics:
-            for number, offset, metadata in parts if not error else ():
-                before = group.offsets.get((topic, number), (0, ""))[0]
-                self.committed(topic, number, before, offset)
-                group.offsets[topic, number] = offset, metadata
-            told.append((topic, [(number, error) for number, *_ in parts]))
-        answer(told)
+            error = group.refuses(name, None, generation) if known else ILLEGAL_GENERATION
+        if not error and group.members:
+            self._alive(group, group.members[name])
+            error = REBALANCING if group.state == "Syncing" else 0
+        answer(
+            [(topic, [self._commit(group, error, topic, *part) for part in parts]) for topic, parts in request.topics]
+        )
+
+    def _commit(self, group: Group, error: int, topic: str, number: int, offset: int, metadata: str) -> tuple[int, int]:
+        if (topic, number) not in self._partitions:
+            error = UNKNOWN_TOPIC
+        if not error and len(metadata or "") > _MOST_METADATA:
+            error = LONG_METADATA
+        if not error:
+            self.committed(topic, number, group.offsets.get((topic, number), (0, ""))[0], offset)
+            group.offsets[topic, number] = offset, metadata
+        return number, error
 
     def offsets(self, request: Any, answer: Answer) -> None:
         """Tell what was committed."""
@@ -135,47 +171,60 @@ class Groups:
     # --- the rebalance
 
     def _prepare(self, group: Group) -> None:
-        if group.state == "Preparing":
-            return
-        for member in group.members.values():
-            if member.sync is not None:
-                told, member.sync = member.sync, None
-                told(0, REBALANCING, b"")
-        group.state = "Preparing"
-        self.num_rebalances += 1
-        limit_s = max((member.rebalance_s for member in group.members.values()), default=1.0)
-        group.timer = self._loop.after(limit_s, self._complete, group)
+        """Have all members join anew, unless they do already."""
+        if group.state != "Preparing":
+            for member in group.members.values():
+                _tell_sync(member, REBALANCING)
+            limit_s = max((member.rebalance_s for member in group.members.values()), default=1.0)
+            first = group.state == "Empty"
+            group.state = "Preparing"
+            self.num_rebalances += 1
+            group.timer = self._loop.after(_GATHER_S if first else limit_s, self._complete, group)
+            if first:
+                return
+        self._complete_if_all(group)
 
     def _complete_if_all(self, group: Group) -> None:
-        if group.state == "Preparing" and all(member.join for member in group.members.values()):
-            _stop(group.timer)
-            group.timer = self._loop.after(_GATHER_S, self._complete, group)
+        if group.state == "Preparing" and not group.pending and all(member.join for member in group.members.values()):
+            self._complete(group)
 
     def _complete(self, group: Group) -> None:
-        if group.state != "Preparing":
-            return
-        for name in [name for name, member in group.members.items() if member.join is None]:
-            _stop(group.members.pop(name).expiry)
-        if not group.members:
-            group.state = "Empty"
+        """Begin the next generation. A static member that did not join anew is in it, until its session ends."""
+        _stop(group.timer)
+        for member in list(group.members.values()):
+            if member.join is None and member.instance is None:
+                _stop(group.members.pop(member.id).expiry)
+        joined = [member for member in group.members.values() if member.join]
+        if group.members and not joined:
+            group.timer = self._loop.after(_AGAIN_S, self._complete, group)
             return
         group.generation += 1
-        group.state, group.assignment = "Syncing", {}
-        if group.leader not in group.members:
-            group.leader = next(iter(group.members))
-        protocol = group.members[group.leader].protocols[0][0]
-        everybody = [(name, dict(member.protocols)[protocol]) for name, member in group.members.items()]
-        for name, member in group.members.items():
-            told, member.join = member.join, None
-            self._alive(group, member)
-            assert told is not None, "who did not join is out"
-            told(0, 0, group.generation, protocol, group.leader, name, everybody if name == group.leader else [])
+        group.state, group.assignment = "Syncing" if joined else "Empty", {}
+        if joined:
+            if group.leader not in [member.id for member in joined]:
+                group.leader = joined[0].id
+            group.protocol = group.members[group.leader].protocols[0][0]
+        for member in joined:
+            self._joined(group, member, group.leader)
 
-    @staticmethod
-    def _error(group: Group, member_id: str, generation: int) -> int:
-        if member_id not in group.members:
-            return UNKNOWN_MEMBER
-        return 0 if generation == group.generation else ILLEGAL_GENERATION
+    def _joined(self, group: Group, member: Member, leader: str) -> None:
+        """Tell a member that it is in."""
+        told, member.join = member.join, None
+        self._alive(group, member)
+        assert told is not None, "it asked to join"
+        everybody = [(each.id, each.instance, dict(each.protocols)[group.protocol]) for each in group.members.values()]
+        told(0, 0, group.generation, group.protocol, leader, member.id, everybody if member.id == leader else [])
+
+    def _replace(self, group: Group, member: Member, name: str) -> None:
+        """Have a static member go on under another id; who had the one before is fenced."""
+        if member.join is not None:
+            member.join(0, FENCED, -1, "", "", member.id, [])
+        _tell_sync(member, FENCED)
+        if group.leader == member.id:
+            group.leader = name
+        group.assignment[name] = group.assignment.pop(member.id, b"")
+        del group.members[member.id]
+        member.id, group.members[name] = name, member
 
     def _alive(self, group: Group, member: Member) -> None:
         _stop(member.expiry)
@@ -185,17 +234,26 @@ class Groups:
         if group.members.get(member.id) is member and member.join is None:
             self._remove(group, member.id)
 
-    def _remove(self, group: Group, member_id: str) -> None:
-        member = group.members.pop(member_id, None)
-        if member is None:
-            return
-        _stop(member.expiry)
-        if group.members:
-            self._prepare(group)
+    def _forget(self, group: Group, name: str) -> None:
+        """Wait no longer for who was given an id."""
+        if timer := group.pending.pop(name, None):
+            timer.cancel()
             self._complete_if_all(group)
-        else:
-            group.state = "Empty"
-            _stop(group.timer)
+
+    def _remove(self, group: Group, name: str) -> None:
+        member = group.members.pop(name, None)
+        if member is not None:
+            _stop(member.expiry)
+            if member.join is not None:
+                member.join(0, UNKNOWN_MEMBER, -1, "", "", "", [])
+            _tell_sync(member, UNKNOWN_MEMBER)
+            self._prepare(group)
+
+
+def _tell_sync(member: Member, error: int, assignment: bytes = b"") -> None:
+    if member.sync is not None:
+        told, member.sync = member.sync, None
+        told(0, error, assignment)
 
 
 def _stop(timer: asyncio.TimerHandle | None) -> None:

@@ -11,10 +11,11 @@ from aiokafka.record.memory_records import MemoryRecords
 _HEAD: Final = struct.Struct(">qiibIhiqqqhii")
 _APPEND_TIME: Final = 8  # of a batch's attributes
 _KEPT_BATCHES: Final = 5  # of a producer, by which a repetition is known
-OUT_OF_ORDER: Final = 45
+_MOST_BYTES: Final = 1_048_588
+TOO_LARGE, OUT_OF_ORDER = 10, 45
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Batch:
     """Records that were produced together. `safe`: every replica has them."""
 
@@ -44,6 +45,7 @@ class Log:
     start: int = 0
     high: int = 0
     batches: list[Batch] = field(default_factory=list)
+    producers: dict[int, list[Batch]] = field(default_factory=dict)
     changed: dict[Any, Callable[[], None]] = field(default_factory=dict)
     num_lost: int = 0
 
@@ -57,8 +59,10 @@ class Log:
             _HEAD.unpack_from(data)
         )
         count = last + 1
-        mine = [batch for batch in self.batches if batch.producer == producer] if producer != -1 else []
-        if mine:
+        mine = self.producers.setdefault(producer, [])
+        if len(data) > _MOST_BYTES:
+            return TOO_LARGE
+        if mine and producer != -1:
             for batch in mine[-_KEPT_BATCHES:]:
                 if batch.sequence == sequence and batch.count == count:
                     return batch
@@ -72,6 +76,7 @@ class Log:
         )
         batch = Batch(base, count, head + data[_HEAD.size :], producer, sequence, last_ms)
         self.batches.append(batch)
+        mine.append(batch)
         return batch
 
     def replicated(self, batch: Batch, epoch: int) -> None:
@@ -95,7 +100,8 @@ class Log:
                     batch.safe = True
                 self.high = self.end
                 break
-            self.batches.pop()
+            lost = self.batches.pop()
+            self.producers[lost.producer].remove(lost)
             self.num_lost += 1
         self.tell()
 
@@ -103,6 +109,23 @@ class Log:
         """Delete what is older, as retention does."""
         while self.batches and self.batches[0].safe and self.batches[0].timestamp_ms < timestamp_ms:
             self.start = self.batches.pop(0).end
+
+    def trim(self, offset: int) -> None:
+        """Delete what is before an acknowledged offset, as `DeleteRecords` does."""
+        self.start = max(self.start, offset)
+        while self.batches and self.batches[0].end <= self.start:
+            self.batches.pop(0)
+
+    def compact(self) -> None:
+        """Delete the batches of which each record has a later one of the same key; the last stays, as in an open
+        segment."""
+        newest = {record.key: record.offset for record in self.records(0, self.high)}
+        self.batches = [
+            batch
+            for batch in self.batches
+            if batch is self.batches[-1]
+            or any(newest.get(each.key, 0) <= each.offset for each in self._records_of(batch))
+        ]
 
     def tell(self) -> None:
         """Call whoever waits for a change."""
@@ -124,16 +147,20 @@ class Log:
             data += batch.data
         return data
 
-    def since(self, timestamp_ms: int) -> Batch | None:
-        """Return the first acknowledged batch that is not older."""
-        return next(
-            (batch for batch in self.batches if batch.timestamp_ms >= timestamp_ms and batch.end <= self.high), None
-        )
+    def since(self, timestamp_ms: int) -> Any:
+        """Return the first acknowledged record that is not older, or None."""
+        late = (batch for batch in self.batches if batch.timestamp_ms >= timestamp_ms and batch.end <= self.high)
+        records = (record for batch in late for record in self._records_of(batch))
+        return next((each for each in records if each.timestamp >= timestamp_ms and each.offset >= self.start), None)
 
     def records(self, start: int, end: int) -> Iterator[Any]:
         """Yield the acknowledged records of a range."""
         for batch in self.batches:
             if batch.safe and batch.end > start and batch.base < end:
-                records = MemoryRecords(batch.data)
-                while records.has_next():
-                    yield from (record for record in records.next_batch() if start <= record.offset < end)
+                yield from (record for record in self._records_of(batch) if start <= record.offset < end)
+
+    @staticmethod
+    def _records_of(batch: Batch) -> Iterator[Any]:
+        records = MemoryRecords(batch.data)
+        while records.has_next():
+            yield from records.next_batch()
