@@ -183,7 +183,9 @@ class Secured:
         users = [UserScramCredentialUpsertion(user, info, self.passwords[user].encode()) for user in USERS]
         printed, _ = printing.communicate(timeout=60)
         assert printing.returncode == 0
-        granted = admin.create_acls([binding for line in printed.splitlines() for binding in _bindings(line)])
+        granted = admin.create_acls(
+            [binding for line in printed.splitlines() if line[0] != "#" for binding in _bindings(line)]
+        )
         for future in (*admin.alter_user_scram_credentials(users).values(), *granted.values()):
             future.result(timeout=10)
         await eventually(self._made_topics)
