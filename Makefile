@@ -10,6 +10,7 @@ RELIABILITY_ARGS ?=
 MUTANTS ?=
 SEEDS ?= 60
 SEED ?= 1
+BUG ?=
 PART ?=
 export PYTHON
 # Where Python may write no bytecode, each process compiles anew all that it imports: a second, hundreds of times.
@@ -87,9 +88,9 @@ mutants: ## change the scheduler, sessions, offsets and admission one expression
 	@$(BIN)/python -m pip install --quiet --no-deps --only-binary :all: --require-hashes -r requirements/mutants.txt
 	@exec env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.mutants $(MUTANTS)
 
-world: ## the system in virtual time, seed by seed: SEEDS=60 SEED=1 (docs/testing.md)
+world: ## the system in virtual time, seed by seed: SEEDS=60 SEED=1 BUG="a planted bug" (docs/testing.md)
 	@ops/setup/venv test
-	@exec $(BIN)/python -m tests.world $(SEEDS) --seed $(SEED)
+	@exec $(BIN)/python -m tests.world $(SEEDS) --seed $(SEED) $(if $(BUG),--bug "$(BUG)")
 
 chaos: ## kill workers, gateways, Redis and brokers under load; was every promise kept?
 	@ops/setup/venv test

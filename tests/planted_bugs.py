@@ -17,7 +17,9 @@ import tempfile
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -45,9 +47,28 @@ class Bug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"{self.name}: {self.old!r} stands {count} times in {self.file}; correct {TABLE.name}")
         return text.replace(self.old, self.new)
 
+    def plant_here(self) -> None:
+        """Have this process import the file with the bug; nothing may have imported it yet."""
+        package, _, name = self.file.removesuffix(".py").replace("/", ".").rpartition(".")
+        module = ModuleType(f"{package}.{name}")
+        assert module.__name__ not in sys.modules, f"{self.file} is imported already"
+        setattr(import_module(package), name, module)
+        sys.modules[module.__name__] = module
+        exec(compile(self.planted_in((ROOT / self.file).read_text()), self.file, "exec"), module.__dict__)
+
 
 def read_bugs(table: bytes) -> list[Bug]:
     return msgspec.toml.decode(table, type=dict[str, list[Bug]])["bug"]
+
+
+def named(part: str, bugs: Collection[Bug]) -> Bug:
+    """Return the bug of that name, or the only one whose name holds it. Raises `ValueError`."""
+    found = [bug for bug in bugs if bug.name == part] or [bug for bug in bugs if part in bug.name]
+    if len(found) != 1:
+        raise ValueError(
+            f"{len(found)} bugs of {TABLE.name} have {part!r} in their name: {[bug.name for bug in found]}"
+        )
+    return found[0]
 
 
 def misplaced(bugs: Collection[Bug], root: Path) -> list[str]:

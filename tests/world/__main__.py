@@ -8,12 +8,15 @@ import argparse
 import hashlib
 import os
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from tests.planted_bugs import TABLE, named, read_bugs
 from tests.world.plan import KINDS, Plan, plan_of
-from tests.world.runs import Runs
 from tests.world.shrinking import shrink
-from tests.world.world import Outcome
+
+if TYPE_CHECKING:
+    from tests.world.runs import Runs
+    from tests.world.world import Outcome
 
 _SHRINKING_RUNS: Final = 150
 
@@ -22,6 +25,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.world", description=__doc__)
     parser.add_argument("seeds", type=int, nargs="?", default=60)
     parser.add_argument("--seed", type=int, default=1, help="the first")
+    parser.add_argument("--bug", help="plant the bug of tests/planted_bugs.toml that has this in its name")
     parser.add_argument("--kinds", default=",".join(KINDS), help="of the faults, comma-separated")
     parser.add_argument("--faults", type=int, help="in each world; else as drawn")
     parser.add_argument("--keep-going", action="store_true", help="after a seed that fails, and shrink none")
@@ -35,6 +39,16 @@ def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":  # aiokafka keeps topics and partitions in sets of strings
         again = [sys.executable, "-m", "tests.world", *sys.argv[1:]]
         os.execve(sys.executable, again, {**os.environ, "PYTHONHASHSEED": "0"})
+    if given.bug is not None:
+        try:
+            bug = named(given.bug, read_bugs(TABLE.read_bytes()))
+            bug.plant_here()
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            return 2
+        print(f"planted: {bug.name}", flush=True)
+    from tests.world.runs import Runs  # imports the product, the bug with it
+
     runs, trace, failed = Runs(), hashlib.blake2b(digest_size=8), 0
     for seed in range(given.seed, given.seed + given.seeds):
         outcome = runs.run(plan_of(seed, kinds=tuple(given.kinds.split(",")), faults=given.faults))
@@ -48,11 +62,13 @@ def main() -> int:
                 print(outcome.story if given.no_shrinking else _explain(runs, outcome))
                 break
     done = seed - given.seed + 1
+    if given.bug is not None and not failed:
+        print(f"no seed of these shows it: {bug.name}")
     print(f"{done} seeds, {failed} failed, {done / runs.cpu_s:.2f} seeds a second, trace {trace.hexdigest()}")
     return min(failed, 1)
 
 
-def _explain(runs: Runs, outcome: Outcome) -> str:
+def _explain(runs: "Runs", outcome: "Outcome") -> str:
     """Return what it takes to fail so, and the story of that."""
     name = next(iter(outcome.broken))
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.planted_bugs import ROOT, TABLE, Bug, judge, misplaced, read_bugs
+from tests.planted_bugs import ROOT, TABLE, Bug, judge, misplaced, named, read_bugs
 
 BUGS = read_bugs(TABLE.read_bytes())
 
@@ -43,3 +43,12 @@ def test_a_bug_that_does_not_fit_is_one_line(text: str, count: int, tmp_path: Pa
 )
 def test_only_a_test_that_fails_catches(status: int, output: str, verdict: str, said: str) -> None:
     assert judge(status, output) == (verdict, said)
+
+
+def test_a_part_of_a_name_is_enough_where_one_bug_has_it() -> None:
+    whole, longer = (Bug(name, "x.py", "a", "b", ()) for name in ("a slot", "a slot more"))
+    assert named("more", [whole, longer]) is longer
+    assert named("a slot", [whole, longer]) is whole
+    for part, said in (("slo", "2 bugs"), ("none", "0 bugs")):
+        with pytest.raises(ValueError, match=said):
+            named(part, [whole, longer])
