@@ -22,6 +22,7 @@ import shared.process.vitals
 import shared.redis.client
 import workers.__main__ as worker_main
 import workers.kv.nodes
+import workers.kv.opening
 from shared.faq import FaqIndex
 from shared.model.tokenizer import Tokenizer
 from shared.settings.gateway import GatewaySettings
@@ -76,6 +77,7 @@ def install(loop: "VirtualLoop", kafka: "Kafka", redis: "Redis", hear: Hear) -> 
     _put(worker_main, settle_heap=lambda: None)
     _put(os, getpid=lambda: 1)
     _make_engines_fail()
+    _remember_caches()
     _share_what_is_read()
     _install_logs(loop, hear)
     return entropy
@@ -117,12 +119,13 @@ def _wake_fetches(kafka: "Kafka") -> None:
 
 
 def _make_engines_fail() -> None:
-    """Have an engine hang where it is to, and poison end its process."""
-    prefill, decode = FakeEngine.prefill, FakeEngine.decode
+    """Have an engine hang or refuse KV where it is to, and poison end its process."""
+    prefill, decode, import_kv = FakeEngine.prefill, FakeEngine.decode, FakeEngine.import_kv
 
     def prefill_or_die(self: Any, chunks: Any) -> Any:
-        node = NODE.get(None)  # None: who judges computes too
-        if node is not None and any(_POISON in chunk.token_ids for chunk in chunks):
+        node = NODE.get(None)
+        judges = node is None or node.kv is None
+        if node is not None and not judges and any(_POISON in chunk.token_ids for chunk in chunks):
             node.poisoned()
         return prefill(self, chunks)
 
@@ -132,7 +135,14 @@ def _make_engines_fail() -> None:
             node.threads.sleep(_FOR_EVER_S)
         return decode(self, rows)
 
-    _put(FakeEngine, prefill=prefill_or_die, decode=decode_or_hang)
+    def import_or_refuse(self: Any, **given: Any) -> None:
+        node = NODE.get()
+        if node.spoils:
+            node.spoils -= 1
+            raise ValueError("no such KV")
+        import_kv(self, **given)
+
+    _put(FakeEngine, prefill=prefill_or_die, decode=decode_or_hang, import_kv=import_or_refuse)
 
 
 def _share_what_is_read() -> None:
@@ -141,6 +151,17 @@ def _share_what_is_read() -> None:
     _put(FaqIndex, load=lambda *_, **__: index)
     _put(GatewaySettings, cursor_secret_bytes=lambda _: _SECRET)
     _put(Tokenizer, byte_level=lambda: tokenizer)
+
+
+def _remember_caches() -> None:
+    """Have each process's KV be found, to be judged."""
+    open_cache = workers.kv.opening.open_cache
+
+    def opened(*args: Any) -> Any:
+        NODE.get().kv = cache = open_cache(*args)
+        return cache
+
+    _put(worker_main, open_cache=opened)
 
 
 def _install_logs(loop: "VirtualLoop", hear: Hear) -> None:

@@ -13,6 +13,7 @@ from tests.world.threads import Threads
 if TYPE_CHECKING:
     from tests.world.loop import VirtualLoop
     from tests.world.network import Pipe
+    from workers.kv.cache import KvCache
 
 _THAWED_S: Final = 1.0
 NODE: Final[ContextVar["Node"]] = ContextVar("node")
@@ -29,6 +30,8 @@ class Node:
         self.refetched_s = float("-inf")
         self.handled = self.looked_at = 0
         self.hangs_since_s: float | None = None  # its engine
+        self.spoils = 0  # so many imports of KV
+        self.kv: KvCache | None = None
         self.serves = self.timed_out = False
         self.ready: deque[asyncio.Handle] = deque()
         self.tasks: list[asyncio.Task[Any]] = []

@@ -4,12 +4,13 @@ COMMITTED: at each commit every request that is passed has an acknowledged `chat
 clock of whoever reads it needs none, for its gateway has cut it. CRASHED: no process ends by a fault of its own. CUT:
 where workers only come and go, no answer ends by a deadline that is far. DEAD: what is no request is passed only when
 its dead letter is acknowledged. ERASED: nothing is told after the confirmed erasure of its conversation. FORGOTTEN:
-nor does Redis hold a turn of it. HANDED: whoever was told that a person comes stands in the topic that people read.
-HUNG: a worker whose engine hangs while it serves ends by itself. POISON: a record ends four processes at most, and no
-other is called poison. RATE: a flood is refused. SERVED: each request of a service is answered. SOFT: whoever is there
-is shown something by the soft deadline. SPIN: no process computes without end. UNHANDLED: none has an exception that
-nobody hears. UNREMEMBERED: where Redis was well and no process ended, each whole answer is a turn of its conversation.
-WASTED: nothing late or cancelled is computed on.
+nor does Redis hold a turn of it, nor Redis or a worker its KV. HANDED: whoever was told that a person comes stands in
+the topic that people read. HUNG: a worker whose engine hangs while it serves ends by itself. NAMED: no two
+conversations' or tenants' KV has one name. POISON: a record ends four processes at most, and no other is called poison.
+RATE: a flood is refused. SERVED: each request of a service is answered. SOFT: whoever is there is shown
+something by the soft deadline. SPIN: no process computes without end. UNHANDLED: none has an exception that nobody
+hears. UNREMEMBERED: where Redis was well and no process ended, each whole answer is a turn of its conversation. WASTED:
+nothing late or cancelled is computed on.
 """
 
 from collections import defaultdict
@@ -22,6 +23,7 @@ from shared.wire.codec import decode_reply, decode_request
 from shared.wire.messages import ReplyDone
 from shared.wire.topics import DEAD_ORIGIN, DEAD_REASON
 from tests.chaos.ledger.requests import Ledger, Page
+from tests.chaos.ledger.rights import Oracle
 from tests.chaos.ledger.verdict import GRACE_S
 from tests.world.kafka.broker import Kafka
 from tests.world.plan import Plan
@@ -42,8 +44,8 @@ _TENANT: Final = "demo"
 class Oracles:
     """What was found, by invariant."""
 
-    def __init__(self, kafka: Kafka, redis: Redis) -> None:
-        self._kafka, self._redis = kafka, redis
+    def __init__(self, kafka: Kafka, redis: Redis, rights: Oracle) -> None:
+        self._kafka, self._redis, self._rights = kafka, redis, rights
         self._read: dict[tuple[str, int], int] = {}
         self._ended: set[str] = set()
         self._deaths = 0
@@ -55,6 +57,7 @@ class Oracles:
         self._schedule(plan)
         self._poison(plan)
         self._memory(plan, ledger)
+        self._names()
         self._soft(ledger)
         self._cuts(plan, ledger)
         for request_id in self.unserved(request_ids):
@@ -114,6 +117,23 @@ class Oracles:
         for page in erased:
             if any((page.response_id or page.question.event_id).encode() in turn for turn in turns):
                 self.breach("FORGOTTEN", f"{page.question.event_id}: a turn of its conversation after the erasure")
+
+        heard = [node.kv for node in self._kafka.loop.nodes if node.alive and node.kv is not None]
+        for page in erased:
+            if page.asked_again:  # perhaps after it
+                continue
+            kv = self._rights.kv(page.question)
+            if any(kv in value for _, _, value in self._redis.kv()):
+                self.breach("FORGOTTEN", f"{page.question.event_id}: its KV is in Redis after the erasure")
+            if any(kv in entry.value for cache in heard for entry in cache._host._entries.values()):
+                self.breach("FORGOTTEN", f"{page.question.event_id}: its KV is in memory after the erasure")
+
+    def _names(self) -> None:
+        """Judge what the KV is called: no two conversations' or tenants' blocks may have one name."""
+        owners: dict[bytes, str] = {}
+        for owner, name, _ in self._redis.kv():
+            if owners.setdefault(name, owner) != owner:
+                self.breach("NAMED", f"{name.hex()}: KV of {owner} and of {owners[name]}")
 
     def answered(self, plan: Plan, said: dict[str, Any]) -> None:
         """Judge a worker's line of an answer: nobody computes for long what is late or cancelled."""

@@ -14,8 +14,11 @@ from tests.world.node import Node
 Kind = Literal["gateway", "worker"]
 STEP_LIMIT_S: Final = 2.0
 _AGAIN_S: Final = 0.5
+_SPOILED: Final = 3
 _FIRST_PORT: Final = 9_000
-_PROMPT: Final = {"system_prompt": "", "grounding_entries": 0, "history_turns": 0, "max_length": 2_048}
+SYSTEM: Final = "You answer for the shop Harbor & Pine."
+"""With it a block of KV is the tenant's, and the next, in which each question begins, the session's."""
+_PROMPT: Final = {"system_prompt": SYSTEM, "grounding_entries": 0, "history_turns": 0, "max_length": 2_048}
 
 
 def port_of(gateway: int) -> int:
@@ -29,7 +32,7 @@ def settings_of(kind: Kind, number: int) -> Settings:
     changes: dict[str, dict[str, Any]] = {
         "kafka": {"bootstrap_servers": "kafka:9092,kafka:9093,kafka:9094", "session_timeout_ms": 4_000},
         "redis": {"url": "redis://redis:6379/0"},
-        "kv": {"enabled": False},
+        "kv": {"host_mib": 0 if number == 1 else 256},  # so that one has all of it from Redis
         "gateway": {
             "reply_partition": number if kind == "gateway" else 0,
             "port": port_of(number) if kind == "gateway" else 0,
@@ -44,6 +47,7 @@ def settings_of(kind: Kind, number: int) -> Settings:
             "engine": "fake",
             "metrics_port": 0,
             "fake_decode_ms_per_step": 50.0,
+            "fake_prefill_ms_per_token": 0.2,
             "slots": 4,
             "step_limit_s": STEP_LIMIT_S,
             **_PROMPT,
@@ -96,6 +100,11 @@ class Process:
         """Have its engine's next step never end."""
         if self.node is not None and self.node.hangs_since_s is None:
             self.node.hangs_since_s = self._loop.now
+
+    def spoil(self) -> None:
+        """Have its engine refuse the next KV that it is to take over."""
+        if self.node is not None:
+            self.node.spoils = _SPOILED
 
     def _again(self) -> None:
         self._loop.after(self._down_s, self.start)

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import fakeredis
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 MODES: Final = ("away", "slow", "hang", "readonly", "full", "unheard")
 _READS: Final = frozenset(
-    {"GET", "MGET", "LRANGE", "PING", "EXISTS", "TTL", "HGET", "HGETALL", "CLIENT", "HELLO", "TIME"}
+    {"GET", "MGET", "HMGET", "LRANGE", "PING", "EXISTS", "TTL", "HGET", "HGETALL", "CLIENT", "HELLO", "TIME"}
 )
 _SLOW_S: Final = 0.12
+_THREAD_S: Final = 0.02  # as long as a thread waits for it
 
 
 class Redis:
@@ -42,9 +43,11 @@ class Redis:
                 return value
 
         class BlockingClient(fakeredis.FakeRedis):
-            def execute_command(self, *args: Any, **options: Any) -> Any:
-                redis._asked_by_a_thread(str(args[0]).upper())
-                return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+            def pipeline(self, *args: Any, **options: Any) -> Any:
+                pipeline: Any = super().pipeline(*args, **options)
+                execute = pipeline.execute
+                pipeline.execute = lambda **options: redis._batch(pipeline, execute, options)
+                return pipeline
 
         self._client, self._blocking_client = Client, BlockingClient
 
@@ -71,6 +74,24 @@ class Redis:
             if self.chance.random() < 0.5:
                 self._store.delete(key)
 
+    def garble(self) -> None:
+        """Have the last byte of each conversation's KV be another."""
+        for key in sorted(self._store.keys("*:kv")):
+            held: dict[Any, Any] = self._store.hgetall(key)
+            for name, value in held.items():
+                self._store.hset(key, name, value[:-1] + bytes([value[-1] ^ 1]))
+
+    def kv(self) -> Iterator[tuple[str, bytes, Any]]:
+        """Yield whose each block of KV is, its name and its value."""
+        keys: list[Any] = self._store.keys("replyline:*:kv*")
+        for key in map(bytes.decode, keys):
+            owner, _, name = key[len("replyline:{") :].partition("}:kv")
+            if name:
+                yield owner, bytes.fromhex(name[1:]), self._store.get(key)
+            else:
+                held: dict[Any, Any] = self._store.hgetall(key)
+                yield from ((owner, name, value) for name, value in held.items())
+
     @property
     def _ails(self) -> str:
         return self._mode if self._loop.now < self._until_s else ""
@@ -92,13 +113,23 @@ class Redis:
         if self._ails == "unheard":
             raise RedisConnectionError("Connection reset by peer")
 
-    def _asked_by_a_thread(self, name: str) -> None:
-        node = NODE.get()
-        self._loop.trace("redis", node.name, name)
+    def _batch(self, pipeline: Any, execute: Callable[..., list[Any]], options: dict[str, Any]) -> list[Any]:
+        """Commands that a thread sends together; what refuses one refuses all."""
+        node, names = NODE.get(), [str(command[0][0]) for command in pipeline.command_stack]
+        self._loop.trace("redis", node.name, names)
         node.threads.sleep(self._loop.lag_s() * 0.6)
         if self._ails in ("slow", "hang"):
+            node.threads.sleep(_THREAD_S)
             raise RedisTimeoutError("Timeout reading from socket")
-        self._refuse(name)
+        try:
+            for name in names:
+                self._refuse(name)
+        except (ReadOnlyError, OutOfMemoryError) as error:
+            return [error for _ in names]
+        replies = execute(**options)
+        if self._ails == "unheard":
+            raise RedisConnectionError("Connection reset by peer")
+        return replies
 
     def _refuse(self, name: str) -> None:
         match self._ails:

@@ -1,6 +1,7 @@
 """Other services: they write requests to the inbox, and now and then what is none."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from shared.kafka import Outgoing, Producer
 from shared.wire.codec import msgpack_encode
@@ -10,7 +11,7 @@ from tests.world.loop import VirtualLoop
 from tests.world.plan import Ask
 from tests.world.processes import settings_of
 
-_TENANT = "demo"
+_TENANTS: Final = ("demo", "garden")
 _TOPICS = TopicNames()
 
 
@@ -36,18 +37,18 @@ class Services:
             self._loop.after(record.at_s, self._produce, request_id, record, node=self._node)
 
     def _produce(self, request_id: str, record: Ask) -> None:
-        now = int(self._loop.world.wall_s() * 1_000)
+        now, tenant = int(self._loop.world.wall_s() * 1_000), _TENANTS[record.session % 2]
         request = ChatRequest(
             id=request_id,
             session_id=f"service-{record.session}",
             input=f"Where is my parcel? ({request_id})",
-            tenant=_TENANT,
+            tenant=tenant,
             max_output_tokens=record.tokens,
             created_unix_ms=now,
             deadline_unix_ms=now + record.hard_ms,
             reply_topic=_TOPICS.external_replies,
         )
-        topic, value, key = _TOPICS.inbox, msgpack_encode(request), session_key(_TENANT, request.session_id)
+        topic, value, key = _TOPICS.inbox, msgpack_encode(request), session_key(tenant, request.session_id)
         if record.what == "garbage":
             topic, value = (_TOPICS.requests("short") if record.tokens % 2 else topic), b"garbage"
         self._loop.create_task(self._published(Outgoing(topic, value, key=key)))

@@ -72,6 +72,8 @@ class Strikes:
     def _strike_redis(self, what: str, seconds: float) -> None:
         if what == "evict":
             self._redis.evict()
+        elif what == "garble":
+            self._redis.garble()
         else:
             self._redis.ail(what, seconds)
 
@@ -87,6 +89,8 @@ class Strikes:
                 victim.freeze(fault.for_s)
             case "hang":
                 victim.hang()
+            case "spoil":
+                victim.spoil()
             case "join":
                 self._process("worker", self._joined).start()
 

@@ -20,7 +20,7 @@ from tests.world.machine import POISON, install
 from tests.world.node import NODE
 from tests.world.oracles import Oracles, kafka_ails
 from tests.world.plan import Act, Ask, Fault, Plan
-from tests.world.processes import STEP_LIMIT_S, Kind, Process, port_of
+from tests.world.processes import STEP_LIMIT_S, SYSTEM, Kind, Process, port_of
 from tests.world.redis import Redis
 from tests.world.services import Services
 from tests.world.strikes import Strikes
@@ -60,7 +60,8 @@ class World:
         topics = names.all(request_partitions=4, reply_partitions=8)
         self._kafka = Kafka(loop, topics, {name: names.config(name, min_in_sync=2) for name in topics})
         self._redis = Redis(loop)
-        self._oracles = Oracles(self._kafka, self._redis)
+        self._rights = Oracle(SYSTEM)
+        self._oracles = Oracles(self._kafka, self._redis, self._rights)
         self._kafka.groups.committed = self._oracles.committed
         self._logs: list[Line] = []
         self._ready = 0
@@ -70,7 +71,6 @@ class World:
         self._processes: dict[tuple[Kind, int], Process] = {}
         self._ledger = Ledger()
         self._strikes = Strikes(loop, self._kafka, self._redis, self._process, WORKERS)
-        self._rights = Oracle()
         self._customers = loop.node("customers")
         self._services = Services(loop)
 

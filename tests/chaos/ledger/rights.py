@@ -30,13 +30,13 @@ _GREEDY: Final = Sampling(temperature=0.0)
 
 
 class Oracle:
-    """Answers as a worker without neighbours, cache or history does."""
+    """Answers as a worker without neighbours, cache or history does; `system` is its system text."""
 
-    def __init__(self) -> None:
+    def __init__(self, system: str = "") -> None:
         worker = Settings().worker.model_copy(update={"engine": "fake", "slots": 1, "max_length": _MAX_LENGTH})
         loaded = load_model(Settings().model_copy(update={"worker": worker}))
         self._engine, self._tokenizer = loaded.engine, loaded.tokenizer
-        self._prompts = PromptBuilder(loaded.template, system="", most_turns=0)
+        self._prompts = PromptBuilder(loaded.template, system=system, most_turns=0)
         self._faq = FaqIndex.load()
 
     def __call__(self, question: Question) -> Rights:
@@ -44,9 +44,19 @@ class Oracle:
         fallback = choose_fallback(text, self._faq.search(text))
         return Rights(self._written(text, question.max_output_tokens), fallback.text)
 
-    def _written(self, text: str, num_tokens: int) -> str:
+    def kv(self, question: Question) -> bytes:
+        """Return the KV of a question's last token: no other's is the same."""
+        prompt, _ = self._prefilled(question.text)
+        return self._engine.export_kv(slot=0, start=len(prompt) - 1, stop=len(prompt)).tobytes()
+
+    def _prefilled(self, text: str) -> tuple[list[int], int | None]:
+        """Return the prompt and the answer's first token."""
         prompt = self._prompts.build(turns=[], grounding=[], question=text, max_tokens=_MAX_LENGTH).ids
-        token = self._engine.prefill([PrefillChunk(slot=0, past=0, token_ids=prompt, sampling=_GREEDY)])[0]
+        chunk = PrefillChunk(slot=0, past=0, token_ids=prompt, sampling=_GREEDY)
+        return prompt, self._engine.prefill([chunk])[0]
+
+    def _written(self, text: str, num_tokens: int) -> str:
+        prompt, token = self._prefilled(text)
         tokens: list[int] = []
         while token is not None and len(tokens) < num_tokens:
             tokens.append(token)
