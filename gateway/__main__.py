@@ -42,7 +42,7 @@ from shared.kafka import Copies, GroupReader, KafkaWatch, LogReader, PartitionRe
 from shared.model.tokenizer import Tokenizer
 from shared.process.clock import correction_ms
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, raise_file_limit, run_until_signal, settle_heap
-from shared.process.tasks import TaskSet
+from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters
@@ -197,7 +197,7 @@ class GatewayProcess:
         )
         metrics.promise.labels("first_token").set(settings.promise.first_token_ms / 1_000)
         metrics.promise.labels("whole").set(settings.promise.deadline_ms / 1_000)
-        self._tasks = TaskSet()
+        self._tasks = Tasks()
 
     def _kafka_missing(self) -> str | None:
         if self._producer.connected and self._replies.connected:
@@ -224,15 +224,15 @@ class GatewayProcess:
         if self._settings.auth.decided_mode == "anonymous":
             get_logger().warning("anonymous", tenant=self._settings.tenant, means="whoever reaches this port may ask")
         if self._jwks is not None:
-            self._tasks.start("jwks", self._jwks.watch())
-        self._tasks.start("vitals", Vitals().watch())
-        self._tasks.start("admission_gate", self._admission_gate.watch())
-        self._tasks.start("memory", self._memory.watch())
-        self._tasks.start("traces", self._tracer.watch())
-        self._tasks.start("sweep", self._frontend.sweep())
-        self._tasks.start("relieve", self._frontend.relieve())
-        self._tasks.start("faq", self._faq.watch())
-        self._tasks.start("startup", self._startup())
+            self._tasks.start(self._jwks.watch(), "jwks")
+        self._tasks.start(Vitals().watch(), "vitals")
+        self._tasks.start(self._admission_gate.watch(), "admission_gate")
+        self._tasks.start(self._memory.watch(), "memory")
+        self._tasks.start(self._tracer.watch(), "traces")
+        self._tasks.start(self._frontend.sweep(), "sweep")
+        self._tasks.start(self._frontend.relieve(), "relieve")
+        self._tasks.start(self._faq.watch(), "faq")
+        self._tasks.start(self._startup(), "startup")
         try:
             await self._tasks.run_until(stop)
         finally:
@@ -240,23 +240,23 @@ class GatewayProcess:
 
     async def _startup(self) -> None:
         """Connect, as long as it takes: until then the page is served and the FAQ answers."""
-        self._tasks.start("redis", self._history.await_first_answer())
-        self._tasks.start("outages", self._kafka.run())
+        self._tasks.start(self._history.await_first_answer(), "redis")
+        self._tasks.start(self._kafka.run(), "outages")
         await self._replies.start()
         self._kafka.first_connected()
-        self._tasks.start("replies", consume_replies(self._replies, self._gateway.replied))
-        self._tasks.start("reports", read_reports(self._reports, self._admission_gate.reported))
+        self._tasks.start(consume_replies(self._replies, self._gateway.replied), "replies")
+        self._tasks.start(read_reports(self._reports, self._admission_gate.reported), "reports")
         await self._erasures.start()
-        self._tasks.start("erasures", read_erasures(self._erasures, self._gateway.erased))
+        self._tasks.start(read_erasures(self._erasures, self._gateway.erased), "erasures")
         await self._producer.start()
         await await_layout(self._producer, self._settings.kafka.topics)
-        self._tasks.start("copies", self._copies.watch())
+        self._tasks.start(self._copies.watch(), "copies")
         await self._handoff_producer.start()
         settle_heap()
         get_logger().info("gateway_ready", reply_partition=self._settings.gateway.reply_partition)
         await self._inbox.start()
-        self._tasks.start("router", self._router.run())
-        self._tasks.start("routed", self._routed.run())
+        self._tasks.start(self._router.run(), "router")
+        self._tasks.start(self._routed.run(), "routed")
 
     async def _shutdown(self, server: Server) -> None:
         """Stop accepting, leave the inbox to the other gateways, finish what is in flight within the limit, tell the

@@ -16,13 +16,14 @@ from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, Outgoing, Producer, Record, read_on
 from shared.model.tokenizer import Tokenizer
 from shared.process.clock import wire_unix_ms
+from shared.process.tasks import Tasks
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters, origin_of, own_fault, poison
 from shared.records.deliveries import MOST
 from shared.records.offsets import OffsetTracker
 from shared.records.requests import Defaults, Order, asker_of, open_request, request_headers, settle
 from shared.telemetry import metrics
-from shared.telemetry.faults import caught, contained
+from shared.telemetry.faults import caught, contained, record_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
 from shared.wire.failed_ends import detail_of, failed_end
@@ -48,14 +49,13 @@ class Router:
     offsets: OffsetTracker
     commits: Commits
     _locks: KeyedLocks = field(default_factory=KeyedLocks)
-    _open: set[asyncio.Task[None]] = field(default_factory=set)
+    _open: Tasks = field(default_factory=lambda: Tasks(record_failed))
 
     async def run(self) -> None:
         await read_on("kafka inbox", self._read, self._take)
 
     async def _read(self) -> list[Record]:
-        while len(self._open) >= _MOST_OPEN:
-            await asyncio.wait(self._open, return_when=asyncio.FIRST_COMPLETED)
+        await self._open.room(_MOST_OPEN)
         return await self.reader.read(timeout_ms=_READ_MS, max_records=_MAX_RECORDS)
 
     def _take(self, records: list[Record]) -> None:
@@ -69,22 +69,11 @@ class Router:
             partition = (record.topic, record.partition)
             if self.offsets.begin(partition, record.offset):
                 self.offsets.take(partition, record.offset)
-                task = asyncio.create_task(self._serve(record), name=origin_of(record))
-                self._open.add(task)
-                task.add_done_callback(self._over)
-
-    def _over(self, task: asyncio.Task[None]) -> None:
-        self._open.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            caught("record", error, origin=task.get_name())
+                self._open.start(self._serve(record), origin_of(record))
 
     async def finish(self, limit_s: float) -> None:
         """Forward what has been read, within a limit; what is cut off another gateway reads."""
-        if self._open:
-            _, pending = await asyncio.wait(self._open, timeout=limit_s)
-            for task in pending:
-                task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
+        await self._open.drain(limit_s)
 
     async def _serve(self, record: Record) -> None:
         """Serve a record until it is in a bucket or in the dead letters, or left to the gateway that has its partition

@@ -12,7 +12,7 @@ from shared.errors import ReplylineError, SettingsError
 from shared.faq.live import LiveFaq
 from shared.kafka import Copies, GroupReader, KafkaWatch, PartitionReader, Producer, await_layout
 from shared.process.lifetime import BAD_INPUT_STATUS, fail, run_until_signal, settle_heap
-from shared.process.tasks import TaskSet
+from shared.process.tasks import Tasks
 from shared.process.vitals import Vitals
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters
@@ -121,7 +121,7 @@ class WorkerProcess:
         self.vitals = Vitals(open_gpus(info))
         metrics.load.labels("slots").set(info.num_slots)
         metrics.model_info.labels(info.model, info.revision[:_REVISION_CHARS], info.name, version("replyline")).set(1)
-        self._tasks = TaskSet()
+        self._tasks = Tasks()
 
     def draining(self) -> str | None:
         return "it ends, and takes nothing new" if self._leaving else None
@@ -140,9 +140,9 @@ class WorkerProcess:
         return self._worker.engine_loop.stuck()
 
     async def run(self, stop: asyncio.Event) -> None:
-        self._tasks.start("vitals", self.vitals.watch())
-        self._tasks.start("startup", self._startup())
-        self._tasks.start("watchdog", Watchdog(self.engine_stuck, self._settings.step_limit_s).watch())
+        self._tasks.start(self.vitals.watch(), "vitals")
+        self._tasks.start(self._startup(), "startup")
+        self._tasks.start(Watchdog(self.engine_stuck, self._settings.step_limit_s).watch(), "watchdog")
         known = True
         try:
             await self._tasks.run_until(stop)
@@ -156,16 +156,16 @@ class WorkerProcess:
         """Connect, as long as it takes; then serve."""
         if self._kv is not None:
             self._kv.start()
-        self._tasks.start("faq", self._faq.watch())
-        self._tasks.start("redis", self._history.await_first_answer())
-        self._tasks.start("outages", self._kafka.run())
+        self._tasks.start(self._faq.watch(), "faq")
+        self._tasks.start(self._history.await_first_answer(), "redis")
+        self._tasks.start(self._kafka.run(), "outages")
         await self._producer.start()
         await self._erasures.start()
         self._kafka.first_connected()
         await await_layout(self._producer, self._settings.kafka.topics)
-        self._tasks.start("copies", self._copies.watch())
+        self._tasks.start(self._copies.watch(), "copies")
         await self._cancels.start()
-        self._tasks.start("erasures", read_erasures(self._erasures, self._intake.erase))
+        self._tasks.start(read_erasures(self._erasures, self._intake.erase), "erasures")
         cancels = read_cancels(
             self._cancels,
             partitions=lambda: self._requests.partitions,
@@ -174,14 +174,14 @@ class WorkerProcess:
             cancelled=self._cancelled,
             adopt=self._worker.adopt,
         )
-        self._tasks.start("cancels", cancels)
-        self._tasks.start("replies", self._publisher.watch())
-        self._tasks.start("worker", self._worker.run())
+        self._tasks.start(cancels, "cancels")
+        self._tasks.start(self._publisher.watch(), "replies")
+        self._tasks.start(self._worker.run(), "worker")
         await self._requests.start()
-        self._tasks.start("intake", self._intake.run())
-        self._tasks.start("commits", self._commits.run())
-        self._tasks.start("lag", watch_lag(self._requests, self._settings.kafka.topics))
-        self._tasks.start("capacity", self._capacity.run())
+        self._tasks.start(self._intake.run(), "intake")
+        self._tasks.start(self._commits.run(), "commits")
+        self._tasks.start(watch_lag(self._requests, self._settings.kafka.topics), "lag")
+        self._tasks.start(self._capacity.run(), "capacity")
         settle_heap()
         get_logger().info("worker_ready", buckets=self._settings.worker.buckets, engine=self._model.engine.info.name)
 

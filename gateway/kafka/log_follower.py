@@ -16,7 +16,8 @@ from gateway.request.cursor import Place
 from shared.errors import BrokerUnavailable
 from shared.kafka import LogReader, Outage
 from shared.process.clock import monotonic_s
-from shared.telemetry.faults import caught
+from shared.process.tasks import Tasks
+from shared.telemetry.faults import task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import Reply
 
@@ -48,7 +49,9 @@ class LogFollower:
     replied: Callable[[list[Reply]], None] = lambda _: None
     _followed: dict[int, _Followed] = field(default_factory=dict)
     _next_back_s: dict[int, float] = field(default_factory=dict)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: Tasks = field(
+        default_factory=lambda: Tasks(task_failed)
+    )  # of a failed one the deadlines answer the adopted
 
     def join(self, place: Place, session_id: str, response_id: str) -> "asyncio.Future[None]":
         """Follow an answer whose replies begin there, until it `leave`s. The future is done when all that the log holds
@@ -57,10 +60,8 @@ class LogFollower:
         followed = self._followed.get(place.partition)
         if followed is None:
             followed = self._followed[place.partition] = _Followed()
-            task = asyncio.create_task(self._follow(place.partition, followed), name=f"follow {place.partition}")
-            followed.task = task
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            work = self._follow(place.partition, followed)
+            followed.task = self._tasks.start(work, f"follow {place.partition}")
         if response_id not in followed.keys:
             key = followed.keys[response_id] = session_id.encode()
             followed.wanted[key] += 1
@@ -81,9 +82,7 @@ class LogFollower:
                     followed.task.cancel()  # it may be waiting for the broker
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
 
     async def _follow(self, partition: int, followed: _Followed) -> None:
         reader, outage = self.open_reader(partition), Outage("kafka log")
@@ -124,12 +123,6 @@ class LogFollower:
         reader.seek(start)
         self._next_back_s[partition] = monotonic_s() + min(_BACK_S, max(0, end - start) / _BACK_RECORDS_PER_S)
         return end
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Log a fault of our own: the deadlines answer the adopted."""
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            caught("task", error, task=task.get_name())
 
 
 def _tell(waiting: list[tuple[int, "asyncio.Future[None]"]]) -> None:

@@ -12,8 +12,9 @@ from gateway.request.cursor import Place
 from shared.errors import BrokerRefuses, BrokerUnavailable, ProtocolError
 from shared.kafka import LogReader, Record
 from shared.process.clock import monotonic_s
+from shared.process.tasks import Tasks
 from shared.records.requests import open_request
-from shared.telemetry.faults import caught
+from shared.telemetry.faults import task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import Bucket
 
@@ -34,7 +35,7 @@ class QuestionReader:
     _asked: dict[str, "asyncio.Future[str]"] = field(default_factory=dict)
     _waiting: dict[tuple[Bucket, int], dict[int, str]] = field(default_factory=dict)
     _barred_until_s: dict[Bucket, float] = field(default_factory=dict)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: Tasks = field(default_factory=lambda: Tasks(task_failed))
     _stopped: bool = False
 
     def ask(self, response_id: str, bucket: Bucket, place: Place) -> "asyncio.Future[str]":
@@ -54,9 +55,7 @@ class QuestionReader:
         partition = bucket, place.partition
         if partition not in self._waiting:
             self._waiting[partition] = {}
-            task = asyncio.create_task(self._read(*partition), name=f"questions {bucket} {place.partition}")
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            self._tasks.start(self._read(*partition), f"questions {bucket} {place.partition}")
         before = self._waiting[partition].pop(place.offset, None)
         if before is not None:  # of a topic that was made anew
             self._answer(before, "")
@@ -68,9 +67,7 @@ class QuestionReader:
         self._stopped = True
         for future in self._asked.values():
             future.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
 
     async def _read(self, bucket: Bucket, number: int) -> None:
         """Read until nobody waits for this partition."""
@@ -117,12 +114,6 @@ class QuestionReader:
         future = self._asked.pop(response_id, None)
         if future is not None and not future.done():
             future.set_result(question)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Log a fault of our own: the FAQ has nothing to look up."""
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            caught("task", error, task=task.get_name())
 
 
 def _question_of(record: Record, response_id: str) -> str:

@@ -15,10 +15,10 @@ from shared.conversation.handoffs import Handoff
 from shared.errors import ProtocolError
 from shared.faq import detect_language
 from shared.faq.fallback import Fallback
-from shared.process.background import Background
+from shared.process.tasks import Tasks
 from shared.settings.gateway import HandoffSettings
 from shared.telemetry import metrics
-from shared.telemetry.faults import caught
+from shared.telemetry.faults import caught, task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import (
     Feedback,
@@ -57,7 +57,7 @@ class People:
     handoffs: Handoffs
     quotas: Quotas
     answers: SessionAnswers = field(default_factory=SessionAnswers)
-    _beside: Background = field(default_factory=Background)
+    _beside: Tasks = field(default_factory=lambda: Tasks(task_failed))
 
     def __len__(self) -> int:
         """Return how many tasks go on beside."""

@@ -15,8 +15,8 @@ from gateway.session.resumption import Resumption
 from gateway.telemetry.answer_metrics import count_answer
 from gateway.telemetry.tracer import Tracer
 from shared.errors import ProtocolError
-from shared.process.background import Background
 from shared.process.clock import now_unix_ms
+from shared.process.tasks import Tasks
 from shared.telemetry import metrics
 from shared.telemetry.faults import contain_each, contained
 from shared.wire.failed_ends import OWN_FAULT
@@ -33,7 +33,7 @@ class Answering:
     resumption: Resumption
     people: People
     tracer: Tracer
-    beside: Background
+    beside: Tasks
 
     def show(self, entry: Entry, items: Iterable[Item]) -> None:
         """Hand items to the client, and settle the books when the answer has ended. Raises nothing: an end that has

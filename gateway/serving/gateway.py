@@ -34,10 +34,10 @@ from shared.faq import FaqHit
 from shared.faq.fallback import Fallback, choose_fallback
 from shared.faq.live import LiveFaq
 from shared.model.tokenizer import Tokenizer
-from shared.process.background import Background
 from shared.process.clock import correction_ms, now_unix_ms, wire_unix_ms
+from shared.process.tasks import Tasks
 from shared.telemetry import metrics
-from shared.telemetry.faults import contained
+from shared.telemetry.faults import contained, task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.messages import ClientMessage, Erase, Reply, ReplyDelta, ReplyDone, ResponseCreate
 from shared.wire.topics import bucket_of_length, surely_short
@@ -67,7 +67,7 @@ class Gateway:
     _deadline_timer: DeadlineTimer = field(init=False)
     _answering: Answering = field(init=False)
     _generations: Generations = field(init=False)
-    _beside: Background = field(default_factory=Background)
+    _beside: Tasks = field(default_factory=lambda: Tasks(task_failed))
     _locks: KeyedLocks = field(default_factory=KeyedLocks)
 
     def __post_init__(self) -> None:

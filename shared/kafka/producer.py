@@ -27,7 +27,9 @@ from shared.kafka.broker.options import connection_options
 from shared.kafka.broker.records import Outgoing
 from shared.kafka.broker.refusals import unauthorized
 from shared.process.clock import monotonic_s
+from shared.process.tasks import Tasks
 from shared.settings.kafka import KafkaSettings
+from shared.telemetry.faults import task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.partitioner import partition_of
 from shared.wire.topic_layout import TopicCopies
@@ -57,7 +59,7 @@ class Producer:
         self._producer: AIOKafkaProducer | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._renewed_s = float("-inf")
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = Tasks(task_failed)
         self._sending: Counter[AIOKafkaProducer] = Counter()  # not queued yet: a topic is looked for, a batch is full
         self._own_topics = settings.topics.all(request_partitions=1, reply_partitions=1).keys()
         self._told: set[str] = set()
@@ -185,9 +187,7 @@ class Producer:
             await self.start()
         finally:
             if self._producer is not broken:  # else `stop` closes it
-                closing = asyncio.create_task(self._close(broken), name="close the producer before")
-                self._closing.add(closing)
-                closing.add_done_callback(self._closing.discard)
+                self._closing.start(self._close(broken), "close the producer before")
 
     async def _close(self, producer: AIOKafkaProducer) -> None:
         """Send what waits, within a request's time: without a broker aiokafka would try for ever. What is not delivered
@@ -237,7 +237,7 @@ class Producer:
         producer, self._producer = self._producer, None
         if producer is not None:
             await self._close(producer)
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._closing.drain()
 
 
 async def _asked(producer: AIOKafkaProducer, topic: str) -> list[int | None]:

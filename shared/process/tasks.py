@@ -1,37 +1,63 @@
-"""The long-running tasks of a process: started by name, cancelled by name, and none fails unseen."""
+"""Tasks that run beside whoever starts them: none fails unseen, and none outlives its owner."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+
+OnError = Callable[[str, BaseException], None]
 
 
-class TaskSet:
-    def __init__(self) -> None:
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._started = asyncio.Event()
+class Tasks:
+    """`on_error` gets the name and the error of each task that fails; without it `run_until` raises the first error."""
 
-    def start(self, name: str, work: Coroutine[object, object, None]) -> None:
-        self._tasks[name] = asyncio.create_task(work, name=name)
-        self._started.set()
+    def __init__(self, on_error: OnError | None = None) -> None:
+        self._on_error = on_error or self._fail
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._failed = asyncio.Event()
+        self._error: BaseException | None = None
 
-    async def run_until(self, stop: asyncio.Event) -> None:
-        """Wait for `stop`. A task that fails meanwhile raises its error here; one that ends by itself is forgotten."""
-        stopping = asyncio.create_task(stop.wait(), name="stop")
-        try:
-            while not stop.is_set():
-                self._started.clear()
-                started = asyncio.create_task(self._started.wait(), name="started")
-                await asyncio.wait({stopping, started, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
-                started.cancel()
-                for name, task in list(self._tasks.items()):
-                    if task.done():
-                        del self._tasks[name]
-                        task.result()
-        finally:
-            stopping.cancel()
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, work: Coroutine[object, object, None], name: str | None = None) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    async def room(self, limit: int) -> None:
+        """Wait until fewer than `limit` run."""
+        while len(self._tasks) >= limit:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def drain(self, limit_s: float | None = None) -> None:
+        """Wait for all, within the limit; cancel the rest."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=limit_s)
+        await self.cancel()
 
     async def cancel(self, *names: str) -> None:
-        """Cancel these tasks (all when none is named) and wait until they are gone."""
-        tasks = [self._tasks.pop(name) for name in names or list(self._tasks) if name in self._tasks]
+        """Cancel the tasks of these names (all where none is given) and wait until they are gone."""
+        tasks = [task for task in self._tasks if not names or task.get_name() in names]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Wait for `stop`; raise the error of a task that fails meanwhile."""
+        ends = [asyncio.create_task(event.wait(), name="end") for event in (stop, self._failed)]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+        if self._error is not None:
+            raise self._error
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_error(task.get_name(), error)
+
+    def _fail(self, _name: str, error: BaseException) -> None:
+        self._error = self._error or error
+        self._failed.set()

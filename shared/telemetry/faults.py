@@ -17,6 +17,14 @@ def caught(what: Faulty, error: BaseException, **about: Any) -> None:
     log.error("fault", what=what, exc_info=error, **about)
 
 
+def task_failed(name: str, error: BaseException) -> None:
+    caught("task", error, task=name)
+
+
+def record_failed(origin: str, error: BaseException) -> None:
+    caught("record", error, origin=origin)
+
+
 class contained:  # noqa: N801 - reads as a statement: `with contained("answer") as one:`
     """An exception within harms this one item: it is counted and logged, and the items after it are worked on.
 

@@ -14,13 +14,14 @@ from shared.conversation.session_key import SessionKey
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import GroupReader, Outage, Record
 from shared.process.clock import correction_ms, monotonic_s, now_unix_ms, wire_unix_ms
+from shared.process.tasks import Tasks
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters, origin_of, own_fault, poison
 from shared.records.deliveries import MOST, Partition
 from shared.records.offsets import OffsetTracker
 from shared.records.requests import Defaults, Order, asker_of, open_request, settle
 from shared.telemetry import metrics
-from shared.telemetry.faults import caught, contained
+from shared.telemetry.faults import caught, contained, record_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.failed_ends import detail_of, failed_end
 from shared.wire.messages import Bucket, ChatRequest, Erase, ReplyDone
@@ -67,7 +68,7 @@ class Intake:
     _triage: Triage = field(init=False)
     _clock_told_unix_ms: float = float("-inf")
     _preparing: dict[asyncio.Task[None], Bucket] = field(default_factory=dict)
-    _aside: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: Tasks = field(default_factory=lambda: Tasks(record_failed))
     _begun: dict[Bucket, list[Job]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -189,15 +190,9 @@ class Intake:
 
     def _begin(self, record: Record, work: Coroutine[object, object, None]) -> None:
         self.offsets.take((record.topic, record.partition), record.offset)
-        task = asyncio.create_task(work, name=origin_of(record))
+        task = self._tasks.start(work, origin_of(record))
         self._preparing[task] = self._buckets[record.topic]
-        task.add_done_callback(self._over)
-
-    def _over(self, task: asyncio.Task[None]) -> None:
-        self._preparing.pop(task, None)
-        self._aside.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            caught("record", error, origin=task.get_name())
+        task.add_done_callback(lambda _: self._preparing.pop(task, None))
 
     def _waiting(self) -> dict[Bucket, int]:
         """Return, by bucket, the requests being prepared and those without a slot; the engine's thread gives them
@@ -242,9 +237,8 @@ class Intake:
         with contained("record", origin=origin_of(record)):  # who cannot be told has a dead letter all the same
             told = None if request is None else self._refuse(request, error)
         task = asyncio.current_task()
-        if task in self._preparing and len(self._aside) < _MOST_ASIDE:  # what waits for Kafka here takes no room
-            del self._preparing[task]
-            self._aside.add(task)
+        if task in self._preparing and len(self._tasks) - len(self._preparing) < _MOST_ASIDE:
+            del self._preparing[task]  # what waits for Kafka here takes no room
         self.offsets.deliveries.survived((record.topic, record.partition), record.offset)
         await self.letters.put(record, error)
         if told is not None:
@@ -299,8 +293,4 @@ class Intake:
     async def finish(self, limit_s: float) -> None:
         """Hand over what has been begun, within a limit: what cannot be served is set aside, and without a broker that
         would take for ever. What is parked or cut off is not committed: another worker reads it."""
-        if tasks := {*self._preparing, *self._aside}:
-            _, pending = await asyncio.wait(tasks, timeout=limit_s)
-            for task in pending:
-                task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
+        await self._tasks.drain(limit_s)

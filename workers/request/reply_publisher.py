@@ -15,8 +15,9 @@ import msgspec
 
 from shared.errors import BrokerUnavailable, ProtocolError, ReplylineError
 from shared.kafka import Outgoing, Producer
+from shared.process.tasks import Tasks
 from shared.telemetry import metrics
-from shared.telemetry.faults import caught, contained
+from shared.telemetry.faults import caught, contained, task_failed
 from shared.telemetry.logs import get_logger
 from shared.wire.codec import msgpack_encode
 from shared.wire.failed_ends import OWN_FAULT, failed_end
@@ -188,7 +189,7 @@ class ReplyPublisher:
         self._producer = producer
         self.settled: Settled = lambda _target, _done: None
         self._lanes: dict[Target, _Lane] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(self._lane_failed)
         self.failed = asyncio.Event()
 
     async def watch(self) -> None:
@@ -215,25 +216,19 @@ class ReplyPublisher:
             await lane.idle.wait()
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
 
     def _lane(self, target: Target) -> _Lane:
         lane = self._lanes.get(target)
         if lane is None:
             lane = self._lanes[target] = _Lane(self._producer, target, settled=self.settled, retire=self._retire)
-            task = asyncio.create_task(lane.run(), name=f"replies to {target}")
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            self._tasks.start(lane.run(), f"replies to {target}")
         return lane
 
     def _retire(self, target: Target) -> None:
         del self._lanes[target]
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Retire a lane that is idle; one that failed takes the process with it, or its partition would hang."""
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            caught("task", error, task=task.get_name())
-            self.failed.set()
+    def _lane_failed(self, name: str, error: BaseException) -> None:
+        """Have the process end: an idle lane retires, and the partition of one that failed would hang."""
+        task_failed(name, error)
+        self.failed.set()

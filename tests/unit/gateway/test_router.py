@@ -83,8 +83,7 @@ class Bench:
         """Read, and worked off; then committed."""
         committing = asyncio.create_task(self.router.commits.run())
         self.router._forward_all(records)
-        while self.router._open:
-            await asyncio.wait(self.router._open)
+        await self.router._open.room(1)
         committing.cancel()
         await self.router.commits.commit()
 

@@ -41,7 +41,6 @@ from gateway.session.resumption import Resumption
 from gateway.telemetry.tracer import Tracer
 from shared.faq import FaqIndex
 from shared.faq.answer_policy import AnswerPolicy
-from shared.process.background import Background
 from shared.records.commits import Commits
 from shared.records.dead_letters import DeadLetters
 from shared.records.offsets import OffsetTracker
@@ -79,7 +78,6 @@ GATEWAYS: Final = (
     *(
         Admission,
         DeadlineTimer,
-        Background,
         People,
         Connections,
         CursorKey,

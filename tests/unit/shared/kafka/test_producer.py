@@ -75,7 +75,7 @@ async def test_who_is_stopped_while_it_closes_the_one_before_lets_it_end(
     broken = idempotent()
     deliveries = await stuck(broken)
     producer._producer = idempotent()
-    producer._closing.add(asyncio.create_task(producer._close(broken)))
+    producer._closing.start(producer._close(broken))
     await asyncio.sleep(0)
     await producer.stop()
     await check_failed(deliveries)

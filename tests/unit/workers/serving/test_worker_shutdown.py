@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.process.tasks import TaskSet
+from shared.process.tasks import Tasks
 from shared.settings import Settings
 from workers.__main__ import WorkerProcess
 
@@ -46,7 +46,7 @@ async def test_what_is_to_be_written_is_written_before_the_clients_of_kafka_are_
     process: Any = WorkerProcess.__new__(WorkerProcess)
     for name in (*FIRST, *REST):
         setattr(process, f"_{name}", Part(name, order))
-    process._settings, process._tasks = Settings(), TaskSet()
+    process._settings, process._tasks = Settings(), Tasks()
     process._worker.engine_loop = SimpleNamespace(stuck=lambda: "a step has not ended" if hangs else None)
     process._worker.suspects = SUSPECTS
     await process._shutdown(known=known)
