@@ -6,7 +6,7 @@ from typing import Final
 
 from shared.kafka.broker.refusals import why_unreachable
 from shared.settings.kafka import KafkaSettings
-from shared.telemetry.logs import get_logger
+from shared.telemetry.availability import Availability
 
 _POLL_S: Final = 0.25
 _POLLS_BETWEEN_LOOKS: Final = 8
@@ -19,11 +19,15 @@ class KafkaWatch:
         self._settings = settings
         self._connected = connected
         self._was_connected = False
-        self.away = False
-        """Whether it has gone, as the log was told."""
+        self._kafka = Availability("kafka")
         self._absent = f"no Kafka at {settings.bootstrap_servers}"
         self.why = self._absent
         """What is wrong while it is away."""
+
+    @property
+    def away(self) -> bool:
+        """Return whether it has gone, as the log was told."""
+        return self._kafka.cause is not None
 
     def first_connected(self) -> None:
         """Have the log told from now on when it goes; until now those told who try to make the first connection."""
@@ -35,13 +39,11 @@ class KafkaWatch:
         while True:
             await asyncio.sleep(_POLL_S)
             if self._connected():
-                if self.away:
-                    get_logger().info("available", what="kafka")
-                self.away, polls, self.why = False, 0, self._absent
+                self._kafka.up()
+                polls, self.why = 0, self._absent
                 continue
             if polls % _POLLS_BETWEEN_LOOKS == 0:
                 self.why = await why_unreachable(self._settings) or self._absent
             polls += 1
-            if self._was_connected and not self.away:
-                get_logger().warning("unavailable", what="kafka", cause=self.why, action="retrying")
-                self.away = True
+            if self._was_connected:
+                self._kafka.down(self.why, action="retrying")

@@ -10,6 +10,7 @@ from shared.errors import StoreUnavailable
 from shared.process.clock import monotonic_s
 from shared.redis.client import cause_of, is_full
 from shared.settings.redis import RedisSettings
+from shared.telemetry.availability import Availability
 from shared.telemetry.logs import get_logger
 
 T = TypeVar("T")
@@ -27,17 +28,19 @@ class RedisCalls:
 
     def __init__(self, settings: RedisSettings, *, tells: bool) -> None:
         self._settings = settings
-        self._tells = tells
-        self._away_until_s: float | None = None  # by the monotonic clock
+        self._redis = Availability("redis", tells)
         self._told_full_s = float("-inf")
         self.seen = False
         """Whether Redis has ever answered."""
-        self.problem = "no answer yet"
+
+    @property
+    def problem(self) -> str:
+        return self._redis.cause or "no answer yet"
 
     async def bounded(self, call: Awaitable[T], *, at_once: bool = False) -> T:
         """`at_once`: ask even while Redis is being left alone. Raises `StoreUnavailable`."""
         now_s = monotonic_s()
-        if self._away_until_s is not None and now_s < self._away_until_s and not at_once:
+        if now_s < self._redis.retry_at_s and not at_once:
             if asyncio.iscoroutine(call):
                 call.close()
             raise StoreUnavailable("Redis is left alone after a failure")
@@ -45,18 +48,14 @@ class RedisCalls:
             value = await _within(call, self._settings.timeout_ms / 1_000)
         except (RedisError, OSError, TimeoutError) as error:
             if is_full(error):  # it is there, and what it has can be read
-                if self._tells and now_s >= self._told_full_s + _TOLD_FULL_S:
+                if self._redis.tells and now_s >= self._told_full_s + _TOLD_FULL_S:
                     self._told_full_s = now_s
                     log.warning("redis_full", cause=cause_of(error), action="give it more: maxmemory")
                 raise StoreUnavailable(f"Redis: {error!r}") from error
-            if self._tells and self._away_until_s is None:
-                log.warning("unavailable", what="redis", cause=cause_of(error))
-            self.problem = cause_of(error)
-            self._away_until_s = now_s + RETRY_AFTER_S
+            self._redis.down(cause_of(error), retry_at_s=now_s + RETRY_AFTER_S)
             raise StoreUnavailable(f"Redis: {error!r}") from error
-        if self._tells and self._away_until_s is not None:
-            log.info("available", what="redis")
-        self._away_until_s, self.seen = None, True
+        self._redis.up()
+        self.seen = True
         return value
 
 

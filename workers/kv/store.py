@@ -32,9 +32,8 @@ from shared.process.clock import monotonic_s
 from shared.redis.client import is_demoted
 from shared.settings import KvSettings
 from shared.settings.redis import RedisAddress
-from shared.telemetry.logs import get_logger
+from shared.telemetry.availability import Availability
 from workers.kv.nodes import Batch, KvNodes
-from workers.kv.outage import Outage
 from workers.kv.scripts import ASK_SESSION, ASK_SHARED, OPEN
 
 _LONGEST_NAME: Final = 64
@@ -79,9 +78,9 @@ class KvStore:
         self._ttl_s = kv.ttl_s
         self._max_value_bytes = max_value_bytes
         self._count_dropped = count_dropped
-        self._outage = Outage(retry_after_ms)
-        self._refusals = Outage(retry_after_ms)  # Redis answers and takes no writes: full, or a replica
-        self._tells = tells
+        self._retry_after_s = retry_after_ms / 1_000
+        self._redis = Availability("redis for kv", tells)
+        self._writes = Availability("redis for kv's writes")  # Redis answers and takes none: full, or a replica
         self._available = False
 
     @property
@@ -91,12 +90,12 @@ class KvStore:
 
     def probe_due_in_ms(self) -> float | None:
         """After so long without work the thread shall `probe`; None where there is no need."""
-        return None if self._available else self._outage.due_in_ms(_now_ms())
+        return None if self._available else max(0.0, self._redis.retry_at_s - monotonic_s()) * 1_000
 
     def probe(self) -> bool:
         """Try Redis where that is due, with every command that a load needs; whether it is available."""
         if self.probe_due_in_ms() == 0.0:
-            if self._outage.begun:
+            if self._redis.cause is not None:
                 self._nodes.learn()  # another may serve in the place of the one that failed
             batch, key = Batch(self._nodes), _PROBE.of("kv")
             self._ask(batch, _PROBE, [key])
@@ -107,8 +106,7 @@ class KvStore:
             except StoreUnavailable:
                 return False
             self._available = True
-            if self._outage.succeed() and self._tells:
-                get_logger().info("available", what="redis for kv")
+            self._redis.up()
         return self._available
 
     def ask(self, session: SessionKey, shared_names: Sequence[bytes]) -> Held:
@@ -176,7 +174,7 @@ class KvStore:
         While Redis takes no writes this raises without asking it.
         """
         batch = self._batch()
-        if self._refusals.due_in_ms(_now_ms()) > 0:
+        if monotonic_s() < self._writes.retry_at_s:
             raise StoreUnavailable("Redis takes no writes; it is left alone with them for a while")
         parts = [*_parts(blocks)] or ([{}] if drop else [])
         for number, part in enumerate(parts):
@@ -277,24 +275,21 @@ class KvStore:
             if isinstance(refusal, AskError | TryAgainError):
                 raise StoreUnavailable(f"Redis is moving what is asked for: {refusal}") from refusal
             raise (self._refused(refusal) if writing else self._failed(refusal)) from refusal
-        if writing and self._refusals.succeed():
-            get_logger().info("available", what="redis for kv's writes")
+        if writing:
+            self._writes.up()
         return replies
 
     def _failed(self, error: Exception) -> StoreUnavailable:
         self._available = False
         cause = str(error) or "no answer in time"
-        if self._outage.fail(_now_ms()) and self._tells:
-            get_logger().warning("unavailable", what="redis for kv", cause=cause)
+        self._redis.down(cause, retry_at_s=monotonic_s() + self._retry_after_s)
         return StoreUnavailable(f"Redis: {cause}")
 
     def _refused(self, error: Exception) -> StoreUnavailable:
         if is_demoted(error):
             self._nodes.learn()
-        cause = str(error)
-        if self._refusals.fail(_now_ms()):
-            get_logger().warning("unavailable", what="redis for kv's writes", cause=cause)
-        return StoreUnavailable(f"Redis: {cause}")
+        self._writes.down(str(error), retry_at_s=monotonic_s() + self._retry_after_s)
+        return StoreUnavailable(f"Redis: {error}")
 
     def _count(self, counts: Iterable[int]) -> None:
         for reason, count in zip(_DROPPED, counts, strict=True):
@@ -324,7 +319,3 @@ def _errors(replies: Iterable[Any]) -> Iterator[Exception]:
             yield reply
         elif isinstance(reply, list):
             yield from _errors(reply)
-
-
-def _now_ms() -> float:
-    return monotonic_s() * 1_000

@@ -50,11 +50,11 @@ def test_a_full_redis_that_evicts_nothing_takes_no_writes_and_still_gives(
     assert store.available
     assert store.ask(bench.session, []).session_names == {A}
     assert store.load(bench.session, [A]) == {A: b"a"}
-    store._refusals.retry_at_ms = 0.0
+    store._writes.retry_at_s = 0.0
     with pytest.raises(StoreUnavailable, match="maxmemory"):
         store.save(bench.session, {}, shared={SYSTEM: b"s"}, generation=0)
     bench.admin.config_set("maxmemory", "0")
-    store._refusals.retry_at_ms = 0.0
+    store._writes.retry_at_s = 0.0
     assert store.save(bench.session, {B: b"b"}, generation=0) == 1
     lines = [line for line in capsys.readouterr().out.splitlines() if "redis for kv" in line]
     assert ["unavailable" in line for line in lines] == [True, False]
@@ -97,7 +97,7 @@ def test_a_redis_that_hangs_costs_one_timeout_and_then_nothing(
             store.ask(bench.session, [])
         with pytest.raises(StoreUnavailable, match="left alone"):
             store.save(bench.session, {C: b"c"}, generation=0)
-    store._outage.retry_at_ms = 0.0
+    store._redis.retry_at_s = 0.0
     assert not store.probe()
     assert store.probe_due_in_ms()
     redis_server.resume()
@@ -151,7 +151,7 @@ def test_what_is_no_redis_is_unavailable_and_raises_nothing_else(make_bench: Mak
         assert not store.available
         with pytest.raises(StoreUnavailable):
             store.ask(bench.session, [])
-        store._outage.succeed()
+        store._redis.up()
         server.settimeout(5)
         server.accept()[0].close()  # the first probe's
 

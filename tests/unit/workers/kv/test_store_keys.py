@@ -1,4 +1,4 @@
-"""Where a session's KV lies in Redis, and when a Redis that failed is tried again."""
+"""Where a session's KV lies in Redis."""
 
 import re
 
@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.conversation.session_key import SessionKey, shared_key
-from workers.kv.outage import Outage
 from workers.kv.store import _TRANSACTION_BYTES, _parts
 
 tenants = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}", fullmatch=True)
@@ -56,21 +55,3 @@ class _Sized:
 
     def __len__(self) -> int:
         return self._size
-
-
-def test_of_several_failures_the_first_is_told_and_then_the_first_success() -> None:
-    outage = Outage(retry_after_ms=1_000)
-    assert not outage.succeed()
-    assert [outage.fail(now) for now in (0, 1_000, 2_000)] == [True, False, False]
-    assert [outage.succeed(), outage.succeed()] == [True, False]
-    assert outage.fail(5_000)
-
-
-def test_what_failed_is_left_alone_for_its_time_after_the_last_failure() -> None:
-    outage = Outage(retry_after_ms=1_000)
-    assert outage.due_in_ms(7) == 0
-    outage.fail(100)
-    outage.fail(600)
-    assert [outage.due_in_ms(now) for now in (600, 1_599, 1_600, 9_999)] == [1_000, 1, 0, 0]
-    outage.succeed()
-    assert outage.due_in_ms(601) == 0

@@ -1,0 +1,26 @@
+"""Whether something that a process leans on is there: the log is told once when it goes and once when it is back."""
+
+from dataclasses import dataclass
+
+from shared.telemetry.logs import get_logger
+
+
+@dataclass(slots=True)
+class Availability:
+    """`cause` says why `what` is away, None where it is there. It is left alone until `retry_at_s`. `tells`: several in
+    a process may watch the same, and one of them logs."""
+
+    what: str
+    tells: bool = True
+    cause: str | None = None
+    retry_at_s: float = 0.0
+
+    def down(self, cause: str, *, retry_at_s: float = 0.0, **about: object) -> None:
+        if self.cause is None and self.tells:
+            get_logger().warning("unavailable", what=self.what, cause=cause, **about)
+        self.cause, self.retry_at_s = cause, retry_at_s
+
+    def up(self) -> None:
+        if self.cause is not None and self.tells:
+            get_logger().info("available", what=self.what)
+        self.cause, self.retry_at_s = None, 0.0

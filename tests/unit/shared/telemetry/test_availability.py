@@ -1,0 +1,39 @@
+"""What goes away is told once, and once that it is back."""
+
+from structlog.testing import capture_logs
+
+from shared.telemetry.availability import Availability
+
+
+def test_each_outage_is_told_once_with_its_first_cause_and_once_that_it_is_over() -> None:
+    redis = Availability("redis")
+    with capture_logs() as lines:
+        redis.up()
+        for cause in ("refused", "refused", "no answer"):
+            redis.down(cause, action="retrying")
+        redis.up()
+        redis.up()
+        redis.down("again")
+    assert [(line["event"], line["what"], line.get("cause"), line.get("action")) for line in lines] == [
+        ("unavailable", "redis", "refused", "retrying"),
+        ("available", "redis", None, None),
+        ("unavailable", "redis", "again", None),
+    ]
+
+
+def test_it_says_why_it_is_away_and_until_when_it_is_left_alone() -> None:
+    redis = Availability("redis")
+    assert (redis.cause, redis.retry_at_s) == (None, 0.0)
+    redis.down("refused", retry_at_s=1.0)
+    redis.down("no answer", retry_at_s=2.0)
+    assert (redis.cause, redis.retry_at_s) == ("no answer", 2.0)
+    redis.up()
+    assert (redis.cause, redis.retry_at_s) == (None, 0.0)
+
+
+def test_one_of_several_that_watch_the_same_tells() -> None:
+    quiet = Availability("redis", tells=False)
+    with capture_logs() as lines:
+        quiet.down("refused")
+        quiet.up()
+    assert lines == []
