@@ -10,7 +10,7 @@ import asyncio
 import http.client
 import urllib.error
 import urllib.request
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ from gateway.access.token_keys import KeySet, TokenKey, parse_jwks
 from shared.errors import SettingsError
 from shared.process.clock import monotonic_s, now_unix_ms
 from shared.settings import PREFIX
+from shared.telemetry.availability import Availability
 from shared.telemetry.logs import get_logger
 
 _MAX_BYTES: Final = 262_144
@@ -42,6 +43,7 @@ class Jwks:
     refresh_s: float = 300.0
     timeout_s: float = 3.0
     cooldown_s: float = 10.0
+    _issuer: Availability = field(default_factory=lambda: Availability("JWKS"))
     _read_unix_ms: float | None = None
     _tried_s: float | None = None
     """When it was last tried to read them, by the monotonic clock."""
@@ -91,8 +93,7 @@ class Jwks:
         try:
             keys = await self._read_in_time(self.timeout_s)
         except KeysUnreadable as error:
-            if self.gate.keys.complete or self._read_unix_ms is None:
-                log.warning("jwks_unreadable", source=self.source, cause=str(error), keys=len(self.gate.keys.keys))
+            self._issuer.down(str(error), source=self.source, keys=len(self.gate.keys.keys))
             self.gate.keys = replace(self.gate.keys, complete=False)
         else:
             self._take(keys)
@@ -116,7 +117,8 @@ class Jwks:
         known = self.gate.keys
         self.gate.keys = KeySet((*self.own_keys, *keys))
         self._read_unix_ms = now_unix_ms()
-        if not known.complete or len(known.keys) != len(self.gate.keys.keys):
+        self._issuer.up()
+        if len(known.keys) != len(self.gate.keys.keys):
             log.info("jwks_read", source=self.source, keys=len(keys))
 
 

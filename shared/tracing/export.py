@@ -14,6 +14,7 @@ from shared.process.extras import install_command
 from shared.process.threads import Event, Thread, make_event, make_thread
 from shared.settings.tracing import TracingSettings
 from shared.telemetry import metrics
+from shared.telemetry.availability import Availability
 from shared.telemetry.logs import get_logger
 from shared.tracing.spans import Trace
 
@@ -58,7 +59,7 @@ class TraceExporter(Generic[Facts]):
     endpoint: str
     _facts: deque[Facts] = field(default_factory=deque)
     _stopping: Event = field(default_factory=make_event)
-    _away: bool = False
+    _store: Availability = field(default_factory=lambda: Availability("trace store"))
     _thread: Thread = field(init=False)
 
     def __post_init__(self) -> None:
@@ -94,24 +95,13 @@ class TraceExporter(Generic[Facts]):
                 log.exception("traces_failed")
                 continue
             if taken:
-                self._took()
+                self._store.up()
             else:
                 self._refused(len(batch))
-
-    def _took(self) -> None:
-        if self._away:
-            self._away = False
-            log.info("traces_sent_again", endpoint=self.endpoint)
 
     def _refused(self, num_traces: int) -> None:
         if self._stopping.is_set():  # the others would be no more welcome
             num_traces += len(self._facts)
             self._facts.clear()
         metrics.traces_dropped.labels("store").inc(num_traces)
-        if not self._away:
-            self._away = True
-            log.warning(
-                "traces_dropped",
-                endpoint=self.endpoint,
-                means="the trace store cannot be reached or does not take them; requests are served",
-            )
+        self._store.down(f"{self.endpoint} cannot be reached or takes no traces", action="requests are served")

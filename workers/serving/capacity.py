@@ -6,14 +6,14 @@ import re
 import socket
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from shared.errors import BrokerUnavailable, ProtocolError
 from shared.kafka import Outgoing, Producer
 from shared.process.clock import wire_unix_ms
 from shared.records.deliveries import Partition
-from shared.telemetry.logs import get_logger
+from shared.telemetry.availability import Availability
 from shared.wire.codec import msgpack_encode
 from shared.wire.fields import MAX_ID_CHARS
 from shared.wire.messages import Bucket
@@ -26,8 +26,6 @@ _LEAST_S: Final = 0.025
 # So often it is looked whether the group has shared the partitions out anew.
 _PARTITIONS_S: Final = 0.2
 _LEAVE_S: Final = 1.0
-
-log = get_logger()
 
 
 def worker_name(instance_id: str = "") -> str:
@@ -50,7 +48,7 @@ class CapacityPublisher:
     changed: asyncio.Event
     partitions: Callable[[], Collection[Partition] | None]
     interval_s: float = REPORT_INTERVAL_S
-    _failing: bool = False
+    _reports: Availability = field(default_factory=lambda: Availability("capacity reports"))
 
     async def run(self) -> None:
         """Report until cancelled."""
@@ -96,8 +94,6 @@ class CapacityPublisher:
             key, partition = self.worker_id.encode(), BROADCAST_PARTITION
             await self.producer.publish(Outgoing(self.topics.workers, value, key=key, partition=partition))
         except (BrokerUnavailable, ProtocolError) as error:
-            if not self._failing:
-                log.warning("report_not_published", cause=str(error), action="the gateways admit without it")
-            self._failing = True
+            self._reports.down(str(error), action="the gateways admit without them")
         else:
-            self._failing = False
+            self._reports.up()

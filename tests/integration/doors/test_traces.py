@@ -170,10 +170,10 @@ async def test_a_store_that_is_away_costs_one_line_and_no_answer(store: TraceSto
             return await every.metric("replyline_traces_dropped_total", why="store") > number
 
         await eventually(lost)
-    await eventually(lambda: every.logged("traces_dropped"))
-    assert len(every.logged("traces_dropped")) == 1
+    await eventually(lambda: every.logged("unavailable", what="trace store"))
+    assert len(every.logged("unavailable", what="trace store")) == 1
     assert await every.status_of("/ready") == 200
     store.start()
     await _ask(every, max_output_tokens=4)
-    await eventually(lambda: every.logged("traces_sent_again"))
+    await eventually(lambda: every.logged("available", what="trace store"))
     assert not every.logged("raw")

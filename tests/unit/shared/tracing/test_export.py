@@ -59,7 +59,7 @@ def test_a_store_that_is_away_is_said_once_and_once_when_it_is_back() -> None:
         for number in range(3):
             exporter.put(number)
             exporter.send_all()
-    assert [line["event"] for line in lines] == ["traces_dropped", "traces_sent_again"]
+    assert [line["event"] for line in lines] == ["unavailable", "available"]
     assert dropped("store") - before == 300
     assert len(store.taken) == 3
 
@@ -129,7 +129,7 @@ def test_spans_cross_to_the_store_with_the_process_that_each_is_of(status: int) 
         with capture_logs() as lines:
             exporter.stop()
         if status == 400:
-            assert [line["event"] for line in lines] == ["traces_dropped"]
+            assert [line["event"] for line in lines] == ["unavailable"]
             return
         trace = spans_of(facts)
         stored = {span.span_id: span for span in store.spans}
