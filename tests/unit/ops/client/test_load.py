@@ -153,20 +153,3 @@ async def test_what_a_server_that_goes_away_had_to_answer_is_lost_and_so_is_the_
     server.is_up = False
     server.made[0].lose()
     assert [one.error for one in await running] == [CONNECTION_LOST, CONNECT_FAILED, CONNECT_FAILED]
-
-
-async def test_a_lost_connection_is_opened_again_for_the_next_request(server: Server) -> None:
-    server.holds = True
-    running = asyncio.create_task(Load("").run(talk((0.0, "a"), (0.02, "a"))))
-    await until(lambda: server.open_at_once == 1)
-    server.holds = False
-    server.made[0].lose()
-    assert [one.error for one in await running] == [CONNECTION_LOST, None]
-    assert server.made[0].session == server.made[1].session
-
-
-async def test_a_server_that_is_not_there_is_said_at_the_start(server: Server) -> None:
-    server.is_up = False
-    with pytest.raises(ConnectFailed, match="nobody listens"):
-        await Load("", connections=4).run(plan_of("ab", LIMITS, max_output_tokens=1), clients=2)
-    assert all(each.closed for each in server.made)

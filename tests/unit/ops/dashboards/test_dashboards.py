@@ -1,13 +1,12 @@
 """The dashboards are what the program makes, ask for metrics that exist."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import shared.telemetry.metrics  # noqa: F401 - declares what is exposed
-from ops.dashboards.__main__ import JSON_DIR, SCHEMA_VERSION, read_boards, stale, wanted, write
+from ops.dashboards.__main__ import JSON_DIR, SCHEMA_VERSION, read_boards, stale
 from tests.support.samples.promql import exposed_names, known_labels, labels_of, metric_names
 
 FILES = sorted(JSON_DIR.glob("*.json"))
@@ -20,33 +19,6 @@ EXPRESSIONS = sorted(
 def test_the_files_are_what_the_program_makes() -> None:
     """Else: python -m ops.dashboards."""
     assert stale(JSON_DIR) == []
-
-
-def test_a_changed_missing_or_foreign_file_is_found_and_mended(tmp_path: Path) -> None:
-    write(tmp_path)
-    assert stale(tmp_path) == []
-    (tmp_path / "latency.json").unlink()
-    (tmp_path / "business.json").write_text("{}")
-    (tmp_path / "old.json").write_text("{}")
-    assert stale(tmp_path) == ["business.json", "latency.json", "old.json"]
-    write(tmp_path)
-    assert stale(tmp_path) == []
-    assert {path.name for path in tmp_path.iterdir()} == wanted().keys()
-
-
-@pytest.mark.parametrize(
-    ("expr", "names"),
-    [
-        ("up == 0", {"up"}),
-        ('sum by (job, le) (rate(a_bucket{job=~"x|y",z="}"}[$__rate_interval])) > 0.5', {"a_bucket"}),
-        ('a_total offset 5m / ignoring (state) b{c="sum(d)"} or vector(0)', {"a_total", "b"}),
-        ("histogram_quantile(0.99, sum by (le) (rate(a_bucket[30s]))) > scalar(max(b))", {"a_bucket", "b"}),
-        ("a / on (x) group_left b unless c and on() d", {"a", "b", "c", "d"}),
-        ("sum(a) without (instance) + 1e3", {"a"}),
-    ],
-)
-def test_the_metrics_of_an_expression_are_found(expr: str, names: set[str]) -> None:
-    assert metric_names(expr) == names
 
 
 @pytest.mark.parametrize("expr", EXPRESSIONS)

@@ -1,20 +1,13 @@
 """Thresholds follow from the questions that they are fitted on, and from no held-out one."""
 
-from pathlib import Path
-
 import msgspec
-import pytest
-from rich.console import Console
 
-from ops.evaluation.commands import EvaluationOptions
 from ops.evaluation.judging.fit import SURELY, fit
 from ops.evaluation.judging.questions import Question
-from ops.evaluation.judging.retrieval import find, recall
-from ops.evaluation.program import fit_on_dev, show_fit
-from shared.errors import SettingsError
+from ops.evaluation.judging.retrieval import find
+from ops.evaluation.program import fit_on_dev
 from shared.faq import FaqIndex
 from shared.faq.entries import FaqEntry
-from shared.settings import Settings
 
 
 def entry(entry_id: str, question: str, answer: str) -> FaqEntry:
@@ -74,26 +67,12 @@ def test_a_question_without_an_answer_that_is_taken_for_one_raises_the_confident
     assert (row.misled, fitted.confident > below.confident) == (1, True)
 
 
-def test_small_talk_says_nothing_of_scores() -> None:
-    talk = question("how loud is the kettle", kind="small_talk")
-    assert fit([*SURE, talk], INDEX) == fit(SURE, INDEX)
-
-
 def test_held_out_questions_are_not_fitted_on() -> None:
     held_out = [question("how loud is it", "lantern", must="300", split="held_out")] * 3
     assert fit_on_dev([*SURE, *held_out], INDEX) == fit_on_dev(SURE, INDEX)
     assert fit_on_dev(held_out, INDEX) is None
 
 
-def test_recall_counts_the_questions_that_have_an_answer() -> None:
-    wrong = question("how loud is it", "lantern", must="300")
-    asked = [*SURE, wrong, UNSURE]
-    found = recall(asked, find(asked, INDEX))
-    assert (found.n, found.at_1) == (4, 0.75)
-
-
-def test_a_file_without_a_dev_question_cannot_be_fitted_on(tmp_path: Path) -> None:
-    path = tmp_path / "questions.jsonl"
-    path.write_bytes(msgspec.json.encode(question("who owns you", kind="unanswerable", split="held_out")))
-    with pytest.raises(SettingsError, match="no dev question"):
-        show_fit(Settings(), EvaluationOptions(questions=path), Console(quiet=True))
+def test_small_talk_says_nothing_of_scores() -> None:
+    talk = question("how loud is the kettle", kind="small_talk")
+    assert fit([*SURE, talk], INDEX) == fit(SURE, INDEX)

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ops.evaluation.judging.judge import Given, judge
 from ops.evaluation.judging.questions import Kind, Question
-from ops.evaluation.judging.result import Figures, Judged, cells_of, figures_of, parse_bound, recall_of
+from ops.evaluation.judging.result import Figures, Judged, cells_of, figures_of, parse_bound
 from ops.evaluation.judging.retrieval import Hit
 from ops.evaluation.table import print_run
 from shared.errors import SettingsError
@@ -58,13 +58,6 @@ def test_each_share_is_of_the_questions_it_speaks_of() -> None:
     assert (figures.recall_at_1, figures.recall_at_3) == (1 / 4, 1 / 2)
 
 
-def test_an_entry_offered_with_a_doubt_is_told_apart() -> None:
-    figures = figures_of([*SOME, judged("I'm not sure. Closest is: 30 days", source="unsure")])
-    assert figures.hedged == 1 / 5
-    assert (figures.en_right, figures.en_right_unhedged) == (3 / 4, 2 / 4)
-    assert (figures.zh_right, figures.zh_right_unhedged) == (1, 1)
-
-
 def test_what_is_right_by_a_hedge_is_never_shown_alone() -> None:
     """In the line of shares, and in the table by kind: both numbers, side by side."""
     some = [*SOME, judged("I'm not sure. Closest is: 30 days", source="unsure")]
@@ -80,12 +73,6 @@ def test_what_is_right_by_a_hedge_is_never_shown_alone() -> None:
     names = Figures.__struct_fields__
     for language in ("en", "zh"):
         assert names[names.index(f"{language}_right") + 1] == f"{language}_right_unhedged"
-
-
-def test_what_was_not_asked_has_no_share() -> None:
-    figures = figures_of([SOME[0]])
-    assert (figures.zh_right, figures.unanswerable_right) == (None, None)
-    assert recall_of(SOME[:1], "zh").at_1 is None
 
 
 def test_counts_are_by_kind_and_language() -> None:

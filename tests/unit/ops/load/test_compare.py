@@ -82,13 +82,6 @@ def test_the_interval_holds_the_ratio_and_does_not_depend_on_the_unit(seed: int,
         assert (other.value, other.low, other.high) == pytest.approx((found.value, found.low, found.high))
 
 
-def test_where_nothing_was_measured_nothing_is_said() -> None:
-    assert ratio([], [1.0], mean_of) is None
-    assert ratio([0.0, 0.0], [1.0], mean_of) is None
-    nothing = Samples(ttft_ms=[], e2e_ms=[], in_time=[0, 0])
-    assert worst(compared(nothing, nothing, tolerance=0.05)) == "no difference"
-
-
 def write(path: Path, of: Samples, **machine: Any) -> Path:
     path.write_bytes(msgspec.json.encode({"samples": of, "environment": {**MACHINE, **machine}, "more": 1}))
     return path
@@ -119,8 +112,3 @@ def test_what_is_no_result_is_refused_in_one_line(tmp_path: Path, content: bytes
     with pytest.raises(SettingsError, match=r"a\.json: is no result that can be compared .* make one: ") as refused:
         read_result(path)
     assert "\n" not in str(refused.value)
-
-
-def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"none\.json: cannot be read: No such file"):
-        read_result(tmp_path / "none.json")

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from ops.client.outcome import Outcome
 from ops.load.figures.report import summarise
 from ops.load.figures.tries import Bounds, decided
-from ops.measure.search import StepSearch
 
 
 def answer(ttft_ms: float, e2e_ms: float, *, source: str = "model") -> Outcome:
@@ -47,12 +46,3 @@ def test_most_of_the_tries_decide_and_no_more_are_made_than_that_takes(tries: in
     assert verdict == (sum(outcomes) > tries // 2)
     assert len(passes) <= tries
     assert decided(passes[:-1], tries) is None
-
-
-@given(st.integers(1, 5_000), st.integers(1, 100))
-def test_a_sharp_knee_is_found_to_within_five_percent(knee: int, start: int) -> None:
-    search = StepSearch(start=start, limit=10_000)
-    while (load := search.next_load()) is not None:
-        search.passed(passed=load <= knee)
-    assert search.best <= knee
-    assert search.best >= knee * 0.94 - 1 or knee < start

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ops.client.outcome import Outcome
 from ops.client.plan import most_at_once
-from ops.load.traffic import WHO, phases, planned
+from ops.load.traffic import phases, planned
 from ops.traces.drawn import KINDS, traffic
 from ops.traces.mixes import Promise
 from ops.traces.trace import Trace
@@ -73,13 +73,6 @@ def test_a_promotion_brings_five_times_as_many_within_ten_seconds(seed: int) -> 
     assert trace.surges == ((120_000, 300_000),)
 
 
-def test_a_short_promotion_has_its_climb_too() -> None:
-    pattern = KINDS["promotion"].pattern(6_000.0)
-    assert [pattern.rate(t) for t in (0, 2_000, 2_500, 3_000, 4_000, 5_000)] == pytest.approx(
-        [0.4, 0.4, 1.2, 2.0, 2.0, 0.4]
-    )  # fmt: skip
-
-
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6))
 def test_lengths_are_spread_from_30_to_400_tokens_evenly_by_their_order_of_magnitude(seed: int) -> None:
@@ -112,14 +105,3 @@ def test_phases_are_the_surges_and_the_rest() -> None:
     assert len(found["in the surge"]) + len(found["at other times"]) == len(outcomes)
     steady = made("poisson", per_s=5.0, seconds=2.0)
     assert list(phases(steady, [])) == ["all"]
-
-
-def test_the_faqs_questions_are_asked_in_turn_where_they_are_given() -> None:
-    trace = made("surge", per_s=5.0, seconds=20.0, seed=4)
-    plan = planned(trace, ["How?", "When?", "Where?"])
-    assert [one.request.input for one in plan[:4]] == ["When?", "Where?", "How?", "When?"]
-    assert [one.request.max_output_tokens for one in plan] == [one.output_tokens for one in trace.requests]
-
-
-def test_each_traffic_can_be_told_to_a_stranger() -> None:
-    assert WHO.keys() == KINDS.keys()

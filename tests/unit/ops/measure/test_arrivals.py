@@ -23,19 +23,6 @@ def test_times_ascend_from_the_start_and_there_are_as_many_as_asked(
     assert all(time >= 0 for time in times)
 
 
-@given(rate=RATES, count=COUNTS, seed=st.integers())
-def test_the_same_seed_is_the_same_schedule(rate: float, count: int, seed: int) -> None:
-    """A run can be made again."""
-    assert schedule("poisson", rate=rate, count=count, seed=seed) == schedule(
-        "poisson", rate=rate, count=count, seed=seed
-    )
-
-
-def test_even_arrivals_have_one_gap() -> None:
-    """Four a second: a quarter of a second between."""
-    assert schedule("even", rate=4, count=4) == [0.0, 0.25, 0.5, 0.75]
-
-
 def test_poisson_arrivals_keep_their_rate() -> None:
     """Ten thousand at 200 a second take about fifty seconds, and the gaps vary as exponential ones do."""
     times = schedule("poisson", rate=200, count=10_000, seed=1)

@@ -26,17 +26,3 @@ def test_the_best_passes_and_a_little_more_does_not(threshold: int, start: int) 
     elif threshold >= start:
         assert search.best * 1.05 + 2 >= threshold
     assert len(asked) == len(set(asked))
-
-
-def test_it_goes_up_by_half_until_one_fails() -> None:
-    """Then it halves the gap."""
-    search = StepSearch(start=200, limit=4_000)
-    assert _run(search, 500) == [200, 300, 450, 675, 562, 506, 478, 492]
-    assert search.best == 492
-
-
-def test_a_server_that_carries_nothing_is_told_so() -> None:
-    """No load passes: the best is 0."""
-    search = StepSearch(start=200, limit=4_000)
-    _run(search, 0)
-    assert search.best == 0

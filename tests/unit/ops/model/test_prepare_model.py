@@ -164,17 +164,6 @@ def test_preparing_again_writes_nothing(tmp_path: Path, tiny_source: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["tiny-int8"]
 
 
-def test_what_a_killed_preparation_left_is_removed_by_the_next(tmp_path: Path, tiny_source: Path) -> None:
-    """Its lock is free; and the folder that is ready holds no lock."""
-    left = tmp_path / ".tiny-int8-left"
-    left.mkdir()
-    (left / "owner.lock").touch()
-    (left / "model.onnx.data").write_bytes(bytes(1_000))
-    folder = prepare_model(tmp_path, source=tiny_source)
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny-int8"]
-    assert not (folder.path / "owner.lock").exists()
-
-
 def test_other_weights_replace_the_folder_and_its_revision(tmp_path: Path) -> None:
     write_llama(tmp_path / "one" / "tiny", TINY, seed=1)
     write_llama(tmp_path / "two" / "tiny", TINY, seed=2)
@@ -183,18 +172,6 @@ def test_other_weights_replace_the_folder_and_its_revision(tmp_path: Path) -> No
     assert first.path == second.path
     assert first.manifest.revision != second.manifest.revision
     assert [path.name for path in (tmp_path / "models").iterdir()] == ["tiny-int8"]
-
-
-def test_precisions_have_revisions_of_their_own(tmp_path: Path, tiny_source: Path) -> None:
-    revisions = {prepare_model(tmp_path, p, source=tiny_source).manifest.revision for p in ("int8", "fp32")}
-    assert len(revisions) == 2
-
-
-def test_progress_runs_from_start_to_end(tmp_path: Path, tiny_source: Path) -> None:
-    told: list[tuple[str, float]] = []
-    prepare_model(tmp_path, source=tiny_source, progress=lambda name, fraction: told.append((name, fraction)))
-    assert told == sorted(told, key=lambda item: item[0] == "checking what was written")
-    assert (told[0][1], told[-1][1]) == (0.0, 1.0)
 
 
 def test_a_damaged_folder_is_noticed_and_mended(tmp_path: Path, tiny_source: Path) -> None:
@@ -222,15 +199,6 @@ def test_a_folder_without_or_with_a_damaged_manifest_is_no_model(tmp_path: Path)
     (tmp_path / "manifest.json").write_text('{"name": 3}')
     with pytest.raises(ModelError, match="is damaged"):
         ModelFolder.open(tmp_path)
-
-
-def test_the_engine_refuses_more_tokens_than_the_model_has_positions(tmp_path: Path, tiny_source: Path) -> None:
-    folder = prepare_model(tmp_path, source=tiny_source)
-    with pytest.raises(ValueError, match="max_length must be 1 to 256"):
-        OnnxEngine(folder, num_slots=1, max_length=257, threads=1)
-    (folder.path / "model.onnx").write_bytes(b"not a graph")
-    with pytest.raises(ModelError, match="ONNX Runtime cannot load"):
-        OnnxEngine(folder, num_slots=1, max_length=64, threads=1)
 
 
 # --- what cannot be prepared -----------------------------------------------------------------------------------------
@@ -262,18 +230,14 @@ def cut(file: Path, keep: float) -> None:
     ("damage", "message"),
     [
         (lambda f: rewrite_config(f, architectures=["MixtralForCausalLM"]), r"architectures \['MixtralForCausalLM'\]"),
-        (lambda f: rewrite_config(f, architectures=["Qwen2ForCausalLM"]), "lacks 6 tensors, first .*k_proj.bias"),
         (lambda f: rewrite_config(f, architectures=["Qwen3ForCausalLM"]), "lacks 4 tensors, first .*k_norm"),
-        (lambda f: rewrite_config(f, attention_bias=True), "lacks 8 tensors, first .*k_proj.bias"),
         (lambda f: rewrite_config(f, head_dim=8), r"has shape \(64, 64\), the configuration says \(32, 64\)"),
         (lambda f: rewrite_config(f, hidden_size="big"), "describes no Llama or Qwen"),
         (lambda f: rewrite_config(f, intermediate_size=128), r"has shape \(64, 96\)|has shape \(96, 64\)"),
-        (lambda f: rewrite_config(f, num_hidden_layers=3), "lacks 9 tensors"),
         (lambda f: rewrite_config(f, vocab_size=100), "embed_tokens|the tokenizer has"),
         (without_tensor, "lacks 1 tensors, first 'norm'"),
         (surplus_tensor, "1 tensors that its configuration has no use for, first .*q_proj.bias"),
         (lambda f: cut(f / "model.safetensors", 0.8), "cut off or damaged"),
-        (lambda f: cut(f / "model.safetensors", 0.001), "no whole safetensors"),
         (lambda f: (f / "model.safetensors").write_bytes(b""), "no whole safetensors"),
         (lambda f: (f / "model.safetensors").unlink(), "has no"),
         (lambda f: (f / "config.json").unlink(), "cannot read"),
@@ -290,7 +254,7 @@ def test_an_unusable_folder_is_one_line_and_leaves_nothing(
     refused(tmp_path / "models", source, message)
 
 
-@pytest.mark.parametrize("keep", [0.0, 0.0001, 0.01, 0.05, 0.5, 0.99])
+@pytest.mark.parametrize("keep", [0.0, 0.01, 0.99])
 def test_a_cut_off_gguf_is_one_line_and_leaves_nothing(tmp_path: Path, tiny_source: Path, keep: float) -> None:
     write_gguf(tmp_path / "tiny.gguf", tiny_source)
     cut(tmp_path / "tiny.gguf", keep)

@@ -7,10 +7,9 @@ import msgspec
 import pytest
 
 from ops.model.prepare import prepare_model
-from ops.model.profile import ProfileOptions, profile, run
+from ops.model.profile import ProfileOptions, profile
 from shared.errors import ModelError, SettingsError
 from shared.settings import Settings
-from workers.engine.fake import FakeEngine
 
 
 def options(trace: Path, *, batch: int = 2) -> ProfileOptions:
@@ -32,21 +31,10 @@ def test_onnx_runtimes_trace_has_every_call(tmp_path: Path, tiny_source: Path) -
     assert names["layers.0.mlp.down_proj.out_kernel_time"] == 5 + 6
 
 
-def test_more_tokens_than_the_model_has_are_refused(tmp_path: Path, tiny_source: Path) -> None:
-    folder = prepare_model(tmp_path / "models", "fp32", source=tiny_source)
-    with pytest.raises(SettingsError, match="tokens, the model has"):
-        profile(settings_of(folder.path, max_length=100_000), options(tmp_path / "trace.json"))
-
-
 def test_a_graph_for_tensorrt_is_refused(tmp_path: Path, tiny_source: Path) -> None:
     folder = prepare_model(tmp_path / "models", "fp16", source=tiny_source, max_length=64)
     with pytest.raises(SettingsError, match="its graph is for TensorRT"):
         profile(settings_of(folder.path), options(tmp_path / "trace.json"))
-
-
-def test_more_than_the_engine_prefills_together_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="--batch 9: this engine prefills"):
-        run(FakeEngine(num_slots=4, max_length=64, max_prefill_rows=4), options(tmp_path / "trace.json", batch=9))
 
 
 @pytest.mark.parametrize(

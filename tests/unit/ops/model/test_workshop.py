@@ -59,10 +59,3 @@ def test_what_cannot_be_filled_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no space"):
         make(tmp_path / "terms", fail)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_name_with_a_patterns_signs_is_a_name(tmp_path: Path) -> None:
-    abandoned(tmp_path / ".[ab]-x1")
-    abandoned(tmp_path / ".a-x1")
-    make(tmp_path / "[ab]", fill)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".a-x1", "[ab]"]

@@ -247,11 +247,6 @@ def test_who_does_not_answer_is_named_with_what_it_said(probe: str, name: str) -
     assert "connection refused" in found[name][0]
 
 
-def test_customers_who_were_left_waiting_for_a_first_word_speak_of_a_queue() -> None:
-    found = found_in(a_system({**quiet_gateway(), 'replyline_gateway_fallbacks_total{reason="deadline"}': 4.0}))
-    assert found == {"queue": ["http://g: 4 customers had the FAQ because no first word came in time"]}
-
-
 @pytest.mark.parametrize(("check", "name"), [("engine", "process"), ("kafka", "broker"), ("redis", "redis")])
 def test_what_a_process_waits_for_is_named(check: str, name: str) -> None:
     found = found_in(a_system({**quiet_gateway(), f'replyline_ready{{check="{check}"}}': 0.0}))
@@ -279,12 +274,6 @@ def test_a_quantile_is_the_bound_of_the_bucket_it_falls_into(observed: list[floa
     assert below >= q * len(observed)
     lower = max((bound for bound in bounds if bound < found), default=0.0)
     assert sum(value <= lower for value in observed) < q * len(observed)
-
-
-def test_nothing_observed_has_no_quantile_and_no_mean() -> None:
-    empty = window({})
-    assert empty.quantile("h", 0.5) is None
-    assert empty.mean("h") is None
 
 
 def test_every_number_that_a_rule_reads_is_declared() -> None:

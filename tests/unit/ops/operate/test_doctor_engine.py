@@ -52,11 +52,6 @@ def test_a_gpu_that_cannot_be_used_is_a_line() -> None:
     assert "memory plan" not in found
 
 
-def test_a_gpu_that_can_is_named() -> None:
-    row = rows(EngineFacts(name="tensorrt", gpu=GPU, memory=PLAN))["engine tensorrt"]
-    assert (row.status, row.detail) == (Status.OK, "10.15.1 on a GPU, sm_90")
-
-
 def test_the_gpus_plan_is_held_against_its_free_memory(
     slots_folder: ModelFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,11 +73,6 @@ def test_a_library_that_cannot_take_the_models_graph_is_a_line(
     assert row.status is Status.WARN
     assert row.detail.startswith("TensorRT 10.14.1 cannot keep KV in place")
     assert row.detail.endswith("replyline model prepare --precision fp16 --primitive")
-
-
-def test_without_a_model_there_is_no_plan(tmp_path: Path) -> None:
-    facts = engine_facts(Settings.model_validate({"model": {"dir": tmp_path}}))
-    assert facts == EngineFacts(name="onnx")
 
 
 def test_where_the_system_does_not_tell_its_memory_there_is_no_plan(

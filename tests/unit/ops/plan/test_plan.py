@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from ops.cli import app
 from ops.plan.commands import PlanOptions
 from ops.plan.forecast import make_plan
-from ops.plan.queueing import asked_per_s, erlang_c, fewest_servers, in_system, wait_s
-from ops.plan.report import Result, tables
+from ops.plan.queueing import erlang_c, fewest_servers, wait_s
+from ops.plan.report import Result
 from ops.plan.sizes import Demand, Plan, Prices, size
 from ops.plan.worker_rate import Mix
 from ops.simulate.experiment import Experiment
@@ -38,11 +38,6 @@ def planned(per_s: float = 100.0, chats: int = 4_000, kept: float = 1_000.0, **c
 # --- formulas
 
 
-@given(st.floats(0.01, 0.99))
-def test_with_one_server_who_comes_waits_as_often_as_it_is_busy(busy: float) -> None:
-    assert erlang_c(1, busy) == pytest.approx(busy)
-
-
 def test_erlang_c_as_it_stands_in_the_tables() -> None:
     assert erlang_c(2, 1.0) == pytest.approx(1 / 3)
     assert erlang_c(10, 8.0) == pytest.approx(0.4092, abs=1e-4)
@@ -55,13 +50,6 @@ def test_more_servers_never_wait_longer(per_s: float, service_s: float, servers:
     assert math.isinf(few) == (per_s * service_s >= servers)
 
 
-@given(st.floats(0.1, 0.95))
-def test_the_wait_at_one_exponential_server_is_the_known_one(busy: float) -> None:
-    """P(W > t) = ρ·exp(-(μ-λ)t)."""
-    t = wait_s(1, busy, 1.0, 1.0, 0.95)
-    assert busy * math.exp(-(1 - busy) * t) == pytest.approx(max(0.05, busy if t == 0 else 0.05), abs=1e-9)
-
-
 @given(st.floats(0.01, 100), st.floats(0.05, 3), st.floats(0, 2), st.floats(0, 5))
 def test_the_fewest_servers_do_and_one_less_does_not(
     per_s: float, service_s: float, variation: float, within_s: float
@@ -69,12 +57,6 @@ def test_the_fewest_servers_do_and_one_less_does_not(
     servers = fewest_servers(per_s, service_s, variation, within_s=within_s, share=0.95)
     assert wait_s(servers, per_s, service_s, variation, 0.95) <= within_s
     assert servers == 1 or wait_s(servers - 1, per_s, service_s, variation, 0.95) > within_s
-
-
-@given(st.integers(1, 10**6), st.floats(1, 600), st.floats(0, 60))
-def test_all_customers_think_or_wait(chats: int, think_s: float, answer_s: float) -> None:
-    """The closed system's law is Little's over the whole round."""
-    assert in_system(asked_per_s(chats, think_s, answer_s), think_s + answer_s) == pytest.approx(chats)
 
 
 # --- sizes
@@ -98,12 +80,6 @@ def test_the_share_that_is_kept_free_is_free_at_the_peak(per_s: float, headroom:
     assert plan.workers == 1 or per_s > (1 - headroom) * (plan.workers - 1) * 8.0 * (1 - 1e-6)
     assert (1 - headroom) * plan.gateways * 10_000 * (1 + 1e-6) >= 4_000
     assert plan.redis_mib == pytest.approx(1_000 / (1 - headroom))
-
-
-def test_a_laptop_is_one_of_each() -> None:
-    plan = planned(per_s=0.5, chats=20, kept=10)
-    assert (plan.workers, plan.gateways, plan.brokers) == (1, 1, 1)
-    assert plan.partitions == Settings().kafka.request_partitions
 
 
 def test_who_is_connected_needs_gateways_however_little_is_asked() -> None:
@@ -147,11 +123,6 @@ def test_the_planned_workers_meet_the_goal_and_an_overload_does_not(result: tupl
     assert at_peak.attainment_as_planned >= 0.95
     assert far_beyond.attainment_as_planned < 0.9
     assert far_beyond.workers > at_peak.workers
-
-
-def test_it_is_shown(result: tuple[Result, Mix]) -> None:
-    shown = tables(result[0], result[1], 8)
-    assert f"| workers | {result[0].plan.workers} |" in shown
 
 
 @pytest.mark.parametrize(

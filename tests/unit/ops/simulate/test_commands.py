@@ -13,15 +13,11 @@ from ops import cli
     ("arguments", "named"),
     [
         (["--trace", "nothing"], "--trace nothing"),
-        (["--load", "0"], "--load 0"),
         (["--load", "nan"], "--load nan"),
         (["--policy", "lifo"], "--policy lifo"),
         (["--slots", "0"], "--slots 0"),
-        (["--seconds", "-1"], "--seconds -1"),
-        (["--noise", "7"], "--noise 7"),
         (["--costs", "/nowhere/costs.json"], "--costs /nowhere"),
         (["--json", "/nowhere/at/all.json"], "--json /nowhere"),
-        (["--plot", "/nowhere/at/all.svg"], "--plot /nowhere"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_status_two(

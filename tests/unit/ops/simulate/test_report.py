@@ -9,7 +9,6 @@ import pytest
 from ops.simulate.experiment import ALL_POLICIES, Experiment
 from ops.simulate.plot import plot
 from ops.simulate.rows import Row
-from ops.simulate.summary import ratio_to_ours, table
 from ops.traces.costs import CPU
 from shared.settings import Settings
 
@@ -39,12 +38,6 @@ def rows(experiment: Experiment) -> list[Row]:
     return experiment.run(lambda _done: None)
 
 
-def test_each_trace_load_and_policy_has_a_row_and_the_bound_is_one(experiment: Experiment, rows: list[Row]) -> None:
-    """In that order."""
-    assert len(rows) == experiment.num_runs == 2 * 2 * 8
-    assert [row.policy for row in rows[:8]] == [*ALL_POLICIES]
-
-
 def test_rows_have_the_promised_keys(rows: list[Row]) -> None:
     """As JSON, each of them; the counts add up to the requests."""
     for row in msgspec.json.decode(msgspec.json.encode(rows)):
@@ -59,23 +52,6 @@ def test_the_same_experiment_gives_the_same_rows(experiment: Experiment, rows: l
     assert [msgspec.structs.replace(row, times_real_time=None) for row in again] == [
         msgspec.structs.replace(row, times_real_time=None) for row in rows
     ]
-
-
-def test_ratios_are_of_our_answers_on_the_same_trace(rows: list[Row]) -> None:
-    """None where the other gave no answer in time."""
-    ours = next(row for row in rows if row.policy == "goodput")
-    other = next(row for row in rows if row.policy == "static")
-    if other.model_in_deadline:
-        assert ratio_to_ours(other, rows) == ours.model_in_deadline / other.model_in_deadline
-    assert ratio_to_ours(ours, rows) == 1.0
-    assert ratio_to_ours(msgspec.structs.replace(other, model_in_deadline=0), rows) is None
-
-
-def test_the_table_is_markdown_with_a_line_a_row(rows: list[Row]) -> None:
-    """A header, its rule, and the rows."""
-    lines = table(rows).splitlines()
-    assert len(lines) == 2 + len(rows)
-    assert len({line.count("|") for line in lines}) == 1
 
 
 def test_the_plot_is_one_file_with_a_bar_a_row(rows: list[Row]) -> None:

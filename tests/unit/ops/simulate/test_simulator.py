@@ -90,12 +90,6 @@ def test_an_answer_takes_its_prefill_and_one_step_a_token() -> None:
     assert ending.outcome is Outcome.IN_DEADLINE
 
 
-def test_an_answer_at_its_limit_needs_no_stop_token() -> None:
-    """Its last token ends it: one step less."""
-    (ending,) = simulator(trace_of(request(output=5, max_output_tokens=5)), "goodput", PLAIN).run().endings
-    assert ending.released_ms == 140.0
-
-
 def test_a_policy_that_knows_no_deadline_ends_what_is_late_late() -> None:
     """Two requests, 2,040 ms of work, 2,030 ms of time: the last is answered all the same, too late."""
     twice = [request(prompt=100, output=2, soft=2_030, hard=2_030) for _ in range(2)]
@@ -136,13 +130,3 @@ def test_too_many_unanswered_at_once_are_refused() -> None:
     gate.limits = replace(gate.limits, max_inflight=2)
     endings = simulator(trace_of(*(request(0.0) for _ in range(5))), "fcfs-continuous", gate=gate).run().endings
     assert [ending.outcome for ending in endings].count(Outcome.REFUSED) == 3
-
-
-def test_what_is_learned_from_noisy_calls_stays_near_the_table() -> None:
-    """The scheduler's cost model sees the calls' times, as in a worker."""
-    model = CostModel.from_state(CPU.table)
-    scheduler = scheduler_of("goodput", limits=LIMITS, costs=model, lengths=OutputLengths())
-    engine = VirtualEngine(CPU, 0.1, Random(3))
-    Simulator(trace=overload(), scheduler=scheduler, engine=engine, learns=model).run()
-    assert model.decode_ms(4, 400) != CPU.decode_ms(4, 400)
-    assert model.decode_ms(4, 400) == pytest.approx(CPU.decode_ms(4, 400), rel=0.15)

@@ -61,13 +61,6 @@ def test_the_demos_set_has_its_shares_whatever_the_seed(seed: int) -> None:
     assert all(20 <= held_out[kind] <= 60 for kind in KINDS)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_a_kind_of_few_large_groups_is_kept_apart_whatever_the_seed(seed: int) -> None:
-    few = [CalibrationText(text=f"AX-{n:04}-B", consented=True, group=f"sku {n % 8}") for n in range(200)]
-    held_out = Counter(text.kind for text in choose([*made(800, 300, 0), *few], seed=seed).held_out)
-    assert held_out["sku"] >= 20
-
-
 @settings(max_examples=15)
 @given(st.integers(0, 1_000_000))
 def test_nothing_that_is_measured_by_is_calibrated_with(seed: int) -> None:
@@ -88,26 +81,11 @@ def test_the_same_texts_in_another_order_give_the_same_set(random: object, seed:
     assert choose(TEXTS, seed=seed + 1) != choose(TEXTS, seed=seed)
 
 
-def test_every_length_is_taken_as_often_as_there_are_texts_of_it() -> None:
-    short = [CalibrationText(text=f"parcel {n}", consented=True) for n in range(2_000)]
-    longer = [CalibrationText(text=f"{n} " + "where is it " * 6, consented=True) for n in range(200)]
-    chosen = choose([*short, *longer, *made(0, 300, 300)])
-    lengths = Counter(words(text.text) > 16 for text in chosen.calibration if text.kind == "common")
-    assert lengths[True] == pytest.approx(140, abs=25)
-    assert lengths[True] + lengths[False] == 280
-
-
 @pytest.mark.parametrize("count", [500, 503, 560, 999])
 def test_three_texts_in_ten_are_rare_however_many_are_taken(count: int) -> None:
     chosen = choose(made(1_400, 500, 300), count=count).calibration
     assert len(chosen) == count
     assert shares(chosen)["rare"] >= 0.3
-
-
-def test_fewer_texts_are_taken_where_rare_ones_do_not_suffice_for_all() -> None:
-    chosen = choose(made(800, 200, 200), count=900).calibration
-    assert 500 <= len(chosen) < 600
-    assert shares(chosen)["rare"] == pytest.approx(0.3, abs=0.002)
 
 
 def test_nobody_is_said_to_have_consented_to_what_no_customer_wrote() -> None:
@@ -149,11 +127,6 @@ def test_a_poor_set_is_refused_in_one_line_with_its_numbers(texts: list[Calibrat
     assert "\n" not in str(refused.value)
 
 
-def test_a_text_that_occurs_twice_counts_once() -> None:
-    with pytest.raises(SettingsError, match="500 are needed"):
-        choose(made(200, 100, 100) * 5)
-
-
 def test_a_file_is_read_line_by_line_and_other_fields_are_passed_over() -> None:
     data = (
         b'{"text": "a", "consented": true, "rare": true, "group": "c", "id": 7}\n\n{"text": "b", "role": "assistant"}\n'
@@ -168,3 +141,17 @@ def test_a_damaged_line_is_named(line: bytes) -> None:
     with pytest.raises(SettingsError, match=r"texts\.jsonl, line 2: .*one JSON object a line") as refused:
         read_texts(b'{"text": "a"}\n' + line, "texts.jsonl")
     assert "\n" not in str(refused.value)
+
+
+def test_every_length_is_taken_as_often_as_there_are_texts_of_it() -> None:
+    short = [CalibrationText(text=f"parcel {n}", consented=True) for n in range(2_000)]
+    longer = [CalibrationText(text=f"{n} " + "where is it " * 6, consented=True) for n in range(200)]
+    chosen = choose([*short, *longer, *made(0, 300, 300)])
+    lengths = Counter(words(text.text) > 16 for text in chosen.calibration if text.kind == "common")
+    assert lengths[True] == pytest.approx(140, abs=25)
+    assert lengths[True] + lengths[False] == 280
+
+
+def test_a_text_that_occurs_twice_counts_once() -> None:
+    with pytest.raises(SettingsError, match="500 are needed"):
+        choose(made(200, 100, 100) * 5)

@@ -1,6 +1,5 @@
 """Traces: pure functions of their arguments, at the load that was asked for."""
 
-import math
 from pathlib import Path
 
 import msgspec
@@ -13,14 +12,6 @@ from shared.errors import SettingsError
 from tests.support.fakes.simulated import PLAIN, least_work, request
 
 LEAST = least_work(num_slots=16)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_a_seed_makes_the_same_trace_again_and_another_seed_another(name: str) -> None:
-    """Nothing but the arguments decides."""
-    first = make_trace(name, load=1.0, seconds=40, seed=7, least=LEAST)
-    assert first == make_trace(name, load=1.0, seconds=40, seed=7, least=LEAST)
-    assert first.requests != make_trace(name, load=1.0, seconds=40, seed=8, least=LEAST).requests
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -74,20 +65,6 @@ def test_a_surge_is_nine_times_its_base() -> None:
     assert trace.surges == ((60_000, 240_000),)
     within = sum(60_000 <= one.arrival_ms < 240_000 for one in trace.requests)
     assert (within / 180) / ((len(trace.requests) - within) / 120) == pytest.approx(9, rel=0.15)
-
-
-def test_an_hours_surge_lasts_an_hour() -> None:
-    """In a longer trace it is not stretched."""
-    pattern = KINDS["surge"].pattern(2 * 3_600_000.0)
-    assert pattern.surges == ((1_440_000.0, 5_040_000.0),)
-
-
-def test_heavy_lengths_have_a_heavy_tail() -> None:
-    """The hundredth longest prompt of a thousand is many times the median."""
-    trace = make_trace("heavy", load=5.0, seconds=300, seed=1, least=LEAST)
-    lengths = sorted(one.prompt_tokens for one in trace.requests)
-    assert lengths[int(len(lengths) * 0.98)] > 5 * lengths[len(lengths) // 2]
-    assert {one.bucket for one in trace.requests} == {"short", "medium", "long"}
 
 
 def test_a_recorded_trace_is_read_by_arrival_and_moved_to_its_load(tmp_path: Path) -> None:
@@ -148,19 +125,6 @@ def test_costs_that_are_none_are_refused(tmp_path: Path, content: str) -> None:
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(SettingsError, match=r"--costs .*costs\.json"):
         read_costs(str(path))
-
-
-def test_the_workers_own_model_agrees_with_the_virtual_engine() -> None:
-    """Both read the same table, so a scheduler that has calibrated predicts what it will see."""
-    from workers.schedule.costs import CostModel
-
-    model = CostModel.from_state(CPU.table)
-    for rows, context in ((1, 0), (16, 5_000)):
-        assert math.isclose(model.decode_ms(rows, context), CPU.decode_ms(rows, context))
-    for tokens, past, rows in ((1, 0, 1), (128, 512, 1), (480, 0, 8)):
-        assert math.isclose(
-            model.prefill_ms(tokens, past=past, rows=rows), CPU.prefill_ms(tokens, past=past, rows=rows)
-        )
 
 
 def _mean(values: list[int]) -> float:

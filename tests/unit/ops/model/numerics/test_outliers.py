@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ops.model.numerics.forward import PlainProducts, predict
-from ops.model.numerics.outliers import channel_sizes, even, outlier_factors, usual_value
+from ops.model.numerics.outliers import even, outlier_factors
 from tests.support.models.fixtures import TINY
 from workers.graph.eight_bit.quantize import quantize
 from workers.graph.sources.checkpoint import Checkpoint, Float32Array, Weight, expected_shapes
@@ -55,14 +55,6 @@ def test_what_cannot_be_told_is_left_alone(sizes: np.ndarray) -> None:
     assert np.all(outlier_factors(sizes.astype(np.float32)) == 1)
 
 
-def test_one_token_that_is_larger_than_all_others_does_not_decide() -> None:
-    values = np.ones((50, 32), np.float32)
-    values[0, 3] = 10_000
-    assert np.all(outlier_factors(channel_sizes(values)) == 1)
-    values[:, 3] = 100
-    assert outlier_factors(channel_sizes(values))[3] > 1
-
-
 def test_an_evened_model_computes_what_it_did() -> None:
     loud = {"layers.0.input_layernorm": {5: 60.0, 40: -30.0}, "layers.1.post_attention_layernorm": {9: 80.0}}
     original = checkpoint(loud)
@@ -80,12 +72,6 @@ def test_its_products_lose_less_in_eight_bits() -> None:
         for one in (original, even(original, TEXTS).checkpoint)
     )
     assert evened < plain * 0.8
-
-
-def test_the_usual_value_is_a_mean_in_quarters() -> None:
-    values = np.array([[1.0, -0.1, 8.0], [2.0, 0.1, 8.2]], np.float32)
-    assert usual_value(values).tolist() == [1.5, 0, 8]
-    assert usual_value(np.full((2, 3), np.nan, np.float32)).tolist() == [0, 0, 0]
 
 
 def test_a_revision_is_of_the_recipe_and_the_factors() -> None:
