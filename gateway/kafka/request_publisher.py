@@ -115,18 +115,14 @@ class RequestPublisher:
         response = entry.response
         if entry.log is None or response is None:
             return
-        done = ReplyDone(
+        done = response.within(
+            ReplyDone,
             request_id=response.id,
             session_id=entry.session_id,
             attempt=max(entry.attempt, 0),
-            status=response.status,
-            reason=response.reason,
-            source=response.source,
             output_text="" if response.status == "cancelled" else response.output_text,  # it may have been erased
-            usage=response.usage,
-            timings=response.timings,
-            grounding=response.grounding,
-            replaced=response.replaced,
+            model=None,
+            error=None,
             origin="gateway",
         )
         key = entry.session_id.encode()

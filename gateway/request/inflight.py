@@ -21,16 +21,13 @@ from shared.faq.fallback import Fallback
 from shared.wire.messages import (
     Bucket,
     ErrorDetail,
-    Grounding,
-    Reason,
+    Outcome,
     Reply,
     ReplyDelta,
     ReplyDone,
     Response,
     Source,
-    Status,
     Timings,
-    Usage,
 )
 
 _REMEMBERED_DONE = 2_000
@@ -207,15 +204,15 @@ class InflightTable:
         cut = reply.reason in _CUT and entry.text.startswith(reply.output_text)
         if not cut and not reply.output_text.startswith(entry.text):
             if reply.origin != "gateway":
-                return self._end(entry, now_unix_ms, status="failed", reason="internal", source="model", reply=reply)
+                spliced = msgspec.structs.replace(reply, status="failed", reason="internal", source="model")
+                return self._end(entry, now_unix_ms, spliced)
             if not entry.seen:
                 items.append(entry.opened())
             _drop_unseen(entry)
         new = reply.output_text[entry.chars :]
         rest = self._show(entry, new, now_unix_ms) if new else []
         entry.stood_in = reply.origin == "gateway" and reply.source in _IN_THE_MODELS_STEAD
-        end = self._end(entry, now_unix_ms, status=reply.status, reason=reply.reason, source=reply.source, reply=reply)
-        return [*items, *rest, *end]
+        return [*items, *rest, *self._end(entry, now_unix_ms, reply)]
 
     # --- the gateway itself ends it
 
@@ -228,56 +225,27 @@ class InflightTable:
         entry.state = State.STREAMING
         entry.stood_in = fallback.source in _IN_THE_MODELS_STEAD
         shown = self._show(entry, fallback.text, now_unix_ms)
-        ended = self._end(
-            entry,
-            now_unix_ms,
-            status="completed",
-            reason="stop",
-            source=fallback.source,
-            grounding=fallback.grounding,
-        )
-        return [*items, *shown, *ended]
+        outcome = Outcome.uncounted("completed", "stop", fallback.source, grounding=fallback.grounding)
+        return [*items, *shown, *self._end(entry, now_unix_ms, outcome)]
 
     def cut(self, entry: Entry, now_unix_ms: float) -> list[Item]:
         """Cut an answer at its deadline: what is written stands."""
-        return self._end(entry, now_unix_ms, status="incomplete", reason="deadline", source="model")
+        return self._end(entry, now_unix_ms, Outcome.uncounted("incomplete", "deadline"))
 
     def cancel(self, entry: Entry, now_unix_ms: float) -> list[Item]:
         """Cancel an answer that its client does not want any more."""
         items = _opened_at_last(entry)
-        return [*items, *self._end(entry, now_unix_ms, status="cancelled", reason="client", source="model")]
+        return [*items, *self._end(entry, now_unix_ms, Outcome.uncounted("cancelled", "client"))]
 
     def fail(self, entry: Entry, error: ErrorDetail, now_unix_ms: float) -> list[Item]:
         """End an answer by a fault of our own: what is written stands."""
         items = _opened_at_last(entry)
-        end = self._end(entry, now_unix_ms, status="failed", reason="internal", source="model", error=error)
-        return [*items, *end]
+        return [*items, *self._end(entry, now_unix_ms, Outcome.uncounted("failed", "internal", error=error))]
 
-    def _end(
-        self,
-        entry: Entry,
-        now_unix_ms: float,
-        *,
-        status: Status,
-        reason: Reason,
-        source: Source,
-        reply: ReplyDone | None = None,
-        grounding: tuple[Grounding, ...] = (),
-        error: ErrorDetail | None = None,
-    ) -> list[Item]:
-        entry.response = Response(
-            id=entry.response_id,
-            status=status,
-            reason=reason,
-            source=source,
-            output_text=entry.text,
-            usage=reply.usage if reply else Usage(),
-            timings=_timings(entry, reply.timings if reply else Timings(), now_unix_ms),
-            model=reply.model if reply else None,
-            error=reply.error if reply else error,
-            grounding=reply.grounding if reply else grounding,
-            replaced=reply.replaced if reply else (),
-        )
+    def _end(self, entry: Entry, now_unix_ms: float, outcome: Outcome) -> list[Item]:
+        """End an answer with the text that is here, whatever the outcome has."""
+        timings = _timings(entry, outcome.timings, now_unix_ms)
+        entry.response = outcome.within(Response, id=entry.response_id, output_text=entry.text, timings=timings)
         entry.state = State.DONE
         entry.done_unix_ms = now_unix_ms
         del self._entries[entry.response_id]

@@ -3,7 +3,7 @@
 from typing import Final, Literal
 
 from shared.errors import ProtocolError
-from shared.wire.messages import ErrorDetail, ReplyDone, Timings, Usage
+from shared.wire.messages import ErrorDetail, Outcome, ReplyDone
 
 OWN_FAULT: Final = ErrorDetail(
     type="server_error",
@@ -23,19 +23,8 @@ def failed_end(
     origin: Literal["worker", "gateway"] = "worker",
 ) -> ReplyDone:
     """`text` is what was told of the answer before."""
-    return ReplyDone(
-        request_id=request_id,
-        session_id=session_id,
-        attempt=attempt,
-        status="failed",
-        reason="internal",
-        source="model",
-        output_text=text,
-        usage=Usage(),
-        timings=Timings(),
-        error=error,
-        origin=origin,
-    )
+    outcome = Outcome.uncounted("failed", "internal", output_text=text, error=error)
+    return outcome.within(ReplyDone, request_id=request_id, session_id=session_id, attempt=attempt, origin=origin)
 
 
 def detail_of(error: ProtocolError) -> ErrorDetail:

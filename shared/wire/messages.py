@@ -5,7 +5,7 @@ A field without a default is always on the wire; one with a default is left out 
 fields are ignored both ways, so new fields are added with a default.
 """
 
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 from msgspec import Meta, Struct
 
@@ -38,6 +38,7 @@ Rating = Literal["up", "down"]
 RatingReason = Literal["wrong", "incomplete", "unclear", "off_topic", "slow", "other"]
 # What the FAQ, the fallback and the widget speak.
 Language = Literal["en", "zh"]
+OutcomeT = TypeVar("OutcomeT", bound="Outcome")
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,10 +110,9 @@ class ErrorDetail(Message, frozen=True):
     retry_after_ms: int | None = None
 
 
-class Response(Message, frozen=True):
-    """An answer, whole. `output_text` is the concatenation of its deltas."""
+class Outcome(Message, frozen=True, kw_only=True):
+    """The end of an answer, and the whole of it. `output_text` is the concatenation of its deltas."""
 
-    id: str
     status: Status
     reason: Reason
     source: Source
@@ -123,6 +123,22 @@ class Response(Message, frozen=True):
     error: ErrorDetail | None = None
     grounding: tuple[Grounding, ...] = ()
     replaced: tuple[Replaced, ...] = ()
+
+    @classmethod
+    def uncounted(cls, status: Status, reason: Reason, source: Source = "model", **fields: Any) -> "Outcome":
+        """Return the outcome of an answer of which nobody counted tokens or times."""
+        given = {"output_text": "", "usage": Usage(), "timings": Timings(), **fields}
+        return Outcome(status=status, reason=reason, source=source, **given)
+
+    def within(self, message: type[OutcomeT], **fields: Any) -> OutcomeT:
+        """Return a message that bears this outcome, with its own `fields`; one that names a field here changes it."""
+        return message(**{name: getattr(self, name) for name in Outcome.__struct_fields__} | fields)
+
+
+class Response(Outcome, frozen=True):
+    """An answer, as its client has it."""
+
+    id: str
 
 
 # --- client → gateway -----------------------------------------------------------------------------------------------
@@ -350,24 +366,14 @@ class ReplyDelta(Message, frozen=True, tag="chat.delta"):
     delta: str
 
 
-class ReplyDone(Message, frozen=True, tag="chat.done"):
-    """An answer's end, with the whole text. The reader keeps the first of a request and drops the rest. A gateway that
+class ReplyDone(Outcome, frozen=True, tag="chat.done"):
+    """An answer's end, as Kafka has it. The reader keeps the first of a request and drops the rest. A gateway that
     ends one itself writes it too, for the gateway that its client may come back to. `times` where the request's
     `traceparent` says that its trace is recorded."""
 
     request_id: str
     session_id: str
     attempt: int
-    status: Status
-    reason: Reason
-    source: Source
-    output_text: str
-    usage: Usage
-    timings: Timings
-    model: str | None = None
-    error: ErrorDetail | None = None
-    grounding: tuple[Grounding, ...] = ()
-    replaced: tuple[Replaced, ...] = ()
     origin: Literal["worker", "gateway"] = "worker"
     times: WorkerTimes | None = None
 

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Final
 
 from shared.wire.deadline import parse_unix_ms, reads_as_seconds
-from shared.wire.messages import ReplyDone, Timings, Usage
+from shared.wire.messages import Outcome, ReplyDone
 from shared.wire.topics import CE_ID, DEADLINE, REPLY_PARTITION, REPLY_TOPIC, reply_topic_allowed
 
 ANSWERED_MS: Final = 1_000
@@ -76,14 +76,9 @@ def _cut(request_id: str, key: bytes | None, *, attempt: int) -> ReplyDone:
     """Return the end of a request of which nothing was written: the input, which the FAQ could have answered, stands in
     the value. A key of another form than `tenant/session` names no session."""
     session_id = key.decode(errors="replace").partition("/")[2] if key else ""
-    return ReplyDone(
+    return Outcome.uncounted("incomplete", "deadline").within(
+        ReplyDone,
         request_id=request_id,
         session_id=session_id if _IDENTIFIER.fullmatch(session_id) else "",
         attempt=attempt,
-        status="incomplete",
-        reason="deadline",
-        source="model",
-        output_text="",
-        usage=Usage(),
-        timings=Timings(),
     )
