@@ -121,8 +121,6 @@ class RequestPublisher:
             session_id=entry.session_id,
             attempt=max(entry.attempt, 0),
             output_text="" if response.status == "cancelled" else response.output_text,  # it may have been erased
-            model=None,
-            error=None,
             origin="gateway",
         )
         key = entry.session_id.encode()
