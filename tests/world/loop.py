@@ -8,11 +8,11 @@ import asyncio
 import heapq
 import random
 from collections.abc import Callable, Coroutine
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import Any, Final
 
 from tests.world.network import Network
-from tests.world.node import NODE, Node
+from tests.world.node import NODE, Handle, Node
 
 START_S: Final = 1_000.0  # of the monotonic clock
 EPOCH_S: Final = 1_800_000_000.0
@@ -30,12 +30,10 @@ class DeadlockError(Exception):
 class VirtualFuture(asyncio.Future):  # type: ignore[type-arg]
     """A future whose hash is its number: a set of them has one order, wherever they lie in memory."""
 
-    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
-        self._number = number
+    number: int
 
     def __hash__(self) -> int:
-        return self._number
+        return self.number
 
 
 class VirtualTask(asyncio.Task):  # type: ignore[type-arg]
@@ -62,7 +60,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.nodes = [self.world]
         self.spins: dict[str, int] = {}
         self._look_s = 0.0
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, Handle]] = []
         self._made = 0
         self._awake: list[Node] = []  # have something to run
 
@@ -94,7 +92,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def create_future(self) -> VirtualFuture:
         self._made += 1
-        return VirtualFuture(self._made, self)
+        future = VirtualFuture(loop=self)
+        future.number = self._made
+        return future
 
     def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> "asyncio.Task[Any]":
         self._made += 1
@@ -104,10 +104,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         node.tasks.append(task)  # a killed process's coroutines are kept: what is freed would run to its `finally`
         return task
 
-    def call_soon(  # type: ignore[override]
-        self, callback: Any, *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Handle:  # type: ignore[override]
+        handle = Handle((callback, args, copy_context() if context is None else context))
         self._put(handle)
         return handle
 
@@ -115,20 +113,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+    ) -> Handle:
+        handle = Handle((callback, args, copy_context() if context is None else context))
         self._made += 1
-        heapq.heappush(self._timers, (when, self._made, timer))
-        return timer
+        heapq.heappush(self._timers, (when, self._made, handle))
+        return handle
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> Handle:
         return self.call_at(self.now + delay, callback, *args, context=context)
 
-    def after(
-        self, delay_s: float, callback: Callable[..., Any], *args: Any, node: Node | None = None
-    ) -> asyncio.TimerHandle:
+    def after(self, delay_s: float, callback: Callable[..., Any], *args: Any, node: Node | None = None) -> Handle:
         """Call later, in a process; in the world's own where none is named."""
         return self.call_at(self.now + delay_s, callback, *args, context=(node or self.world).context)
 
@@ -160,8 +156,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         await asyncio.sleep(self.lag_s())
         return self.network.connect(NODE.get(), factory, port or 0)
 
-    def _timer_handle_cancelled(self, handle: Any) -> None: ...
-
     def _process_events(self, event_list: Any) -> None: ...
 
     def _write_to_self(self) -> None: ...
@@ -170,46 +164,45 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     # --- the schedule
 
-    def _put(self, handle: asyncio.Handle) -> None:
-        node = handle._context.get(NODE, self.world)  # type: ignore[attr-defined]
+    def _put(self, handle: Handle) -> None:
+        node = handle[2].get(NODE, self.world)
         if node.alive:
             if not node.ready:
                 self._awake.append(node)
             node.ready.append(handle)
 
     def _run_once(self) -> None:
-        timers = self._timers
-        if timers and timers[0][0] <= self.now:
-            self._ring()
-        now = self.now
-        able = [node for node in self._awake if node.frozen_until_s <= now]
-        if not able:
-            self._pass_time()
-            return
-        node = able[0] if len(able) == 1 else able[int(self.chance.random() * len(able))]
-        self._run_node(node)
-        if not node.ready:
-            self._awake.remove(node)
+        """Run until it is to stop."""
+        timers, awake, random = self._timers, self._awake, self.chance.random
+        while not self._stopping:  # type: ignore[attr-defined]
+            while timers and timers[0][0] <= self.now:
+                handle = heapq.heappop(timers)[2]
+                if handle[0] is not None:
+                    self._put(handle)
+            if not awake:
+                self._pass_time()
+                continue
+            node = awake[int(random() * len(awake))] if len(awake) > 1 else awake[0]
+            if node.frozen_until_s > self.now:
+                able = [node for node in awake if node.frozen_until_s <= self.now]
+                if not able:
+                    self._pass_time()
+                    continue
+                node = able[int(random() * len(able))]
+            self._run_node(node)
+            if not node.ready:
+                awake.remove(node)
 
     def _pass_time(self) -> None:
         """Jump to the next timer, or to where a frozen process goes on."""
         timers = self._timers
-        while timers and timers[0][2]._cancelled:
+        while timers and timers[0][2][0] is None:
             heapq.heappop(timers)
-        moments = [node.frozen_until_s for node in self._awake]
-        if timers:
-            moments.append(timers[0][0])
+        moments = [timers[0][0]] if timers else []
+        moments += [node.frozen_until_s for node in self._awake]
         if not moments:
             raise DeadlockError("nothing will ever happen")
         self.now = max(self.now, min(moments))
-        self._ring()
-
-    def _ring(self) -> None:
-        timers = self._timers
-        while timers and timers[0][0] <= self.now:
-            timer = heapq.heappop(timers)[2]
-            if not timer._cancelled:
-                self._put(timer)
 
     def _run_node(self, node: Node) -> None:
         """Run what is ready in one process, as one turn of its own loop does."""
@@ -219,11 +212,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for _ in range(len(ready)):
             if not ready or node.frozen_until_s > self.now:
                 break
-            handle = ready.popleft()
-            if not handle._cancelled:
+            callback, args, context = ready.popleft()
+            if callback is not None:
                 node.handled += 1
                 self.now += _COST_S
-                handle._run()
+                try:
+                    context.run(callback, *args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - told to the loop's handler, as asyncio does
+                    self.call_exception_handler({"message": f"in {callback}", "exception": error})
 
     def _look_for_spins(self) -> None:
         self._look_s = self.now + _LOOK_S

@@ -19,6 +19,18 @@ _THAWED_S: Final = 1.0
 NODE: Final[ContextVar["Node"]] = ContextVar("node")
 
 
+class Handle(list[Any]):
+    """A callback, its arguments, its context; once cancelled no callback. A list is made fastest."""
+
+    __slots__ = ()
+
+    def cancel(self) -> None:
+        self[0] = None
+
+    def cancelled(self) -> bool:
+        return self[0] is None
+
+
 class Node:
     """`wall_off_s` is how far its wall clock is from the truth; `ready` holds what its loop is to run;
     `refetched_s` is when it last came to want other records of Kafka; `serves` whether it has said that it is ready."""
@@ -33,7 +45,7 @@ class Node:
         self.spoils = 0  # so many imports of KV
         self.kv: KvCache | None = None
         self.serves = self.timed_out = False
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[Handle] = deque()
         self.tasks: list[asyncio.Task[Any]] = []
         self.pipes: dict[Pipe, None] = {}
         self.ports: list[int] = []
@@ -49,7 +61,7 @@ class Node:
             exit_after=self._exit_after,
             exit_never=self._exit_never,
         )
-        self._exit: asyncio.TimerHandle | None = None
+        self._exit: Handle | None = None
         self.context = Context()
         self.context.run(self._enter)
 

@@ -12,7 +12,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from tests.world.kafka.connection import Connection
 from tests.world.kafka.groups import NOT_COORDINATOR, Groups
 from tests.world.kafka.log import Batch, Log
-from tests.world.node import Node
+from tests.world.node import Handle, Node
 
 if TYPE_CHECKING:
     from tests.world.loop import VirtualLoop
@@ -358,7 +358,7 @@ class _Fetch:
 
     def __init__(self, kafka: Kafka, connection: Connection, request: Any, answer: Answer) -> None:
         self._kafka, self._connection, self._request, self._answer = kafka, connection, request, answer
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: Handle | None = None
         self.over = False
         self._asked_s = kafka.loop.now - _UNDER_WAY_S
 

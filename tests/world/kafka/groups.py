@@ -1,12 +1,12 @@
 """Consumer groups: members, generations, rebalances, sessions, commits."""
 
-import asyncio
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tests.world.loop import VirtualLoop
+    from tests.world.node import Handle
 
 UNKNOWN_TOPIC, LONG_METADATA, NOT_COORDINATOR, ILLEGAL_GENERATION, UNKNOWN_MEMBER = 3, 12, 16, 22, 25
 REBALANCING, ID_REQUIRED, FENCED = 27, 79, 82
@@ -27,7 +27,7 @@ class Member:
     protocols: list[tuple[str, bytes]] = field(default_factory=list)
     join: Answer | None = None
     sync: Answer | None = None
-    expiry: asyncio.TimerHandle | None = None
+    expiry: "Handle | None" = None
 
 
 @dataclass(eq=False)
@@ -37,12 +37,12 @@ class Group:
     state: str = "Empty"
     generation: int = 0
     members: dict[str, Member] = field(default_factory=dict)
-    pending: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+    pending: "dict[str, Handle]" = field(default_factory=dict)
     leader: str = ""
     protocol: str = ""
     assignment: dict[str, bytes] = field(default_factory=dict)
     offsets: dict[tuple[str, int], tuple[int, str]] = field(default_factory=dict)
-    timer: asyncio.TimerHandle | None = None
+    timer: "Handle | None" = None
 
     def of_instance(self, instance: str | None) -> Member | None:
         """Return the static member of that name."""
@@ -256,6 +256,6 @@ def _tell_sync(member: Member, error: int, assignment: bytes = b"") -> None:
         told(0, error, assignment)
 
 
-def _stop(timer: asyncio.TimerHandle | None) -> None:
+def _stop(timer: "Handle | None") -> None:
     if timer is not None:
         timer.cancel()
