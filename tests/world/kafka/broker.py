@@ -25,6 +25,7 @@ _SLOW_S: Final = 0.5
 _SLOW_ACKS_S: Final = 1.0
 _IDLE_S: Final = 3.0
 _UNDER_WAY_S: Final = 0.01
+_PAUSE_S: Final = 0.03  # before it is told what is wrong: clients ask again at once
 _CHANGES_NOTHING: Final = ("Fetch", "Heartbeat", "Produce", "OffsetCommit")
 OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, NO_COORDINATOR = 1, 3, 5, 6, 15
 _OF_GROUPS: Final = {
@@ -225,7 +226,9 @@ class Kafka:
                 for number, leader in layout.get(name, ())
             ]
             told.append((0 if parts else UNKNOWN_TOPIC, name, False, parts))
-        answer([(broker, "kafka", self.port(broker), "rack") for broker in self._living()], self._coordinator, told)
+        living = [(broker, "kafka", self.port(broker), "rack") for broker in self._living()]
+        led = all(part[0] == 0 for _, _, _, parts in told for part in parts)
+        self.loop.after(0.0 if led else _PAUSE_S, answer, living, self._coordinator, told)
 
     def _describe_configs(self, _: Connection, request: Any, answer: Answer) -> None:
         told = []
@@ -289,14 +292,11 @@ class Kafka:
         produce.tell()
 
     def _fetch(self, connection: Connection, request: Any, answer: Answer) -> None:
-        fetch = _Fetch(self, connection, request, answer)
-        fetch.look()
-        if not fetch.over:
-            fetch.timer = self.loop.after(request.max_wait_time / 1_000, fetch.expire)
+        _Fetch(self, connection, request, answer).look()
 
-    def fetched(self, connection: Connection, request: Any) -> tuple[list[Any], bool]:
-        """Return the rows of a fetch, and whether there is anything to tell."""
-        told, anything = [], False
+    def fetched(self, connection: Connection, request: Any) -> tuple[list[Any], bool, bool]:
+        """Return the rows of a fetch, whether there are records, and whether anything is wrong."""
+        told, anything, wrong = [], False, False
         for topic, parts in request.topics:
             rows: list[Any] = []
             for number, offset, max_bytes in parts:
@@ -307,10 +307,10 @@ class Kafka:
                     error, high, data = OUT_OF_RANGE, log.high, b""
                 else:
                     error, high, data = 0, log.high, log.read(offset, max_bytes)
-                anything = anything or bool(error or data)
+                anything, wrong = anything or bool(data), wrong or bool(error)
                 rows.append((number, error, high, high, [], data))
             told.append((topic, rows))
-        return told, anything
+        return told, anything, wrong
 
 
 @dataclass(eq=False)
@@ -364,12 +364,20 @@ class _Fetch:
 
     def look(self) -> None:
         """Answer where there is something, else wait for a change."""
-        told, anything = self._kafka.fetched(self._connection, self._request)
-        if anything:
+        told, anything, wrong = self._kafka.fetched(self._connection, self._request)
+        if anything and not wrong:
             self._tell(told)
-            return
-        for log in self._logs():
+        elif wrong:
+            self._wait(_PAUSE_S, self.end)
+        elif self.timer is None:
+            self._wait(self._request.max_wait_time / 1_000, self.expire)
+        for log in () if self.over or wrong else self._logs():
             log.changed[self] = self.look
+
+    def _wait(self, seconds: float, then: Callable[[], None]) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = self._kafka.loop.after(seconds, then)
 
     def expire(self) -> None:
         """Take in that its time is over: an answer without records is kept back until its process wants another."""
@@ -377,7 +385,7 @@ class _Fetch:
             self.end()
             return
         self._connection.idle = self.end
-        self.timer = self._kafka.loop.after(_IDLE_S, self.end)
+        self._wait(_IDLE_S, self.end)
 
     def end(self) -> None:
         """Answer with what there is."""

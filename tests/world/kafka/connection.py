@@ -5,9 +5,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.errors import KafkaConnectionError
-from aiokafka.util import wait_for
 
-from tests.world.node import NODE
+from tests.world.node import NODE, Handle
 
 if TYPE_CHECKING:
     from tests.world.kafka.broker import Kafka
@@ -29,6 +28,8 @@ VERSIONS: Final = {
     22: (0, 0),
     32: (1, 1),
 }
+_AT_ONCE: Final = (1, 12)
+"""Fetches and heartbeats: it makes no difference whether they arrive late or are answered late."""
 
 
 class Connection:
@@ -42,7 +43,8 @@ class Connection:
         self._timeout_s = options.get("request_timeout_ms", 40_000) / 1_000
         self._on_close = options.get("on_close")
         self._open = True
-        self._waiting: deque[tuple[Any, asyncio.Future[Any]]] = deque()
+        self._waiting: deque[tuple[Any, asyncio.Future[Any], float]] = deque()
+        self._expiry: Handle | None = None
         self._busy = False
         kafka.connections[self] = None
 
@@ -54,34 +56,51 @@ class Connection:
         if not self._open:
             raise KafkaConnectionError(f"No connection to broker at {self.host}:{self.port}")
         made, future = request.prepare(VERSIONS), self._loop.create_future()
-        self._waiting.append((made, future))
+        self._waiting.append((made, future, self._loop.now))
+        if self._expiry is None:
+            self._expire()
         self.kafka.asked(self, made)
         if not self._busy:
             self._next()
-        return wait_for(future, self._timeout_s)
+        return future
+
+    def _expire(self) -> None:
+        """Fail the request whose time is over, and come back for the next."""
+        self._expiry = None
+        for _, future, since_s in self._waiting:
+            if not future.done():
+                left_s = since_s + self._timeout_s - self._loop.now
+                if left_s > 0:
+                    self._expiry = self._loop.after(left_s, self._expire, node=self.node)
+                    return
+                future.set_exception(TimeoutError())
 
     def _next(self) -> None:
         if self._waiting and self._open:
             self._busy = True
-            self._loop.after(self.kafka.lag_s(self.broker), self._arrive)
+            lag_s = self.kafka.lag_s(self.broker)
+            if self._waiting[0][0].API_KEY in _AT_ONCE:
+                self._arrive(lag_s)
+            else:
+                self._loop.after(lag_s, self._arrive)
 
-    def _arrive(self) -> None:
+    def _arrive(self, late_s: float = 0.0) -> None:
         if not self._open or not self._waiting:
             return
         if not self.node.alive:
             self._open = False
             self.kafka.connections.pop(self, None)
             return
-        request, future = self._waiting[0]
-        self.kafka.handle(self, request, lambda response: self._answer(future, response))
+        request, future, _ = self._waiting[0]
+        self.kafka.handle(self, request, lambda response: self._answer(future, response, late_s))
 
-    def _answer(self, future: "asyncio.Future[Any]", response: Any) -> None:
-        self._loop.after(self.kafka.lag_s(self.broker), self._deliver, future, response, node=self.node)
+    def _answer(self, future: "asyncio.Future[Any]", response: Any, late_s: float) -> None:
+        self._loop.after(late_s + self.kafka.lag_s(self.broker), self._deliver, future, response, node=self.node)
 
     def _deliver(self, future: "asyncio.Future[Any]", response: Any) -> None:
         if not self._open or not self._waiting or self._waiting[0][1] is not future:
             return
-        request, _ = self._waiting.popleft()
+        request, *_ = self._waiting.popleft()
         self._busy = False
         self._loop.trace("kafka", self.node.name, type(response).__name__)
         if not future.done():
@@ -96,7 +115,7 @@ class Connection:
         if self._open:
             self._open = False
             self.kafka.connections.pop(self, None)
-            for _, future in self._waiting:
+            for _, future, _ in self._waiting:
                 if not future.done():
                     future.set_exception(KafkaConnectionError(f"Connection at {self.host}:{self.port} closed"))
                     future.exception()
