@@ -17,17 +17,25 @@ import structlog
 from aiokafka import AIOKafkaConsumer
 
 import gateway.__main__ as gateway_main
+import gateway.frontends.websocket
+import shared.faq.live
 import shared.kafka.broker.refusals
+import shared.kafka.reading.readers
+import shared.kafka.watch
 import shared.process.vitals
+import shared.records.commits
 import shared.redis.client
 import workers.__main__ as worker_main
+import workers.intake.lag
 import workers.kv.nodes
 import workers.kv.opening
 from shared.faq import FaqIndex
+from shared.kafka import PartitionReader
 from shared.model.tokenizer import Tokenizer
 from shared.settings.gateway import GatewaySettings
 from tests.world.node import NODE
 from workers.engine.fake import FakeEngine
+from workers.serving.capacity import CapacityPublisher
 
 if TYPE_CHECKING:
     from tests.world.kafka.broker import Kafka
@@ -76,6 +84,7 @@ def install(loop: "VirtualLoop", kafka: "Kafka", redis: "Redis", hear: Hear) -> 
     _put(gateway_main, settle_heap=lambda: None)
     _put(worker_main, settle_heap=lambda: None)
     _put(os, getpid=lambda: 1)
+    _poll_seldom()
     _make_engines_fail()
     _remember_caches()
     _share_what_is_read()
@@ -116,6 +125,23 @@ def _wake_fetches(kafka: "Kafka") -> None:
 
     for name in ("assign", "resume", "seek"):
         _put(AIOKafkaConsumer, **{name: waking(getattr(AIOKafkaConsumer, name))})
+
+
+def _poll_seldom() -> None:
+    """Have those look less often than in production who look whether there is anything to do: a seed costs less."""
+    _put(gateway.frontends.websocket, _RELIEVE_S=0.25)
+    _put(shared.faq.live, _POLL_S=5.0)
+    _put(shared.kafka.watch, _POLL_S=0.5)
+    _put(shared.kafka.reading.readers, _HEARTBEATS=10)
+    _put(shared.records.commits, INTERVAL_S=0.2)
+    _put(workers.intake.lag, _INTERVAL_S=60.0)
+    _by_default(AIOKafkaConsumer.__init__, consumer_timeout_ms=2_000)
+    _by_default(CapacityPublisher.__init__, interval_s=1.0)
+    _by_default(PartitionReader.read, timeout_ms=5_000)
+
+
+def _by_default(function: Any, **values: Any) -> None:
+    function.__kwdefaults__.update(values)
 
 
 def _make_engines_fail() -> None:

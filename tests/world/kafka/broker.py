@@ -23,7 +23,7 @@ _ELECTION_S: Final = 0.3
 _REPLICATION_S: Final = (0.0002, 0.003)
 _SLOW_S: Final = 0.5
 _SLOW_ACKS_S: Final = 1.0
-_IDLE_S: Final = 3.0
+_IDLE_S: Final = 4.0  # within a request's time
 _UNDER_WAY_S: Final = 0.01
 _PAUSE_S: Final = 0.03  # before it is told what is wrong: clients ask again at once
 _CHANGES_NOTHING: Final = ("Fetch", "Heartbeat", "Produce", "OffsetCommit")
@@ -360,7 +360,7 @@ class _Fetch:
         self._kafka, self._connection, self._request, self._answer = kafka, connection, request, answer
         self.timer: Handle | None = None
         self.over = False
-        self._asked_s = kafka.loop.now - _UNDER_WAY_S
+        self._asked_s = kafka.loop.now
 
     def look(self) -> None:
         """Answer where there is something, else wait for a change."""
@@ -370,7 +370,10 @@ class _Fetch:
         elif wrong:
             self._wait(_PAUSE_S, self.end)
         elif self.timer is None:
-            self._wait(self._request.max_wait_time / 1_000, self.expire)
+            self._connection.idle = self.hurry
+            self._wait(_IDLE_S, self.end)
+            if self._connection.node.refetched_s >= self._asked_s - _UNDER_WAY_S:
+                self.hurry()
         for log in () if self.over or wrong else self._logs():
             log.changed[self] = self.look
 
@@ -379,13 +382,11 @@ class _Fetch:
             self.timer.cancel()
         self.timer = self._kafka.loop.after(seconds, then)
 
-    def expire(self) -> None:
-        """Take in that its time is over: an answer without records is kept back until its process wants another."""
-        if self._connection.node.refetched_s >= self._asked_s:
-            self.end()
-            return
-        self._connection.idle = self.end
-        self._wait(_IDLE_S, self.end)
+    def hurry(self) -> None:
+        """Answer when its time is over: its process is about to fetch something else. Else nobody needs an answer
+        without records."""
+        over_s = self._asked_s + self._request.max_wait_time / 1_000
+        self._wait(max(0.0, over_s - self._kafka.loop.now), self.end)
 
     def end(self) -> None:
         """Answer with what there is."""
