@@ -9,7 +9,7 @@ OVER_S: Final = 8.0
 _ASKS: Final = 30
 _BRIEF: Final = 0.75
 _WORKERS_WEIGHT: Final = 2  # where answers change hands
-_LONG_TOKENS: Final = 80
+_LONG_TOKENS: Final = 40
 _LONG_MS: Final = 10_000
 _GARBAGE: Final = 0.3
 _POISON: Final = 0.01
@@ -124,7 +124,7 @@ def _ask(chance: random.Random) -> Ask:
     return Ask(
         at_s=_moment(chance),
         session=chance.randrange(SESSIONS),
-        tokens=chance.randint(3, 24) if brief else _LONG_TOKENS,
+        tokens=chance.randint(2, 12) if brief else _LONG_TOKENS,
         soft_ms=chance.choice((min(3_000, hard_ms), hard_ms)),
         hard_ms=hard_ms,
         cancel_after_s=round(chance.uniform(0.01, 1.5), 3) if chance.random() < (0.1 if brief else 0.5) else None,

@@ -46,7 +46,7 @@ def settings_of(kind: Kind, number: int) -> Settings:
         "worker": {
             "engine": "fake",
             "metrics_port": 0,
-            "fake_decode_ms_per_step": 50.0,
+            "fake_decode_ms_per_step": 100.0,
             "fake_prefill_ms_per_token": 0.2,
             "slots": 4,
             "step_limit_s": STEP_LIMIT_S,
