@@ -80,6 +80,7 @@ class Commits:
     async def part(self, suspects: Collection[tuple[Partition, int]] = ()) -> None:
         """Part with partitions that go to others while this process lives: what goes on here is no reason to count a
         delivery, but for the `suspects`."""
+        self._offsets.moving()
         await self._learn()
         notes = self._notes(suspects)
         positions = {each: position for each, position in self._offsets.positions.items() if each in notes}

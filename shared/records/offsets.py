@@ -30,6 +30,7 @@ class OffsetTracker:
         self.deliveries = Deliveries()
         self._windows: dict[Partition, _Window] = {}
         self._committed: dict[Partition, int] = {}
+        self._again: dict[Partition, int] = {}
 
     def begin(self, partition: Partition, offset: int) -> bool:
         """Return whether the record is to be taken on. One that is read again, after a rebalance, keeps its place; it
@@ -86,11 +87,17 @@ class OffsetTracker:
     def committed(self, offsets: dict[Partition, int]) -> None:
         self._committed.update(offsets)
 
+    def moving(self) -> None:
+        """Note that a rebalance begins: what it gives back is read again from what is committed now, or later."""
+        for partition, window in self._windows.items():
+            self._again.setdefault(partition, self._committed.get(partition, window.start))
+
     def lose(self, partitions: Collection[Partition]) -> None:
         """Partitions went to another member: what is open there is theirs to answer."""
         for partition in partitions:
             self._windows.pop(partition, None)
             self._committed.pop(partition, None)
+            self._again.pop(partition, None)
         self.deliveries.lose(partitions)
 
     @property
@@ -102,9 +109,13 @@ class OffsetTracker:
         """Return the partition's window. A log that is read from before what was committed of it is another one: its
         topic was deleted and created anew, and the window begins anew with it."""
         window = self._windows.get(partition)
-        if window is not None and offset < self._committed.get(partition, window.start):
-            self.lose([partition])
-            window = None
+        if window is not None:
+            committed = self._committed.get(partition, window.start)
+            if offset < self._again.get(partition, committed):
+                self.lose([partition])
+                window = None
+            elif offset >= committed:
+                self._again.pop(partition, None)
         if window is None:
             window = self._windows[partition] = _Window(start=offset, end=offset)
         return window

@@ -107,6 +107,20 @@ def test_a_topic_that_was_created_anew_begins_anew(first: int) -> None:
     assert offsets.committable() == {P: 1}
 
 
+def test_what_a_rebalance_gave_back_is_no_new_log_where_more_was_committed_meanwhile() -> None:
+    """Its reader asked from where to read before that commit."""
+    offsets = tracker(0, 1, 2)
+    offsets.moving()
+    offsets.done(P, 0)
+    offsets.done(P, 1)
+    offsets.committed(offsets.committable())
+    assert not offsets.begin(P, 0)
+    assert not offsets.begin(P, 1)
+    assert offsets.begin(P, 2)
+    assert offsets.positions == {P: 2}
+    assert offsets.begin(P, 0), "it was read again: what goes back now is another log"
+
+
 def test_a_lost_partition_is_forgotten_and_begins_anew() -> None:
     offsets = tracker(3, 4)
     offsets.begin(Q, 0)
@@ -134,11 +148,13 @@ class Partitions(RuleBasedStateMachine):
         self.undone: dict[Partition, set[int]] = {P: set(), Q: set()}
         self.taken: dict[Partition, set[int]] = {P: set(), Q: set()}
         self.broker = {P: 0, Q: 0}
+        self.again: dict[Partition, int] = {}  # from there it may be read, until it is read beyond what is committed
 
     @rule(partition=st.sampled_from([P, Q]), gap=st.integers(0, 2))
     def begin(self, partition: Partition, gap: int) -> None:
         offset = self.next_read[partition] + gap
         self.tracker.begin(partition, offset)
+        self.read_to(partition, offset)
         self.log[partition].append(offset)
         self.undone[partition].add(offset)
         self.next_read[partition] = offset + 1
@@ -147,6 +163,7 @@ class Partitions(RuleBasedStateMachine):
     def skip(self, partition: Partition, count: int) -> None:
         for offset in range(self.next_read[partition], self.next_read[partition] + count):
             self.tracker.skip(partition, offset)
+            self.read_to(partition, offset)
             self.log[partition].append(offset)
         self.next_read[partition] += count
 
@@ -172,16 +189,30 @@ class Partitions(RuleBasedStateMachine):
         self.tracker.lose([partition])
         self.undone[partition].clear()
         self.taken[partition].clear()
+        self.again.pop(partition, None)
         self.next_read[partition] = self.broker[partition]
         self.log[partition] = [offset for offset in self.log[partition] if offset < self.broker[partition]]
+
+    @rule()
+    def move(self) -> None:
+        """What a rebalance gives back is read from what is committed now, though more may be until then."""
+        self.tracker.moving()
+        for partition in (P, Q):
+            if self.log[partition]:
+                self.again.setdefault(partition, self.broker[partition])
 
     @rule(partition=st.sampled_from([P, Q]), back=st.integers(1, 5))
     def read_again(self, partition: Partition, back: int) -> None:
         """A partition that was given back at once: what is open keeps its place, what is done stays done."""
-        undone = self.undone[partition]
-        for offset in [offset for offset in self.log[partition] if offset >= self.broker[partition]][-back:]:
+        undone, start = self.undone[partition], self.again.get(partition, self.broker[partition])
+        for offset in [offset for offset in self.log[partition] if offset >= start][-back:]:
+            self.read_to(partition, offset)
             owed = self.tracker.begin(partition, offset)
             assert owed == (offset in undone and offset not in self.taken[partition])
+
+    def read_to(self, partition: Partition, offset: int) -> None:
+        if offset >= self.broker[partition]:
+            self.again.pop(partition, None)
 
     @rule(data=st.data(), partition=st.sampled_from([P, Q]))
     def take(self, data: st.DataObject, partition: Partition) -> None:
