@@ -2,26 +2,29 @@
 
 COMMITTED: at each commit every request that is passed has an acknowledged `chat.done`; one that is too late by the
 clock of whoever reads it needs none, for its gateway has cut it. CRASHED: no process ends by a fault of its own. CUT:
-where workers only come and go, no answer ends by a deadline that is far. DEAD: what is no request is passed only when
+where no worker ends, no answer does by a deadline that is far. DEAD: what is no request is passed only when
 its dead letter is acknowledged. ERASED: nothing is told after the confirmed erasure of its conversation. FORGOTTEN:
 nor does Redis hold a turn of it, nor Redis or a worker its KV. HANDED: whoever was told that a person comes stands in
 the topic that people read. HUNG: a worker whose engine hangs while it serves ends by itself. NAMED: no two
-conversations' or tenants' KV has one name. POISON: a record ends four processes at most, and no other is called poison.
+conversations' or tenants' KV has one name. POISON: a record ends four processes at most, no other is called poison,
+and where no reader ends no delivery counts.
 RATE: a flood is refused. SERVED: each request of a service is answered. SOFT: whoever is there is shown
 something by the soft deadline. SPIN: no process computes without end. UNHANDLED: none has an exception that nobody
 hears. UNREMEMBERED: where Redis was well and no process ended, each whole answer is a turn of its conversation. WASTED:
-nothing late or cancelled is computed on.
+nothing late or cancelled is computed on, and what nobody waits for is not opened.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from shared.conversation.session_key import SessionKey
 from shared.errors import ProtocolError
-from shared.records.deliveries import MOST
-from shared.wire.codec import decode_reply, decode_request
-from shared.wire.messages import ReplyDone
-from shared.wire.topics import DEAD_ORIGIN, DEAD_REASON
+from shared.records.deliveries import MOST, Note
+from shared.wire.codec import decode_notice, decode_reply, decode_request
+from shared.wire.messages import Adopt, Cancel, ChatRequest, ReplyDone
+from shared.wire.topics import BUCKETS, DEAD_ORIGIN, DEAD_REASON, TopicNames
 from tests.chaos.ledger.requests import Ledger, Page
 from tests.chaos.ledger.rights import Oracle
 from tests.chaos.ledger.verdict import GRACE_S
@@ -30,15 +33,18 @@ from tests.world.plan import Plan
 from tests.world.redis import Redis
 
 _DEADLY: Final = ("kill-", "stop-", "hang-", "redis-")
-_FAR_MS: Final = 500
+_FAR_S: Final = 0.5
 _HOLDS_UP: Final = ("freeze-worker", "hang-", "clock")
 _KAFKA_AILS: Final = ("slow-", "broker-", "move-", "stale-")
 _ENDS_WORKERS: Final = ("kill-worker", "hang-worker", "freeze-worker")
+_ENDS_READERS: Final = (*_ENDS_WORKERS, "kill-gateway", "freeze-gateway")
 _LATE_MS: Final = 300
 _HEARD_MS: Final = 1_500
+_OPENED_MS: Final = 1_000 + _LATE_MS
 _SPINS: Final = 2
 _WHOLE: Final = ("stop", "max_output_tokens")
 _TENANT: Final = "demo"
+_REQUESTS: Final = [TopicNames().requests(bucket) for bucket in BUCKETS]
 
 
 class Oracles:
@@ -49,6 +55,8 @@ class Oracles:
         self._read: dict[tuple[str, int], int] = {}
         self._ended: set[str] = set()
         self._deaths = 0
+        self._answers: list[tuple[float, dict[str, Any]]] = []
+        self.plan = Plan(0)
         self.clock_off_ms = 0.0
         self.found: dict[str, list[str]] = defaultdict(list)
 
@@ -56,6 +64,7 @@ class Oracles:
         """Judge what is left in the end; `request_ids` are those of the services."""
         self._schedule(plan)
         self._poison(plan)
+        self._waste(plan)
         self._memory(plan, ledger)
         self._names()
         self._soft(ledger)
@@ -71,8 +80,13 @@ class Oracles:
         """Note what must not be."""
         self.found[name].append(what)
 
-    def committed(self, topic: str, number: int, before: int, offset: int) -> None:
+    def committed(self, topic: str, number: int, before: int, offset: int, metadata: str) -> None:
         """Judge a commit before it counts."""
+        note = Note.decode(metadata)
+        if (note.floor or any(count.fatal for count in note.counts.values())) and not (
+            self._deaths or kafka_ails(self.plan) or _any(self.plan, _ENDS_READERS)
+        ):
+            self.breach("POISON", f"{topic}/{number}: {metadata!r}, and no reader has died")
         if not topic.startswith("chat.requests.") or offset <= before:
             return
         log = self._kafka.logs[topic, number]
@@ -98,28 +112,25 @@ class Oracles:
 
     def _letters(self) -> dict[str, str]:
         """Return the reason of each dead letter, by its record's place."""
-        records = (record for log in self._kafka.log("chat.dead-letters") for record in log.records(0, log.high))
-        headers = [dict(record.headers) for record in records]
+        headers = [dict(record.headers) for record in self._records("chat.dead-letters")]
         return {each[DEAD_ORIGIN].decode(): each[DEAD_REASON].decode() for each in headers}
 
     def _poison(self, plan: Plan) -> None:
         """Judge how many processes poison has ended, and who was taken for it where nothing else ended any."""
-        num_poisons = sum(ask.what == "poison" for ask in plan.asks)
+        num_poisons = sum(ask.what == "poison" for ask in (*plan.asks, *plan.records))
         if self._deaths > MOST * num_poisons:
             self.breach("POISON", f"{self._deaths} processes died of {num_poisons} records")
         called = [origin for origin, reason in self._letters().items() if reason == "poison"]
         if len(called) > num_poisons and not _any(plan, _ENDS_WORKERS):
             self.breach("POISON", f"{called} are called so, and {num_poisons} are")
 
-    def forgotten(self, session: str, erased: list[Page]) -> None:
-        """Judge what is left of an erased conversation."""
-        turns = self._redis.values(SessionKey(_TENANT, session).of("turns"))
-        for page in erased:
-            if any((page.response_id or page.question.event_id).encode() in turn for turn in turns):
-                self.breach("FORGOTTEN", f"{page.question.event_id}: a turn of its conversation after the erasure")
-
+    def forgotten(self, session: str, erased: Collection[str], pages: Iterable[Page]) -> None:
+        """Judge what is left of an erased conversation: the answers of these ids were."""
+        for turn in self._redis.values(SessionKey(_TENANT, session).of("turns")):
+            for name in [name for name in sorted(erased) if name.encode() in turn]:
+                self.breach("FORGOTTEN", f"{name}: a turn of its conversation after the erasure")
         heard = [node.kv for node in self._kafka.loop.nodes if node.alive and node.kv is not None]
-        for page in erased:
+        for page in [page for page in pages if page.response_id in erased]:
             if page.asked_again:  # perhaps after it
                 continue
             kv = self._rights.kv(page.question)
@@ -135,17 +146,37 @@ class Oracles:
             if owners.setdefault(name, owner) != owner:
                 self.breach("NAMED", f"{name.hex()}: KV of {owner} and of {owners[name]}")
 
-    def answered(self, plan: Plan, said: dict[str, Any]) -> None:
-        """Judge a worker's line of an answer: nobody computes for long what is late or cancelled."""
-        if said.get("event") != "answered" or said.get("reason") not in _WHOLE or _any(plan, _HOLDS_UP):
-            return
-        if said["slack_ms"] < -_LATE_MS:
-            self.breach("WASTED", f"{said['request_id']}: computed on until {-said['slack_ms']} ms after its deadline")
-        since_ms = self._kafka.loop.world.wall_s() * 1_000 - _HEARD_MS
-        for log in () if kafka_ails(plan) else self._kafka.log("chat.cancels"):
-            for record in log.records(0, log.high):
-                if (record.key or b"").decode() == said["request_id"] and record.timestamp < since_ms:
-                    self.breach("WASTED", f"{said['request_id']}: computed on after it was cancelled")
+    def answered(self, said: dict[str, Any]) -> None:
+        """Note a worker's line of an answer."""
+        if said.get("event") == "answered":
+            self._answers.append((self._kafka.loop.world.wall_s() * 1_000, said))
+
+    def _waste(self, plan: Plan) -> None:
+        """Judge who computed for long what was late or cancelled, and who opened what nobody waits for."""
+        notices = [(decode_notice(record.value), record.timestamp) for record in self._records("chat.cancels")]
+        others = Counter(notice.request_id for notice, _ in notices if isinstance(notice, Adopt))
+        others.update(request.id for request, _ in self._requests())
+        cancels = {notice.request_id: at_ms for notice, at_ms in notices if isinstance(notice, Cancel)}
+        calm = sum(fault.kind.endswith("worker") for fault in plan.faults) < 2 and not kafka_ails(plan)
+        for at_ms, said in () if _any(plan, _HOLDS_UP) else self._answers:
+            name, whole = said["request_id"], said["reason"] in _WHOLE
+            if said["slack_ms"] < -(_LATE_MS if whole else _OPENED_MS) and (whole or calm):
+                self.breach("WASTED", f"{name}: {said['reason']} {-said['slack_ms']} ms after its deadline")
+            alone = others[name] == 1 and not (
+                kafka_ails(plan) or self._deaths or _any(plan, ("kill-", "stop-", "join-"))
+            )
+            if whole and alone and cancels.get(name, at_ms) < at_ms - _HEARD_MS:
+                self.breach("WASTED", f"{name}: computed on after it was cancelled")
+
+    def _records(self, topic: str) -> Iterator[Any]:
+        return (record for log in self._kafka.log(topic) for record in log.records(0, log.high))
+
+    def _requests(self) -> Iterator[tuple[ChatRequest, Any]]:
+        """Yield what stands in the buckets' topics, and is a request."""
+        for topic in _REQUESTS:
+            for record in self._records(topic):
+                with suppress(ProtocolError):
+                    yield decode_request(record.value), record
 
     def _soft(self, ledger: Ledger) -> None:
         """Judge when each who was there was shown something first."""
@@ -181,8 +212,7 @@ class Oracles:
 
     def handed(self, handoff_id: str) -> None:
         """Judge what a client was told of a person."""
-        records = (record for log in self._kafka.log("chat.handoffs") for record in log.records(0, log.high))
-        if not any(handoff_id.encode() in record.value for record in records):
+        if not any(handoff_id.encode() in record.value for record in self._records("chat.handoffs")):
             self.breach("HANDED", f"{handoff_id}: told, and in no acknowledged record")
 
     def _schedule(self, plan: Plan) -> None:
@@ -197,28 +227,22 @@ class Oracles:
 
     def _memory(self, plan: Plan, ledger: Ledger) -> None:
         """Judge what the conversations' turns hold."""
-        if any(fault.kind.startswith(_DEADLY) for fault in plan.faults) or any(
-            act.what == "erase" for act in plan.acts
-        ):
+        if _any(plan, _DEADLY):
             return
-        for page in _whole(ledger):
+        erased = {f"s{act.session}" for act in plan.acts if act.what.startswith("erase")}
+        for page in [page for page in _whole(ledger) if page.question.session not in erased]:
             turns = self._redis.values(SessionKey(_TENANT, page.question.session).of("turns"))
             if not any((page.response_id or "").encode() in turn for turn in turns):
                 self.breach("UNREMEMBERED", f"{page.question.event_id} of {page.question.session}")
 
     def _cuts(self, plan: Plan, ledger: Ledger) -> None:
-        """Judge who was cut."""
-        if self._deaths or not all(fault.kind in ("join-worker", "stop-worker") for fault in plan.faults):
-            return
-        for page in ledger.pages.values():
-            end = page.ends[0][1] if page.ends else None
-            if (
-                end is not None
-                and end.reason == "deadline"
-                and (end.timings.total_ms or 0) < page.question.deadline_ms - _FAR_MS
-            ):
-                told = f"{page.question.event_id}: after {end.timings.total_ms:.0f} of {page.question.deadline_ms} ms"
-                self.breach("CUT", f"{told}, with {len(end.output_text)} characters")
+        """Judge who was cut, by the client's own clock."""
+        moves = kafka_ails(plan) or _any(plan, ("clock", *_ENDS_WORKERS))  # the deadline that the next worker knows
+        for page in () if self._deaths or moves else ledger.pages.values():
+            early_s = page.due_s - page.ends[0][0] if page.ends else 0.0
+            if early_s > _FAR_S and page.ends[0][1].reason == "deadline":
+                told = f"{page.question.event_id}: {early_s:.3f} s before its deadline"
+                self.breach("CUT", f"{told}, with {len(page.ends[0][1].output_text)} characters")
 
 
 def _whole(ledger: Ledger) -> list[Page]:

@@ -12,7 +12,8 @@ _WORKERS_WEIGHT: Final = 2  # where answers change hands
 _LONG_TOKENS: Final = 40
 _LONG_MS: Final = 10_000
 _GARBAGE: Final = 0.3
-_POISON: Final = 0.01
+_POISON: Final = {"asks": 0.003, "records": 0.1}
+_PATIENT_MS: Final = 60_000
 FAULTS: Final = (0, 1, 2, 3, 3, 4)
 KINDS: Final = (
     *("kill-gateway", "stop-gateway", "freeze-gateway"),
@@ -28,7 +29,9 @@ CALLS: Final = {
     "gateway": ("Produce", "OffsetCommit", "SyncGroup", "EVALSHA"),
 }
 """The calls that a fault of a process may be aimed at."""
-ACTS: Final = ("erase", "handoff", "leave", "again", "flood")
+ACTS: Final = ("erase", "erase-elsewhere", "handoff", "leave", "leave", "again", "flood")
+
+What = Literal["question", "poison", "garbage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Ask:
     soft_ms: int = 3_000
     hard_ms: int = 5_000
     cancel_after_s: float | None = None
-    what: Literal["question", "poison", "garbage"] = "question"
+    what: What = "question"
     """Poison ends every worker that computes it; garbage is no request."""
 
 
@@ -98,16 +101,22 @@ def plan_of(seed: int, *, kinds: tuple[str, ...] = KINDS, faults: int | None = N
     return Plan(
         seed=seed,
         asks=_in_order(_ask(chance) for _ in range(asks)),
-        acts=_in_order(Act(_moment(chance), chance.randrange(SESSIONS), act) for act in ACTS if chance.random() < 0.35),
+        acts=_in_order(_act(chance) for _ in range(chance.choice((0, 1, 2, 4, 8)))),
         faults=_in_order(_fault(chance, kinds) for _ in range(chance.choice(FAULTS) if faults is None else faults)),
-        records=_in_order(_record(chance) for _ in range(chance.choice((0, 0, 2, 4)))),
+        records=_in_order(_record(chance) for _ in range(chance.choice((0, 0, 3, 6)))),
     )
 
 
+def _act(chance: random.Random) -> Act:
+    return Act(_moment(chance), chance.randrange(SESSIONS), chance.choice(ACTS))
+
+
 def _record(chance: random.Random) -> Ask:
-    """Another service's: some ask for more than their time allows."""
-    what: Literal["question", "garbage"] = "garbage" if chance.random() < _GARBAGE else "question"
-    return replace(_ask(chance), cancel_after_s=None, what=what, hard_ms=chance.choice((1_000, 3_000, 10_000)))
+    """Another service's: some ask for more than their time allows, some have time."""
+    drawn = chance.random()
+    what: What = "garbage" if drawn < _GARBAGE else "poison" if drawn > 1 - _POISON["records"] else "question"
+    hard_ms = chance.choice((1_000, 3_000, _PATIENT_MS, _PATIENT_MS))
+    return replace(_ask(chance), cancel_after_s=None, what=what, hard_ms=hard_ms)
 
 
 def _in_order(rows: Any) -> Any:
@@ -128,7 +137,7 @@ def _ask(chance: random.Random) -> Ask:
         soft_ms=chance.choice((min(3_000, hard_ms), hard_ms)),
         hard_ms=hard_ms,
         cancel_after_s=round(chance.uniform(0.01, 1.5), 3) if chance.random() < (0.1 if brief else 0.5) else None,
-        what="poison" if chance.random() < _POISON else "question",
+        what="poison" if chance.random() < _POISON["asks"] else "question",
     )
 
 

@@ -12,13 +12,16 @@ from tests.world.loop import VirtualLoop
 from tests.world.node import Node
 
 Kind = Literal["gateway", "worker"]
+WORKERS: Final = 2
 STEP_LIMIT_S: Final = 2.0
+JOINED_PROMPT: Final = "You answer for the shop Harbor & Vine."
+"""Of a worker that joins: what it writes is another text, as while the workers are renewed one by one."""
 _AGAIN_S: Final = 0.5
 _SPOILED: Final = 3
 _FIRST_PORT: Final = 9_000
 SYSTEM: Final = "You answer for the shop Harbor & Pine."
 """With it a block of KV is the tenant's, and the next, in which each question begins, the session's."""
-_PROMPT: Final = {"system_prompt": SYSTEM, "grounding_entries": 0, "history_turns": 0, "max_length": 2_048}
+_PROMPT: Final = {"grounding_entries": 0, "history_turns": 0, "max_length": 2_048}
 
 
 def port_of(gateway: int) -> int:
@@ -30,7 +33,11 @@ def settings_of(kind: Kind, number: int) -> Settings:
     """Return the settings of a process: production's, but for the engine and for what makes a prompt more than its
     question (tests/chaos/ledger/rights.py)."""
     changes: dict[str, dict[str, Any]] = {
-        "kafka": {"bootstrap_servers": "kafka:9092,kafka:9093,kafka:9094", "session_timeout_ms": 4_000},
+        "kafka": {
+            "bootstrap_servers": "kafka:9092,kafka:9093,kafka:9094",
+            "session_timeout_ms": 4_000,
+            "request_timeout_ms": 1_000,
+        },
         "redis": {"url": "redis://redis:6379/0"},
         "kv": {"host_mib": 0 if number == 1 else 256},  # so that one has all of it from Redis
         "gateway": {
@@ -51,6 +58,7 @@ def settings_of(kind: Kind, number: int) -> Settings:
             "slots": 4,
             "step_limit_s": STEP_LIMIT_S,
             **_PROMPT,
+            "system_prompt": JOINED_PROMPT if number == WORKERS else SYSTEM,
         },
     }
     return Settings(**changes)  # type: ignore[arg-type]

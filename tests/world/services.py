@@ -8,6 +8,7 @@ from shared.wire.codec import msgpack_encode
 from shared.wire.messages import ChatRequest
 from shared.wire.topics import TopicNames, session_key
 from tests.world.loop import VirtualLoop
+from tests.world.machine import POISON
 from tests.world.plan import Ask
 from tests.world.processes import settings_of
 
@@ -32,7 +33,7 @@ class Services:
         """Have each written at its time from now."""
         for number, record in enumerate(records):
             request_id = f"srv_{number:024x}"
-            if record.what == "question":
+            if record.what != "garbage":
                 self.request_ids.append(request_id)
             self._loop.after(record.at_s, self._produce, request_id, record, node=self._node)
 
@@ -41,7 +42,7 @@ class Services:
         request = ChatRequest(
             id=request_id,
             session_id=f"service-{record.session}",
-            input=f"Where is my parcel? ({request_id})",
+            input=f"Where is my parcel? ({request_id}){POISON if record.what == 'poison' else ''}",
             tenant=tenant,
             max_output_tokens=record.tokens,
             created_unix_ms=now,

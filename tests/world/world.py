@@ -20,18 +20,17 @@ from tests.world.machine import POISON, install
 from tests.world.node import NODE
 from tests.world.oracles import Oracles, kafka_ails
 from tests.world.plan import Act, Ask, Fault, Plan
-from tests.world.processes import STEP_LIMIT_S, SYSTEM, Kind, Process, port_of
+from tests.world.processes import JOINED_PROMPT, STEP_LIMIT_S, SYSTEM, WORKERS, Kind, Process, port_of
 from tests.world.redis import Redis
 from tests.world.services import Services
 from tests.world.strikes import Strikes
 from workers.serving.watchdog import LEAVE_S
 
 GATEWAYS: Final = 2
-WORKERS: Final = 2
 _BOOT_S: Final = 60.0
 _READY: Final = ("gateway_ready", "worker_ready")
 _LOOK_S: Final = 0.25
-_AFTER_S: Final = 22.0
+_AFTER_S: Final = 40.0
 _SETTLE_S: Final = 0.5
 _LEFT_OUT: Final = ("level", "trace_id")  # of a line of a log
 _LEFT_S: Final = 1.0  # who hangs has by then
@@ -60,7 +59,7 @@ class World:
         topics = names.all(request_partitions=4, reply_partitions=8)
         self._kafka = Kafka(loop, topics, {name: names.config(name, min_in_sync=2) for name in topics})
         self._redis = Redis(loop)
-        self._rights = Oracle(SYSTEM)
+        self._rights = Oracle(SYSTEM, others=(JOINED_PROMPT,))
         self._oracles = Oracles(self._kafka, self._redis, self._rights)
         self._kafka.groups.committed = self._oracles.committed
         self._logs: list[Line] = []
@@ -84,7 +83,7 @@ class World:
         for name, owner in (("loop", self.loop), ("kafka", self._kafka), ("redis", self._redis)):
             owner.chance.seed(f"{plan.seed}/{name}")
         self._entropy.reseed(plan.seed)
-        self.loop.trace, self._plan = self._trace, plan
+        self.loop.trace, self._plan, self._oracles.plan = self._trace, plan, plan
         self._kafka.calls = self._redis.calls = self._strikes.calls
         try:
             self.loop.run_until_complete(self.loop.start(self.loop.world, self._run(plan)))
@@ -210,7 +209,7 @@ class World:
             self._ready += 1
             NODE.get(self.loop.world).serves = True
         if self._plan is not None and process.startswith("worker"):
-            self._oracles.answered(self._plan, said)
+            self._oracles.answered(said)
         words = [f"{key}={value}" for key, value in said.items() if key not in _LEFT_OUT]
         self._logs.append(Line(self.loop.now, f"{process}: {' '.join(words)}"))
 

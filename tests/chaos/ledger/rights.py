@@ -4,7 +4,7 @@ The workers are started so that a prompt is the question alone (`PROMPT_ENV`): t
 the question and of its length, whoever writes it, however often he dies.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shared.faq import FaqIndex
@@ -32,31 +32,33 @@ _GREEDY: Final = Sampling(temperature=0.0)
 class Oracle:
     """Answers as a worker without neighbours, cache or history does; `system` is its system text."""
 
-    def __init__(self, system: str = "") -> None:
+    def __init__(self, system: str = "", *, others: Sequence[str] = ()) -> None:
+        """`others`: the system texts of workers that write beside it, and other answers."""
         worker = Settings().worker.model_copy(update={"engine": "fake", "slots": 1, "max_length": _MAX_LENGTH})
         loaded = load_model(Settings().model_copy(update={"worker": worker}))
         self._engine, self._tokenizer = loaded.engine, loaded.tokenizer
-        self._prompts = PromptBuilder(loaded.template, system=system, most_turns=0)
+        self._prompts = [PromptBuilder(loaded.template, system=each, most_turns=0) for each in (system, *others)]
         self._faq = FaqIndex.load()
 
     def __call__(self, question: Question) -> Rights:
         text = question.text
         fallback = choose_fallback(text, self._faq.search(text))
-        return Rights(self._written(text, question.max_output_tokens), fallback.text)
+        model, *others = [self._written(prompts, text, question.max_output_tokens) for prompts in self._prompts]
+        return Rights(model, fallback.text, tuple(others))
 
     def kv(self, question: Question) -> bytes:
         """Return the KV of a question's last token: no other's is the same."""
-        prompt, _ = self._prefilled(question.text)
+        prompt, _ = self._prefilled(self._prompts[0], question.text)
         return self._engine.export_kv(slot=0, start=len(prompt) - 1, stop=len(prompt)).tobytes()
 
-    def _prefilled(self, text: str) -> tuple[list[int], int | None]:
+    def _prefilled(self, prompts: PromptBuilder, text: str) -> tuple[list[int], int | None]:
         """Return the prompt and the answer's first token."""
-        prompt = self._prompts.build(turns=[], grounding=[], question=text, max_tokens=_MAX_LENGTH).ids
+        prompt = prompts.build(turns=[], grounding=[], question=text, max_tokens=_MAX_LENGTH).ids
         chunk = PrefillChunk(slot=0, past=0, token_ids=prompt, sampling=_GREEDY)
         return prompt, self._engine.prefill([chunk])[0]
 
-    def _written(self, text: str, num_tokens: int) -> str:
-        prompt, token = self._prefilled(text)
+    def _written(self, prompts: PromptBuilder, text: str, num_tokens: int) -> str:
+        prompt, token = self._prefilled(prompts, text)
         tokens: list[int] = []
         while token is not None and len(tokens) < num_tokens:
             tokens.append(token)

@@ -17,10 +17,17 @@ _TELLTALE_CHARS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """The only right texts of a question: the model's, whole, and the fallback's."""
+    """The only right texts of a question: the model's, whole, and the fallback's. `others`: that of each model that
+    writes beside it, while the workers are replaced one by one."""
 
     model: str
     fallback: str
+    others: tuple[str, ...] = ()
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """What a worker may write."""
+        return self.model, *self.others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +84,7 @@ def judge(ledger: Ledger, rights_of: Callable[[Question], Rights]) -> Verdict:
     """After the load has ended and every client has been given its time."""
     pages = list(ledger.pages.values())
     rights = {page.question.event_id: rights_of(page.question) for page in pages}
-    owners = {right.model[:_TELLTALE_CHARS]: event_id for event_id, right in rights.items()}
+    owners = {text[:_TELLTALE_CHARS]: event_id for event_id, right in rights.items() for text in right.written}
     broken: dict[Breach, list[tuple[Page, str]]] = {breach: [] for breach in Breach}
     late = _Lateness(ledger)
     for page in pages:
@@ -120,10 +127,10 @@ def _misread(page: Page, right: Rights, owners: dict[str, str]) -> list[tuple[Br
     response = page.ends[0][1]
     said = response.output_text
     whole = response.reason in {"stop", "max_output_tokens"}
-    want = right.model if response.source == "model" else right.fallback
-    if said == want or (not whole and want.startswith(said)):
+    wanted = right.written if response.source == "model" else (right.fallback,)
+    if said in wanted or (not whole and any(want.startswith(said) for want in wanted)):
         return []
-    return [_blame(page, said, f"{want!r} is right", owners)]
+    return [_blame(page, said, f"{' or '.join(map(repr, wanted))} is right", owners)]
 
 
 def _misshown(page: Page, right: Rights, owners: dict[str, str]) -> list[tuple[Breach, str]]:
@@ -133,7 +140,7 @@ def _misshown(page: Page, right: Rights, owners: dict[str, str]) -> list[tuple[B
     return [
         _blame(page, said, f"neither {right.model!r} nor {right.fallback!r} begins so", owners)
         for said in shown
-        if not (right.model.startswith(said) or right.fallback.startswith(said))
+        if not any(text.startswith(said) for text in (*right.written, right.fallback))
     ]
 
 

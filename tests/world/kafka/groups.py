@@ -61,14 +61,14 @@ class Group:
 
 
 class Groups:
-    """All groups. `committed(topic, partition, before, offset)` is called before a commit counts."""
+    """All groups. `committed(topic, partition, before, offset, metadata)` is called before a commit counts."""
 
     def __init__(self, loop: "VirtualLoop", partitions: Container[tuple[str, int]]) -> None:
         self._loop, self._partitions = loop, partitions
         self._last_member = 0
         self.by_name: dict[str, Group] = {}
         self.num_rebalances = 0
-        self.committed: Callable[[str, int, int, int], None] = lambda *_: None
+        self.committed: Callable[[str, int, int, int, str], None] = lambda *_: None
 
     def of(self, name: str) -> Group:
         """Return a group, new where there is none."""
@@ -156,7 +156,7 @@ class Groups:
         if not error and len(metadata or "") > _MOST_METADATA:
             error = LONG_METADATA
         if not error:
-            self.committed(topic, number, group.offsets.get((topic, number), (0, ""))[0], offset)
+            self.committed(topic, number, group.offsets.get((topic, number), (0, ""))[0], offset, metadata)
             group.offsets[topic, number] = offset, metadata
         return number, error
 
